@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -18,8 +19,10 @@ from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.errors import AuthenticationError, BrokerError, StreamGroupError, TlsError
 from streamgroup.executor.fetcher import read
+from streamgroup.executor.sink_writer import write
 from streamgroup.model import INITIAL_DOCUMENT, Broker, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.parse import parse_source
+from streamgroup.options.parse_sink import parse_sink
 from streamgroup.options.types import LimitOptions, SourceOptions
 from streamgroup.planning.document import to_value
 from streamgroup.testing import Authority, Identity, KafkaServer
@@ -181,6 +184,17 @@ def test_the_error_comes_at_once_and_is_that_of_the_page(
     began = time.monotonic()
     with pytest.raises(wrong.error) as caught:
         road(parsed(options), cluster)
+    assert time.monotonic() - began < AT_ONCE_S
+    shown_on_the_page(wrong.section, str(caught.value))
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way.error is not BrokerError], ids=str, indirect=True)
+def test_a_write_shows_the_same_error_at_once(way: tuple[Wrong, Options]) -> None:
+    """A write needs other rights than a read, so that error has another text."""
+    wrong, options = way
+    began = time.monotonic()
+    with pytest.raises(wrong.error) as caught:
+        write([pa.record_batch({"value": pa.array([b"x"])})], parse_sink({**options, "topic": TOPIC}))
     assert time.monotonic() - began < AT_ONCE_S
     shown_on_the_page(wrong.section, str(caught.value))
 
