@@ -17,7 +17,7 @@ from tests.spark.submitting import Job, ingest_file, submitted, values
 from tests.spark.support import Load, committed, log_ends, repeated
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.timeout(900)]
 
 PARTITIONS = 4
 START_S, SHARED_S = 300.0, 120.0
@@ -35,9 +35,11 @@ class Setup:
 
     @property
     def each(self) -> list[object]:
-        """One case for each mechanism, or one for a client certificate."""
+        """One long case for each mechanism, or a short one for a client certificate."""
         name = f"{self.version}-{self.security}"
-        return [pytest.param(self, each, id=f"{name}-{each or 'mutual TLS'}") for each in self.mechanisms or (None,)]
+        if not self.mechanisms:
+            return [pytest.param(self, None, id=f"{name}-mutual")]
+        return [pytest.param(self, each, id=f"{name}-{each}", marks=pytest.mark.long) for each in self.mechanisms]
 
 
 SETUPS = [
