@@ -34,7 +34,7 @@ def proxied() -> Iterator[KafkaServer]:
 @pytest.mark.timeout(300)
 def test_a_network_that_fails_under_two_queries(streams: Streams, proxied: KafkaServer, make_topic: MakeTopic) -> None:
     topic, proxy = make_topic(proxied, PARTITIONS), proxied.proxies[0]
-    load = Load(proxied, topic, PARTITIONS, {"bootstrap.servers": proxied.direct_servers})
+    load = Load(proxied, topic, PARTITIONS)
     options = {"maxOffsetsPerTrigger": BATCH, "kafka__request__timeout__ms": 2000}
     a, b = (streams.to_parquet(streams.read(proxied, topic, "faulty", **options), name) for name in "ab")
 
