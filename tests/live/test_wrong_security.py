@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from streamgroup.cli.main import main
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.driver.coordinator import Coordinator
-from streamgroup.errors import AuthenticationError, BrokerError, StreamGroupError, TlsError
+from streamgroup.errors import AuthenticationError, AuthorizationError, StreamGroupError, TlsError
 from streamgroup.executor.fetcher import read
 from streamgroup.executor.sink_writer import write
 from streamgroup.model import INITIAL_DOCUMENT, Broker, FetchRange, FetchTask, OffsetRange, TopicPartition
@@ -110,7 +110,7 @@ WAYS = [
     Wrong("The listener does not have the mechanism", AuthenticationError, with_a_mechanism_that_is_off),
     Wrong("TLS at a plaintext port", TlsError, at_the_plaintext_port),
     Wrong("Plaintext at a TLS port", TlsError, without_tls),
-    Wrong("The user lacks a permission", BrokerError, of("stranger")),
+    Wrong("The user lacks a permission", AuthorizationError, of("stranger")),
     Wrong("The token has expired", AuthenticationError, with_an_expired_token),
     Wrong("The certificate has expired", TlsError, of(), expired),
     Wrong("The certificate is for another host", TlsError, of(), of_another_host),
@@ -188,7 +188,7 @@ def test_the_error_comes_at_once_and_is_that_of_the_page(
     shown_on_the_page(wrong.section, str(caught.value))
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if way.error is not BrokerError], ids=str, indirect=True)
+@pytest.mark.parametrize("way", [way for way in WAYS if way.error is not AuthorizationError], ids=str, indirect=True)
 def test_a_write_shows_the_same_error_at_once(way: tuple[Wrong, Options]) -> None:
     """A write needs other rights than a read, so that error has another text."""
     wrong, options = way
