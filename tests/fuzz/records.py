@@ -110,7 +110,7 @@ def _sealed_anew(data: bytes, chance: Random) -> bytes:
     if chance.random() < 0.2:
         packed = mutated_bytes(packed, range(min(20, len(packed))), (packed,), chance)
     count = count if chance.random() < 0.8 else chance.choice([0, 1, -1, 2**31 - 1, 2**20, len(body)])
-    last = last if chance.random() < 0.8 else chance.choice([2**31 - 1, count - 1, -1, 2**20])
+    last = last if chance.random() < 0.8 else chance.choice([2**31 - 1, max(count - 1, -(2**31)), -1, 2**20])
     return seal(base, packed, attributes=attributes & 0xF8 | _CODECS[codec], last_offset_delta=last, count=count)
 
 
