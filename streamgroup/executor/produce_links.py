@@ -284,7 +284,9 @@ class ProduceLinks:
         self._questions.remove(question)
         if isinstance(response, InitProducerIdResponse):
             if response.error_code:
-                self._events.append(ev.ProducerIdRefused(response.error_code, f"from broker {link.handle}"))
+                self._events.append(
+                    ev.ProducerIdRefused(response.error_code, f"from broker {link.handle.host}:{link.handle.port}")
+                )
             else:
                 self._events.append(ev.ProducerIdGiven(response.producer_id, response.producer_epoch))
             return
