@@ -15,6 +15,8 @@ DIGEST_URI = "zookeeper/zk-sasl-md5"
 _DIRECTIVE = re.compile(r'\s*([A-Za-z-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^",\s]+))\s*(?:,|\Z)', re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _COUNT = "00000001"
+_LONGEST = 2047
+"""Bytes of a challenge (RFC 2831, section 2.1.1)."""
 
 
 class DigestMd5:
@@ -26,6 +28,8 @@ class DigestMd5:
 
     def response(self, challenge: bytes) -> bytes:
         """Return the client's answer. Raises ValueError for a challenge that is not one of DIGEST-MD5."""
+        if len(challenge) > _LONGEST:
+            raise ValueError(f"the challenge has {len(challenge)} bytes, more than {_LONGEST}")
         given = _directives(challenge)
         nonce, realm = given.get("nonce", ""), given.get("realm", "")
         if not nonce or given.get("algorithm") != "md5-sess" or "auth" not in given.get("qop", "auth").split(","):

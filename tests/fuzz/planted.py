@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamgroup import logline
+from streamgroup.auth import oauthbearer, scram
 from streamgroup.cli import _produce_input
 from streamgroup.driver.application import control
 from streamgroup.group import commit_metadata, identity, sticky, userdata
@@ -21,11 +22,13 @@ from streamgroup.group.registry import formats, patterns, stored
 from streamgroup.jobs import job_file, sinkguard
 from streamgroup.jobs.mirror import plan
 from streamgroup.net import frames
-from streamgroup.options import kinds
+from streamgroup.net.sasl import bearer_token
+from streamgroup.options import jaas, kinds, parse_client
 from streamgroup.planning import document
 from streamgroup.records import batches, compression, messages07
 from streamgroup.spark import queries
 from streamgroup.wire import kafka07, primitives, registrations
+from streamgroup.zookeeper import digest_md5
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,9 @@ BUGS = (
     PlantedBug(("zookeeper/committed",), stored._told, _BOTH, "ValueError"),
     PlantedBug(("zookeeper/offset",), registrations.read_number, "text.isascii() and ", ""),
     PlantedBug(("options/values",), kinds._object, "except RecursionError", f"except {_NEVER}"),
-    PlantedBug(("options/",), kinds._addresses, "if not match or not 0 <", "if not 0 <"),
+    PlantedBug(
+        ("options/source", "options/sink", "options/values"), kinds._addresses, "if not match or not 0 <", "if not 0 <"
+    ),
     PlantedBug(
         ("jobs/ingest-file", "jobs/mirror-file"), job_file.read_toml, "except RecursionError", f"except {_NEVER}"
     ),
@@ -113,4 +118,13 @@ BUGS = (
     PlantedBug(("driver/control-request",), control.ControlServer._carry_out, "-LONGEST_DRAIN_S <= ", ""),
     PlantedBug(("cli/produce-json",), _produce_input.JsonReader._row, _BOTH, "ValueError"),
     PlantedBug(("logline",), logline.parse, "except ValueError", f"except {_NEVER}"),
+    # SASL
+    PlantedBug(("auth/scram-first", "auth/scram-final"), scram.ScramMechanism._base64, "ValueError", _NEVER),
+    PlantedBug(("auth/bearer-error",), oauthbearer._problem_in, _BOTH, "ValueError"),
+    PlantedBug(("auth/bearer-token",), bearer_token.end_of, "IndexError, ", ""),
+    PlantedBug(
+        ("zookeeper/sasl-challenge",), digest_md5.DigestMd5.response, 'given.get("nonce", "")', 'given["nonce"]'
+    ),
+    PlantedBug(("options/jaas",), jaas._module, "value is None or value.text", "value.text"),
+    PlantedBug(("options/client-file",), parse_client.kafka_properties, "found is None", "False"),
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from tests.fuzz import records, text, wire
+from tests.fuzz import records, sasl, text, wire
 from tests.fuzz.decoder import Decoder
 
-DECODERS: dict[str, Decoder] = {decoder.name: decoder for room in (wire, records, text) for decoder in room.decoders()}
+DECODERS: dict[str, Decoder] = {
+    decoder.name: decoder for room in (wire, records, text, sasl) for decoder in room.decoders()
+}
 
 
 def named(prefixes: list[str]) -> list[Decoder]:

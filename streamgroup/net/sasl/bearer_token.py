@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 from datetime import UTC, datetime
 
 
@@ -12,9 +13,12 @@ def end_of(token: str) -> float | None:
     """Return the claim `exp` in seconds since 1970; None if the token has none or is not a JWT."""
     try:
         end = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))["exp"]
-    except (ValueError, RecursionError, IndexError, KeyError, TypeError, binascii.Error):
+        if not isinstance(end, int | float) or isinstance(end, bool):
+            return None
+        seconds = float(end)
+    except (ValueError, RecursionError, IndexError, KeyError, TypeError, OverflowError, binascii.Error):
         return None
-    return float(end) if isinstance(end, int | float) and not isinstance(end, bool) else None
+    return seconds if math.isfinite(seconds) else None
 
 
 def described_end(token: str) -> str:

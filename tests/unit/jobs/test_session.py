@@ -12,7 +12,7 @@ from pyspark import cloudpickle
 import streamgroup
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.jobs import probe, session
-from streamgroup.jobs.session import choose_python, refuse_late_settings, what_is_missing
+from streamgroup.jobs.session import choose_python, refuse_late_settings, refuse_token_manager, what_is_missing
 
 SUBMITTED = {"PYSPARK_GATEWAY_PORT": "1"}
 HEALTHY = probe.look(0)
@@ -92,6 +92,12 @@ def test_settings_of_the_jvm_are_refused_once_it_runs() -> None:
         refuse_late_settings(conf, SUBMITTED)
     refuse_late_settings(conf, {})  # python jobs/ingest.py starts the JVM itself
     refuse_late_settings({"spark.sql.shuffle.partitions": "2"}, SUBMITTED)
+
+
+def test_the_token_manager_of_sparks_connector_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"cannot use spark\.kafka\.clusters\.a\.x, .*b\.y: .* tokenauth=true"):
+        refuse_token_manager({"spark.kafka.clusters.b.y", "spark.app.name", "spark.kafka.clusters.a.x"})
+    refuse_token_manager({"spark.kafka.consumer.cache.capacity"})
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,11 @@ def test_another_challenge_is_an_error(chris: DigestMd5, challenge: bytes) -> No
         chris.response(challenge)
 
 
+def test_a_challenge_longer_than_the_rfc_allows_is_not_searched(chris: DigestMd5) -> None:
+    with pytest.raises(ValueError, match="the challenge has 100000 bytes, more than 2047"):
+        chris.response(b"a" * 100_000)
+
+
 def test_quotes_in_names_are_escaped() -> None:
     response = DigestMd5('a"\\b', "p", "c").response(b'realm="x\\"y",nonce="n",algorithm=md5-sess').decode()
     assert 'username="a\\"\\\\b",realm="x\\"y"' in response
