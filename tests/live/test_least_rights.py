@@ -35,6 +35,7 @@ from streamgroup.options.parse import parse_source
 from streamgroup.options.parse_sink import parse_sink
 from streamgroup.planning.document import to_value
 from streamgroup.testing import KafkaServer
+from streamgroup.testing.releases import release_of
 from tests.conftest import MakeTopic
 from tests.fault.harness import Query
 from tests.least_rights import Mode, Needed, read_table
@@ -298,9 +299,16 @@ def log_end(case: Case, topic: str) -> int:
 # -- the servers and the cases -----------------------------------------------------------------------------------------
 
 
+RELEASES = ("4.1.1", "3.9.1", "1.1.1")
+"""The releases of the servers. Short tests run at the first one alone."""
+
+
+def marks(release: str, mode: Mode) -> tuple[pytest.MarkDecorator, ...]:
+    return (pytest.mark.long,) if mode.long or release != RELEASES[0] else ()
+
+
 @pytest.fixture(
-    scope="module",
-    params=["4.1.1", pytest.param("3.9.1", marks=pytest.mark.long), pytest.param("1.1.1", marks=pytest.mark.long)],
+    scope="module", params=[RELEASES[0], *(pytest.param(each, marks=pytest.mark.long) for each in RELEASES[1:])]
 )
 def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaServer]:
     arguments: dict[str, Any] = {"security": "SASL_PLAINTEXT", "mechanisms": ["PLAIN"], "acls": True, "users": USERS}
@@ -323,8 +331,6 @@ def make_case(kafka: KafkaServer, numbers: Iterator[int], make_topic: MakeTopic,
     """Make a case of a mode whose user has these rights and no others."""
 
     def make(mode: Mode, rights: Iterable[str]) -> Case:
-        if mode.since > number(kafka):
-            pytest.skip("brokers of this release do not have it")
         serial = next(numbers)
         topic = f"t{serial}-of-{kafka.version}"
         if mode.does not in NEW_TOPIC:
@@ -341,30 +347,36 @@ def make_case(kafka: KafkaServer, numbers: Iterator[int], make_topic: MakeTopic,
     return make
 
 
-def marks(mode: Mode) -> tuple[pytest.MarkDecorator, ...]:
-    return (pytest.mark.long,) if mode.long else ()
+ROWS = [(release, mode) for release in RELEASES for mode in MODES if mode.since <= release_of(release).number]
+"""The modes that the brokers of each release have."""
 
 
-@pytest.mark.parametrize("mode", [pytest.param(mode, id=mode.name, marks=marks(mode)) for mode in MODES])
+@pytest.mark.parametrize(
+    ("kafka", "mode"),
+    [pytest.param(*row, id=f"{row[0]}-{row[1].name}", marks=marks(*row)) for row in ROWS],
+    indirect=["kafka"],
+)
 def test_the_least_rights_suffice(kafka: KafkaServer, mode: Mode, make_case: MakeCase) -> None:
     assert SCENARIOS[mode.does](make_case(mode, mode.least(number(kafka))))
 
 
 @pytest.mark.parametrize(
-    ("mode", "lacking"),
+    ("kafka", "mode", "lacking"),
     [
         pytest.param(
-            *(mode, each), id=f"{mode.name}-{each.right}{each.instead and f'-but-{each.instead}'}", marks=marks(mode)
+            *(release, mode, each),
+            id=f"{release}-{mode.name}-{each.right}{each.instead and f'-but-{each.instead}'}",
+            marks=marks(release, mode),
         )
-        for mode in MODES
+        for release, mode in ROWS
         for each in mode.rights
+        if each.applies_to(release_of(release).number)
     ],
+    indirect=["kafka"],
 )
 def test_without_one_right_the_user_learns_which(
     kafka: KafkaServer, mode: Mode, lacking: Needed, make_case: MakeCase
 ) -> None:
-    if not lacking.applies_to(number(kafka)):
-        pytest.skip("brokers of this release do not ask for the right")
     others = [right for right in mode.least(number(kafka)) if right != lacking.right]
     case = make_case(mode, [*others, lacking.instead] if lacking.instead else others)
     if lacking.degrades:
