@@ -189,7 +189,7 @@ def test_a_coordinator_that_never_has_loaded_is_an_error_at_the_deadline(broker:
     brokers = Brokers(broker, options)
     brokers.answer(1, OffsetFetchRequest, fetched(group_error=14))
     with pytest.raises(TransportError, match=r"OffsetFetch of group 'g' .*COORDINATOR_LOAD_IN_PROGRESS"):
-        committed(brokers.cluster, "g", soon(1.5))
+        committed(brokers.cluster, "g", soon(3))
 
 
 def test_groups_of_all_brokers_are_listed(broker: Start, options: Options) -> None:
