@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from streamgroup.auth.mechanism import Exchange, Mechanism
 from streamgroup.errors import AuthenticationError
@@ -24,11 +24,20 @@ _ERROR_FIELDS = ("status", "scope", "openid-configuration")
 class OAuthBearerMechanism(Mechanism):
     """OAUTHBEARER with the token `token`. `extensions` are names and values for the broker, in their order.
 
-    `expiry` is the end of the token's life for an error message, empty if the client does not know it.
+    `expiry` is the end of the token's life for an error message, empty if the client does not know it. `on_rejected` is
+    called when the broker rejects the token.
     """
 
-    def __init__(self, peer: str, token: str, extensions: Mapping[str, str] | None = None, expiry: str = "") -> None:
+    def __init__(
+        self,
+        peer: str,
+        token: str,
+        extensions: Mapping[str, str] | None = None,
+        expiry: str = "",
+        on_rejected: Callable[[], None] | None = None,
+    ) -> None:
         super().__init__(OAUTHBEARER, peer, secrets=(token,))
+        self._on_rejected = on_rejected
         if not _TOKEN.fullmatch(token):
             raise self.error(
                 "the token is empty or has a character that a bearer token must not have",
@@ -57,6 +66,8 @@ class OAuthBearerMechanism(Mechanism):
 
     def rejected(self, reason: str) -> AuthenticationError:
         """Return the error of a broker that rejects the token, with what the broker's error challenge said before."""
+        if self._on_rejected is not None:
+            self._on_rejected()
         said = dict.fromkeys((self._problem, _problem_in(reason)))  # Kafka repeats its challenge in the last message
         return super().rejected("; ".join(filter(None, (*said, self._expiry))))
 

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
+from streamgroup.errors import StreamGroupError
+
 T = TypeVar("T")
 
 
@@ -38,7 +40,7 @@ class Background(Generic[T]):
         self._done.wait(timeout)
 
     def result(self) -> T:
-        """Return what `work` has returned, once `done`. Raises what it has raised."""
+        """Return what `work` has returned, once `done`. Raises a StreamGroupError if `work` has raised anything."""
         if self._error is not None:
             raise self._error
         return self._result
@@ -46,8 +48,11 @@ class Background(Generic[T]):
     def _run(self) -> None:
         try:
             self._result = self._work()
-        except Exception as error:
+        except StreamGroupError as error:
             self._error = error
+        except Exception as error:
+            # Its text is left out: the work handles secrets.
+            self._error = StreamGroupError(f"cannot authenticate: unexpected {type(error).__name__}. Report it")
         finally:
             self._done.set()
             if self._notify is not None:

@@ -148,6 +148,13 @@ class OptionsReader(SettingsReader[Option]):
                     "read the credentials. Use SASL_SSL"
                 )
             )
+        if options.shows_client_secret:
+            self.notes.append(
+                Caution(
+                    "kafka.sasl.oauthbearer.token.endpoint.url begins with http: everybody on the way can read the "
+                    "client secret and the tokens. Use https"
+                )
+            )
         return options
 
     def _ignore_for(self, protocol: str, what: str, start: str) -> None:

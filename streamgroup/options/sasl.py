@@ -96,6 +96,11 @@ class SaslOptions:
     kerberos: KerberosOptions | None = None
 
     @property
+    def shows_client_secret(self) -> bool:
+        """Return whether whoever reads the connection to the token endpoint gets the client secret."""
+        return self.oauth is not None and self.oauth.token_endpoint_url.startswith("http:")
+
+    @property
     def sends_secret(self) -> bool:
         """Return whether whoever reads the connection can use what the client sends."""
         return self.mechanism in (PLAIN, OAUTHBEARER)
@@ -222,7 +227,8 @@ def _from_provider(source: _Source, provider: str) -> OAuthOptions:
 def _from_endpoint(source: _Source, url: str) -> OAuthOptions:
     extensions = source.starting_with("extension_")
     try:
-        scheme = urlsplit(url).scheme
+        parts = urlsplit(url)
+        scheme = parts.scheme if parts.port is None or parts.port else ""  # a bad port raises ValueError
     except ValueError:
         scheme = ""
     if scheme == "file":
@@ -231,6 +237,12 @@ def _from_endpoint(source: _Source, url: str) -> OAuthOptions:
         raise ConfigError(
             f"invalid value for option {source.prefix}{_ENDPOINT}: expected a URL of https:, http: or file:. Set the "
             "URL of the token endpoint, or of a file with the token"
+        )
+    tls = sorted(name for name in source.module.options if name.startswith("ssl."))
+    if tls:
+        raise source.invalid(
+            f"the login module's {', '.join(tls)} cannot be used for the token endpoint",
+            "Leave them out: the client trusts the authorities of the system and those of kafka.ssl.truststore.*",
         )
     # Since Kafka 4.1 options of their own stand before those of the login module.
     credentials = "sasl.oauthbearer.client.credentials.client"

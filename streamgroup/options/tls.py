@@ -88,11 +88,6 @@ class TlsOptions:
         return tuple(version for version in self.enabled_protocols if version in allowed)
 
     @property
-    def has_truststore(self) -> bool:
-        """Return whether the options name trusted certificates, which replace those of the operating system."""
-        return self.truststore_location is not None or self.truststore_certificates is not None
-
-    @property
     def has_keystore(self) -> bool:
         """Return whether the options name a certificate that identifies this client."""
         return self.keystore_location is not None or self.keystore_key is not None

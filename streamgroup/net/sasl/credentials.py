@@ -15,7 +15,7 @@ from streamgroup.net.background import Background, Late
 from streamgroup.net.sasl.bearer_token import described_end
 from streamgroup.net.sasl.tickets import TICKETS
 from streamgroup.net.sasl.tokens import TOKENS
-from streamgroup.net.tls.contexts import CONTEXTS
+from streamgroup.net.tls.contexts import endpoint_context
 from streamgroup.options.sasl import GSSAPI, OAUTHBEARER, PLAIN, SaslOptions
 from streamgroup.options.tls import TlsOptions
 
@@ -44,8 +44,9 @@ def make_mechanism(options: SaslOptions, tls: TlsOptions, peer: str) -> Mechanis
     """
     if options.mechanism == OAUTHBEARER:
         assert options.oauth is not None
-        token = TOKENS.get(options.oauth, lambda: CONTEXTS.get(tls))
-        return OAuthBearerMechanism(peer, token, dict(options.oauth.extensions), described_end(token))
+        token = TOKENS.get(options.oauth, lambda: endpoint_context(tls))
+        forget = partial(TOKENS.forget, options.oauth)
+        return OAuthBearerMechanism(peer, token, dict(options.oauth.extensions), described_end(token), forget)
     if options.mechanism == GSSAPI:
         assert options.kerberos is not None
         context, principal = TICKETS.open(options.kerberos, peer)

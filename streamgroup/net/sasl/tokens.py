@@ -7,6 +7,7 @@ it. A token from a file is read for each connection: whoever writes the file ren
 from __future__ import annotations
 
 import base64
+import http.client
 import importlib
 import json
 import ssl
@@ -27,7 +28,8 @@ from streamgroup.options.sasl import OAuthOptions
 from streamgroup.options.secrets import HIDDEN
 
 TIMEOUT_S = 10.0
-"""Seconds that a token endpoint may take to connect, and again for each part of its answer."""
+"""Seconds that a token endpoint may take to connect, to begin its answer, and to end it."""
+_LATEST_S = 1e11
 _MOST_BYTES = 1 << 20
 _OFTEN_TRANSIENT = (408, 429, 500, 502, 503, 504)
 """HTTP statuses after which the same question may be answered later."""
@@ -58,6 +60,10 @@ class Tokens:
         Raises AuthenticationError or ConfigError if no retry can help, TransportError otherwise.
         """
         return self._renewals.get(options, lambda now: new_token(options, now, context)).value
+
+    def forget(self, options: OAuthOptions) -> None:
+        """Forget a token that a broker has rejected, so that the next connection gets a new one."""
+        self._renewals.forget(options)
 
 
 TOKENS = Tokens()
@@ -114,7 +120,7 @@ def _provided(provider: str, now: float) -> Token:
     value, end_ms = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
     if not isinstance(value, str) or not (end_ms is None or isinstance(end_ms, int | float)):
         raise ConfigError(f"{what}: the function must return a text, or a text and milliseconds since 1970")
-    end = _expiry_of(value, now) if end_ms is None else end_ms / 1000
+    end = _expiry_of(value, now) if end_ms is None else _bounded(end_ms // 1000)
     return _token(value, now, end)
 
 
@@ -139,10 +145,10 @@ def _granted(
         handlers.append(urllib.request.HTTPSHandler(context=context()))
     try:
         with urllib.request.build_opener(*handlers).open(request, timeout=TIMEOUT_S) as response:
-            body = response.read(_MOST_BYTES + 1)
+            body = _body(response)
     except urllib.error.HTTPError as error:
         with error:
-            said = _oauth_error(error.read(_MOST_BYTES))
+            said = _without_secrets(_oauth_error(error.read(_MOST_BYTES)), options)
         cause = f"{what}: HTTP status {error.code}{said}"
         if error.code in _OFTEN_TRANSIENT:
             raise TransportError(f"{cause}. A retry may succeed") from None
@@ -154,7 +160,35 @@ def _granted(
         if isinstance(reason, ssl.SSLCertVerificationError):
             raise _untrusted(what, reason) from None
         raise TransportError(f"{what}: {reason}. Check that this machine reaches the token endpoint") from None
+    except http.client.HTTPException as error:  # its text is what the server sent
+        raise TransportError(
+            f"{what}: the answer is not HTTP or is not whole ({type(error).__name__}). Check the URL's scheme and port"
+        ) from None
     return _token_in(body, what, now)
+
+
+def _body(response: http.client.HTTPResponse) -> bytes:
+    """Return an answer. Raises TransportError if it is too long or does not end in time."""
+    until = time.monotonic() + TIMEOUT_S
+    body = b""
+    while more := response.read1(_MOST_BYTES):
+        body += more
+        if len(body) > _MOST_BYTES or time.monotonic() > until:
+            raise TimeoutError(f"the answer has not ended within {TIMEOUT_S:.0f} s and {_MOST_BYTES} bytes")
+    return body
+
+
+def _without_secrets(text: str, options: OAuthOptions) -> str:
+    """Return the text of an endpoint on one line, without the credentials that it may repeat."""
+    secret = "" if options.client_secret is None else options.client_secret.reveal("clientSecret")
+    for hidden in (_basic(options), secret, urllib.parse.quote_plus(secret), urllib.parse.quote(secret, safe="")):
+        text = text.replace(hidden, HIDDEN) if hidden else text
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
+def _bounded(seconds: float) -> float:
+    """Return a time of a token as far as clocks go, NaN as long past. JSON has numbers that no float can hold."""
+    return float(max(-_LATEST_S, min(seconds, _LATEST_S)))
 
 
 def _basic(options: OAuthOptions) -> str:
@@ -168,8 +202,8 @@ def _basic(options: OAuthOptions) -> str:
 
 def _untrusted(what: str, error: ssl.SSLCertVerificationError) -> AuthenticationError:
     return AuthenticationError(
-        f"{what}: its certificate is not trusted: {error.verify_message}. Set kafka.ssl.truststore.* to "
-        "a store with its authority"
+        f"{what}: its certificate is not trusted: {error.verify_message.rstrip('.')}. Correct the host name in the "
+        "URL, or add the endpoint's authority to the system's trusted certificates or to kafka.ssl.truststore.*"
     )
 
 
@@ -194,7 +228,7 @@ def _token_in(body: bytes, what: str, now: float) -> Token:
     if not isinstance(value, str) or not value:
         raise AuthenticationError(f"{what}: its answer has no access_token. Check that the URL is a token endpoint's")
     lifetime = answer.get("expires_in")
-    end = now + lifetime if isinstance(lifetime, int | float) and not isinstance(lifetime, bool) else None
+    end = now + _bounded(lifetime) if isinstance(lifetime, int | float) and not isinstance(lifetime, bool) else None
     return _token(value, now, _expiry_of(value, now) if end is None else end)
 
 

@@ -98,6 +98,20 @@ def fingerprint_of(options: TlsOptions) -> Fingerprint:
     return tuple(found)
 
 
+def endpoint_context(options: TlsOptions) -> ssl.SSLContext:
+    """Return a context for a token endpoint: it trusts the authorities of the system, and those of `options`.
+
+    It always verifies the host name, and shows no client certificate: the endpoint gets a secret, and is no broker.
+    Raises ConfigError as `make_context`.
+    """
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    trusted = trusted_certificates(options)
+    if trusted is not None:
+        context.load_verify_locations(cadata=trusted)
+    return context
+
+
 def make_context(options: TlsOptions) -> ssl.SSLContext:
     """Return a client's context for `options`. Raises ConfigError, which names the option and the cause."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -105,6 +119,7 @@ def make_context(options: TlsOptions) -> ssl.SSLContext:
     context.minimum_version, context.maximum_version = min(versions), max(versions)
     _allow_suites(context, options)
     context.check_hostname = bool(options.endpoint_identification)
+    context.options |= ssl.OP_NO_RENEGOTIATION  # Kafka's protocol has no use for it, and TLS 1.3 does not have it
     # As in Java, every certificate of the trust store is trusted by itself, also one that is not an authority's root.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     trusted = trusted_certificates(options)

@@ -115,3 +115,10 @@ def test_an_unreadable_challenge_ends_the_exchange(challenge: bytes) -> None:
     with pytest.raises(AuthenticationError, match=r"not valid UTF-8|65537 bytes"):
         mechanism.next(challenge)
     assert not mechanism.done
+
+
+def test_a_rejected_token_is_reported_to_its_owner() -> None:
+    forgotten: list[bool] = []
+    mechanism = OAuthBearerMechanism(PEER, "token", on_rejected=lambda: forgotten.append(True))
+    mechanism.rejected("")
+    assert forgotten == [True]

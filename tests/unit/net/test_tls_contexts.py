@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.net.tls.contexts import Contexts, fingerprint_of, make_context
+from streamgroup.net.tls.contexts import Contexts, endpoint_context, fingerprint_of, make_context
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import TlsOptions
 from streamgroup.testing import Authority
@@ -146,7 +146,17 @@ def test_a_context_verifies_authority_and_host_name(authority: Authority) -> Non
     context = make_context(trusting(authority))
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname
+    assert context.options & ssl.OP_NO_RENEGOTIATION
     assert (context.minimum_version, context.maximum_version) == (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
+
+
+def test_a_token_endpoint_is_always_verified(authority: Authority) -> None:
+    context = endpoint_context(trusting(authority, endpoint_identification=""))
+    assert context.check_hostname
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    trusted = context.get_ca_certs(binary_form=True)
+    assert make_context(trusting(authority)).get_ca_certs(binary_form=True)[0] in trusted
+    assert {*ssl.create_default_context().get_ca_certs(binary_form=True)} <= {*trusted}
 
 
 def test_an_empty_algorithm_switches_off_the_host_name_alone(authority: Authority) -> None:

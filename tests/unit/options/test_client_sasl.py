@@ -33,6 +33,13 @@ def test_a_password_in_the_clear_is_warned_of() -> None:
     assert any("with PLAIN everybody on the way can read the credentials. Use SASL_SSL" in n for n in options.notes)
 
 
+def test_a_token_endpoint_without_tls_is_warned_of() -> None:
+    name = "kafka.sasl.oauthbearer"
+    credentials = {f"{name}.client.credentials.client.id": "me", f"{name}.client.credentials.client.secret": "s"}
+    options = write("SASL_SSL", {**OAUTH, **credentials, f"{name}.token.endpoint.url": "http://idp/token"})
+    assert any("begins with http: everybody on the way can read the client secret" in note for note in options.notes)
+
+
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
 def test_without_sasl_its_options_are_ignored(protocol: str) -> None:
     options = write(protocol, {"kafka.sasl.mechanism": "nonsense"})

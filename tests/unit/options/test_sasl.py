@@ -181,8 +181,14 @@ def test_a_problem_names_the_option_to_write_and_no_value(
         ),
         ("", {"url": SECRET}, "token.endpoint.url: expected a URL of https:, http: or file:"),
         ("", {"url": f"ftp://{SECRET}"}, "token.endpoint.url: expected a URL of https:, http: or file:"),
+        ("", {"url": f"https://host:{SECRET}"}, "token.endpoint.url: expected a URL of https:, http: or file:"),
         ("", {"url": f"https://[{SECRET}"}, "token.endpoint.url: expected a URL of https:, http: or file:"),
         ("unsecuredLoginStringClaim_sub=hunter2", {"url": URL}, "Remove the latter"),
+        (
+            "ssl.truststore.location=hunter2 clientId=a clientSecret=b",
+            {"url": URL},
+            "the login module's ssl.truststore.location cannot be used for the token endpoint. Leave them out: the",
+        ),
     ],
 )
 def test_problems_of_the_token_endpoint(options: str, settings: dict[str, str], problem: str) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import socket
 import sys
 import threading
+import time
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from streamgroup.errors import AuthenticationError, ConfigError, TransportError
+from streamgroup.errors import AuthenticationError, ConfigError, StreamGroupError, TransportError
 from streamgroup.net.sasl.tokens import Tokens
 from streamgroup.options.sasl import OAuthOptions
 from streamgroup.options.secrets import Secret
@@ -155,6 +158,12 @@ def test_many_connections_ask_for_one_token(endpoint: Endpoint) -> None:
         (200, b"[]", AuthenticationError, "its answer has no access_token"),
         (200, {"access_token": 7}, AuthenticationError, "its answer has no access_token"),
         (429, {}, TransportError, "HTTP status 429. A retry"),
+        (
+            401,
+            {"error": "bad", "error_description": "not s3cr+t,\ns3cr%2Bt"},
+            AuthenticationError,
+            r"bad: not \*+,\ufffd\*+\)",
+        ),
     ],
 )
 def test_a_refusal_names_the_endpoint_and_no_secret(
@@ -165,6 +174,56 @@ def test_a_refusal_names_the_endpoint_and_no_secret(
         get(endpoint.options())
     assert f"from {endpoint.url}:" in str(caught.value)
     assert "s3cr" not in str(caught.value)
+
+
+@pytest.mark.parametrize("lifetime", [10**400, float("inf"), float("nan"), -(10**400), 1e300])
+def test_any_number_may_be_a_lifetime(endpoint: Endpoint, lifetime: float) -> None:
+    endpoint.answers = [(200, {"access_token": "tok", "expires_in": lifetime})]
+    assert get(endpoint.options()) == "tok"
+
+
+def endpoint_that(serves: Callable[[socket.socket], object]) -> OAuthOptions:
+    """Start an endpoint for one connection, which `serves` gets with the request read. Return its options."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with listener, listener.accept()[0] as accepted:
+            accepted.recv(1 << 16)
+            with contextlib.suppress(OSError):
+                serves(accepted)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return OAuthOptions(f"http://127.0.0.1:{listener.getsockname()[1]}/token", "me", Secret("s3cret"))
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n{"
+
+
+@pytest.mark.parametrize("answer", [b"\x15\x03\x01\x00\x02\x02\x16", HEAD, b""])
+def test_an_answer_that_is_not_whole_http_is_a_typed_error(answer: bytes) -> None:
+    with pytest.raises(StreamGroupError, match="cannot get a token for SASL OAUTHBEARER from http://127"):
+        get(endpoint_that(lambda accepted: accepted.sendall(answer)))
+
+
+def test_an_answer_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamgroup.net.sasl.tokens.TIMEOUT_S", 0.3)
+
+    def drip(accepted: socket.socket) -> None:
+        accepted.sendall(HEAD)
+        while True:
+            accepted.sendall(b" ")
+            time.sleep(0.02)
+
+    with pytest.raises(TransportError, match="the answer has not ended within"):
+        get(endpoint_that(drip))
+
+
+def test_a_token_that_a_broker_rejects_is_forgotten(endpoint: Endpoint) -> None:
+    endpoint.answers = [(200, {"access_token": "1", "expires_in": 100}), (200, {"access_token": "2"})]
+    tokens = Tokens(Clock())
+    assert get(endpoint.options(), tokens) == "1"
+    tokens.forget(endpoint.options())
+    assert get(endpoint.options(), tokens) == "2"
 
 
 def test_a_redirect_is_not_followed_with_the_credentials(endpoint: Endpoint) -> None:
