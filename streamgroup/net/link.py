@@ -39,6 +39,8 @@ _READS = 32
 """Reads per `advance` at most, so that one link does not starve the others of its thread."""
 
 _SESSION_PART = 0.85
+_SHORTEST_SESSION_S = 1.0
+"""Seconds from one exchange to the next at least: a broker cannot make the client authenticate without end."""
 """The part of a session's lifetime after which the client authenticates again. Java takes 0.85 to 0.95 (KIP-368)."""
 
 AnyRequest = Request[Any] | Request07
@@ -366,8 +368,9 @@ class Link:
                 background, self._background = self._background, None
                 self._take(background.result())
                 self._write()
-        elif self._protocol.is_ready and self._session_until is None and self._protocol.session_lifetime_ms:
-            self._session_until = now + _SESSION_PART * self._protocol.session_lifetime_ms / 1000
+        elif self._protocol.is_ready and self._session_until is None and self._protocol.session_lifetime_ms > 0:
+            lifetime_s = self._protocol.session_lifetime_ms / 1000
+            self._session_until = now + max(_SHORTEST_SESSION_S, _SESSION_PART * lifetime_s)
 
     def _begin_mechanism(self) -> Background[Mechanism]:
         # Most tasks never need it, and start faster without importing it.

@@ -161,7 +161,10 @@ def test_an_idle_connection_authenticates_again_before_its_next_request(broker: 
     assert listener.exchanges == 2, "a new session has begun"
 
 
-def test_an_idle_connection_of_a_poller_authenticates_again_by_itself(broker: Start, options: Options) -> None:
+def test_an_idle_connection_of_a_poller_authenticates_again_by_itself(
+    broker: Start, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamgroup.net.link._SHORTEST_SESSION_S", 0)
     listener = Listener(broker)
     listener.lifetime_ms = 200
     poller = Poller(options(listener.broker.port, sasl=PLAIN))
@@ -175,6 +178,22 @@ def test_an_idle_connection_of_a_poller_authenticates_again_by_itself(broker: St
     assert wait_for(poller, ResponseReceived).response == METADATA
     poller.close()
     assert listener.broker.connections == 1
+
+
+@pytest.mark.parametrize(("lifetime_ms", "exchanges"), [(-1, 1), (1, 2)])
+def test_a_broker_cannot_make_the_client_authenticate_without_end(
+    broker: Start, options: Options, lifetime_ms: int, exchanges: int
+) -> None:
+    listener = Listener(broker)
+    listener.lifetime_ms = lifetime_ms
+    poller = Poller(options(listener.broker.port, sasl=PLAIN))
+    poller.connect("127.0.0.1", listener.broker.port)
+    wait_for(poller, Connected)
+    deadline = soon(1.3)
+    while time.monotonic() < deadline:
+        poller.wait(0.05)
+    poller.close()
+    assert listener.exchanges == exchanges
 
 
 @pytest.fixture
@@ -278,6 +297,7 @@ def test_an_idle_connection_of_a_poller_authenticates_again_by_long_steps(
             self.takes_long = False
             yield b"hunter2"
 
+    monkeypatch.setattr("streamgroup.net.link._SHORTEST_SESSION_S", 0)
     monkeypatch.setattr("streamgroup.net.sasl.credentials.PlainMechanism", LongPlain)
     listener = Listener(broker, lambda token: token == b"hunter2" or SaslAuthenticateResponse(auth_bytes=b"challenge"))
     listener.lifetime_ms = 200
