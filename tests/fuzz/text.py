@@ -199,7 +199,8 @@ def _zookeeper() -> Iterable[Decoder]:
     committed = [b"194\n" + metadata_data(committed, 7) for committed in (_COMMITTED, CommittedOffset(194, "text"))]
     yield decoder("committed", _samples(*committed), _committed)
     views = [Sample(kind, data) for kind in _PATHS for data in (*_BROKERS, *_CONSUMERS[kind], b"2", b"c1-0")]
-    yield _nothing_refused("zookeeper/view", views, _view)
+    # As above, and members share out the partitions.
+    yield Decoder("zookeeper/view", lambda: views, _view, (), mutated_text, cap=2 << 20)
 
 
 # -- options -----------------------------------------------------------------------------------------------------------
