@@ -43,9 +43,10 @@ _ALONE = (
 
 
 class GroupStore(Protocol):
-    """What `streamgroup groups` asks. `notes` are about what could not be read, as far as was asked.
+    """Reads groups and their offsets for `streamgroup groups`.
 
-    `unseen`: which groups may be there all the same when `describe` says that they are not, in words; often none.
+    `notes` name what could not be read so far. `unseen` describes groups that may exist although `describe` reports
+    them as DEAD; it is often empty.
     """
 
     notes: list[str]
