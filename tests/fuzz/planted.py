@@ -22,7 +22,7 @@ from streamgroup.group.registry import formats, patterns, stored
 from streamgroup.jobs import job_file, sinkguard
 from streamgroup.jobs.mirror import plan
 from streamgroup.net import frames
-from streamgroup.net.sasl import bearer_token
+from streamgroup.net.sasl import bearer_token, tokens
 from streamgroup.options import jaas, kinds, parse_client
 from streamgroup.planning import document
 from streamgroup.records import batches, compression, messages07
@@ -121,6 +121,8 @@ BUGS = (
     # SASL
     PlantedBug(("auth/scram-first", "auth/scram-final"), scram.ScramMechanism._base64, "ValueError", _NEVER),
     PlantedBug(("auth/bearer-error",), oauthbearer._problem_in, _BOTH, "ValueError"),
+    PlantedBug(("auth/endpoint-answer",), tokens._token_in, "KeyError, TypeError", "KeyError"),
+    PlantedBug(("auth/endpoint-error",), tokens._oauth_error, "not isinstance(answer, dict)", "False"),
     PlantedBug(("auth/bearer-token",), bearer_token.end_of, "IndexError, ", ""),
     PlantedBug(
         ("zookeeper/sasl-challenge",), digest_md5.DigestMd5.response, 'given.get("nonce", "")', 'given["nonce"]'

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from streamgroup.auth.oauthbearer import OAuthBearerMechanism
 from streamgroup.auth.scram import SCRAM_SHA_256, ScramMechanism
 from streamgroup.errors import AuthenticationError
+from streamgroup.net.sasl import tokens as tokens_of
 from streamgroup.net.sasl.bearer_token import described_end
 from streamgroup.options.jaas import parse_jaas
 from streamgroup.options.parse_client import kafka_properties
@@ -61,6 +62,12 @@ def decoders() -> Iterable[Decoder]:
     errors = _samples(b'{"status":"invalid_token","scope":"kafka"}', b"no json")
     yield Decoder("auth/bearer-error", lambda: errors, _bearer_error, refused, mutated_text)
     tokens = _samples(b"e30.eyJleHAiOjE3MDAwMDAwMDB9.sig", b"e30.eyJleHAiOjFlOTl9.")
+    answers = _samples(b'{"access_token":"e30.e30.x","expires_in":3600,"token_type":"Bearer"}', b'{"access_token":"t"}')
+    granted = lambda _, data: tokens_of._token_in(data, "cannot get a token", 1.7e9)  # noqa: E731
+    yield Decoder("auth/endpoint-answer", lambda: answers, granted, refused, mutated_text)
+    refusals = _samples(b'{"error":"invalid_client","error_description":"unknown"}', b"<html>")
+    said = lambda _, data: tokens_of._oauth_error(data)  # noqa: E731
+    yield Decoder("auth/endpoint-error", lambda: refusals, said, (), mutated_text)
     end = lambda _, data: described_end(data.decode("latin-1"))  # noqa: E731
     yield Decoder("auth/bearer-token", lambda: tokens, end, (), mutated_text)
     challenges = _samples(_CHALLENGE, b'nonce="1",algorithm=md5-sess')
