@@ -7,7 +7,7 @@ from typing import Protocol
 
 from streamgroup.auth.kerberos_errors import KerberosFailure, remedy
 from streamgroup.auth.mechanism import CHECK_BROKER, Exchange, Mechanism
-from streamgroup.errors import AuthenticationError, StreamGroupError, TransportError
+from streamgroup.errors import StreamGroupError, TransportError
 
 GSSAPI = "GSSAPI"
 
@@ -46,13 +46,18 @@ class GssapiMechanism(Mechanism):
     serves one exchange. `on_rejected` is called when the broker rejects the ticket.
     """
 
+    shown = "ticket"
+
     def __init__(
         self, peer: str, context: SecurityContext, principal: str = "", on_rejected: Callable[[], None] | None = None
     ) -> None:
-        super().__init__(GSSAPI, peer, principal)
-        self._on_rejected = on_rejected
+        super().__init__(GSSAPI, peer, principal, on_rejected=on_rejected)
         self._context = context
         self._authorization_id = self._bytes(principal, "principal")
+
+    @property
+    def after_rejection(self) -> str:
+        return _CHECK_TICKET
 
     def _exchange(self) -> Exchange:
         token = self._step(None)
@@ -79,12 +84,6 @@ class GssapiMechanism(Mechanism):
                 "Set javax.security.sasl.qop=auth on the broker",
             )
         return bytes((_NO_LAYER, 0, 0, 0)) + self._authorization_id
-
-    def rejected(self, reason: str) -> AuthenticationError:
-        if self._on_rejected is not None:
-            self._on_rejected()
-        said = f": {self.excerpt(reason)}" if reason else ""
-        return self.error(f"the broker rejected the ticket{said}", _CHECK_TICKET)
 
     def _step(self, token: bytes | None) -> bytes | None:
         try:

@@ -18,13 +18,13 @@ class KerberosFailure(Exception):
 
     @property
     def no_ticket(self) -> bool:
-        """True if there is no ticket, or one that has ended."""
+        """True if the client has no valid ticket: none at all, or an expired one."""
         return self.expired or self.code in _NO_TICKET
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What to do about a failure. `retried` is true if the same call may succeed later."""
+    """The next step after a failure. `retried` is true if the same call may succeed later."""
 
     next_step: str
     retried: bool = False

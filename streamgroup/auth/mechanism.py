@@ -16,8 +16,8 @@ token.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Generator, Sequence
+from typing import ClassVar, TypeAlias
 
 from streamgroup.errors import AuthenticationError
 
@@ -39,16 +39,27 @@ class Mechanism(ABC):
     """One exchange of one SASL mechanism with the broker at `peer` (`host:port`).
 
     `user` is the user in error messages, empty if the client does not know it. No error message contains one of
-    `secrets`, even if the broker repeats it. `first` and `next` raise AuthenticationError if the exchange fails, and
-    then it cannot go on.
+    `secrets`, even if the broker repeats it. `on_rejected` is called when the broker rejects the client. `first` and
+    `next` raise AuthenticationError if the exchange fails, and then it cannot go on.
     """
 
-    def __init__(self, name: str, peer: str, user: str = "", secrets: Sequence[str] = ()) -> None:
+    shown: ClassVar[str] = "credentials"
+    """The name of what the client shows to the broker, in error messages."""
+
+    def __init__(
+        self,
+        name: str,
+        peer: str,
+        user: str = "",
+        secrets: Sequence[str] = (),
+        on_rejected: Callable[[], None] | None = None,
+    ) -> None:
         self.name = name
         """The name of the mechanism in SaslHandshake."""
         self._peer = peer
         self._user = user
         self._secrets = secrets
+        self._on_rejected = on_rejected
         self._begun = self._done = False
         self.takes_long = False
         """True if the next `next` computes for longer than a thread that carries other connections may."""
@@ -89,8 +100,10 @@ class Mechanism(ABC):
 
     def rejected(self, reason: str) -> AuthenticationError:
         """Return the error of a broker that rejects the client. `reason` is the broker's message, or empty."""
+        if self._on_rejected is not None:
+            self._on_rejected()
         said = f": {self.excerpt(reason)}" if reason else ""
-        return self.error(f"the broker rejected the credentials{said}", self.after_rejection)
+        return self.error(f"the broker rejected the {self.shown}{said}", self.after_rejection)
 
     def error(self, cause: str, next_step: str) -> AuthenticationError:
         """Return the error of this exchange."""

@@ -36,8 +36,7 @@ class OAuthBearerMechanism(Mechanism):
         expiry: str = "",
         on_rejected: Callable[[], None] | None = None,
     ) -> None:
-        super().__init__(OAUTHBEARER, peer, secrets=(token,))
-        self._on_rejected = on_rejected
+        super().__init__(OAUTHBEARER, peer, secrets=(token,), on_rejected=on_rejected)
         if not _TOKEN.fullmatch(token):
             raise self.error(
                 "the token is empty or has a character that a bearer token must not have",
@@ -66,8 +65,6 @@ class OAuthBearerMechanism(Mechanism):
 
     def rejected(self, reason: str) -> AuthenticationError:
         """Return the error of a broker that rejects the token, with what the broker's error challenge said before."""
-        if self._on_rejected is not None:
-            self._on_rejected()
         said = dict.fromkeys((self._problem, _problem_in(reason)))  # Kafka repeats its challenge in the last message
         return super().rejected("; ".join(filter(None, (*said, self._expiry))))
 
