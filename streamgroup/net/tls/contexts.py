@@ -101,14 +101,12 @@ def fingerprint_of(options: TlsOptions) -> Fingerprint:
 def endpoint_context(options: TlsOptions) -> ssl.SSLContext:
     """Return a context for a token endpoint: it trusts the authorities of the system, and those of `options`.
 
-    It always verifies the host name, and shows no client certificate: the endpoint gets a secret, and is no broker.
+    It always verifies the host name, because the endpoint gets the client secret. It shows no client certificate.
     Raises ConfigError as `make_context`.
     """
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    trusted = trusted_certificates(options)
-    if trusted is not None:
-        context.load_verify_locations(cadata=trusted)
+    _trust(context, options)
     return context
 
 
@@ -120,17 +118,22 @@ def make_context(options: TlsOptions) -> ssl.SSLContext:
     _allow_suites(context, options)
     context.check_hostname = bool(options.endpoint_identification)
     context.options |= ssl.OP_NO_RENEGOTIATION  # Kafka's protocol has no use for it, and TLS 1.3 does not have it
-    # As in Java, every certificate of the trust store is trusted by itself, also one that is not an authority's root.
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    trusted = trusted_certificates(options)
-    if trusted is None:
+    if not _trust(context, options):
         context.load_default_certs()
-    else:
-        context.load_verify_locations(cadata=trusted)
     identity = client_identity(options, datetime.now(UTC))
     if identity is not None:
         _present(context, identity)
     return context
+
+
+def _trust(context: ssl.SSLContext, options: TlsOptions) -> bool:
+    """Trust the certificates of the trust store. Return whether the options name one."""
+    # As in Java, every certificate of the trust store is trusted by itself, also one that is not an authority's root.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    trusted = trusted_certificates(options)
+    if trusted is not None:
+        context.load_verify_locations(cadata=trusted)
+    return trusted is not None
 
 
 def _allow_suites(context: ssl.SSLContext, options: TlsOptions) -> None:

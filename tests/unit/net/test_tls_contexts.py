@@ -153,6 +153,7 @@ def test_a_context_verifies_authority_and_host_name(authority: Authority) -> Non
 def test_a_token_endpoint_is_always_verified(authority: Authority) -> None:
     context = endpoint_context(trusting(authority, endpoint_identification=""))
     assert context.check_hostname
+    assert context.verify_flags & ssl.VERIFY_X509_PARTIAL_CHAIN
     assert context.verify_mode is ssl.CERT_REQUIRED
     trusted = context.get_ca_certs(binary_form=True)
     assert make_context(trusting(authority)).get_ca_certs(binary_form=True)[0] in trusted
