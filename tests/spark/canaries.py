@@ -121,23 +121,43 @@ def plain_case(kafka: KafkaServer, canaries: Canaries) -> Case:
     )
 
 
+def pkcs12_stores(prefix: str, user: str, authority: Authority, canaries: Canaries) -> dict[str, str]:
+    """Return the options of a key store of `user` and of a trust store, each with a password of its own."""
+    store, store_password = canaries.password(f"{prefix}keystore.password of {user}")
+    trust, trust_password = canaries.password(f"{prefix}truststore.password of {user}")
+    key_file = write_pkcs12(canaries.home / f"{user}-key.p12", authority.issue(user, hosts=()), store)
+    trust_file = write_private(canaries.home / f"{user}-trust.p12", authority.truststore(trust))
+    return {
+        f"{prefix}keystore.type": "PKCS12",
+        f"{prefix}keystore.location": str(key_file),
+        f"{prefix}keystore.password": store_password,
+        f"{prefix}truststore.type": "PKCS12",
+        f"{prefix}truststore.location": str(trust_file),
+        f"{prefix}truststore.password": trust_password,
+    }
+
+
+def pem_stores(prefix: str, user: str, authority: Authority, canaries: Canaries) -> dict[str, str]:
+    """Return the options that hold the key of `user`, encrypted, and certificates themselves."""
+    identity = authority.issue(user, hosts=())
+    of_key, key_password = canaries.password(f"{prefix}key.password of {user}")
+    parts = {
+        "truststore.certificates": authority.certificate_pem(),
+        "keystore.key": identity.key_pem(of_key),
+        "keystore.certificate.chain": identity.chain_pem(),
+    }
+    given = {prefix + name: canaries.pem(f"{prefix}{name} of {user}", text) for name, text in parts.items()}
+    return {**given, f"{prefix}key.password": key_password}
+
+
 def scram_case(kafka: KafkaServer, canaries: Canaries) -> Case:
     """SCRAM, with key store and trust store in PKCS #12, and a run with a wrong password of each store."""
     settings, authority = kafka.security.client("scram", "SCRAM-SHA-512"), kafka.security.authority
-    store, store_password = canaries.password("scram: keystore.password")
-    trust, trust_password = canaries.password("scram: truststore.password")
     password = canaries.give("scram: jaas", settings.librdkafka["sasl.password"])
     good = {
         **settings.options,
         "kafka.sasl.jaas.config": jaas("scram.ScramLoginModule", username="scram", password=password),
-        "kafka.ssl.keystore.type": "PKCS12",
-        "kafka.ssl.keystore.location": str(
-            write_pkcs12(canaries.home / "key.p12", authority.issue("scram", hosts=()), store)
-        ),
-        "kafka.ssl.keystore.password": store_password,
-        "kafka.ssl.truststore.type": "PKCS12",
-        "kafka.ssl.truststore.location": str(write_private(canaries.home / "trust.p12", authority.truststore(trust))),
-        "kafka.ssl.truststore.password": trust_password,
+        **pkcs12_stores("kafka.ssl.", "scram", authority, canaries),
     }
     _, wrong_store = canaries.password("scram: wrong keystore.password")
     _, wrong_trust = canaries.password("scram: wrong truststore.password")
@@ -157,8 +177,6 @@ def scram_case(kafka: KafkaServer, canaries: Canaries) -> Case:
 def oauth_case(kafka: KafkaServer, canaries: Canaries) -> Case:
     """OAUTHBEARER by options of its own, keys and certificates in options, and runs with wrong ones."""
     settings, authority = kafka.security.client("oauth", "OAUTHBEARER"), kafka.security.authority
-    identity = authority.issue("oauth", hosts=())
-    of_key, key_password = canaries.password("oauth: key.password")
     secret = canaries.give("oauth: client.secret", settings.librdkafka["sasl.oauthbearer.client.secret"])
     credentials = "kafka.sasl.oauthbearer.client.credentials.client"
     dropped = ("jaas.config", "truststore.location", "keystore.location")
@@ -167,12 +185,7 @@ def oauth_case(kafka: KafkaServer, canaries: Canaries) -> Case:
         f"{credentials}.id": "oauth",
         f"{credentials}.secret": secret,
         "kafka.sasl.oauthbearer.scope": "kafka",
-        "kafka.ssl.truststore.certificates": canaries.pem(
-            "oauth: truststore.certificates", authority.certificate_pem()
-        ),
-        "kafka.ssl.keystore.key": canaries.pem("oauth: keystore.key", identity.key_pem(of_key)),
-        "kafka.ssl.keystore.certificate.chain": canaries.pem("oauth: certificate.chain", identity.chain_pem()),
-        "kafka.ssl.key.password": key_password,
+        **pem_stores("kafka.ssl.", "oauth", authority, canaries),
     }
     _, wrong_secret = canaries.password("oauth: wrong client.secret")
     _, wrong_key = canaries.password("oauth: wrong key.password")
@@ -204,21 +217,12 @@ def zookeeper_pkcs12_case(zookeeper: ZooKeeperServer, chroot: str, canaries: Can
     """A Kafka 0.7 whose ZooKeeper has TLS, with a user's digest and stores in PKCS #12. One run finds no brokers."""
     authority = zookeeper.security.authority
     _, password = canaries.password("zookeeper.password")
-    store, store_password = canaries.password("zookeeper: keystore.password")
-    trust, trust_password = canaries.password("zookeeper: truststore.password")
-    key_file = write_pkcs12(canaries.home / "zookeeper-key.p12", authority.issue("bob", hosts=()), store)
-    trust_file = write_private(canaries.home / "zookeeper-trust.p12", authority.truststore(trust))
     good = {
         "zookeeper.connect": zookeeper.client_options["zookeeper.connect"] + chroot,
         "zookeeper.username": "bob",
         "zookeeper.password": password,
         "zookeeper.ssl.client.enable": "true",
-        "zookeeper.ssl.keystore.type": "PKCS12",
-        "zookeeper.ssl.keystore.location": str(key_file),
-        "zookeeper.ssl.keystore.password": store_password,
-        "zookeeper.ssl.truststore.type": "PKCS12",
-        "zookeeper.ssl.truststore.location": str(trust_file),
-        "zookeeper.ssl.truststore.password": trust_password,
+        **pkcs12_stores("zookeeper.ssl.", "bob", authority, canaries),
     }
     _, wrong_store = canaries.password("zookeeper: wrong keystore.password")
     return Case(
@@ -234,17 +238,10 @@ def zookeeper_pkcs12_case(zookeeper: ZooKeeperServer, chroot: str, canaries: Can
 def zookeeper_pem_case(zookeeper: ZooKeeperServer, chroot: str, canaries: Canaries) -> Case:
     """The same with keys and certificates in the options, and a run with a wrong password of the key."""
     authority = zookeeper.security.authority
-    identity = authority.issue("bob", hosts=())
-    of_key, key_password = canaries.password("zookeeper: key.password")
     good = {
         "zookeeper.connect": zookeeper.client_options["zookeeper.connect"] + chroot,
         "zookeeper.ssl.client.enable": "true",
-        "zookeeper.ssl.truststore.certificates": canaries.pem(
-            "zookeeper: truststore.certificates", authority.certificate_pem()
-        ),
-        "zookeeper.ssl.keystore.key": canaries.pem("zookeeper: keystore.key", identity.key_pem(of_key)),
-        "zookeeper.ssl.keystore.certificate.chain": canaries.pem("zookeeper: certificate.chain", identity.chain_pem()),
-        "zookeeper.ssl.key.password": key_password,
+        **pem_stores("zookeeper.ssl.", "bob", authority, canaries),
     }
     _, wrong_key = canaries.password("zookeeper: wrong key.password")
     return Case(
