@@ -81,6 +81,13 @@ def wait_for(poller: Poller, kind: type, seconds: float = 5.0) -> Any:
     raise AssertionError(f"no {kind.__name__}")
 
 
+def wait_for_exchanges(poller: Poller, listener: Listener, count: int) -> None:
+    deadline = soon()
+    while listener.exchanges < count and time.monotonic() < deadline:
+        poller.wait(0.05)
+    assert listener.exchanges >= count
+
+
 def connected(listener: Listener, options: Options, **others: Any) -> Connection:
     connection = Connection(
         "127.0.0.1", listener.broker.port, options(listener.broker.port, **{"sasl": PLAIN, **others})
@@ -170,10 +177,7 @@ def test_an_idle_connection_of_a_poller_authenticates_again_by_itself(
     poller = Poller(options(listener.broker.port, sasl=PLAIN))
     handle = poller.connect("127.0.0.1", listener.broker.port)
     wait_for(poller, Connected)
-    deadline = soon()
-    while listener.exchanges < 4 and time.monotonic() < deadline:
-        poller.wait(0.05)
-    assert listener.exchanges >= 4
+    wait_for_exchanges(poller, listener, 4)
     poller.send(handle, EVERYTHING)
     assert wait_for(poller, ResponseReceived).response == METADATA
     poller.close()
@@ -304,10 +308,7 @@ def test_an_idle_connection_of_a_poller_authenticates_again_by_long_steps(
     poller = Poller(options(listener.broker.port, sasl=PLAIN))
     handle = poller.connect("127.0.0.1", listener.broker.port)
     wait_for(poller, Connected)
-    deadline = soon()
-    while listener.exchanges < 3 and time.monotonic() < deadline:
-        poller.wait(0.05)
-    assert listener.exchanges >= 3
+    wait_for_exchanges(poller, listener, 3)
     poller.send(handle, EVERYTHING)
     assert wait_for(poller, ResponseReceived).response == METADATA
     poller.close()
