@@ -19,7 +19,7 @@ class Needed:
     fails: str = ""
     """The right that the error names."""
     degrades: str = ""
-    """What the user gets without the right, where there is no error."""
+    """The result for a user without the right, if it is not an error."""
     instead: str = ""
     """The weaker right that the user has in place of `right`."""
     before: str = ""

@@ -43,7 +43,7 @@ class SaslRequest(NamedTuple):
 
 
 SaslStep: TypeAlias = SaslRequest | bytes | None
-"""What the client sends next: a request, a token without a header, or None for nothing."""
+"""The next message of the client: a request, a token without a header, or None if it sends nothing."""
 
 
 class Authentication:

@@ -167,7 +167,7 @@ def down() -> BackgroundKafka | None:
 
 
 def load() -> BackgroundKafka | None:
-    """Return the recorded cluster, or None if there is no state file.
+    """Return the recorded cluster, or None without a state file.
 
     Raises ConfigError if another user may write the file: it names processes to stop and directories to remove.
     """

@@ -45,7 +45,7 @@ class _Endless(BaseException):
 def _uncollected() -> Iterator[None]:
     """Collect no garbage in the block: a collection of all that the process holds would count as time of one case.
 
-    What the process holds already stays out of the collections that the block asks for: they would walk all of it.
+    A collection within the block ignores all objects from before it, because it would walk every one of them.
     """
     collects = gc.isenabled()
     gc.disable()

@@ -203,7 +203,7 @@ def test_errors_that_no_retry_mends(kerberized: KafkaServer, kdc: Kdc, tmp_path:
         (
             replace(options_for(kdc), service_name="confluent"),
             AuthenticationError,
-            f"to broker {peer} as user 'client@.*: there is no ticket for confluent@.* not found.*service.name",
+            f"to broker {peer} as user 'client@.*: the KDC gave no ticket for confluent@.* not found.*service.name",
         ),
         (
             KerberosOptions(SERVICE, use_ticket_cache=True, ticket_cache=str(tmp_path / "no-cache")),

@@ -67,8 +67,8 @@ class Tickets:
             return library.open(ticket.credentials, options.service_name, host), principal
         except KerberosFailure as failure:
             what = (
-                f"cannot authenticate to broker {peer} as user {principal!r} by SASL GSSAPI: there is no ticket for "
-                f"{options.service_name}@{host}"
+                f"cannot authenticate to broker {peer} as user {principal!r} by SASL GSSAPI: the KDC gave no ticket "
+                f"for {options.service_name}@{host}"
             )
             raise _error(what, failure) from None
 
@@ -132,7 +132,7 @@ def _typed(path: str) -> str:
 
 
 def _check_keytab(keytab: str) -> None:
-    """Raise ConfigError if the file cannot be a keytab: the library would say that there is no ticket cache."""
+    """Raise ConfigError if the file cannot be a keytab. The error of the library would name a missing ticket cache."""
     kind, _, rest = _typed(keytab).partition(":")
     if kind.upper() != "FILE":
         return

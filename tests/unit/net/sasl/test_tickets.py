@@ -211,7 +211,7 @@ def test_a_broker_that_the_kdc_does_not_know_is_named(library: Library, keytab: 
     with pytest.raises(AuthenticationError) as caught:
         Tickets(lambda: library).open(by_keytab(keytab), PEER)
     assert str(caught.value).startswith(
-        f"cannot authenticate to broker {PEER} as user '{ALICE}' by SASL GSSAPI: there is no ticket for "
+        f"cannot authenticate to broker {PEER} as user '{ALICE}' by SASL GSSAPI: the KDC gave no ticket for "
         "kafka@broker-1.example: Server kafka/broker-1.example@EXAMPLE.COM not found. "
         "Correct kafka.sasl.kerberos.service.name"
     )
