@@ -1,4 +1,4 @@
-"""Comparisons with Spark's own connector: alternating pairs after a warm-up pair, and their table."""
+"""Comparisons with Spark's own connector: alternating pairs after a warm-up, and their table."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SIDES = ("streamgroup", "kafka")
 """The formats that are compared."""
 
 
-def compare(name: str, run: Callable[[str], float], records: int, pairs: int) -> dict[str, object]:
-    """Return the rates and ratios of `pairs` alternating pairs after a warm-up pair. `run` returns seconds."""
+def compare(name: str, run: Callable[[str], float], records: int, pairs: int, *, warm_up: int = 1) -> dict[str, object]:
+    """Return the rates and ratios of `pairs` alternating pairs after `warm_up` others. `run` returns seconds."""
     times: dict[str, list[float]] = {side: [] for side in SIDES}
-    for pair in range(pairs + 1):
+    for pair in range(warm_up + pairs):
         for side in SIDES if pair % 2 else SIDES[::-1]:
             seconds = run(side)
-            if pair:
+            if pair >= warm_up:
                 times[side].append(seconds)
     ratios = [k / s for s, k in zip(times["streamgroup"], times["kafka"], strict=True)]
     return {
