@@ -76,9 +76,10 @@ The column "for" has these values:
 
 ## Patterns
 
-`subscribePattern` is matched by Python's `re.fullmatch`. Java's syntax has the same meaning for literals, classes,
-groups, alternatives and quantifiers, possessive ones too. Syntax that Python lacks, such as `\\p{…}` and
-`[a-z&&[^b]]`, fails the query.
+`subscribePattern` has the syntax and the meaning of `java.util.regex` in Java 17, and as in Spark's own source it need
+not match the whole name. An expression that this package cannot match as Java would is an error that names the place:
+the flags `x` and `U`, `\\b{g}`, `\\G`, `\\N{...}`, a reference to a group that is not before it, and properties of
+upper or lower case together with `(?i)`.
 """
 
 _INTRODUCTION_TO_WRITES = """\

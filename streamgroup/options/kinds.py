@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from streamgroup.java_regex import compile_java
 from streamgroup.logformat import partition_number
 from streamgroup.model import EARLIEST, LATEST, TopicPartition
 from streamgroup.options.cipher_suites import openssl_name
@@ -185,14 +185,10 @@ def _topics(text: str) -> tuple[str, ...]:
 def _pattern(text: str) -> str:
     pattern = _text(text)
     try:
-        with warnings.catch_warnings():
-            # Python warns of sets within sets, such as [a-z&&[^b]]: it would take literally what means sets in Java.
-            warnings.simplefilter("error", FutureWarning)
-            re.compile(pattern)
-    except (re.error, FutureWarning, RecursionError, OverflowError) as error:
+        compile_java(pattern)
+    except ValueError as error:
         raise ValueError(
-            f"invalid regular expression: {error}. Write it in Python's syntax, which lacks some of Java's, or name "
-            "the topics with 'subscribe'"
+            f"invalid regular expression: {error}. Write it in Java's syntax, or name the topics with 'subscribe'"
         ) from None
     return pattern
 

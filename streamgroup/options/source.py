@@ -20,8 +20,9 @@ SOURCE: tuple[Option, ...] = (
     ),
     Option(
         "subscribePattern",
-        "Regular expression, in Python's syntax, that matches the whole names of the topics to read. Internal topics "
-        "never match. A stream finds new topics within `kafka.metadata.max.age.ms`.",
+        "Regular expression in Java's syntax. The query reads each topic whose name has a match anywhere: `orders` "
+        "finds `my-orders`, too, and `^orders$` does not. Internal topics never match. A stream "
+        "finds new topics within `kafka.metadata.max.age.ms`.",
         kinds.PATTERN,
     ),
     Option(

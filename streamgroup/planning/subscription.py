@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from streamgroup.errors import ConfigError
+from streamgroup.java_regex import compile_java
 from streamgroup.model import ClusterSnapshot, TopicPartition
 
 if TYPE_CHECKING:
@@ -24,11 +24,12 @@ def topics_to_ask(subscription: Subscription) -> frozenset[str] | None:
 def subscribed_topics(subscription: Subscription, snapshot: ClusterSnapshot) -> frozenset[str]:
     """Return the topics of `subscription` in this cluster.
 
-    A pattern matches existing topics, never internal ones, and maybe none. Names are returned unchecked.
+    As in Spark's source a pattern matches if it occurs anywhere in the name. It matches existing topics, never internal
+    ones, and maybe none. Names are returned unchecked.
     """
     if subscription.pattern is None:
         return topics_to_ask(subscription) or frozenset()
-    matches = re.compile(subscription.pattern).fullmatch
+    matches = compile_java(subscription.pattern).search
     return frozenset(name for name, topic in snapshot.topics.items() if not topic.internal and matches(name))
 
 
@@ -68,7 +69,7 @@ def lacking(subscription: Subscription, snapshot: ClusterSnapshot) -> frozenset[
 def is_subscribed(subscription: Subscription, tp: TopicPartition) -> bool:
     """Return whether `subscription` covers `tp`, which need not exist."""
     if subscription.pattern is not None:
-        return re.fullmatch(subscription.pattern, tp.topic) is not None
+        return compile_java(subscription.pattern).search(tp.topic) is not None
     return tp in subscription.assign or tp.topic in subscription.topics
 
 

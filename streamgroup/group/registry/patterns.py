@@ -1,6 +1,6 @@
 """Patterns of topics that other consumers have registered, matched in bounded time.
 
-Any client of ZooKeeper may register any pattern, and Python's expressions try one way to match after the other. The
+Any client of ZooKeeper may register any pattern, and expressions are tried in one way to match after the other. The
 pattern `(a+)+b` against 26 letters takes seconds, and twice as long for each further letter. Before a match the number
 of ways is therefore estimated. A pattern with more than `WAYS_MOST` is refused.
 """
@@ -8,11 +8,13 @@ of ways is therefore estimated. A pattern with more than `WAYS_MOST` is refused.
 from __future__ import annotations
 
 import re
-import warnings
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+import regex
+
 from streamgroup.errors import DecodeError
+from streamgroup.java_regex import compile_java
 
 LENGTH_MOST = 1000
 """The longest pattern, in characters."""
@@ -20,16 +22,16 @@ WAYS_MOST = 2**24
 """So many ways take about half a second. Three `.*` against a topic's name of 249 characters are below that."""
 _EXPONENT_MOST = 64
 
-_PIECE = re.compile(
+_PIECE = regex.compile(
     r"""(?P<escape> \\. )
-      | (?P<set>    \[ \^? \]? (?: \\. | [^\]\\] )* \] )
+      | (?P<set>    \[ (?: \\. | [^\[\]\\] | (?&set) )* \] )
       | (?P<open>   \( (?: \?: | \?<?[=!] )? (?! \? ) )
       | (?P<flag>   \(\?i\) )
       | (?P<close>  \) )
       | (?P<either> \| )
       | (?P<times>  (?: [*+?] | \{ (?!\}) (?P<least>[0-9]*) (?P<to>,?) (?P<most>[0-9]*) \} ) [?+]? )
       | (?P<plain>  [^\[\\(] )""",
-    re.VERBOSE | re.DOTALL,
+    regex.VERBOSE | regex.DOTALL,
 )
 
 
@@ -42,7 +44,7 @@ def matches(raw: str, topic: str) -> bool:
     return pattern.fullmatch(topic) is not None
 
 
-def _compiled(raw: str) -> re.Pattern[str]:
+def _compiled(raw: str) -> regex.Pattern[str]:
     """Compile a pattern as `TopicFilter` reads it.
 
     A comma is an `or`. Blanks do not count, nor do quotes around the pattern, which come from property files.
@@ -51,11 +53,8 @@ def _compiled(raw: str) -> re.Pattern[str]:
         raise _useless(raw, f"it is longer than {LENGTH_MOST} characters")
     text = re.sub("^[\"']+|[\"']+$", "", raw.strip().replace(",", "|").replace(" ", ""))
     try:
-        with warnings.catch_warnings():
-            # Python warns of sets within sets, such as [a-z&&[^b]]: it would take literally what means sets in Java.
-            warnings.simplefilter("error", FutureWarning)
-            return re.compile(text)
-    except (re.error, FutureWarning, OverflowError, RecursionError) as error:
+        return compile_java(text)
+    except ValueError as error:
         raise _useless(raw, str(error)) from None
 
 
@@ -83,7 +82,7 @@ class _Group:
 
 
 def ways(text: str, length: int) -> int:
-    """Return in how many ways at most an expression that compiles may match so many characters.
+    """Return in how many ways at most an expression of the package `regex` may match so many characters.
 
     The ways of a sequence are the product of its pieces' ways, those of branches the sum. `WAYS_MOST + 1` stands for
     any larger number, also for expressions that are not known here: comments, conditions, verbose expressions.
@@ -110,7 +109,7 @@ def ways(text: str, length: int) -> int:
     return groups[0].ways
 
 
-def _repeated(piece: int, times: re.Match[str], length: int) -> int:
+def _repeated(piece: int, times: regex.Match[str], length: int) -> int:
     """Return the ways of a repetition: of a piece with one way its counts, else the ways of all its repetitions."""
     least, most = _bounds(times, length)
     if piece == 1:
@@ -119,7 +118,7 @@ def _repeated(piece: int, times: re.Match[str], length: int) -> int:
     return min(all_ways, WAYS_MOST + 1)
 
 
-def _bounds(times: re.Match[str], length: int) -> tuple[int, int]:
+def _bounds(times: regex.Match[str], length: int) -> tuple[int, int]:
     """Return how often a piece repeats at least and at most: at most `length` times, as empty repetitions end."""
     sign = times["times"][0]
     if sign != "{":

@@ -27,16 +27,19 @@ def cluster(*topics: TopicInfo) -> ClusterSnapshot:
     return ClusterSnapshot({}, {t.name: t for t in topics})
 
 
-A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+A0, A1, B0, AB0 = (TopicPartition(*name) for name in (("a", 0), ("a", 1), ("b", 0), ("ab", 0)))
 THERE = cluster(topic("a", 2), topic("b"), topic("ab"), topic("__consumer_offsets", internal=True))
-NAMES, PATTERN, ASSIGN = Subscription(("b", "a")), Subscription(pattern="a|b"), Subscription(assign=(A1,))
+NAMES, PATTERN, ASSIGN = Subscription(("b", "a")), Subscription(pattern="^a$|^b$"), Subscription(assign=(A1,))
 
 
 @pytest.mark.parametrize(
     ("subscription", "ask", "topics", "partitions"),
     [
         pytest.param(NAMES, {"a", "b"}, {"a", "b"}, [A0, A1, B0], id="names"),
-        pytest.param(PATTERN, None, {"a", "b"}, [A0, A1, B0], id="a pattern matches whole names"),
+        pytest.param(PATTERN, None, {"a", "b"}, [A0, A1, B0], id="a pattern"),
+        pytest.param(
+            Subscription(pattern="b"), None, {"ab", "b"}, [AB0, B0], id="a pattern matches anywhere, as in Spark"
+        ),
         pytest.param(ASSIGN, {"a"}, {"a"}, [A1], id="partitions"),
         pytest.param(Subscription(pattern="nothing.*"), None, set(), [], id="a pattern may match nothing"),
     ],

@@ -229,10 +229,11 @@ def test_garbage_is_no_consumer_and_the_error_names_the_node(data: bytes, dialec
         f.read_consumer(PATH, data, dialect)
 
 
-def test_a_pattern_that_only_java_understands_is_an_error() -> None:
-    interest = f.read_consumer(PATH, rb"*1*\p{Alpha}+", OLD)
-    with pytest.raises(DecodeError, match="Alpha"):
-        interest.topics(["t"], OLD)
+def test_a_pattern_has_the_syntax_of_java() -> None:
+    assert f.read_consumer(PATH, rb"*1*\p{Alpha}+", OLD).topics(["t", "1"], OLD) == {"t": 1}
+    unknown = f.read_consumer(PATH, rb"*1*\p{Letters}+", OLD)
+    with pytest.raises(DecodeError, match="Letters"):
+        unknown.topics(["t"], OLD)
 
 
 def test_our_ids_look_like_the_real_ones() -> None:
