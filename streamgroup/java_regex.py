@@ -17,6 +17,8 @@ import regex
 
 LENGTH_MOST = 10_000
 """The longest expression, in characters."""
+SIZE_MOST = 100_000
+"""The most pieces, where a piece that is repeated at least n times counts n times: `regex` copies it as often."""
 
 _FLAGS = regex.VERSION1 | regex.ASCII
 _KEPT_FLAGS = frozenset("ims")
@@ -86,6 +88,7 @@ class _Translation:
         self._text = text
         self._at = 0
         self._groups = 0
+        self._size = 0
         self._names: set[str] = set()
         self._ignores_case = self._asks_for_case = False
 
@@ -131,8 +134,14 @@ class _Translation:
             if self._take("|"):
                 pieces.append("|")
                 continue
+            before = self._size
+            self._size += 1
             piece, can_repeat = self._piece()
-            pieces.append(piece + self._quantifier(can_repeat))
+            quantifier, least = self._quantifier(can_repeat)
+            self._size = before + (self._size - before) * max(1, least)
+            if self._size > SIZE_MOST:
+                self._fail(f"more than {SIZE_MOST} pieces, with each as often as it is repeated,")
+            pieces.append(piece + quantifier)
         return "".join(pieces)
 
     def _piece(self) -> tuple[str, bool]:
@@ -151,9 +160,11 @@ class _Translation:
                 self._fail(f"a {character} with nothing before it to repeat")
         return regex.escape(character, special_only=False), True
 
-    def _quantifier(self, can_repeat: bool) -> str:
+    def _quantifier(self, can_repeat: bool) -> tuple[str, int]:
+        """Translate a quantifier, or nothing. Return it, and how often the piece before it occurs at least."""
         if self._peek() not in {"*", "+", "?", "{"}:
-            return ""
+            return "", 1
+        times = 0
         if not can_repeat:
             self._fail("a quantifier behind flags")
         sign = self._next("a quantifier")
@@ -164,11 +175,12 @@ class _Translation:
                 self._fail(f"the quantifier {{{bounds}}}; write a brace itself as \\{{")
             if most and int(most) < int(least):
                 self._fail(f"the quantifier {{{bounds}}} with its bounds the wrong way round")
-            sign = f"{{{int(least)}{comma}{int(most) if most else ''}}}"
+            times = int(least)
+            sign = f"{{{times}{comma}{int(most) if most else ''}}}"
         manner = self._next("a quantifier") if self._peek() in {"?", "+"} else ""
         if self._peek() in {"*", "+", "?", "{"}:
             self._fail("a quantifier behind a quantifier")
-        return sign + manner
+        return sign + manner, times
 
     def _group(self) -> tuple[str, bool]:
         if not self._take("?"):

@@ -75,6 +75,8 @@ def test_few_valid_expressions_are_refused() -> None:
         ("\\p{age=6}", "the property 'age=6', which is not known here"),
         ("\\p{IsNothing}", "unknown property"),
         ("a" * (LENGTH_MOST + 1), "longer than 10000 characters"),
+        ("(?:(?:a{100}){100}){100}", "more than 100000 pieces"),
+        ("[a-z]{2147483647}", "more than 100000 pieces"),
         ("(" * 5_000 + ")" * 5_000, "too large or too deeply nested"),
     ],
 )
