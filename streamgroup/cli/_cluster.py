@@ -38,8 +38,9 @@ _COMMAND_CONFIG = click.option(
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
     help="File with properties of the connection, one NAME=VALUE in a line, such as security.protocol and "
-    "ssl.truststore.location. The file of Kafka's own tools will do. With --zookeeper it may have properties such as "
-    "zookeeper.ssl.client.enable, too.",
+    "ssl.truststore.location. The file of Kafka's own tools will do: what else it has for Java's clients, such as "
+    "group.id or acks, has no effect. With --zookeeper it may have properties such as zookeeper.ssl.client.enable, "
+    "too.",
 )
 _USER = (
     click.option("--zookeeper-username", metavar="NAME", help="User for ZooKeeper's digest authentication."),
@@ -133,7 +134,15 @@ def _with_cluster(command: Command, *zookeeper_names: str) -> Command:
 
 
 def client_options(where: Where, client_id: str, timeout_ms: int) -> ClientOptions:
-    """Return the client options for the cluster.
+    """Return the client options for the cluster, after warnings on standard error. Raises as `parsed_client`."""
+    client, notes = parsed_client(where, client_id, timeout_ms)
+    for note in notes:
+        click.echo(note, err=True)
+    return client
+
+
+def parsed_client(where: Where, client_id: str, timeout_ms: int) -> tuple[ClientOptions, tuple[str, ...]]:
+    """Return the client options for the cluster, and warnings.
 
     Raises ConfigError for an invalid value, and UsageError if an option is missing.
     """
@@ -141,14 +150,13 @@ def client_options(where: Where, client_id: str, timeout_ms: int) -> ClientOptio
         raise click.UsageError(f"name the cluster with {EITHER}")
     _check_registry(where)
     client, notes = parse_client({"kafka.client.id": client_id, **where.properties()})
-    for note in notes:
-        click.echo(note, err=True)
-    return replace(
+    options = replace(
         client,
         bootstrap_servers=_parsed("--bootstrap-server", SERVERS, where.bootstrap_server or None) or (),
         default_api_timeout_ms=timeout_ms,
         zookeeper=with_timeout(client.zookeeper, timeout_ms),
     )
+    return options, notes
 
 
 def with_timeout(registry: ZooKeeperOptions | None, timeout_ms: int) -> ZooKeeperOptions | None:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from streamgroup.cli import _properties
-from streamgroup.cli._cluster import Where, client_options, with_timeout
+from streamgroup.cli._cluster import Where, parsed_client, with_timeout
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.model import ClusterSnapshot, TopicPartition
 from streamgroup.options.parse import OPTIONS, parse_source
+from streamgroup.options.parse_client import of_connection
 from streamgroup.options.types import SourceOptions
 
 GROUP_ID = "kafka.group.id"
@@ -137,7 +138,7 @@ def source_options(
 
     Records of aborted transactions are left out by default, as in kcat. Raises ConfigError.
     """
-    client = client_options(replace(where, command_config=None), "streamgroup-consume", timeout_ms)
+    client, notes = parsed_client(where, "streamgroup-consume", timeout_ms)
     given = {
         "subscribe": ",".join(topics),
         "includeHeaders": str(include_headers).lower(),
@@ -145,14 +146,15 @@ def source_options(
         "kafka.isolation.level": "read_committed",
         "kafka.default.api.timeout.ms": str(timeout_ms),
         "kafkaConsumer.pollTimeoutMs": str(timeout_ms),
-        **where.properties(),
+        **of_connection(where.properties()),
         **properties,
     }
     if where.bootstrap_server:
         given["kafka.bootstrap.servers"] = where.bootstrap_server
     parsed = parse_source(given, streaming=True)
     registry = with_timeout(parsed.client.zookeeper, timeout_ms)
-    return replace(parsed, client=replace(parsed.client, zookeeper=registry))
+    all_notes = tuple(dict.fromkeys((*notes, *parsed.notes)))
+    return replace(parsed, client=replace(parsed.client, zookeeper=registry), notes=all_notes)
 
 
 def group_start(bounds: Bounds) -> dict[str, str]:

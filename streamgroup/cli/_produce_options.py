@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from streamgroup.cli import _properties
-from streamgroup.cli._cluster import Where, client_options, with_timeout
+from streamgroup.cli._cluster import Where, parsed_client, with_timeout
+from streamgroup.options.parse_client import of_connection
 from streamgroup.options.parse_sink import SINK_OPTIONS, parse_sink
 from streamgroup.options.types import SinkOptions
 
@@ -40,7 +41,7 @@ def sink_options(
     include_timestamp: bool,
 ) -> SinkOptions:
     """Return the options of a write. Each record is delivered or fails within `timeout_ms`. Raises ConfigError."""
-    client = client_options(replace(where, command_config=None), "streamgroup-produce", timeout_ms)
+    client, notes = parsed_client(where, "streamgroup-produce", timeout_ms)
     given = {
         "includeTimestamp": str(include_timestamp).lower(),
         "kafka.client.id": client.client_id,
@@ -50,7 +51,7 @@ def sink_options(
         "kafka.request.timeout.ms": str(max(1, timeout_ms // 2)),
         "kafka.delivery.timeout.ms": str(timeout_ms),
         "kafka.max.block.ms": str(timeout_ms),
-        **where.properties(),
+        **of_connection(where.properties()),
         **properties,
     }
     if topic is not None:
@@ -60,4 +61,4 @@ def sink_options(
     parsed = parse_sink(given)
     registry = with_timeout(parsed.client.zookeeper, timeout_ms)
     timed = replace(parsed.client, default_api_timeout_ms=client.default_api_timeout_ms, zookeeper=registry)
-    return replace(parsed, client=timed)
+    return replace(parsed, client=timed, notes=tuple(dict.fromkeys((*notes, *parsed.notes))))

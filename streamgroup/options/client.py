@@ -82,8 +82,8 @@ TLS: tuple[Option, ...] = (
     ),
     used(
         "ssl.protocol",
-        "The newest version of TLS to use. Set TLSv1.2 for brokers that fail with TLS 1.3.",
-        kinds.TLS_VERSION,
+        "The newest version of TLS to use. Set TLSv1.2 for brokers that fail with TLS 1.3. TLS stands for the newest.",
+        kinds.TLS_PROTOCOL,
         "tls.protocol",
     ),
     used(

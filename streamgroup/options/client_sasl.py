@@ -56,6 +56,12 @@ SASL: tuple[Option, ...] = (
         "Java needs it beside a token endpoint. Only the handlers of Kafka itself are accepted, and change nothing.",
         kinds.LOGIN_HANDLER,
     ),
+    used(
+        "sasl.oauthbearer.jwt.retriever.class",
+        "How Java gets a token since Kafka 4.1: `DefaultJwtRetriever`, `ClientCredentialsJwtRetriever` or "
+        "`FileJwtRetriever` of Kafka itself. It must fit `kafka.sasl.oauthbearer.token.endpoint.url`, which decides.",
+        kinds.JWT_RETRIEVER,
+    ),
 )
 
 TOKEN_ROW = Option(
@@ -74,7 +80,7 @@ SASL_REFUSED: tuple[Option, ...] = (
             "it names a Java class, which Python cannot run. For tokens of a cloud set "
             "'kafka.sasl.mechanism=OAUTHBEARER' and 'sasl.tokenProvider'",
         )
-        for name in ("sasl.client.callback.handler.class", "sasl.login.class", "sasl.oauthbearer.jwt.retriever.class")
+        for name in ("sasl.client.callback.handler.class", "sasl.login.class")
     ),
     *(
         refused(

@@ -389,12 +389,26 @@ def _login_handler(text: str) -> str:
     return name
 
 
+def _jwt_retriever(text: str) -> str:
+    name = text.strip().removeprefix("kafkashaded.").removeprefix(_KAFKA_HANDLERS)
+    if name in {"DefaultJwtRetriever", "ClientCredentialsJwtRetriever", "FileJwtRetriever"}:
+        return name
+    if name == "JwtBearerJwtRetriever":
+        raise ValueError("tokens for an assertion (RFC 7523) are not supported. Get them by sasl.tokenProvider")
+    raise ValueError(
+        "it names a Java class, which Python cannot run. For tokens of a cloud set sasl.tokenProvider instead"
+    )
+
+
 LOGIN_HANDLER = Kind("a class of Kafka's", _login_handler)
+JWT_RETRIEVER = Kind("a class of Kafka's", _jwt_retriever)
 _VERSIONS = {"tlsv1.2": "TLSv1.2", "tlsv1.3": "TLSv1.3"}
 _INSECURE = dict.fromkeys(
     ("ssl", "sslv2", "sslv3", "tlsv1", "tlsv1.1"), "the version is insecure. Use TLSv1.2 or TLSv1.3"
 )
 TLS_VERSION = choice(_VERSIONS, _INSECURE)
+TLS_PROTOCOL = choice({**_VERSIONS, "tls": "TLSv1.3"}, _INSECURE)
+"""The name of Java's context: `TLS` has every version, and `ssl.enabled.protocols` chooses among them."""
 
 
 def _tls_versions(text: str) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.options import zookeeper
 from streamgroup.options.client import CLIENT, CLIENT_IGNORED, CLIENT_REFUSED
 from streamgroup.options.client_sasl import TOKEN_ROW
+from streamgroup.options.producer import PRODUCER
 from streamgroup.options.properties import PREFIX
 from streamgroup.options.reading import OptionsReader, all_together
 from streamgroup.options.rows import Option, Scope
@@ -19,6 +20,10 @@ CLIENT_OPTIONS: Mapping[str, Option] = {
     for option in (*CLIENT, TOKEN_ROW, *zookeeper.ZOOKEEPER, *CLIENT_REFUSED, *CLIENT_IGNORED)
 }
 """The options of a connection by their name in lower case."""
+_OF_OTHERS = frozenset(
+    {option.name.lower() for option in PRODUCER} - CLIENT_OPTIONS.keys() | {f"{PREFIX}bootstrap.controllers"}
+)
+"""What else Java's consumers, producers and admin clients take, in lower case."""
 
 _LINE = re.compile(r"(?P<key>(?:\\.|[^\\=:\s])+)[ \t\f]*[=:]?[ \t\f]*(?P<value>.*)", re.DOTALL)
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -29,16 +34,26 @@ _CONTROL = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 def parse_client(options: Mapping[str, str]) -> tuple[ClientOptions, tuple[str, ...]]:
     """Return how to connect, and sentences for the log. `kafka.bootstrap.servers` may be missing.
 
+    Properties that Java's clients know for other purposes have no effect, and one of the sentences names them.
+
     Raises ConfigError that names all problems together, and shows no secret.
     """
     reading = OptionsReader(CLIENT_OPTIONS, Scope.ALL, {})
     for key, text in sorted(options.items()):
-        reading.take(key, text)
+        if key.lower() in _OF_OTHERS:
+            reading.ignored.setdefault("only the properties of the connection count here", []).append(key)
+        else:
+            reading.take(key, text)
     reading.values.setdefault("kafka.bootstrap.servers", ())
     client = reading.client(zookeeper.section(reading.values, reading.given, reading.problems, reading.notes))
     if reading.problems or client is None:
         raise ConfigError(all_together(reading.problems))
     return client, reading.all_notes()
+
+
+def of_connection(options: Mapping[str, str]) -> dict[str, str]:
+    """Return those of `options` that concern the connection."""
+    return {name: text for name, text in options.items() if name.lower() in CLIENT_OPTIONS}
 
 
 def kafka_properties(text: str) -> dict[str, str]:

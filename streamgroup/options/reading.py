@@ -11,7 +11,7 @@ from streamgroup.options import kinds
 from streamgroup.options.notes import Caution
 from streamgroup.options.properties import PREFIX
 from streamgroup.options.rows import Effect, Option, Scope
-from streamgroup.options.sasl import TOKEN_PROVIDER, SaslOptions, sasl_options
+from streamgroup.options.sasl import TOKEN_PROVIDER, SaslOptions, sasl_options, without_effect
 from streamgroup.options.secrets import Secret, is_secret
 from streamgroup.options.settings_reader import SettingsReader, nearest, together
 from streamgroup.options.tls import SASL_PLAINTEXT, SASL_SSL, SSL, TlsOptions, contradictions, warnings
@@ -133,7 +133,7 @@ class OptionsReader(SettingsReader[Option]):
     def _sasl(self, protocol: str) -> SaslOptions | None:
         """Return how to authenticate. Without SASL its options are ignored, as in Java."""
         if protocol not in (SASL_PLAINTEXT, SASL_SSL):
-            self._ignore_for(protocol, "SASL", f"{PREFIX}sasl.")
+            self._ignore_for(protocol, "SASL", f"{PREFIX}sasl.", TOKEN_PROVIDER)
             return None
         try:
             settings = {name: v.value if isinstance(v, Secret) else str(v) for name, v in self.values.items()}
@@ -141,6 +141,8 @@ class OptionsReader(SettingsReader[Option]):
         except ConfigError as error:
             self.problems.append(str(error))
             return None
+        for why, names in without_effect(options, self._given_with((f"{PREFIX}sasl.", TOKEN_PROVIDER)), PREFIX).items():
+            self.ignored.setdefault(why, []).extend(names)
         if options.sends_secret and protocol == SASL_PLAINTEXT:
             self.notes.append(
                 Caution(
@@ -157,12 +159,16 @@ class OptionsReader(SettingsReader[Option]):
             )
         return options
 
-    def _ignore_for(self, protocol: str, what: str, start: str) -> None:
-        """Note the used options with names that begin with `start`, which have no effect in `protocol`."""
-        given = (row for row in self.rows.values() if row.name in self.given and row.name.startswith(start))
-        names = sorted(row.name for row in given if row.effect(self.scope) is Effect.USED)
+    def _ignore_for(self, protocol: str, what: str, *starts: str) -> None:
+        """Note the used options with names that begin with one of `starts`, which have no effect in `protocol`."""
+        names = self._given_with(starts)
         if names:
             self.ignored.setdefault(f"kafka.security.protocol is {protocol}, which has no {what}", []).extend(names)
+
+    def _given_with(self, starts: tuple[str, ...]) -> list[str]:
+        """Return the used options that the user has set and whose names begin with one of `starts`, sorted."""
+        given = (row for row in self.rows.values() if row.name in self.given and row.name.startswith(starts))
+        return sorted(row.name for row in given if row.effect(self.scope) is Effect.USED)
 
     def all_notes(self) -> tuple[str, ...]:
         """Return the sentences for the log: one for each reason for which options are ignored, and the other notes."""

@@ -14,7 +14,7 @@ Java alone are `storeKey`, `doNotPrompt`, `refreshKrb5Config` and `renewTGT`: MI
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -36,7 +36,12 @@ Pairs = tuple[tuple[str, str], ...]
 _JAAS = "sasl.jaas.config"
 _MECHANISM = "sasl.mechanism"
 _ENDPOINT = "sasl.oauthbearer.token.endpoint.url"
+_OAUTH = "sasl.oauthbearer."
 _SERVICE = "sasl.kerberos.service.name"
+_RETRIEVER = "sasl.oauthbearer.jwt.retriever.class"
+_SCHEMES = ("https", "http", "file")
+_SCHEMES_OF = {"ClientCredentialsJwtRetriever": ("https", "http"), "FileJwtRetriever": ("file",)}
+"""The schemes of the URL that a class of Kafka's reads, if not all."""
 _UNSECURED = "unsecuredLogin"
 _SHADED = "kafkashaded."
 """The prefix of Kafka's classes on Databricks, whose configurations users bring along."""
@@ -106,12 +111,35 @@ class SaslOptions:
         return self.mechanism in (PLAIN, OAUTHBEARER)
 
 
+def without_effect(options: SaslOptions, given: Iterable[str], prefix: str) -> dict[str, list[str]]:
+    """Return those settings among the names `given` that `options` do not use, by the reason."""
+    unused: dict[str, list[str]] = {}
+    for name in sorted(given):
+        key = name.removeprefix(prefix)
+        is_of_oauth = key.startswith(_OAUTH) or name == TOKEN_PROVIDER
+        if (is_of_oauth and options.oauth is None) or (key == _SERVICE and options.kerberos is None):
+            unused.setdefault(f"{prefix}{_MECHANISM} is {options.mechanism}", []).append(name)
+        elif options.oauth is not None and key.startswith(_OAUTH) and key != _ENDPOINT:
+            if options.oauth.provider:
+                unused.setdefault(f"{TOKEN_PROVIDER} gives the tokens", []).append(name)
+            elif options.oauth.token_endpoint_url.startswith("file:"):
+                unused.setdefault("the token is read from a file", []).append(name)
+            elif not options.oauth.token_endpoint_url:
+                unused.setdefault("the token is unsecured, and no token endpoint gives it", []).append(name)
+    return unused
+
+
 def sasl_options(settings: Mapping[str, str], prefix: str, token_provider: str = "") -> SaslOptions:
     """Return the options of SASL among `settings`, whose names begin with `prefix`: `kafka.` for Spark's options.
 
     `token_provider` is the function that returns tokens for OAUTHBEARER, empty for none. Raises ConfigError, which
     names the option to write and shows no value.
     """
+    if token_provider.strip() and f"{prefix}{_MECHANISM}" not in settings:
+        raise ConfigError(
+            f"cannot use {TOKEN_PROVIDER}: option {prefix}{_MECHANISM} is not set, and its default is {GSSAPI}. Set "
+            f"{prefix}{_MECHANISM}={OAUTHBEARER}"
+        )
     mechanism = settings.get(f"{prefix}{_MECHANISM}", GSSAPI).strip()
     if mechanism not in _MECHANISMS:
         raise ConfigError(
@@ -231,9 +259,15 @@ def _from_endpoint(source: _Source, url: str) -> OAuthOptions:
         scheme = parts.scheme if parts.port is None or parts.port else ""  # a bad port raises ValueError
     except ValueError:
         scheme = ""
+    retriever = source.setting(_RETRIEVER)
+    if scheme in _SCHEMES and scheme not in _SCHEMES_OF.get(retriever, _SCHEMES):
+        raise ConfigError(
+            f"cannot use {source.prefix}{_RETRIEVER}={retriever} beside a {scheme}: URL in {source.prefix}{_ENDPOINT}. "
+            "Remove the class: the URL decides"
+        )
     if scheme == "file":
         return OAuthOptions(url, extensions=extensions)
-    if scheme not in ("http", "https"):
+    if scheme not in _SCHEMES:
         raise ConfigError(
             f"invalid value for option {source.prefix}{_ENDPOINT}: expected a URL of https:, http: or file:. Set the "
             "URL of the token endpoint, or of a file with the token"

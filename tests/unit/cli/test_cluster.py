@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from streamgroup.cli.main import main
 from streamgroup.errors import TransportError
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import TlsOptions
-from streamgroup.options.types import ClientOptions
+from streamgroup.options.types import ClientOptions, SinkOptions, SourceOptions
 
 COMMANDS = [("topics", "--list"), ("groups", "--list"), ("doctor", "--group", "g")]
 AS_EVE = ("--zookeeper-username", "eve", "--zookeeper-password", "hunter2")
@@ -186,6 +187,36 @@ def test_reading_and_writing_take_the_file_too(tmp_path: Path) -> None:
     written = sink_options(where, "t", {"kafka.ssl.protocol": "TLSv1.2"}, "none", 1_000, include_timestamp=False)
     assert read.client.tls == TlsOptions()
     assert written.client.tls == TlsOptions(protocol="TLSv1.2")
+
+
+@pytest.mark.parametrize("kind", ["read", "write"])
+def test_what_the_file_has_for_other_clients_has_no_effect(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("group.id=etl\nacks=0\nauto.offset.reset=earliest\nmax.block.ms=1\n")
+    where = Where("b:9093", command_config=file)
+    bare = Where("b:9093")
+    if kind == "read":
+        given = source_options(where, ["t"], {}, 1_000, include_headers=False)
+        expected: SourceOptions | SinkOptions = source_options(bare, ["t"], {}, 1_000, include_headers=False)
+    else:
+        given = sink_options(where, "t", {}, "none", 1_000, include_timestamp=False)
+        expected = sink_options(bare, "t", {}, "none", 1_000, include_timestamp=False)
+    assert replace(given, notes=()) == expected
+    assert given.notes == (
+        "ignored options kafka.acks, kafka.auto.offset.reset, kafka.group.id, kafka.max.block.ms: only the properties "
+        "of the connection count here",
+    )
+
+
+@pytest.mark.parametrize("kind", ["read", "write"])
+def test_a_users_password_beside_tls_in_the_file_is_no_warning(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("zookeeper.ssl.client.enable=true\n")
+    where = Where(None, "zk1:2281", "eve", Secret("hunter2"), file)
+    if kind == "read":
+        assert source_options(where, ["t"], {}, 1_000, include_headers=False).notes == ()
+    else:
+        assert sink_options(where, "t", {}, "none", 1_000, include_timestamp=False).notes == ()
 
 
 # -- ZooKeeper's properties in the file --------------------------------------------------------------------------------

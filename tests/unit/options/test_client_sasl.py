@@ -49,6 +49,45 @@ def test_without_sasl_its_options_are_ignored(protocol: str) -> None:
     )
 
 
+def test_a_function_for_tokens_has_no_effect_without_sasl() -> None:
+    options = write("SSL", {"sasl.tokenProvider": "m:f"})
+    assert "ignored option sasl.tokenProvider: kafka.security.protocol is SSL, which has no SASL" in options.notes
+
+
+ENDPOINT = "kafka.sasl.oauthbearer.token.endpoint.url"
+SCOPE = {"kafka.sasl.oauthbearer.scope": "kafka"}
+PLAIN = {"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.jaas.config": PLAIN_JAAS}
+UNSECURED_JAAS = (
+    'org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="ann";'
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "note"),
+    [
+        (
+            {**PLAIN, "kafka.sasl.kerberos.service.name": "kafka", "sasl.tokenProvider": "m:f", **SCOPE},
+            "ignored options kafka.sasl.kerberos.service.name, kafka.sasl.oauthbearer.scope, sasl.tokenProvider: "
+            "kafka.sasl.mechanism is PLAIN",
+        ),
+        (
+            {**OAUTH, "sasl.tokenProvider": "m:f", **SCOPE},
+            "ignored option kafka.sasl.oauthbearer.scope: sasl.tokenProvider gives the tokens",
+        ),
+        (
+            {**OAUTH, ENDPOINT: "file:/token", **SCOPE},
+            "ignored option kafka.sasl.oauthbearer.scope: the token is read from a file",
+        ),
+        (
+            {**OAUTH, "kafka.sasl.jaas.config": UNSECURED_JAAS, **SCOPE},
+            "ignored option kafka.sasl.oauthbearer.scope: the token is unsecured, and no token endpoint gives it",
+        ),
+    ],
+)
+def test_options_that_the_mechanism_does_not_use_are_named(options: dict[str, str], note: str) -> None:
+    assert write("SASL_SSL", options).notes == (note,)
+
+
 def test_a_function_gives_tokens_without_a_login_module() -> None:
     options = write("SASL_SSL", {**OAUTH, "sasl.tokenProvider": "my_company.tokens:for_kafka"})
     assert options.client.sasl == SaslOptions("OAUTHBEARER", oauth=OAuthOptions(provider="my_company.tokens:for_kafka"))
@@ -69,6 +108,10 @@ def test_credentials_for_a_token_endpoint_need_no_login_module() -> None:
     [
         ({"kafka.sasl.mechanism": "PLAIN"}, "option kafka.sasl.jaas.config is not set. Set it to: org.apache"),
         ({"kafka.sasl.mechanism": "SCRAM-SHA-512"}, r"spark\.kafka\.clusters\.\* gives tokens to Java classes alone"),
+        (
+            {"sasl.tokenProvider": "m:f"},
+            r"mechanism is not set, and its default is GSSAPI\. Set kafka\.sasl\.mechanism=OA",
+        ),
         ({**OAUTH, "sasl.tokenProvider": "no colon"}, "expected module:function, for example"),
         (
             {**OAUTH, "sasl.tokenProvider": "m:f", "kafka.sasl.oauthbearer.token.endpoint.url": "https://idp"},

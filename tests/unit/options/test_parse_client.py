@@ -79,6 +79,17 @@ def test_kerberos_is_the_default_mechanism_and_ignores_the_renewal_of_java() -> 
     ]
 
 
+def test_what_concerns_other_clients_is_named_and_has_no_effect() -> None:
+    client, notes = parse_client(
+        {f"kafka.{name}": "1" for name in ("acks", "group.id", "retries", "default.api.timeout.ms", "key.deserializer")}
+    )
+    assert client == parse_client({})[0]
+    assert notes == (
+        "ignored options kafka.acks, kafka.default.api.timeout.ms, kafka.group.id, kafka.key.deserializer, "
+        "kafka.retries: only the properties of the connection count here",
+    )
+
+
 def test_problems_are_named_together_without_secrets() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_client({"kafka.ssl.truststor.password": "hunter2", "kafka.security.protocol": "SASL_SSL"})

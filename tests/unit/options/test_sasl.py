@@ -185,6 +185,16 @@ def test_a_problem_names_the_option_to_write_and_no_value(
         ("", {"url": f"https://[{SECRET}"}, "token.endpoint.url: expected a URL of https:, http: or file:"),
         ("unsecuredLoginStringClaim_sub=hunter2", {"url": URL}, "Remove the latter"),
         (
+            "clientId=a clientSecret=b",
+            {"url": URL, "sasl_oauthbearer_jwt_retriever_class": "FileJwtRetriever"},
+            "sasl.oauthbearer.jwt.retriever.class=FileJwtRetriever beside a https: URL",
+        ),
+        (
+            "",
+            {"url": "file:/token", "sasl_oauthbearer_jwt_retriever_class": "ClientCredentialsJwtRetriever"},
+            "sasl.oauthbearer.jwt.retriever.class=ClientCredentialsJwtRetriever beside a file: URL",
+        ),
+        (
             "ssl.truststore.location=hunter2 clientId=a clientSecret=b",
             {"url": URL},
             "the login module's ssl.truststore.location cannot be used for the token endpoint. Leave them out: the",

@@ -59,6 +59,7 @@ DIFFERS = {
     "max.partition.fetch.bytes": "4 MiB, measured",
     "group.id": "empty where a stream has none",
     "group.protocol": "the default stands in the row",
+    "sasl.oauthbearer.jwt.retriever.class": "no class runs, the URL decides",
     "acks": "the number of all",
     "batch.size": "larger: Spark passes thousands of rows at a time",
 }

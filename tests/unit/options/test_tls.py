@@ -141,6 +141,7 @@ def test_stores_that_contradict_themselves_are_refused(given: dict[str, str], pr
 def test_a_write_has_the_same_options_and_checks() -> None:
     given = {"kafka.bootstrap.servers": "b:1", "topic": "t", "kafka.security.protocol": "SSL"}
     assert parse_sink({**given, "kafka.ssl.protocol": "TLSv1.2"}).client.tls == TlsOptions(protocol="TLSv1.2")
+    assert parse_sink({**given, "kafka.ssl.protocol": "TLS"}).client.tls == TlsOptions()
     with pytest.raises(ConfigError, match=r"requires kafka\.ssl\.keystore\.location"):
         parse_sink({**given, "kafka.ssl.keystore.password": "x"})
 
