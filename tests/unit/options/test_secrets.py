@@ -57,6 +57,13 @@ def test_a_reference_is_followed_where_the_secret_is_used(monkeypatch: pytest.Mo
     assert Secret("envy:9").reveal("zookeeper.password") == "envy:9"
 
 
+def test_what_a_reference_leads_to_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SECRET", "file:/etc/passwd")
+    assert Secret("env:SECRET").reveal("zookeeper.password") == "file:/etc/passwd"
+    (tmp_path / "secret").write_text("env:HOME\n")
+    assert Secret(f"file:{tmp_path / 'secret'}").reveal("zookeeper.password") == "env:HOME"
+
+
 @pytest.mark.parametrize("reference", ["env:NO_SUCH_VARIABLE", "file:/no/such/file"])
 def test_a_broken_reference_names_the_option(reference: str) -> None:
     with pytest.raises(
