@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from typing import ClassVar, TypeAlias
 
-from streamgroup.errors import AuthenticationError
+from streamgroup.errors import AuthenticationError, TransportError
 
 MAX_CHALLENGE = 64 * 1024
 """The longest message of a broker, in bytes, in the mechanisms whose messages are text."""
@@ -98,8 +98,11 @@ class Mechanism(ABC):
         """The next step for a user whose credentials the broker has rejected."""
         return CHECK_CREDENTIALS
 
-    def rejected(self, reason: str) -> AuthenticationError:
-        """Return the error of a broker that rejects the client. `reason` is the broker's message, or empty."""
+    def rejected(self, reason: str) -> AuthenticationError | TransportError:
+        """Return the error of a broker that rejects the client. `reason` is the broker's message, or empty.
+
+        A TransportError says that the broker could not check the credentials, so that a retry may succeed.
+        """
         if self._on_rejected is not None:
             self._on_rejected()
         said = f": {self.excerpt(reason)}" if reason else ""

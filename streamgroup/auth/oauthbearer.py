@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from streamgroup.auth.mechanism import Exchange, Mechanism
-from streamgroup.errors import AuthenticationError
+from streamgroup.errors import AuthenticationError, TransportError
 
 OAUTHBEARER = "OAUTHBEARER"
 
@@ -19,6 +19,8 @@ _SEPARATOR = "\x01"
 _GIVE_UP = b"\x01"
 """The answer to an error challenge, after which the broker ends the exchange (RFC 7628, section 3.2.3)."""
 _ERROR_FIELDS = ("status", "scope", "openid-configuration")
+_TRANSIENT_STATUSES = ("server_error", "temporarily_unavailable")
+"""The codes of RFC 6749 (section 4.1.2.1) for a server that cannot decide now. Kafka's own validator sends neither."""
 
 
 class OAuthBearerMechanism(Mechanism):
@@ -58,13 +60,22 @@ class OAuthBearerMechanism(Mechanism):
         self._message = _SEPARATOR.join(["n,,", *pairs, "", ""]).encode()
         self._expiry = f"the token expires at {expiry}" if expiry else ""
         self._problem = ""
+        self._is_transient = False
 
     @property
     def after_rejection(self) -> str:
         return "Check the token's end, issuer and audience, and the clocks of this host and of the brokers"
 
-    def rejected(self, reason: str) -> AuthenticationError:
-        """Return the error of a broker that rejects the token, with what the broker's error challenge said before."""
+    def rejected(self, reason: str) -> AuthenticationError | TransportError:
+        """Return the error of a broker that rejects the token, with what the broker's error challenge said before.
+
+        It is a TransportError if the challenge says that the broker could not check the token: a retry may succeed.
+        """
+        if self._is_transient:
+            return TransportError(
+                f"broker {self._peer} could not check the token of SASL {self.name}: {self.excerpt(self._problem)}. A "
+                "retry may succeed. If it does not, see the broker's log for its token service"
+            )
         said = dict.fromkeys((self._problem, _problem_in(reason)))  # Kafka repeats its challenge in the last message
         return super().rejected("; ".join(filter(None, (*said, self._expiry))))
 
@@ -72,17 +83,25 @@ class OAuthBearerMechanism(Mechanism):
         challenge = yield self._message
         if not challenge:
             return  # the broker accepts the token; it proves nothing about itself, as TLS does that
-        self._problem = _problem_in(self._text(challenge))
+        text = self._text(challenge)
+        self._problem = _problem_in(text)
+        self._is_transient = (_fields_of(text) or {}).get("status") in _TRANSIENT_STATUSES
         yield _GIVE_UP
         raise self.rejected("")  # even if the broker now reports success
 
 
 def _problem_in(text: str) -> str:
     """Return the known fields of a broker's error, a JSON object, or the text if it is something else."""
+    fields = _fields_of(text)
+    if fields is None:
+        return text
+    return ", ".join(f"{field} {fields[field]}" for field in _ERROR_FIELDS if isinstance(fields.get(field), str))
+
+
+def _fields_of(text: str) -> dict[str, object] | None:
+    """Return the fields of a JSON object; None for any other text."""
     try:
         answer = json.loads(text)
     except (ValueError, RecursionError):
-        return text
-    if not isinstance(answer, dict):
-        return text
-    return ", ".join(f"{field} {answer[field]}" for field in _ERROR_FIELDS if isinstance(answer.get(field), str))
+        return None
+    return answer if isinstance(answer, dict) else None

@@ -4,6 +4,14 @@ From Kafka 1.0 on the tokens travel in SaslAuthenticate (KIP-152). A broker of 0
 after that both sides send tokens without headers, behind their length, and a broker that rejects the credentials closes
 the connection without an answer. A broker of 0.9 has no SaslHandshake, and takes tokens of Kerberos alone.
 
+A closed connection and the error codes that Java's clients retry are TransportErrors: another attempt may succeed. All
+other codes are AuthenticationErrors. SASL_AUTHENTICATION_FAILED (58) is one, also where the broker itself lacks its
+tokens' service. With 4.1.1 and its JWKS endpoint stopped, a token that needs a new key of that endpoint got the error
+challenge `invalid_token` and code 58, byte for byte as a forged token does (`tests/live/test_lost_token_service.py`).
+A token of a key that the broker had kept was accepted. `SaslServerAuthenticator` answers 58 to every failure but a
+Kerberos error that is retriable, for which it closes the connection. Only an error challenge of a validator that says
+`temporarily_unavailable` or `server_error` tells the two apart (`auth/oauthbearer.py`).
+
 The contract: send `first()`. Hand each answer to `on_response`, or to `on_token` while `is_raw`, and send what it
 returns. The exchange is complete when `done` is true.
 """
@@ -15,7 +23,6 @@ from typing import Any, NamedTuple, TypeAlias
 from streamgroup.auth.mechanism import Mechanism
 from streamgroup.errors import (
     AuthenticationError,
-    BrokerError,
     ErrorCode,
     TransportError,
     UnsupportedVersionError,
@@ -99,7 +106,7 @@ class Authentication:
         """Handle a token of the broker. Return and raise as `on_response`."""
         return self._sent(self._mechanism.next(token))
 
-    def on_silent_end(self) -> AuthenticationError:
+    def on_silent_end(self) -> AuthenticationError | TransportError:
         """Return the error of a broker that ends the connection in place of an answer to a token without a header."""
         return self._mechanism.rejected("it closed the connection without an answer, as brokers before 1.0 do")
 
@@ -128,7 +135,11 @@ class Authentication:
     def _check(self, code: int, message: str) -> None:
         """Raise the error of an answer with an error code that is not about the credentials."""
         said = f": {self._mechanism.excerpt(message)}" if message else ""
-        context = f"SASL {self.name} with broker {self._versions.broker}{said}"
+        error = error_of(code)
         if may_succeed_later(code):
-            raise TransportError(f"{context}: {error_of(code).name}. A retry may succeed")
-        raise BrokerError(code, context)
+            context = f"SASL {self.name} with broker {self._versions.broker}{said}"
+            raise TransportError(f"{context}: {error.name}. A retry may succeed")
+        # An AuthError ends the query in every room. The group's thread would connect again after a BrokerError.
+        raise self._mechanism.error(
+            f"the broker answered {error.name} ({code}): {error.text}{said}", "See the broker's log for the cause"
+        )

@@ -120,7 +120,7 @@ BUGS = (
     PlantedBug(("logline",), logline.parse, "except ValueError", f"except {_NEVER}"),
     # SASL
     PlantedBug(("auth/scram-first", "auth/scram-final"), scram.ScramMechanism._base64, "ValueError", _NEVER),
-    PlantedBug(("auth/bearer-error",), oauthbearer._problem_in, _BOTH, "ValueError"),
+    PlantedBug(("auth/bearer-error",), oauthbearer._fields_of, _BOTH, "ValueError"),
     PlantedBug(("auth/endpoint-answer",), tokens._token_in, "KeyError, TypeError", "KeyError"),
     PlantedBug(("auth/endpoint-error",), tokens._oauth_error, "not isinstance(answer, dict)", "False"),
     PlantedBug(("auth/bearer-token",), bearer_token.end_of, "IndexError, ", ""),

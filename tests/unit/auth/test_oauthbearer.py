@@ -1,16 +1,31 @@
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
 import pytest
 
 from streamgroup.auth.oauthbearer import OAuthBearerMechanism
-from streamgroup.errors import AuthenticationError
+from streamgroup.errors import AuthenticationError, TransportError
 from tests.unit.auth.vectors import java_rows
 
 PEER = "broker-1:9092"
 ROWS = java_rows("OAUTHBEARER")
+
+RFC7628_TOKEN = "vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg=="
+RFC7628_FIRST = base64.b64decode(
+    "bixhPXVzZXJAZXhhbXBsZS5jb20sAWhvc3Q9c2VydmVyLmV4YW1wbGUuY29tAXBvcnQ9MTQzAWF1dGg9QmVhcmVyIHZGOWRmdDRxbVRjMk52YjNS"
+    "bGNrQmhiSFJoZG1semRHRXVZMjl0Q2c9PQEB"
+)
+"""The client's first message of RFC 7628, section 4.1 (IMAP)."""
+RFC7628_CHALLENGE = base64.b64decode(
+    "eyJzdGF0dXMiOiJpbnZhbGlkX3Rva2VuIiwic2NvcGUiOiJleGFtcGxlX3Njb3BlIiwib3BlbmlkLWNvbmZpZ3VyYXRpb24iOiJodHRwczovL2V4"
+    "YW1wbGUuY29tLy53ZWxsLWtub3duL29wZW5pZC1jb25maWd1cmF0aW9uIn0="
+)
+"""The error challenge of section 4.3."""
+RFC7628_DUMMY = base64.b64decode("AQ==")
+"""The client's answer to it."""
 
 
 def after_first(token: str = "hunter2") -> OAuthBearerMechanism:
@@ -26,6 +41,52 @@ def test_every_byte_is_that_of_java(row: dict[str, Any]) -> None:
             OAuthBearerMechanism(PEER, row["token"], row["extensions"])
     else:
         assert [OAuthBearerMechanism(PEER, row["token"], row["extensions"]).first().decode()] == row["messages"]
+
+
+def test_the_first_message_is_that_of_rfc_7628_without_its_optional_fields() -> None:
+    """Kafka's clients name no authorization identity: the broker takes it from the token. Nor do they send host and
+    port, which section 3.1 leaves to the protocol around SASL.
+    """
+    kafkas = RFC7628_FIRST.replace(b"n,a=user@example.com,", b"n,,").replace(
+        b"host=server.example.com\1port=143\1", b""
+    )
+    assert len(RFC7628_FIRST) - len(kafkas) == len(b"a=user@example.comhost=server.example.com\1port=143\1")
+    assert OAuthBearerMechanism(PEER, RFC7628_TOKEN).first() == kafkas
+
+
+def test_the_failed_exchange_of_rfc_7628() -> None:
+    mechanism = after_first(RFC7628_TOKEN)
+    assert mechanism.next(RFC7628_CHALLENGE) == RFC7628_DUMMY
+    with pytest.raises(AuthenticationError) as caught:
+        mechanism.next(b"")
+    assert (
+        "rejected the credentials: status invalid_token, scope example_scope, openid-configuration "
+        "https://example.com/.well-known/openid-configuration. Check" in str(caught.value)
+    )
+
+
+@pytest.mark.parametrize("status", ["temporarily_unavailable", "server_error"])
+def test_a_broker_that_cannot_check_the_token_now_is_asked_again(status: str) -> None:
+    forgotten: list[bool] = []
+    mechanism = OAuthBearerMechanism(PEER, "hunter2", on_rejected=lambda: forgotten.append(True))
+    mechanism.first()
+    assert mechanism.next(json.dumps({"status": status, "scope": "hunter2"}).encode()) == b"\x01"
+    error = mechanism.rejected("hunter2 failed")
+    assert isinstance(error, TransportError)
+    assert str(error) == (
+        f"broker {PEER} could not check the token of SASL OAUTHBEARER: status {status}, scope *****. A retry may "
+        "succeed. If it does not, see the broker's log for its token service"
+    )
+    assert forgotten == [], "the token may be valid"
+
+
+@pytest.mark.parametrize(
+    "status", ["invalid_token", "insufficient_scope", "invalid_request", "unknown", 5, ["x"], None]
+)
+def test_every_other_status_is_final(status: object) -> None:
+    mechanism = after_first()
+    mechanism.next(json.dumps({"status": status}).encode())
+    assert isinstance(mechanism.rejected("no"), AuthenticationError)
 
 
 @pytest.mark.parametrize("token", ["", "hunter2\x01", "hunter2 x", "=hunter2", "hunter2é", "hunter2\n"])

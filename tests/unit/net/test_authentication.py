@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streamgroup.auth.mechanism import Exchange, Mechanism
 from streamgroup.auth.plain import PlainMechanism
-from streamgroup.errors import AuthenticationError, BrokerError, DecodeError, TransportError
+from streamgroup.errors import AuthenticationError, DecodeError, TransportError
 from streamgroup.net.authentication import Authentication
 from streamgroup.net.protocol import Answer, Protocol
 from streamgroup.net.releases import RELEASES
@@ -199,9 +199,33 @@ def test_a_listener_without_the_mechanism_is_an_error(response: Any, message: st
 @pytest.mark.parametrize(
     ("code", "kind", "message"),
     [
+        (-1, TransportError, "SASL PLAIN with broker b:1: UNKNOWN_SERVER_ERROR. A retry may succeed"),
+        (15, TransportError, "SASL PLAIN with broker b:1: COORDINATOR_NOT_AVAILABLE. A retry may succeed"),
+        (31, AuthenticationError, "the broker answered CLUSTER_AUTHORIZATION_FAILED \\(31\\): no permission"),
+        (58, AuthenticationError, "the broker answered SASL_AUTHENTICATION_FAILED \\(58\\)"),
+    ],
+)
+def test_a_code_in_the_answer_to_sasl_handshake_is_retried_or_final(
+    code: int, kind: type[Exception], message: str
+) -> None:
+    broker = connected()
+    with pytest.raises(kind, match=message):
+        broker.answers_by(SaslHandshakeResponse(error_code=code), SaslHandshakeRequest, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "message"),
+    [
         (58, AuthenticationError, "the broker rejected the credentials: no \\*\\*\\*\\*\\* for ann. Check"),
-        (-1, TransportError, "UNKNOWN_SERVER_ERROR. A retry may succeed"),
-        (42, BrokerError, "no \\*\\*\\*\\*\\* for ann: INVALID_REQUEST"),
+        (-1, TransportError, "no \\*\\*\\*\\*\\* for ann: UNKNOWN_SERVER_ERROR. A retry may succeed"),
+        (7, TransportError, "REQUEST_TIMED_OUT. A retry may succeed"),
+        (8, TransportError, "BROKER_NOT_AVAILABLE. A retry may succeed"),
+        (13, TransportError, "NETWORK_EXCEPTION. A retry may succeed"),
+        (15, TransportError, "COORDINATOR_NOT_AVAILABLE. A retry may succeed"),
+        (31, AuthenticationError, "the broker answered CLUSTER_AUTHORIZATION_FAILED \\(31\\)"),
+        (33, AuthenticationError, "the broker answered UNSUPPORTED_SASL_MECHANISM \\(33\\)"),
+        (34, AuthenticationError, "the broker answered ILLEGAL_SASL_STATE \\(34\\)"),
+        (42, AuthenticationError, "INVALID_REQUEST .*: no \\*\\*\\*\\*\\* for ann. See the broker's log"),
     ],
 )
 def test_a_rejection_is_an_error_that_hides_the_password(code: int, kind: type[Exception], message: str) -> None:

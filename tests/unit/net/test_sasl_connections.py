@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from streamgroup.auth.mechanism import Exchange
 from streamgroup.auth.plain import PlainMechanism
+from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import AuthenticationError, ConfigError, TransportError
 from streamgroup.net.connection import Connection
 from streamgroup.net.poller import Broken, Connected, Poller, ResponseReceived
@@ -136,6 +138,33 @@ def test_a_rejected_client_is_an_error_at_once(broker: Start, options: Options) 
 def test_a_broker_that_hangs_up_on_a_token_may_be_asked_again(broker: Start, options: Options) -> None:
     with pytest.raises(TransportError, match="closed the connection; pending: SASL PLAIN"):
         connected(Listener(broker, lambda _: CLOSE), options)
+
+
+TRANSIENT = [
+    SaslAuthenticateResponse(error_code=15, error_message="the coordinator is not available"),
+    SaslAuthenticateResponse(error_code=-1),
+    CLOSE,
+]
+
+
+@pytest.mark.parametrize("answer", TRANSIENT, ids=["a retriable code", "an unexpected code", "a closed connection"])
+def test_a_broker_that_cannot_check_the_credentials_now_is_asked_until_it_can(
+    broker: Start, options: Options, answer: Any
+) -> None:
+    answers = [answer, answer, SaslAuthenticateResponse()]
+    listener = Listener(broker, lambda _: answers.pop(0))
+    with closing(KafkaCluster(options(listener.broker.port, sasl=PLAIN))) as cluster:
+        cluster.snapshot(set(), cluster.deadline(5_000))
+    assert listener.exchanges == 3
+
+
+@pytest.mark.parametrize("code", [31, 33, 34, 58])
+def test_a_final_code_of_the_exchange_ends_an_operation_at_once(broker: Start, options: Options, code: int) -> None:
+    listener = Listener(broker, lambda _: SaslAuthenticateResponse(error_code=code))
+    rejected = pytest.raises(AuthenticationError, match="SASL PLAIN: the broker")
+    with closing(KafkaCluster(options(listener.broker.port, sasl=PLAIN))) as cluster, rejected:
+        cluster.snapshot(set(), cluster.deadline(5_000))
+    assert listener.exchanges == 1
 
 
 def test_a_broker_that_does_not_answer_is_an_error_after_the_setup_timeout(broker: Start, options: Options) -> None:
