@@ -13,7 +13,7 @@ from streamgroup.options.tls import PLAINTEXT
 from streamgroup.options.types import ZooKeeperOptions
 from streamgroup.wire.registrations import BROKERS, TOPICS, dialect_of, is_node_name, read_broker, read_count
 from streamgroup.znodes import SubtreeRead, ZNode
-from streamgroup.zookeeper.session import Session, SessionEvent, Suspended
+from streamgroup.zookeeper.session import Session, SessionEvent, SessionSuspended
 
 log = logging.getLogger("streamgroup")
 
@@ -101,7 +101,7 @@ class RegistryReader:
             self._on_change()
 
     def _on_session_event(self, event: SessionEvent) -> None:
-        if not isinstance(event, Suspended):
+        if not isinstance(event, SessionSuspended):
             self.notify_change()
 
     def _warn_once(self, problems: Collection[str]) -> None:

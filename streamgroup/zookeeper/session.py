@@ -60,14 +60,14 @@ class SessionStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class Suspended:
+class SessionSuspended:
     """The connection is lost; the session may still be alive. Operations fail as unanswered."""
 
     session_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class Resumed:
+class SessionResumed:
     """The same session is connected again. A `NodeChanged` follows for each watched subtree."""
 
     session_id: int
@@ -91,7 +91,7 @@ class NodeChanged:
     path: str
 
 
-SessionEvent = SessionStarted | Suspended | Resumed | SessionEnded | NodeChanged
+SessionEvent = SessionStarted | SessionSuspended | SessionResumed | SessionEnded | NodeChanged
 
 
 def _ignore(event: SessionEvent) -> None:
@@ -366,12 +366,12 @@ class _ClientSession:
             first = not self.session_id
             if first:
                 self.session_id = self.client.client_id[0]
-            self._notify(SessionStarted(self.session_id, self.timeout_ms) if first else Resumed(self.session_id))
+            self._notify(SessionStarted(self.session_id, self.timeout_ms) if first else SessionResumed(self.session_id))
             self.connected.set()
             self.watches.connected()
         elif state == KazooState.SUSPENDED:
             self.connected.clear()
-            self._notify(Suspended(self.session_id))
+            self._notify(SessionSuspended(self.session_id))
             self.watches.disconnected()
         elif not self.over:
             self.refused = self.client.client_state == KeeperState.AUTH_FAILED

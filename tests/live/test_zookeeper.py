@@ -25,12 +25,12 @@ from streamgroup.zookeeper.client import SingleSessionHandler
 from streamgroup.zookeeper.errors import RefusedError, SessionOverError, UnansweredError
 from streamgroup.zookeeper.session import (
     NodeChanged,
-    Resumed,
     Session,
     SessionEnded,
     SessionEvent,
+    SessionResumed,
     SessionStarted,
-    Suspended,
+    SessionSuspended,
 )
 from tests.waiting import wait_until
 
@@ -236,8 +236,8 @@ def test_a_watch_lost_with_the_connection_is_told_as_a_change(server: ZooKeeperS
     client.write(ensured=("/lost/x",))
     client.read("/lost", watch=True)
     cut(client)
-    assert client.next() == Suspended(client.session.session_id)
-    assert client.next() == Resumed(client.session.session_id)
+    assert client.next() == SessionSuspended(client.session.session_id)
+    assert client.next() == SessionResumed(client.session.session_id)
     assert client.next() == NodeChanged("/lost")
     assert client.silent()
 
@@ -262,14 +262,14 @@ def test_a_paused_zookeeper_suspends_the_session_and_what_is_asked_fails_at_once
         with pytest.raises(UnansweredError):
             client.read("/")
         assert time.monotonic() - asked < 4.0, "long before its deadline"
-        assert client.next() == Suspended(client.session.session_id)
+        assert client.next() == SessionSuspended(client.session.session_id)
         asked = time.monotonic()
         with pytest.raises(UnansweredError, match=r"the connection to .* is lost"):
             client.write(Create("/paused-x"))
         assert time.monotonic() - asked < 0.5
-    while (event := client.next()) == Suspended(client.session.session_id):
+    while (event := client.next()) == SessionSuspended(client.session.session_id):
         pass
-    if event == Resumed(
+    if event == SessionResumed(
         client.session.session_id
     ):  # whether the server takes the session for over hangs on who wakes first
         assert client.read("/paused-id", 0)["/paused-id"].owner == client.session.session_id
@@ -288,7 +288,7 @@ def test_a_session_that_expires_is_over_and_the_next_one_is_another(server: ZooK
     end.stop()
     end.close()
     while not isinstance(event := client.next(), SessionEnded):
-        assert event in (Suspended(first), Resumed(first))
+        assert event in (SessionSuspended(first), SessionResumed(first))
     assert event == SessionEnded(first, "the session has expired")
     with pytest.raises(SessionOverError, match="expired"):
         client.read("/")
@@ -367,7 +367,13 @@ def test_events_come_from_other_threads_which_never_ask_zookeeper(
     end.stop()
     end.close()
     wait_until(lambda: isinstance(heard[-1][0], SessionEnded), "the session's end", TIMEOUT_S)
-    assert {type(event) for event, _ in heard} == {SessionStarted, NodeChanged, Suspended, Resumed, SessionEnded}
+    assert {type(event) for event, _ in heard} == {
+        SessionStarted,
+        NodeChanged,
+        SessionSuspended,
+        SessionResumed,
+        SessionEnded,
+    }
     assert threading.current_thread() not in {thread for _, thread in heard}
     listening.close()
     assert asked.wrongly == []
@@ -422,7 +428,7 @@ def test_nodes_of_a_creator_are_read_by_all_and_written_by_him_over_reconnects(
         bob.write(Create("/consumers/bobs/offset", b"1"), ensured=("/consumers/bobs",))
         cut(bob)
         wait_until(
-            lambda: bob.session.connected and Resumed(bob.session.session_id) in bob.told.queue, "the connection"
+            lambda: bob.session.connected and SessionResumed(bob.session.session_id) in bob.told.queue, "the connection"
         )
         bob.write(Set("/consumers/bobs/offset", b"2"))
         assert other.read("/consumers/bobs")["/consumers/bobs/offset"].data == b"2"

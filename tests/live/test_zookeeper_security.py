@@ -20,7 +20,7 @@ from streamgroup.options.types import ZooKeeperOptions
 from streamgroup.testing import Authority, KafkaServer, ZooKeeperServer, write_pem
 from streamgroup.znodes import Create, Refusal, Set, SubtreeRead
 from streamgroup.zookeeper.errors import CredentialsError, RefusedError
-from streamgroup.zookeeper.session import Resumed, Session, SessionEvent
+from streamgroup.zookeeper.session import Session, SessionEvent, SessionResumed
 from tests.conftest import MakeTopic
 from tests.fault.harness import Query, raise_error
 from tests.live.test_old_cli import produce
@@ -85,7 +85,9 @@ def test_nodes_over_tls_are_their_creators_and_readable_by_all(
         bob.transact([Create(f"{root}/offset", b"1" * 100_000)], [root], deadline())
         assert bob._current is not None
         bob._current.client._connection._socket._socket.shutdown(2)
-        wait_until(lambda: Resumed(bob.session_id) in told and bob.connected, "the same session, authenticated again")
+        wait_until(
+            lambda: SessionResumed(bob.session_id) in told and bob.connected, "the same session, authenticated again"
+        )
         bob.transact([Set(f"{root}/offset", b"2" * 100_000)], [], deadline())
         read = eve.read([SubtreeRead(root, 1, watch=False)], deadline())
         assert read[f"{root}/offset"].data == b"2" * 100_000, "several records of TLS in one response"
@@ -111,7 +113,7 @@ def test_a_session_over_tls_outlives_a_restart_of_its_server() -> None:
             began = session.session_id
             zookeeper.kill()
             zookeeper.restart()
-            wait_until(lambda: session.connected and Resumed(began) in told, "the same session")
+            wait_until(lambda: session.connected and SessionResumed(began) in told, "the same session")
             session.transact([Set("/consumers/g/x", b"1")], [], deadline())
 
 

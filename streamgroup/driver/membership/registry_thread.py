@@ -33,12 +33,12 @@ from streamgroup.run.interface import ThreadFailed
 from streamgroup.zookeeper.errors import RefusedError, UnansweredError
 from streamgroup.zookeeper.session import (
     NodeChanged,
-    Resumed,
     Session,
     SessionEnded,
     SessionEvent,
+    SessionResumed,
     SessionStarted,
-    Suspended,
+    SessionSuspended,
 )
 
 log = logging.getLogger("streamgroup")
@@ -262,7 +262,7 @@ class RegistryThread:
 
     def _on_session_event(self, event: SessionEvent, now: float) -> None:
         match event:
-            case SessionStarted() | Resumed() if self._known is None:
+            case SessionStarted() | SessionResumed() if self._known is None:
                 # A session's connection may break and resume before the member learns that the session has started.
                 self._connecting_since = None
                 if self._wanted:
@@ -271,9 +271,9 @@ class RegistryThread:
                 if self._known in {None, session_id}:
                     self._over(reason, now)
                 # An event of an earlier session has no effect: `connect` has begun the next one, which the member uses.
-            case Suspended(session_id) if session_id == self._known:
+            case SessionSuspended(session_id) if session_id == self._known:
                 self._step(zk.Suspended("the connection is lost"))
-            case Resumed(session_id) if session_id == self._known:
+            case SessionResumed(session_id) if session_id == self._known:
                 self._step(zk.Resumed())
             case NodeChanged(path) if self._known is not None:
                 self._step(zk.Changed(path))

@@ -12,11 +12,11 @@ from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEve
 from streamgroup.errors import TlsError
 from streamgroup.zookeeper.session import (
     NodeChanged,
-    Resumed,
     SessionEnded,
     SessionEvent,
+    SessionResumed,
     SessionStarted,
-    Suspended,
+    SessionSuspended,
     _ClientSession,
 )
 from streamgroup.zookeeper.watches import Aspect
@@ -67,7 +67,7 @@ def test_the_state_listener_and_the_watches_never_call_zookeeper(
     life._on_kazoo_state(KazooState.CONNECTED)
     life._on_kazoo_state(KazooState.LOST)
     assert told == [
-        *(SessionStarted(7, 4_000), NodeChanged("/g/ids"), Suspended(7), Resumed(7), NodeChanged("/g")),
+        *(SessionStarted(7, 4_000), NodeChanged("/g/ids"), SessionSuspended(7), SessionResumed(7), NodeChanged("/g")),
         SessionEnded(7, "the session has expired"),
     ]
     life.end().join(5)

@@ -163,7 +163,7 @@ def test_a_failure_that_no_retry_mends_ends_the_query(running: Running) -> None:
 
 def test_what_happens_to_the_session_is_told(running: Running) -> None:
     session = running.in_session()
-    for event in (told.Suspended(7), told.Resumed(7), told.NodeChanged("/c")):
+    for event in (told.SessionSuspended(7), told.SessionResumed(7), told.NodeChanged("/c")):
         session.tell(event)
     running.hears(zk.Suspended("the connection is lost"), zk.Resumed(), zk.Changed("/c"))
 
@@ -175,7 +175,7 @@ def test_the_lock_is_free_while_zookeeper_is_waited_for(running: Running) -> Non
     running.until(lambda: bool(session.looked))
     with running.changed:
         assert running.heard == []
-    session.tell(told.Suspended(7))
+    session.tell(told.SessionSuspended(7))
     session.gate.set()
     running.hears(zk.Looked(1, {"/found": NODE}), zk.Suspended("the connection is lost"))
 
@@ -210,8 +210,8 @@ def test_what_a_session_before_tells_late_is_not_taken_for_the_one_that_the_memb
     session.on_connect = the_next
     session.begin(1)
     running.hears(zk.SessionBegan(2, GRANTED_MS))
-    session.tell(told.Suspended(1))
-    session.tell(told.Resumed(1))
+    session.tell(told.SessionSuspended(1))
+    session.tell(told.SessionResumed(1))
     session.tell(told.SessionEnded(1, "late"))
     session.tell(told.NodeChanged("/c"))
     running.hears(zk.SessionBegan(2, GRANTED_MS), zk.Changed("/c"))
@@ -226,10 +226,10 @@ def test_a_session_that_is_suspended_as_it_begins_is_told_when_it_is_resumed(run
     session = running.session
     session.fails = UnansweredError("the connection is lost")
     session.begin(7)
-    session.tell(told.Suspended(7))
+    session.tell(told.SessionSuspended(7))
     running.until(running.thread._inbox.empty)
     session.fails = None
-    session.tell(told.Resumed(7))
+    session.tell(told.SessionResumed(7))
     running.hears(zk.SessionBegan(7, GRANTED_MS))
 
 
