@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from streamgroup.group.commit_metadata import CommitMetadata
-from streamgroup.group.positions import Origin, Start
+from streamgroup.group.positions import Origin, StartPosition
 from streamgroup.model import NO_TOPIC_ID, UNKNOWN_EPOCH, CommittedOffset, Position, TopicPartition
 
 _OWN = {Origin.STARTING, Origin.CHECKPOINT, Origin.CHECKPOINT_AHEAD}
@@ -59,7 +59,7 @@ class Held:
         """How many offsets have sunk beyond the committed one, 0 where either is not known."""
         return 0 if self.position is None or self.committed is None else max(0, self.position - self.committed)
 
-    def place(self, start: Start) -> None:
+    def place(self, start: StartPosition) -> None:
         """Set the position that R5 gives."""
         self.origin = start.origin
         self.move(start.offset, start.leader_epoch)

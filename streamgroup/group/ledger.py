@@ -15,7 +15,7 @@ from streamgroup.group.holding import Held, Summary, summary_of
 from streamgroup.group.in_flight import InFlightBatch, InFlightBatches
 from streamgroup.group.positions import (
     Origin,
-    Start,
+    StartPosition,
     applies_starting_offsets,
     founding_generation,
     is_of_a_query,
@@ -286,7 +286,7 @@ class Ledger:
         generation: int,
         commits: Mapping[TopicPartition, CommittedOffset],
         topics: Mapping[str, TopicInfo],
-    ) -> dict[TopicPartition, Start]:
+    ) -> dict[TopicPartition, StartPosition]:
         """Place the gained partitions by all commits of the group; return where each starts.
 
         The commits are of an OffsetFetch sent in this generation, and `topics` are the topics known then, with ids.
@@ -319,7 +319,7 @@ class Ledger:
         self._changed()
         return starts
 
-    def _start_of(self, tp: TopicPartition, held: Held, *, use_starting_offsets: bool) -> Start:
+    def _start_of(self, tp: TopicPartition, held: Held, *, use_starting_offsets: bool) -> StartPosition:
         return start_of(
             tp,
             checkpoint=self.checkpoint,
@@ -380,7 +380,7 @@ class Ledger:
                     self._changed()
                     continue
                 held.found = None
-                held.place(Start(Origin.RECREATED))
+                held.place(StartPosition(Origin.RECREATED))
                 void.append(tp)
             if held.topic_id != topic.topic_id:
                 held.topic_id = topic.topic_id

@@ -35,7 +35,7 @@ class Origin(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartPosition:
     """The start of a gained partition. `offset` is None where the log decides it (STARTING, EARLIEST, RECREATED)."""
 
     origin: Origin
@@ -83,7 +83,7 @@ def start_of(
     use_starting_offsets: bool,
     alone: bool = False,
     begun: Position | None = None,
-) -> Start:
+) -> StartPosition:
     """Return where `partition`, just gained, starts (R5).
 
     `checkpoint` is the newest document proven sunk, `run` the id of this run, `topic_id` the topic's present id.
@@ -110,17 +110,17 @@ def start_of(
     if committed is not None:
         ahead = position is not None and position.offset > committed.offset
         if position is not None and ahead and metadata is not None and _proven(checkpoint, run, metadata):
-            return Start(Origin.CHECKPOINT_AHEAD, position.offset, position.leader_epoch)
+            return StartPosition(Origin.CHECKPOINT_AHEAD, position.offset, position.leader_epoch)
         if position is not None and alone and is_of_a_query(committed):
-            return Start(Origin.CHECKPOINT, position.offset, position.leader_epoch)
-        return Start(Origin.COMMITTED, committed.offset, committed.leader_epoch)
+            return StartPosition(Origin.CHECKPOINT, position.offset, position.leader_epoch)
+        return StartPosition(Origin.COMMITTED, committed.offset, committed.leader_epoch)
     if position is None and begun is not None and not is_another_topic(begun.topic_id, topic_id):
         position = begun
     if position is not None:
-        return Start(Origin.CHECKPOINT, position.offset, position.leader_epoch)
+        return StartPosition(Origin.CHECKPOINT, position.offset, position.leader_epoch)
     if recreated:
-        return Start(Origin.RECREATED)
-    return Start(Origin.STARTING if use_starting_offsets else Origin.EARLIEST)
+        return StartPosition(Origin.RECREATED)
+    return StartPosition(Origin.STARTING if use_starting_offsets else Origin.EARLIEST)
 
 
 def is_of_a_query(committed: CommittedOffset) -> bool:

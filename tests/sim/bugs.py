@@ -23,7 +23,7 @@ from streamgroup.group.in_flight import InFlightBatches
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Member
 from streamgroup.group.membership import Membership
-from streamgroup.group.positions import Start
+from streamgroup.group.positions import StartPosition
 from streamgroup.group.userdata import decode_basis
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, OffsetRange, TopicPartition
 from streamgroup.planning.batch import replay_ranges
@@ -195,7 +195,7 @@ def no_commit_at_once(stack: ExitStack) -> None:
         if first:
             self.committed = self.position
 
-    replace(stack, Start, "commit_at_once", property(lambda self: False))
+    replace(stack, StartPosition, "commit_at_once", property(lambda self: False))
     replace(stack, Held, "move", move)
 
 

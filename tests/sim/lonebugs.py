@@ -9,7 +9,7 @@ from streamgroup.group import ledger as ledger_module
 from streamgroup.group import positions
 from streamgroup.group.holding import Held
 from streamgroup.group.ledger import Ledger
-from streamgroup.group.positions import Start
+from streamgroup.group.positions import StartPosition
 from streamgroup.model import Document, TopicPartition
 from streamgroup.run.planner import Planner
 from tests.sim import checker as words
@@ -21,7 +21,7 @@ def commit_before_checkpoint(stack: ExitStack) -> None:
     """A query that is not a member goes on as a member does: at its commit."""
     real = positions.start_of
 
-    def start_of(*args: Any, **kwargs: Any) -> Start:
+    def start_of(*args: Any, **kwargs: Any) -> StartPosition:
         return real(*args, **{**kwargs, "alone": False})
 
     replace(stack, ledger_module, "start_of", start_of)

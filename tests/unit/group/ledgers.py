@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from streamgroup.group.commit_metadata import CommitMetadata
 from streamgroup.group.commits import Commit, CommitVerdict
 from streamgroup.group.ledger import Ledger
-from streamgroup.group.positions import Start
+from streamgroup.group.positions import StartPosition
 from streamgroup.model import (
     INITIAL_DOCUMENT,
     CommittedOffset,
@@ -64,7 +64,7 @@ def gain(
     *partitions: TopicPartition,
     generation: int = 3,
     kept: tuple[TopicPartition, ...] = (),
-) -> dict[TopicPartition, Start]:
+) -> dict[TopicPartition, StartPosition]:
     assign(ledger, *(partitions or tuple(commits)), generation=generation, kept=kept)
     return ledger.offsets_found("m", generation, commits, topics())
 

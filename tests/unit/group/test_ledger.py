@@ -10,7 +10,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.group.commit_metadata import NOT_FOUNDED, CommitMetadata
 from streamgroup.group.commits import RECOMMIT_AFTER_S, CommitVerdict
 from streamgroup.group.ledger import Ledger
-from streamgroup.group.positions import Origin, Start
+from streamgroup.group.positions import Origin, StartPosition
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, PartitionInfo, Position, TopicInfo, TopicPartition
 from tests.unit.group.ledgers import (
     NOW,
@@ -106,7 +106,7 @@ def test_no_offsets_are_fetched_before_spark_tells_the_checkpoint() -> None:
     assert not ledger.settled
     ledger.mark_sunk(document(4, a=(90, 90)))
     assert ledger.offsets_wanted(topics())
-    assert ledger.offsets_found("m", 3, {}, topics()) == {A: Start(Origin.CHECKPOINT, 90, 5)}
+    assert ledger.offsets_found("m", 3, {}, topics()) == {A: StartPosition(Origin.CHECKPOINT, 90, 5)}
 
 
 def test_no_offsets_are_fetched_before_the_topic_is_known() -> None:
@@ -123,14 +123,14 @@ def test_a_topic_that_the_metadata_lacks_holds_up_its_own_partitions_only() -> N
     ledger = started()
     assign(ledger, A, other)
     assert ledger.offsets_wanted(topics())
-    assert ledger.offsets_found("m", 3, {}, topics()) == {A: Start(Origin.STARTING)}
+    assert ledger.offsets_found("m", 3, {}, topics()) == {A: StartPosition(Origin.STARTING)}
     ledger.resolved(3, {A: 90})
     accept(ledger)
     assert (ledger.settled, ledger.offsets_wanted(topics())) == (True, False)
     ledger.emitted(document(1, a=(90, 95)))
     assert ledger.offsets_wanted(both)
     found = ledger.offsets_found("m", 3, {A: ours(90, 0, founding=3)}, both)
-    assert found == {other: Start(Origin.STARTING)}, "this is the founding generation still (R7)"
+    assert found == {other: StartPosition(Origin.STARTING)}, "this is the founding generation still (R7)"
     assert not ledger.settled
     ledger.resolved(3, {other: 40})
     assert offsets(commit := accept(ledger)) == {A: 90, other: 40}
@@ -157,7 +157,7 @@ def test_a_partition_that_grew_after_the_last_metadata_has_its_topics_id() -> No
 
 def test_a_position_from_the_checkpoint_is_committed_before_anything_is_planned() -> None:
     ledger = started(document(4, a=(90, 90)))
-    assert gain(ledger, {}, A) == {A: Start(Origin.CHECKPOINT, 90, 5)}
+    assert gain(ledger, {}, A) == {A: StartPosition(Origin.CHECKPOINT, 90, 5)}
     assert not ledger.settled
     assert offsets(accept(ledger)) == {A: 90}
     assert ledger.settled
@@ -165,7 +165,7 @@ def test_a_position_from_the_checkpoint_is_committed_before_anything_is_planned(
 
 def test_starting_offsets_are_resolved_by_the_log_and_committed_before_anything_is_planned() -> None:
     ledger = started()
-    assert gain(ledger, {}, A, B) == {A: Start(Origin.STARTING), B: Start(Origin.STARTING)}
+    assert gain(ledger, {}, A, B) == {A: StartPosition(Origin.STARTING), B: StartPosition(Origin.STARTING)}
     assert ledger.unresolved == {A: Origin.STARTING, B: Origin.STARTING}
     assert not ledger.settled
     assert ledger.commit_due(NOW) is None
@@ -316,7 +316,7 @@ def test_an_empty_document_made_while_nothing_was_held_does_not_hide_what_has_su
         ledger.emitted(empty)
         ledger.mark_sunk(empty)
         ledger.mark_sunk(empty)
-    assert gain(ledger, {A: ours(90, run="now")}, generation=4) == {A: Start(Origin.CHECKPOINT_AHEAD, 100, 5)}
+    assert gain(ledger, {A: ours(90, run="now")}, generation=4) == {A: StartPosition(Origin.CHECKPOINT_AHEAD, 100, 5)}
     assert told(accept(ledger), A).sequence == 7
 
 
@@ -325,7 +325,7 @@ def test_an_empty_document_made_before_the_first_assignment_is_no_checkpoint_yet
     empty = document(1)
     ledger.emitted(empty)
     ledger.mark_sunk(empty)
-    assert gain(ledger, {}, A) == {A: Start(Origin.STARTING)}
+    assert gain(ledger, {}, A) == {A: StartPosition(Origin.STARTING)}
 
 
 @pytest.mark.parametrize("how", ["restarted", "replayed"])
@@ -336,12 +336,12 @@ def test_a_restart_from_a_document_that_tells_nothing_is_still_the_founding(how:
         assert ledger.lineage == "lineage"
     ledger.mark_sunk(empty)
     assert ledger.lineage == "lineage", "it is carried on (R1)"
-    assert gain(ledger, {}, A) == {A: Start(Origin.STARTING)}
+    assert gain(ledger, {}, A) == {A: StartPosition(Origin.STARTING)}
 
 
 def test_a_restart_from_a_document_that_tells_nothing_founds_no_group_that_has_been_founded() -> None:
     """Its own part, which it has never committed, starts at earliest: who has read it meanwhile cannot be known."""
-    assert gain(started(document(1, "before")), {B: ours(5)}, A)[A] == Start(Origin.EARLIEST)
+    assert gain(started(document(1, "before")), {B: ours(5)}, A)[A] == StartPosition(Origin.EARLIEST)
 
 
 def test_an_empty_document_that_repeats_the_checkpoint_does_not_stand_for_it() -> None:
@@ -350,7 +350,7 @@ def test_an_empty_document_that_repeats_the_checkpoint_does_not_stand_for_it() -
     again = replace(document(6, a=(100, 100)), ranges=())
     ledger.emitted(again)
     ledger.mark_sunk(again)
-    assert gain(ledger, {A: ours(90, asked=5)}) == {A: Start(Origin.CHECKPOINT_AHEAD, 100, 5)}
+    assert gain(ledger, {A: ours(90, asked=5)}) == {A: StartPosition(Origin.CHECKPOINT_AHEAD, 100, 5)}
 
 
 def test_a_commit_after_an_empty_document_does_not_let_it_prove_a_batch_that_was_skipped() -> None:
@@ -365,7 +365,7 @@ def test_a_commit_after_an_empty_document_does_not_let_it_prove_a_batch_that_was
     assert farewell is not None
     restarted = Ledger("g", "later", "new")
     restarted.mark_sunk(again)
-    assert gain(restarted, farewell.offsets, A) == {A: Start(Origin.COMMITTED, 90)}
+    assert gain(restarted, farewell.offsets, A) == {A: StartPosition(Origin.COMMITTED, 90)}
 
 
 # -- commits ----------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamgroup.group.ledger import Ledger
-from streamgroup.group.positions import Origin, Start
+from streamgroup.group.positions import Origin, StartPosition
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, OffsetRange, Position
 from tests.unit.group.ledgers import (
     NOW,
@@ -61,7 +61,7 @@ def test_a_partition_gained_while_its_batch_is_replayed_starts_before_that_batch
     ledger = Ledger("g", "now", "lineage")
     asked = ours(90, asked=LOGGED.sequence)
     ledger.replayed(document(4, "before", a=(80, 90)), LOGGED, LOGGED.ranges, {A: asked})
-    assert gain(ledger, {A: asked}) == {A: Start(Origin.COMMITTED, 90)}
+    assert gain(ledger, {A: asked}) == {A: StartPosition(Origin.COMMITTED, 90)}
     assert ledger.commit_due(NOW) is None
 
 
@@ -69,7 +69,7 @@ def test_a_replay_of_a_partition_that_the_log_had_to_place() -> None:
     ledger = Ledger("g", "now", "lineage")
     ledger.replayed(INITIAL_DOCUMENT, document(1, "before", a=(0, 10)), (OffsetRange(A, 0, 10),), {})
     ledger.mark_sunk(document(1, "before", a=(0, 10)))
-    assert gain(ledger, {}, A) == {A: Start(Origin.CHECKPOINT, 10, 5)}
+    assert gain(ledger, {}, A) == {A: StartPosition(Origin.CHECKPOINT, 10, 5)}
 
 
 def test_a_replay_is_of_no_use_to_a_partition_gained_after_the_membership_was_lost() -> None:
@@ -100,7 +100,7 @@ def test_a_replay_of_a_topic_that_was_created_again_moves_nothing() -> None:
     ledger = Ledger("g", "now", "lineage")
     ledger.replayed(document(4, "before", a=(90, 90)), LOGGED, (OffsetRange(A, 0, 100),), {})
     assign(ledger, A)
-    assert ledger.offsets_found("m", 3, {}, topics("new")) == {A: Start(Origin.RECREATED)}
+    assert ledger.offsets_found("m", 3, {}, topics("new")) == {A: StartPosition(Origin.RECREATED)}
     ledger.resolved(3, {A: 0})
     ledger.mark_sunk(LOGGED)
     assert offsets(ledger) == {A: 0}

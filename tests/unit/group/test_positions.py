@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from streamgroup.group.commit_metadata import NOT_FOUNDED, CommitMetadata
-from streamgroup.group.positions import Origin, Start, applies_starting_offsets, founding_generation, start_of
+from streamgroup.group.positions import Origin, StartPosition, applies_starting_offsets, founding_generation, start_of
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, Position, TopicPartition
 from streamgroup.wire.messages.offsets import NO_METADATA
 
@@ -34,45 +34,69 @@ AHEAD, COMMITTED, CHECKPOINT = Origin.CHECKPOINT_AHEAD, Origin.COMMITTED, Origin
 @pytest.mark.parametrize(
     ("checkpoint", "committed", "start"),
     [
-        pytest.param(NOW, ours(90, "now", 6), Start(AHEAD, 100), id="a: the commit of a proven batch was lost"),
+        pytest.param(NOW, ours(90, "now", 6), StartPosition(AHEAD, 100), id="a: the commit of a proven batch was lost"),
         pytest.param(
-            BEFORE, ours(90, "before", 6, asked=7), Start(AHEAD, 100), id="a: the last run was stopped, its batch ran"
+            BEFORE,
+            ours(90, "before", 6, asked=7),
+            StartPosition(AHEAD, 100),
+            id="a: the last run was stopped, its batch ran",
         ),
         pytest.param(
-            BEFORE, ours(90, "before", 6, asked=6), Start(COMMITTED, 90), id="b: the sink skipped the last batch (R17)"
+            BEFORE,
+            ours(90, "before", 6, asked=6),
+            StartPosition(COMMITTED, 90),
+            id="b: the sink skipped the last batch (R17)",
         ),
         pytest.param(
-            BEFORE, ours(90, "before", 6, asked=8), Start(COMMITTED, 90), id="b: a later batch was asked, in doubt"
+            BEFORE,
+            ours(90, "before", 6, asked=8),
+            StartPosition(COMMITTED, 90),
+            id="b: a later batch was asked, in doubt",
         ),
         pytest.param(
-            NOW, ours(90, "other", 6, asked=7), Start(COMMITTED, 90), id="b: another member went on from an older place"
+            NOW,
+            ours(90, "other", 6, asked=7),
+            StartPosition(COMMITTED, 90),
+            id="b: another member went on from an older place",
         ),
-        pytest.param(NOW, ours(250, "other", 9), Start(COMMITTED, 250), id="b: another member went on"),
+        pytest.param(NOW, ours(250, "other", 9), StartPosition(COMMITTED, 250), id="b: another member went on"),
         pytest.param(
-            NOW, ours(90, "now", 6, lineage="fork"), Start(COMMITTED, 90), id="b: a forked checkpoint repeats sequences"
+            NOW,
+            ours(90, "now", 6, lineage="fork"),
+            StartPosition(COMMITTED, 90),
+            id="b: a forked checkpoint repeats sequences",
         ),
         pytest.param(
-            NOW, ours(90, "now", 7), Start(COMMITTED, 90), id="b: gained again after this document was emitted"
+            NOW, ours(90, "now", 7), StartPosition(COMMITTED, 90), id="b: gained again after this document was emitted"
         ),
-        pytest.param(NOW, ours(90, "now", 12), Start(COMMITTED, 90), id="b: a restored, older checkpoint"),
-        pytest.param(NOW, ours(100, "now", 6), Start(COMMITTED, 100), id="b: the commit is as far as the checkpoint"),
-        pytest.param(NOW, ours(120, "now", 6), Start(COMMITTED, 120), id="b: the checkpoint never pulls a commit back"),
-        pytest.param(NOW, foreign(20), Start(COMMITTED, 20), id="b: an operator reset it back"),
-        pytest.param(NOW, foreign(500), Start(COMMITTED, 500), id="b: an operator set it forward"),
+        pytest.param(NOW, ours(90, "now", 12), StartPosition(COMMITTED, 90), id="b: a restored, older checkpoint"),
         pytest.param(
-            INITIAL_DOCUMENT, foreign(20), Start(COMMITTED, 20), id="b: a new query goes on where the group stands"
+            NOW, ours(100, "now", 6), StartPosition(COMMITTED, 100), id="b: the commit is as far as the checkpoint"
+        ),
+        pytest.param(
+            NOW, ours(120, "now", 6), StartPosition(COMMITTED, 120), id="b: the checkpoint never pulls a commit back"
+        ),
+        pytest.param(NOW, foreign(20), StartPosition(COMMITTED, 20), id="b: an operator reset it back"),
+        pytest.param(NOW, foreign(500), StartPosition(COMMITTED, 500), id="b: an operator set it forward"),
+        pytest.param(
+            INITIAL_DOCUMENT,
+            foreign(20),
+            StartPosition(COMMITTED, 20),
+            id="b: a new query goes on where the group stands",
         ),
         pytest.param(
             SPARKS_OWN,
             ours(90, "now", 6),
-            Start(COMMITTED, 90),
+            StartPosition(COMMITTED, 90),
             id="b: a checkpoint of Spark's connector has no lineage",
         ),
-        pytest.param(NOW, None, Start(CHECKPOINT, 100), id="c: the commit has expired"),
-        pytest.param(SPARKS_OWN, None, Start(CHECKPOINT, 100), id="c: a checkpoint of Spark's connector, a new group"),
+        pytest.param(NOW, None, StartPosition(CHECKPOINT, 100), id="c: the commit has expired"),
+        pytest.param(
+            SPARKS_OWN, None, StartPosition(CHECKPOINT, 100), id="c: a checkpoint of Spark's connector, a new group"
+        ),
     ],
 )
-def test_where_a_gained_partition_starts(checkpoint: Document, committed: Commit | None, start: Start) -> None:
+def test_where_a_gained_partition_starts(checkpoint: Document, committed: Commit | None, start: StartPosition) -> None:
     for starting in (True, False):
         found = start_of(
             A, checkpoint=checkpoint, run="now", committed=committed, topic_id="id", use_starting_offsets=starting
@@ -84,27 +108,37 @@ def test_where_a_gained_partition_starts(checkpoint: Document, committed: Commit
     ("checkpoint", "committed", "start"),
     [
         pytest.param(
-            BEFORE, ours(90, "before", 6, asked=6), Start(CHECKPOINT, 100), id="its own commit, never the last"
+            BEFORE, ours(90, "before", 6, asked=6), StartPosition(CHECKPOINT, 100), id="its own commit, never the last"
         ),
         pytest.param(
-            NOW, ours(250, "other", 12), Start(CHECKPOINT, 100), id="a restored checkpoint has a restored state"
+            NOW, ours(250, "other", 12), StartPosition(CHECKPOINT, 100), id="a restored checkpoint has a restored state"
         ),
-        pytest.param(NOW, foreign(20), Start(COMMITTED, 20), id="an operator reset it back"),
-        pytest.param(NOW, foreign(500), Start(COMMITTED, 500), id="an operator set it forward"),
-        pytest.param(NOW, ours(250, "a", 6, lineage="a"), Start(CHECKPOINT, 100), id="others read for other sinks"),
-        pytest.param(NOW, ours(90, "now", 6, lineage=""), Start(COMMITTED, 90), id="its sink skipped a batch (R17)"),
-        pytest.param(SPARKS_OWN, ours(90, "now", 6, lineage=""), Start(COMMITTED, 90), id="no lineage is no kinship"),
-        pytest.param(NOW, None, Start(CHECKPOINT, 100), id="nothing is committed"),
-        pytest.param(NOW, Commit(90, NO_METADATA), Start(CHECKPOINT, 100), id="ZooKeeper does not tell whose it is"),
-        pytest.param(NOW, Commit(500, NO_METADATA), Start(CHECKPOINT, 100), id="nor that it is a reset"),
-        pytest.param(INITIAL_DOCUMENT, Commit(90, NO_METADATA), Start(COMMITTED, 90), id="a new checkpoint takes over"),
+        pytest.param(NOW, foreign(20), StartPosition(COMMITTED, 20), id="an operator reset it back"),
+        pytest.param(NOW, foreign(500), StartPosition(COMMITTED, 500), id="an operator set it forward"),
         pytest.param(
-            INITIAL_DOCUMENT, ours(90, "now", 6), Start(COMMITTED, 90), id="a new checkpoint in a known group"
+            NOW, ours(250, "a", 6, lineage="a"), StartPosition(CHECKPOINT, 100), id="others read for other sinks"
+        ),
+        pytest.param(
+            NOW, ours(90, "now", 6, lineage=""), StartPosition(COMMITTED, 90), id="its sink skipped a batch (R17)"
+        ),
+        pytest.param(
+            SPARKS_OWN, ours(90, "now", 6, lineage=""), StartPosition(COMMITTED, 90), id="no lineage is no kinship"
+        ),
+        pytest.param(NOW, None, StartPosition(CHECKPOINT, 100), id="nothing is committed"),
+        pytest.param(
+            NOW, Commit(90, NO_METADATA), StartPosition(CHECKPOINT, 100), id="ZooKeeper does not tell whose it is"
+        ),
+        pytest.param(NOW, Commit(500, NO_METADATA), StartPosition(CHECKPOINT, 100), id="nor that it is a reset"),
+        pytest.param(
+            INITIAL_DOCUMENT, Commit(90, NO_METADATA), StartPosition(COMMITTED, 90), id="a new checkpoint takes over"
+        ),
+        pytest.param(
+            INITIAL_DOCUMENT, ours(90, "now", 6), StartPosition(COMMITTED, 90), id="a new checkpoint in a known group"
         ),
     ],
 )
 def test_alone_the_checkpoint_goes_before_the_commits_of_queries(
-    checkpoint: Document, committed: Commit | None, start: Start
+    checkpoint: Document, committed: Commit | None, start: StartPosition
 ) -> None:
     found = start_of(
         A,
@@ -124,14 +158,18 @@ BEGUN = Position(40, "id", 3)
 @pytest.mark.parametrize(
     ("checkpoint", "committed", "topic_id", "start"),
     [
-        pytest.param(INITIAL_DOCUMENT, None, "id", Start(CHECKPOINT, 40, 3), id="batch 0 of who never committed"),
-        pytest.param(INITIAL_DOCUMENT, foreign(20), "id", Start(COMMITTED, 20), id="the group knows better"),
-        pytest.param(NOW, None, "id", Start(CHECKPOINT, 100), id="the checkpoint knows better"),
-        pytest.param(INITIAL_DOCUMENT, None, "new", Start(Origin.STARTING), id="the batch is of an older topic"),
+        pytest.param(
+            INITIAL_DOCUMENT, None, "id", StartPosition(CHECKPOINT, 40, 3), id="batch 0 of who never committed"
+        ),
+        pytest.param(INITIAL_DOCUMENT, foreign(20), "id", StartPosition(COMMITTED, 20), id="the group knows better"),
+        pytest.param(NOW, None, "id", StartPosition(CHECKPOINT, 100), id="the checkpoint knows better"),
+        pytest.param(
+            INITIAL_DOCUMENT, None, "new", StartPosition(Origin.STARTING), id="the batch is of an older topic"
+        ),
     ],
 )
 def test_a_replayed_batch_tells_where_it_began_where_nothing_else_does(
-    checkpoint: Document, committed: Commit | None, topic_id: str, start: Start
+    checkpoint: Document, committed: Commit | None, topic_id: str, start: StartPosition
 ) -> None:
     found = start_of(
         A,
@@ -157,36 +195,54 @@ def test_a_replayed_batch_tells_where_it_began_where_nothing_else_does(
 )
 def test_a_partition_that_nobody_knows_asks_the_log(checkpoint: Document, starting: bool, origin: Origin) -> None:
     found = start_of(A, checkpoint=checkpoint, run="now", committed=None, topic_id="id", use_starting_offsets=starting)
-    assert found == Start(origin)
+    assert found == StartPosition(origin)
 
 
 @pytest.mark.parametrize(
     ("checkpoint", "committed", "topic_id", "start"),
     [
         pytest.param(
-            NOW, ours(90, "now", 6), "new", Start(Origin.RECREATED), id="document and commit are of the old topic"
-        ),
-        pytest.param(NOW, None, "new", Start(Origin.RECREATED), id="the broker deleted the commits with the topic"),
-        pytest.param(
-            INITIAL_DOCUMENT, ours(90, "now", 6), "new", Start(Origin.RECREATED), id="only the commit is known, and old"
-        ),
-        pytest.param(
-            NOW, ours(5, "other", 9, topic="new"), "new", Start(COMMITTED, 5), id="another member read the new topic"
-        ),
-        pytest.param(NOW, foreign(5), "new", Start(COMMITTED, 5), id="an operator set the new topic's offset"),
-        pytest.param(
-            NOW, ours(90, "now", 6, topic="old"), "id", Start(CHECKPOINT, 100), id="only the commit is of an old topic"
+            NOW,
+            ours(90, "now", 6),
+            "new",
+            StartPosition(Origin.RECREATED),
+            id="document and commit are of the old topic",
         ),
         pytest.param(
-            NOW, ours(90, "now", 6), "", Start(AHEAD, 100), id="a broker that knows no ids contradicts nothing"
+            NOW, None, "new", StartPosition(Origin.RECREATED), id="the broker deleted the commits with the topic"
         ),
         pytest.param(
-            NOW, ours(90, "now", 6, topic=""), "id", Start(AHEAD, 100), id="ids since an upgrade of the brokers"
+            INITIAL_DOCUMENT,
+            ours(90, "now", 6),
+            "new",
+            StartPosition(Origin.RECREATED),
+            id="only the commit is known, and old",
+        ),
+        pytest.param(
+            NOW,
+            ours(5, "other", 9, topic="new"),
+            "new",
+            StartPosition(COMMITTED, 5),
+            id="another member read the new topic",
+        ),
+        pytest.param(NOW, foreign(5), "new", StartPosition(COMMITTED, 5), id="an operator set the new topic's offset"),
+        pytest.param(
+            NOW,
+            ours(90, "now", 6, topic="old"),
+            "id",
+            StartPosition(CHECKPOINT, 100),
+            id="only the commit is of an old topic",
+        ),
+        pytest.param(
+            NOW, ours(90, "now", 6), "", StartPosition(AHEAD, 100), id="a broker that knows no ids contradicts nothing"
+        ),
+        pytest.param(
+            NOW, ours(90, "now", 6, topic=""), "id", StartPosition(AHEAD, 100), id="ids since an upgrade of the brokers"
         ),
     ],
 )
 def test_another_topic_id_voids_positions(
-    checkpoint: Document, committed: Commit | None, topic_id: str, start: Start
+    checkpoint: Document, committed: Commit | None, topic_id: str, start: StartPosition
 ) -> None:
     for starting in (True, False) if start.origin is not Origin.RECREATED else (True,):
         found = start_of(
@@ -197,7 +253,7 @@ def test_another_topic_id_voids_positions(
 
 @pytest.mark.parametrize("origin", list(Origin))
 def test_every_position_but_the_committed_one_is_committed_before_its_first_fetch(origin: Origin) -> None:
-    assert Start(origin, 1).commit_at_once is (origin is not Origin.COMMITTED)
+    assert StartPosition(origin, 1).commit_at_once is (origin is not Origin.COMMITTED)
 
 
 def founded(generation: int, offset: int = 1) -> Commit:
