@@ -125,7 +125,7 @@ class _Transaction:
         self._nodes = nodes
         self._zxid = zxid
         self._session = session
-        self._undo: list[Callable[[], None]] = []
+        self._undo: list[Callable[[], object]] = []
         self.fired: dict[Watch, None] = {}
 
     def carry_out(self, operation: Operation) -> None:
