@@ -211,7 +211,7 @@ CLUSTER = ClusterSnapshot(
     [
         (Subscription(topics=("b", "a")), ["a-0", "a-1", "b-0"]),
         (Subscription(pattern="a.*"), ["a-0", "a-1", "ab-0"]),
-        (Subscription(pattern=".*a"), ["a-0", "a-1"]),
+        (Subscription(pattern=".*a$"), ["a-0", "a-1"]),
         (Subscription(pattern="nothing"), []),
         (Subscription(assign=(TopicPartition("b", 0), TopicPartition("a", 1))), ["a-1", "b-0"]),
     ],

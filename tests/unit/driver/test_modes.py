@@ -138,7 +138,7 @@ def test_off_tells_of_a_topic_that_is_deleted_while_it_reads(
     logs = logs_of([10])
     logs.ends[TopicPartition("u", 0)] = 4
     options = off(
-        subscription=Subscription(pattern="t|u"), fail_on_data_loss=strict, client=client(metadata_max_age_ms=50)
+        subscription=Subscription(pattern="^(t|u)$"), fail_on_data_loss=strict, client=client(metadata_max_age_ms=50)
     )
     run = start(options, logs=logs)
     first = run.batch()
@@ -370,7 +370,7 @@ def test_an_assigned_partition_that_does_not_exist_is_named(start: Start) -> Non
 def test_a_topic_that_comes_to_match_is_read_from_its_beginning(start: Start, mode: GroupOptions) -> None:
     logs = logs_of([3], "other")
     options = source(
-        LATEST, group=mode, subscription=Subscription(pattern="t.*"), client=client(metadata_max_age_ms=50)
+        LATEST, group=mode, subscription=Subscription(pattern="^t.*"), client=client(metadata_max_age_ms=50)
     )
     run = start(options, logs=logs)
     assert run.latest() == INITIAL, "there is none so far"

@@ -251,7 +251,7 @@ def test_a_record_above_max_request_size_fails(start_cluster: Start, open_produc
 def test_a_batch_that_nobody_acknowledges_fails_in_time(start_cluster: Start, open_producer: Open) -> None:
     cluster = start_cluster()
     cluster.answer(ErrorCode.NOT_ENOUGH_REPLICAS, times=1_000)
-    producer = open_producer(cluster, request_timeout_ms=100, delivery_timeout_ms=300)
+    producer = open_producer(cluster, request_timeout_ms=1_000, delivery_timeout_ms=1_200)
     started = time.monotonic()
     with pytest.raises(DeliveryTimeoutError, match="NOT_ENOUGH_REPLICAS"):
         write(producer, placed(b"a"))

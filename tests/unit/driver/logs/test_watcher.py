@@ -70,7 +70,7 @@ def test_under_a_pattern_all_topics_are_looked_at_and_those_of_interest_kept(
 ) -> None:
     others = {TopicPartition(name, 0): 1 for name in ("t1", "other", "needed")}
     logs.ends |= others
-    watching = watch(source(subscription=Subscription(pattern="t.*"), client=client(metadata_max_age_ms=20)))
+    watching = watch(source(subscription=Subscription(pattern="^t.*"), client=client(metadata_max_age_ms=20)))
     watcher = watching.follow("needed", "missing")
     snapshot, asked = watching.snapshots[0]
     assert snapshot.topics.keys() == {"t", "t1", "needed"}
