@@ -24,6 +24,8 @@ from streamgroup.auth.unsecured_token import unsecured_token
 from streamgroup.errors import AuthenticationError, ConfigError, StreamGroupError, TransportError
 from streamgroup.net.sasl.bearer_token import end_of
 from streamgroup.net.sasl.renewals import RENEWED_AFTER, Renewals
+from streamgroup.net.tls.certificate_names import names_in_certificate
+from streamgroup.net.tls.refusals import OTHER_HOST
 from streamgroup.options.sasl import OAuthOptions
 from streamgroup.options.secrets import HIDDEN
 
@@ -31,6 +33,8 @@ TIMEOUT_S = 10.0
 """Seconds that a token endpoint may take to connect, to begin its answer, and to end it."""
 _LATEST_S = 1e11
 _MOST_BYTES = 1 << 20
+_LONGEST_URL = 300
+_URL = "kafka.sasl.oauthbearer.token.endpoint.url"
 _OFTEN_TRANSIENT = (408, 429, 500, 502, 503, 504)
 """HTTP statuses after which the same question may be answered later."""
 
@@ -150,15 +154,17 @@ def _granted(
         with error:
             said = _without_secrets(_oauth_error(error.read(_MOST_BYTES)), options)
         cause = f"{what}: HTTP status {error.code}{said}"
+        if 300 <= error.code < 400 and (location := error.headers.get("Location")):
+            raise _redirected(cause, location, options) from None
         if error.code in _OFTEN_TRANSIENT:
             raise TransportError(f"{cause}. A retry may succeed") from None
         raise AuthenticationError(f"{cause}. Check the client id, the client secret and the scope") from None
     except ssl.SSLCertVerificationError as error:
-        raise _untrusted(what, error) from None
+        raise _untrusted(what, error, parts, context) from None
     except OSError as error:  # URLError and TimeoutError are among them
         reason = getattr(error, "reason", error)
         if isinstance(reason, ssl.SSLCertVerificationError):
-            raise _untrusted(what, reason) from None
+            raise _untrusted(what, reason, parts, context) from None
         raise TransportError(f"{what}: {reason}. Check that this machine reaches the token endpoint") from None
     except http.client.HTTPException as error:  # its text is what the server sent
         raise TransportError(
@@ -183,6 +189,10 @@ def _without_secrets(text: str, options: OAuthOptions) -> str:
     secret = "" if options.client_secret is None else options.client_secret.reveal("clientSecret")
     for hidden in (_basic(options), secret, urllib.parse.quote_plus(secret), urllib.parse.quote(secret, safe="")):
         text = text.replace(hidden, HIDDEN) if hidden else text
+    return _printable(text)
+
+
+def _printable(text: str) -> str:
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
@@ -200,10 +210,41 @@ def _basic(options: OAuthOptions) -> str:
     return base64.b64encode(":".join(pair).encode()).decode()
 
 
-def _untrusted(what: str, error: ssl.SSLCertVerificationError) -> AuthenticationError:
+def _untrusted(
+    what: str,
+    error: ssl.SSLCertVerificationError,
+    parts: urllib.parse.SplitResult,
+    context: Callable[[], ssl.SSLContext],
+) -> AuthenticationError:
+    """Return the error of an endpoint whose certificate is not trusted, or is for another host."""
+    if error.verify_code not in OTHER_HOST:
+        return AuthenticationError(
+            f"{what}: its certificate is not trusted: {error.verify_message.rstrip('.')}. Add the endpoint's authority "
+            "to the system's trusted certificates or to kafka.ssl.truststore.*"
+        )
+    host = parts.hostname or ""
+    names = ", ".join(names_in_certificate(host, parts.port or 443, context(), TIMEOUT_S))
+    those = f", but for {_printable(names)}" if names else ""
     return AuthenticationError(
-        f"{what}: its certificate is not trusted: {error.verify_message.rstrip('.')}. Correct the host name in the "
-        "URL, or add the endpoint's authority to the system's trusted certificates or to kafka.ssl.truststore.*"
+        f"{what}: its certificate is not valid for the host name {host!r}{those}. Name the endpoint in {_URL} as its "
+        "certificate does, or add the host name to the certificate (subjectAltName)"
+    )
+
+
+def _redirected(cause: str, location: str, options: OAuthOptions) -> AuthenticationError:
+    """Return the error of an endpoint that redirects to `location`, without credentials and parameters in that."""
+    try:
+        to = urllib.parse.urlsplit(urllib.parse.urljoin(options.token_endpoint_url, location))
+        target = f"{to.scheme}://{to.netloc.rpartition('@')[2]}{to.path}"
+        host = to.hostname or ""
+    except ValueError:  # such as http://[
+        host = ""
+    if not host:
+        return AuthenticationError(f"{cause}, a redirect to an invalid address. Correct {_URL}")
+    shown, host = (_without_secrets(text, options)[:_LONGEST_URL] for text in (target, host))
+    return AuthenticationError(
+        f"{cause}, a redirect to {shown}. It is not followed, because the client secret would go to host {host}. If "
+        f"that is the token endpoint, set {_URL} to its address"
     )
 
 
@@ -239,7 +280,9 @@ def _expiry_of(token: str, now: float) -> float:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Another host must not get the credentials of the client."""
+    """Another host must not get the credentials of the client. Python itself also raises for invalid addresses."""
 
-    def redirect_request(self, *_: Any) -> None:
+    def http_error_302(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any) -> None:
         return None
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302

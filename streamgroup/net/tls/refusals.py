@@ -14,7 +14,7 @@ from streamgroup.options.tls import BROKERS, Servers, TlsOptions
 
 _EXPIRED, _NOT_YET_VALID = 10, 9
 _UNKNOWN_AUTHORITY = frozenset({2, 18, 19, 20, 21, 27})
-_OTHER_HOST = frozenset({62, 64})
+OTHER_HOST = frozenset({62, 64})
 """The X509_V_ERR_* numbers of OpenSSL that have a next step of their own."""
 
 _TRANSIENT: Final = frozenset(
@@ -105,7 +105,7 @@ def plaintext_refusal(peer: str) -> TlsError:
 def _distrust(error: ssl.SSLCertVerificationError, host: str, options: TlsOptions) -> tuple[str, str]:
     """Return why the server's certificate is not trusted, and the next step."""
     message, servers = error.verify_message.rstrip("."), options.servers
-    if error.verify_code in _OTHER_HOST:
+    if error.verify_code in OTHER_HOST:
         return (
             f"the certificate is not valid for the host name {host!r}",
             f"Correct the names in the certificate (subjectAltName) or {servers.addresses}. An empty "

@@ -20,8 +20,13 @@ import pytest
 
 from streamgroup.errors import AuthenticationError, ConfigError, StreamGroupError, TransportError
 from streamgroup.net.sasl.tokens import Tokens
+from streamgroup.net.tls.certificate_names import names_in_certificate
+from streamgroup.net.tls.contexts import endpoint_context
 from streamgroup.options.sasl import OAuthOptions
 from streamgroup.options.secrets import Secret
+from streamgroup.testing import Authority, Identity
+from tests.certificates import server_context
+from tests.unit.net.tls_servers import trusting
 
 NOW = 1_000_000.0
 
@@ -226,12 +231,108 @@ def test_a_token_that_a_broker_rejects_is_forgotten(endpoint: Endpoint) -> None:
     assert get(endpoint.options(), tokens) == "2"
 
 
-def test_a_redirect_is_not_followed_with_the_credentials(endpoint: Endpoint) -> None:
-    endpoint.headers = {"Location": f"{endpoint.url}/elsewhere"}
-    endpoint.answers = [(302, {})]
-    with pytest.raises(AuthenticationError, match="HTTP status 302"):
-        get(endpoint.options())
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_not_followed_with_the_credentials(endpoint: Endpoint, status: int) -> None:
+    with Endpoint() as other:
+        endpoint.headers = {"Location": f"http://user:pw@localhost:{other.server_port}/token/v2?key=pw#pw"}
+        endpoint.answers = [(status, {})]
+        with pytest.raises(AuthenticationError) as caught:
+            get(endpoint.options())
+        assert other.asked == []
+        assert str(caught.value) == (
+            f"cannot get a token for SASL OAUTHBEARER from {endpoint.url}: HTTP status {status}, a redirect to "
+            f"http://localhost:{other.server_port}/token/v2. It is not followed, because the client secret would go to "
+            "host localhost. If that is the token endpoint, set kafka.sasl.oauthbearer.token.endpoint.url to its "
+            "address"
+        )
     assert len(endpoint.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("location", "shown"),
+    [
+        ("/v2/token", "a redirect to http://127.0.0.1:{port}/v2/token. It is not followed"),
+        ("http://[", "a redirect to an invalid address. Correct kafka.sasl"),
+        ("file:///etc/passwd", "a redirect to an invalid address. Correct kafka.sasl"),
+        ("http://elsewhere/s3cr+t/s3cr%2Bt", r"a redirect to http://elsewhere/*****/*****. It"),
+        ("http://elsewhere/" + "x" * 5_000, "xxx. It is not followed"),
+    ],
+)
+def test_any_target_of_a_redirect_is_shown_short_and_without_secrets(
+    endpoint: Endpoint, location: str, shown: str
+) -> None:
+    endpoint.headers = {"Location": location}
+    endpoint.answers = [(302, {})]
+    with pytest.raises(AuthenticationError) as caught:
+        get(endpoint.options())
+    assert shown.format(port=endpoint.server_port) in str(caught.value)
+    assert "s3cr" not in str(caught.value)
+    assert len(str(caught.value)) < 800
+
+
+def test_a_redirect_without_a_target_is_a_status(endpoint: Endpoint) -> None:
+    endpoint.answers = [(302, {})]
+    with pytest.raises(AuthenticationError, match=r"HTTP status 302\. Check the client id"):
+        get(endpoint.options())
+
+
+@pytest.fixture
+def over_tls(tmp_path: Path) -> Iterator[Callable[[Identity], Endpoint]]:
+    """Starts an endpoint with TLS that shows a certificate."""
+    with contextlib.ExitStack() as closing:
+
+        def start(identity: Identity) -> Endpoint:
+            server = closing.enter_context(Endpoint())
+            server.answers = [(200, {"access_token": "tok"})]
+            server.socket = server_context(identity, tmp_path).wrap_socket(server.socket, server_side=True)
+            threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+            closing.callback(server.shutdown)
+            return server
+
+        yield start
+
+
+def ask_over_tls(server: Endpoint, trusted: Authority, host: str = "localhost") -> str:
+    options = OAuthOptions(f"https://{host}:{server.server_port}/token", "me", Secret("s3cret"))
+    return Tokens(Clock()).get(options, lambda: endpoint_context(trusting(trusted)))
+
+
+def test_a_certificate_for_other_hosts_is_refused_with_its_names(
+    over_tls: Callable[[Identity], Endpoint], authority: Authority
+) -> None:
+    server = over_tls(authority.issue(hosts=["id.example.com", "tokens.example.com", "192.0.2.7"]))
+    for host in ("localhost", "127.0.0.1"):
+        with pytest.raises(AuthenticationError) as caught:
+            ask_over_tls(server, authority, host)
+        assert str(caught.value) == (
+            f"cannot get a token for SASL OAUTHBEARER from https://{host}:{server.server_port}/token: its certificate "
+            f"is not valid for the host name '{host}', but for id.example.com, tokens.example.com, 192.0.2.7. Name the "
+            "endpoint in kafka.sasl.oauthbearer.token.endpoint.url as its certificate does, or add the host name to "
+            "the certificate (subjectAltName)"
+        )
+    assert server.asked == [], "the client secret stays here"
+
+
+def test_a_certificate_without_alternative_names_is_refused_with_its_common_name(
+    over_tls: Callable[[Identity], Endpoint], authority: Authority
+) -> None:
+    server = over_tls(authority.issue("id.example.com", hosts=()))
+    with pytest.raises(AuthenticationError, match=r"host name 'localhost', but for id\.example\.com\. Name the"):
+        ask_over_tls(server, authority)
+
+
+def test_an_endpoint_that_is_gone_shows_no_names(authority: Authority) -> None:
+    assert names_in_certificate("127.0.0.1", 1, endpoint_context(trusting(authority)), 1.0) == ()
+
+
+def test_a_certificate_of_an_unknown_authority_is_refused(
+    over_tls: Callable[[Identity], Endpoint], authority: Authority
+) -> None:
+    server = over_tls(Authority.create("another").issue())
+    with pytest.raises(AuthenticationError, match=r"its certificate is not trusted: .*\. Add the endpoint's authority"):
+        ask_over_tls(server, authority)
+    assert server.asked == []
+    assert ask_over_tls(over_tls(authority.issue()), authority) == "tok"
 
 
 def test_an_endpoint_that_does_not_exist_may_be_asked_again() -> None:
