@@ -1,7 +1,8 @@
-"""Spark hides the options of secrets in the plans of SQL, where a job has started the session."""
+"""The session that a job starts: Spark hides options of secrets in plans, and its own token manager is refused."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -26,18 +27,40 @@ spark.stop()
 """
 
 
-def explained_by_a_job(*submit: str) -> str:
-    """The plan that a job's session shows for SQL with a private key among the options."""
+REFUSED = """
+import json, sys
+from streamgroup.errors import ConfigError
+from streamgroup.jobs.job_file import SparkSettings
+from streamgroup.jobs.session import build_session
+from pyspark import SparkContext
+
+conf = {"spark.master": "local[1]", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false"}
+try:
+    build_session(SparkSettings("refused", {**conf, **json.loads(sys.argv[1])}))
+except ConfigError as error:
+    print("refused:", error, "context:", SparkContext._active_spark_context)
+"""
+CLUSTER = "spark.kafka.clusters.x.auth.bootstrap.servers"
+
+
+def ran_by_a_job(program: str, *arguments: str, submit: tuple[str, ...] = ()) -> str:
+    """Run a program in a Python of its own, with options of spark-submit for its JVM. Return its output."""
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     if submit:
         environment["PYSPARK_SUBMIT_ARGS"] = " ".join((*submit, "pyspark-shell"))
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
+    argv = [sys.executable, "-c", program, *arguments]
+    ended = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr[-4000:]
-    assert "memory: 500m" in ended.stdout, "the settings of the job file reach the JVM"
-    assert "kafka.bootstrap.servers -> 127.0.0.1:1" in ended.stdout, "the plan shows options"
     return ended.stdout
+
+
+def explained_by_a_job(*submit: str) -> str:
+    """The plan that a job's session shows for SQL with a private key among the options."""
+    shown = ran_by_a_job(PROGRAM, submit=submit)
+    assert "memory: 500m" in shown, "the settings of the job file reach the JVM"
+    assert "kafka.bootstrap.servers -> 127.0.0.1:1" in shown, "the plan shows options"
+    return shown
 
 
 def test_a_job_hides_private_keys_of_views_and_spark_shows_those_of_tables() -> None:
@@ -49,3 +72,14 @@ def test_a_job_hides_private_keys_of_views_and_spark_shows_those_of_tables() -> 
 
 def test_a_job_leaves_the_users_own_redaction_alone() -> None:
     assert "canary of TEMPORARY VIEW" in explained_by_a_job("--conf", "spark.redaction.regex=mine")
+
+
+@pytest.mark.parametrize(
+    ("conf", "submit"),
+    [({CLUSTER: "broker-1:9093"}, ()), ({}, ("--conf", f"{CLUSTER}=broker-1:9093"))],
+    ids=["in the job file", "by spark-submit"],
+)
+def test_a_job_refuses_the_token_manager_of_sparks_connector(conf: dict[str, str], submit: tuple[str, ...]) -> None:
+    said = ran_by_a_job(REFUSED, json.dumps(conf), submit=submit)
+    assert f"refused: cannot use {CLUSTER}: Spark hands these delegation tokens to Java classes alone" in said
+    assert "context: None" in said, "no session has begun"

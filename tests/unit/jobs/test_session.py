@@ -12,7 +12,14 @@ from pyspark import cloudpickle
 import streamgroup
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.jobs import probe, session
-from streamgroup.jobs.session import choose_python, refuse_late_settings, refuse_token_manager, what_is_missing
+from streamgroup.jobs.job_file import SparkSettings
+from streamgroup.jobs.session import (
+    build_session,
+    choose_python,
+    refuse_late_settings,
+    refuse_token_manager,
+    what_is_missing,
+)
 
 SUBMITTED = {"PYSPARK_GATEWAY_PORT": "1"}
 HEALTHY = probe.look(0)
@@ -98,6 +105,17 @@ def test_the_token_manager_of_sparks_connector_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"cannot use spark\.kafka\.clusters\.a\.x, .*b\.y: .* tokenauth=true"):
         refuse_token_manager({"spark.kafka.clusters.b.y", "spark.app.name", "spark.kafka.clusters.a.x"})
     refuse_token_manager({"spark.kafka.consumer.cache.capacity"})
+
+
+def test_a_job_with_settings_of_the_token_manager_gets_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(session.PYTHON, sys.executable)
+    monkeypatch.setattr(session, "_redaction", lambda conf: {})  # it would start the JVM
+    monkeypatch.setattr(session, "SparkSession", None)
+    conf = {"spark.kafka.clusters.x.auth.bootstrap.servers": "broker-1:9093"}
+    with pytest.raises(
+        ConfigError, match=r"cannot use spark\.kafka\.clusters\.x\.auth\.bootstrap\.servers: Spark hands"
+    ):
+        build_session(SparkSettings("refused", conf))
 
 
 @pytest.mark.parametrize(
