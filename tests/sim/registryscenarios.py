@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamgroup.group.events import Lane
 from streamgroup.group.registry.membership import RegistryMembership
-from streamgroup.group.registry.purposes import Timer
+from streamgroup.group.registry.purposes import RegistryTimer
 from streamgroup.group.table import State
 from streamgroup.model import Dialect
 from tests.sim.clock import Sleep, Steps
@@ -82,7 +82,7 @@ def _a_real_consumer_goes_on_after_a_reset(world: World) -> Steps:
 def _next_heartbeat(process: Process) -> float:
     """Seconds until it is due."""
     assert isinstance(process.membership, RegistryMembership)
-    due = process.membership._requests.at(Timer.HEARTBEAT)
+    due = process.membership._requests.at(RegistryTimer.HEARTBEAT)
     return 1e9 if due is None else due - process.clock.now
 
 

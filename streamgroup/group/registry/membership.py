@@ -32,7 +32,7 @@ from streamgroup.group.events import INFO, WARNING
 from streamgroup.group.pending import Pending
 from streamgroup.group.registry import events as zk
 from streamgroup.group.registry.formats import GroupPaths, Incarnation
-from streamgroup.group.registry.purposes import ForcedRebalanceBackoff, Purpose, Timer
+from streamgroup.group.registry.purposes import ForcedRebalanceBackoff, RegistryPurpose, RegistryTimer
 from streamgroup.group.registry.registration import Registration, Session
 from streamgroup.group.registry.seen import Noted, Seen
 from streamgroup.group.registry.view import View, owner_subtrees, owners_in, subtrees, view_of
@@ -57,7 +57,7 @@ class Reconcile:
     """The end of a step: the time to compare the group as seen with the group as wanted."""
 
 
-class RegistryMembership(StateMachine[Action, Purpose, Timer]):
+class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
     """The membership of one member in a group in ZooKeeper (`/consumers/<group>`).
 
     Of `config` the group's id and the times count. Its session timeout is the one that the member asks ZooKeeper for.
@@ -69,7 +69,7 @@ class RegistryMembership(StateMachine[Action, Purpose, Timer]):
     def __init__(
         self, config: MemberConfig, random: Random, paths: GroupPaths, new_incarnation: Callable[[], Incarnation]
     ) -> None:
-        super().__init__(config, random, Timer)
+        super().__init__(config, random, RegistryTimer)
         self._wait = RejoinWait(config.rebalance_wait_ms, cooperative=False)
         self._paths = paths
         self._noted = Noted()
@@ -135,17 +135,17 @@ class RegistryMembership(StateMachine[Action, Purpose, Timer]):
             return
         self._transition_to(State.LEAVING)
         for operations in self._me.fenced([Delete(self._paths.owner(tp)) for tp in sorted(self._seen.mine)]):
-            self._transact(Purpose.LEAVE, operations)
-        self._transact(Purpose.LEAVE, self._me.delete())
-        self._requests.set(Timer.LEAVE, self._now + LEAVE_TIMEOUT_MS / 1000)
+            self._transact(RegistryPurpose.LEAVE, operations)
+        self._transact(RegistryPurpose.LEAVE, self._me.delete())
+        self._requests.set(RegistryTimer.LEAVE, self._now + LEAVE_TIMEOUT_MS / 1000)
 
     def _stop_unstarted(self, event: ev.Stop) -> None:
         self._transition_to(State.LEFT)
         self._out.append(ev.Left())
 
-    def _leave_answered(self, event: Any, pending: Pending[Purpose]) -> None:
+    def _leave_answered(self, event: Any, pending: Pending[RegistryPurpose]) -> None:
         """Leave when all transactions are answered: the end of the session deletes the nodes that are left."""
-        if not self._requests.is_pending(Purpose.LEAVE):
+        if not self._requests.is_pending(RegistryPurpose.LEAVE):
             self._left()
 
     def _left(self, event: object = None) -> None:
@@ -173,7 +173,9 @@ class RegistryMembership(StateMachine[Action, Purpose, Timer]):
 
     def _enter(self, reason: str) -> None:
         self._rejoin(reason)
-        self._requests.set(Timer.HEARTBEAT, self._now + self._config.heartbeat_interval_s(self._session.timeout_ms))
+        self._requests.set(
+            RegistryTimer.HEARTBEAT, self._now + self._config.heartbeat_interval_s(self._session.timeout_ms)
+        )
 
     def _expired(self, event: zk.Expired) -> None:
         self._lose(event.reason)
@@ -186,7 +188,7 @@ class RegistryMembership(StateMachine[Action, Purpose, Timer]):
         self._requests.reset()
         self._forget_registration()
         self._enter(reason)
-        self._set_backoff(Timer.RETRY)
+        self._set_backoff(RegistryTimer.RETRY)
 
     def _lose(self, reason: str) -> None:
         """Give up all partitions: they are lost, or must be assumed to be."""
@@ -218,7 +220,9 @@ class RegistryMembership(StateMachine[Action, Purpose, Timer]):
         if self._session.connected:
             self._note(WARNING, f"no connection to ZooKeeper ({event.reason}): nothing is planned until it is back")
         self._session.suspended()
-        self._requests.clear(Timer.HEARTBEAT, Timer.FORCE_REBALANCE, Timer.RETRY, Timer.PARTIAL)
+        self._requests.clear(
+            RegistryTimer.HEARTBEAT, RegistryTimer.FORCE_REBALANCE, RegistryTimer.RETRY, RegistryTimer.PARTIAL
+        )
 
     def _resumed(self, event: zk.Resumed) -> None:
         if self._me.session is None:
@@ -228,9 +232,11 @@ class RegistryMembership(StateMachine[Action, Purpose, Timer]):
         self._heartbeat()
 
     def _heartbeat(self) -> None:
-        self._requests.set(Timer.HEARTBEAT, self._now + self._config.heartbeat_interval_s(self._session.timeout_ms))
-        if self._me.topics is not None and not self._requests.is_pending(Purpose.HEARTBEAT):
-            self._transact(Purpose.HEARTBEAT, (self._me.fence,))
+        self._requests.set(
+            RegistryTimer.HEARTBEAT, self._now + self._config.heartbeat_interval_s(self._session.timeout_ms)
+        )
+        if self._me.topics is not None and not self._requests.is_pending(RegistryPurpose.HEARTBEAT):
+            self._transact(RegistryPurpose.HEARTBEAT, (self._me.fence,))
 
     # -- events of the driver and of watches --------------------------------------------------------------------------
 
@@ -259,25 +265,25 @@ class RegistryMembership(StateMachine[Action, Purpose, Timer]):
 
     def _reconcile(self) -> None:
         """Do the next thing, unless an answer or a backoff is waited for. Heartbeats go on beside everything else."""
-        pending = self._requests.is_pending_beside(Purpose.HEARTBEAT)
-        if not self._session.connected or pending or self._requests.at(Timer.RETRY) is not None:
+        pending = self._requests.is_pending_beside(RegistryPurpose.HEARTBEAT)
+        if not self._session.connected or pending or self._requests.at(RegistryTimer.RETRY) is not None:
             return
         view = self._seen.view
         if self._me.topics is None and (view is not None or not self._me.consumer_id):
             operations = self._me.create(self._topics, self._identity)
-            self._transact(Purpose.REGISTER, operations, ensured=(self._paths.ids, self._paths.members))
+            self._transact(RegistryPurpose.REGISTER, operations, ensured=(self._paths.ids, self._paths.members))
         elif view is None or self._seen.view_stale:
             self._seen.look_began()
-            self._look(Purpose.LOOK, subtrees(self._paths, self._topics))
+            self._look(RegistryPurpose.LOOK, subtrees(self._paths, self._topics))
         elif self._me.topics != self._topics:
-            self._transact(Purpose.RENEW, self._me.renew(self._topics, self._identity))
+            self._transact(RegistryPurpose.RENEW, self._me.renew(self._topics, self._identity))
         elif self._me.identity != self._identity:
-            self._transact(Purpose.IDENTIFY, self._me.identify(self._topics, self._identity))
+            self._transact(RegistryPurpose.IDENTIFY, self._me.identify(self._topics, self._identity))
         elif leftovers := self._seen.leftovers():
             for consumer in leftovers:
                 name = consumer.consumer_id
                 self._note(INFO, f"{name} is what this session was registered as before: deleting it")
-                self._transact(Purpose.SWEEP, self._me.sweep(consumer))
+                self._transact(RegistryPurpose.SWEEP, self._me.sweep(consumer))
         else:
             self._reconcile_partitions(view)
 
@@ -289,7 +295,7 @@ class RegistryMembership(StateMachine[Action, Purpose, Timer]):
                 return
         elif self.rebalance_wanted:  # the partitions held fall to this member again
             self._wait.reason = None
-            self._requests.clear(Timer.REJOIN)
+            self._requests.clear(RegistryTimer.REJOIN)
         surplus = self._seen.surplus(wanted)
         claims = [tp for tp in sorted(wanted - mine) if self._seen.is_free(tp)]
         if self._seen.unconfirmed:
@@ -304,16 +310,16 @@ class RegistryMembership(StateMachine[Action, Purpose, Timer]):
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
-    def _look(self, purpose: Purpose, nodes: Iterable[SubtreeRead], *, watch: bool = True) -> None:
+    def _look(self, purpose: RegistryPurpose, nodes: Iterable[SubtreeRead], *, watch: bool = True) -> None:
         """Read nodes, and the owners of all partitions that are of interest to this member."""
         owners = owner_subtrees(self._paths, {*self._topics, *self._claimed_topics}, watch=watch)
         self._out.append(zk.Look(self._requests.add(purpose, self._now), (*nodes, *owners)))
 
     def _confirm(self) -> None:
         self._seen.confirm_began()
-        self._look(Purpose.CONFIRM, (self._me.subtree,))
+        self._look(RegistryPurpose.CONFIRM, (self._me.subtree,))
 
-    def _looked(self, event: zk.Looked, pending: Pending[Purpose]) -> None:
+    def _looked(self, event: zk.Looked, pending: Pending[RegistryPurpose]) -> None:
         view = view_of(self._paths, event.nodes)
         for note in view.notes:
             self._note_once(WARNING, note)
@@ -327,9 +333,9 @@ class RegistryMembership(StateMachine[Action, Purpose, Timer]):
         if view.foreign:
             self._set_forced_rebalance()
         else:
-            self._requests.clear(Timer.FORCE_REBALANCE)
+            self._requests.clear(RegistryTimer.FORCE_REBALANCE)
 
-    def _owners_seen(self, event: zk.Looked, pending: Pending[Purpose]) -> None:
+    def _owners_seen(self, event: zk.Looked, pending: Pending[RegistryPurpose]) -> None:
         if self._see_own_node(event):
             self._seen.see_owners(owners_in(self._paths, event.nodes))
 
@@ -351,27 +357,29 @@ class RegistryMembership(StateMachine[Action, Purpose, Timer]):
 
     # -- answers to transactions --------------------------------------------------------------------------------------
 
-    def _transact(self, purpose: Purpose, operations: Iterable[Operation], ensured: tuple[str, ...] = ()) -> None:
+    def _transact(
+        self, purpose: RegistryPurpose, operations: Iterable[Operation], ensured: tuple[str, ...] = ()
+    ) -> None:
         self._out.append(zk.Transact(self._requests.add(purpose, self._now), tuple(operations), ensured))
 
-    def _carried_out(self, event: zk.Transacted, pending: Pending[Purpose]) -> None:
+    def _carried_out(self, event: zk.Transacted, pending: Pending[RegistryPurpose]) -> None:
         """Renew the lease (R9): a transaction that creates or checks the own node is agreed on by most servers."""
         self._attempts = 0
         self._session.renew(pending.sent_at)
 
-    def _registered(self, event: zk.Transacted, pending: Pending[Purpose]) -> None:
+    def _registered(self, event: zk.Transacted, pending: Pending[RegistryPurpose]) -> None:
         self._me.accept()
         self._swept(event, pending)
 
-    def _swept(self, event: zk.Transacted, pending: Pending[Purpose]) -> None:
+    def _swept(self, event: zk.Transacted, pending: Pending[RegistryPurpose]) -> None:
         self._seen.view_stale = True
         self._carried_out(event, pending)
 
-    def _heartbeat_accepted(self, event: zk.Transacted, pending: Pending[Purpose]) -> None:
+    def _heartbeat_accepted(self, event: zk.Transacted, pending: Pending[RegistryPurpose]) -> None:
         self._carried_out(event, pending)
         self._session.proven = True
 
-    def _register_refused(self, event: zk.Refused, pending: Pending[Purpose]) -> None:
+    def _register_refused(self, event: zk.Refused, pending: Pending[RegistryPurpose]) -> None:
         if event.refusal is not Refusal.NODE_EXISTS:
             self._refused(event, pending)
             return
@@ -380,12 +388,12 @@ class RegistryMembership(StateMachine[Action, Purpose, Timer]):
         self._seen.view = None
         self._look_later("its id is taken")
 
-    def _claim_refused(self, event: zk.Refused, pending: Pending[Purpose]) -> None:
+    def _claim_refused(self, event: zk.Refused, pending: Pending[RegistryPurpose]) -> None:
         """Do nothing where another member was quicker: the look at the owners will tell which one."""
         if event.refusal is not Refusal.NODE_EXISTS:
             self._refused(event, pending)
 
-    def _refused(self, event: zk.Refused, pending: Pending[Purpose]) -> None:
+    def _refused(self, event: zk.Refused, pending: Pending[RegistryPurpose]) -> None:
         path, doing = event.path, pending.purpose.value
         if event.is_final:
             self._fail(ConfigError(zk.forbidden(self._config.group_id, f"could not {doing}", event)))
@@ -394,11 +402,11 @@ class RegistryMembership(StateMachine[Action, Purpose, Timer]):
         else:
             self._look_later(f"could not {doing}: {path}: {event.refusal.value}")
 
-    def _unanswered(self, event: zk.Unanswered, pending: Pending[Purpose]) -> None:
+    def _unanswered(self, event: zk.Unanswered, pending: Pending[RegistryPurpose]) -> None:
         """Look at the group: a transaction may or may not have been carried out."""
-        if pending.purpose is Purpose.HEARTBEAT:  # the next heartbeat tells
+        if pending.purpose is RegistryPurpose.HEARTBEAT:  # the next heartbeat tells
             return
-        if pending.purpose in {Purpose.REGISTER, Purpose.RENEW, Purpose.IDENTIFY}:
+        if pending.purpose in {RegistryPurpose.REGISTER, RegistryPurpose.RENEW, RegistryPurpose.IDENTIFY}:
             self._me.doubt()
             self._seen.view = None
         self._look_later(f"could not {pending.purpose.value}: {event.reason}")
@@ -406,7 +414,7 @@ class RegistryMembership(StateMachine[Action, Purpose, Timer]):
     def _look_later(self, reason: str) -> None:
         """Look at everything after a backoff."""
         self._seen.view_stale = True
-        self._back_off(Timer.RETRY, self._state.value, reason)
+        self._back_off(RegistryTimer.RETRY, self._state.value, reason)
 
     # -- giving up and claiming ---------------------------------------------------------------------------------------
 
@@ -424,7 +432,7 @@ class RegistryMembership(StateMachine[Action, Purpose, Timer]):
             self._wait.begin(reason, self._now)
             self._note(INFO, f"{reason}: giving up when {awaited}")
         due = self._wait.due(self._config.max_poll_interval_ms, foreign=bool(view.foreign))
-        self._requests.set(Timer.REJOIN, due)
+        self._requests.set(RegistryTimer.REJOIN, due)
         return False
 
     def _waited_enough(self) -> None:
@@ -442,19 +450,19 @@ class RegistryMembership(StateMachine[Action, Purpose, Timer]):
         self._transition_to(State.JOINING)
         self._wait.end()
         self._waited = False
-        self._requests.clear(Timer.REJOIN, Timer.PARTIAL)
+        self._requests.clear(RegistryTimer.REJOIN, RegistryTimer.PARTIAL)
 
     def _release(self, partitions: list[TopicPartition]) -> None:
         nodes = [Delete(self._paths.owner(tp), self._seen.owners[tp].version) for tp in partitions]
         for operations in self._me.fenced(nodes):
-            self._transact(Purpose.RELEASE, operations)
+            self._transact(RegistryPurpose.RELEASE, operations)
         self._seen.released(frozenset(partitions))
 
     def _claim(self, partitions: Iterable[TopicPartition]) -> None:
         """Claim each partition in a transaction of its own, so that one claimed by another member fails alone."""
         for tp in partitions:
             operations = self._me.claim(tp, self._seen.owners.get(tp))
-            self._transact(Purpose.CLAIM, operations, ensured=(self._paths.owners(tp.topic),))
+            self._transact(RegistryPurpose.CLAIM, operations, ensured=(self._paths.owners(tp.topic),))
             self._claimed_topics.add(tp.topic)
             self._seen.unconfirmed = True
 
@@ -465,8 +473,8 @@ class RegistryMembership(StateMachine[Action, Purpose, Timer]):
         if self._state is State.STABLE and (held, len(missing)) == (self._held, self._withheld):
             return
         if self._state is State.JOINING and missing and not self._waited:
-            if self._requests.at(Timer.PARTIAL) is None:
-                self._requests.set(Timer.PARTIAL, self._now + PARTIAL_AFTER_S)
+            if self._requests.at(RegistryTimer.PARTIAL) is None:
+                self._requests.set(RegistryTimer.PARTIAL, self._now + PARTIAL_AFTER_S)
             return
         waited_for = self._seen.waited_for(view, missing)
         if waited_for is not None:
@@ -478,7 +486,7 @@ class RegistryMembership(StateMachine[Action, Purpose, Timer]):
         self._transition_to(State.STABLE)
         # No claim is pending and the owners are known, so a topic without a node of this session has none.
         self._claimed_topics &= {*self._topics, *self._seen.owned_topics()}
-        self._requests.clear(Timer.PARTIAL)
+        self._requests.clear(RegistryTimer.PARTIAL)
         self._out.append(
             ev.Assigned(
                 self._generation,
@@ -500,16 +508,16 @@ class RegistryMembership(StateMachine[Action, Purpose, Timer]):
     # -- consumers of another make (R33) ------------------------------------------------------------------------------
 
     def _set_forced_rebalance(self) -> None:
-        self._requests.set(Timer.FORCE_REBALANCE, self._now + self._forced_backoff.wait_s)
+        self._requests.set(RegistryTimer.FORCE_REBALANCE, self._now + self._forced_backoff.wait_s)
 
     def _rebalance_due(self) -> None:
-        view, pending = self._seen.view, self._requests.is_pending_beside(Purpose.HEARTBEAT)
+        view, pending = self._seen.view, self._requests.is_pending_beside(RegistryPurpose.HEARTBEAT)
         if self._state is not State.STABLE or view is None or pending or not self._session.connected:
             self._set_forced_rebalance()
         elif view.foreign and view.ours[:1] == (self._me.consumer_id,):
-            self._look(Purpose.NEIGHBOURS, (self._me.subtree,), watch=False)
+            self._look(RegistryPurpose.NEIGHBOURS, (self._me.subtree,), watch=False)
 
-    def _neighbours_seen(self, event: zk.Looked, pending: Pending[Purpose]) -> None:
+    def _neighbours_seen(self, event: zk.Looked, pending: Pending[RegistryPurpose]) -> None:
         """Register anew where a consumer of another make has not claimed its partitions, so that all claim again."""
         self._owners_seen(event, pending)
         view = self._seen.view
@@ -519,7 +527,7 @@ class RegistryMembership(StateMachine[Action, Purpose, Timer]):
         if missing:
             self._forced_backoff.add()
             self._note(INFO, f"{missing[0]} has not claimed its partitions: registering anew so all claim again (R33)")
-            self._transact(Purpose.RENEW, self._me.renew(self._topics, self._identity))
+            self._transact(RegistryPurpose.RENEW, self._me.renew(self._topics, self._identity))
         elif unreleased:
             self._set_forced_rebalance()
 
@@ -534,18 +542,18 @@ _IN = (_FINDING, _JOINING, _STABLE)
 _REGISTERED = (_JOINING, _STABLE)
 _LEAVING = (State.LEAVING,)
 _ALL = tuple(State)
-_ANSWERS: Mapping[Purpose, tuple[type[Any], Callable[..., None], Callable[..., None]]] = {
+_ANSWERS: Mapping[RegistryPurpose, tuple[type[Any], Callable[..., None], Callable[..., None]]] = {
     # For each purpose the answer that it hopes for with its method, and the method for a refusal.
-    Purpose.LOOK: (zk.Looked, RegistryMembership._looked, RegistryMembership._refused),
-    Purpose.CONFIRM: (zk.Looked, RegistryMembership._owners_seen, RegistryMembership._refused),
-    Purpose.NEIGHBOURS: (zk.Looked, RegistryMembership._neighbours_seen, RegistryMembership._refused),
-    Purpose.REGISTER: (zk.Transacted, RegistryMembership._registered, RegistryMembership._register_refused),
-    Purpose.RENEW: (zk.Transacted, RegistryMembership._registered, RegistryMembership._refused),
-    Purpose.IDENTIFY: (zk.Transacted, RegistryMembership._registered, RegistryMembership._refused),
-    Purpose.SWEEP: (zk.Transacted, RegistryMembership._swept, RegistryMembership._refused),
-    Purpose.RELEASE: (zk.Transacted, RegistryMembership._carried_out, RegistryMembership._refused),
-    Purpose.CLAIM: (zk.Transacted, RegistryMembership._carried_out, RegistryMembership._claim_refused),
-    Purpose.HEARTBEAT: (zk.Transacted, RegistryMembership._heartbeat_accepted, RegistryMembership._refused),
+    RegistryPurpose.LOOK: (zk.Looked, RegistryMembership._looked, RegistryMembership._refused),
+    RegistryPurpose.CONFIRM: (zk.Looked, RegistryMembership._owners_seen, RegistryMembership._refused),
+    RegistryPurpose.NEIGHBOURS: (zk.Looked, RegistryMembership._neighbours_seen, RegistryMembership._refused),
+    RegistryPurpose.REGISTER: (zk.Transacted, RegistryMembership._registered, RegistryMembership._register_refused),
+    RegistryPurpose.RENEW: (zk.Transacted, RegistryMembership._registered, RegistryMembership._refused),
+    RegistryPurpose.IDENTIFY: (zk.Transacted, RegistryMembership._registered, RegistryMembership._refused),
+    RegistryPurpose.SWEEP: (zk.Transacted, RegistryMembership._swept, RegistryMembership._refused),
+    RegistryPurpose.RELEASE: (zk.Transacted, RegistryMembership._carried_out, RegistryMembership._refused),
+    RegistryPurpose.CLAIM: (zk.Transacted, RegistryMembership._carried_out, RegistryMembership._claim_refused),
+    RegistryPurpose.HEARTBEAT: (zk.Transacted, RegistryMembership._heartbeat_accepted, RegistryMembership._refused),
 }
 
 RegistryMembership.TABLE = table_of(
@@ -574,15 +582,15 @@ RegistryMembership.TABLE = table_of(
         *(on((why, zk.Refused), _REGISTERED, refused, _JOINING) for why, (_, _, refused) in _ANSWERS.items()),
         *(on((why, zk.Unanswered), _REGISTERED, RegistryMembership._unanswered) for why in _ANSWERS),
         *(
-            on((Purpose.LEAVE, answer), _LEAVING, RegistryMembership._leave_answered, State.LEFT)
+            on((RegistryPurpose.LEAVE, answer), _LEAVING, RegistryMembership._leave_answered, State.LEFT)
             for answer in (zk.Transacted, zk.Refused, zk.Unanswered)
         ),
-        on(Timer.LEAVE, _LEAVING, RegistryMembership._left, State.LEFT),
-        on(Timer.REJOIN, _REGISTERED, RegistryMembership._waited_enough, _JOINING),
-        on(Timer.RETRY, _REGISTERED, ignore),  # `_reconcile` does what there is to do
-        on(Timer.PARTIAL, _REGISTERED, RegistryMembership._waited_for_owners),
-        on(Timer.FORCE_REBALANCE, _REGISTERED, RegistryMembership._rebalance_due),
-        on(Timer.HEARTBEAT, _REGISTERED, RegistryMembership._heartbeat),
+        on(RegistryTimer.LEAVE, _LEAVING, RegistryMembership._left, State.LEFT),
+        on(RegistryTimer.REJOIN, _REGISTERED, RegistryMembership._waited_enough, _JOINING),
+        on(RegistryTimer.RETRY, _REGISTERED, ignore),  # `_reconcile` does what there is to do
+        on(RegistryTimer.PARTIAL, _REGISTERED, RegistryMembership._waited_for_owners),
+        on(RegistryTimer.FORCE_REBALANCE, _REGISTERED, RegistryMembership._rebalance_due),
+        on(RegistryTimer.HEARTBEAT, _REGISTERED, RegistryMembership._heartbeat),
     ),
     # ZooKeeper itself tells which topics and brokers there are, and no broker coordinates the group.
     ignored={Reconcile, *get_args(ev.Event), *get_args(zk.RegistryEvent)} - {ev.Start, *RegistryMembership.ANSWERS},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Purpose(Enum):
+class RegistryPurpose(Enum):
     """The purpose of a look or a transaction, in words for the log."""
 
     REGISTER = "register"
@@ -25,7 +25,7 @@ class Purpose(Enum):
         return self.value
 
 
-class Timer(Enum):
+class RegistryTimer(Enum):
     """A timer of a member, in the order in which due ones are handled."""
 
     LEAVE = "leaving overdue"

@@ -10,7 +10,7 @@ from streamgroup.errors import ConfigError, ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.registry import events as zk
 from streamgroup.group.registry.membership import RegistryMembership
-from streamgroup.group.registry.purposes import Purpose, Timer
+from streamgroup.group.registry.purposes import RegistryPurpose, RegistryTimer
 from streamgroup.group.table import State
 from streamgroup.wire import registrations
 from streamgroup.znodes import Check, Operation, Refusal
@@ -379,10 +379,10 @@ def test_every_event_has_a_row_in_every_state_but_a_second_start() -> None:
 
 
 def test_every_request_has_a_row_for_every_answer_it_may_get() -> None:
-    looks = {Purpose.LOOK, Purpose.CONFIRM, Purpose.NEIGHBOURS}
-    for purpose in Purpose:
+    looks = {RegistryPurpose.LOOK, RegistryPurpose.CONFIRM, RegistryPurpose.NEIGHBOURS}
+    for purpose in RegistryPurpose:
         done = zk.Looked if purpose in looks else zk.Transacted
-        states = {State.LEAVING} if purpose is Purpose.LEAVE else {State.JOINING, State.STABLE}
+        states = {State.LEAVING} if purpose is RegistryPurpose.LEAVE else {State.JOINING, State.STABLE}
         for state in states:
             answers = {
                 heard[1] for of, heard in TABLE if of is state and isinstance(heard, tuple) and heard[0] is purpose
@@ -391,4 +391,4 @@ def test_every_request_has_a_row_for_every_answer_it_may_get() -> None:
 
 
 def test_every_timer_is_heard_somewhere() -> None:
-    assert {heard for _, heard in TABLE if isinstance(heard, Timer)} == set(Timer)
+    assert {heard for _, heard in TABLE if isinstance(heard, RegistryTimer)} == set(RegistryTimer)
