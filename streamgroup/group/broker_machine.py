@@ -8,7 +8,7 @@ from typing import Any
 
 from streamgroup.errors import ErrorCode
 from streamgroup.group import events as ev
-from streamgroup.group.pending import Pending
+from streamgroup.group.pending import PendingRequest
 from streamgroup.group.requests import Purpose, Timer
 from streamgroup.group.state_machine import StateMachine
 from streamgroup.model import Broker
@@ -27,7 +27,7 @@ class BrokerMachine(StateMachine[ev.Action, Purpose, Timer]):
         token = self._requests.add(purpose, self._now, self._now + timeout_ms / 1000 + GRACE_S)
         self._out.append(ev.Send(token, purpose.lane, purpose.api, build, timeout_ms, optional))
 
-    def _give_up(self, pending: Pending[Purpose]) -> None:
+    def _give_up(self, pending: PendingRequest[Purpose]) -> None:
         self._out.append(ev.Reset(pending.purpose.lane))
         self._answer(ev.RequestFailed(pending.token, f"no answer to {pending.purpose} in time"))
 

@@ -25,7 +25,7 @@ from streamgroup.group.broker_machine import BrokerMachine
 from streamgroup.group.events import INFO, WARNING
 from streamgroup.group.held_assignment import HeldAssignment
 from streamgroup.group.leading import Leadership, read_assignment
-from streamgroup.group.pending import Pending
+from streamgroup.group.pending import PendingRequest
 from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS, Reaction, fatal_error, reaction_to, reaction_to_commit
 from streamgroup.group.requests import Purpose, Timer
 from streamgroup.group.table import State, Table, ignore, on, table_of
@@ -114,7 +114,7 @@ class Membership(BrokerMachine):
             self._note(INFO, f"static member {instance_id} stays in the group with {held} {wait}")
         self._left()
 
-    def _leave_answered(self, event: ev.RequestAnswered, pending: Pending[Purpose]) -> None:
+    def _leave_answered(self, event: ev.RequestAnswered, pending: PendingRequest[Purpose]) -> None:
         response: m.LeaveGroupResponse = event.response
         codes = {response.error_code, *(member.error_code for member in response.members)}
         for code in sorted(codes - {ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID}):
@@ -122,7 +122,7 @@ class Membership(BrokerMachine):
             self._note(INFO, f"LeaveGroup failed with {name}: the partitions move when the member's session expires")
         self._left()
 
-    def _leave_failed(self, event: ev.RequestFailed, pending: Pending[Purpose]) -> None:
+    def _leave_failed(self, event: ev.RequestFailed, pending: PendingRequest[Purpose]) -> None:
         self._note(INFO, f"could not leave ({event.reason}): the session expires instead")
         self._left()
 
@@ -200,7 +200,7 @@ class Membership(BrokerMachine):
 
     # -- the coordinator ----------------------------------------------------------------------------------------------
 
-    def _found(self, event: ev.RequestAnswered, pending: Pending[Purpose]) -> None:
+    def _found(self, event: ev.RequestAnswered, pending: PendingRequest[Purpose]) -> None:
         answer = self._coordinator_in(event)
         if isinstance(answer, int):
             self._refused(Purpose.FIND, answer)
@@ -212,10 +212,10 @@ class Membership(BrokerMachine):
         else:
             self._join()
 
-    def _find_failed(self, event: ev.RequestFailed, pending: Pending[Purpose]) -> None:
+    def _find_failed(self, event: ev.RequestFailed, pending: PendingRequest[Purpose]) -> None:
         self._retry_later(event.reason)
 
-    def _request_failed(self, event: ev.RequestFailed, pending: Pending[Purpose]) -> None:
+    def _request_failed(self, event: ev.RequestFailed, pending: PendingRequest[Purpose]) -> None:
         """Find the coordinator again: it may have moved, or have died with its connection."""
         if pending.purpose is Purpose.JOIN:  # the coordinator may have read it, and begun a generation since
             self._pause()
@@ -275,7 +275,7 @@ class Membership(BrokerMachine):
         build = requests.join_group(self._config, self._member_id, subscription, self._join_reason)
         self._send(Purpose.JOIN, build, self._config.join_timeout_ms)
 
-    def _join_answered(self, event: ev.RequestAnswered, pending: Pending[Purpose]) -> None:
+    def _join_answered(self, event: ev.RequestAnswered, pending: PendingRequest[Purpose]) -> None:
         response: m.JoinGroupResponse = event.response
         if response.error_code == ErrorCode.NONE:
             self._joined(response, event.version)
@@ -334,7 +334,7 @@ class Membership(BrokerMachine):
 
     # -- an assignment ------------------------------------------------------------------------------------------------
 
-    def _sync_answered(self, event: ev.RequestAnswered, pending: Pending[Purpose]) -> None:
+    def _sync_answered(self, event: ev.RequestAnswered, pending: PendingRequest[Purpose]) -> None:
         response: m.SyncGroupResponse = event.response
         if response.error_code != ErrorCode.NONE:
             self._refused(Purpose.SYNC, response.error_code)
@@ -412,7 +412,7 @@ class Membership(BrokerMachine):
             build = requests.heartbeat(self._config, self._member_id, self._generation)
             self._send(Purpose.HEARTBEAT, build, self._config.heartbeat_timeout_ms(self._session_ms))
 
-    def _heartbeat_answered(self, event: ev.RequestAnswered, pending: Pending[Purpose]) -> None:
+    def _heartbeat_answered(self, event: ev.RequestAnswered, pending: PendingRequest[Purpose]) -> None:
         code: int = event.response.error_code
         if code == ErrorCode.NONE:
             self._attempts = 0
@@ -423,14 +423,14 @@ class Membership(BrokerMachine):
             self._alive(pending.sent_at)  # the session goes on, but it proves nothing for planning (R9)
         self._react(reaction, code, Purpose.HEARTBEAT.doing)
 
-    def _early_heartbeat_answered(self, event: ev.RequestAnswered, pending: Pending[Purpose]) -> None:
+    def _early_heartbeat_answered(self, event: ev.RequestAnswered, pending: PendingRequest[Purpose]) -> None:
         """React in SYNCING, where nothing can be lost. An order to rejoin is older than this generation."""
         code: int = event.response.error_code
         reaction = Reaction.GO_ON if code == ErrorCode.NONE else reaction_to(Purpose.HEARTBEAT, code)
         if reaction not in {Reaction.GO_ON, Reaction.REJOIN, Reaction.RETRY}:
             self._refused(Purpose.SYNC, code)
 
-    def _late_heartbeat_answered(self, event: ev.RequestAnswered, pending: Pending[Purpose]) -> None:
+    def _late_heartbeat_answered(self, event: ev.RequestAnswered, pending: PendingRequest[Purpose]) -> None:
         """Renew the lease in JOINING. The answer to JoinGroup will say what a refused heartbeat means."""
         if event.response.error_code == ErrorCode.NONE and self._assignment.can_plan:
             self._renew(pending.sent_at)

@@ -12,7 +12,7 @@ T = TypeVar("T", bound=Enum)
 
 
 @dataclass(frozen=True, slots=True)
-class Pending(Generic[P]):
+class PendingRequest(Generic[P]):
     """A request without an answer yet. Times are monotonic seconds."""
 
     token: int
@@ -34,16 +34,16 @@ class Requests(Generic[P, T]):
     def __init__(self, timers: type[T]) -> None:
         self._kinds = tuple(timers)
         self._tokens = itertools.count(1)
-        self._pending: dict[int, Pending[P]] = {}  # bounded: whoever sends a request answers each token
+        self._pending: dict[int, PendingRequest[P]] = {}  # bounded: whoever sends a request answers each token
         self._timers: dict[T, float] = {}
 
     def add(self, purpose: P, now: float, overdue_at: float | None = None) -> int:
         """Note a request that is sent now; return its token."""
         token = next(self._tokens)
-        self._pending[token] = Pending(token, purpose, now, overdue_at)
+        self._pending[token] = PendingRequest(token, purpose, now, overdue_at)
         return token
 
-    def take(self, token: int) -> Pending[P] | None:
+    def take(self, token: int) -> PendingRequest[P] | None:
         """Return the request with this token, which is not pending any more.
 
         None: the request was given up. Its answer counts for nothing, since it answers what was asked under another
@@ -63,7 +63,7 @@ class Requests(Generic[P, T]):
         """Give up the requests for these purposes."""
         self._pending = {t: pending for t, pending in self._pending.items() if pending.purpose not in purposes}
 
-    def overdue(self, now: float) -> list[Pending[P]]:
+    def overdue(self, now: float) -> list[PendingRequest[P]]:
         """Return the requests whose time is over although nobody has reported them."""
         return [p for p in self._pending.values() if p.overdue_at is not None and p.overdue_at <= now]
 

@@ -27,7 +27,7 @@ from streamgroup.errors import ConfigError, ErrorCode, StreamGroupError, error_o
 from streamgroup.group import events as ev
 from streamgroup.group.broker_machine import BrokerMachine
 from streamgroup.group.events import INFO, WARNING
-from streamgroup.group.pending import Pending
+from streamgroup.group.pending import PendingRequest
 from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS, Reaction, fatal_error, reaction_to, reaction_to_commit
 from streamgroup.group.registry import events as zk
 from streamgroup.group.requests import Purpose, Timer
@@ -206,7 +206,7 @@ class StandaloneMember(BrokerMachine):
         if finds and not self._seeks_coordinator:
             self._find_later(reason)
 
-    def _find_failed(self, event: ev.RequestFailed, pending: Pending[Purpose]) -> None:
+    def _find_failed(self, event: ev.RequestFailed, pending: PendingRequest[Purpose]) -> None:
         if not event.unsupported:
             self._find_later(event.reason)
             return
@@ -215,7 +215,7 @@ class StandaloneMember(BrokerMachine):
         self._out.append(ev.NoCoordinator())
         self._stabilize()
 
-    def _found(self, event: ev.RequestAnswered, pending: Pending[Purpose]) -> None:
+    def _found(self, event: ev.RequestAnswered, pending: PendingRequest[Purpose]) -> None:
         self._in_zookeeper = False  # a broker without coordinators that answers later is not asked for offsets
         answer = self._coordinator_in(event)
         if not isinstance(answer, int):

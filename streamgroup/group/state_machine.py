@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from streamgroup.backoff import Random
 from streamgroup.errors import StreamGroupError
 from streamgroup.group import events as ev
-from streamgroup.group.pending import Pending, Requests
+from streamgroup.group.pending import PendingRequest, Requests
 from streamgroup.group.rejoining import RejoinWait
 from streamgroup.group.table import State, Table, Transition, name_of
 from streamgroup.group.timing import MemberConfig
@@ -104,7 +104,7 @@ class StateMachine(ABC, Generic[A, P, T]):
         if pending is not None:  # None: asked under another generation or session, or given up (R18)
             self._dispatch((pending.purpose, type(event)), event, pending)
 
-    def _give_up(self, pending: Pending[P]) -> None:
+    def _give_up(self, pending: PendingRequest[P]) -> None:
         """Handle a request that the driver has not reported in time."""
 
     def _after_event(self) -> None:

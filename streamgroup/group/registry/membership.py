@@ -29,7 +29,7 @@ from streamgroup.counting import counted
 from streamgroup.errors import ConfigError, ErrorCode, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.events import INFO, WARNING
-from streamgroup.group.pending import Pending
+from streamgroup.group.pending import PendingRequest
 from streamgroup.group.registry import events as zk
 from streamgroup.group.registry.formats import GroupPaths, Incarnation
 from streamgroup.group.registry.purposes import ForcedRebalanceBackoff, RegistryPurpose, RegistryTimer
@@ -143,7 +143,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         self._transition_to(State.LEFT)
         self._out.append(ev.Left())
 
-    def _leave_answered(self, event: Any, pending: Pending[RegistryPurpose]) -> None:
+    def _leave_answered(self, event: Any, pending: PendingRequest[RegistryPurpose]) -> None:
         """Leave when all transactions are answered: the end of the session deletes the nodes that are left."""
         if not self._requests.is_pending(RegistryPurpose.LEAVE):
             self._left()
@@ -319,7 +319,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         self._seen.confirm_began()
         self._look(RegistryPurpose.CONFIRM, (self._me.subtree,))
 
-    def _looked(self, event: zk.Looked, pending: Pending[RegistryPurpose]) -> None:
+    def _looked(self, event: zk.Looked, pending: PendingRequest[RegistryPurpose]) -> None:
         view = view_of(self._paths, event.nodes)
         for note in view.notes:
             self._note_once(WARNING, note)
@@ -335,7 +335,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         else:
             self._requests.clear(RegistryTimer.FORCE_REBALANCE)
 
-    def _owners_seen(self, event: zk.Looked, pending: Pending[RegistryPurpose]) -> None:
+    def _owners_seen(self, event: zk.Looked, pending: PendingRequest[RegistryPurpose]) -> None:
         if self._see_own_node(event):
             self._seen.see_owners(owners_in(self._paths, event.nodes))
 
@@ -362,24 +362,24 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
     ) -> None:
         self._out.append(zk.Transact(self._requests.add(purpose, self._now), tuple(operations), ensured))
 
-    def _carried_out(self, event: zk.Transacted, pending: Pending[RegistryPurpose]) -> None:
+    def _carried_out(self, event: zk.Transacted, pending: PendingRequest[RegistryPurpose]) -> None:
         """Renew the lease (R9): a transaction that creates or checks the own node is agreed on by most servers."""
         self._attempts = 0
         self._session.renew(pending.sent_at)
 
-    def _registered(self, event: zk.Transacted, pending: Pending[RegistryPurpose]) -> None:
+    def _registered(self, event: zk.Transacted, pending: PendingRequest[RegistryPurpose]) -> None:
         self._me.accept()
         self._swept(event, pending)
 
-    def _swept(self, event: zk.Transacted, pending: Pending[RegistryPurpose]) -> None:
+    def _swept(self, event: zk.Transacted, pending: PendingRequest[RegistryPurpose]) -> None:
         self._seen.view_stale = True
         self._carried_out(event, pending)
 
-    def _heartbeat_accepted(self, event: zk.Transacted, pending: Pending[RegistryPurpose]) -> None:
+    def _heartbeat_accepted(self, event: zk.Transacted, pending: PendingRequest[RegistryPurpose]) -> None:
         self._carried_out(event, pending)
         self._session.proven = True
 
-    def _register_refused(self, event: zk.Refused, pending: Pending[RegistryPurpose]) -> None:
+    def _register_refused(self, event: zk.Refused, pending: PendingRequest[RegistryPurpose]) -> None:
         if event.refusal is not Refusal.NODE_EXISTS:
             self._refused(event, pending)
             return
@@ -388,12 +388,12 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         self._seen.view = None
         self._look_later("its id is taken")
 
-    def _claim_refused(self, event: zk.Refused, pending: Pending[RegistryPurpose]) -> None:
+    def _claim_refused(self, event: zk.Refused, pending: PendingRequest[RegistryPurpose]) -> None:
         """Do nothing where another member was quicker: the look at the owners will tell which one."""
         if event.refusal is not Refusal.NODE_EXISTS:
             self._refused(event, pending)
 
-    def _refused(self, event: zk.Refused, pending: Pending[RegistryPurpose]) -> None:
+    def _refused(self, event: zk.Refused, pending: PendingRequest[RegistryPurpose]) -> None:
         path, doing = event.path, pending.purpose.value
         if event.is_final:
             self._fail(ConfigError(zk.forbidden(self._config.group_id, f"could not {doing}", event)))
@@ -402,7 +402,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         else:
             self._look_later(f"could not {doing}: {path}: {event.refusal.value}")
 
-    def _unanswered(self, event: zk.Unanswered, pending: Pending[RegistryPurpose]) -> None:
+    def _unanswered(self, event: zk.Unanswered, pending: PendingRequest[RegistryPurpose]) -> None:
         """Look at the group: a transaction may or may not have been carried out."""
         if pending.purpose is RegistryPurpose.HEARTBEAT:  # the next heartbeat tells
             return
@@ -517,7 +517,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         elif view.foreign and view.ours[:1] == (self._me.consumer_id,):
             self._look(RegistryPurpose.NEIGHBOURS, (self._me.subtree,), watch=False)
 
-    def _neighbours_seen(self, event: zk.Looked, pending: Pending[RegistryPurpose]) -> None:
+    def _neighbours_seen(self, event: zk.Looked, pending: PendingRequest[RegistryPurpose]) -> None:
         """Register anew where a consumer of another make has not claimed its partitions, so that all claim again."""
         self._owners_seen(event, pending)
         view = self._seen.view
