@@ -33,7 +33,7 @@ from streamgroup.group.pending import PendingRequest
 from streamgroup.group.registry import events as zk
 from streamgroup.group.registry.formats import GroupPaths, Incarnation
 from streamgroup.group.registry.purposes import ForcedRebalanceBackoff, RegistryPurpose, RegistryTimer
-from streamgroup.group.registry.registration import Registration, Session
+from streamgroup.group.registry.registration import Registration, SessionLease
 from streamgroup.group.registry.seen import Noted, Seen
 from streamgroup.group.registry.view import View, owner_subtrees, owners_in, subtrees, view_of
 from streamgroup.group.rejoining import RejoinWait
@@ -73,7 +73,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         self._wait = RejoinWait(config.rebalance_wait_ms, cooperative=False)
         self._paths = paths
         self._noted = Noted()
-        self._session = Session(config.session_timeout_ms)
+        self._session = SessionLease(config.session_timeout_ms)
         # The group as seen, and what this member does in it.
         self._me = Registration(paths, new_incarnation)
         self._seen = Seen(self._me)

@@ -148,7 +148,7 @@ def in_transactions(operations: list[Delete]) -> Iterable[list[Operation]]:
         yield [*operations[start : start + OPERATIONS_MOST]]
 
 
-class Session:
+class SessionLease:
     """Whether the session is connected, how long it lasts, and since when the member has a lease (R9).
 
     `asked_ms` is the session timeout that the member asks for. Times are monotonic seconds.
