@@ -15,7 +15,7 @@ from streamgroup.executor.producer import TaskProducer
 from streamgroup.executor.producer07 import Kafka07TaskProducer
 from streamgroup.executor.sink_writer import SinkWriter
 from streamgroup.executor.sink_writer07 import SinkWriter07
-from streamgroup.executor.written import Written
+from streamgroup.executor.written import WriteTotals
 from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG, LogFormat
 from streamgroup.model import ClusterSnapshot
 from streamgroup.options.types import SinkOptions
@@ -61,7 +61,7 @@ class RecordWriter:
         self.log_format: LogFormat = KAFKA_LOG if target is None else KAFKA07_LOG
 
     @property
-    def written(self) -> Written:
+    def written(self) -> WriteTotals:
         """The records that are delivered so far."""
         return self._producer.written
 

@@ -13,7 +13,7 @@ from streamgroup.errors import ConfigError, DeliveryTimeoutError, EncodeError, S
 from streamgroup.executor.produce_links import ProduceLinks
 from streamgroup.executor.record_slices import RecordSlices
 from streamgroup.executor.task_clock import TaskClock
-from streamgroup.executor.written import Written
+from streamgroup.executor.written import WriteTotals
 from streamgroup.model import TopicInfo, TopicPartition
 from streamgroup.net.requester import requester_of
 from streamgroup.options.types import ClientOptions, ProducerOptions
@@ -56,14 +56,14 @@ class TaskProducer:
         self._found: dict[str, TopicInfo] = {}
         self._failure: StreamGroupError | None = None
         self._flushed = True
-        self.written = Written()
+        self.written = WriteTotals()
         """The records, bytes and offsets that brokers have acknowledged to this task so far."""
 
     # -- the task's calls ---------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Begin a task. Connections that have ended meanwhile are noticed."""
-        self.written = Written(notes=set(self.written.notes))
+        self.written = WriteTotals(notes=set(self.written.notes))
         self._producer.begin_task()
         self._turn(0.0)
 

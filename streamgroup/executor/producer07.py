@@ -19,7 +19,7 @@ from typing import Self
 from streamgroup.backoff import Random
 from streamgroup.errors import EncodeError, ProduceError, RecordTooLargeError, StreamGroupError
 from streamgroup.executor.task_clock import TaskClock
-from streamgroup.executor.written import Written
+from streamgroup.executor.written import WriteTotals
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import ClusterSnapshot, Dialect, TopicInfo, TopicPartition
 from streamgroup.net.poller import Broken, Connected, Handle, Poller, ResponseReceived
@@ -81,12 +81,12 @@ class Kafka07TaskProducer:
         """Tokens of requests for connections whose end is among the events that are being handled."""
         self._wake_at: float | None = None
         self._errors: list[ProduceError] = []
-        self.written = Written()
+        self.written = WriteTotals()
         """The records that were delivered, as far as Kafka 0.7 can tell, and the bytes of their message sets."""
 
     def begin(self) -> None:
         """Begin a task. Connections that have ended meanwhile are noticed."""
-        self.written = Written()
+        self.written = WriteTotals()
         self._serve(0)
 
     @property

@@ -14,7 +14,7 @@ from streamgroup.executor.producer import TaskProducer
 from streamgroup.executor.producer_pool import PRODUCERS
 from streamgroup.executor.record_slices import RecordSlices
 from streamgroup.executor.row_reader import RowReader
-from streamgroup.executor.written import Written
+from streamgroup.executor.written import WriteTotals
 from streamgroup.model import TopicInfo, TopicPartition
 from streamgroup.options.types import SinkOptions
 from streamgroup.producer.columns import SinkColumns
@@ -24,7 +24,7 @@ from streamgroup.records.encode import RecordColumns
 from streamgroup.records.fields import Longs
 
 
-def write(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Written:
+def write(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> WriteTotals:
     """Write all rows of `batches` and wait until they are acknowledged. Return what was written where.
 
     The iterator is read to its end unless an error is raised. Raises ProduceError for records that a broker does not

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from streamgroup.executor.producer07 import Kafka07TaskProducer
 from streamgroup.executor.producer_pool import ProducerPool
 from streamgroup.executor.row_reader import RowReader
-from streamgroup.executor.written import Written
+from streamgroup.executor.written import WriteTotals
 from streamgroup.model import ClusterSnapshot, Dialect, TopicPartition
 from streamgroup.options.types import ClientOptions, SinkOptions
 from streamgroup.producer.columns import SinkColumns
@@ -35,7 +35,7 @@ PRODUCERS07 = ProducerPool(_open)
 """The producers of this process for Kafka 0.7."""
 
 
-def write07(batches: Iterable[pa.RecordBatch], options: SinkOptions, target: Kafka07Target) -> Written:
+def write07(batches: Iterable[pa.RecordBatch], options: SinkOptions, target: Kafka07Target) -> WriteTotals:
     """Write all rows of `batches` to the Kafka 0.7 of the plan. Return how many were written where.
 
     Kafka 0.7 acknowledges nothing: see `executor/producer07.py` for what delivery means there. The iterator is read to

@@ -21,7 +21,7 @@ class PartitionWritten:
 
 
 @dataclass(slots=True)
-class Written:
+class WriteTotals:
     """The records, bytes and offsets that a task has written, by partition."""
 
     partitions: dict[TopicPartition, PartitionWritten] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Written:
             each.first_offset = base_offset if each.first_offset < 0 else min(each.first_offset, base_offset)
             each.last_offset = max(each.last_offset, base_offset + records - 1)
 
-    def merge(self, other: Written) -> None:
+    def merge(self, other: WriteTotals) -> None:
         """Add what another task has written."""
         self.notes |= other.notes
         for partition, part in other.partitions.items():

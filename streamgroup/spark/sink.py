@@ -18,7 +18,7 @@ from streamgroup.counting import counted
 from streamgroup.driver.notes import NOTES
 from streamgroup.driver.stderr import log_to_stderr
 from streamgroup.errors import ConfigError, StreamGroupError
-from streamgroup.executor.written import Written
+from streamgroup.executor.written import WriteTotals
 from streamgroup.options.types import SinkOptions
 from streamgroup.producer.columns import check_columns
 from streamgroup.producer.kafka07 import Kafka07Target
@@ -35,7 +35,7 @@ log = logging.getLogger("streamgroup")
 class RecordsWritten(WriterCommitMessage):
     """The records that one task has written. The brokers have acknowledged them, but for Kafka 0.7, which cannot."""
 
-    written: Written
+    written: WriteTotals
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,8 @@ def _write(batches: Iterator[pa.RecordBatch], task: TaskOptions) -> RecordsWritt
     return RecordsWritten(written)
 
 
-def _total(messages: Sequence[WriterCommitMessage | None]) -> Written:
-    total = Written()
+def _total(messages: Sequence[WriterCommitMessage | None]) -> WriteTotals:
+    total = WriteTotals()
     for message in messages:
         if isinstance(message, RecordsWritten):
             total.merge(message.written)

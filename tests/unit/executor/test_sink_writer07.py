@@ -10,7 +10,7 @@ import pytest
 
 from streamgroup.errors import EncodeError, ProduceError, RecordTooLargeError, StreamGroupError, UnknownTopicError
 from streamgroup.executor.sink_writer07 import PRODUCERS07, write07
-from streamgroup.executor.written import Written
+from streamgroup.executor.written import WriteTotals
 from streamgroup.model import ClusterSnapshot, Dialect, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.options.types import ClientOptions, ProducerOptions, SinkOptions
 from streamgroup.producer.hashing import KeyBytes, java_string_hash
@@ -32,7 +32,7 @@ def target(*brokers: OldBroker, topics: tuple[str, ...] = (TOPIC,), **config: An
     return Kafka07Target(snapshot, Kafka07Config(**{**QUICK, **config}))
 
 
-def write(where: Kafka07Target, *batches: pa.RecordBatch, topic: str | None = TOPIC, **options: Any) -> Written:
+def write(where: Kafka07Target, *batches: pa.RecordBatch, topic: str | None = TOPIC, **options: Any) -> WriteTotals:
     return write07(batches, SinkOptions(CLIENT, ProducerOptions(**options), topic), where)
 
 

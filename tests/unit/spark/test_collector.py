@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from streamgroup.executor import sink_writer
-from streamgroup.executor.written import Written
+from streamgroup.executor.written import WriteTotals
 from streamgroup.model import FetchTask
 from streamgroup.options.parse import parse_source
 from streamgroup.options.parse_sink import parse_sink
@@ -58,7 +58,7 @@ def test_each_task_ends_with_the_exemption(monkeypatch: pytest.MonkeyPatch) -> N
     options = parse_sink({**given, "topic": "t"})
     sink.check_write(StructType([StructField("value", BinaryType())]), options)
     writer = sink.GroupStreamWriter(options)
-    monkeypatch.setattr(sink_writer, "write", lambda *_: Written())
+    monkeypatch.setattr(sink_writer, "write", lambda *_: WriteTotals())
     writer.write(iter(()))
     writer.commit([], 0)
     assert calls == ["sink"] * 3

@@ -13,7 +13,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pyspark_streamgroup import DefaultSource
 from streamgroup.driver.notes import NOTES
 from streamgroup.errors import TransportError
-from streamgroup.executor.written import Written
+from streamgroup.executor.written import WriteTotals
 from streamgroup.model import ClusterSnapshot, TopicPartition
 from streamgroup.options.types import SinkOptions
 from streamgroup.producer.kafka07 import Kafka07Config, Kafka07Target
@@ -100,7 +100,7 @@ Said = Callable[[], list[tuple[int, str]]]
 
 
 def of_a_task(records: int, partition: int, *notes: str) -> RecordsWritten:
-    written = Written(notes=set(notes))
+    written = WriteTotals(notes=set(notes))
     written.add(TopicPartition("t", partition), records, 10 * records, 0)
     return RecordsWritten(written)
 
