@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from streamgroup.group.events import WARNING
 from streamgroup.run.config import RunConfig
-from streamgroup.run.watchdog import LONG_TRIGGER_S, TriggerWatchdog, Verdict
+from streamgroup.run.watchdog import LONG_TRIGGER_S, SilenceVerdict, TriggerWatchdog
 
 _LISTEN = (
     "{group}: Spark asked for nothing for {gap:.0f} s. Where that is the trigger's interval, not the batch itself: "
@@ -43,6 +43,6 @@ class SilenceWatch:
     def look(self, now: float, *, jvm_is_stopped: bool) -> str | None:
         """Warn when Spark is silent for long. Return the reason to leave the group if the driver seems hung."""
         look = self._watchdog.look(now, jvm_is_stopped=jvm_is_stopped)
-        if look.verdict is Verdict.WARN:
+        if look.verdict is SilenceVerdict.WARN:
             self._note(WARNING, f"{self._group}: {look.reason}. Is the driver hung?{self._keeps}")
-        return look.reason if look.verdict is Verdict.LEAVE else None
+        return look.reason if look.verdict is SilenceVerdict.LEAVE else None

@@ -9,7 +9,7 @@ LONG_TRIGGER_S = 10.0
 """Triggers longer than this call for a listener (R22)."""
 
 
-class Verdict(Enum):
+class SilenceVerdict(Enum):
     """The results of a look at the silence."""
 
     GO_ON = "go on"
@@ -23,11 +23,11 @@ class Verdict(Enum):
 class Look:
     """The verdict of one look, and the reason for the log."""
 
-    verdict: Verdict
+    verdict: SilenceVerdict
     reason: str = ""
 
 
-_NOTHING = Look(Verdict.GO_ON)
+_NOTHING = Look(SilenceVerdict.GO_ON)
 
 
 class TriggerWatchdog:
@@ -79,12 +79,12 @@ class TriggerWatchdog:
         silent = 0.0 if self._since is None else now - self._since
         if stopped > self._session_s:
             self._has_left = True
-            return Look(Verdict.LEAVE, f"the driver's JVM has been stopped (state T) for {stopped:.0f} s")
+            return Look(SilenceVerdict.LEAVE, f"the driver's JVM has been stopped (state T) for {stopped:.0f} s")
         if self._max_silence_s is not None and silent > self._max_silence_s:
             self._has_left = True
-            return Look(Verdict.LEAVE, f"Spark has been silent for {silent:.0f} s, longer than group.maxSilence")
+            return Look(SilenceVerdict.LEAVE, f"Spark has been silent for {silent:.0f} s, longer than group.maxSilence")
         if not self._has_warned and silent > max(self._poll_s, 3 * self._longest):
             self._has_warned = True
             longest = f"; its longest silence before was {self._longest:.0f} s" if self._longest else ""
-            return Look(Verdict.WARN, f"Spark has asked for nothing for {silent:.0f} s{longest}")
+            return Look(SilenceVerdict.WARN, f"Spark has asked for nothing for {silent:.0f} s{longest}")
         return _NOTHING

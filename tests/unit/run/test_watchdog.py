@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamgroup.run.watchdog import TriggerWatchdog, Verdict
+from streamgroup.run.watchdog import SilenceVerdict, TriggerWatchdog
 
 SESSION_S, POLL_S = 45.0, 300.0
 
@@ -22,7 +22,7 @@ class Time:
     def reason(self) -> str:
         return self.watchdog.look(self.now, jvm_is_stopped=False).reason
 
-    def after(self, seconds: float, *, stopped: bool = False) -> Verdict:
+    def after(self, seconds: float, *, stopped: bool = False) -> SilenceVerdict:
         self.now += seconds
         return self.watchdog.look(self.now, jvm_is_stopped=stopped).verdict
 
@@ -33,14 +33,14 @@ class Time:
 def test_a_silence_that_a_java_consumer_would_not_survive_is_said_once() -> None:
     time = Time()
     time.call()
-    assert time.after(POLL_S) is Verdict.GO_ON
+    assert time.after(POLL_S) is SilenceVerdict.GO_ON
     time.now += 1
     look = time.watchdog.look(time.now, jvm_is_stopped=False)
-    assert (look.verdict, look.reason) == (Verdict.WARN, "Spark has asked for nothing for 301 s")
-    assert time.after(3600) is Verdict.GO_ON, "once"
+    assert (look.verdict, look.reason) == (SilenceVerdict.WARN, "Spark has asked for nothing for 301 s")
+    assert time.after(3600) is SilenceVerdict.GO_ON, "once"
     time.call()
     time.call()
-    assert time.after(20_000) is Verdict.WARN, "the next silence is another one"
+    assert time.after(20_000) is SilenceVerdict.WARN, "the next silence is another one"
 
 
 def test_batches_that_take_long_are_no_silence() -> None:
@@ -48,7 +48,7 @@ def test_batches_that_take_long_are_no_silence() -> None:
     time.call()
     time.now += 250
     assert time.call() == 250
-    assert time.after(600) is Verdict.GO_ON, "less than three times what was normal before"
+    assert time.after(600) is SilenceVerdict.GO_ON, "less than three times what was normal before"
     time.now += 151
     assert time.reason().endswith("its longest silence before was 250 s")
 
@@ -56,15 +56,15 @@ def test_batches_that_take_long_are_no_silence() -> None:
 def test_while_spark_waits_for_an_answer_it_is_not_silent() -> None:
     time = Time(max_silence_s=10)
     time.watchdog.begin_call(time.now)
-    assert time.after(10_000) is Verdict.GO_ON
+    assert time.after(10_000) is SilenceVerdict.GO_ON
     time.watchdog.end_call(time.now)
-    assert time.after(9) is Verdict.GO_ON
-    assert time.after(2) is Verdict.LEAVE
+    assert time.after(9) is SilenceVerdict.GO_ON
+    assert time.after(2) is SilenceVerdict.LEAVE
 
 
 def test_before_its_first_call_there_is_nothing_to_compare_with() -> None:
     time = Time(max_silence_s=10)
-    assert time.after(10_000) is Verdict.GO_ON
+    assert time.after(10_000) is SilenceVerdict.GO_ON
     assert time.call() == 0
 
 
@@ -74,19 +74,19 @@ def test_before_its_first_call_there_is_nothing_to_compare_with() -> None:
 def test_after_max_silence_the_member_leaves_once() -> None:
     time = Time(max_silence_s=60)
     time.call()
-    assert time.after(60) is Verdict.GO_ON
-    assert time.after(1) is Verdict.LEAVE
-    assert time.after(1000) is Verdict.GO_ON
+    assert time.after(60) is SilenceVerdict.GO_ON
+    assert time.after(1) is SilenceVerdict.LEAVE
+    assert time.after(1000) is SilenceVerdict.GO_ON
     time.call()
-    assert time.after(61) is Verdict.LEAVE
+    assert time.after(61) is SilenceVerdict.LEAVE
 
 
 def test_a_jvm_stopped_for_longer_than_a_session_is_left_for() -> None:
     time = Time()
     time.call()
-    assert time.after(5, stopped=True) is Verdict.GO_ON
-    assert time.after(SESSION_S, stopped=True) is Verdict.GO_ON
-    assert time.after(1, stopped=True) is Verdict.LEAVE
+    assert time.after(5, stopped=True) is SilenceVerdict.GO_ON
+    assert time.after(SESSION_S, stopped=True) is SilenceVerdict.GO_ON
+    assert time.after(1, stopped=True) is SilenceVerdict.LEAVE
 
 
 def test_a_jvm_that_went_on_in_between_was_not_stopped_for_that_long() -> None:
@@ -95,9 +95,9 @@ def test_a_jvm_that_went_on_in_between_was_not_stopped_for_that_long() -> None:
     time.after(5, stopped=True)
     time.after(SESSION_S - 1, stopped=True)
     time.after(1)
-    assert time.after(1, stopped=True) is Verdict.GO_ON
-    assert time.after(SESSION_S, stopped=True) is Verdict.GO_ON
-    assert time.after(1, stopped=True) is Verdict.LEAVE
+    assert time.after(1, stopped=True) is SilenceVerdict.GO_ON
+    assert time.after(SESSION_S, stopped=True) is SilenceVerdict.GO_ON
+    assert time.after(1, stopped=True) is SilenceVerdict.LEAVE
 
 
 def test_a_call_that_waits_is_left_for_each_time_the_jvm_is_stopped_for_so_long() -> None:
@@ -105,9 +105,9 @@ def test_a_call_that_waits_is_left_for_each_time_the_jvm_is_stopped_for_so_long(
     time.watchdog.begin_call(time.now)
     for _ in range(2):
         time.after(1, stopped=True)
-        assert time.after(SESSION_S + 1, stopped=True) is Verdict.LEAVE
-        assert time.after(SESSION_S + 1, stopped=True) is Verdict.GO_ON
-        assert time.after(1) is Verdict.GO_ON
+        assert time.after(SESSION_S + 1, stopped=True) is SilenceVerdict.LEAVE
+        assert time.after(SESSION_S + 1, stopped=True) is SilenceVerdict.GO_ON
+        assert time.after(1) is SilenceVerdict.GO_ON
 
 
 def test_a_stopped_jvm_is_no_long_trigger() -> None:
