@@ -59,7 +59,7 @@ class LogView(Protocol):
         """Have the metadata and the ranges of these logs read again soon; what is known of them at `now` may be old."""
 
 
-class LogChecks(Protocol):
+class LogCheckResults(Protocol):
     """The brokers' answers about positions. The question `CheckPositions` asks for them."""
 
     def suspects(self, positions: Positions) -> Mapping[TopicPartition, EpochCheck]:
@@ -85,7 +85,7 @@ class Planner:
         self,
         ledger: Ledger,
         logs: LogView,
-        checks: LogChecks,
+        checks: LogCheckResults,
         events: RunEvents,
         *,
         location: OffsetLocation,
