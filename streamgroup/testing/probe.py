@@ -9,6 +9,8 @@ from __future__ import annotations
 import socket
 import struct
 
+from streamgroup.testing.sockets import receive_exactly
+
 _TIMEOUT_S = 2.0
 _METADATA_V0 = struct.pack(">hhih5s", 3, 0, 0, 5, b"probe")
 """The header of Metadata v0 (api key, version, correlation id, client id), which every Kafka since 0.8 answers."""
@@ -134,15 +136,5 @@ def _metadata(host: str, port: int, topics: bytes) -> bytes | None:
 
 def _read(connection: socket.socket) -> bytes:
     """Read the first _MAX_ANSWER bytes of a response without its length."""
-    (size,) = struct.unpack(">i", _exactly(connection, 4))
-    return _exactly(connection, min(size, _MAX_ANSWER))
-
-
-def _exactly(connection: socket.socket, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        more = connection.recv(count - len(data))
-        if not more:
-            raise OSError("the connection ended")
-        data += more
-    return data
+    (size,) = struct.unpack(">i", receive_exactly(connection, 4))
+    return receive_exactly(connection, min(size, _MAX_ANSWER))

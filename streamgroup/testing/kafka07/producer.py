@@ -14,6 +14,7 @@ from kazoo.exceptions import NoNodeError
 from streamgroup.errors import ConfigError, EncodeError, TransportError
 from streamgroup.testing.kafka07.codecs import compress_gzip, compress_snappy, compress_snappy_raw
 from streamgroup.testing.kafka07.registry import IDS, TOPICS
+from streamgroup.testing.sockets import receive_exactly
 from streamgroup.testing.zookeeper_mode import node_data
 from streamgroup.wire.kafka07 import (
     EARLIEST_TIME,
@@ -156,12 +157,11 @@ class Producer07:
         try:
             connection = self._connect(address)
             connection.sendall(request + confirmation)
-            _read(connection, int.from_bytes(_read(connection, 4), "big"))
-        except (OSError, EOFError) as error:
+            receive_exactly(connection, int.from_bytes(receive_exactly(connection, 4), "big"))
+        except OSError as error:
             self._connections.pop(address).close() if address in self._connections else None
             raise TransportError(
-                f"cannot produce to {topic} at broker {address}: {error or 'it closed the connection'}. "
-                "Its log has the reason"
+                f"cannot produce to {topic} at broker {address}: {error}. Its log has the reason"
             ) from error
 
     def _connect(self, address: str) -> socket.socket:
@@ -216,13 +216,3 @@ def _children(client: KazooClient, path: str) -> list[str]:
         return sorted(client.get_children(path))
     except NoNodeError:
         return []
-
-
-def _read(connection: socket.socket, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        more = connection.recv(count - len(data))
-        if not more:
-            raise EOFError
-        data += more
-    return data

@@ -21,6 +21,7 @@ from streamgroup.testing.security.messages import (
 )
 from streamgroup.testing.security.scram import ScramCredential
 from streamgroup.testing.security.settings import Mechanism
+from streamgroup.testing.sockets import receive_exactly
 from streamgroup.wire.frames import decode_response, encode_request
 from streamgroup.wire.schema import Message, Request
 
@@ -78,22 +79,12 @@ def call(port: int, request: Request[R]) -> R:
         with socket.create_connection((LOOPBACK, port), _TIMEOUT_S) as connection:
             connection.settimeout(_TIMEOUT_S)
             connection.sendall(encode_request(request, version, 1, _CLIENT_ID))
-            (size,) = struct.unpack(">i", _exactly(connection, 4))
-            return decode_response(type(request), version, _exactly(connection, size))[1]
+            (size,) = struct.unpack(">i", receive_exactly(connection, 4))
+            return decode_response(type(request), version, receive_exactly(connection, size))[1]
     except OSError as error:
         raise StreamGroupError(
             f"cannot ask the broker at {LOOPBACK}:{port} for {request.NAME}: {error}. Look at its log"
         ) from error
-
-
-def _exactly(connection: socket.socket, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        more = connection.recv(count - len(data))
-        if not more:
-            raise OSError("it closed the connection")
-        data += more
-    return data
 
 
 def _scram_known_to(port: int) -> set[tuple[str, int, int]]:

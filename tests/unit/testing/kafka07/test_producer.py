@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import gzip
+import socket
 import struct
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import snappy
 from streamgroup.errors import ConfigError, DecodeError, EncodeError, TransportError, UnsupportedCodec
 from streamgroup.testing.kafka07 import BrokerServer, Compressed, Producer07, message_set
 from streamgroup.testing.kafka07.codecs import compress_gzip, compress_snappy, compress_snappy_raw, decompress
-from streamgroup.testing.ports import free_ports
+from streamgroup.testing.ports import LOOPBACK, free_ports
 from streamgroup.wire.kafka07 import FetchRequest07, message07, message_set07
 from tests.kafka07_samples import samples
 from tests.unit.testing.kafka07.brokers import config, connect, read_frame
@@ -74,6 +76,25 @@ def test_a_refusal_is_an_error_and_the_next_call_connects_again(broker: BrokerSe
             producer.produce("a/b", [b"x"])
         producer.produce("t", [b"b"], partition=0)
     assert fetched(broker, "t") == message_set07([b"a", b"b"])
+
+
+def test_a_broker_that_closes_the_connection_is_named() -> None:
+    with socket.create_server((LOOPBACK, 0)) as listener, Producer07(f"{LOOPBACK}:{port_of(listener)}") as producer:
+
+        def close_after_the_request() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1024)
+
+        broker = threading.Thread(target=close_after_the_request, daemon=True)
+        broker.start()
+        with pytest.raises(TransportError, match=r"at broker 127\.0\.0\.1:\d+: it closed the connection\. Its log"):
+            producer.produce("t", [b"a"])
+        broker.join(10)
+
+
+def port_of(listener: socket.socket) -> int:
+    return int(listener.getsockname()[1])
 
 
 def test_no_broker_is_an_error() -> None:
