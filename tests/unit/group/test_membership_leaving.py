@@ -107,12 +107,7 @@ def test_data_that_all_must_answer_is_sent_at_once() -> None:
 
 def test_data_of_one_membership_is_not_sent_after_its_loss() -> None:
     """A member that was admitted, and joins again, is a later joiner (R28)."""
-    d = Driver()
-    d.step(ev.Identified(b"lineage"))
-    d.stable([])
-    d.step(ev.Identified(b"admitted", lasts=False))
-    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
-    assert told_in(d) == [b"admitted"] * 3
+    d = rejoining_as_admitted()
     d.stable([])
     d.beat(ErrorCode.ILLEGAL_GENERATION)
     assert d.has(ev.Lost)
@@ -121,18 +116,24 @@ def test_data_of_one_membership_is_not_sent_after_its_loss() -> None:
 
 def test_data_of_a_membership_that_was_lost_on_the_way_back_is_not_sent_again() -> None:
     """Its session may have expired while its JoinGroup was on the way; a copy of its checkpoint may be admitted."""
-    d = Driver()
-    d.step(ev.Identified(b"lineage"))
-    d.stable([])
-    d.step(ev.Identified(b"admitted", lasts=False))
-    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
-    assert told_in(d) == [b"admitted"] * 3
+    d = rejoining_as_admitted()
     d.answer(JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID, protocol_name=""))
     assert d.only(ev.Lost).reason == "UNKNOWN_MEMBER_ID"
     d.tick(0.1)
     assert told_in(d) == [b"lineage"] * 3
     d.answer(JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID, protocol_name=""))
     assert not d.has(ev.Lost), "it is told once"
+
+
+def rejoining_as_admitted() -> Driver:
+    """A member that was admitted in its membership, and joins again."""
+    d = Driver()
+    d.step(ev.Identified(b"lineage"))
+    d.stable([])
+    d.step(ev.Identified(b"admitted", lasts=False))
+    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert told_in(d) == [b"admitted"] * 3
+    return d
 
 
 def told_in(d: Driver) -> list[bytes]:

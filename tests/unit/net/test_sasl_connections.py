@@ -90,6 +90,18 @@ def wait_for_exchanges(poller: Poller, listener: Listener, count: int) -> None:
     assert listener.exchanges >= count
 
 
+def call_after_idling(listener: Listener, options: Options, exchanges: int) -> None:
+    """Let a connection of a poller idle until it has authenticated so many times, and call the broker by it."""
+    listener.lifetime_ms = 200
+    poller = Poller(options(listener.broker.port, sasl=PLAIN))
+    handle = poller.connect("127.0.0.1", listener.broker.port)
+    wait_for(poller, Connected)
+    wait_for_exchanges(poller, listener, exchanges)
+    poller.send(handle, EVERYTHING)
+    assert wait_for(poller, ResponseReceived).response == METADATA
+    poller.close()
+
+
 def connected(listener: Listener, options: Options, **others: Any) -> Connection:
     connection = Connection(
         "127.0.0.1", listener.broker.port, options(listener.broker.port, **{"sasl": PLAIN, **others})
@@ -202,14 +214,7 @@ def test_an_idle_connection_of_a_poller_authenticates_again_by_itself(
 ) -> None:
     monkeypatch.setattr("streamgroup.net.link._SHORTEST_SESSION_S", 0)
     listener = Listener(broker)
-    listener.lifetime_ms = 200
-    poller = Poller(options(listener.broker.port, sasl=PLAIN))
-    handle = poller.connect("127.0.0.1", listener.broker.port)
-    wait_for(poller, Connected)
-    wait_for_exchanges(poller, listener, 4)
-    poller.send(handle, EVERYTHING)
-    assert wait_for(poller, ResponseReceived).response == METADATA
-    poller.close()
+    call_after_idling(listener, options, exchanges=4)
     assert listener.broker.connections == 1
 
 
@@ -333,14 +338,7 @@ def test_an_idle_connection_of_a_poller_authenticates_again_by_long_steps(
     monkeypatch.setattr("streamgroup.net.link._SHORTEST_SESSION_S", 0)
     monkeypatch.setattr("streamgroup.net.sasl.credentials.PlainMechanism", LongPlain)
     listener = Listener(broker, lambda token: token == b"hunter2" or SaslAuthenticateResponse(auth_bytes=b"challenge"))
-    listener.lifetime_ms = 200
-    poller = Poller(options(listener.broker.port, sasl=PLAIN))
-    handle = poller.connect("127.0.0.1", listener.broker.port)
-    wait_for(poller, Connected)
-    wait_for_exchanges(poller, listener, 3)
-    poller.send(handle, EVERYTHING)
-    assert wait_for(poller, ResponseReceived).response == METADATA
-    poller.close()
+    call_after_idling(listener, options, exchanges=3)
 
 
 def test_the_error_of_a_ticket_is_that_of_the_connection(
