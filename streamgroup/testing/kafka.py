@@ -188,6 +188,12 @@ class KafkaServer:
         return self._security
 
     @property
+    def kdc(self) -> ServerProcess | None:
+        """The process of the KDC; None without GSSAPI."""
+        kdc = None if self._security is None else self._security.kdc
+        return None if kdc is None else kdc.process
+
+    @property
     def token_server(self) -> ServerProcess | None:
         """The process that issues the tokens of OAUTHBEARER; None without that mechanism."""
         return None if self._security is None else self._security.token_server

@@ -21,13 +21,13 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="/proc names the sockets of a process"),
 ]
 
-LISTENING = "0A"
-"""The state of a listening socket in /proc/net/tcp."""
+LISTENING = {"tcp": "0A", "tcp6": "0A", "udp": "07", "udp6": "07"}
+"""The state of a socket that takes connections, or datagrams of anybody, in the tables of /proc/net."""
 Address = tuple[str, int]
 
 
 def listening(pid: int) -> list[Address]:
-    """The addresses at which a process listens for TCP."""
+    """The addresses at which a process takes connections by TCP, or datagrams by UDP."""
     inodes = set()
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
         try:
@@ -37,10 +37,10 @@ def listening(pid: int) -> list[Address]:
         if target.startswith("socket:["):
             inodes.add(target.removeprefix("socket:[").removesuffix("]"))
     found = []
-    for table in ("tcp", "tcp6"):
+    for table, listens in LISTENING.items():
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
             _, local, _, state, *_, inode = line.split()[:10]
-            if state == LISTENING and inode in inodes:
+            if state == listens and inode in inodes:
                 address, port = local.split(":")
                 found.append((address_of(address), int(port, 16)))
     return found
@@ -55,10 +55,10 @@ def address_of(shown: str) -> str:
 
 
 def processes_of(server: KafkaServer | Kafka07Server | ZooKeeperServer) -> list[int]:
-    """The processes of a server, with its ZooKeeper, its token server and the process of its proxies: this one."""
+    """The processes of a server, with its ZooKeeper, token server and KDC, and the process of its proxies: this one."""
     nodes = [server] if isinstance(server, ZooKeeperServer) else [*server.nodes]
     if isinstance(server, KafkaServer):
-        nodes += [each for each in (server.zookeeper, server.token_server) if each is not None]
+        nodes += [each for each in (server.zookeeper, server.token_server, server.kdc) if each is not None]
     return [os.getpid(), *(node.pid for node in nodes if node.pid is not None)]
 
 
@@ -69,10 +69,16 @@ def all_listen_on_loopback(server: KafkaServer | Kafka07Server | ZooKeeperServer
 
 
 def test_a_socket_that_listens_everywhere_is_found() -> None:
-    with socket.create_server(("0.0.0.0", 0)) as everywhere, socket.create_server(("127.0.0.1", 0)) as here:
+    with (
+        socket.create_server(("0.0.0.0", 0)) as everywhere,
+        socket.create_server(("127.0.0.1", 0)) as here,
+        socket.socket(type=socket.SOCK_DGRAM) as datagrams,
+    ):
+        datagrams.bind(("0.0.0.0", 0))
         found = listening(os.getpid())
         assert ("0.0.0.0", everywhere.getsockname()[1]) in found
         assert ("127.0.0.1", here.getsockname()[1]) in found
+        assert ("0.0.0.0", datagrams.getsockname()[1]) in found
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +129,22 @@ def test_temporary_data_are_this_users_alone() -> None:
     with ZooKeeperServer() as zookeeper:
         assert zookeeper.log.parent.stat().st_mode & 0o777 == 0o700
         all_listen_on_loopback(zookeeper, 1)
+
+
+@pytest.mark.long
+def test_a_kdc_listens_on_the_loopback_interface() -> None:
+    with KafkaServer(security="SASL_PLAINTEXT", mechanisms=["GSSAPI"]) as server:
+        assert server.kdc is not None
+        assert server.kdc.pid is not None
+        found = listening(server.kdc.pid)
+        assert len(found) == 2, f"TCP and UDP: {found}"
+        assert {port for _, port in found} == {found[0][1]}
+        all_listen_on_loopback(server, 5)  # clients, brokers, controller, both of the KDC
+        home = server.kdc.log.parent
+        assert home.stat().st_mode & 0o777 == 0o700, "it holds the keys of all principals"
+        keys = [path for path in home.iterdir() if path.suffix == ".keytab" or path.name in ("stash", "principals")]
+        assert len(keys) >= 4, keys
+        assert {oct(path.stat().st_mode & 0o777) for path in keys} == {"0o600"}
 
 
 @pytest.mark.long
