@@ -47,6 +47,7 @@ SETUPS = [
     Setup("4.1.1", "SASL_SSL", ("PLAIN", *SCRAM, "OAUTHBEARER")),
     *(Setup(version, "SASL_PLAINTEXT", ("PLAIN", *SCRAM)) for version in ("1.1.1", "0.10.2.2")),
     *(Setup(version, "SASL_SSL", ("PLAIN", *SCRAM)) for version in ("1.1.1", "0.10.2.2")),
+    *(Setup(version, "SASL_PLAINTEXT", ("GSSAPI",)) for version in ("4.1.1", "1.1.1", "0.10.2.2")),
 ]
 
 
@@ -88,7 +89,8 @@ def test_the_job_and_a_java_consumer_share_a_group_with_the_same_credentials(
     server.security.add_acl("client", "READ", group=load.topic)
     client = server.security.client(mechanism=mechanism)
     load.send(100)
-    with submitted(tmp_path, ingest_file(tmp_path, load, client.options), "--member", "a") as job:
+    file = ingest_file(tmp_path, load, client.options)
+    with submitted(tmp_path, file, "--member", "a", environment=client.environment) as job:
         until(job, lambda: len(values(tmp_path, "a")) == 100, "the job has read all", START_S)
         # Before 2.7 Java reads no PEM.
         stores: Stores = "PEM" if release_of(server.version).number >= (2, 7) else "PKCS12"
