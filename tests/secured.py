@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import ssl
 import time
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -57,6 +59,13 @@ def _reload(server: KafkaServer, keystore: Path) -> None:
     for broker in server.brokers:
         resource = ConfigResource(ResourceType.BROKER, str(broker.node_id), incremental_configs=[entry])
         admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
+
+
+def replace_file(file: Path, write: Callable[[Path], object]) -> None:
+    """Replace a file at once, so that no reader sees a part of it."""
+    new = file.with_suffix(".new")
+    write(new)
+    os.replace(new, file)
 
 
 def without_scram(server: KafkaServer, user: str) -> None:

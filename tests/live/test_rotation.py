@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ import pytest
 from streamgroup.testing import Authority, KafkaServer, write_pem
 from tests.conftest import MakeTopic
 from tests.fault.harness import Query, Streams, Writer, check_everything, goes_on
-from tests.secured import options_with_token_file, token_of, use_certificate
+from tests.secured import options_with_token_file, replace_file, token_of, use_certificate
 from tests.waiting import TIMEOUT_S, repeatedly, wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.long, pytest.mark.timeout(300), pytest.mark.usefixtures("fresh_process")]
@@ -56,13 +55,6 @@ def connect_anew(server: KafkaServer, queries: list[Query]) -> None:
     assert server.proxies[0].accepted > before
 
 
-def replace(file: Path, write: Callable[[Path], object]) -> None:
-    """Replace a file at once, so that no reader sees a part of it."""
-    new = file.with_suffix(".new")
-    write(new)
-    os.replace(new, file)
-
-
 def test_queries_go_on_with_new_certificates_of_the_broker(server: KafkaServer, make_topic: MakeTopic) -> None:
     with two_queries(server, make_topic) as queries:
         for _ in range(3):
@@ -75,11 +67,11 @@ def test_queries_go_on_with_a_new_authority_in_the_trust_store(server: KafkaServ
     trusted = server.security.files.ca
     old, new = server.security.authority.certificate_pem(), Authority.create("the next authority")
     with two_queries(server, make_topic) as queries:
-        replace(trusted, lambda file: file.write_bytes(old + new.certificate_pem()))
+        replace_file(trusted, lambda file: file.write_bytes(old + new.certificate_pem()))
         connect_anew(server, queries)
         use_certificate(server, new.issue())
         connect_anew(server, queries)
-        replace(trusted, lambda file: file.write_bytes(new.certificate_pem()))
+        replace_file(trusted, lambda file: file.write_bytes(new.certificate_pem()))
         connect_anew(server, queries)
 
 
@@ -90,7 +82,7 @@ def test_queries_go_on_with_a_new_client_certificate_when_the_old_one_has_expire
     end = datetime.now(UTC) + timedelta(seconds=CERTIFICATE_LIFE_S)
     write_pem(own, authority.issue("client", (), until=end))
     with two_queries(server, make_topic) as queries:
-        replace(own, lambda file: write_pem(file, authority.issue("client", ())))
+        replace_file(own, lambda file: write_pem(file, authority.issue("client", ())))
         wait_until(lambda: datetime.now(UTC) > end, "the first certificate has expired", 2 * CERTIFICATE_LIFE_S)
         connect_anew(server, queries)
 
@@ -124,7 +116,7 @@ def test_queries_outlive_tokens_and_sessions_of_seconds(source: str, make_topic:
         GIVEN.clear()
 
         def renew() -> None:
-            replace(file, lambda new: new.write_text(token()))
+            replace_file(file, lambda new: new.write_text(token()))
 
         renew()
         began = time.monotonic()
