@@ -6,6 +6,7 @@ the options of each case and of each run that fails. It lies elsewhere, since it
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,8 @@ Options = Mapping[str, str]
 TIMEOUT_S = 60.0
 PAGES = ("/jobs/", "/stages/", "/SQL/", "/StreamingQuery/", "/environment/", "/executors/", "/storage/")
 RESOURCES = ("sql?details=true", "environment", "jobs", "stages?details=true")
+CHANGING_REQUESTS = {"sunk", "drain", "end"}
+"""The requests of a control channel after which a query goes on in another way, or ends."""
 LINK = re.compile(r'href="(/(?:SQL|StreamingQuery|jobs|stages)/[^"#]*)"')
 MOST_PAGES = 300
 LOGGING = """
@@ -133,11 +137,19 @@ class Application:
         self.show(f"{name}-progress", f"{progress}\n{query._jsq.lastProgress()}\n{query.status}")
         for extended in (False, True):
             self.show(f"{name}-query-explain-{extended}", query._jsq.explainInternal(extended))
-        statuses = control.statuses(self.jvm)
-        assert statuses, "no coordinator answers on its control channel"
-        self.show(f"{name}-status", json.dumps({"streamgroup": statuses}))
+        self.ask_coordinators(name)
         self.look_at_processes(name)
         query.stop()
+
+    def ask_coordinators(self, name: str) -> None:
+        """Keep the answers of all coordinators to each request that changes nothing, and to one that is unknown."""
+        runs = list(control.statuses(self.jvm))
+        assert runs, "no coordinator answers on its control channel"
+        for request in reading_requests():
+            answers = {run: control.ask(self.jvm, run, request) for run in runs}
+            self.show(f"{name}-control-{request}", json.dumps({"streamgroup": answers}))
+        for run in runs:
+            self.show(f"{name}-control-unknown-{run}", error_of(partial(control.ask, self.jvm, run, "unknown")))
 
     def look_at_processes(self, name: str) -> None:
         """Copy command lines, environments and limits of this process and all that it has started."""
@@ -200,6 +212,12 @@ class Application:
     def _resources(self) -> Iterator[str]:
         for name in RESOURCES:
             yield f"/api/v1/applications/{self.spark.sparkContext.applicationId}/{name}"
+
+
+def reading_requests() -> list[str]:
+    """Return the requests of a control channel that change nothing: a new one is among them until it is listed."""
+    all_of_them = {name for name, value in vars(control.ControlledRun).items() if inspect.isfunction(value)}
+    return sorted(name for name in all_of_them - CHANGING_REQUESTS if not name.startswith("_"))
 
 
 def error_of(attempt: Callable[[], object]) -> str:

@@ -5,6 +5,7 @@ An application of its own reads and writes with a known secret in each option th
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -21,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from streamgroup.cluster.admin import committed
 from streamgroup.cluster.kafka import KafkaCluster
+from streamgroup.driver.application import control
 from streamgroup.group.commit_metadata import CommitMetadata
 from streamgroup.options import kinds
 from streamgroup.options.parse import OPTIONS
@@ -41,7 +43,7 @@ from tests.spark.canaries import (
     forms_of,
     variables_of,
 )
-from tests.spark.canary_application import Application
+from tests.spark.canary_application import CHANGING_REQUESTS, Application, reading_requests
 
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(700)]
 
@@ -51,7 +53,7 @@ APPLICATION_TIMEOUT_S = 540
 DRIVER, EXECUTOR = b"org.apache.spark.deploy.SparkSubmit", b"CoarseGrainedExecutorBackend"
 COORDINATOR, WORKER = b"python_streaming_source_runner", b"pyspark.daemon"
 """Parts of the command lines of processes."""
-PLACES = ("explain-extended", "progress", "status", "cmdline", "environ", "ui-", "events/", "work/", "checkpoint/")
+PLACES = ("explain-extended", "progress", "control-", "cmdline", "environ", "ui-", "events/", "work/", "checkpoint/")
 """Parts of the names of files that every application leaves."""
 
 
@@ -202,6 +204,13 @@ def test_the_search_finds_a_canary_in_every_form(tmp_path: Path) -> None:
     assert canaries.found_in(b"no bird") == []
 
 
+def test_the_requests_of_a_control_channel_are_all_known() -> None:
+    """Those that change nothing are asked, and their answers searched."""
+    served = set(re.findall(r'case \{"request": "(\w+)"', inspect.getsource(control.ControlServer)))
+    assert served == {*CHANGING_REQUESTS, *reading_requests()}
+    assert {"ranges", "status"} <= set(reading_requests())
+
+
 def test_no_secret_of_a_query_is_shown(
     spark: SparkSession, secured: KafkaServer, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -218,6 +227,9 @@ def test_no_secret_of_a_query_is_shown(
     ran = Run(canaries, home, cases)
     for kind in ("read", "write", "stream"):
         assert "rejected the credentials" in ran.text(f"shown/failing-wrong-password-{kind}")
+    for request in reading_requests():
+        assert plan["plain"]["group"] in ran.text(f"shown/plain-control-{request}")
+    assert any("not a request of this channel" in ran.text(name) for name in ran.files if "-control-unknown-" in name)
     assert ran.leaks() == {}
     assert canaries.found_in(commits_of(secured, [plan["plain"]["group"]])) == []
 
