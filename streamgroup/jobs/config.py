@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from streamgroup.errors import ConfigError
-from streamgroup.jobs.job_file import MEMBER, JobFileReader, SparkSettings, Stop, Trigger, read_toml
+from streamgroup.jobs.job_file import JobFileReader, SparkSettings, Stop, Trigger, read_toml
 from streamgroup.jobs.keys import SECTIONS, SOURCE
 from streamgroup.options.parse import parse_source
 
@@ -99,12 +99,8 @@ class _Reader(JobFileReader):
             self.problems.append(f"[sink] path is required for format {kind!r}, which writes files")
         if kind and kind != "console" and "checkpoint" not in sink:
             self.problems.append("[sink] checkpoint is required. Without it a restart would not know its last batch")
-        for key in ("checkpoint", "path") if kind in FILE_FORMATS else ("checkpoint",):
-            if self.member is not None and key in sink and not self.has_member(f"[sink] {key}"):
-                self.problems.append(
-                    f"[sink] {key} does not contain {MEMBER}, but the job is member {self.member!r}. Members that "
-                    f"share the same {key} would stop each other. Add {MEMBER} to it, or leave out the member name"
-                )
+        own = ("checkpoint", "path") if kind in FILE_FORMATS else ("checkpoint",)
+        self.check_paths_of_members("sink", sink, own)
         if sink.get("output_mode", "append") not in OUTPUT_MODES:
             self.problems.append(f"invalid value for [sink] output_mode: expected one of {', '.join(OUTPUT_MODES)}")
         taken = {"path", "checkpointlocation"} & {name.lower() for name in sink.get("options", {})}

@@ -227,6 +227,16 @@ class JobFileReader:
                         f"unknown placeholder {strange} in [{section}] {key}. The only placeholder is {MEMBER}"
                     )
 
+    def check_paths_of_members(self, section: str, values: Mapping[str, Any], keys: tuple[str, ...]) -> None:
+        """Check that the paths of these keys contain {member} where the job has a member name."""
+        for key in keys:
+            place = f"[{section}] {key}"
+            if self.member is not None and key in values and not self.has_member(place):
+                self.problems.append(
+                    f"{place} does not contain {MEMBER}, but the job is member {self.member!r}. Members that share "
+                    f"the same {key} would stop each other. Add {MEMBER} to it, or leave out the member name"
+                )
+
     def check_spark(self, spark: Mapping[str, Any]) -> None:
         """Check the names of Spark's settings."""
         for name in spark.get("conf", {}):

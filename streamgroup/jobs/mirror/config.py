@@ -202,11 +202,7 @@ class _Reader(JobFileReader):
 
     def _check_directories(self, mirror: Mapping[str, Any]) -> None:
         self.check_placeholders("mirror", mirror, ("checkpoint", "plan"))
-        if self.member is not None and "checkpoint" in mirror and not self.has_member("[mirror] checkpoint"):
-            self.problems.append(
-                f"[mirror] checkpoint does not contain {MEMBER}, but the job is member {self.member!r}. Members that "
-                f"share a checkpoint would stop each other. Add {MEMBER} to it, or leave out the member name"
-            )
+        self.check_paths_of_members("mirror", mirror, ("checkpoint",))
         if self.has_member("[mirror] plan"):
             self.problems.append(f"[mirror] plan must not contain {MEMBER}: all members write by one plan. Remove it")
 
