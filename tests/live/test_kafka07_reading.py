@@ -376,6 +376,15 @@ class Stream:
         return sum(map(len, self.found.values()))
 
 
+def filled_stream(kafka: Kafka07Server, topic: str) -> Stream:
+    """A stream without a group that has read all that the topic was filled with."""
+    fill(kafka, topic, plain, count=10)
+    whole = batch_options(kafka, topic)
+    stream = Stream(stream_options(kafka, topic, **{"group.mode": "off", "startingOffsets": "earliest"}))
+    stream.read_until(sum(map(len, rows(plan_batch(whole), whole).values())))
+    return stream
+
+
 def test_a_stream_reads_all_within_its_limits_and_goes_on_where_it_was(kafka: Kafka07Server, topic: str) -> None:
     fill(kafka, topic, mixed, count=20)
     whole = batch_options(kafka, topic)
@@ -398,12 +407,7 @@ def test_a_stream_reads_all_within_its_limits_and_goes_on_where_it_was(kafka: Ka
 
 def test_a_stream_goes_on_without_a_broker_and_with_it_again(topic: str) -> None:
     with Kafka07Server(brokers=2, config=CONFIG) as kafka:
-        fill(kafka, topic, plain, count=10)
-        whole = batch_options(kafka, topic)
-        before = rows(plan_batch(whole), whole)
-        options = stream_options(kafka, topic, **{"group.mode": "off", "startingOffsets": "earliest"})
-        stream = Stream(options)
-        stream.read_until(sum(map(len, before.values())))
+        stream = filled_stream(kafka, topic)
         kafka.brokers[1].stop()
         with Producer07(zookeeper=kafka.zookeeper_connect) as producer:
             producer.produce(topic, [b"meanwhile"], partition=2, broker=0)
@@ -414,20 +418,16 @@ def test_a_stream_goes_on_without_a_broker_and_with_it_again(topic: str) -> None
             producer.produce(topic, [b"afterwards"], partition=2, broker=1)
         stream.read_until(stream.count + 1)
         stream.coordinator.stop()
+        whole = batch_options(kafka, topic)
         assert stream.found == rows(plan_batch(whole), whole), "nothing twice, nothing lost"
 
 
 def test_a_stream_started_while_a_broker_is_away_goes_on_there_when_it_is_back(topic: str) -> None:
     with Kafka07Server(brokers=2, config=CONFIG) as kafka:
-        fill(kafka, topic, plain, count=10)
-        whole = batch_options(kafka, topic)
-        before = rows(plan_batch(whole), whole)
-        options = stream_options(kafka, topic, **{"group.mode": "off", "startingOffsets": "earliest"})
-        first = Stream(options)
-        first.read_until(sum(map(len, before.values())))
+        first = filled_stream(kafka, topic)
         first.coordinator.stop()
         kafka.brokers[1].stop()
-        second = Stream(options, first.offset)
+        second = Stream(first.options, first.offset)
         for number in range(2):
             with Producer07(zookeeper=kafka.zookeeper_connect) as producer:
                 producer.produce(topic, [b"meanwhile"], partition=number, broker=0)
