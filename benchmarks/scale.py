@@ -263,7 +263,7 @@ def read_document(n: int) -> Step:
 def packing(size: int, min_partitions_per_range: int = 0) -> Callable[[int], Step]:
     def make(n: int) -> Step:
         ranges = [FetchRange(OffsetRange(tp, 0, size), Broker(tp.partition % 3, "h", 1)) for tp in rows(n)]
-        return lambda: pack(ranges, min_partitions=n * min_partitions_per_range or None)
+        return lambda: pack(ranges, min_partitions=n * min_partitions_per_range or None, packed_offsets=20_000)
 
     return make
 

@@ -19,6 +19,7 @@ from streamgroup.errors import ConfigError, DataLossError
 from streamgroup.executor.fetcher import read
 from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, CommittedOffset, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import Isolation, SourceOptions
+from streamgroup.planning.packing import SMALL
 
 SHORTEST_PAUSE_S = 0.01
 LONGEST_PAUSE_S = 0.1
@@ -199,7 +200,9 @@ class LogReading:
             ranges = [
                 OffsetRange(tp, self._positions[tp], ends[tp]) for tp in sorted(ends) if ends[tp] > self._positions[tp]
             ]
-            for task in tasks_of(ranges, self._snapshot(), self._options):
+            snapshot = self._snapshot()
+            # One process reads the tasks one after the other, so that packing costs nothing.
+            for task in tasks_of(ranges, snapshot, self._options, packed_offsets=SMALL[snapshot.log_format]):
                 yield from self._read(task)
             self._note_ends(ends)
             if ranges:

@@ -130,11 +130,14 @@ def tasks_of(
     options: SourceOptions,
     planned: Mapping[TopicPartition, Position] | None = None,
     logs: Mapping[TopicPartition, LogRange] | None = None,
+    *,
+    packed_offsets: int = 0,
 ) -> list[FetchTask]:
     """Return `wanted` as tasks, packed or split, with the addresses, topic ids and leader epochs for executors.
 
-    The topic id is that of `planned`, if it has one: a replay must not read a recreated topic of that name (R8). `logs`
-    give the offsets at which ranges may be split that must begin and end at a boundary.
+    Small ranges share a task up to `packed_offsets`. The topic id is that of `planned`, if it has one: a replay must
+    not read a recreated topic of that name (R8). `logs` give the offsets at which ranges may be split that must begin
+    and end at a boundary.
     """
     located = []
     for range_ in wanted:
@@ -155,6 +158,7 @@ def tasks_of(
         snapshot.log_format,
         min_partitions=options.split.min_partitions,
         max_records_per_partition=options.split.max_records_per_partition,
+        packed_offsets=packed_offsets,
         segments={tp: log.segments for tp, log in (logs or {}).items()},
     )
     # Executors do not read ZooKeeper. If the options name no brokers, the tasks do.

@@ -68,9 +68,10 @@ class QuestionAnswerer:
                 self._checks.ask(positions, logs, limits, self._planner.targets, timeout)
             case ask.FetchCommitted(timeout, wanted):
                 answer = self._backend.committed(timeout, wanted)
-            case ask.MakeFetchTasks(document, ranges):
+            case ask.MakeFetchTasks(document, ranges, packed):
                 logs = self._watcher.known([r.partition for r in ranges])
-                answer = tasks_of(ranges, self._watcher.snapshot, self._options, document.positions, logs)
+                snapshot, options = self._watcher.snapshot, self._options
+                answer = tasks_of(ranges, snapshot, options, document.positions, logs, packed_offsets=packed)
             case _:
                 raise AssertionError(f"no call asks {question}")
         return answer

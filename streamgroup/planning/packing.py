@@ -1,7 +1,8 @@
 """From ranges of offsets to the tasks that read them: large ranges are split, small ones are packed.
 
 Splitting is that of Spark's KafkaOffsetRangeCalculator. Packing is ours: a task costs Spark about 30 ms, as much as
-tens of thousands of records, so that a task for each nearly empty partition makes small batches slow.
+tens of thousands of cheap records, so that a task for each nearly empty partition makes small batches slow. Whether
+records are cheap is for the caller to say (`PackingLimit`): to work on a record may take longer than any task costs.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG, LogFormat
 from streamgroup.model import NO_LEADER, FetchRange, FetchTask, OffsetRange, TopicPartition
 
 SMALL: Final = {KAFKA_LOG: 20_000, KAFKA07_LOG: 2 * 1024 * 1024}
-"""Offsets up to which small ranges are packed into one task: what a task's own cost is worth at some 1 us a record.
+"""Offsets up to which a range is small: at some 1 us a record it takes less time than a task costs.
 
 Where an offset is a byte, records of about 100 bytes are assumed.
 """
+MOST_SMALL_TASKS: Final = 512
+"""Small ranges share at most so many tasks: more than the cores of an application would only cost."""
 
 Segments = Mapping[TopicPartition, Sequence[int]]
 
@@ -31,15 +34,16 @@ def pack(
     *,
     min_partitions: int | None = None,
     max_records_per_partition: int | None = None,
-    small: int | None = None,
+    packed_offsets: int = 0,
     segments: Segments | None = None,
 ) -> list[FetchTask]:
     """Return the tasks of a batch: they tile `ranges` exactly; the same ranges in any order give the same tasks.
 
     Empty ranges are dropped. No task is larger than `max_records_per_partition`. There are at least `min_partitions`
-    tasks, as far as rounding allows; without both of these never more than partitions. Whole ranges of up to `small`
-    offsets (by default as many as `SMALL` says) share a task while that stays as small, those of one leader first. The
-    longest task comes first, so that it is not started last.
+    tasks, as far as rounding allows; without both of these never more than partitions. Whole small ranges share a task
+    of up to `packed_offsets` offsets, those of one leader first. Of more than `MOST_SMALL_TASKS` small ranges so many
+    share a task that there are no more tasks. Such a task is never larger than `SMALL` says. The longest task comes
+    first, so that it is not started last.
 
     Where not every offset is a boundary (`LogFormat.has_boundaries`) a range is divided only at the nearest starts of
     its `segments`: a task may be larger than `max_records_per_partition`, and there are no more tasks than segments.
@@ -50,11 +54,11 @@ def pack(
         _divide_at(r, n, (segments or {}).get(r.range.partition, ())) if log_format.has_boundaries else _divide(r, n)
         for r, n in zip(filled, parts, strict=True)
     ]
-    small = SMALL[log_format] if small is None else small
-    bound = min(small, max_records_per_partition or small)
-    packable = [p[0] for p in pieces if len(p) == 1 and len(p[0].range) <= bound]
-    single = [FetchTask((r,)) for p in pieces if len(p) > 1 or len(p[0].range) > bound for r in p]
-    packed = _spread(_packed(packable, bound), (min_partitions or 1) - len(single))
+    small = min(SMALL[log_format], max_records_per_partition or SMALL[log_format])
+    packable = [p[0] for p in pieces if len(p) == 1 and len(p[0].range) <= small]
+    single = [FetchTask((r,)) for p in pieces if len(p) > 1 or len(p[0].range) > small for r in p]
+    bins = _packed(packable, min(max(packed_offsets, _enough_for_few(packable)), small))
+    packed = _spread(bins, (min_partitions or 1) - len(single))
     return sorted((*single, *packed), key=lambda task: (-len(task), _range_of(task.ranges[0])))
 
 
@@ -124,15 +128,32 @@ class _Bin:
     size: int
 
 
+def _enough_for_few(ranges: Sequence[FetchRange]) -> int:
+    """Return the offsets in a task with which no more than `MOST_SMALL_TASKS` tasks are packed; 0 if they are as few.
+
+    Of the tasks that `_filled` packs, all but one are more than half full.
+    """
+    if len(ranges) <= MOST_SMALL_TASKS:
+        return 0
+    return -(-2 * sum(len(r.range) for r in ranges) // (MOST_SMALL_TASKS - 1))
+
+
 def _packed(ranges: Iterable[FetchRange], bound: int) -> list[_Bin]:
-    """Return bins of at most `bound` offsets: first each leader's ranges together, then the rest of all leaders."""
-    by_leader: dict[int, list[FetchRange]] = {}
+    """Return bins of at most `bound` offsets: first each leader's ranges together, then the rest of all leaders.
+
+    A range that is larger has a bin of its own.
+    """
+    by_leader: dict[int, list[_Bin]] = {}
+    alone: list[_Bin] = []
     for range_ in ranges:
-        by_leader.setdefault(NO_LEADER if range_.leader is None else range_.leader.node_id, []).append(range_)
-    bins: list[_Bin] = []
-    for _, theirs in sorted(by_leader.items()):
-        bins.extend(_filled((_Bin([r], len(r.range)) for r in theirs), bound))
-    return list(_filled(bins, bound))
+        bin_ = _Bin([range_], len(range_.range))
+        if bin_.size > bound:
+            alone.append(bin_)
+        else:
+            leader = NO_LEADER if range_.leader is None else range_.leader.node_id
+            by_leader.setdefault(leader, []).append(bin_)
+    bins = [bin_ for _, theirs in sorted(by_leader.items()) for bin_ in _filled(theirs, bound)]
+    return [*_filled(bins, bound), *alone]
 
 
 def _filled(bins: Iterable[_Bin], bound: int) -> Iterator[_Bin]:

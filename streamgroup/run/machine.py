@@ -15,6 +15,7 @@ from streamgroup.group import events as ev
 from streamgroup.group.member import Member, MemberAction, MetadataStale, Resolve
 from streamgroup.model import Document
 from streamgroup.planning.memo import Memo
+from streamgroup.planning.packing_limit import PackingLimit
 from streamgroup.run import interface as io
 from streamgroup.run.completion import BatchCompletion
 from streamgroup.run.config import RunConfig
@@ -52,7 +53,8 @@ class Run:
         self._spark: set[int] = set()
         """The calls of Spark that are under way."""
         self._failure = Failure()
-        self.completion = BatchCompletion(member, self._perform, self._skipped)
+        packing = PackingLimit()
+        self.completion = BatchCompletion(member, self._perform, self._skipped, packing)
         self.shutdown = Shutdown(
             member,
             self._perform,
@@ -92,6 +94,7 @@ class Run:
             shutdown=self.shutdown,
             events=events,
             failure=self._failure,
+            packing=packing,
         )
 
     @property

@@ -107,6 +107,8 @@ class MakeFetchTasks:
 
     document: Document
     ranges: tuple[OffsetRange, ...]
+    packed_offsets: int = 0
+    """The most offsets of small ranges that share a task."""
 
 
 Question = (

@@ -11,6 +11,7 @@ from streamgroup.group.member import Member, MemberAction
 from streamgroup.group.positions import is_of_a_query
 from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicPartition
 from streamgroup.planning.batch import replay_ranges
+from streamgroup.planning.packing_limit import PackingLimit
 from streamgroup.run import questions as ask
 from streamgroup.run.config import RunConfig
 from streamgroup.run.failure import Failure
@@ -48,6 +49,7 @@ class SparkCalls:
         shutdown: Shutdown,
         events: RunEvents,
         failure: Failure,
+        packing: PackingLimit,
     ) -> None:
         self._config = config
         self._member = member
@@ -60,6 +62,7 @@ class SparkCalls:
         self._shutdown = shutdown
         self._events = events
         self._failure = failure
+        self._packing = packing
         self._tasks: tuple[Document, Any] | None = None
         self._gate = PlanGate(
             member,
@@ -120,8 +123,9 @@ class SparkCalls:
         self._join(start, now)
         yield from self._offline.wait_for_brokers(ranges, lambda: self._failure.error is not None)
         self._failure.raise_it()
-        _, tasks = yield ask.MakeFetchTasks(end, ranges)
+        now, tasks = yield ask.MakeFetchTasks(end, ranges, self._packing.offsets)
         self._tasks = end, tasks
+        self._packing.begin(tasks, now)
         return tasks
 
     def _open(self) -> Steps[None]:
@@ -233,6 +237,7 @@ class SparkCalls:
 
     def _complete(self, start: Document, now: float) -> None:
         """Mark the batch of `start` as sunk. Raises ConfigError if the sink skipped it (R17)."""
+        self._packing.end(now)
         try:
             self._perform(self._member.mark_sunk(start, now))
         except ConfigError:

@@ -23,7 +23,17 @@ from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Machine
 from streamgroup.group.rejoining import rejoin_timeout_s
 from streamgroup.group.table import State
-from streamgroup.model import EARLIEST, INITIAL_DOCUMENT, LATEST, ConfiguredOffsets, Document, LogRange, TopicPartition
+from streamgroup.model import (
+    EARLIEST,
+    INITIAL_DOCUMENT,
+    LATEST,
+    ConfiguredOffsets,
+    Document,
+    FetchRange,
+    FetchTask,
+    LogRange,
+    TopicPartition,
+)
 from streamgroup.options.types import GroupMode, LimitOptions, Subscription
 from streamgroup.planning.document import from_value, to_value
 from streamgroup.run import interface as io
@@ -377,8 +387,8 @@ class Process:
     def partitions(self, start: Value, end: Value) -> Steps:
         """`Coordinator.partitions`: the ranges to read."""
         first, last = from_value(start), from_value(end)
-        ranges = yield from self._call(io.Partitions(first, last))
-        return ranges
+        tasks = yield from self._call(io.Partitions(first, last))
+        return tuple(fetched.range for task in tasks for fetched in task.ranges)
 
     def _call(self, request: io.Request) -> Steps:
         """Make a request and wait for its result, as `Inbox.call`."""
@@ -429,7 +439,7 @@ class Process:
                 self._events.filter = yield from self.lines.committed()
                 return {tp: committed for tp, committed in self._events.filter.items() if wanted(tp)}
             case ask.MakeFetchTasks(_, ranges):
-                return ranges
+                return [FetchTask((FetchRange(range_, None),)) for range_ in ranges]
         return None
 
     # -- the end -------------------------------------------------------------------------------------------------------

@@ -307,11 +307,12 @@ def test_tasks_of_bytes_are_divided_at_segments_and_know_their_dialect() -> None
     assert len(whole) == 1, "without the segments nobody knows where to divide"
 
 
-def test_small_ranges_of_bytes_share_a_task() -> None:
+def test_small_ranges_share_a_task_where_the_run_packs_them() -> None:
     old = replace(CLUSTER, dialect=Dialect.KAFKA07)
     wanted = [OffsetRange(P0, 0, 900_000), OffsetRange(P1, 0, 900_000)]
-    assert len(tasks_of(wanted, old, source(client=client07()))) == 1
-    assert len(tasks_of(wanted, CLUSTER, source())) == 2, "records"
+    assert len(tasks_of(wanted, old, source(client=client07()))) == 2
+    assert len(tasks_of(wanted, old, source(client=client07()), packed_offsets=2_000_000)) == 1
+    assert len(tasks_of(wanted, CLUSTER, source(), packed_offsets=2_000_000)) == 2, "so many records are not small"
 
 
 def test_tasks_name_brokers_where_the_options_do_not() -> None:

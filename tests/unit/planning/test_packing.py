@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import Broker, FetchRange, FetchTask, OffsetRange, TopicPartition
-from streamgroup.planning.packing import pack
+from streamgroup.planning.packing import MOST_SMALL_TASKS, pack
 
 ONE, TWO = Broker(1, "b1", 9092), Broker(2, "b2", 9092)
 Table = list[list[tuple[int, int, int]]]
@@ -51,7 +51,7 @@ def table(tasks: Sequence[FetchTask]) -> Table:
 def test_large_ranges_are_split_in_proportion_to_their_size(
     ranges: list[tuple[int, int, int]], min_partitions: int | None, expected: Table
 ) -> None:
-    assert table(pack([fetch(*r) for r in ranges], min_partitions=min_partitions, small=0)) == expected
+    assert table(pack([fetch(*r) for r in ranges], min_partitions=min_partitions, packed_offsets=0)) == expected
 
 
 @pytest.mark.parametrize(
@@ -69,34 +69,52 @@ def test_large_ranges_are_split_in_proportion_to_their_size(
 def test_max_records_per_partition_caps_a_task(
     ranges: list[tuple[int, int, int]], most: int, min_partitions: int | None, expected: Table
 ) -> None:
-    tasks = pack([fetch(*r) for r in ranges], min_partitions=min_partitions, max_records_per_partition=most, small=100)
+    tasks = pack(
+        [fetch(*r) for r in ranges], min_partitions=min_partitions, max_records_per_partition=most, packed_offsets=100
+    )
     assert table(tasks) == expected
 
 
-def test_a_few_records_in_each_of_many_partitions_are_one_task() -> None:
-    tasks = pack([fetch(n, 7, 8, ONE if n % 2 else TWO) for n in range(40)])
-    assert [len(task) for task in tasks] == [40]
+def test_each_partition_is_a_task_unless_the_caller_packs() -> None:
+    ranges = [fetch(n, 7, 8, ONE if n % 2 else TWO) for n in range(40)]
+    assert [len(task) for task in pack(ranges)] == [1] * 40
+    assert [len(task) for task in pack(ranges, packed_offsets=40)] == [40]
+
+
+@pytest.mark.parametrize("size", [1, 3, 70])
+def test_small_ranges_of_very_many_partitions_share_tasks(size: int) -> None:
+    ranges = [fetch(n, 0, size, ONE if n % 3 else TWO) for n in range(10_000)]
+    tasks = pack(ranges)
+    assert MOST_SMALL_TASKS / 3 < len(tasks) <= MOST_SMALL_TASKS
+    assert sum(map(len, tasks)) == 10_000 * size
+    assert len(pack(ranges[:MOST_SMALL_TASKS])) == MOST_SMALL_TASKS, "few enough"
+
+
+def test_ranges_above_the_packed_offsets_are_not_packed() -> None:
+    ranges = [fetch(n, 0, size) for n, size in enumerate((3, 90, 4, 20_001))]
+    assert table(pack(ranges, packed_offsets=50)) == [[(3, 0, 20_001)], [(1, 0, 90)], [(0, 0, 3), (2, 0, 4)]]
+    assert [len(task) for task in pack(ranges, packed_offsets=10**9)] == [20_001, 97], "no task is above SMALL"
 
 
 def test_small_ranges_of_one_leader_share_a_task() -> None:
     ranges = [fetch(0, 0, 40, ONE), fetch(1, 0, 40, TWO), fetch(2, 0, 40, ONE), fetch(3, 0, 40, TWO)]
-    assert table(pack(ranges, small=100)) == [[(0, 0, 40), (2, 0, 40)], [(1, 0, 40), (3, 0, 40)]]
+    assert table(pack(ranges, packed_offsets=100)) == [[(0, 0, 40), (2, 0, 40)], [(1, 0, 40), (3, 0, 40)]]
 
 
 def test_what_the_leaders_leave_over_shares_a_task() -> None:
     ranges = [fetch(0, 0, 90, ONE), fetch(1, 0, 30, ONE), fetch(2, 0, 30, TWO), fetch(3, 0, 30, None)]
-    assert table(pack(ranges, small=100)) == [[(0, 0, 90)], [(1, 0, 30), (2, 0, 30), (3, 0, 30)]]
+    assert table(pack(ranges, packed_offsets=100)) == [[(0, 0, 90)], [(1, 0, 30), (2, 0, 30), (3, 0, 30)]]
 
 
 def test_large_ranges_stay_alone_and_come_first() -> None:
     ranges = [fetch(0, 0, 1), fetch(1, 0, 500), fetch(2, 0, 1), fetch(3, 0, 900)]
-    assert table(pack(ranges, small=100)) == [[(3, 0, 900)], [(1, 0, 500)], [(0, 0, 1), (2, 0, 1)]]
+    assert table(pack(ranges, packed_offsets=100)) == [[(3, 0, 900)], [(1, 0, 500)], [(0, 0, 1), (2, 0, 1)]]
 
 
 def test_packing_leaves_as_many_tasks_as_asked_for() -> None:
     ranges = [fetch(n, 0, 10) for n in range(5)]
-    assert [len(task.ranges) for task in pack(ranges, min_partitions=3, small=100)] == [2, 2, 1]
-    assert [len(task.ranges) for task in pack(ranges, min_partitions=2, small=100)] == [3, 2]
+    assert [len(task.ranges) for task in pack(ranges, min_partitions=3, packed_offsets=100)] == [2, 2, 1]
+    assert [len(task.ranges) for task in pack(ranges, min_partitions=2, packed_offsets=100)] == [3, 2]
 
 
 def test_a_task_carries_all_that_a_fetch_needs() -> None:
@@ -123,7 +141,7 @@ MOST = st.none() | st.integers(50_000, 10**6)
 def test_the_tasks_tile_the_ranges_exactly(
     ranges: list[FetchRange], fewest: int | None, most: int | None, small: int
 ) -> None:
-    tasks = pack(ranges, min_partitions=fewest, max_records_per_partition=most, small=small)
+    tasks = pack(ranges, min_partitions=fewest, max_records_per_partition=most, packed_offsets=small)
     pieces = sorted((r for task in tasks for r in task.ranges), key=lambda r: r.range)
     for whole in ranges:
         mine = [piece for piece in pieces if piece.range.partition == whole.range.partition]
@@ -140,7 +158,7 @@ def test_the_tasks_tile_the_ranges_exactly(
 def test_the_number_and_the_size_of_tasks_keep_their_bounds(
     ranges: list[FetchRange], fewest: int | None, most: int | None, small: int
 ) -> None:
-    tasks = pack(ranges, min_partitions=fewest, max_records_per_partition=most, small=small)
+    tasks = pack(ranges, min_partitions=fewest, max_records_per_partition=most, packed_offsets=small)
     filled = [r for r in ranges if len(r.range)]
     if most is not None:
         assert all(len(task) <= most for task in tasks)
@@ -157,8 +175,8 @@ def test_the_number_and_the_size_of_tasks_keep_their_bounds(
 def test_the_order_of_the_ranges_does_not_matter(
     orders: tuple[list[FetchRange], list[FetchRange]], fewest: int | None
 ) -> None:
-    ranges, shuffled = orders
-    assert pack(shuffled, min_partitions=fewest, small=100) == pack(ranges, min_partitions=fewest, small=100)
+    first, second = (pack(order, min_partitions=fewest, packed_offsets=100) for order in orders)
+    assert first == second
 
 
 # -- Kafka 0.7: offsets are bytes --------------------------------------------------------------------------------------
@@ -212,7 +230,7 @@ def test_divided_bytes_tile_the_range_and_are_cut_at_segments_only(
 def test_small_ranges_of_one_leader_go_largest_first_into_the_first_task_with_room(
     sizes: list[int], bound: int
 ) -> None:
-    tasks = pack([fetch(n, 0, size) for n, size in enumerate(sizes)], small=bound)
+    tasks = pack([fetch(n, 0, size) for n, size in enumerate(sizes)], packed_offsets=bound)
     expected: list[list[int]] = []
     packed = sorted((size for size in sizes if size <= bound), reverse=True)
     for size in packed:

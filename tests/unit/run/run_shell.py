@@ -15,6 +15,8 @@ from streamgroup.model import (
     INITIAL_DOCUMENT,
     ClusterSnapshot,
     Document,
+    FetchRange,
+    FetchTask,
     GroupDescription,
     GroupState,
     LogRange,
@@ -98,6 +100,8 @@ class Shell:
     def __init__(self, group: GroupOptions = MEMBER, *held: type[Any], **options: Any) -> None:
         given = source(group=group, **options)
         self.now = 100.0
+        self.packed_offsets: list[int] = []
+        """The limit of each question for tasks."""
         self.logs = KnownLogs()
         self.cluster = snapshot()
         """The metadata that the brokers tell."""
@@ -205,8 +209,9 @@ class Shell:
                 answer = dict(self.coordinator.offsets)
             case ask.DescribeGroup():
                 answer = GroupDescription("g", GroupState.STABLE)
-            case ask.MakeFetchTasks(_, ranges):
-                answer = [f"task of {range_.partition}" for range_ in ranges]
+            case ask.MakeFetchTasks(_, ranges, packed):
+                self.packed_offsets.append(packed)
+                answer = [FetchTask((FetchRange(range_, None),)) for range_ in ranges]
         return answer
 
     # -- the test's side ----------------------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ from streamgroup.model import (
     ClusterSnapshot,
     Dialect,
     Document,
+    FetchRange,
+    FetchTask,
     GroupDescription,
     GroupState,
     LogRange,
@@ -82,9 +84,28 @@ def test_the_tasks_of_a_batch_are_made_once() -> None:
     shell = Shell()
     document = shell.result(PLAN)
     request = io.Partitions(INITIAL_DOCUMENT, document)
-    assert shell.result(request) == ["task of t-0", "task of t-1"]
+    tasks = [FetchTask((FetchRange(range_, None),)) for range_ in document.ranges]
+    assert len(tasks) == 2
+    assert shell.result(request) == tasks
     call = shell.call(request)
-    assert shell.out == [io.Reply(call, ["task of t-0", "task of t-1"])]
+    assert shell.out == [io.Reply(call, tasks)]
+
+
+@pytest.mark.parametrize("listened", [True, False])
+def test_small_ranges_share_a_task_once_a_batch_has_shown_that_records_are_cheap(listened: bool) -> None:
+    shell = Shell()
+    document = shell.result(PLAN)
+    shell.result(io.Partitions(INITIAL_DOCUMENT, document))
+    assert shell.packed_offsets == [0], "nothing is known yet"
+    longest = max(map(len, document.ranges))
+    if listened:
+        shell.now += 0.1
+        shell.result(io.BatchSunk(document, 0, {}))
+        shell.now += 5.0  # the trigger interval: the batch was over long before
+    shell.logs.ends = {P0: 12, P1: 11}
+    following = shell.result(io.LatestOffset(document, LimitOptions()))
+    shell.result(io.Partitions(document, following))
+    assert shell.packed_offsets == [0, 2 * longest]
 
 
 def test_the_ends_of_available_now_are_taken_before_the_member_joins() -> None:
