@@ -22,7 +22,7 @@ SOURCE: tuple[Option, ...] = (
         "subscribePattern",
         "Regular expression in Java's syntax. The query reads each topic whose name has a match anywhere: `orders` "
         "finds `my-orders`, too, and `^orders$` does not. Internal topics never match. A stream "
-        "finds new topics within `kafka.metadata.max.age.ms`.",
+        "finds new topics within 5 s, or within `kafka.metadata.max.age.ms` if that is less.",
         kinds.PATTERN,
     ),
     Option(

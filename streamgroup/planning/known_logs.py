@@ -85,8 +85,12 @@ class KnownLogs:
         self.epoch += 1
 
     def take_snapshot(self, snapshot: ClusterSnapshot, followed: Collection[TopicPartition], now: float) -> None:
-        """Take metadata that was answered at `now`. The ranges of `followed` are kept though it may lack them."""
-        self.snapshot = snapshot
+        """Take metadata that was answered at `now`. The ranges of `followed` are kept though it may lack them.
+
+        `snapshot` stays the same object if nothing has changed, the usual case: callers cache by its identity.
+        """
+        if snapshot != self.snapshot:
+            self.snapshot = snapshot
         self._drop_cut()
         self._drop_recreated(now)
         self._drop_gone(followed, now)

@@ -43,6 +43,9 @@ LEADERLESS_EVERY_S = 1.0
 """How often the metadata is refreshed while a partition has no leader, or its leader does not answer."""
 RETRY_AFTER_S = 0.5
 """The pause after a step that has failed, and before a leader that did not answer is asked again."""
+METADATA_EVERY_S = 5.0
+"""The metadata is refreshed at least this often, so that new topics and partitions are read soon. Kafka's default of 5
+minutes is for clients that only look for leaders. Spark's own source asks for the partitions with every trigger."""
 UNFOLLOWED_S = 60.0
 """The longest wait while no metadata is followed."""
 
@@ -134,7 +137,7 @@ class LogSchedule(Generic[Q]):
         self.is_stopping = False
         self.listed_at = 0.0
         """When the newest complete listing began; 0 if another one is due at once."""
-        self._metadata_max_age_s = metadata_max_age_s
+        self._metadata_every_s = min(metadata_max_age_s, METADATA_EVERY_S)
         self._has_pattern = has_pattern
         self._questions: deque[Q] = deque()
         self._unannounced: Announce | None = None
@@ -232,7 +235,7 @@ class LogSchedule(Generic[Q]):
     def _until_refresh(self, now: float) -> float:
         if not self._follows():
             return UNFOLLOWED_S
-        return 0.0 if self._metadata_at is None else self._metadata_at + self._metadata_max_age_s - now
+        return 0.0 if self._metadata_at is None else self._metadata_at + self._metadata_every_s - now
 
     def _follows(self) -> bool:
         """Return whether there is metadata to watch: of topics, or of topics that a pattern may match later."""

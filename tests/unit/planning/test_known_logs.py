@@ -134,3 +134,13 @@ def test_topics_that_come_and_go_for_a_month_leave_nothing_behind() -> None:
     kept = ("_ranges", "_watermarks", "_epochs", "_valid_from", "_topic_ids")
     sizes = {name: len(getattr(logs, name)) for name in kept}
     assert max(sizes.values()) <= 3, sizes
+
+
+def test_metadata_that_has_not_changed_stays_the_same_object() -> None:
+    logs = known()
+    first = logs.snapshot
+    logs.take_snapshot(cluster(topic()), {P0, P1}, T0 + 5)
+    assert logs.snapshot is first
+    moved = cluster(topic(epochs=(1, 2)))
+    logs.take_snapshot(moved, {P0, P1}, T0 + 10)
+    assert logs.snapshot is moved

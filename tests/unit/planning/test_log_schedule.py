@@ -13,6 +13,7 @@ from streamgroup.planning.log_schedule import (
     EARLIEST_EVERY_S,
     LEADERLESS_EVERY_S,
     LISTING_EVERY_S,
+    METADATA_EVERY_S,
     REST,
     REST_MOST_S,
     RETRY_AFTER_S,
@@ -43,9 +44,9 @@ def snapshot(leaders: tuple[int, ...] = (0, 0), topic: str = "t") -> ClusterSnap
 class Time:
     """A schedule, and the time at which it is asked."""
 
-    def __init__(self, *, has_pattern: bool = False) -> None:
+    def __init__(self, *, has_pattern: bool = False, max_age_s: float = MAX_AGE_S) -> None:
         self.now = T0
-        self.schedule: LogSchedule[str] = LogSchedule(MAX_AGE_S, has_pattern=has_pattern)
+        self.schedule: LogSchedule[str] = LogSchedule(max_age_s, has_pattern=has_pattern)
 
     def step(self, after: float = 0.0) -> object:
         self.now += after
@@ -97,8 +98,8 @@ def test_metadata_is_read_when_followed_and_when_it_is_old() -> None:
     time.schedule.metadata_read(step, snapshot(), time.now)
     assert time.schedule.metadata_at == time.now, "its age counts from the answer"
     assert time.step() == Announce(snapshot(), frozenset({"t"}))
-    assert time.waits() == MAX_AGE_S
-    time.fetches(after=MAX_AGE_S)
+    assert time.waits() == METADATA_EVERY_S
+    time.fetches(after=METADATA_EVERY_S)
 
 
 @pytest.mark.parametrize("change", ["refresh", "follow"])
@@ -136,10 +137,20 @@ def test_no_topics_without_a_pattern_are_not_watched() -> None:
 # -- listings ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("max_age_s", "every_s"), [(300.0, METADATA_EVERY_S), (5.0, 5.0), (0.5, 0.5)])
+def test_metadata_is_refreshed_every_five_seconds_or_as_often_as_the_option_says(
+    max_age_s: float, every_s: float
+) -> None:
+    time = Time(max_age_s=max_age_s)
+    time.follow()
+    assert time.waits() == every_s
+    time.fetches(after=every_s)
+
+
 def test_ends_are_listed_once_for_all_calls_before_the_listing() -> None:
     time = Time()
     time.follow()
-    assert time.waits() == MAX_AGE_S, "nobody asks"
+    assert time.waits() == METADATA_EVERY_S, "nobody asks"
     time.schedule.want_ends(BOTH, time.now)
     time.now += 0.001
     time.schedule.want_ends(BOTH, time.now)
@@ -149,7 +160,7 @@ def test_ends_are_listed_once_for_all_calls_before_the_listing() -> None:
     assert time.takes(step) is None
     assert time.schedule.listed_at == step.started_at, "a call during the listing is not answered by it"
     assert time.schedule.logs.ranges(BOTH) == {P0: LogRange(0, 10), P1: LogRange(0, 10)}
-    assert time.waits() > UNFOLLOWED_S
+    assert time.waits() == pytest.approx(METADATA_EVERY_S - 0.202), "until the metadata is refreshed"
 
 
 @pytest.mark.parametrize(
