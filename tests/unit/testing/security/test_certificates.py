@@ -75,7 +75,7 @@ def test_an_encrypted_key_opens_only_with_its_password(tmp_path: Path) -> None:
     key = load_pem_private_key(text, b"secret")
     assert key.public_key() == GOOD.key.public_key()
     # One wrong password in 256 leaves a padding that looks right, and the text of a key that cannot be read.
-    with pytest.raises(ValueError, match="Incorrect password|Could not deserialize key data"):
+    with pytest.raises(ValueError, match=r"Incorrect password|Could not deserialize key data"):
         load_pem_private_key(text, b"wrong")
 
 
