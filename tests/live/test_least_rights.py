@@ -355,6 +355,7 @@ ROWS = [(release, mode) for release in RELEASES for mode in MODES if mode.since 
     ("kafka", "mode"),
     [pytest.param(*row, id=f"{row[0]}-{row[1].name}", marks=marks(*row)) for row in ROWS],
     indirect=["kafka"],
+    scope="module",  # else pytest starts a broker for each test
 )
 def test_the_least_rights_suffice(kafka: KafkaServer, mode: Mode, make_case: MakeCase) -> None:
     assert SCENARIOS[mode.does](make_case(mode, mode.least(number(kafka))))
@@ -373,6 +374,7 @@ def test_the_least_rights_suffice(kafka: KafkaServer, mode: Mode, make_case: Mak
         if each.applies_to(release_of(release).number)
     ],
     indirect=["kafka"],
+    scope="module",
 )
 def test_without_one_right_the_user_learns_which(
     kafka: KafkaServer, mode: Mode, lacking: Needed, make_case: MakeCase

@@ -77,7 +77,10 @@ def server(request: pytest.FixtureRequest) -> Iterator[KafkaServer]:
 
 
 @pytest.mark.parametrize(
-    ("server", "mechanism"), [case for setup in SETUPS for case in setup.each], indirect=["server"]
+    ("server", "mechanism"),
+    [case for setup in SETUPS for case in setup.each],
+    indirect=["server"],
+    scope="module",  # else pytest starts a broker for each test
 )
 def test_the_job_and_a_java_consumer_share_a_group_with_the_same_credentials(
     server: KafkaServer, mechanism: str | None, make_topic: MakeTopic, tmp_path: Path
