@@ -12,6 +12,8 @@ from streamgroup.errors import ConfigError
 from streamgroup.jobs.job_file import JobFileReader, SparkSettings, Stop, Trigger, read_toml
 from streamgroup.jobs.keys import SECTIONS, SOURCE
 from streamgroup.options.parse import parse_source
+from streamgroup.options.rows import Scope
+from streamgroup.options.source import SOURCE as SOURCE_OPTIONS
 
 FILE_FORMATS = frozenset({"parquet", "orc", "json", "csv", "text", "avro"})
 """Formats of Spark's file sink, which logs the numbers of its batches in the directory's `_spark_metadata`."""
@@ -58,11 +60,19 @@ def load(file: Path, member: str | None = None, environment: Mapping[str, str] |
     return _Reader(file, member, os.environ if environment is None else environment).job(read_toml(file))
 
 
+def effective(file: Path, member: str | None = None, environment: Mapping[str, str] | None = None) -> list[str]:
+    """Return the configuration that `load` makes as lines of TOML, each value with its origin and no secret."""
+    reader = _Reader(file, member, os.environ if environment is None else environment)
+    reader.job(read_toml(file))
+    return reader.effective()
+
+
 class _Reader(JobFileReader):
     """The file of an ingest job while it is read."""
 
     def __init__(self, file: Path, member: str | None, environment: Mapping[str, str]) -> None:
-        super().__init__(file, member, environment, sections=SECTIONS, of_options=(SOURCE,))
+        of_options = {SOURCE: (SOURCE_OPTIONS, Scope.STREAM)}
+        super().__init__(file, member, environment, sections=SECTIONS, of_options=of_options)
 
     def job(self, document: Mapping[str, Any]) -> JobConfig:
         self.check_member()

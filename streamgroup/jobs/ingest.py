@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamgroup.jobs import sinkguard
-from streamgroup.jobs.config import JobConfig, Sink, load
+from streamgroup.jobs.config import JobConfig, Sink, effective, load
 from streamgroup.jobs.following import finish_on_signal, follow, trigger_options
 from streamgroup.jobs.job_run import file_options, job_session, run_command
 from streamgroup.jobs.sinkguard import HadoopFiles
@@ -26,8 +26,11 @@ from streamgroup.jobs.sinkguard import HadoopFiles
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @file_options
-def command(file: Path, member: str | None, check: bool) -> None:
+def command(file: Path, member: str | None, check: bool, print_config: bool) -> None:
     """Stream a Kafka consumer group into a sink of Spark."""
+    if print_config:
+        click.echo("\n".join(effective(file, member)))
+        return
     job = load(file, member)
     if check:
         say(f"{file} is a valid job: {describe(job)}")

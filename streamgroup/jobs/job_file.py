@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from streamgroup.errors import ConfigError
+from streamgroup.jobs.effective import DEFAULT, Setting, defaults, lines
 from streamgroup.jobs.keys import OPTIONS, Key
 from streamgroup.options.parse import follows_references
+from streamgroup.options.rows import Option, Scope
 from streamgroup.options.settings_reader import SettingsReader, suggestion, together
 
 MEMBER = "{member}"
@@ -96,7 +98,8 @@ class _SectionReader(SettingsReader[Key]):
 class JobFileReader:
     """A job file while it is read. `problems` collects what is wrong with it.
 
-    `sections` are the tables of keys. `of_options` are the sections that hold options of `format("streamgroup")`.
+    `sections` are the tables of keys. `of_options` are the sections that hold options of `format("streamgroup")`, with
+    the rows whose defaults `effective` shows and the scope in which these count.
     """
 
     def __init__(
@@ -106,21 +109,42 @@ class JobFileReader:
         environment: Mapping[str, str],
         *,
         sections: Mapping[str, tuple[Key, ...]],
-        of_options: tuple[str, ...],
+        of_options: Mapping[str, tuple[tuple[Option, ...], Scope]],
     ) -> None:
         self.file = file
         self.member = member or environment.get(MEMBER_VARIABLE) or None
+        self._member_origin = "--member" if member else f"environment variable {MEMBER_VARIABLE}"
         self.problems: list[str] = []
         self._environment = environment
         self._tables = sections
         self._of_options = of_options
         self._with_member: set[str] = set()
         """The places whose value contains {member}."""
+        self._set: dict[str, dict[str, Setting]] = {}
+        """What the file sets, by section and name."""
 
     def raise_problems(self) -> None:
         """Raise ConfigError if the file has problems."""
         if self.problems:
             raise ConfigError(f"invalid job file {self.file}: {together(self.problems, 'problems')}")
+
+    def effective(self) -> list[str]:
+        """Return the configuration as lines of TOML, with the origin of each value and without secrets."""
+        sections: dict[str, dict[str, Setting]] = {}
+        for name, (rows, scope) in self._of_options.items():
+            given = self._set.get(name, {})
+            taken = {key.lower() for key in given}
+            unset = {key: row for key, row in defaults(rows, scope).items() if key.lower() not in taken}
+            sections[name] = {**given, **unset}
+        for name, keys in self._tables.items():
+            given = self._set.get(name, {})
+            unset = {key.name: Setting(key.default, DEFAULT) for key in keys if key.default and key.name not in given}
+            if name == "spark" and "app_name" not in given:
+                unset["app_name"] = Setting.of("app_name", self.file.stem, f"{DEFAULT}, the name of the file")
+            sections[name] = {**given, **unset}
+            sections |= {f"{name}.{key.name}": self._set.get(f"{name}.{key.name}", {}) for key in keys}
+        who = "" if self.member is None else f", as member {self.member} ({self._member_origin})"
+        return [f"# {self.file}{who}", *lines(sections)]
 
     # -- keys and values -----------------------------------------------------------------------------------------------
 
@@ -146,6 +170,11 @@ class JobFileReader:
         for name, value in content.items():
             reader.take(name, value)
         reader.require()
+        for name, value in reader.values.items():
+            if isinstance(value, dict):
+                self.note(f"{section}.{name}", value)
+            else:
+                self.note(section, {name: value})
         return {name: self._filled(f"[{section}] {name}", value) for name, value in reader.values.items()}
 
     def options(self, section: str, content: Mapping[str, Any] | None, purpose: str) -> dict[str, str]:
@@ -154,10 +183,30 @@ class JobFileReader:
             self.problems.append(f"section [{section}] is required. Add it with {purpose}")
             return {}
         try:
-            return {name: self._option(section, name, text) for name, text in OPTIONS.parse(content).items()}
+            options = OPTIONS.parse(content)
         except ValueError as error:
             self.problems.append(f"[{section}]: {error}")
             return {}
+        self.note(section, options)
+        return {name: self._option(section, name, text) for name, text in options.items()}
+
+    def note(self, section: str, values: Mapping[str, Any], origin: str = "") -> None:
+        """Note values for `effective`, by default those of the file. A reference stays one: it may be to a secret."""
+        settings = self._set.setdefault(section, {})
+        for name, value in values.items():
+            shown, origin_of_file = self._shown(name, value)
+            settings[name] = Setting.of(name, shown, origin or origin_of_file, is_secret=follows_references(name))
+
+    def _shown(self, name: str, value: Any) -> tuple[Any, str]:
+        """Return a value of the file as `effective` shows it, and its origin."""
+        if isinstance(value, str):
+            if (reference := _REFERENCE.fullmatch(value)) and not follows_references(name):
+                return value, f"environment variable {reference[1]}"
+            if MEMBER in value and self.member is not None:
+                return value.replace(MEMBER, self.member), f"file, {MEMBER} from {self._member_origin}"
+        if isinstance(value, tuple):
+            return tuple(self._shown(name, item)[0] for item in value), "file"
+        return value, "file"
 
     def has_member(self, place: str) -> bool:
         """Return whether the value at `place`, such as `[sink] path`, contains {member}."""

@@ -29,6 +29,9 @@ _FILE_OPTIONS = (
         help=f"Name of this member, which replaces {{member}} in the file. Default: the variable {MEMBER_VARIABLE}.",
     ),
     click.option("--check", is_flag=True, help="Check the file without starting Spark, then exit."),
+    click.option(
+        "--print-config", is_flag=True, help="Print each value of the configuration with its origin, then exit."
+    ),
 )
 
 
@@ -39,7 +42,7 @@ class Say(Protocol):
 
 
 def file_options(command: Command) -> Command:
-    """Add the options of every job to `command`: its file, the member's name, and the check of the file alone."""
+    """Add the options of every job to `command`: its file, the member's name, checks of the file alone."""
     for option in reversed(_FILE_OPTIONS):
         command = option(command)
     return command

@@ -20,6 +20,8 @@ class Key:
     kind: Kind
     doc: str
     required: bool = False
+    default: str = ""
+    """The default as TOML; empty where an unset key has no value."""
 
 
 _MOST = 32_767
@@ -122,6 +124,7 @@ COMMON: Mapping[str, tuple[Key, ...]] = {
             "timeout_seconds",
             SECONDS,
             "Seconds that a stop waits for the batch in flight. The default is 60. Increase it if batches take longer.",
+            default="60",
         ),
     ),
 }
@@ -149,7 +152,12 @@ SECTIONS: Mapping[str, tuple[Key, ...]] = {
             "columns.",
         ),
         Key("partition_by", TEXTS, "Columns by whose values Spark partitions the rows into subdirectories."),
-        Key("output_mode", TEXT, "Spark's output mode: `append` (the default), `update` or `complete`."),
+        Key(
+            "output_mode",
+            TEXT,
+            "Spark's output mode: `append` (the default), `update` or `complete`.",
+            default='"append"',
+        ),
         Key("options", OPTIONS, "Options that Spark passes to the sink."),
     ),
     "spark": COMMON["spark"],

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from streamgroup.errors import ConfigError
 from streamgroup.jobs.job_run import FAILED, file_options, job_session, run_command
 from streamgroup.jobs.mirror.clusters import Clusters
-from streamgroup.jobs.mirror.config import MirrorConfig, load
+from streamgroup.jobs.mirror.config import MirrorConfig, effective, load
 from streamgroup.jobs.mirror.plan_log import latest
 from streamgroup.jobs.mirror.query import mirror
 from streamgroup.jobs.mirror.report import differences, table
@@ -33,8 +33,11 @@ from streamgroup.jobs.sinkguard import HadoopFiles
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @file_options
 @click.option("--verify", is_flag=True, help="Compare both clusters instead of copying. Exit code 1 if they differ.")
-def command(file: Path, member: str | None, check: bool, verify: bool) -> None:
+def command(file: Path, member: str | None, check: bool, print_config: bool, verify: bool) -> None:
     """Copy topics from one Kafka cluster to another."""
+    if print_config:
+        click.echo("\n".join(effective(file, member)))
+        return
     config = load(file, member)
     if check:
         say(f"{file} is a valid mirror")

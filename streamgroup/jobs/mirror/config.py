@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,17 @@ from streamgroup.jobs.mirror.plan import Placement
 from streamgroup.jobs.mirror.renaming import Renaming, check_pattern
 from streamgroup.options.parse import parse_source
 from streamgroup.options.parse_sink import parse_sink
+from streamgroup.options.rows import Option, Scope
 from streamgroup.options.settings_reader import suggestion
+from streamgroup.options.sink import SINK as SINK_OPTIONS
+from streamgroup.options.source import SOURCE as SOURCE_OPTIONS
 from streamgroup.options.types import SinkOptions
 
 _SUBSCRIPTIONS = ("subscribe", "subscribepattern", "assign")
 STARTS = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
 """The options of a start, in lower case."""
+_THE_MIRROR = "the mirror"
+"""The origin of an option that the mirror sets."""
 _IN_FLIGHT = "kafka.max.in.flight.requests.per.connection"
 
 _REFUSED_OF_SOURCE = {
@@ -82,11 +87,26 @@ def load(file: Path, member: str | None = None, environment: Mapping[str, str] |
     return _Reader(file, member, os.environ if environment is None else environment).mirror(read_toml(file))
 
 
+def effective(file: Path, member: str | None = None, environment: Mapping[str, str] | None = None) -> list[str]:
+    """Return the configuration that `load` makes as lines of TOML, each value with its origin and no secret."""
+    reader = _Reader(file, member, os.environ if environment is None else environment)
+    reader.mirror(read_toml(file))
+    return reader.effective()
+
+
+def _allowed(options: Iterable[Option], refused: Collection[str]) -> tuple[Option, ...]:
+    return tuple(option for option in options if option.name.lower() not in refused)
+
+
 class _Reader(JobFileReader):
     """The file of a mirror while it is read."""
 
     def __init__(self, file: Path, member: str | None, environment: Mapping[str, str]) -> None:
-        super().__init__(file, member, environment, sections=SECTIONS, of_options=(SOURCE, DESTINATION))
+        of_options = {
+            SOURCE: (_allowed(SOURCE_OPTIONS, _REFUSED_OF_SOURCE), Scope.STREAM),
+            DESTINATION: (_allowed(SINK_OPTIONS, _REFUSED_OF_DESTINATION), Scope.WRITE),
+        }
+        super().__init__(file, member, environment, sections=SECTIONS, of_options=of_options)
 
     def mirror(self, document: Mapping[str, Any]) -> MirrorConfig:
         self.check_member()
@@ -130,6 +150,7 @@ class _Reader(JobFileReader):
         self._refuse(SOURCE, options, _REFUSED_OF_SOURCE)
         if not any(name.lower() in STARTS for name in options):
             options["startingOffsets"] = "earliest"
+            self.note(SOURCE, {"startingOffsets": "earliest"}, origin=_THE_MIRROR)
         try:
             parse_source(options, streaming=True)
         except ConfigError as error:
@@ -146,7 +167,9 @@ class _Reader(JobFileReader):
         except ConfigError as error:
             self.problems.append(f"[destination]: {error}")
         else:
-            options |= self._in_order(parsed, options)
+            in_order = self._in_order(parsed, options)
+            self.note(DESTINATION, in_order, origin=_THE_MIRROR)
+            options |= in_order
         return options
 
     def _in_order(self, parsed: SinkOptions, options: Mapping[str, str]) -> dict[str, str]:

@@ -25,9 +25,14 @@ SECTIONS: Mapping[str, tuple[Key, ...]] = {
         ),
     ),
     "topics": (
-        Key("partitions", TEXT, "`keep`, `hash` or `auto` (the default)."),
+        Key("partitions", TEXT, "`keep`, `hash` or `auto` (the default).", default='"auto"'),
         Key("partitions_of", OPTIONS, "The same for single topics, by their names at the source."),
-        Key("create", FLAG, "Create missing topics at the destination, with as many partitions as at the source."),
+        Key(
+            "create",
+            FLAG,
+            "Create missing topics at the destination, with as many partitions as at the source.",
+            default="false",
+        ),
         Key(
             "replication_factor",
             COUNT,
