@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
+from streamgroup import logline
 from streamgroup.counting import counted
 from streamgroup.errors import DrainedError, StreamGroupError
 from streamgroup.jobs.job_file import Trigger
@@ -17,6 +18,15 @@ from streamgroup.jobs.signals import StopRequest
 
 Say = Callable[[str], None]
 """Prints a line for the user."""
+
+_PHASES = {
+    "latestOffset": "latest_offset_ms",
+    "queryPlanning": "query_planning_ms",
+    "walCommit": "wal_commit_ms",
+    "addBatch": "add_batch_ms",
+    "commitOffsets": "commit_offsets_ms",
+}
+"""The keys of the log line by the names of Spark's phases."""
 
 POLL_S = 0.5
 """How long the main thread waits in the JVM. Between waits Python handles signals and the job reports batches."""
@@ -128,14 +138,23 @@ class Reporter:
 
 
 def line_of(progress: Mapping[str, Any]) -> str:
-    """Return `batch 12: 1000 rows in 0.4 s (2500 rows/s), lag 0`, without the lag if it is unknown."""
+    """Return the log line of a batch: `batch 12: 1000 rows in 0.4 s (2500 rows/s), lag 0 | event=batch batch=12 ...`.
+
+    The fields after `event` are for programs (docs/jobs.md). The lag is left out if it is unknown, the rate if the
+    batch has taken no time.
+    """
     rows = int(progress["numInputRows"])
-    seconds = int(progress.get("batchDuration") or progress["durationMs"].get("triggerExecution", 0)) / 1000
-    rate = f" ({rows / seconds:.0f} rows/s)" if seconds > 0 else ""
+    phases = progress["durationMs"]
+    ms = int(progress.get("batchDuration") or phases.get("triggerExecution", 0))
+    rate = round(rows * 1000 / ms) if ms > 0 else None
     lag = lag_of(progress)
-    return f"batch {progress['batchId']}: {counted(rows, 'row')} in {seconds:.1f} s{rate}" + (
-        "" if lag is None else f", lag {lag}"
-    )
+    words = f"batch {progress['batchId']}: {counted(rows, 'row')} in {ms / 1000:.1f} s"
+    if rate is not None:
+        words += f" ({rate} rows/s)"
+    if lag is not None:
+        words += f", lag {lag}"
+    fields = {"batch": progress["batchId"], "rows": rows, "duration_ms": ms, "rows_per_second": rate, "lag": lag}
+    return logline.render(words, "batch", **fields, **{key: phases.get(name) for name, key in _PHASES.items()})
 
 
 def lag_of(progress: Mapping[str, Any]) -> int | None:

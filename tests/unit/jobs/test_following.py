@@ -7,6 +7,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from streamgroup.jobs.following import Reporter, follow, is_of_a_signal, lag_of, line_of
+from streamgroup.logline import message_of, parse
 from streamgroup.model import Document, Position, TopicPartition
 from streamgroup.planning.document import to_value
 
@@ -22,12 +23,30 @@ def source(latest: object, **positions: int) -> dict[str, Any]:
 
 
 def test_a_batch_is_one_line() -> None:
-    assert line_of(progress(12, rows=1000)) == "batch 12: 1000 rows in 0.4 s (2500 rows/s)"
+    assert message_of(line_of(progress(12, rows=1000))) == "batch 12: 1000 rows in 0.4 s (2500 rows/s)"
+
+
+def test_the_line_of_a_batch_has_its_figures_for_programs() -> None:
+    phases = {"triggerExecution": 400, "latestOffset": 3, "queryPlanning": 20, "walCommit": 30, "addBatch": 300}
+    sources = [{"latestOffset": {"t": {"0": 15}}, "endOffset": {"positions": {"t": {"0": [10]}}}}]
+    line = line_of(progress(12, rows=1000, durationMs=phases, sources=sources))
+    assert parse(line) == {
+        "event": "batch",
+        "batch": "12",
+        "rows": "1000",
+        "duration_ms": "400",
+        "rows_per_second": "2500",
+        "lag": "5",
+        "latest_offset_ms": "3",
+        "query_planning_ms": "20",
+        "wal_commit_ms": "30",
+        "add_batch_ms": "300",
+    }
 
 
 def test_the_lag_is_shown_if_it_is_known() -> None:
     sources = [source(json.dumps({"orders": {"0": 110, "1": 200}}), p0=100, p1=195)]
-    assert line_of(progress(1, sources=sources)).endswith("lag 15")
+    assert message_of(line_of(progress(1, sources=sources))).endswith("lag 15")
 
 
 @pytest.mark.parametrize(
@@ -48,7 +67,7 @@ def test_the_lag_is_of_the_partitions_held(latest: object, lag: int | None) -> N
 
 
 def test_a_duration_of_zero_causes_no_division_by_zero() -> None:
-    assert line_of(progress(0, rows=1, batchDuration=0)) == "batch 0: 1 row in 0.0 s"
+    assert message_of(line_of(progress(0, rows=1, batchDuration=0))) == "batch 0: 1 row in 0.0 s"
 
 
 def test_an_older_spark_tells_the_duration_elsewhere() -> None:
