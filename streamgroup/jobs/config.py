@@ -18,6 +18,12 @@ from streamgroup.options.source import SOURCE as SOURCE_OPTIONS
 FILE_FORMATS = frozenset({"parquet", "orc", "json", "csv", "text", "avro"})
 """Formats of Spark's file sink, which logs the numbers of its batches in the directory's `_spark_metadata`."""
 
+NOT_INTO_FILES = (
+    "Spark knows the batches in its files by their numbers, so the rows of a second member would be lost. Use path, or "
+    "a table of another format, such as delta or iceberg"
+)
+"""Why a job writes into no table of a file format."""
+
 OUTPUT_MODES = ("append", "update", "complete")
 
 
@@ -32,6 +38,8 @@ class Sink:
     partition_by: tuple[str, ...] = ()
     output_mode: str = "append"
     options: Mapping[str, str] = field(default_factory=dict)
+    table: str | None = None
+    """The name of a table, which a catalog of the session keeps."""
 
     @property
     def writes_files(self) -> bool:
@@ -105,7 +113,11 @@ class _Reader(JobFileReader):
     def _check_sink(self, sink: dict[str, Any]) -> None:
         kind = str(sink.get("format", "")).lower()
         self.check_placeholders("sink", sink, ("path", "checkpoint"))
-        if kind in FILE_FORMATS and "path" not in sink:
+        if "path" in sink and "table" in sink:
+            self.problems.append("[sink] path and table are both set. Keep one of them")
+        if kind in FILE_FORMATS and "table" in sink:
+            self.problems.append(f"cannot use [sink] table with format {kind!r}: {NOT_INTO_FILES}")
+        elif kind in FILE_FORMATS and "path" not in sink:
             self.problems.append(f"[sink] path is required for format {kind!r}, which writes files")
         if kind and kind != "console" and "checkpoint" not in sink:
             self.problems.append("[sink] checkpoint is required. Without it a restart would not know its last batch")

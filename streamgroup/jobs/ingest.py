@@ -17,8 +17,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from streamgroup.errors import ConfigError
 from streamgroup.jobs import sinkguard
-from streamgroup.jobs.config import JobConfig, Sink, effective, load
+from streamgroup.jobs.config import FILE_FORMATS, NOT_INTO_FILES, JobConfig, Sink, effective, load
 from streamgroup.jobs.following import finish_on_signal, follow, trigger_options
 from streamgroup.jobs.job_run import file_options, job_session, run_command
 from streamgroup.jobs.sinkguard import HadoopFiles
@@ -69,7 +70,11 @@ def start(spark: SparkSession, job: JobConfig) -> StreamingQuery:
     if trigger:
         writer = writer.trigger(**trigger)
     claimed = _claim(spark, job.sink)
-    query: StreamingQuery = writer.start()
+    if job.sink.table is not None:
+        refuse_table_of_files(spark, job.sink.table)
+        query: StreamingQuery = writer.toTable(job.sink.table)
+    else:
+        query = writer.start()
     if claimed is not None:
         sinkguard.confirm(*claimed, query=str(query.id))
     return query
@@ -84,6 +89,16 @@ def _claim(spark: SparkSession, sink: Sink) -> tuple[HadoopFiles, str, str] | No
     return files, sink.path, sink.checkpoint
 
 
+def refuse_table_of_files(spark: SparkSession, table: str) -> None:
+    """Raise ConfigError for an existing table that Spark's file sink would write."""
+    if not spark.catalog.tableExists(table):
+        return
+    rows = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()
+    provider = next((row["data_type"].lower() for row in rows if row["col_name"] == "Provider"), "")
+    if provider in FILE_FORMATS:
+        raise ConfigError(f"cannot write into table {table}: its format is {provider!r}. {NOT_INTO_FILES}")
+
+
 def query_name(job: JobConfig) -> str:
     """Return the query's name in Spark's web UI, which distinguishes the members of one job."""
     return job.spark.app_name if job.member is None else f"{job.spark.app_name}-{job.member}"
@@ -93,7 +108,8 @@ def describe(job: JobConfig) -> str:
     """Return the job in one line, without any value that may be secret."""
     source = {name.lower(): value for name, value in job.source.items()}
     topics = next((source[k] for k in ("subscribe", "subscribepattern", "assign") if k in source), "?")
-    where = job.sink.format if job.sink.path is None else f"{job.sink.format} in {job.sink.path}"
+    target = f"table {job.sink.table}" if job.sink.table is not None else job.sink.path
+    where = job.sink.format if target is None else f"{job.sink.format} in {target}"
     who = "" if job.member is None else f", member {job.member}"
     return f"{topics} as group {source.get('kafka.group.id', '(none)')}{who} -> {where}"
 

@@ -141,6 +141,12 @@ SECTIONS: Mapping[str, tuple[Key, ...]] = {
         ),
         Key("path", TEXT, "Directory of the rows. Required for file formats. May contain `{member}`."),
         Key(
+            "table",
+            TEXT,
+            "Name of a table, for example `lake.db.orders`, of a format such as `delta` or `iceberg`. Spark creates it "
+            "if it does not exist. All members write into one table.",
+        ),
+        Key(
             "checkpoint",
             TEXT,
             "Directory of the query's checkpoint. Required for all formats but `console`. May contain `{member}`.",

@@ -132,6 +132,15 @@ def test_a_key_given_twice_with_and_without_quotes_is_refused(tmp_path: Path) ->
             "[sink] path is required for format 'parquet', which writes files",
         ),
         (SOURCE + '[sink]\nformat = "delta"\npath = "/p"', "[sink] checkpoint is required"),
+        (SOURCE + '[sink]\nformat = "delta"\ntable = "t"', "[sink] checkpoint is required"),
+        (
+            SOURCE + '[sink]\nformat = "delta"\ntable = "t"\npath = "/p"\ncheckpoint = "/c"',
+            "[sink] path and table are both set. Keep one of them",
+        ),
+        (
+            SOURCE + '[sink]\nformat = "Parquet"\ntable = "t"\ncheckpoint = "/c"',
+            "cannot use [sink] table with format 'parquet': Spark knows the batches in its files by their numbers",
+        ),
         (SOURCE + "[sink]\n", "[sink] format is required"),
         (SOURCE, "[sink] format is required"),
         (CONSOLE, "section [source] is required"),

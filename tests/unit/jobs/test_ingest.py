@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from pyspark.errors import StreamingQueryException
 
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.jobs import ingest, job_run
-from streamgroup.jobs.config import JobConfig, load
+from streamgroup.jobs.config import JobConfig, Sink, load
 from streamgroup.jobs.following import finish_on_signal, follow, trigger_options
 from streamgroup.jobs.job_file import Trigger
 from streamgroup.jobs.keys import SECTIONS
@@ -155,6 +156,40 @@ def test_triggers_are_sparks(trigger: Trigger, options: dict[str, Any]) -> None:
 
 def test_a_job_is_described_without_its_secrets(job: JobConfig) -> None:
     assert ingest.describe(job) == "orders as group orders-ingest, member a -> parquet in demo-output/orders/rows/a"
+
+
+def test_a_table_is_described_by_its_name(job: JobConfig) -> None:
+    sink = Sink("iceberg", checkpoint="/c", table="lake.db.orders")
+    said = ingest.describe(dataclasses.replace(job, sink=sink))
+    assert said.endswith("member a -> iceberg in table lake.db.orders")
+
+
+class Catalog:
+    """A session with one table of a provider."""
+
+    def __init__(self, provider: str) -> None:
+        self.provider = provider
+
+    @property
+    def catalog(self) -> Catalog:
+        return self
+
+    def tableExists(self, name: str) -> bool:  # noqa: N802 (Spark's)
+        return name == "t"
+
+    def sql(self, text: str) -> Catalog:
+        assert text == "DESCRIBE TABLE EXTENDED t"
+        return self
+
+    def collect(self) -> list[dict[str, str]]:
+        return [{"col_name": "value", "data_type": "binary"}, {"col_name": "Provider", "data_type": self.provider}]
+
+
+def test_a_table_of_files_is_refused_and_others_are_not() -> None:
+    with pytest.raises(ConfigError, match="cannot write into table t: its format is 'parquet'"):
+        ingest.refuse_table_of_files(Catalog("PARQUET"), "t")  # type: ignore[arg-type]
+    ingest.refuse_table_of_files(Catalog("iceberg"), "t")  # type: ignore[arg-type]
+    ingest.refuse_table_of_files(Catalog("parquet"), "new")  # type: ignore[arg-type]
 
 
 def test_members_have_names_of_their_own_in_sparks_pages(job: JobConfig) -> None:
