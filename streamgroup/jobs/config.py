@@ -42,6 +42,12 @@ class Sink:
     """The name of a table, which a catalog of the session keeps."""
 
     @property
+    def target(self) -> str:
+        """Return the format and where it writes, for people."""
+        where = f"table {self.table}" if self.table is not None else self.path
+        return self.format if where is None else f"{self.format} in {where}"
+
+    @property
     def writes_files(self) -> bool:
         """Return whether the sink is Spark's file sink."""
         return self.format.lower() in FILE_FORMATS
@@ -113,8 +119,7 @@ class _Reader(JobFileReader):
     def _check_sink(self, sink: dict[str, Any]) -> None:
         kind = str(sink.get("format", "")).lower()
         self.check_placeholders("sink", sink, ("path", "checkpoint"))
-        if "path" in sink and "table" in sink:
-            self.problems.append("[sink] path and table are both set. Keep one of them")
+        self.check_target(sink)
         if kind in FILE_FORMATS and "table" in sink:
             self.problems.append(f"cannot use [sink] table with format {kind!r}: {NOT_INTO_FILES}")
         elif kind in FILE_FORMATS and "path" not in sink:
@@ -125,9 +130,4 @@ class _Reader(JobFileReader):
         self.check_paths_of_members("sink", sink, own)
         if sink.get("output_mode", "append") not in OUTPUT_MODES:
             self.problems.append(f"invalid value for [sink] output_mode: expected one of {', '.join(OUTPUT_MODES)}")
-        taken = {"path", "checkpointlocation"} & {name.lower() for name in sink.get("options", {})}
-        for name in sorted(taken):
-            key = "path" if name == "path" else "checkpoint"
-            self.problems.append(
-                f"cannot use {name} in [sink.options]: the job sets it. Write it as {key!r} below [sink]"
-            )
+        self.check_options_of_sink(sink, {"path": "path", "checkpointlocation": "checkpoint"})

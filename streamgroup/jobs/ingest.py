@@ -108,10 +108,8 @@ def describe(job: JobConfig) -> str:
     """Return the job in one line, without any value that may be secret."""
     source = {name.lower(): value for name, value in job.source.items()}
     topics = next((source[k] for k in ("subscribe", "subscribepattern", "assign") if k in source), "?")
-    target = f"table {job.sink.table}" if job.sink.table is not None else job.sink.path
-    where = job.sink.format if target is None else f"{job.sink.format} in {target}"
     who = "" if job.member is None else f", member {job.member}"
-    return f"{topics} as group {source.get('kafka.group.id', '(none)')}{who} -> {where}"
+    return f"{topics} as group {source.get('kafka.group.id', '(none)')}{who} -> {job.sink.target}"
 
 
 def say(line: str, *, error: bool = False) -> None:

@@ -286,6 +286,18 @@ class JobFileReader:
                     f"the same {key} would stop each other. Add {MEMBER} to it, or leave out the member name"
                 )
 
+    def check_target(self, sink: Mapping[str, Any]) -> None:
+        """Check that the sink has one target at most."""
+        if "path" in sink and "table" in sink:
+            self.problems.append("[sink] path and table are both set. Keep one of them")
+
+    def check_options_of_sink(self, sink: Mapping[str, Any], keys: Mapping[str, str]) -> None:
+        """Check that [sink.options] has none of the options, in lower case, that the job sets by `keys` of its own."""
+        for name in sorted(keys.keys() & {name.lower() for name in sink.get("options", {})}):
+            self.problems.append(
+                f"cannot use {name} in [sink.options]: the job sets it. Write it as {keys[name]!r} below [sink]"
+            )
+
     def check_spark(self, spark: Mapping[str, Any]) -> None:
         """Check the names of Spark's settings."""
         for name in spark.get("conf", {}):

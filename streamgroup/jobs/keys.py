@@ -25,6 +25,7 @@ class Key:
 
 
 _MOST = 32_767
+_MOST_OFFSETS = 2**63 - 1
 
 
 def _text(value: object) -> str:
@@ -54,6 +55,12 @@ def _seconds(value: object) -> float:
 def _count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= _MOST:
         raise ValueError(f"expected a whole number from 1 to {_MOST}, not {_named(value)}")
+    return value
+
+
+def _large_count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= _MOST_OFFSETS:
+        raise ValueError(f"expected a whole number above 0, not {_named(value)}")
     return value
 
 
@@ -105,6 +112,7 @@ FLAG = Kind("true or false", _flag)
 TEXTS = Kind("list of texts", _texts)
 SECONDS = Kind("seconds", _seconds)
 COUNT = Kind("number", _count)
+LARGE_COUNT = Kind("number", _large_count)
 OPTIONS = Kind("table", _options)
 
 COMMON: Mapping[str, tuple[Key, ...]] = {
@@ -170,5 +178,8 @@ SECTIONS: Mapping[str, tuple[Key, ...]] = {
     "stop": COMMON["stop"],
 }
 """The keys of all sections of an ingest job but `source`, whose keys are the options of `format("streamgroup")`."""
+
+BATCH_SINK = tuple(key for key in SECTIONS["sink"] if key.name not in ("checkpoint", "output_mode"))
+"""The keys of the sink of a job that writes batches."""
 
 SOURCE = "source"

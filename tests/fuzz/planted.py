@@ -20,6 +20,7 @@ from streamgroup.driver.application import control
 from streamgroup.group import commit_metadata, identity, sticky, userdata
 from streamgroup.group.registry import formats, patterns, stored
 from streamgroup.jobs import job_file, sinkguard
+from streamgroup.jobs.backfill import plan as steps
 from streamgroup.jobs.mirror import plan
 from streamgroup.net import frames
 from streamgroup.net.sasl import bearer_token, tokens
@@ -110,8 +111,12 @@ BUGS = (
         ("options/source", "options/sink", "options/values"), kinds._addresses, "if not match or not 0 <", "if not 0 <"
     ),
     PlantedBug(
-        ("jobs/ingest-file", "jobs/mirror-file"), job_file.read_toml, "except RecursionError", f"except {_NEVER}"
+        ("jobs/ingest-file", "jobs/mirror-file", "jobs/backfill-file"),
+        job_file.read_toml,
+        "except RecursionError",
+        f"except {_NEVER}",
     ),
+    PlantedBug(("jobs/backfill-plan",), steps.Plan.from_json, "(OverflowError, RecursionError)", _NEVER),
     PlantedBug(("jobs/mirror-plan",), plan.Plan.from_json, "(OverflowError, RecursionError)", _NEVER),
     PlantedBug(("jobs/sink-note",), sinkguard.Owner.of, ", RecursionError)", ")"),
     PlantedBug(("driver/control",), control.read_message, "except RecursionError", f"except {_NEVER}"),

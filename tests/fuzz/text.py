@@ -28,11 +28,13 @@ from streamgroup.group.sticky import decode_user_data
 from streamgroup.group.userdata import AssignmentBasis, decode_basis, encode_basis
 from streamgroup.jobs import config as ingest
 from streamgroup.jobs import sinkguard
+from streamgroup.jobs.backfill import config as backfill
+from streamgroup.jobs.backfill.plan import Plan as BackfillPlan
 from streamgroup.jobs.mirror import config as mirror
 from streamgroup.jobs.mirror import plan_log
 from streamgroup.jobs.mirror.plan import Placement, Plan, TopicPlan
 from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG
-from streamgroup.model import CommittedOffset, Dialect
+from streamgroup.model import CommittedOffset, Dialect, OffsetRange, TopicPartition
 from streamgroup.options import kinds
 from streamgroup.options.parse import parse_source
 from streamgroup.options.parse_sink import parse_sink
@@ -377,6 +379,7 @@ def _file_decoders() -> Iterable[Decoder]:
     for name, load, files in (
         ("ingest", ingest.load, ("ingest.toml", "drain-0.7.toml")),
         ("mirror", mirror.load, ("mirror.toml", "mirror-0.7.toml")),
+        ("backfill", backfill.load, ("backfill.toml",)),
     ):
         samples = functools.partial(_job_samples, files)
         yield Decoder(
@@ -391,6 +394,10 @@ def _file_decoders() -> Iterable[Decoder]:
     plan = Plan({"orders": TopicPlan("orders", "copy", Placement.KEEP, {0: 0, 1: 1})}).to_json()
     latest: Callable[[str, bytes], object] = lambda _, data: plan_log.latest(_Files(data), "/plan")  # noqa: E731
     yield Decoder("jobs/mirror-plan", lambda: _samples(plan), latest, (ConfigError,), mutated_text)
+    ranges = (OffsetRange(TopicPartition("orders", 0), 3, 900), OffsetRange(TopicPartition("orders", 1), 0, 10))
+    steps = BackfillPlan(ranges, 100, {"subscribe": "orders", "sink": "parquet in rows"}).to_json()
+    read_steps: Callable[[str, bytes], object] = lambda _, data: BackfillPlan.from_json(_text(data))  # noqa: E731
+    yield Decoder("jobs/backfill-plan", lambda: _samples(steps), read_steps, (ValueError,), mutated_text)
     note = sinkguard.Owner("/checkpoint", "query").text()
     yield _nothing_refused("jobs/sink-note", _samples(note), _note)
     record = b'{"topic":"orders","partition":1,"key":"k","payload":"v","headers":["h","1","n",null],"ts":1700000000000}'

@@ -281,7 +281,9 @@ EXAMPLES = sorted((Path(__file__).parents[3] / "conf").glob("*.toml"))
 
 
 @pytest.mark.parametrize(
-    "file", [file for file in EXAMPLES if not file.name.startswith("mirror")], ids=lambda file: file.name
+    "file",
+    [file for file in EXAMPLES if not file.name.startswith(("mirror", "backfill"))],
+    ids=lambda file: file.name,
 )
 def test_the_examples_are_jobs(file: Path) -> None:
     assert load(file, "a", {}).member == "a"

@@ -1,0 +1,146 @@
+"""Carries a backfill out: makes its plan or goes on with it, and reads and writes one step after the other."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from streamgroup.counting import counted
+from streamgroup.driver.batch import plan_batch
+from streamgroup.errors import ConfigError
+from streamgroup.jobs import sinkguard
+from streamgroup.jobs.backfill.config import BackfillConfig
+from streamgroup.jobs.backfill.plan import Plan, Step, plan_of
+from streamgroup.jobs.signals import StopRequest
+from streamgroup.jobs.sinkguard import Files
+from streamgroup.logline import render
+from streamgroup.options.parse import parse_source
+
+Say = Callable[[str], None]
+"""Prints a line for the user."""
+Advance = Callable[[int, int], None]
+"""Shows how many offsets of how many are done."""
+
+_PLAN = "plan.json"
+_DONE = re.compile(r"(\d{6,9})\.json")
+
+
+def run_steps(
+    spark: SparkSession, config: BackfillConfig, files: Files, *, stop: StopRequest, say: Say, advance: Advance
+) -> bool:
+    """Read and write all steps that are not done yet. Return whether the backfill is complete.
+
+    A stop ends it between two steps. Raises ConfigError for a plan of another purpose, and what reading and writing
+    raise; the step that failed is read again by the next run.
+    """
+    plan = settle(files, config, lambda: make_plan(config))
+    if config.sink.writes_files and config.sink.path is not None:
+        sinkguard.guard(files, config.sink.path, config.progress)
+    first = done_steps(files, config.progress)
+    total, finished = len(plan), sum(len(step) for step in plan.steps()) - sum(map(len, plan.steps(first)))
+    say(f"{counted(total, 'offset')} in {counted(plan.step_count, 'step')}, {first} done")
+    advance(finished, total)
+    for step in plan.steps(first):
+        if stop:
+            say(f"{stop.name}: stopped before step {step.number + 1}. The same command goes on there")
+            return False
+        began = time.monotonic()
+        write(spark, config, step)
+        finish(files, config.progress, step)
+        finished += len(step)
+        advance(finished, total)
+        say(line_of(step, plan, finished, time.monotonic() - began))
+    return True
+
+
+def line_of(step: Step, plan: Plan, finished: int, seconds: float) -> str:
+    """Return the log line of a step, with figures for programs behind the words."""
+    percent = 100 * finished // max(1, len(plan))
+    words = (
+        f"step {step.number + 1} of {plan.step_count}: {counted(len(step), 'offset')} in {seconds:.1f} s, {percent} %"
+    )
+    return render(words, "step", step=step.number, offsets=len(step), duration_ms=round(seconds * 1000), done=finished)
+
+
+def settle(files: Files, config: BackfillConfig, make: Callable[[], Plan]) -> Plan:
+    """Return the plan in the progress directory. Without one, write the plan that `make` makes.
+
+    Raises ConfigError for a plan that is damaged, or that was made for other topics, offsets or another sink.
+    """
+    path = f"{config.progress}/{_PLAN}"
+    text = files.read(path)
+    if text is None:
+        made = make()
+        if files.create(path, made.to_json()):
+            return made
+        text = files.read(path) or ""  # another run was first
+    try:
+        plan = Plan.from_json(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"cannot read the plan of the backfill in {path}: {error}. Restore the file, or set another directory as "
+            "[backfill] progress to begin anew"
+        ) from None
+    differing = sorted(
+        name
+        for name in plan.purpose.keys() | config.purpose.keys()
+        if plan.purpose.get(name) != config.purpose.get(name)
+    )
+    if differing:
+        raise ConfigError(
+            f"cannot go on with the backfill in {config.progress}: its plan was made with other values of "
+            f"{', '.join(differing)}. Restore them in {config.file}, or set another directory as [backfill] progress "
+            "to begin anew"
+        )
+    return plan
+
+
+def make_plan(config: BackfillConfig) -> Plan:
+    """Return the plan of what the topics hold now. Raises ConfigError for Kafka 0.7, and what a batch read raises."""
+    tasks = plan_batch(parse_source(config.source, streaming=False))
+    if any(task.dialect.log_format.has_boundaries for task in tasks):
+        raise ConfigError(
+            "cannot divide the logs of Kafka 0.7 into steps, because their offsets are bytes. Use jobs/ingest.py with "
+            "[trigger] available_now = true"
+        )
+    ranges = [range_.range for task in tasks for range_ in task.ranges]
+    return plan_of(ranges, config.offsets_per_step, config.purpose)
+
+
+def done_steps(files: Files, progress: str) -> int:
+    """Return how many steps are done, one after the other from the first."""
+    numbers = {int(found[1]) for name in files.names(f"{progress}/done") if (found := _DONE.fullmatch(name))}
+    count = 0
+    while count in numbers:
+        count += 1
+    return count
+
+
+def finish(files: Files, progress: str, step: Step) -> None:
+    """Note that a step is done. Raises ConfigError if another job has done it at the same time."""
+    if not files.create(f"{progress}/done/{step.number:06d}.json", "{}\n"):
+        raise ConfigError(
+            f"step {step.number + 1} of the backfill in {progress} was done by another job at the same time: its rows "
+            "may be there twice. Run one job for each progress directory"
+        )
+
+
+def write(spark: SparkSession, config: BackfillConfig, step: Step) -> None:
+    """Read and write one step. A step of files replaces its own directory, so repeating it repeats no rows."""
+    rows = spark.read.format("streamgroup").options(**config.connection).options(**step.options()).load()
+    sink = config.sink
+    if sink.columns:
+        rows = rows.selectExpr(*sink.columns)
+    writer: Any = rows.write.format(sink.format).options(**sink.options)
+    if sink.partition_by:
+        writer = writer.partitionBy(*sink.partition_by)
+    if sink.table is not None:
+        writer.mode("append").saveAsTable(sink.table)
+    elif sink.writes_files:
+        writer.mode("overwrite").save(f"{sink.path}/step={step.number:06d}")
+    else:
+        writer.mode("append").save(*([sink.path] if sink.path is not None else []))

@@ -1,0 +1,79 @@
+"""The backfill as users run it: killed in the middle and started again, it reads each record once into files."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from streamgroup.testing import KafkaServer
+from tests.conftest import MakeTopic
+from tests.spark.submitting import START_S, Job, submitted
+from tests.spark.support import Load, rows_of
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.live]
+
+JOB = """\
+[source]
+kafka.bootstrap.servers = "{servers}"
+subscribe = "{topic}"
+
+[backfill]
+progress = "progress"
+offsets_per_step = {per_step}
+
+[sink]
+format = "parquet"
+path = "rows"
+columns = ["CAST(value AS STRING) AS value"]
+
+[spark.conf]
+spark.ui.enabled = "false"
+"""
+
+
+@pytest.fixture
+def load(kafka41: KafkaServer, make_topic: MakeTopic) -> Load:
+    return Load(kafka41, make_topic(kafka41, 2), 2)
+
+
+def file_of(home: Path, load: Load, per_step: int) -> Path:
+    file = home / "backfill.toml"
+    servers = load.server.bootstrap_servers
+    file.write_text(JOB.format(servers=servers, topic=load.topic, per_step=per_step))
+    return file
+
+
+def done(home: Path) -> int:
+    return len(list((home / "progress" / "done").glob("*.json")))
+
+
+def values(home: Path) -> list[str]:
+    return [str(value) for step in sorted((home / "rows").glob("step=*")) for (value,) in rows_of(step, "value")]
+
+
+def complete(home: Path, file: Path) -> Job:
+    with submitted(home, file, script="backfill") as job:
+        assert job.exit_code(180) == 0, job.log()
+    return job
+
+
+@pytest.mark.timeout(180)
+def test_a_backfill_that_is_killed_goes_on_and_repeats_no_row(tmp_path: Path, load: Load) -> None:
+    load.send(400)
+    file = file_of(tmp_path, load, 10)
+    with submitted(tmp_path, file, script="backfill") as job:
+        wait_until(lambda: done(tmp_path) >= 3 or job.process.poll() is not None, "three steps", START_S, every=0.02)
+        assert job.process.poll() is None, job.log()
+        os.killpg(job.process.pid, signal.SIGKILL)
+    before = done(tmp_path)
+    assert before < 40
+    planned = list(load.sent)
+    load.send(100)
+    said = complete(tmp_path, file).said()
+    assert f"400 offsets in 40 steps, {before} done" in said
+    assert said[-1] == "the backfill is complete"
+    assert sorted(values(tmp_path)) == sorted(planned), "all that was there at the first run, and nothing twice"
