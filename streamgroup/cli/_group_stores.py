@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import Protocol
 
+from streamgroup.cli._group_tables import OffsetRow, offset_rows
 from streamgroup.cli._tables import PartitionName
 from streamgroup.cluster import admin
 from streamgroup.cluster.interface import Cluster, kafka_of, open_cluster
@@ -224,6 +225,14 @@ def log_ends(
         return {}
     listed = cluster.list_offsets(led, Isolation.READ_UNCOMMITTED, deadline)
     return {tp: answer.offset for tp, answer in listed.items()}
+
+
+def offsets_of(store: GroupStore, deadline: float, group: GroupDescription) -> list[OffsetRow]:
+    """Return a row for each partition that a member holds or that has a commit, and for each member without any."""
+    committed = store.committed(group.group_id, deadline)
+    held = (member.assigned or () for member in group.members)
+    partitions = {*committed, *(tp for assigned in held for tp in assigned)}
+    return offset_rows(group, committed, store.log_ends(partitions, deadline), store.name_of)
 
 
 @contextmanager

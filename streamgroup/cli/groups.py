@@ -13,7 +13,7 @@ import click
 
 from streamgroup.cli import _group_tables as tables
 from streamgroup.cli._cluster import Where, client_options, cluster_options
-from streamgroup.cli._group_stores import GroupStore, opened_store
+from streamgroup.cli._group_stores import GroupStore, offsets_of, opened_store
 from streamgroup.cli._group_tables import Trouble
 from streamgroup.cli._tables import Column, json_rows, table
 from streamgroup.driver.application import control
@@ -114,7 +114,7 @@ def _describe(
     described = store.describe(names, deadline)
     alive = [group for group in described.values() if group.state != GroupState.DEAD]
     if view == "offsets":
-        _show(tables.OFFSETS, [_offsets(store, deadline, group) for group in alive], verbose, as_json)
+        _show(tables.OFFSETS, [offsets_of(store, deadline, group) for group in alive], verbose, as_json)
     elif view == "members":
         _show_members(store, alive, deadline, verbose=verbose, as_json=as_json)
     else:
@@ -127,13 +127,6 @@ def _describe(
             "; ".join(f"consumer group {name!r} does not exist" for name in missing)
             + (f" ({store.unseen})" if store.unseen else "")
         )
-
-
-def _offsets(store: GroupStore, deadline: float, group: GroupDescription) -> list[tables.OffsetRow]:
-    committed = store.committed(group.group_id, deadline)
-    held = (member.assigned or () for member in group.members)
-    partitions = {*committed, *(tp for assigned in held for tp in assigned)}
-    return tables.offset_rows(group, committed, store.log_ends(partitions, deadline), store.name_of)
 
 
 def _show(columns: Sequence[Column[Any]], parts: list[list[Any]], verbose: bool, as_json: bool) -> None:

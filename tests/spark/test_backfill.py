@@ -7,11 +7,12 @@ import signal
 from pathlib import Path
 
 import pytest
+from pyarrow import parquet
 
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
 from tests.spark.submitting import START_S, Job, submitted
-from tests.spark.support import Load, rows_of
+from tests.spark.support import Load
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
@@ -52,7 +53,8 @@ def done(home: Path) -> int:
 
 
 def values(home: Path) -> list[str]:
-    return [str(value) for step in sorted((home / "rows").glob("step=*")) for (value,) in rows_of(step, "value")]
+    files = sorted((home / "rows").glob("step=*/*.parquet"))
+    return [value for file in files for value in parquet.read_table(file, columns=["value"])["value"].to_pylist()]
 
 
 def complete(home: Path, file: Path) -> Job:
@@ -61,19 +63,20 @@ def complete(home: Path, file: Path) -> Job:
     return job
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.long
+@pytest.mark.timeout(300)
 def test_a_backfill_that_is_killed_goes_on_and_repeats_no_row(tmp_path: Path, load: Load) -> None:
-    load.send(400)
+    load.send(120)
     file = file_of(tmp_path, load, 10)
     with submitted(tmp_path, file, script="backfill") as job:
         wait_until(lambda: done(tmp_path) >= 3 or job.process.poll() is not None, "three steps", START_S, every=0.02)
         assert job.process.poll() is None, job.log()
         os.killpg(job.process.pid, signal.SIGKILL)
     before = done(tmp_path)
-    assert before < 40
+    assert before < 12
     planned = list(load.sent)
-    load.send(100)
+    load.send(10)
     said = complete(tmp_path, file).said()
-    assert f"400 offsets in 40 steps, {before} done" in said
+    assert f"120 offsets in 12 steps, {before} done" in said
     assert said[-1] == "the backfill is complete"
     assert sorted(values(tmp_path)) == sorted(planned), "all that was there at the first run, and nothing twice"

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from streamgroup.cli.main import main
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_of_each_shell_asks_streamgroup(shell: str) -> None:
+    result = CliRunner().invoke(main, ["completion", shell])
+    assert result.exit_code == 0
+    assert f"_STREAMGROUP_COMPLETE={shell}_complete" in result.output
+
+
+def test_another_shell_is_wrong_usage() -> None:
+    assert CliRunner().invoke(main, ["completion", "csh"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [("streamgroup la", ["lag"]), ("streamgroup lag --wa", ["--watch"])],
+    ids=["command", "option"],
+)
+def test_commands_and_options_are_completed(words: str, completed: list[str]) -> None:
+    number = str(len(words.split()) - 1)
+    asked = {"_STREAMGROUP_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": number}
+    program = Path(sys.executable).with_name("streamgroup")
+    done = subprocess.run(
+        [program], env={**os.environ, **asked}, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert [line.partition(",")[2] for line in done.stdout.splitlines()] == completed

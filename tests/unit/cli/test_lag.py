@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from click.testing import CliRunner, Result
+
+from streamgroup.cli import lag as module
+from streamgroup.errors import TransportError
+from streamgroup.model import CommittedOffset, TopicPartition
+from streamgroup.options.types import ClientOptions
+from tests.unit.cli.test_groups import FakeStore, orders
+
+
+class MovingStore(FakeStore):
+    """Group `g` commits 5 more offsets of orders-0 with each look; the second look fails if `fails`."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        super().__init__()
+        self.looks, self.fails = 0, fails
+
+    def committed(self, name: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
+        self.looks += 1
+        if self.fails and self.looks == 2:
+            raise TransportError("no broker answers")
+        return {orders(0): CommittedOffset(80 + 5 * self.looks)} if name == "g" else {}
+
+
+def run(monkeypatch: pytest.MonkeyPatch, store: FakeStore, *arguments: str) -> Result:
+    @contextmanager
+    def opened(options: ClientOptions) -> Iterator[FakeStore]:
+        yield store
+
+    monkeypatch.setattr(module, "opened_store", opened)
+    monkeypatch.setattr(module.time, "sleep", lambda _: None)
+    return CliRunner().invoke(module.lag, ["-b", "broker", *arguments])
+
+
+def test_one_look_has_lags_without_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(monkeypatch, FakeStore(), "--group", "g")
+    assert result.exit_code == 0, result.output
+    first, *_ = result.output.splitlines()[1:]
+    assert first.split()[:9] == ["g", "orders", "0", "90", "100", "10", "-", "-", "-"]
+    assert "g: lag 10 in 3 partitions, unknown in 2" in result.output
+
+
+def test_all_groups_are_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(monkeypatch, FakeStore(), "--json")
+    assert {row["group"] for row in json.loads(result.stdout)} == {"g", "done"}
+
+
+def test_a_watch_shows_rates_from_the_second_look_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(monkeypatch, MovingStore(), "--group", "g", "--watch", "--count", "3", "--json")
+    assert result.exit_code == 0, result.output
+    looks = [json.loads(line)["partitions"][0] for line in result.stdout.splitlines()]
+    assert [look["lag"] for look in looks] == [15, 10, 5]
+    assert looks[0]["committed_per_second"] is None
+    assert all(look["committed_per_second"] > 0 for look in looks[1:])
+    assert looks[2]["written_per_second"] == 0
+
+
+def test_a_look_that_fails_is_named_and_the_next_one_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(monkeypatch, MovingStore(fails=True), "--group", "g", "--watch", "--count", "3", "--json")
+    assert result.exit_code == 0
+    assert "Warning: no broker answers" in result.stderr
+    assert len(result.stdout.splitlines()) == 2
+
+
+def test_a_watch_in_a_pipe_prints_one_table_below_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(monkeypatch, MovingStore(), "--group", "g", "--watch", "--count", "2", "--interval", "1")
+    assert result.stdout.count("CAUGHT-UP-IN") == 2
+    assert result.stdout.count("every 1 s") == 2
+
+
+def test_ctrl_c_ends_a_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    store = MovingStore()
+    monkeypatch.setattr(module.time, "sleep", interrupted)
+
+    @contextmanager
+    def opened(options: ClientOptions) -> Iterator[FakeStore]:
+        yield store
+
+    monkeypatch.setattr(module, "opened_store", opened)
+    result = CliRunner().invoke(module.lag, ["-b", "broker", "--group", "g", "--watch"])
+    assert (result.exit_code, store.looks) == (0, 1)
+
+
+def test_an_unknown_group_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(monkeypatch, FakeStore(), "--group", "nobody")
+    assert result.exit_code == 1
+    assert "consumer group 'nobody' does not exist" in str(result.exception)
+
+
+def test_a_count_without_a_watch_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(monkeypatch, FakeStore(), "--count", "2").exit_code == 2
