@@ -55,7 +55,7 @@ _USER = (
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class ClusterAddress:
     """The cluster as a command line names it."""
 
     bootstrap_server: str | None = None
@@ -125,7 +125,7 @@ def _with_cluster(command: Command, *zookeeper_names: str) -> Command:
         username = _parsed("--zookeeper-username", TEXT, zookeeper_username)
         password = _parsed("--zookeeper-password", SECRET, zookeeper_password)
         brokers = None if bootstrap_server is None else with_ports(bootstrap_server)
-        return command(*args, where=Where(brokers, zookeeper, username, password, command_config), **others)
+        return command(*args, where=ClusterAddress(brokers, zookeeper, username, password, command_config), **others)
 
     decorated = cast("Command", with_cluster)
     for option in reversed((_BROKERS, _COMMAND_CONFIG, zookeeper_option, *_USER)):
@@ -133,7 +133,7 @@ def _with_cluster(command: Command, *zookeeper_names: str) -> Command:
     return decorated
 
 
-def client_options(where: Where, client_id: str, timeout_ms: int) -> ClientOptions:
+def client_options(where: ClusterAddress, client_id: str, timeout_ms: int) -> ClientOptions:
     """Return the client options for the cluster, after warnings on standard error. Raises as `parsed_client`."""
     client, notes = parsed_client(where, client_id, timeout_ms)
     for note in notes:
@@ -141,7 +141,7 @@ def client_options(where: Where, client_id: str, timeout_ms: int) -> ClientOptio
     return client
 
 
-def parsed_client(where: Where, client_id: str, timeout_ms: int) -> tuple[ClientOptions, tuple[str, ...]]:
+def parsed_client(where: ClusterAddress, client_id: str, timeout_ms: int) -> tuple[ClientOptions, tuple[str, ...]]:
     """Return the client options for the cluster, and warnings.
 
     Raises ConfigError for an invalid value, and UsageError if an option is missing.
@@ -164,7 +164,7 @@ def with_timeout(registry: ZooKeeperOptions | None, timeout_ms: int) -> ZooKeepe
     return None if registry is None else replace(registry, connection_timeout_ms=timeout_ms)
 
 
-def _check_registry(where: Where) -> None:
+def _check_registry(where: ClusterAddress) -> None:
     if (where.username is None) != (where.password is None):
         raise click.UsageError("--zookeeper-username and --zookeeper-password require each other")
     if not where.zookeeper:
@@ -174,7 +174,7 @@ def _check_registry(where: Where) -> None:
     _parsed("--zookeeper", ZOOKEEPER, where.zookeeper)
 
 
-def opened(where: Where, client_id: str, timeout_ms: int) -> Cluster:
+def opened(where: ClusterAddress, client_id: str, timeout_ms: int) -> Cluster:
     """Return the cluster that the command line names. It connects at its first request."""
     return open_cluster(client_options(where, client_id, timeout_ms))
 
@@ -184,7 +184,7 @@ def cluster_of(servers: str, client_id: str, timeout_ms: int) -> KafkaCluster:
 
     Raises ConfigError for an invalid address.
     """
-    return KafkaCluster(client_options(Where(servers), client_id, timeout_ms))
+    return KafkaCluster(client_options(ClusterAddress(servers), client_id, timeout_ms))
 
 
 def _parsed(option: str, kind: Kind, text: str | None) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from streamgroup.cli import _properties
-from streamgroup.cli._cluster import Where, parsed_client, with_timeout
+from streamgroup.cli._cluster import ClusterAddress, parsed_client, with_timeout
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.model import ClusterSnapshot, TopicPartition
 from streamgroup.options.parse import OPTIONS, parse_source
@@ -85,25 +85,25 @@ def parse_bounds(values: Sequence[str]) -> Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TopicArgument:
     """A topic of the command line, whole or one partition of it, as the cluster calls that (`1-2` in Kafka 0.7)."""
 
     topic: str
     partition: str | None = None
 
 
-def parse_topics(topics: Sequence[str], partition: str | None) -> tuple[Wanted, ...]:
+def parse_topics(topics: Sequence[str], partition: str | None) -> tuple[TopicArgument, ...]:
     """Return what `-t TOPIC` or `-t TOPIC:PARTITION` and `-p` name, each once. Raises ValueError for an empty name."""
     wanted = []
     for text in topics:
         topic, colon, name = text.partition(":")
         if not topic or (colon and not name):
             raise ValueError(f"invalid topic {text!r}: expected TOPIC or TOPIC:PARTITION")
-        wanted.append(Wanted(topic, name or partition))
+        wanted.append(TopicArgument(topic, name or partition))
     return tuple(dict.fromkeys(wanted))
 
 
-def partitions_of(wanted: Collection[Wanted], snapshot: ClusterSnapshot) -> list[TopicPartition]:
+def partitions_of(wanted: Collection[TopicArgument], snapshot: ClusterSnapshot) -> list[TopicPartition]:
     """Return the partitions that `wanted` names, sorted. Raises NoSuchPartition, ConfigError for an invalid name."""
     found: set[TopicPartition] = set()
     missing = []
@@ -132,7 +132,12 @@ def parse_properties(values: Sequence[str]) -> dict[str, str]:
 
 
 def source_options(
-    where: Where, topics: Collection[str], properties: Mapping[str, str], timeout_ms: int, *, include_headers: bool
+    where: ClusterAddress,
+    topics: Collection[str],
+    properties: Mapping[str, str],
+    timeout_ms: int,
+    *,
+    include_headers: bool,
 ) -> SourceOptions:
     """Return the options of a stream of `topics`, which is a member of a group if `properties` name one.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from streamgroup.cli._tables import Column, PartitionName
 from streamgroup.model import CommittedOffset, GroupDescription, GroupListing, MemberDescription, TopicPartition
-from streamgroup.run.run_events import Kind
+from streamgroup.run.run_events import RunEventKind
 from streamgroup.wire.consumer import PROTOCOL_TYPE
 
 
@@ -114,7 +114,7 @@ TROUBLE: Column[MemberRow] = Column("TROUBLE", "trouble", lambda row: row.troubl
 """In JSON a column of the members, in text tables of their own."""
 COUNTS: tuple[Column[MemberRow], ...] = (
     Column("CONSUMER-ID", "consumer_id", lambda row: row.member.member_id),
-    *(Column(kind.upper().replace("_", "-"), kind, _count_of(kind)) for kind in Kind),
+    *(Column(kind.upper().replace("_", "-"), kind, _count_of(kind)) for kind in RunEventKind),
 )
 EVENTS: tuple[Column[EventRow], ...] = (
     Column("CONSUMER-ID", "consumer_id", lambda row: row.member_id),
@@ -170,8 +170,10 @@ def member_rows(
     name_of: Callable[[int], PartitionName] = _number,
 ) -> list[MemberRow]:
     """The members by id; `troubles` are the counters of those whose coordinators could be asked, by member id."""
-    told = troubles or {}
-    return [MemberRow(group.group_id, member, told.get(member.member_id), name_of) for member in _sorted(group.members)]
+    by_member = troubles or {}
+    return [
+        MemberRow(group.group_id, member, by_member.get(member.member_id), name_of) for member in _sorted(group.members)
+    ]
 
 
 def event_rows(members: Iterable[MemberRow]) -> list[EventRow]:

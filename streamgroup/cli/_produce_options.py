@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from streamgroup.cli import _properties
-from streamgroup.cli._cluster import Where, parsed_client, with_timeout
+from streamgroup.cli._cluster import ClusterAddress, parsed_client, with_timeout
 from streamgroup.options.parse_client import of_connection
 from streamgroup.options.parse_sink import SINK_OPTIONS, parse_sink
 from streamgroup.options.types import SinkOptions
@@ -32,7 +32,7 @@ def parse_properties(values: Sequence[str]) -> dict[str, str]:
 
 
 def sink_options(
-    where: Where,
+    where: ClusterAddress,
     topic: str | None,
     properties: Mapping[str, str],
     compression: str,

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from streamgroup.cli._cluster import Where, cluster_options
+from streamgroup.cli._cluster import ClusterAddress, cluster_options
 from streamgroup.cli._consume_options import (
     GROUP_ID,
     Bounds,
@@ -82,7 +82,7 @@ from streamgroup.cli._output import Notices, RecordPrinter, StopSignals, quiet_w
 )
 def consume(
     *,
-    where: Where,
+    where: ClusterAddress,
     topics: tuple[str, ...],
     more_topics: tuple[str, ...],
     partition: str | None,

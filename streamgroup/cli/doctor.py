@@ -19,7 +19,7 @@ from typing import Any
 import click
 import cramjam
 
-from streamgroup.cli._cluster import EITHER, Where, client_options, cluster_options
+from streamgroup.cli._cluster import EITHER, ClusterAddress, client_options, cluster_options
 from streamgroup.cli._group_stores import GroupStore, opened_store
 from streamgroup.cli._tables import Column, json_rows, table
 from streamgroup.cluster.interface import open_cluster
@@ -284,14 +284,14 @@ API_VERSIONS: tuple[Column[ApiVersions], ...] = (
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with all results.")
 @click.pass_context
 def doctor(
-    ctx: click.Context, *, where: Where, names: tuple[str, ...], verbose: bool, timeout: int, as_json: bool
+    ctx: click.Context, *, where: ClusterAddress, names: tuple[str, ...], verbose: bool, timeout: int, as_json: bool
 ) -> None:
     """Check this machine, a Kafka cluster and consumer groups.
 
     The cluster may run any Kafka from 0.7 on. The exit code is 1 if a check fails.
     """
     checks: itertools.chain[Finding | ApiVersions] = itertools.chain(of_this_machine())
-    if where != Where():
+    if where != ClusterAddress():
         options = client_options(where, "streamgroup-doctor", timeout)
         checks = itertools.chain(checks, of_cluster(options), of_groups(options, names))
     elif names:

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from streamgroup.cli import _group_tables as tables
-from streamgroup.cli._cluster import Where, client_options, cluster_options
+from streamgroup.cli._cluster import ClusterAddress, client_options, cluster_options
 from streamgroup.cli._group_stores import GroupStore, offsets_of, opened_store
 from streamgroup.cli._group_tables import Trouble
 from streamgroup.cli._tables import Column, json_rows, table
@@ -51,7 +51,7 @@ class NoSuchGroup(StreamGroupError):
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with all columns; an unknown value is null.")
 def groups(
     *,
-    where: Where,
+    where: ClusterAddress,
     list_groups: bool,
     describe: bool,
     names: tuple[str, ...],

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from streamgroup.cli._cluster import Where, client_options, cluster_options
+from streamgroup.cli._cluster import ClusterAddress, client_options, cluster_options
 from streamgroup.cli._group_stores import GroupStore, offsets_of, opened_store
 from streamgroup.cli._group_tables import OffsetRow, consumer_groups
 from streamgroup.cli._lag_table import LAG, Key, LagRow, by_key, lag_rows, summary
@@ -41,7 +41,7 @@ Show = Callable[[str], None]
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: a list, or with --watch a line for each look.")
 def lag(
     *,
-    where: Where,
+    where: ClusterAddress,
     names: tuple[str, ...],
     watch: bool,
     interval: float,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from streamgroup.cli._cluster import Where, cluster_options_without_z
+from streamgroup.cli._cluster import ClusterAddress, cluster_options_without_z
 from streamgroup.cli._kcat import KcatCommand, notice_options, parsed
 from streamgroup.cli._output import Notices, StopSignals
 from streamgroup.cli._produce_options import parse_properties, sink_options
@@ -107,7 +107,7 @@ def _headers(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> 
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path, allow_dash=True), metavar="[FILE]...")
 def produce(
     *,
-    where: Where,
+    where: ClusterAddress,
     topic: str | None,
     partition: str | None,
     create: int | None,

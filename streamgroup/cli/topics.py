@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import click
 
-from streamgroup.cli._cluster import Where, cluster_options, opened
+from streamgroup.cli._cluster import ClusterAddress, cluster_options, opened
 from streamgroup.cli._tables import Column, PartitionName, json_rows, table
 from streamgroup.cluster.interface import Cluster
 from streamgroup.errors import StreamGroupError
@@ -69,7 +69,7 @@ COLUMNS: tuple[Column[PartitionRow], ...] = (
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with all columns; an unknown value is null.")
 def topics(
     *,
-    where: Where,
+    where: ClusterAddress,
     list_topics: bool,
     describe: bool,
     names: tuple[str, ...],

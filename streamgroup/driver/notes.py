@@ -14,7 +14,7 @@ _MOST = 1000
 """Sentences that are remembered: a driver that runs for months plans many batches with many options."""
 
 
-class SaidOnce:
+class NoteLog:
     """Logs each sentence once. Any thread may call it: Spark plans batches in several."""
 
     def __init__(self) -> None:
@@ -44,5 +44,5 @@ class SaidOnce:
             return True
 
 
-NOTES = SaidOnce()
+NOTES = NoteLog()
 """Those of this process."""

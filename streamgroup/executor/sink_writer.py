@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamgroup.errors import UnknownPartition
-from streamgroup.executor.held_batches import HeldBatches
+from streamgroup.executor.batch_memory import BatchMemory
 from streamgroup.executor.producer import TaskProducer
 from streamgroup.executor.producer_pool import PRODUCERS
 from streamgroup.executor.record_slices import RecordSlices
@@ -49,7 +49,7 @@ class SinkWriter:
     ) -> None:
         self._producer = producer
         self._rows = RowReader(options, clock)
-        self._held = HeldBatches()
+        self._held = BatchMemory()
         self._most_held = options.producer.buffer_memory // 2
         """Bytes of batches that may be held by their slices. Beyond that, records are copied out of their batch."""
         self._batch_size = options.producer.batch_size

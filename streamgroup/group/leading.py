@@ -105,7 +105,7 @@ def changed_counts(basis: AssignmentBasis, topics: Mapping[str, TopicInfo], aske
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class MemberAssignment:
     """The assignment of one member, as the leader made it."""
 
     partitions: tuple[TopicPartition, ...]
@@ -116,10 +116,10 @@ class Given:
     """The basis of the assignment, where the leader told it."""
 
 
-def read_assignment(response: SyncGroupResponse, subscribed: Collection[str]) -> Given:
+def read_assignment(response: SyncGroupResponse, subscribed: Collection[str]) -> MemberAssignment:
     """Read the assignment of a member with this subscription. Raises DecodeError."""
     if not response.assignment:  # a leader of another make may leave a member out
-        return Given((), [], None)
+        return MemberAssignment((), [], None)
     try:
         assignment = decode_assignment(response.assignment)
     except DecodeError as error:
@@ -128,7 +128,7 @@ def read_assignment(response: SyncGroupResponse, subscribed: Collection[str]) ->
     assigned = set(each_partition(assignment.assigned_partitions))
     partitions = tuple(sorted(tp for tp in assigned if tp.topic in subscribed))
     foreign = sorted({tp.topic for tp in assigned} - set(subscribed))
-    return Given(partitions, foreign, decode_basis(assignment.user_data))
+    return MemberAssignment(partitions, foreign, decode_basis(assignment.user_data))
 
 
 class Leadership:

@@ -15,7 +15,7 @@ from streamgroup.errors import StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.pending import PendingRequest, Requests
 from streamgroup.group.rejoining import RejoinWait
-from streamgroup.group.table import State, Table, Transition, name_of
+from streamgroup.group.table import MemberTransition, State, Table, name_of
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import TopicPartition
 
@@ -39,7 +39,7 @@ class StateMachine(ABC, Generic[A, P, T]):
         self._random = random
         self._state = State.UNJOINED
         self._requests: Requests[P, T] = Requests(timers)
-        self._row: Transition | None = None
+        self._row: MemberTransition | None = None
         """The row of the event that is being handled."""
         self._now = 0.0
         self._out: list[Any] = []
@@ -110,11 +110,11 @@ class StateMachine(ABC, Generic[A, P, T]):
     def _after_event(self) -> None:
         """Do what follows from the new state of things, after the event and the timers of a step."""
 
-    def _dispatch(self, heard: Any, *arguments: Any) -> None:
-        row = self.TABLE.get((self._state, heard))
+    def _dispatch(self, cue: Any, *arguments: Any) -> None:
+        row = self.TABLE.get((self._state, cue))
         if row is None:
             group = self._config.group_id
-            raise ValueError(f"group {group}: {name_of(heard)} has no place in state {self._state.name}")
+            raise ValueError(f"group {group}: {name_of(cue)} has no place in state {self._state.name}")
         self._row = row
         row.does(self, *arguments)
 
@@ -122,9 +122,9 @@ class StateMachine(ABC, Generic[A, P, T]):
         """Enter `state`. Raises RuntimeError where the row of the event that is being handled does not lead there."""
         row = self._row
         if row is None or (state not in row.to and state is not row.state and state is not State.FATAL):
-            heard = "nothing" if row is None else name_of(row.heard)
+            cue = "nothing" if row is None else name_of(row.cue)
             change = f"{self._state.name} -> {state.name}"
-            raise RuntimeError(f"group {self._config.group_id}: {change} is not a legal transition after {heard}")
+            raise RuntimeError(f"group {self._config.group_id}: {change} is not a legal transition after {cue}")
         self._state = state
 
     # -- events that every member handles alike -----------------------------------------------------------------------

@@ -34,58 +34,58 @@ class State(Enum):
     """The query has failed; `Stop` still leaves the group."""
 
 
-Heard = type[Any] | tuple[Enum, type[Any]] | Enum
+MemberCue = type[Any] | tuple[Enum, type[Any]] | Enum
 """A class of events; a request's purpose with the class of its answer; a timer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Transition:
-    """In `state` the machine calls the method `does` for `heard`.
+class MemberTransition:
+    """In `state` the machine calls the method `does` for `cue`.
 
     The method stays in `state`, fails the query (FATAL), or leads to one of `to`. Its arguments after the machine are
     the event, for an answer also the pending request, and for a timer nothing.
     """
 
     state: State
-    heard: Heard
+    cue: MemberCue
     does: Callable[..., None]
     to: tuple[State, ...] = ()
 
 
-Table = Mapping[tuple[State, Heard], Transition]
+Table = Mapping[tuple[State, MemberCue], MemberTransition]
 
 
-def on(heard: Heard, states: Iterable[State], does: Callable[..., None], *to: State) -> Iterator[Transition]:
+def on(cue: MemberCue, states: Iterable[State], does: Callable[..., None], *to: State) -> Iterator[MemberTransition]:
     """Yield one row for each of `states`."""
     for state in states:
-        yield Transition(state, heard, does, to)
+        yield MemberTransition(state, cue, does, to)
 
 
 def ignore(*_: Any) -> None:
     """Do nothing about an event that is harmless in this state."""
 
 
-def table_of(rows: Iterable[Transition], *, ignored: Iterable[type[Any]] = ()) -> Table:
+def table_of(rows: Iterable[MemberTransition], *, ignored: Iterable[type[Any]] = ()) -> Table:
     """Return the rows as a table. The events of `ignored` are ignored in the states that have no row for them.
 
     Raises ValueError where two rows are for the same event in the same state.
     """
-    table: dict[tuple[State, Heard], Transition] = {}
+    table: dict[tuple[State, MemberCue], MemberTransition] = {}
     for row in rows:
-        if (row.state, row.heard) in table:
-            raise ValueError(f"two rows for {name_of(row.heard)} in state {row.state.name}")
-        table[row.state, row.heard] = row
+        if (row.state, row.cue) in table:
+            raise ValueError(f"two rows for {name_of(row.cue)} in state {row.state.name}")
+        table[row.state, row.cue] = row
     for event in ignored:
         for state in State:
-            table.setdefault((state, event), Transition(state, event, ignore))
+            table.setdefault((state, event), MemberTransition(state, event, ignore))
     return table
 
 
-def name_of(heard: Heard) -> str:
-    """Return the name of what was heard: `JoinGroup answered`."""
-    if isinstance(heard, tuple):
-        return f"{heard[0]} {heard[1].__name__.removeprefix('Request').lower()}"
-    return str(heard.value) if isinstance(heard, Enum) else heard.__name__
+def name_of(cue: MemberCue) -> str:
+    """Return the name of a cue: `JoinGroup answered`."""
+    if isinstance(cue, tuple):
+        return f"{cue[0]} {cue[1].__name__.removeprefix('Request').lower()}"
+    return str(cue.value) if isinstance(cue, Enum) else cue.__name__
 
 
 def diagram(table: Table) -> Iterator[str]:
@@ -95,7 +95,7 @@ def diagram(table: Table) -> Iterator[str]:
     arrows: dict[tuple[State, State], list[str]] = {}
     for row in table.values():
         for target in row.to:
-            arrows.setdefault((row.state, target), []).append(name_of(row.heard))
-    for (source, target), heard in sorted(arrows.items(), key=lambda arrow: [s.name for s in arrow[0]]):
-        yield f"    {source.name} --> {target.name}: {', '.join(sorted(heard))}"
+            arrows.setdefault((row.state, target), []).append(name_of(row.cue))
+    for (source, target), cue in sorted(arrows.items(), key=lambda arrow: [s.name for s in arrow[0]]):
+        yield f"    {source.name} --> {target.name}: {', '.join(sorted(cue))}"
     yield f"    {State.LEFT.name} --> [*]"

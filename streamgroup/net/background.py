@@ -11,7 +11,7 @@ from streamgroup.errors import StreamGroupError
 T = TypeVar("T")
 
 
-class Late(NamedTuple):
+class WaitTimeout(NamedTuple):
     """The error of a connection that cannot wait any longer for its work: the cause, and the next step."""
 
     cause: str
@@ -21,8 +21,8 @@ class Late(NamedTuple):
 class Background(Generic[T]):
     """The result of `work`, which runs in a thread. The thread calls `notify` at the end."""
 
-    def __init__(self, work: Callable[[], T], late: Late, notify: Callable[[], None] | None = None) -> None:
-        self.late = late
+    def __init__(self, work: Callable[[], T], timeout: WaitTimeout, notify: Callable[[], None] | None = None) -> None:
+        self.timeout = timeout
         self._work = work
         self._notify = notify
         self._result: T

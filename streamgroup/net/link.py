@@ -341,10 +341,10 @@ class Link:
             self.phase = Phase.READY
             self._write()  # the requests that were queued until now
         elif now >= self._setup_until and self._background is not None:
-            late = self._background.late
+            timeout = self._background.timeout
             raise TransportError(
-                f"cannot authenticate to broker {self.peer} by SASL: {late.cause} within {self._setup_seconds}. "
-                f"{late.next_step}"
+                f"cannot authenticate to broker {self.peer} by SASL: {timeout.cause} within {self._setup_seconds}. "
+                f"{timeout.next_step}"
             )
         elif now >= self._setup_until:
             what = "ApiVersions handshake" if self._protocol.versions is None else "exchange of SASL"
@@ -380,10 +380,12 @@ class Link:
         return begin_mechanism(self._options.sasl, self._options.tls or TlsOptions(), self.peer, self._notify)
 
     def _begin_work(self, work: Callable[[], Any]) -> Background[Any]:
-        from streamgroup.net.background import Background, Late  # noqa: PLC0415 - as above
+        from streamgroup.net.background import Background, WaitTimeout  # noqa: PLC0415 - as above
 
-        late = Late("the proof of the password was not computed", "Create the user's credential with fewer iterations")
-        return Background(work, late, self._notify)
+        timeout = WaitTimeout(
+            "the proof of the password was not computed", "Create the user's credential with fewer iterations"
+        )
+        return Background(work, timeout, self._notify)
 
     def _shake_hands_again(self, now: float, answers: list[Answer]) -> None:
         """Continue the handshake on another connection to the same address."""

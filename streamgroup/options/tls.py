@@ -21,7 +21,7 @@ SASL_SSL = "SASL_SSL"
 
 
 @dataclass(frozen=True, slots=True)
-class Servers:
+class TlsServers:
     """The kind of servers that options of TLS are for, in the words of messages."""
 
     prefix: str
@@ -35,7 +35,7 @@ class Servers:
     """The machines that connect to them."""
 
 
-BROKERS = Servers(
+BROKERS = TlsServers(
     "kafka.ssl.",
     "broker",
     "the broker's advertised.listeners",
@@ -43,7 +43,7 @@ BROKERS = Servers(
     "SASL_PLAINTEXT for a listener with SASL",
     "the driver and on each executor",
 )
-ZOOKEEPERS = Servers(
+ZOOKEEPERS = TlsServers(
     "zookeeper.ssl.",
     "ZooKeeper server",
     "the host in zookeeper.connect",
@@ -74,7 +74,7 @@ class TlsOptions:
     keystore_key: Secret | None = None
     keystore_certificate_chain: Secret | None = None
     key_password: Secret | None = None
-    servers: Servers = BROKERS
+    servers: TlsServers = BROKERS
 
     @property
     def versions(self) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ from streamgroup.producer.reactions import (
     reaction_to_producer_id,
 )
 from streamgroup.producer.requests import answers_of, endpoints_of, throttle_s
-from streamgroup.producer.table import TABLE, Cue, ProducerState
+from streamgroup.producer.table import TABLE, ProducerCue, ProducerState
 from streamgroup.producer.topics import Topics
 from streamgroup.wire.messages.produce import PartitionProduceResponse
 
@@ -224,12 +224,12 @@ class Producer:
 
     # -- the identity -------------------------------------------------------------------------------------------------
 
-    def _change(self, cue: Cue) -> None:
+    def _change(self, cue: ProducerCue) -> None:
         self._state = TABLE.next_state(self._state, cue)
 
     def _wants_id(self) -> None:
         if self._state is ProducerState.NO_ID:
-            self._change(Cue.RECORDS)
+            self._change(ProducerCue.RECORDS)
 
     def _get_id(self) -> None:
         if self._state is ProducerState.ASKING_ID and self._ids.take_due(self._now):
@@ -238,7 +238,7 @@ class Producer:
     def _id_given(self, event: ev.ProducerIdGiven) -> None:
         if self._ids.pending:
             self._ids.given(ProducerIdentity(event.producer_id, event.epoch))
-            self._change(Cue.ID_GIVEN)
+            self._change(ProducerCue.ID_GIVEN)
 
     def _id_refused(self, event: ev.ProducerIdRefused) -> None:
         if not self._ids.pending:
@@ -247,7 +247,7 @@ class Producer:
         falls_back = self._config.idempotence is Idempotence.PREFERRED and not self._has_sequences()
         if event.code == ErrorCode.UNSUPPORTED_VERSION and falls_back:
             self._idempotent, self._limit = False, 1  # one in flight keeps the order, at least
-            self._change(Cue.UNSUPPORTED)
+            self._change(ProducerCue.UNSUPPORTED)
             self._out.append(ev.NotIdempotent(event.reason))
             return
         row = reaction_to_producer_id(event.code)
@@ -264,22 +264,22 @@ class Producer:
         queue.begin_reset()
         self._resetting[queue.partition] = queue
         if self._state is ProducerState.READY:
-            self._change(Cue.BROKEN)
+            self._change(ProducerCue.BROKEN)
 
     def _reset_sequences(self) -> None:
         """Start the sequences of partitions again whose batches are all resolved or rejected."""
         if self._state is ProducerState.READY and self._resetting:
-            self._change(Cue.BROKEN)  # an id has come while they waited
+            self._change(ProducerCue.BROKEN)  # an id has come while they waited
         if self._state is not ProducerState.BUMPING:
             return
         for queue in [queue for queue in self._resetting.values() if queue.may_reset]:
             if not self._ids.renew(queue.identity):
-                self._change(Cue.ID_SPENT)
+                self._change(ProducerCue.ID_SPENT)
                 return
             queue.reset(self._ids.current, self._now)
             del self._resetting[queue.partition]
         if not self._resetting:
-            self._change(Cue.BUMPED)
+            self._change(ProducerCue.BUMPED)
 
     # -- the fate of a batch ------------------------------------------------------------------------------------------
 
@@ -314,7 +314,7 @@ class Producer:
 
     def _fail_for_good(self, error: ProduceError) -> None:
         self._fatal = error
-        self._change(Cue.FATAL)
+        self._change(ProducerCue.FATAL)
         self._resetting.clear()
         self._fail_all(error)
 

@@ -30,7 +30,7 @@ class ProducerState(Enum):
     """Every batch fails, those of later appends, too."""
 
 
-class Cue(Enum):
+class ProducerCue(Enum):
     """The causes of transitions."""
 
     RECORDS = "records to write"
@@ -49,15 +49,15 @@ TABLE = TransitionTable(
     "producer",
     {ProducerState.NO_ID: "idempotent", ProducerState.WITHOUT_ID: "not idempotent"},
     (
-        Transition(_NO_ID, Cue.RECORDS, _ASKING),
-        Transition(_ASKING, Cue.ID_GIVEN, _READY),
-        Transition(_ASKING, Cue.UNSUPPORTED, _WITHOUT),
-        Transition(_ASKING, Cue.FATAL, _FAILED),
-        Transition(_READY, Cue.BROKEN, _BUMPING),
-        Transition(_READY, Cue.FATAL, _FAILED),
-        Transition(_BUMPING, Cue.BUMPED, _READY),
-        Transition(_BUMPING, Cue.ID_SPENT, _ASKING),
-        Transition(_BUMPING, Cue.FATAL, _FAILED),
-        Transition(_WITHOUT, Cue.FATAL, _FAILED),
+        Transition(_NO_ID, ProducerCue.RECORDS, _ASKING),
+        Transition(_ASKING, ProducerCue.ID_GIVEN, _READY),
+        Transition(_ASKING, ProducerCue.UNSUPPORTED, _WITHOUT),
+        Transition(_ASKING, ProducerCue.FATAL, _FAILED),
+        Transition(_READY, ProducerCue.BROKEN, _BUMPING),
+        Transition(_READY, ProducerCue.FATAL, _FAILED),
+        Transition(_BUMPING, ProducerCue.BUMPED, _READY),
+        Transition(_BUMPING, ProducerCue.ID_SPENT, _ASKING),
+        Transition(_BUMPING, ProducerCue.FATAL, _FAILED),
+        Transition(_WITHOUT, ProducerCue.FATAL, _FAILED),
     ),
 )

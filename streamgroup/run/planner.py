@@ -14,7 +14,7 @@ from streamgroup.planning.limits import Boundaries, min_offsets_now
 from streamgroup.planning.memo import Memo
 from streamgroup.planning.suspicions import Suspicions
 from streamgroup.remediation import OffsetLocation
-from streamgroup.run.run_events import Loss, RunEvents
+from streamgroup.run.run_events import LostRecords, RunEvents
 
 if TYPE_CHECKING:
     from streamgroup.cluster.requests import EpochCheck, EpochEnd
@@ -24,7 +24,7 @@ Logs = Mapping[TopicPartition, LogRange]
 Positions = Mapping[TopicPartition, Position]
 
 
-class Judged(NamedTuple):
+class PlannableLogs(NamedTuple):
     """The logs that a batch may be planned from, and the offsets to which the data-loss policy moved positions."""
 
     logs: Logs
@@ -115,11 +115,11 @@ class Planner:
         """Partitions held that the last call of `judge` could not judge: the brokers' answers did not suffice."""
         self.targets: Mapping[TopicPartition, int] | None = None
         """AvailableNow's snapshot of the ends (R11); None under every other trigger."""
-        self._judged: Memo[Judged] = Memo()
+        self._judged: Memo[PlannableLogs] = Memo()
         self._any_backlog: Memo[bool] = Memo()
         self._any_undocumented: Memo[bool] = Memo()
 
-    def judge(self, logs: Logs, now: float) -> Judged:
+    def judge(self, logs: Logs, now: float) -> PlannableLogs:
         """Compare the positions with the logs. Raises DataLossError if records are lost and failOnDataLoss is on.
 
         While positions, logs and metadata stay the same the last judgement stands, unless it was in doubt: time alone
@@ -142,7 +142,7 @@ class Planner:
         in_doubt = self._suspicions or self._checks.suspects(known) or self._logs.snapshot.log_format.is_broker_bound
         return known is positions and not in_doubt
 
-    def _judge(self, logs: Logs, now: float) -> Judged:
+    def _judge(self, logs: Logs, now: float) -> PlannableLogs:
         metadata_at = self._logs.metadata_at  # read before the snapshot: another thread may replace both
         snapshot = self._logs.snapshot
         logs = self._logs.known(logs)  # again: with a new snapshot they may belong to a recreated topic
@@ -184,7 +184,7 @@ class Planner:
         unsound = self._checks.unsound(positions, logs)
         plannable = settlement.positions.keys() & watermarks.keys() - unsound
         self.unjudged = frozenset(positions.keys() - plannable)
-        return Judged(
+        return PlannableLogs(
             {tp: known for tp, known in logs.items() if tp in plannable},
             {tp: p.offset for tp, p in settlement.positions.items() if p.offset != positions[tp].offset},
         )
@@ -210,17 +210,17 @@ class Planner:
         self._gone = gone
         return frozenset(lacking.keys() - gone)
 
-    def _losses(self, verdicts: Mapping[TopicPartition, loss.Verdict]) -> list[Loss]:
+    def _losses(self, verdicts: Mapping[TopicPartition, loss.Verdict]) -> list[LostRecords]:
         group, log_format = self._ledger.group, self._logs.snapshot.log_format
         losses = []
         for tp, verdict in sorted(verdicts.items(), key=lambda item: item[0]):
             match verdict:
                 case loss.Moved(cause, was, to, lost):
                     text = loss.describe(tp, verdict, group=group, log_format=log_format)
-                    losses.append(Loss(tp, text, cause.value, was.offset, to.offset, lost))
+                    losses.append(LostRecords(tp, text, cause.value, was.offset, to.offset, lost))
                 case loss.Deleted(was):
                     text = loss.describe(tp, verdict, group=group)
-                    losses.append(Loss(tp, text, loss.Cause.DELETED.value, was.offset))
+                    losses.append(LostRecords(tp, text, loss.Cause.DELETED.value, was.offset))
         return losses
 
     def miss(self, gone: Mapping[TopicPartition, Position]) -> None:

@@ -30,7 +30,7 @@ MOST_REMEMBERED = 100_000
 """How many partitions' newest losses are remembered; the oldest is forgotten first."""
 
 
-class Kind(StrEnum):
+class RunEventKind(StrEnum):
     """The kinds of events, as lines and counters name them."""
 
     REBALANCE = "rebalance"
@@ -47,12 +47,12 @@ class Kind(StrEnum):
     """Records that should be there are gone."""
 
 
-_OF_PARTITIONS = frozenset({Kind.REBALANCE, Kind.FENCE})
+_OF_PARTITIONS = frozenset({RunEventKind.REBALANCE, RunEventKind.FENCE})
 """The events whose `count` counts partitions."""
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class LostRecords:
     """Records that are gone of one partition.
 
     `at` is the position before the loss (None: no position yet), `to` the position after it (None: none), `count` the
@@ -94,7 +94,7 @@ class RunEvents:
         self._say = say
         self._now = now
         self._log_format = log_format
-        self._counters = {kind: _Counter() for kind in Kind}
+        self._counters = {kind: _Counter() for kind in RunEventKind}
         self._member = ""
         self._generation = -1
         self._held = 0
@@ -128,19 +128,19 @@ class RunEvents:
         self._member, self._generation, self._held = given.member_id, given.generation, len(given.partitions)
         self._left = False
         kept = len(given.kept)
-        self._report(Kind.REBALANCE, INFO, given.line(self._group), self._joining, count=self._held, kept=kept)
+        self._report(RunEventKind.REBALANCE, INFO, given.line(self._group), self._joining, count=self._held, kept=kept)
 
     def _lost(self, reason: str) -> None:
         held = counted(self._held, "partition")
         words = f"{self._who}generation {self._generation} is lost ({reason}), {held}: rejoining"
-        self._report(Kind.FENCE, WARNING, words, reason, count=self._held)
+        self._report(RunEventKind.FENCE, WARNING, words, reason, count=self._held)
         self._held = 0
 
     def failed(self, error: StreamGroupError) -> None:
         """Report that `error` ends the query, if the member was fenced. Spark shows all other errors."""
         if isinstance(error, FencedError):
             words = f"{self._who}another member has taken this one's place, the query ends"
-            self._report(Kind.FENCE, ERROR, words, "FENCED_INSTANCE_ID", count=self._held, failed=True)
+            self._report(RunEventKind.FENCE, ERROR, words, "FENCED_INSTANCE_ID", count=self._held, failed=True)
 
     # --- batches -----------------------------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ class RunEvents:
             f"{self._unit} are left to read"
         )
         reason = "the checkpoint holds a batch that is not known to have sunk"
-        self._report(Kind.REPLAY, INFO, words, reason, count=left, of=total, document=document.sequence)
+        self._report(RunEventKind.REPLAY, INFO, words, reason, count=left, of=total, document=document.sequence)
 
     def skipped(self, document: Document) -> None:
         """Report that the sink skipped the batch of `document`; the query ends with a longer error."""
@@ -160,7 +160,7 @@ class RunEvents:
         words = f"{self._who}the sink skipped document {document.sequence}, the query ends"
         count = _offsets(document.ranges)
         reason = "reported as done, its data was never asked for"
-        self._report(Kind.SKIP, ERROR, words, reason, count=count, document=document.sequence, failed=True)
+        self._report(RunEventKind.SKIP, ERROR, words, reason, count=count, document=document.sequence, failed=True)
 
     def left(self, flight: InFlightBatch | None, uncommitted: int, how: str) -> None:
         """Report that the member has left. `how`: it was stopped, its drain timed out, or Spark was silent.
@@ -172,7 +172,7 @@ class RunEvents:
             self._left = True
             reason = f"{how} before the commit of the last batch was acknowledged"
             words = f"{self._who}{reason}: up to {uncommitted} {self._unit} may be repeated"
-            self._report(Kind.REPEAT, WARNING, words, reason, count=uncommitted)
+            self._report(RunEventKind.REPEAT, WARNING, words, reason, count=uncommitted)
 
     def _may_repeat(self, flight: InFlightBatch | None, reason: str, text: str = "") -> None:
         """Report once for each document that its batch is given up and may be read again."""
@@ -183,17 +183,17 @@ class RunEvents:
             return
         self._given_up = flight.document
         words = f"{self._who}{text or f'{reason}: up to {count} {self._unit} may be repeated'}"
-        self._report(Kind.REPEAT, WARNING, words, reason, count=count, document=flight.document.sequence)
+        self._report(RunEventKind.REPEAT, WARNING, words, reason, count=count, document=flight.document.sequence)
 
     # --- the logs ----------------------------------------------------------------------------------------------------
 
-    def lost_records(self, losses: Iterable[Loss], *, failed: bool) -> None:
+    def lost_records(self, losses: Iterable[LostRecords], *, failed: bool) -> None:
         """Report lost records, each loss once. `failed`: `failOnDataLoss` ends the query with an error."""
         for loss in losses:
             if not self._is_new(loss):
                 continue
             self._report(
-                Kind.DATA_LOSS,
+                RunEventKind.DATA_LOSS,
                 ERROR if failed else WARNING,
                 loss.text,
                 loss.cause,
@@ -204,7 +204,7 @@ class RunEvents:
                 failed=failed or None,
             )
 
-    def _is_new(self, loss: Loss) -> bool:
+    def _is_new(self, loss: LostRecords) -> bool:
         """Return whether `loss` differs from the last one reported of its partition; remember it."""
         facts = loss.cause, loss.at, loss.to, loss.count
         if self._newest_losses.pop(loss.partition, None) == facts:
@@ -232,7 +232,7 @@ class RunEvents:
         """The unit of a difference of two offsets."""
         return self._log_format().unit
 
-    def _report(self, kind: Kind, level: int, words: str, reason: str, **fields: Any) -> None:
+    def _report(self, kind: RunEventKind, level: int, words: str, reason: str, **fields: Any) -> None:
         if kind not in _OF_PARTITIONS and fields.get("count") is not None:
             fields["unit"] = self._log_format().log_unit
         counter = self._counters[kind]

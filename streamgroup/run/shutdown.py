@@ -13,7 +13,7 @@ from streamgroup.group import events as ev
 from streamgroup.group.member import Member, MemberAction
 from streamgroup.group.table import State
 from streamgroup.run.steps import Steps, Until
-from streamgroup.run.table import TABLE, Cue, RunState
+from streamgroup.run.table import TABLE, RunCue, RunState
 
 LEAVE_TIMEOUT_S = 0.8
 """The last commit and LeaveGroup together take this long at most (R29)."""
@@ -78,15 +78,15 @@ class Shutdown:
         """Return whether the run begins with this call. A run that was stopped before its first call never begins."""
         if self.state is not RunState.NEW:
             return False
-        self._take(Cue.CALL)
+        self._take(RunCue.CALL)
         self.has_begun = True
         return True
 
     def join(self) -> None:
         """Take note that the member is started."""
-        self._take(Cue.JOIN)
+        self._take(RunCue.JOIN)
 
-    def _take(self, cue: Cue) -> None:
+    def _take(self, cue: RunCue) -> None:
         self.state = TABLE.next_state(self.state, cue)
 
     # --- stopping ----------------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class Shutdown:
         if self.stopped:  # another thread may be leaving, and the caller may end the process
             yield Until(lambda _: self.state is RunState.STOPPED, STOP_TIMEOUT_S)
             return False
-        self._take(Cue.STOP)
+        self._take(RunCue.STOP)
         if self.state is RunState.STOPPED:  # it has never begun
             self._clean = True
             return False
@@ -138,12 +138,12 @@ class Shutdown:
             self._ends_at = deadline + END_GRACE_S
         if self.state is RunState.NEW:
             self._clean = True
-        self._take(Cue.DRAIN)
+        self._take(RunCue.DRAIN)
         now = yield Until(lambda _: self.stopped or self._has_failed() or self.is_settled(), timeout)
         if self.stopped:  # Spark has ended the query, another drain has stopped it, or it has never begun
             yield Until(lambda _: self.state is RunState.STOPPED, ONCE_LAST_WORD_TIMEOUT_S + STOP_TIMEOUT_S)
         else:
-            self._take(Cue.STOP)
+            self._take(RunCue.STOP)
             yield from self._leave(now, max(deadline, now + LEAVE_TIMEOUT_S))
         return self._clean and not self._has_failed()
 
@@ -175,7 +175,7 @@ class Shutdown:
     def _leave(self, now: float, deadline: float) -> Steps[None]:
         now = yield from self._commit_all(now, deadline)
         yield from self._leave_group(now, deadline)
-        self._take(Cue.LEFT)
+        self._take(RunCue.LEFT)
 
     def _commit_all(self, now: float, deadline: float) -> Steps[float]:
         ledger = self._member.ledger
@@ -198,7 +198,7 @@ class Shutdown:
         has_member = self._member.membership.state not in {State.UNJOINED, State.LEFT}
         if self.state is not RunState.RUNNING or not has_member or self._has_failed():
             return False
-        self._take(Cue.PAUSE)
+        self._take(RunCue.PAUSE)
         deadline = now + LEAVE_TIMEOUT_S
         now = yield from self._commit_all(now, deadline)
         yield from self._leave_group(now, deadline)
@@ -212,7 +212,7 @@ class Shutdown:
         now = yield Until(lambda _: membership.state is not State.LEAVING, LEAVE_TIMEOUT_S)
         if self.stopped or membership.state is not State.LEFT:  # a stop or a drain may have begun meanwhile
             return False
-        self._take(Cue.RESUME)
+        self._take(RunCue.RESUME)
         self._perform(self._member.step(ev.Start(membership.topics), now))
         return True
 

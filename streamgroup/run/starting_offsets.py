@@ -14,7 +14,7 @@ from streamgroup.planning.starts import fallbacks, lookups, resolve
 from streamgroup.remediation import OffsetLocation, how_to_reset
 from streamgroup.run import questions as ask
 from streamgroup.run.config import RunConfig
-from streamgroup.run.run_events import Loss, RunEvents
+from streamgroup.run.run_events import LostRecords, RunEvents
 from streamgroup.run.steps import NOW, Steps, Until
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _list(wanted: Mapping[TopicPartition, int], deadline: float) -> Steps[Listed
 
 def losses_of(
     group: str, origins: Mapping[TopicPartition, Origin], offsets: Mapping[TopicPartition, int]
-) -> list[Loss]:
+) -> list[LostRecords]:
     """Return the records that may be lost below the start offsets. The data-loss policy decides about them."""
     return [
         _loss(group, tp, origin, offsets[tp])
@@ -120,21 +120,21 @@ def losses_of(
     ]
 
 
-def _loss(group: str, tp: TopicPartition, origin: Origin, offset: int) -> Loss:
+def _loss(group: str, tp: TopicPartition, origin: Origin, offset: int) -> LostRecords:
     who = f"group {group!r}, {tp}" if group else str(tp)
     if origin is Origin.RECREATED:
         text = f"{who}: the topic was deleted and created again; reading starts at its offset {offset}"
-        return Loss(tp, text, "the topic was deleted and created again", to=offset)
+        return LostRecords(tp, text, "the topic was deleted and created again", to=offset)
     unknown = (
         "the group has no committed offset for it (a new partition, or the commit has expired)"
         if group
         else "the checkpoint has no offset for it (a new partition, or it was another member's)"
     )
     text = f"{who}: {unknown}, and its log starts at {offset}: records below may have been missed"
-    return Loss(tp, text, "no committed offset, and the log starts above 0", to=offset, count=offset)
+    return LostRecords(tp, text, "no committed offset, and the log starts above 0", to=offset, count=offset)
 
 
-def refuse(location: OffsetLocation, losses: Collection[Loss]) -> DataLossError:
+def refuse(location: OffsetLocation, losses: Collection[LostRecords]) -> DataLossError:
     """Return the error that ends a query for `losses`. `location` is where an operator can reset its offsets."""
     other = f"; or {how_to_reset(location)}" if location.group else ""
     return DataLossError("\n".join(loss.text for loss in losses) + f"\nTo go on: set failOnDataLoss=false{other}")

@@ -30,7 +30,7 @@ class RunState(Enum):
     """The member has left for good, or was never started."""
 
 
-class Cue(Enum):
+class RunCue(Enum):
     """The causes of transitions."""
 
     CALL = "Spark's first call"
@@ -49,26 +49,26 @@ TABLE = TransitionTable(
     "run",
     {RunState.NEW: ""},
     (
-        Transition(_NEW, Cue.CALL, _OPENING),
-        Transition(_NEW, Cue.DRAIN, _STOPPED),
-        Transition(_NEW, Cue.STOP, _STOPPED),
-        Transition(_OPENING, Cue.JOIN, _RUNNING),
-        Transition(_OPENING, Cue.DRAIN, _DRAINING),
-        Transition(_OPENING, Cue.STOP, _LEAVING),
-        Transition(_RUNNING, Cue.PAUSE, _PAUSED),
-        Transition(_RUNNING, Cue.DRAIN, _DRAINING),
-        Transition(_RUNNING, Cue.STOP, _LEAVING),
-        Transition(_PAUSED, Cue.RESUME, _RUNNING),
-        Transition(_PAUSED, Cue.DRAIN, _DRAINING),
-        Transition(_PAUSED, Cue.STOP, _LEAVING),
+        Transition(_NEW, RunCue.CALL, _OPENING),
+        Transition(_NEW, RunCue.DRAIN, _STOPPED),
+        Transition(_NEW, RunCue.STOP, _STOPPED),
+        Transition(_OPENING, RunCue.JOIN, _RUNNING),
+        Transition(_OPENING, RunCue.DRAIN, _DRAINING),
+        Transition(_OPENING, RunCue.STOP, _LEAVING),
+        Transition(_RUNNING, RunCue.PAUSE, _PAUSED),
+        Transition(_RUNNING, RunCue.DRAIN, _DRAINING),
+        Transition(_RUNNING, RunCue.STOP, _LEAVING),
+        Transition(_PAUSED, RunCue.RESUME, _RUNNING),
+        Transition(_PAUSED, RunCue.DRAIN, _DRAINING),
+        Transition(_PAUSED, RunCue.STOP, _LEAVING),
         # A drain waits for a call of Spark that is under way: the batch that it replays must sink, too.
-        Transition(_DRAINING, Cue.JOIN, _DRAINING),
+        Transition(_DRAINING, RunCue.JOIN, _DRAINING),
         # A batch that has sunk while the member was out is committed by a member that joins again.
-        Transition(_DRAINING, Cue.RESUME, _DRAINING),
-        Transition(_DRAINING, Cue.DRAIN, _DRAINING),
-        Transition(_DRAINING, Cue.STOP, _LEAVING),
-        Transition(_LEAVING, Cue.DRAIN, _LEAVING),
-        Transition(_LEAVING, Cue.LEFT, _STOPPED),
-        Transition(_STOPPED, Cue.DRAIN, _STOPPED),
+        Transition(_DRAINING, RunCue.RESUME, _DRAINING),
+        Transition(_DRAINING, RunCue.DRAIN, _DRAINING),
+        Transition(_DRAINING, RunCue.STOP, _LEAVING),
+        Transition(_LEAVING, RunCue.DRAIN, _LEAVING),
+        Transition(_LEAVING, RunCue.LEFT, _STOPPED),
+        Transition(_STOPPED, RunCue.DRAIN, _STOPPED),
     ),
 )

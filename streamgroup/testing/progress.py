@@ -15,7 +15,7 @@ class Progress(Protocol):
         """Show the current `step`; `total` is None while it is unknown."""
 
 
-class _Plain:
+class _NoBar:
     def update(self, step: str, done: int, total: int | None) -> None:
         """Do nothing: a log needs no intermediate states."""
 
@@ -25,7 +25,7 @@ def progress(title: str) -> Iterator[Progress]:
     """Show the progress of `title` for the length of the block."""
     print(f"streamgroup: {title}", file=sys.stderr, flush=True)
     if not sys.stderr.isatty():
-        yield _Plain()
+        yield _NoBar()
         return
     # Costs 50 ms to import, and most processes never show a bar.
     from rich.console import Console  # noqa: PLC0415

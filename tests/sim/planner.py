@@ -22,7 +22,7 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.options.types import GroupMode
-from streamgroup.run.planner import Judged, Planner
+from streamgroup.run.planner import PlannableLogs, Planner
 from streamgroup.run.run_events import RunEvents
 from tests.sim.settings import GROUP_ID
 
@@ -85,7 +85,7 @@ class SimPlanner(Planner):
         )
         self._process = process
 
-    def judge(self, logs: Logs, now: float) -> Judged:
+    def judge(self, logs: Logs, now: float) -> PlannableLogs:
         judged = super().judge(logs, now)
         self._process.world.checker.looked(self._process, self._ledger.positions())
         return judged

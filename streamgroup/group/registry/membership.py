@@ -34,7 +34,7 @@ from streamgroup.group.registry import events as zk
 from streamgroup.group.registry.formats import GroupPaths, Incarnation
 from streamgroup.group.registry.purposes import ForcedRebalanceBackoff, RegistryPurpose, RegistryTimer
 from streamgroup.group.registry.registration import Registration, SessionLease
-from streamgroup.group.registry.seen import Noted, Seen
+from streamgroup.group.registry.seen import LoggedTexts, Seen
 from streamgroup.group.registry.view import View, owner_subtrees, owners_in, subtrees, view_of
 from streamgroup.group.rejoining import RejoinWait
 from streamgroup.group.state_machine import StateMachine
@@ -72,7 +72,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         super().__init__(config, random, RegistryTimer)
         self._wait = RejoinWait(config.rebalance_wait_ms, cooperative=False)
         self._paths = paths
-        self._noted = Noted()
+        self._noted = LoggedTexts()
         self._session = SessionLease(config.session_timeout_ms)
         # The group as seen, and what this member does in it.
         self._me = Registration(paths, new_incarnation)

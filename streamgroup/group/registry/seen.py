@@ -157,7 +157,7 @@ NOTED_MOST = 1000
 each that still holds is logged once more."""
 
 
-class Noted:
+class LoggedTexts:
     """Remembers texts, so that none is logged twice."""
 
     __slots__ = ("_texts",)

@@ -11,7 +11,7 @@ from streamgroup.auth.mechanism import Mechanism
 from streamgroup.auth.oauthbearer import OAuthBearerMechanism
 from streamgroup.auth.plain import PlainMechanism
 from streamgroup.auth.scram import ScramMechanism
-from streamgroup.net.background import Background, Late
+from streamgroup.net.background import Background, WaitTimeout
 from streamgroup.net.sasl.bearer_token import described_end
 from streamgroup.net.sasl.tickets import TICKETS
 from streamgroup.net.sasl.tokens import TOKENS
@@ -20,11 +20,11 @@ from streamgroup.options.sasl import GSSAPI, OAUTHBEARER, PLAIN, SaslOptions
 from streamgroup.options.tls import TlsOptions
 
 _NONCE_BYTES = 24
-_LATE = {
-    GSSAPI: Late("there was no Kerberos ticket", "Check that this machine reaches the KDC that krb5.conf names"),
-    OAUTHBEARER: Late("there was no token", "Check that this machine reaches the token endpoint"),
+_TIMEOUTS = {
+    GSSAPI: WaitTimeout("there was no Kerberos ticket", "Check that this machine reaches the KDC that krb5.conf names"),
+    OAUTHBEARER: WaitTimeout("there was no token", "Check that this machine reaches the token endpoint"),
 }
-_LATE_PASSWORD = Late("there was no password", "Check the file that kafka.sasl.jaas.config refers to")
+_PASSWORD_TIMEOUT = WaitTimeout("there was no password", "Check the file that kafka.sasl.jaas.config refers to")
 
 
 def begin_mechanism(
@@ -34,7 +34,9 @@ def begin_mechanism(
 
     A token endpoint or a KDC may take seconds, and a file as long as its disk. Its `result` raises as `make_mechanism`.
     """
-    return Background(lambda: make_mechanism(options, tls, peer), _LATE.get(options.mechanism, _LATE_PASSWORD), notify)
+    return Background(
+        lambda: make_mechanism(options, tls, peer), _TIMEOUTS.get(options.mechanism, _PASSWORD_TIMEOUT), notify
+    )
 
 
 def make_mechanism(options: SaslOptions, tls: TlsOptions, peer: str) -> Mechanism:

@@ -10,7 +10,7 @@ import ssl
 from typing import Final
 
 from streamgroup.errors import TlsError
-from streamgroup.options.tls import BROKERS, Servers, TlsOptions
+from streamgroup.options.tls import BROKERS, TlsOptions, TlsServers
 
 _EXPIRED, _NOT_YET_VALID = 10, 9
 _UNKNOWN_AUTHORITY = frozenset({2, 18, 19, 20, 21, 27})
@@ -79,14 +79,14 @@ def refusal(error: OSError, peer: str, host: str, options: TlsOptions) -> TlsErr
     return tls_error(peer, cause, next_step, options.servers)
 
 
-def tls_error(peer: str, cause: str, next_step: str, servers: Servers = BROKERS) -> TlsError:
+def tls_error(peer: str, cause: str, next_step: str, servers: TlsServers = BROKERS) -> TlsError:
     """Return the error of a handshake with `peer`, with the name of this machine."""
     return TlsError(
         f"TLS handshake of host {socket.gethostname()} with {servers.noun} {peer} failed: {cause}. {next_step}"
     )
 
 
-def suite_refusal(peer: str, suite: str, servers: Servers = BROKERS) -> TlsError:
+def suite_refusal(peer: str, suite: str, servers: TlsServers = BROKERS) -> TlsError:
     """Return the error for a server that has chosen a suite of TLS 1.3 that the options do not list."""
     return tls_error(
         peer,

@@ -23,7 +23,7 @@ from cryptography.x509.oid import NameOID
 from streamgroup.errors import ConfigError
 from streamgroup.net.tls.pem import Block, blocks_of
 from streamgroup.options.secrets import Secret
-from streamgroup.options.tls import PEM, Servers, TlsOptions
+from streamgroup.options.tls import PEM, TlsOptions, TlsServers
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ class _Origin(NamedTuple):
     """Where material comes from: the option without its prefix, its servers, and the file if there is one."""
 
     option: str
-    servers: Servers
+    servers: TlsServers
     path: str | None = None
 
     @property

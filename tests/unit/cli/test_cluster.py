@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from streamgroup.cli import _cluster as named
 from streamgroup.cli import doctor, groups
-from streamgroup.cli._cluster import Where
+from streamgroup.cli._cluster import ClusterAddress
 from streamgroup.cli._consume_options import parse_properties as parse_read_properties
 from streamgroup.cli._consume_options import source_options
 from streamgroup.cli._produce_options import parse_properties as parse_write_properties
@@ -124,7 +124,7 @@ def test_one_wording_says_what_zookeeper_is_for(command: tuple[str, ...]) -> Non
 
 
 def test_what_was_given_shows_no_password() -> None:
-    assert "hunter2" not in repr(Where("broker:9092", "zk1:2181", "eve", Secret("hunter2")))
+    assert "hunter2" not in repr(ClusterAddress("broker:9092", "zk1:2181", "eve", Secret("hunter2")))
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_warnings_of_the_file_are_shown(asked: list[ClientOptions], tmp_path: Pa
 def test_reading_and_writing_take_the_file_too(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("security.protocol=SSL\n")
-    where = Where("b:9093", command_config=file)
+    where = ClusterAddress("b:9093", command_config=file)
     read = source_options(where, ["t"], {}, 1_000, include_headers=False)
     written = sink_options(where, "t", {"kafka.ssl.protocol": "TLSv1.2"}, "none", 1_000, include_timestamp=False)
     assert read.client.tls == TlsOptions()
@@ -193,8 +193,8 @@ def test_reading_and_writing_take_the_file_too(tmp_path: Path) -> None:
 def test_what_the_file_has_for_other_clients_has_no_effect(kind: str, tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("group.id=etl\nacks=0\nauto.offset.reset=earliest\nmax.block.ms=1\n")
-    where = Where("b:9093", command_config=file)
-    bare = Where("b:9093")
+    where = ClusterAddress("b:9093", command_config=file)
+    bare = ClusterAddress("b:9093")
     if kind == "read":
         given = source_options(where, ["t"], {}, 1_000, include_headers=False)
         expected: SourceOptions | SinkOptions = source_options(bare, ["t"], {}, 1_000, include_headers=False)
@@ -212,7 +212,7 @@ def test_what_the_file_has_for_other_clients_has_no_effect(kind: str, tmp_path: 
 def test_a_users_password_beside_tls_in_the_file_is_no_warning(kind: str, tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("zookeeper.ssl.client.enable=true\n")
-    where = Where(None, "zk1:2281", "eve", Secret("hunter2"), file)
+    where = ClusterAddress(None, "zk1:2281", "eve", Secret("hunter2"), file)
     if kind == "read":
         assert source_options(where, ["t"], {}, 1_000, include_headers=False).notes == ()
     else:
@@ -266,7 +266,7 @@ def test_the_file_of_both_serves_a_command_that_asks_brokers(
 
 
 def test_reads_and_writes_of_a_command_take_zookeepers_options(secured: str) -> None:
-    where = Where(zookeeper="zk1:2281", command_config=Path(secured))
+    where = ClusterAddress(zookeeper="zk1:2281", command_config=Path(secured))
     given = {"zookeeper.session.timeout.ms": "9000"}
     read = source_options(where, ["a"], given, 1_000, include_headers=False).client.zookeeper
     written = sink_options(where, "a", given, "none", 1_000, include_timestamp=False).client.zookeeper

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroup.cli._cluster import Where
+from streamgroup.cli._cluster import ClusterAddress
 from streamgroup.cli._consume_options import (
     Bounds,
     NoSuchPartition,
     Start,
     StartKind,
-    Wanted,
+    TopicArgument,
     group_start,
     parse_bounds,
     parse_properties,
@@ -62,8 +62,8 @@ def test_any_offset_is_parsed_or_refused(text: str) -> None:
 
 
 def test_topics_take_the_partition_of_p_but_for_those_with_one_of_their_own() -> None:
-    assert parse_topics(["a", "b:1-2", "a"], "3") == (Wanted("a", "3"), Wanted("b", "1-2"))
-    assert parse_topics(["a"], None) == (Wanted("a"),)
+    assert parse_topics(["a", "b:1-2", "a"], "3") == (TopicArgument("a", "3"), TopicArgument("b", "1-2"))
+    assert parse_topics(["a"], None) == (TopicArgument("a"),)
     for text in (":1", "a:", ""):
         with pytest.raises(ValueError, match="TOPIC:PARTITION"):
             parse_topics([text], None)
@@ -71,17 +71,19 @@ def test_topics_take_the_partition_of_p_but_for_those_with_one_of_their_own() ->
 
 def test_partitions_are_found_by_the_names_that_the_cluster_gives_them() -> None:
     modern, old = (orders_cluster(dialect).snapshot(None, 0.0) for dialect in (Dialect.KAFKA, Dialect.KAFKA07))
-    assert partitions_of([Wanted("orders")], modern) == [TopicPartition("orders", n) for n in range(4)]
-    assert partitions_of([Wanted("orders", "2"), Wanted("orders", "2")], modern) == [TopicPartition("orders", 2)]
-    assert partitions_of([Wanted("orders", "1-1")], old) == [TopicPartition("orders", 10001)]
+    assert partitions_of([TopicArgument("orders")], modern) == [TopicPartition("orders", n) for n in range(4)]
+    assert partitions_of([TopicArgument("orders", "2"), TopicArgument("orders", "2")], modern) == [
+        TopicPartition("orders", 2)
+    ]
+    assert partitions_of([TopicArgument("orders", "1-1")], old) == [TopicPartition("orders", 10001)]
     with pytest.raises(ConfigError, match="invalid partition '1' of topic 'orders': expected <broker>-<partition>"):
-        partitions_of([Wanted("orders", "1")], old)
+        partitions_of([TopicArgument("orders", "1")], old)
 
 
 def test_topics_and_partitions_that_do_not_exist_are_named_together() -> None:
     snapshot = orders_cluster().snapshot(None, 0.0)
     with pytest.raises(NoSuchPartition, match="topic 'no' does not exist; topic 'orders' has no partition 9"):
-        partitions_of([Wanted("no"), Wanted("orders", "9"), Wanted("orders", "1")], snapshot)
+        partitions_of([TopicArgument("no"), TopicArgument("orders", "9"), TopicArgument("orders", "1")], snapshot)
 
 
 def test_properties_are_kafkas_with_or_without_the_prefix() -> None:
@@ -108,7 +110,7 @@ def test_properties_that_mean_nothing_or_have_an_option_are_refused(value: str, 
         parse_properties([value])
 
 
-BROKERS = Where(bootstrap_server="b:1")
+BROKERS = ClusterAddress(bootstrap_server="b:1")
 
 
 def test_options_read_committed_records_alone_unless_properties_say_otherwise() -> None:
@@ -140,7 +142,7 @@ def test_a_group_starts_at_no_offset_and_stops_at_no_time(bounds: Bounds) -> Non
 
 
 def test_the_password_for_zookeeper_reaches_the_client() -> None:
-    where = Where(zookeeper="z:2181/k", username="eve", password=Secret("env:EVES"))
+    where = ClusterAddress(zookeeper="z:2181/k", username="eve", password=Secret("env:EVES"))
     registry = source_options(where, ["a"], {}, 1_000, include_headers=False).client.zookeeper
     assert registry is not None
     assert (registry.servers, registry.chroot) == ((("z", 2181),), "/k")

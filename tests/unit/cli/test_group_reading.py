@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from streamgroup.cli import _group_reading as module
-from streamgroup.cli._cluster import Where
+from streamgroup.cli._cluster import ClusterAddress
 from streamgroup.cli._consume_options import source_options
 from streamgroup.cli._group_reading import GroupReading
 from streamgroup.cli._output import Notices, RecordPrinter, StopSignals
@@ -82,7 +82,7 @@ def rows(task: FetchTask, *_: object, **__: object) -> Iterator[pa.RecordBatch]:
 def options(monkeypatch: pytest.MonkeyPatch) -> SourceOptions:
     monkeypatch.setattr(module, "read", rows)
     return source_options(
-        Where(bootstrap_server="b:1"), ["orders"], {"kafka.group.id": "g"}, 1_000, include_headers=False
+        ClusterAddress(bootstrap_server="b:1"), ["orders"], {"kafka.group.id": "g"}, 1_000, include_headers=False
     )
 
 

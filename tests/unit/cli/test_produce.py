@@ -261,7 +261,7 @@ def test_no_notice_names_an_option_that_the_user_has_not_given(cluster: Scripted
 
 
 def test_a_request_to_the_cluster_takes_no_longer_than_the_user_says() -> None:
-    where = module.Where("127.0.0.1:9092")
+    where = module.ClusterAddress("127.0.0.1:9092")
     options = module.sink_options(where, "orders", {}, "none", 700, include_timestamp=False)
     assert options.client.default_api_timeout_ms == 700
 
@@ -365,7 +365,7 @@ def test_a_new_topic_spreads_once_its_brokers_have_registered_it(
     broker = start()
     nodes = through_zookeeper(registered([broker], topics=()))
     options = module.sink_options(
-        module.Where(zookeeper="zk1:2181"),
+        module.ClusterAddress(zookeeper="zk1:2181"),
         "events",
         {"partitioner": "round_robin"},
         "none",

@@ -296,4 +296,4 @@ TestAnyWorld.settings = TestAnyCooperativeWorld.settings = settings(
 
 
 def test_every_timer_is_heard_somewhere() -> None:
-    assert {heard for _, heard in TABLE if isinstance(heard, Timer)} == set(Timer)
+    assert {cue for _, cue in TABLE if isinstance(cue, Timer)} == set(Timer)

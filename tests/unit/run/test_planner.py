@@ -29,7 +29,7 @@ from streamgroup.model import (
 from streamgroup.options.types import LimitOptions
 from streamgroup.planning import loss
 from streamgroup.remediation import NO_LOCATION, OffsetLocation, StoredIn
-from streamgroup.run.planner import Judged, Planner
+from streamgroup.run.planner import PlannableLogs, Planner
 from streamgroup.run.run_events import RunEvents
 from tests.fakes.cluster import NODES
 
@@ -105,7 +105,7 @@ class Planning(Planner):
         self.checks = LogChecks(watcher, given["location"])  # type: ignore[arg-type]
         super().__init__(ledger, watcher, self.checks, events(), **given)  # type: ignore[arg-type]
 
-    def look(self, logs: Mapping[TopicPartition, LogRange]) -> Judged:
+    def look(self, logs: Mapping[TopicPartition, LogRange]) -> PlannableLogs:
         """Judge now."""
         return self.judge(logs, time.monotonic())
 

@@ -14,7 +14,7 @@ from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.logline import message_of, parse
 from streamgroup.model import Document, OffsetRange, TopicPartition
 from streamgroup.run import run_events
-from streamgroup.run.run_events import Kind, Loss, RunEvents
+from streamgroup.run.run_events import LostRecords, RunEventKind, RunEvents
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 DOCUMENT = Document("g", "l", "r0", 7, (OffsetRange(P0, 0, 5), OffsetRange(P1, 3, 10)))
@@ -83,7 +83,7 @@ def test_the_first_line_of_a_query_tells_its_share_and_every_assignment_counts()
 
 def test_every_kind_has_a_counter_from_the_beginning() -> None:
     status = Told().troubles.status()
-    assert list(status) == [kind.value for kind in Kind]
+    assert list(status) == [kind.value for kind in RunEventKind]
     assert all(counter == {"count": 0, "last": None, "reason": None} for counter in status.values())
 
 
@@ -177,14 +177,14 @@ def test_replays_and_skips_tell_their_document() -> None:
 
 def test_records_that_are_gone_are_told_once_with_where_it_goes_on() -> None:
     told = Told()
-    loss = Loss(P0, "group 'g', t-0: up to 4 records are gone", "retention", at=1, to=5, count=4)
+    loss = LostRecords(P0, "group 'g', t-0: up to 4 records are gone", "retention", at=1, to=5, count=4)
     for _ in range(2):
         told.troubles.lost_records([loss], failed=False)
     level, words, fields = told.only()
     assert (level, words) == (30, loss.text)
     assert (fields["partition"], fields["from"], fields["to"], fields["count"]) == ("t-0", "1", "5", "4")
     assert "failed" not in fields
-    unknown = Loss(P1, "t-1: deleted", "deleted", at=3)
+    unknown = LostRecords(P1, "t-1: deleted", "deleted", at=3)
     told.troubles.lost_records([loss, unknown], failed=True)
     level, _, fields = told.only()
     assert (level, fields["failed"], fields.keys() & {"to", "count"}) == (40, "true", set())
@@ -205,7 +205,7 @@ def test_what_is_counted_in_kafka_0_7_is_bytes() -> None:
     assert fields["unit"] == "bytes"
     told.troubles.left(None, 7, "stopped")
     assert "up to 7 bytes may be repeated" in told.only()[1]
-    losses = [Loss(P0, "gone", "retention", 0, 5, 5), Loss(P1, "all gone", "deleted", 3)]
+    losses = [LostRecords(P0, "gone", "retention", 0, 5, 5), LostRecords(P1, "all gone", "deleted", 3)]
     told.troubles.lost_records(losses, failed=False)
     counted, uncounted = (parse(line) for _, line in told.lines)
     assert (counted["count"], counted["unit"]) == ("5", "bytes")
@@ -214,7 +214,7 @@ def test_what_is_counted_in_kafka_0_7_is_bytes() -> None:
 
 def test_of_a_log_that_is_lost_from_for_ever_only_the_newest_loss_is_remembered() -> None:
     told = Told()
-    losses = [Loss(P0, f"t-0 at {at}", "retention", at=at, to=at + 5, count=5) for at in range(0, 500, 5)]
+    losses = [LostRecords(P0, f"t-0 at {at}", "retention", at=at, to=at + 5, count=5) for at in range(0, 500, 5)]
     for loss in losses:
         for _ in range(3):
             told.troubles.lost_records([loss], failed=False)
@@ -225,7 +225,7 @@ def test_of_a_log_that_is_lost_from_for_ever_only_the_newest_loss_is_remembered(
 def test_of_partitions_that_come_and_go_the_latest_losses_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_events, "MOST_REMEMBERED", 10)
     told = Told()
-    losses = [Loss(TopicPartition(f"t{n}", 0), f"t{n}-0 is deleted", "deleted", at=3) for n in range(50)]
+    losses = [LostRecords(TopicPartition(f"t{n}", 0), f"t{n}-0 is deleted", "deleted", at=3) for n in range(50)]
     for loss in losses:
         told.troubles.lost_records([loss, loss], failed=False)
     assert told.counts == {"data_loss": 50}

@@ -11,7 +11,7 @@ import weakref
 from streamgroup.records.encode import RecordColumns
 
 
-class HeldBatches:
+class BatchMemory:
     """The batches that are in memory still. Not for several threads."""
 
     def __init__(self) -> None:

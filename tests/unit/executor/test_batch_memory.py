@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from streamgroup.executor.held_batches import HeldBatches
+from streamgroup.executor.batch_memory import BatchMemory
 from streamgroup.executor.record_slices import RecordSlices
 from tests.unit.executor.producing import columns
 
 
 def test_a_batch_counts_until_its_last_slice_is_gone() -> None:
-    held, batch = HeldBatches(), columns([b"x" * 1000] * 10)
+    held, batch = BatchMemory(), columns([b"x" * 1000] * 10)
     held.hold(batch)
     size = held.bytes
     assert 10_000 <= size < 10_200
@@ -21,7 +21,7 @@ def test_a_batch_counts_until_its_last_slice_is_gone() -> None:
 
 
 def test_copied_records_do_not_hold_their_batch() -> None:
-    held, batch = HeldBatches(), columns([b"%d" % n for n in range(10)])
+    held, batch = BatchMemory(), columns([b"%d" % n for n in range(10)])
     held.hold(batch)
     copied = batch.copy(3, 2)
     del batch
