@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, Literal, TypeVar
 
 from streamgroup.authorization import Operation, Requester, refusal
+from streamgroup.backoff import Backoff
 from streamgroup.cluster.fanout import Address, BrokerFanout, Pending
 from streamgroup.cluster.metadata import MetadataCache, metadata_request, snapshot_of, wants_rebootstrap
 from streamgroup.cluster.requests import (
@@ -35,7 +36,6 @@ from streamgroup.errors import (
     may_succeed_later,
 )
 from streamgroup.model import EARLIEST, Broker, ClusterSnapshot, TopicPartition
-from streamgroup.net.backoff import Backoff
 from streamgroup.net.connection import Connection
 from streamgroup.net.requester import requester_of
 from streamgroup.options.types import ClientOptions, Isolation
@@ -95,7 +95,8 @@ class KafkaCluster:
 
     def retry(self, what: str, deadline: float) -> Retry:
         """Return the retries of one operation, which `what` names in the error."""
-        return Retry(self, what, deadline, Backoff(self.options, self._rng), self._sleep)
+        backoff = Backoff(self.options.retry_backoff_ms, self.options.retry_backoff_max_ms, self._rng)
+        return Retry(self, what, deadline, backoff, self._sleep)
 
     def snapshot(self, topics: Collection[str] | None, deadline: float, refresh: bool = False) -> ClusterSnapshot:
         """Return the cluster and `topics` (None: all), from the cache unless it has expired or `refresh` is set.

@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from streamgroup.backoff import Backoff
 from streamgroup.cluster.fanout import AddressedRequest, BrokerFanout, Pending, Unsent
 from streamgroup.cluster.requests import EpochCheck, EpochEnd, ListedOffset
 from streamgroup.errors import BrokerError, ConfigError, TransportError
 from streamgroup.logformat import KAFKA07_LOG, broker_partition
 from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, Dialect, OffsetRange, TopicPartition
-from streamgroup.net.backoff import Backoff
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.wire.kafka07 import EARLIEST_TIME, LATEST_TIME, OffsetsRequest07, error07_of
 
@@ -144,7 +144,7 @@ class Kafka07Cluster:
         also lists the starts of the segments. Raises TransportError if a partition has no response by the deadline.
         """
         listed: dict[TopicPartition, ListedOffset] = {}
-        backoff = Backoff(self.options, random.Random())
+        backoff = Backoff(self.options.retry_backoff_ms, self.options.retry_backoff_max_ms, random.Random())
         while True:
             pending = {tp: at for tp, at in wanted.items() if tp not in listed}
             if not pending:

@@ -10,11 +10,11 @@ import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from streamgroup.backoff import Backoff
 from streamgroup.errors import DataLossError, TransportError
 from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.read_format import LogLookup, Loss, describe_failure
 from streamgroup.logline import render
-from streamgroup.net.backoff import Backoff
 from streamgroup.net.connection import Connection
 from streamgroup.options.types import ClientOptions, FetchOptions
 
@@ -41,7 +41,7 @@ class Recovery:
         self._fail_on_data_loss = fail_on_data_loss
         self._clock = clock
         self._group = group
-        self._backoff = Backoff(client, random.Random())
+        self._backoff = Backoff(client.retry_backoff_ms, client.retry_backoff_max_ms, random.Random())
         self._progressed_at: float | None = None
         """When records were handed out last; no range has been waited for since before that."""
 

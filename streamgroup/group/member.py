@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from streamgroup.authorization import UNKNOWN, Requester
+from streamgroup.backoff import Backoff
 from streamgroup.counting import counted
 from streamgroup.errors import error_of
 from streamgroup.group import events as ev
@@ -40,16 +41,6 @@ from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicInfo,
 
 OWN_TOKENS = 1 << 32
 """The machine's tokens are below, those of requests to the offset store from here on."""
-
-
-class Backoff(Protocol):
-    """The waits between attempts. Their jitter comes with the implementation."""
-
-    def next(self) -> float:
-        """Return the seconds to wait before the next attempt."""
-
-    def reset(self) -> None:
-        """Begin anew: the last attempt went well."""
 
 
 class Machine(Protocol):

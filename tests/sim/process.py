@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import itertools
 import math
-import random
 from collections import deque
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from streamgroup.backoff import Backoff
 from streamgroup.cluster.requests import ListedOffset
 from streamgroup.driver.log_checks import LogChecks
 from streamgroup.errors import BrokerError, ErrorCode, StreamGroupError
@@ -60,21 +60,6 @@ class ProcessGone(Exception):
     """The coordinator process is dead: Spark's call to it fails."""
 
 
-class SimBackoff:
-    """`net.backoff.Backoff` with its defaults."""
-
-    def __init__(self, chance: random.Random) -> None:
-        self._chance = chance
-        self._attempts = 0
-
-    def next(self) -> float:
-        self._attempts += 1
-        return min(0.1 * 2.0 ** (self._attempts - 1), 1.0) * (0.8 + 0.4 * self._chance.random())
-
-    def reset(self) -> None:
-        self._attempts = 0
-
-
 class Process:
     """See the module. Its calls are generators: they yield what they wait for."""
 
@@ -107,7 +92,7 @@ class Process:
             instance_id=query.instance_id,
             session_timeout_s=world.settings.session_s,
             request_timeout_ms=world.settings.request_timeout_ms,
-            backoff=SimBackoff(chance),
+            backoff=Backoff(100, 1_000, chance),
         )
         self.logs = SimLogView(self)
         self._events = SimEvents(self)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from streamgroup.backoff import Backoff
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Machine, Member
 from streamgroup.group.membership import Membership
@@ -20,7 +21,6 @@ from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.standalone import StandaloneMember
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import TopicPartition
-from streamgroup.net.backoff import Backoff
 from streamgroup.net.requester import requester_of
 from streamgroup.options.types import GroupOptions, OffsetsStorage, SourceOptions
 from streamgroup.run.config import RunConfig
@@ -48,7 +48,7 @@ def member_of(
         instance_id=group.instance_id if group.is_member else None,
         session_timeout_s=member_config(options, group).shortest_session_ms / 1000,
         request_timeout_ms=options.client.request_timeout_ms,
-        backoff=Backoff(options.client, rng),
+        backoff=Backoff(options.client.retry_backoff_ms, options.client.retry_backoff_max_ms, rng),
         requester=requester_of(options.client),
     )
 
