@@ -1,4 +1,4 @@
-"""What the benchmarks of the kernels share: their records, the kernels in turn, and the measurement."""
+"""The common parts of the benchmarks of the kernels: their records, the kernels in turn, and the measurement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exponential backoff with jitter, as a function of the attempt (KIP-580). A leaf module."""
+"""Exponential backoff with jitter, up to a maximum (KIP-580). A leaf module."""
 
 from __future__ import annotations
 
@@ -19,3 +19,24 @@ def backoff_s(attempt: int, first_ms: int, most_ms: int, random: Random) -> floa
     """Return the seconds to wait before `attempt`, where 1 is the first repetition: `first_ms`, doubled each time."""
     wait = min(first_ms * 2.0 ** min(attempt - 1, 32), most_ms) / 1000
     return wait * (1 - _JITTER + 2 * _JITTER * random.random())
+
+
+class Backoff:
+    """The waits of one operation: `first_ms`, doubled after each attempt, at most `most_ms`."""
+
+    __slots__ = ("_attempts", "_first_ms", "_most_ms", "_random")
+
+    def __init__(self, first_ms: int, most_ms: int, random: Random) -> None:
+        self._first_ms = first_ms
+        self._most_ms = most_ms
+        self._random = random
+        self._attempts = 0
+
+    def next(self) -> float:
+        """Return the seconds to wait before the next attempt."""
+        self._attempts += 1
+        return backoff_s(self._attempts, self._first_ms, self._most_ms, self._random)
+
+    def reset(self) -> None:
+        """Start again at the first wait, after an attempt that succeeded."""
+        self._attempts = 0

@@ -1,4 +1,4 @@
-"""What an offset is, and what a partition is called, in the logs of Kafka and in those of Kafka 0.7.
+"""The meaning of an offset and the name of a partition, in the logs of Kafka and in those of Kafka 0.7.
 
 Kafka 0.7 differs in four facts. Planning, messages and the command line ask for these, never for the release:
 
@@ -46,11 +46,11 @@ class LogFormat:
     """The facts about the logs of one generation of Kafka. There are two: `KAFKA_LOG` and `KAFKA07_LOG`."""
 
     offset_noun: str = "offset"
-    """What messages call the place of a record: an offset, or a byte position."""
+    """The word for the place of a record in errors and log lines: an offset, or a byte position."""
     unit: str = "offsets"
-    """What the difference of two offsets counts."""
+    """The unit of the difference of two offsets."""
     content: str = "records"
-    """What lies between two offsets, at most one per offset."""
+    """The things that lie between two offsets, at most one per offset."""
     log_unit: str | None = None
     """The field `unit` of a log line, which only lines that count bytes have."""
     has_boundaries: bool = False

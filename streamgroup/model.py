@@ -258,7 +258,7 @@ class GroupState:
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group in a list; protocol type and state are "" where they are not told."""
+    """A group in a list; protocol type and state are "" where the broker does not return them."""
 
     group_id: str
     protocol_type: str = ""
@@ -280,9 +280,9 @@ class MemberDescription:
     topics: tuple[str, ...] = ()
     """Its subscription."""
     user_data: bytes = b""
-    """What it tells the other members of itself, such as its lineage (`group/identity.py`)."""
+    """The data that it shows the other members, such as its lineage (`group/identity.py`)."""
     assigned: tuple[TopicPartition, ...] | None = ()
-    """What it holds, sorted."""
+    """The partitions that it holds, sorted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from enum import Enum
 
 
 class StoredIn(Enum):
-    """What stores a group's offsets."""
+    """The system that stores a group's offsets."""
 
     KAFKA = "kafka"
     BROKERS = "brokers"

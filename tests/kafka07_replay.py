@@ -17,7 +17,7 @@ LEFT_OUT = {
     "OFFSETS t1/0 -1 max 1": [ProduceRequest07("t1", 0, message07(b"") + message07(b"", magic=0))],
     "OFFSETS segtopic/0 time=-1 max=10": SEGMENTED,
 }
-"""What had been written before a sample was taken and is not among the samples itself."""
+"""The messages written before a sample was taken that are not samples themselves."""
 
 
 def replay(address: str) -> list[str]:
@@ -35,7 +35,7 @@ def replay(address: str) -> list[str]:
 
 
 def play(address: str, sample: Sample) -> tuple[bytes, bool]:
-    """What comes back for a sample, and whether the connection is closed then."""
+    """The answer to a sample, and whether the connection is closed then."""
     with connect(address) as connection:
         connection.sendall(sample.sent)
         if not sample.closed:

@@ -16,7 +16,7 @@ _STATES = {"open": False, "CLOSED by broker": True}
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was sent, what came back (empty: nothing), and whether the broker then closed the connection."""
+    """The bytes sent, the answer (may be empty), and whether the broker then closed the connection."""
 
     name: str
     sent: bytes

@@ -19,7 +19,7 @@ from streamgroup.testing.zookeeper_mode import zookeeper_client
 TOOL_TIMEOUT_S = 60
 SEPARATOR = "\t"
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3}
-"""What 0.8.2 to 1.1 compress with, and its number in a message's attributes."""
+"""The codecs of 0.8.2 to 1.1, and each one's number in a message's attributes."""
 
 UTF8 = ("-Xmx256m", "-Dfile.encoding=UTF-8")
 
@@ -31,7 +31,7 @@ def number(server: KafkaServer) -> tuple[int, ...]:
 
 
 def run_tool(server: KafkaServer, main_class: str, *arguments: str, stdin: str = "", check: bool = True) -> str:
-    """What one of the version's own tools prints."""
+    """The output of one of the version's own tools."""
     argv = java_tool(server.version, main_class, *arguments, jvm_flags=UTF8)
     with tempfile.TemporaryFile() as file:
         file.write(stdin.encode())
@@ -156,7 +156,7 @@ def _by_offset_checker(server: KafkaServer, group: str, topics: Iterable[str]) -
 
 
 def offsets_in_zookeeper(server: KafkaServer, group: str) -> dict[tuple[str, int], int]:
-    """What an old consumer of the group would begin with; nothing where no offset was ever committed there."""
+    """The offsets from which an old consumer of the group would begin; empty before the first commit."""
     path = f"/consumers/{group}/offsets"
     with zookeeper_client(server.zookeeper_connect) as client:
         topics = client.get_children(path) if client.exists(path) else []
@@ -168,7 +168,7 @@ def offsets_in_zookeeper(server: KafkaServer, group: str) -> dict[tuple[str, int
 
 
 def librdkafka(server: KafkaServer) -> dict[str, Any]:
-    """What librdkafka must be told of this broker: before 0.10 it cannot find out by itself."""
+    """The settings of librdkafka for this broker: before 0.10 it cannot find out by itself."""
     settings = {"bootstrap.servers": server.bootstrap_servers, "log_level": 3}
     if number(server) >= (0, 10):
         return settings
@@ -176,7 +176,7 @@ def librdkafka(server: KafkaServer) -> dict[str, Any]:
 
 
 def offsets_at_brokers(server: KafkaServer, group: str, topics: Iterable[str]) -> dict[tuple[str, int], int]:
-    """What a consumer of the group would begin with that knows no ZooKeeper."""
+    """The offsets from which a consumer of the group without ZooKeeper would begin."""
     consumer = Consumer({**librdkafka(server), "group.id": group})
     try:
         wanted = [

@@ -1,4 +1,4 @@
-"""What may be twice in the sinks of a group (C1): at most the batch in flight per crash, lost session, undrained stop.
+"""Repeats in the sinks of a group (C1): at most the batch in flight per crash, lost session, undrained stop.
 
 Every fault that a test brings about gives one query a licence: one batch of those that it may have had in flight then.
 A record that two batches delivered is judged by the earlier of the two, since whoever reads it again plans it later:
@@ -16,7 +16,7 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class Delivered:
-    """What one batch has put into a sink. `query` names the checkpoint; `planned` orders the batches of all queries."""
+    """The records of one batch in a sink. `query` names the checkpoint; `planned` orders the batches of all queries."""
 
     query: str
     number: int
@@ -45,7 +45,7 @@ class Planning(Protocol):
 
 @dataclass
 class Faults:
-    """What a test has done to its queries."""
+    """The acts of a test on its queries."""
 
     licences: list[Licence] = field(default_factory=list)
 

@@ -38,7 +38,7 @@ from streamgroup.zookeeper.session import Session
 
 _OFFSETS_TOPIC = "__consumer_offsets"
 _ALONE = (
-    "the brokers do not tell what they keep of group {group!r}: the offsets of {which} are those in ZooKeeper alone "
+    "the brokers do not return the offsets of group {group!r}: the offsets of {which} are those in ZooKeeper alone "
     "({error})"
 )
 
@@ -66,15 +66,15 @@ class GroupStore(Protocol):
         """The ends of those whose leader is there: a deleted topic's commits are still shown."""
 
     def coordinator(self, group: str, deadline: float) -> str:
-        """Who keeps the group."""
+        """The broker or ZooKeeper that keeps the group."""
 
     def name_of(self, partition: int) -> PartitionName:
         """A partition as this cluster's tools show it."""
 
 
 @contextmanager
-def _told_of_zookeeper() -> Iterator[None]:
-    """A broker that knows no groups may be one whose consumers keep them in ZooKeeper."""
+def _zookeeper_named() -> Iterator[None]:
+    """Name ZooKeeper in the error of a broker without groups: its consumers may keep theirs there."""
     try:
         yield
     except UnsupportedVersionError as error:
@@ -92,12 +92,12 @@ class AtBrokers:
 
     def list_groups(self, deadline: float) -> dict[str, GroupListing]:
         """All groups by id; brokers before 2.6 tell no states."""
-        with _told_of_zookeeper():
+        with _zookeeper_named():
             return admin.list_groups(self._cluster, deadline)
 
     def describe(self, names: Collection[str], deadline: float) -> dict[str, GroupDescription]:
         """State and members of `names`; EMPTY is also what brokers before 0.10.1 call dead: commits without members."""
-        with _told_of_zookeeper():
+        with _zookeeper_named():
             found = admin.describe_groups(self._cluster, names, deadline)
         dead = [name for name, group in found.items() if group.state == GroupState.DEAD]
         left = [name for name in dead if self._is_left(name, deadline)]
@@ -137,7 +137,7 @@ class InZooKeeper:
         self.notes: list[str] = []
 
     def list_groups(self, deadline: float) -> dict[str, GroupListing]:
-        """Whoever has a node below `/consumers`."""
+        """All groups that have a node below `/consumers`."""
         found = self._session.read([SubtreeRead("/consumers", 1, watch=False)], deadline).get("/consumers")
         names = () if found is None else found.children
         return {name: GroupListing(name, PROTOCOL_TYPE) for name in names}
@@ -167,9 +167,9 @@ class InZooKeeper:
         return found
 
     def _in_kafka(self, group: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
-        """What brokers since 0.8.2 keep (`offsets.storage=kafka`).
+        """The offsets that brokers since 0.8.2 keep (`offsets.storage=kafka`).
 
-        Where their topic is not there they keep nothing, and the search for a coordinator would make it.
+        Without their topic the brokers keep nothing, and the search for a coordinator would create the topic.
         """
         if self._dialect is Dialect.KAFKA07 or self._silent:
             return {}
@@ -199,7 +199,7 @@ class InZooKeeper:
         return self._dialect.log_format.partition_label(partition)
 
     def _view(self, group: str, deadline: float) -> View | None:
-        """What the registry shows of `group`; None where it is not there."""
+        """The nodes of `group` in ZooKeeper; None where the group has none."""
         paths = GroupPaths(group, self._dialect)
         wanted = [*subtrees(paths, None, watch=False), *owner_subtrees(paths, None, watch=False)]
         nodes = self._session.read([SubtreeRead(paths.root, 0, watch=False), *wanted], deadline)

@@ -1,4 +1,4 @@
-"""What the commands with kcat's options have in common."""
+"""The common base of the commands with kcat's options."""
 
 from __future__ import annotations
 

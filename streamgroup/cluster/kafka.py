@@ -80,7 +80,7 @@ class KafkaCluster:
         """The broker that sent the newest metadata."""
         self._fanout: BrokerFanout | None = None
         self._cache = MetadataCache(options.metadata_max_age_ms)
-        self._told_refused = False
+        self._has_warned_of_refusal = False
 
     def __str__(self) -> str:
         return ",".join(f"{host}:{port}" for host, port in self.options.bootstrap_servers)
@@ -366,18 +366,18 @@ class KafkaCluster:
                         read_epoch_ends(answer, ends, causes, self.requester)
                 pending = {tp: check for tp, check in pending.items() if tp not in ends}
                 if not pending:
-                    self._tell_refused(ends)
+                    self._warn_of_refusal(ends)
                     return ends
                 self.expire_metadata()
                 retry.again("; ".join(causes))
             except TransportError:
                 return ends
 
-    def _tell_refused(self, ends: Mapping[TopicPartition, EpochEnd]) -> None:
+    def _warn_of_refusal(self, ends: Mapping[TopicPartition, EpochEnd]) -> None:
         """Log once that the brokers do not check positions for this user."""
         refused = sorted(tp for tp, end in ends.items() if end.refused)
-        if refused and not self._told_refused:
-            self._told_refused = True
+        if refused and not self._has_warned_of_refusal:
+            self._has_warned_of_refusal = True
             log.warning(
                 "cannot check by leader epochs whether the log of %s was truncated: these brokers, which are older "
                 "than 2.3, let only brokers ask (ClusterAction on the cluster). Reading goes on without the check",

@@ -1,4 +1,4 @@
-"""Logs what the options cause: each sentence once in a process of the driver."""
+"""The log of notes about options: each note once in a process of the driver."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from streamgroup.options.notes import Caution
 log = logging.getLogger("streamgroup")
 
 _MOST = 1000
-"""Sentences that are remembered: a driver that runs for months plans many batches with many options."""
+"""Notes that are remembered: a driver that runs for months plans many batches with many options."""
 
 
 class NoteLog:
-    """Logs each sentence once. Any thread may call it: Spark plans batches in several."""
+    """Logs each note once. Any thread may call it: Spark plans batches in several."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -45,4 +45,4 @@ class NoteLog:
 
 
 NOTES = NoteLog()
-"""Those of this process."""
+"""The log of this process."""

@@ -57,6 +57,6 @@ def _listed(
     if ends and coarse:
         raise ConfigError(
             f"an ending timestamp for {', '.join(map(str, coarse))}: brokers before 0.10.1 (0.7 among them) know the "
-            "times of whole segments only, and reading would end before records that are meant. Use endingOffsets"
+            "times of whole segments only, so reading would end before the last records of that time. Use endingOffsets"
         )
     return {tp: (o.offset, o.timestamp) for tp, o in found.items()}

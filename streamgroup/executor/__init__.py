@@ -1,5 +1,5 @@
-"""What runs in Spark's tasks: fetch planned ranges and decode them.
+"""The code that runs in Spark's tasks: fetch planned ranges and decode them.
 
-`fetcher.py` is the entry. One `Reader`, one `Pipeline` and one `Recovery` serve every Kafka. What differs between Kafka
-and Kafka 0.7 is a `ReadFormat` (`read_format.py`), carried out in `kafka.py` and in `kafka07.py`.
+`fetcher.py` is the entry. One `Reader`, one `Pipeline` and one `Recovery` serve every Kafka. A `ReadFormat`
+(`read_format.py`) has the differences between Kafka and Kafka 0.7, carried out in `kafka.py` and in `kafka07.py`.
 """

@@ -1,4 +1,4 @@
-"""Counts the memory of Arrow batches that slices of their records hold.
+"""The memory of the Arrow batches of a write, which slices of their records keep.
 
 A slice of a few records holds all records of its batch. Where one partition is slow, its slices alone would hold many
 times the bytes that `buffer.memory` counts.
@@ -12,7 +12,7 @@ from streamgroup.records.encode import RecordColumns
 
 
 class BatchMemory:
-    """The batches that are in memory still. Not for several threads."""
+    """Counts the bytes of the batches that are still in memory. Not for several threads."""
 
     def __init__(self) -> None:
         self.bytes = 0

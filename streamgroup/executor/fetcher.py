@@ -1,6 +1,6 @@
-"""What a Spark task runs: fetch planned ranges from their leaders, decode them, hand them out as Arrow batches.
+"""The reader of a Spark task: it fetches planned ranges from their leaders and returns them as Arrow batches.
 
-The plan tells where each range lies: leader, topic id, leader epoch. A task asks for the cluster's metadata only when a
+The plan has the place of each range: leader, topic id, leader epoch. A task asks for the cluster's metadata only when a
 leader has moved or is gone. A range is delivered whole, once, or the task fails (R14).
 """
 

@@ -347,7 +347,7 @@ class KafkaLookup(LogLookup):
         check = EpochCheck(cursor.leader_epoch, cursor.leader_epoch)
         ends = cluster.epoch_ends({cursor.tp: check}, deadline)
         if cursor.tp not in ends:
-            raise TransportError(f"the leader of {cursor.tp} has not told where its log ends")
+            raise TransportError(f"the leader of {cursor.tp} has not returned the end of its log")
         return ends[cursor.tp].end_offset
 
 
@@ -357,7 +357,7 @@ class KafkaReadFormat(ReadFormat):
     dialect = Dialect.KAFKA
     frame_noun = "batch"
     next_frame_unknown = (
-        "where the next batch begins cannot be told. kafka-dump-log.sh shows the batches of a log segment"
+        "nothing shows where the next batch begins. kafka-dump-log.sh shows the batches of a log segment"
     )
 
     def fetch_protocol(self, connection: Connection, cursors: Sequence[Cursor], options: FetchOptions) -> FetchProtocol:

@@ -193,8 +193,8 @@ class Kafka07Lookup(LogLookup):
     def last_look(self, cursor: Cursor, waited_s: float) -> Loss | str:
         """Look what the log of `cursor` holds.
 
-        A log that goes on behind the position is no loss, even where it ends below the range: its broker may have come
-        back this moment, and the next attempt reads up to the log's end first.
+        A log that goes on behind the position has lost nothing, even where it ends below the range. Its broker may have
+        come back this moment, and the next attempt reads up to the log's end first.
         """
         found = self._log(cursor, self._clock() + LAST_LOOK_TIMEOUT_S)
         if found.start > cursor.position:
@@ -231,7 +231,7 @@ class Kafka07Lookup(LogLookup):
             POOL.give_back(connection)
         if not (start and end):
             name = cursor.log_format.name(cursor.tp)
-            raise DecodeError(f"{leader}: no offsets of {name}, where Kafka 0.7 always tells one")
+            raise DecodeError(f"{leader}: no offsets of {name}, where Kafka 0.7 always returns one")
         return _Log(start[0], end[0])
 
 
@@ -249,7 +249,7 @@ class Kafka07ReadFormat(ReadFormat):
     dialect = Dialect.KAFKA07
     frame_noun = "message"
     next_frame_unknown = (
-        "positions of Kafka 0.7 are bytes, and where the next message begins cannot be told. Each segment begins with "
+        "positions of Kafka 0.7 are bytes, and nothing shows where the next message begins. Each segment begins with "
         "a message: its file is named after the position"
     )
 

@@ -41,7 +41,7 @@ class FetchRequestData(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """What an answer holds of one cursor: an error, or frames."""
+    """The part of an answer for one cursor: an error, or frames."""
 
     cursor: Cursor
     error: KafkaError | None = None
@@ -114,12 +114,11 @@ class Loss(NamedTuple):
 class LogLookup(ABC):
     """Asks the cluster about cursors whose leader did not give what was planned. `Recovery` decides what follows.
 
-    What it yields as a loss `Recovery` applies before it asks for the next: the cursor has then skipped it, or the task
-    has failed.
+    `Recovery` applies each loss before it asks for the next: the cursor has then skipped it, or the task has failed.
     """
 
     next_step: str = ""
-    """What to tell of a range that timed out, beside what was seen of it."""
+    """The part of an error about a range that timed out which does not depend on what was seen of it."""
 
     @abstractmethod
     def close(self) -> None:
@@ -162,7 +161,7 @@ def describe_failure(cursor: Cursor) -> str:
 
 
 class ReadFormat(ABC):
-    """What `Reader`, `Pipeline` and `Recovery` ask where the generations of Kafka differ.
+    """The differences between the generations of Kafka, for `Reader`, `Pipeline` and `Recovery`.
 
     It has no state of its own. `fetch_protocol` makes what belongs to one connection, `lookup` what belongs to one
     task.
@@ -170,13 +169,13 @@ class ReadFormat(ABC):
 
     dialect: ClassVar[Dialect]
     frame_noun: ClassVar[str]
-    """What a damaged piece of the log is called, which can be stepped over as a whole."""
+    """The word for a damaged piece of the log that can be skipped as a whole."""
     next_frame_unknown: ClassVar[str]
-    """What to tell where a damaged frame does not show where the next one begins."""
+    """The cause and next step where a damaged frame does not show where the next one begins."""
 
     @property
     def log_format(self) -> LogFormat:
-        """What an offset is, and what a partition is called."""
+        """The meaning of an offset and the name of a partition."""
         return self.dialect.log_format
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""What to do when a leader does not give what was planned: find the new one, wait, or report lost records.
+"""Recover where a leader does not return the planned range: find the new one, wait, or report lost records.
 
 A planned range is delivered whole or the task fails. Only with `failOnDataLoss=false` lost records are left out.
 """

@@ -14,8 +14,8 @@ RECOMMIT_AFTER_S = 3600.0
 """An idle member commits again hourly: brokers before 2.1 expire offsets 24 h after the commit, even of live groups."""
 
 NO_GENERATION = -1
-"""In a commit of who is no member; also NOT_FOUNDED, so that no generation of members takes such a commit for its own
-founder's (R7)."""
+"""In a commit of a query that is not a member. Also NOT_FOUNDED, so that no generation of members takes such a commit
+for its own founder's (R7)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Commit:
 
 
 class CommitVerdict(Enum):
-    """What an answer to a commit means for the ledger."""
+    """The meaning of an answer to a commit for the ledger."""
 
     ACCEPTED = "accepted"
     RETRY = "retry"
@@ -68,7 +68,7 @@ class Commits:
         return self._awaited is not None or self._again
 
     def is_due(self, now: float, *, moved: bool, everything: bool) -> bool:
-        """Whether one is to be made now: something has `moved`, or the last one is old, or `everything` is to be told
+        """Whether one is to be made now: something has `moved`, or the last one is old, or `everything` is to be sent
         in place of one that is awaited."""
         if self._last_at is None:
             self._last_at = now
@@ -116,12 +116,12 @@ def refusals(
     """Return which of `offsets` were not committed, and why. A partition without a verdict counts as timed out.
 
     A partition that the metadata does not know any more has been deleted. There is nothing to commit, and planning,
-    which waits for commits, is where its loss is told (R8).
+    which waits for commits, reports its loss (R8).
     """
-    told = {tp: verdicts.get(tp, TIMED_OUT) for tp in offsets}
+    answers = {tp: verdicts.get(tp, TIMED_OUT) for tp in offsets}
     return {
         tp: verdict
-        for tp, verdict in told.items()
+        for tp, verdict in answers.items()
         if verdict.verdict is not Verdict.COMMITTED
         and not (verdict.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not exists(tp))
     }

@@ -50,11 +50,11 @@ def decode_identity(data: Bytes | None) -> Identity | None:
     """
     if not data or len(data) > _MAX_BYTES:
         return None
-    told = bytes(data)
-    if not told.startswith(b"{"):
-        told = told[_GENERATION_BYTES:]
+    text = bytes(data)
+    if not text.startswith(b"{"):
+        text = text[_GENERATION_BYTES:]
     try:
-        document: Any = json.loads(told)
+        document: Any = json.loads(text)
     except (ValueError, RecursionError):
         return None
     if not isinstance(document, dict) or type(document.get("streamgroup")) is not int:

@@ -152,8 +152,8 @@ class InFlightBatches:
         at its founding, and startingOffsets are for it (R7).
         """
         self._proven = start
-        known, told = self.checkpoint.positions, start.positions
-        if read or start.ranges or (told != known and told.keys() >= known.keys()):
+        known, positions = self.checkpoint.positions, start.positions
+        if read or start.ranges or (positions != known and positions.keys() >= known.keys()):
             self.checkpoint = start
 
     def begun(self, partition: TopicPartition) -> Position | None:

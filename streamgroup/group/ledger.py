@@ -434,13 +434,13 @@ class Ledger:
             if held.position is not None
         }
         if offsets:
-            return self.commits.make(now, self.member_id, self._generation_told, offsets)
+            return self.commits.make(now, self.member_id, self._commit_generation, offsets)
         if not self.held:
             self.commits.nothing_held()
         return None
 
     @property
-    def _generation_told(self) -> int:
+    def _commit_generation(self) -> int:
         """The generation in commits: none where the query is not a member."""
         return NO_GENERATION if self._alone else self.generation
 
@@ -462,7 +462,7 @@ class Ledger:
             run=self.run,
             sequence=max(self._batches.proven_sequence, held.gained_after),
             asked=self._batches.asked,
-            founding=self._generation_told if self._founding is None else self._founding,
+            founding=self._commit_generation if self._founding is None else self._founding,
             topic_id=held.topic_id,
             batch=self._batches.batch,
         )

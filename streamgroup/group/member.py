@@ -71,7 +71,7 @@ class Machine(Protocol):
 
     @property
     def revoking(self) -> frozenset[TopicPartition]:
-        """What is to be given up after its batch (R25)."""
+        """The partitions to give up when their batch has sunk and is committed (R25)."""
 
     @property
     def settling(self) -> bool:
@@ -216,7 +216,7 @@ class Member:
 
     def handed_out(self, document: Document, now: float) -> tuple[tuple[OffsetRange, ...], list[MemberAction]]:
         """Return the ranges of a document planned by this run, whose tasks start now."""
-        # An empty document (R10) was no batch to the machine: nothing would tell it of its end.
+        # An empty document (R10) was not a batch to the machine: no event would report its end.
         event = ev.Asked(self.is_listened()) if document.ranges else ev.Tick()
         return self.ledger.handed_out(document), self.step(event, now)
 
@@ -453,8 +453,8 @@ class Member:
         if refusal.verdict in {Verdict.FENCED, Verdict.MOVED}:
             self._commit_waits_for_join = refusal.verdict is Verdict.FENCED
             self._later(now)
-            told = ev.CommitRefused(refusal.code, commit.member_id, commit.generation, sent.sent_at)
-            self._machine(told, now, actions)
+            event = ev.CommitRefused(refusal.code, commit.member_id, commit.generation, sent.sent_at)
+            self._machine(event, now, actions)
             return
         what = f"commit {tp} at offset {commit.offsets[tp].offset} in generation {commit.generation}"
         self._refused(replace(refusal, topic=tp.topic), what, now, actions)

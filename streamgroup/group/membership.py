@@ -574,7 +574,7 @@ Membership.TABLE = table_of(
         on(Timer.SESSION, (_STABLE,), Membership._session_over, *_AGAIN),
         on(ev.CoordinatorGone, (_STABLE,), Membership._coordinator_gone),
         on((Purpose.FIND, ev.RequestAnswered), (_STABLE,), Membership._found),
-        # Commits of a generation that is kept (R25) or given up (R18). What a refusal means, JoinGroup will tell.
+        # Commits of a generation that is kept (R25) or given up (R18). JoinGroup's answer shows what a refusal means.
         on(ev.CommitAccepted, (_FINDING, _JOINING, _SYNCING), Membership._late_commit_accepted),
         on(ev.CommitAccepted, (_STABLE,), Membership._commit_accepted),
         on(ev.CommitRefused, (_STABLE,), Membership._commit_refused, *_AGAIN),

@@ -59,10 +59,10 @@ def founding_generation(commits: Mapping[TopicPartition, CommittedOffset], gener
     if not commits:
         return generation
     metadata = [CommitMetadata.parse(commit.metadata) for commit in commits.values()]
-    told = {NOT_FOUNDED if m is None else m.founding for m in metadata}
-    if told == {generation}:
+    foundings = {NOT_FOUNDED if m is None else m.founding for m in metadata}
+    if foundings == {generation}:
         return generation
-    return min(told - {generation, NOT_FOUNDED}, default=NOT_FOUNDED)
+    return min(foundings - {generation, NOT_FOUNDED}, default=NOT_FOUNDED)
 
 
 def applies_starting_offsets(checkpoint: Document, founding: int, generation: int) -> bool:

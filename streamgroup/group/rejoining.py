@@ -13,12 +13,12 @@ _LENGTHS = 10
 
 
 def rejoin_timeout_s(max_poll_s: float) -> float:
-    """Return how long a member that was told to rejoin waits for its batch at most, a little less than the group."""
+    """Return how long a member that was asked to rejoin waits for its batch at most, a little less than the group."""
     return max_poll_s - min(_REJOIN_MARGIN_S, max_poll_s / 10)
 
 
 def rejoin_due(
-    told_at: float,
+    rejoin_asked_at: float,
     asked_at: float | None,
     longest_batch_s: float | None,
     rebalance_wait_s: float,
@@ -26,20 +26,20 @@ def rejoin_due(
     *,
     listened: bool = False,
 ) -> float:
-    """Return when a member that was told to rejoin at `told_at` stops waiting for its batch (R22).
+    """Return when a member that was asked to rejoin at `rejoin_asked_at` stops waiting for its batch (R22).
 
-    With a listener (`listened`) the member waits as long as the group does, `max_poll_s` from `told_at`. The listener
-    reports at once that the batch has sunk, so a batch that it has not reported still runs. The same goes for starting
-    positions, whose commit the broker answers.
+    With a listener (`listened`) the member waits as long as the group does, `max_poll_s` from `rejoin_asked_at`. The
+    listener reports at once that the batch has sunk, so a batch that it has not reported still runs. The same goes for
+    starting positions, whose commit the broker answers.
 
     Without a listener the tasks are presumably done one longest batch after `asked_at`. The member waits for Spark's
-    next call `rebalance_wait_s` from then, or from `told_at` where the tasks should have been done before. That needs a
-    batch in flight whose tasks were asked for, and the length of an earlier one.
+    next call `rebalance_wait_s` from then, or from `rejoin_asked_at` where the tasks should have been done before. That
+    needs a batch in flight whose tasks were asked for, and the length of an earlier one.
     """
-    latest = told_at + rejoin_timeout_s(max_poll_s)
+    latest = rejoin_asked_at + rejoin_timeout_s(max_poll_s)
     if listened or asked_at is None or longest_batch_s is None:
         return latest
-    return min(max(asked_at + longest_batch_s, told_at) + rebalance_wait_s, latest)
+    return min(max(asked_at + longest_batch_s, rejoin_asked_at) + rebalance_wait_s, latest)
 
 
 class BatchClock:
@@ -134,8 +134,8 @@ class RejoinWait:
     def due(self, max_poll_ms: int, *, foreign: bool = False) -> float:
         """Return when the member waits no longer. `foreign`: a consumer of another make waits, too (R33)."""
         batch, wait_s = self.batch, self._rebalance_wait_ms / 1000
-        is_told = batch.listened or self.settling
-        due = rejoin_due(self.since, batch.asked_at, batch.longest_s, wait_s, max_poll_ms / 1000, listened=is_told)
+        is_reported = batch.listened or self.settling
+        due = rejoin_due(self.since, batch.asked_at, batch.longest_s, wait_s, max_poll_ms / 1000, listened=is_reported)
         return min(due, self.since + FOREIGN_TIMEOUT_S) if foreign else due
 
     def waited_s(self, now: float) -> float:
@@ -176,8 +176,9 @@ def gave_up_waiting(flying_s: float, waited_s: float, rebalance_ms: int, rebalan
             "Raise kafka.max.poll.interval.ms above what the longest batch takes, or lower maxOffsetsPerTrigger"
         )
     return (
-        f"{batch}, and its tasks are presumably done: this member was told to rejoin {waited_s:.0f} s ago and waits no "
-        f"longer: {follows}. Shorten the trigger's interval, or raise group.rebalanceWait, now {rebalance_wait_ms} ms"
+        f"{batch}, and its tasks are presumably done: this member was asked to rejoin {waited_s:.0f} s ago and waits "
+        f"no longer: {follows}. Shorten the trigger's interval, or raise group.rebalanceWait, now "
+        f"{rebalance_wait_ms} ms"
     )
 
 

@@ -65,7 +65,7 @@ class FramedStream(ABC):
     ENDED_BY: ClassVar[str] = ""
     """The usual causes of a broker closing the connection, for error messages."""
     HINT: ClassVar[str] = ""
-    """What to check where the bytes received are not of this protocol."""
+    """The next step for the user where the bytes received are not of this protocol."""
 
     _out: Outgoing
     _reader: FrameReader

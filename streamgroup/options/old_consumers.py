@@ -1,6 +1,6 @@
 """The table of the `kafka.*` properties that only the consumers of Kafka 0.7 and 0.8 had.
 
-A property with a new name is refused, and the error tells the new name: the user's setting would be lost otherwise.
+A property with a new name is refused, and the error has the new name: the user's setting would be lost otherwise.
 `offsets.storage` and `dual.commit.enabled` still take effect, so they are in `streamgroup.options.kafka`.
 """
 

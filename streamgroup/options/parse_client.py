@@ -23,7 +23,7 @@ CLIENT_OPTIONS: Mapping[str, Option] = {
 _OF_OTHERS = frozenset(
     {option.name.lower() for option in PRODUCER} - CLIENT_OPTIONS.keys() | {f"{PREFIX}bootstrap.controllers"}
 )
-"""What else Java's consumers, producers and admin clients take, in lower case."""
+"""The other properties of Java's consumers, producers and admin clients, in lower case."""
 
 _LINE = re.compile(r"(?P<key>(?:\\.|[^\\=:\s])+)[ \t\f]*[=:]?[ \t\f]*(?P<value>.*)", re.DOTALL)
 _LINE_END = re.compile(r"\r\n|\r|\n")

@@ -47,8 +47,8 @@ SINK: tuple[Option, ...] = (
     ),
     Option(
         "verifyWaitMs",
-        "Milliseconds that `verify` waits for messages that a broker has read. A broker shows them after a flush, by "
-        "default every 3 s. Increase it if `log.default.flush.interval.ms` of a broker is longer.",
+        "Milliseconds that a task with `verify` waits until it can read back its messages. A broker shows them "
+        "after a flush, by default every 3 s. Increase it if a broker's `log.default.flush.interval.ms` is longer.",
         kinds.POSITIVE,
         "sink.verify_wait_ms",
         scope=Scope.WRITE,

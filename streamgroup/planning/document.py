@@ -79,7 +79,7 @@ def from_value(value: Mapping[str, Any]) -> Document:
     Raises ConfigError for everything else, naming the format or the place that is wrong.
     """
     if not isinstance(value, Mapping) or not value:
-        raise _unreadable(value, "it is no JSON object with content")
+        raise _unreadable(value, "it is not a JSON object with content")
     # A topic may be called "streamgroup": in Spark's own offset its value is an object, in ours a number.
     if isinstance(value.get("streamgroup"), Mapping) or "streamgroup" not in value:
         return _from_spark(value)
@@ -160,14 +160,14 @@ def _positions(value: Mapping[str, Any]) -> dict[TopicPartition, Position]:
 
 def _entries(value: Mapping[str, Any], nested: object, place: str) -> Iterator[tuple[TopicPartition, Any]]:
     if not isinstance(nested, Mapping):
-        raise _unreadable(value, f"{place} is no object of topics")
+        raise _unreadable(value, f"{place} is not an object of topics")
     for topic, partitions in nested.items():
         if not isinstance(partitions, Mapping):
             raise _unreadable(value, f"{place}: {topic!r} has no object of partitions")
         for number, entry in partitions.items():
             # Only the one spelling of a number: "00" or "+0" would be a second text for the same document.
             if not isinstance(number, str) or not _PARTITION.fullmatch(number):
-                raise _unreadable(value, f"{place}: {number!r} of {topic!r} is no partition number")
+                raise _unreadable(value, f"{place}: {number!r} of {topic!r} is not a partition number")
             yield TopicPartition(topic, int(number)), entry
 
 
@@ -186,7 +186,7 @@ def _integer(value: Mapping[str, Any], number: object, lowest: int, place: str) 
 def _text(value: Mapping[str, Any], key: str) -> str:
     text = value[key]
     if not isinstance(text, str):
-        raise _unreadable(value, f"{key!r} is no text: {text!r}")
+        raise _unreadable(value, f"{key!r} is not text: {text!r}")
     return text
 
 

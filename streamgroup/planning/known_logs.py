@@ -1,4 +1,4 @@
-"""What the brokers have answered about the logs of a run, and which of their answers count (R8)."""
+"""The brokers' answers about the logs of a run, and which of them count (R8)."""
 
 from __future__ import annotations
 

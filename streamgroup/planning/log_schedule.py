@@ -81,7 +81,7 @@ class ListLogs:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Tell the run of new metadata, and of the topics that were asked for."""
+    """Report new metadata to the run, and the topics that were asked for."""
 
     snapshot: ClusterSnapshot
     topics: frozenset[str]
@@ -111,7 +111,7 @@ Step = Answer[Q] | FetchMetadata | ListLogs | Announce | Fail | Wait | Stop
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What came of a ListLogs. A partition whose leader did not answer is absent.
+    """The result of a ListLogs. A partition whose leader did not answer is absent.
 
     `watermarks` are listed where the ends are last stable offsets, `starts` are None where they were not listed.
     """

@@ -198,4 +198,4 @@ def describe(tp: TopicPartition, verdict: Moved | Deleted, *, group: str, log_fo
 
 def _ways_out(location: OffsetLocation) -> str:
     other = f"; or {how_to_reset(location)}" if location.group else ""
-    return f"To go on: set failOnDataLoss=false, which skips what is gone and tells of it in the log{other}"
+    return f"To go on: set failOnDataLoss=false, which skips what is gone and logs a warning{other}"

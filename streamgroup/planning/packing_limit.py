@@ -8,9 +8,9 @@ from typing import Final
 from streamgroup.model import FetchTask
 
 FIXED_S: Final = 0.15
-"""What a batch without records takes: Spark's planning, its two logs, and the report that it has sunk."""
+"""Seconds that a batch without records takes: Spark's planning, its two logs, and the report that it has sunk."""
 TASK_S: Final = 0.015
-"""What one more task adds to a batch where two cores share the tasks."""
+"""Seconds that one more task adds to a batch where two cores share the tasks."""
 WORTH_S: Final = 0.03
 """Records that take less than this are read in one task, because one more task costs as much."""
 MOST_PAUSE: Final = 1024

@@ -182,7 +182,7 @@ def _wanted(configured: ConfiguredOffsets, tp: TopicPartition) -> int:
 def _refuse_unlisted(configured: ConfiguredOffsets, partitions: Iterable[TopicPartition], bound: RangeBound) -> None:
     if configured.timestamp is not None or not (configured.timestamps or configured.offsets):
         return
-    # The default is no answer here: who lists offsets means these, and a forgotten partition would start anywhere.
+    # The default does not apply: a user who lists offsets means these, and a forgotten partition would start anywhere.
     unlisted = sorted(tp for tp in partitions if tp not in configured.timestamps and tp not in configured.offsets)
     if unlisted:
         raise ConfigError(

@@ -139,7 +139,7 @@ class Refresh07:
 class Delivered07:
     """The broker has handled the message set. With `verify` it lies in the log at `position`.
 
-    Without `verify` this is no acknowledgement, and `position` is None: the broker has read the request and has not
+    Without `verify` this is not an acknowledgement, and `position` is None: the broker has read the request and has not
     hung up.
     """
 

@@ -22,7 +22,7 @@ _MARK = 10
 
 
 class ReadBack(NamedTuple):
-    """What some bytes of a log hold."""
+    """The message sets found in some bytes of a log."""
 
     found: list[tuple[MessageSet, int]]
     """The sets that were found, and the positions where they begin, in the order of the log."""

@@ -1,4 +1,4 @@
-"""What the producer of Kafka 0.7 knows of its brokers, broker-partitions and pending requests."""
+"""The state of the producer of Kafka 0.7: its brokers, broker-partitions and pending requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streamgroup.producer.kafka07_events import MessageSet, SetState
 
 
 class Purpose07(Enum):
-    """What a pending request is for."""
+    """The purpose of a pending request."""
 
     PRODUCE = "produce"
     """Message sets, and an OFFSETS behind them whose answer shows that the broker has handled them."""

@@ -32,12 +32,12 @@ _XERIAL_BLOCK = 32 << 10
 _LZ4_HEADER = struct.pack("<IBB", 0x184D2204, 0x60, 0x40)
 """Magic, flags (version 1, independent blocks), descriptor (blocks of 64 KiB)."""
 _LZ4_CHECKED = 4
-"""What the header's checksum covers begins behind the magic."""
+"""The bytes that the header's checksum covers begin behind the magic."""
 _LZ4_BLOCK = 64 << 10
 _LZ4_BLOCK_CHECKSUM = 0x10
-"""The bit of the flags that tells that a checksum follows each block."""
+"""The bit of the flags for a checksum after each block."""
 _LZ4_STORED = 1 << 31
-"""The bit of a block's length that tells that the block is not compressed."""
+"""The bit of a block's length for a block that is not compressed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ BATCH_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class DecodeOptions:
-    """What to decode, and within which limit.
+    """The settings of a decoder, and its limit.
 
     `max_decompressed_bytes` bounds what one call of `decode` holds decompressed, and so one batch.
     """

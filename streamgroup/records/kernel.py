@@ -38,7 +38,7 @@ Name = Literal["python", "compiled"]
 class RecordKernel(Protocol):
     """The hot loops that find and copy the fields of records, and those that encode records.
 
-    `start` and `length` are positions in `buffer`, ascending, without overlap; -1 is null. What encodes
+    `start` and `length` are positions in `buffer`, ascending, without overlap; -1 is null. An encoder
     writes `reserve` zeros before the records, and raises EncodeError for what is longer than its length field can say.
     """
 

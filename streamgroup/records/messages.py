@@ -159,7 +159,7 @@ class _Flattening:
     def add(self, data: memoryview, wrapper: Wrapper, depth: int) -> None:
         """Add the messages in `wrapper`, which lies `depth` deep. Raises TooLarge beyond what is left of the limit."""
         if depth > MAX_DEPTH:
-            raise DecodeError(f"more than {MAX_DEPTH} wrappers in one another")
+            raise DecodeError(f"compressed messages are nested more than {MAX_DEPTH} deep")
         inner = compression.inflated(wrapper.codec, wrapper.value(data), self._left)
         self._left -= len(inner)
         frames = list(_frames(inner))

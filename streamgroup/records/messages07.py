@@ -331,7 +331,7 @@ class _Flattening:
     def add(self, data: memoryview, wrapper: _Frame, depth: int) -> None:
         """Add the messages in `wrapper`, which lies `depth` deep. Raises DecodeError."""
         if depth > MAX_DEPTH:
-            raise DecodeError(f"more than {MAX_DEPTH} wrappers in one another")
+            raise DecodeError(f"compressed messages are nested more than {MAX_DEPTH} deep")
         if wrapper.codec not in _CODECS:
             raise UnsupportedCodec(f"compressed by codec {wrapper.codec}; known are 1 gzip and 2 snappy")
         inner = compression.inflated(wrapper.codec, data[wrapper.payload : wrapper.end], self.left)

@@ -65,7 +65,7 @@ class BinaryColumn:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnBuffers:
-    """What the kernels read: the columns of `RecordColumns`, the headers of all records one behind the other."""
+    """The input of the kernels: the columns of `RecordColumns`, the headers of all records one behind the other."""
 
     timestamp_ms: Longs
     key: BinaryColumn

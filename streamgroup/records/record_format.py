@@ -11,7 +11,7 @@ class RecordFormat(Enum):
     V07_0 = "messages of Kafka 0.7, magic 0"
     """Without attributes. No client has written it since codecs came."""
     V07_1 = "messages of Kafka 0.7, magic 1"
-    """What all clients of Kafka 0.7 write."""
+    """The format of all clients of Kafka 0.7."""
     V0 = "message sets v0"
     """Kafka 0.8 and 0.9: Produce v0 and v1."""
     V1 = "message sets v1"

@@ -155,7 +155,7 @@ class ThreadFailed:
 
 RunEvent = Called | QuestionAnswered | QuestionFailed | CallAbandoned | MetadataRead | SilenceLook | ThreadFailed
 Event = RunEvent | GroupEvent | RegistryEvent | Answer
-"""What `Run.step` takes: its own events, and those of the group, of ZooKeeper and of the offset store."""
+"""The events that `Run.step` takes: its own, and those of the group, of ZooKeeper and of the offset store."""
 
 # --- actions -------------------------------------------------------------------------------------------------------
 

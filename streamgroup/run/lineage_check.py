@@ -128,9 +128,9 @@ class DuplicateLineageCheck:
         self._has_duplicate = bool(duplicates)
         self._update_waits(duplicates.keys(), now)
         if not duplicates:
-            # A member that was admitted in this generation has told it to nobody yet.
-            is_told = not self._is_static or self._generation != self._first_generation
-            self.admitted = is_told or not _has_lineage(group, self._me)
+            # A member that was admitted in this generation has not published it yet.
+            is_published = not self._is_static or self._generation != self._first_generation
+            self.admitted = is_published or not _has_lineage(group, self._me)
             self.asking = not self.admitted
             return None
         run = min(duplicates, key=lambda run: self._waiting_since[self._wait_of(run)])

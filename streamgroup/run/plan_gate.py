@@ -117,8 +117,9 @@ class PlanGate:
         if late := sorted(tp for tp, since in self._unanswered_since.items() if now - since >= most):
             names = ", ".join(map(str, late))
             raise TransportError(
-                f"{self._who}cannot plan {names} under {trigger}: for {most:g} s the brokers have not told what is in "
-                "these logs. Check the leaders of these partitions and run again, or raise kafka.default.api.timeout.ms"
+                f"{self._who}cannot plan {names} under {trigger}: for {most:g} s no broker has "
+                "returned the ends of these logs. Check the leaders of these partitions and run again, or raise "
+                "kafka.default.api.timeout.ms"
             )
 
     def until_complete(self) -> Steps[bool]:

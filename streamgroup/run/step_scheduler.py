@@ -30,7 +30,7 @@ class _Task:
     wait: Until | None = None
     due: float = math.inf
     error: Exception | None = None
-    """What the condition has raised; it is raised in the task."""
+    """The error of the condition; it is raised in the task."""
 
 
 class StepScheduler:

@@ -1,4 +1,4 @@
-"""The notifier of coordinators: it reports sunk batches, for the listener and for a drain."""
+"""Reports sunk batches to the coordinator processes of an application, for the listener and for a drain."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from streamgroup.spark.queries import Value
 log = logging.getLogger("streamgroup")
 
 REQUEST_TIMEOUT_S = 5.0
-"""How long the notifier waits for the answer of a coordinator."""
+"""How long the notifier waits for the answer of a coordinator process."""
 
 
 class SunkNotifier:
-    """Notifies the coordinators of one driver. Several threads may use it."""
+    """Notifies the coordinator processes of one driver. Several threads may use it."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid

@@ -16,6 +16,8 @@ class Progress(Protocol):
 
 
 class _NoBar:
+    """Shows nothing: standard error is not a terminal."""
+
     def update(self, step: str, done: int, total: int | None) -> None:
         """Do nothing: a log needs no intermediate states."""
 

@@ -11,7 +11,7 @@ LARGE = 32_768
 class Pieces(bytearray):
     """A message under construction, of which `keep` takes large values without a copy.
 
-    Whoever keeps a value must not change it before the message is sent.
+    The owner of a value must not change it before the message is sent.
     """
 
     def __init__(self, size: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""What stands in the tests for Kafka and ZooKeeper, in this process.
+"""Kafka and ZooKeeper of the tests, in this process.
 
 In memory: `coordinator.py` (a group and its offsets), `zookeeper.py` (nodes and sessions), `cluster.py` (logs as
 numbers). Unit tests script them; the simulation gives the first two a clock and a network. At a port of the loopback:

@@ -49,7 +49,7 @@ class Logs:
     epochs_listed: dict[TopicPartition, int] = field(default_factory=dict)
     """Leader epochs that come with the ends of logs; unknown of partitions that are not here."""
     segments: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
-    """What comes with the earliest offset, in Kafka 0.7."""
+    """The offsets that come with the earliest one, in Kafka 0.7."""
     unregistered: set[int] = field(default_factory=set)
     """Brokers that are away, in Kafka 0.7; their partitions are not in `ends`."""
     empty: tuple[str, ...] = ()

@@ -22,7 +22,7 @@ from streamgroup.wire.messages.group import (
 )
 
 DYNAMIC = "m"
-"""What the ids of dynamic members begin with; those of static ones with their instance's."""
+"""The beginning of the ids of dynamic members; those of static ones begin with their instance's."""
 
 Reply = Callable[[Any], None]
 
@@ -86,7 +86,7 @@ class GroupMember:
 
 @dataclass
 class Stored:
-    """What the coordinator has written to its log of a group: what is left of it after a failover."""
+    """The state that the coordinator has written to its log of a group: it is left after a failover."""
 
     generation: int = 0
     protocol: str = ""

@@ -1,4 +1,4 @@
-"""What the coordinators in memory make of OffsetCommit and OffsetFetch: messages as values, and values as messages."""
+"""OffsetCommit and OffsetFetch of the coordinators in memory: messages as values, and values as messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OFFSETS_VERSION = 9
 
 
 def offsets_in(request: OffsetCommitRequest) -> dict[TopicPartition, CommittedOffset]:
-    """What a commit tells."""
+    """The content of a commit."""
     return {
         TopicPartition(topic.name, p.partition_index): CommittedOffset(
             p.committed_offset, p.committed_metadata or "", p.committed_leader_epoch
@@ -69,7 +69,7 @@ def commit_answer(request: OffsetCommitRequest, code_of: Callable[[TopicPartitio
 
 
 def fetch_answer(group: str, offsets: Mapping[TopicPartition, CommittedOffset], code: int = 0) -> OffsetFetchResponse:
-    """What the group has committed; with a code, that alone."""
+    """The answer with the group's offsets; with a code, that alone."""
     rows: dict[str, list[OffsetFetchResponsePartitions]] = {}
     for tp, offset in offsets.items() if not code else ():
         row = OffsetFetchResponsePartitions(
@@ -86,7 +86,7 @@ def fetch_answer(group: str, offsets: Mapping[TopicPartition, CommittedOffset], 
 def zookeepers_answer(
     request: OffsetFetchRequest, offsets: Mapping[TopicPartition, CommittedOffset], unknown: Collection[str] = ()
 ) -> OffsetFetchResponse:
-    """What a broker answers in v0: for what was asked alone, and without metadata. A partition that has no commit is
+    """The answer of a broker in v0: for these partitions alone, and without metadata. A partition that has no commit is
     unknown, as are all of the topics that the broker, which has just started, does not know of yet."""
 
     def row(topic: str, partition: int) -> OffsetFetchResponsePartition:

@@ -24,7 +24,7 @@ def client07(**others: object) -> ClientOptions:
 def registered(
     brokers: Iterable[OldBroker], partitions: int = 2, topics: Collection[str] = (TOPIC,)
 ) -> dict[str, bytes]:
-    """What these brokers register."""
+    """The registrations of these brokers."""
     nodes = {"/brokers/ids": b"", **{f"/brokers/topics/{topic}": b"" for topic in topics}}
     for each in brokers:
         nodes[f"/brokers/ids/{each.node}"] = b"127.0.0.1-1:127.0.0.1:%d" % each.port

@@ -135,7 +135,7 @@ class ZooKeeper:
                 self._carry_out(session, [Create(above)])
 
     def put(self, path: str, value: str | bytes, owner: Session | None = None) -> None:
-        """Create or overwrite, whatever the version; with its parents. What has an owner is ephemeral."""
+        """Create or overwrite, whatever the version; with its parents. A node with an owner is ephemeral."""
         operation = self._tree.write(path, value, ephemeral=owner is not None)
         assert self.transact(owner, [operation], ensured=(parent_of(path),)) is None
 
@@ -185,7 +185,7 @@ class Client(Connection):
         return self.session is not None and self.connected
 
     def carry_out(self, action: zk.RegistryAction) -> None:
-        """What the machine wants."""
+        """Carry out an action of the machine."""
         match action:
             case zk.OpenSession():
                 self.wanted = True

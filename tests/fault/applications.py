@@ -52,7 +52,7 @@ class Job:
         return self.home / f"{self.name}-checkpoint"
 
     def spark_options(self) -> dict[str, str]:
-        """What its stream is read with."""
+        """The options of its stream."""
         return {
             "kafka.bootstrap.servers": self.load.server.bootstrap_servers,
             "kafka.group.id": self.group,
@@ -68,7 +68,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Struck:
-    """What happened at a named point: `at` is seconds of time.monotonic, just before."""
+    """An event at a named point: `at` is seconds of time.monotonic, just before."""
 
     point: str
     stroke: str
@@ -245,7 +245,7 @@ class Application:
         return self.process.poll() is None
 
     def lines(self, job: Job) -> list[dict[str, Any]]:
-        """What the sink of a job's newest start here has written."""
+        """The records that the sink of a job's newest start here has written."""
         return whole_lines(self.sinks[job.name][-1])
 
     def batches(self, job: Job) -> int:

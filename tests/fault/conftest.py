@@ -1,4 +1,4 @@
-"""What the fault runs share."""
+"""Fixtures of the fault runs."""
 
 from __future__ import annotations
 

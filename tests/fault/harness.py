@@ -73,13 +73,13 @@ class Query:
 
     @property
     def rows(self) -> list[Row]:
-        """What a reader of the sink sees, in the order in which it was written."""
+        """The records that a reader of the sink sees, in the order in which they were written."""
         sunk = dict(self.sunk)
         return list(itertools.chain.from_iterable(sunk[batch] for batch in sorted(sunk)))
 
     @property
     def status(self) -> dict[str, Any]:
-        """What its coordinator says of itself; empty while it does not run."""
+        """The status of its coordinator process; empty while it does not run."""
         return {} if self._coordinator is None else self._coordinator.status()
 
     @property
@@ -201,7 +201,7 @@ class Streams:
                 query.stop()
 
     def committed(self) -> dict[TopicPartition, CommittedOffset]:
-        """What the group has committed for the topic."""
+        """The offsets that the group has committed for the topic."""
         found = self.ask(lambda cluster: admin.committed(cluster, self.group, cluster.deadline()))
         return {tp: offset for tp, offset in found.items() if tp.topic == self.topic}
 

@@ -1,4 +1,4 @@
-"""What has to hold after all that was done to the jobs of a group: Jepsen's questions, asked of the sinks' files."""
+"""The conditions that hold after all faults of the jobs of a group: Jepsen's questions, asked of the sinks' files."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def in_flight(job: Job, struck: Struck) -> InFlight:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run came to. `repeats`: how often a value was delivered after its first time, summed up."""
+    """The result of a run. `repeats`: how often a value was delivered after its first time, summed up."""
 
     sent: int
     lost: int

@@ -1,4 +1,4 @@
-"""What operators and clients of a cluster do to it, past the proxies, and what it shows them then."""
+"""Operators and clients of a cluster, past the proxies: their actions, and the cluster's answers."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def recreate(streams: Streams) -> None:
 
 
 def topics_of_each(streams: Streams) -> list[TopicInfo | None]:
-    """What each of the brokers says of the topic."""
+    """Each broker's metadata of the topic."""
 
     def question(cluster: KafkaCluster) -> list[TopicInfo | None]:
         found = []
@@ -121,7 +121,7 @@ def delete_records(streams: Streams, before: Mapping[TopicPartition, int]) -> No
 
 
 def delete_offsets(streams: Streams, *partitions: TopicPartition) -> None:
-    """What `kafka-consumer-groups.sh --delete-offsets` does with a group that has no members."""
+    """Delete offsets as `kafka-consumer-groups.sh --delete-offsets` does in a group without members."""
     numbers = ",".join(str(tp.partition) for tp in partitions)
     tool(
         streams.server,

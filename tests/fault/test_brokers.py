@@ -307,7 +307,7 @@ def test_offsets_that_expire_leave_the_checkpoint_and_else_found_the_group_anew(
 
 
 def failure(query: Query) -> str:
-    """What ends `query`: a DataLossError."""
+    """The error that ends `query`: a DataLossError."""
     wait_until(lambda: query.error is not None, "the query ends with an error")
     assert isinstance(query.error, DataLossError), query.error
     return str(query.error)

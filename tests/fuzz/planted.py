@@ -104,7 +104,7 @@ BUGS = (
         "{WHITE_LIST, BLACK_LIST}",
     ),
     PlantedBug(("zookeeper/pattern",), patterns._compiled, "except ValueError", f"except {_NEVER}"),
-    PlantedBug(("zookeeper/committed",), stored._told, _BOTH, "ValueError"),
+    PlantedBug(("zookeeper/committed",), stored._read_metadata, _BOTH, "ValueError"),
     PlantedBug(("zookeeper/offset",), registrations.read_number, "text.isascii() and ", ""),
     PlantedBug(("options/values",), kinds._object, "except RecursionError", f"except {_NEVER}"),
     PlantedBug(

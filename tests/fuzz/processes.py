@@ -28,7 +28,7 @@ _PER_KIB = 1024 if sys.platform != "darwin" else 1
 
 @dataclass(slots=True)
 class Report:
-    """What the cases of one decoder have shown."""
+    """The results of the cases of one decoder."""
 
     outcome: Outcome = field(default_factory=Outcome)
     findings: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What tests with real brokers share."""
+"""Fixtures of tests with real brokers."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ Answers = dict[str, list[str]]
 
 @pytest.fixture(scope="module", params=RELEASES)
 def java(request: pytest.FixtureRequest) -> Answers:
-    """What one JVM with the release's kafka-clients answers to all questions."""
+    """The answers of one JVM with the release's kafka-clients to all questions."""
     asked = questions()
     answers = iter(ask_java(request.param, [line for lines in asked.values() for line in lines]))
     return {name: [next(answers) for _ in lines] for name, lines in asked.items()}

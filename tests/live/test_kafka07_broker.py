@@ -66,7 +66,7 @@ def producer(kafka: Kafka07Server) -> Iterator[Producer07]:
 
 
 def brokers_of(nodes: KazooClient, topic: str) -> dict[str, bytes]:
-    """What is registered of a topic: broker ids, and the data of their nodes."""
+    """The registration of a topic: broker ids, and the data of their nodes."""
     path = f"/brokers/topics/{topic}"
     if not nodes.exists(path):
         return {}

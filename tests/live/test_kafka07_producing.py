@@ -61,7 +61,7 @@ def changed() -> threading.Event:
 
 @pytest.fixture
 def cluster(kafka: Kafka07Server, changed: threading.Event) -> Iterator[Cluster]:
-    """What the driver, or the command line, reads in ZooKeeper."""
+    """The brokers that the driver, or the command line, reads in ZooKeeper."""
     with closing(open_cluster(options(kafka), changed.set)) as opened:
         yield opened
 
@@ -87,7 +87,7 @@ def a_set(topic: str, partition: int, values: Sequence[bytes], movable: bool = F
 
 
 def values_of(kafka: Kafka07Server, topic: str) -> dict[int, list[bytes]]:
-    """What the source reads, by partition."""
+    """The records that the source reads, by partition."""
     found = read_by_the_source(topic, zookeeper__connect=kafka.zookeeper_connect)
     return {partition: [value for _, value in rows if value is not None] for partition, rows in found.items()}
 

@@ -173,7 +173,8 @@ def test_a_position_inside_of_a_message_is_an_error_that_names_it_and_a_boundary
     given = json.dumps({topic: {name: 300 if name == "1-1" else default for name in names}})
     with Producer07(zookeeper=kafka.zookeeper_connect) as producer:
         producer.produce(topic, [b"a" * 500], partition=1, broker=1)
-    with pytest.raises(ConfigError, match=rf"{option}: 300 of {topic} 1-1 is no boundary .* A message begins at 250"):
+    error = rf"{option}: 300 of {topic} 1-1 is not a boundary .* A message begins at 250"
+    with pytest.raises(ConfigError, match=error):
         plan_batch(batch_options(kafka, topic, **{option: given}))
 
 

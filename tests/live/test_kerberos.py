@@ -43,7 +43,7 @@ KRB5 = "com.sun.security.auth.module.Krb5LoginModule"
 
 @pytest.fixture(scope="module", autouse=True)
 def _needs_the_library_and_its_programs() -> None:
-    """What is missing is a failure: these tests run only where somebody asks for the long ones."""
+    """A missing part is a failure: these tests run only where somebody asks for the long ones."""
     if find_spec("gssapi") is None or shutil.which("kinit") is None:
         pytest.fail(
             "install the package gssapi, MIT's KDC and kinit: apt-get install libkrb5-dev gcc python3-dev krb5-kdc "

@@ -1,4 +1,4 @@
-"""What is spoken with real brokers before 0.10, which know no ApiVersions: 0.8.2.2 and 0.9.0.1."""
+"""The protocol of real brokers before 0.10, which know no ApiVersions: 0.8.2.2 and 0.9.0.1."""
 
 from __future__ import annotations
 

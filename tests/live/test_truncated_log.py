@@ -88,7 +88,7 @@ class Victim:
 
 
 class Query:
-    """What Spark asks of a coordinator."""
+    """The calls of Spark to a coordinator process."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self.coordinator = Coordinator(parse_source(options, streaming=True))

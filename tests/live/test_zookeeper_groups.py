@@ -45,7 +45,7 @@ class Timed(Query):
         return len(self.offsets)
 
     def delivered(self) -> Iterator[Delivered]:
-        """What each batch has put into the sink."""
+        """The records of each batch in the sink."""
         for number, rows in dict(self.sunk).items():
             yield Delivered(self.name, number, self.planned_at[number], tuple(row.value for row in rows))
 

@@ -34,7 +34,7 @@ _SLIPS = {"NameError", "UnboundLocalError", "SyntaxError", "ImportError", "Modul
 
 
 class Verdict(Enum):
-    """What became of one run of suites."""
+    """The result of one run of suites."""
 
     PASSED = "passed"
     KILLED = "killed"

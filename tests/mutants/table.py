@@ -24,7 +24,7 @@ class Mutant:
     old: str
     new: str
     breaks: str
-    """What goes wrong with it, in one sentence."""
+    """The consequence, in one sentence."""
     suites: tuple[str, ...]
     """Test files or directories below `tests`; at least one of their tests must fail."""
 
@@ -42,7 +42,7 @@ class Table:
     not_built: dict[str, str]
     """The rules that no code implements yet, with the reason for it."""
     promises: dict[str, str]
-    """What the pages promise beside the rules, by the names that stand for a rule in a row."""
+    """The promises of the pages beside the rules, by the names that stand for a rule in a row."""
 
 
 def read_table(path: Path = TABLE) -> Table:

@@ -35,7 +35,7 @@ _TIMEOUT_S = 30.0
 
 
 class ConsumerError(Exception):
-    """What the Scala consumer throws at the application."""
+    """An exception of the Scala consumer."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Chunk:
-    """What one answer brought of one partition."""
+    """The part of one answer for one partition."""
 
     held: Held
     start: int

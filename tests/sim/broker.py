@@ -50,7 +50,7 @@ class Logs:
         self.ends[tp] += count
 
     def range(self, tp: TopicPartition) -> LogRange:
-        """What the log holds."""
+        """The offsets that the log holds."""
         return LogRange(0, self.ends[tp])
 
     def behind(self, tp: TopicPartition, offset: int, count: int) -> int:
@@ -161,7 +161,7 @@ class SimBroker:
     # -- as the keeper of the group -----------------------------------------------------------------------------------
 
     def backend(self, process: Process, network: Network) -> tuple[Membership | StandaloneMember, GroupLines]:
-        """What makes a process a member, and what carries that out."""
+        """Return the machine that makes a process a member, and the lines that carry its actions out."""
         if process.settings.mode is not GroupMode.MEMBER:
             return lone_backend(process, network, self)
         query = process.query
@@ -177,7 +177,7 @@ class SimBroker:
         """A topic has more partitions: whoever asks for the metadata sees it."""
 
     def calm_down(self) -> None:
-        """What moves comes to rest by itself; guests leave."""
+        """Let guests leave. Movements of the coordinator end by themselves."""
         self.guests_until = 0.0
 
     def is_put_out(self, process: Process) -> bool:
@@ -202,7 +202,7 @@ class SimBroker:
     # -- offsets ------------------------------------------------------------------------------------------------------
 
     def fetched(self) -> dict[TopicPartition, CommittedOffset]:
-        """What the group has committed, as another connection asks for it (R13)."""
+        """The offsets that the group has committed, as another connection asks for them (R13)."""
         return dict(self.offsets)
 
     def reset(self, offsets: Mapping[TopicPartition, int]) -> bool:

@@ -300,9 +300,9 @@ def count_the_wait_from_the_batch(stack: ExitStack) -> None:
     """A batch that runs longer than any before it is given up as soon as a rebalance is announced."""
 
     def rejoin_due(
-        told_at: float, asked_at: float | None, longest: float | None, wait: float, most: float, **_: bool
+        rejoin_asked_at: float, asked_at: float | None, longest: float | None, wait: float, most: float, **_: bool
     ) -> float:
-        latest = told_at + rejoining.rejoin_timeout_s(most)
+        latest = rejoin_asked_at + rejoining.rejoin_timeout_s(most)
         return latest if asked_at is None or longest is None else min(asked_at + longest + wait, latest)
 
     replace(stack, rejoining, "rejoin_due", rejoin_due)

@@ -34,7 +34,7 @@ class Logs07(Logs):
         super().__init__({})
         self._chance = chance
         self._data: dict[TopicPartition, bytearray] = {}
-        """What was ever written, from position 0 on."""
+        """All bytes that were ever written, from position 0 on."""
         self._messages: dict[TopicPartition, list[int]] = {}
         """Where messages begin, ascending; the last is the end of the log."""
         self._segments: dict[TopicPartition, list[int]] = {}
@@ -77,7 +77,7 @@ class Logs07(Logs):
             del segments[0]
 
     def fetch(self, tp: TopicPartition, position: int, size: int) -> bytes | None:
-        """What a broker sends from `position` on, whatever is there: of one segment. None: out of range."""
+        """The bytes of one segment that a broker sends from `position` on. None: out of range."""
         segments = self._segments[tp]
         if not segments[0] <= position <= self.ends[tp]:
             return None

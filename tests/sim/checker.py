@@ -1,4 +1,4 @@
-"""What a run has to keep, in Jepsen's words; what it may do all the same stands in `docs/simulation.md`.
+"""The conditions that a run has to keep, in Jepsen's words. Its licences stand in `docs/simulation.md`.
 
 Everything is counted by offsets: which records have sunk, which the group's commit has passed, who delivered what. The
 checker believes the brokers and the sinks, never a member's own account of itself.
@@ -110,7 +110,7 @@ class Checker:
         self._founding: int | None = None
         self._found_nothing: set[Process] = set()
         self._founders: dict[tuple[int, TopicPartition], Process] = {}
-        """Who was assigned a partition in a generation, by a query that starts from nothing."""
+        """The processes assigned a partition in a generation, of queries that start from nothing."""
         self._excused: set[Process] = set()
         """Founders that lost their membership, or were waited for as long as the group does."""
         self._surplus: dict[Process, set[int]] = {}
@@ -146,7 +146,7 @@ class Checker:
         self._founders |= {(generation, tp): process for tp in partitions}
 
     def _check_founder(self, process: Process, generation: int, tp: TopicPartition) -> None:
-        """Whoever founded the group commits where its partitions start, unless it dies or is put out (R6, R7)."""
+        """The founder of the group commits where its partitions start, unless it dies or is put out (R6, R7)."""
         founded_in = self._founding
         founder = None if founded_in in {None, generation} else self._founders.get((founded_in or 0, tp))
         if founder is not None and founder not in self._excused and founder.is_in_the_group:
@@ -380,7 +380,7 @@ class Checker:
 
     def disowned(self, process: Process, tp: TopicPartition) -> None:
         """A real consumer has deleted an owner node that another has made since it lost its own: it looks at no owner,
-        and who has lost the node hears of it later. What that one has read meanwhile others may read again."""
+        and who has lost the node hears of it later. Others may read its records of that time again."""
         track = self.track(tp)
         track.disowned.add(process)
         for offset, deliveries in track.deliveries.items():

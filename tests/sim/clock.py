@@ -35,11 +35,11 @@ class Until:
 
 
 Steps = Generator[Sleep | Until, None, Any]
-"""What a simulated thread runs: a generator that yields its waits."""
+"""The code of a simulated thread: a generator that yields its waits."""
 
 
 class SimulatedClock:
-    """The clock of one world. What is due at the same time happens in the order in which it was asked for."""
+    """The clock of one world. Acts that are due at one time happen in the order in which they were asked for."""
 
     def __init__(self, *, tracing: bool = False) -> None:
         self.now = 0.0
@@ -109,7 +109,7 @@ class Thread:
         self._condition = None
 
     def fail(self, error: BaseException) -> None:
-        """What the thread waits for fails with `error`."""
+        """Raise `error` where the thread waits."""
         if self.over:
             return
         self._wait += 1

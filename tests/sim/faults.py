@@ -1,4 +1,4 @@
-"""What befalls a world: drawn from the seed as a list, so that a failing one is made small by leaving faults out."""
+"""The faults of a world: drawn from the seed as a list, so that a failing one is made small by leaving faults out."""
 
 from __future__ import annotations
 
@@ -286,14 +286,14 @@ LONE_FAULTS: Kinds = {
 """The same, of a query that is not a member: nothing fences a second one on the same checkpoint."""
 
 SILENCES: Kinds = {"hang the driver": (2, _hang), "stop the JVM": (2, _stop_jvm)}
-"""What befalls Spark alone (R27)."""
+"""The faults of Spark alone (R27)."""
 
 OFFSETS: Kinds = {
     "move the offsets": (3, _move_offsets),
     "break a connection for offsets": (4, _break_offsets),
     "stall a connection for offsets": (4, _stall_offsets),
 }
-"""What befalls the brokers that keep the offsets of a group in ZooKeeper, and the connections to them."""
+"""The faults of the brokers that keep the offsets of a group in ZooKeeper, and of the connections to them."""
 
 ANY: Kinds = FAULTS | REGISTRY_FAULTS | LONE_FAULTS | SILENCES | OFFSETS
 

@@ -55,7 +55,7 @@ class GroupLines:
             line.heal()
 
     def committed(self) -> Steps:
-        """What the group has committed, asked of the coordinator on another connection."""
+        """Return the offsets that the group has committed, asked of the coordinator on another connection."""
         network = self._network
         yield Until(lambda: self._clock.now >= network.cut_until, QUESTION_S)
         yield Sleep(network.latency())
@@ -91,7 +91,7 @@ class GroupLines:
         self._befall(line, send)
 
     def _befall(self, line: Line, send: Send) -> None:
-        """What waits for a request to be under way: a connection that breaks, a process that is killed."""
+        """Let the faults happen that wait for a request: a connection that breaks, a process that is killed."""
         soon = 3 * self._network.latency()
         if line.lane in self.fragile:
             self.fragile.discard(line.lane)

@@ -21,7 +21,7 @@ Failed = tuple[int, Kind, str, str]
 
 @dataclass(frozen=True)
 class Chunk:
-    """What came of a few seeds: `failed` are (seed, its kind of world, word, text)."""
+    """The results of a few seeds: `failed` are (seed, its kind of world, word, text)."""
 
     seeds: int
     events: int

@@ -47,7 +47,10 @@ def draw(chance: random.Random) -> Settings:
 
 
 def lone_backend(process: Process, network: Network, broker: SimBroker) -> tuple[StandaloneMember, GroupLines]:
-    """What holds all partitions for a process, and what carries its commits out. Mirrors `modes.py` of the driver."""
+    """Return the member that holds all partitions for a process, and the lines for its commits.
+
+    Mirrors `modes.py` of the driver.
+    """
     settings = process.settings
     lines = GroupLines(process, network, broker) if settings.group_id else _NoGroup(process, network, broker)
     config = settings.member_config(None)
@@ -74,7 +77,7 @@ class LoneChecker(Checker):
         self._commits = mode is GroupMode.COMMIT
         self._checkpoint: Checkpoint | None = None
         self._founder: Process | None = None
-        """Who has committed first: `startingOffsets` applies to what it looked up before (R7)."""
+        """The process that committed first: `startingOffsets` applies to the starts that it looked up before (R7)."""
         self._operated = False
         """An operator has written the group's offsets."""
         self._looked: tuple[Process | None, Mapping[TopicPartition, int]] = (None, {})

@@ -26,7 +26,7 @@ LATE_S = 3.0
 
 
 class Sender(Protocol):
-    """Who has a connection: a process, or one of its threads."""
+    """The owner of a connection: a process, or one of its threads."""
 
     name: str
 

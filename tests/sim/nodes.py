@@ -1,4 +1,4 @@
-"""What brokers and consumers of Kafka 0.7 and 0.8 keep in ZooKeeper, written and read without the code under test."""
+"""The nodes of brokers and consumers of Kafka 0.7 and 0.8 in ZooKeeper, handled without the code under test."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Nodes:
     # -- consumers ----------------------------------------------------------------------------------------------------
 
     def subscription(self, topics: Sequence[str], streams: int) -> bytes:
-        """What a real consumer with so many streams of each topic registers."""
+        """Return the node of a real consumer with so many streams of each topic."""
         counts = ",".join(f'"{topic}": {streams}' for topic in topics)
         if self.dialect is Dialect.KAFKA07:
             return f"{{ {counts} }}".encode()

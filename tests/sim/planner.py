@@ -1,4 +1,4 @@
-"""What the run of a simulated process needs beside its member: the real planner over simulated logs, and reports."""
+"""The parts of a simulated run beside its member: the real planner over simulated logs, and reports."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Logs = Mapping[TopicPartition, LogRange]
 
 
 class SimLogView:
-    """What a process knows of the logs: the metadata as it was last read, the ends as they were last listed."""
+    """A process's knowledge of the logs: the metadata as it was last read, the ends as they were last listed."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -112,7 +112,7 @@ class SimMember(Member):
         super().__init__(*parts, **others)
         self._process = process
         self.wanted: Mapping[int, Mapping[TopicPartition, Origin]] = {}
-        """What the newest generations wanted to know."""
+        """The partitions whose starts the newest generations look up."""
 
     def resolved(self, generation: int, offsets: Mapping[TopicPartition, int], now: float) -> list[MemberAction]:
         process = self._process
@@ -130,7 +130,7 @@ class SimEvents(RunEvents):
         super().__init__(GROUP_ID, process.name, lambda level, line: None, lambda: NOON)
         self._process = process
         self.filter: Mapping[TopicPartition, CommittedOffset] = {}
-        """What the group had committed when a replay asked for it."""
+        """The offsets that the group had committed when a replay asked for them."""
 
     def on_action(self, action: object, flight: InFlightBatch | None) -> None:
         process = self._process

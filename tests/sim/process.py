@@ -159,7 +159,7 @@ class Process:
         return self.run.shutdown.stopped
 
     def heard_of(self, sent_at: float, *, leaving: bool = False) -> None:
-        """Who keeps the group has answered, as to a member, what was sent then; `leaving`: it is about to leave."""
+        """Note that a request sent at `sent_at` was answered as to a member; `leaving`: it is about to leave."""
         self.last_alive_at = max(self.last_alive_at, sent_at)
         if self.silence.is_overdue(sent_at, leaving=leaving):
             self.world.checker.stays_silent(self)
@@ -404,7 +404,7 @@ class Process:
             self.post(io.QuestionAnswered(number, answer))
 
     def _answer(self, question: ask.Question) -> Steps:
-        """What a call of the run asks for."""
+        """Answer a question of a call."""
         network = self.network
         match question:
             case ask.Connect() | ask.ReadMetadata():

@@ -45,7 +45,7 @@ class SimRegistry:
         self._released: dict[tuple[Process, TopicPartition], float] = {}
         """When a process has itself deleted its owner node of a partition, until it has claimed it again."""
         self._in_zookeeper: set[tuple[Process, TopicPartition, int]] = set()
-        """What processes have committed in ZooKeeper."""
+        """The commits of processes in ZooKeeper."""
         self._was_empty = False
         self.zookeeper = SimZooKeeper(world.clock, self._written)
         self.brokers = OldBrokers(world.clock, self.zookeeper, self.nodes, world.logs, settings.brokers)
@@ -84,7 +84,7 @@ class SimRegistry:
             self.checker.committed_by_consumer(str(session.client), stands, owns=owned == offsets.keys())
 
     def _larger(self, tp: TopicPartition, offset: int) -> int:
-        """What a fetch finds where ZooKeeper has this offset."""
+        """The result of a fetch where ZooKeeper has this offset."""
         in_kafka = None if self.offsets is None else self.offsets.offsets.get(tp)
         return offset if in_kafka is None else max(offset, in_kafka.offset)
 
@@ -147,12 +147,12 @@ class SimRegistry:
         return None if node is None else int(node.data)
 
     def stored_offset(self, tp: TopicPartition) -> int | None:
-        """What Kafka has."""
+        """The offset in Kafka."""
         found = self.offsets.offsets.get(tp) if self.offsets is not None else None
         return None if found is None else found.offset
 
     def offset(self, tp: TopicPartition) -> int | None:
-        """What is committed of a partition: in both stores, the larger."""
+        """The committed offset of a partition: of both stores, the larger."""
         found = [self.stored_offset(tp)]
         if self.settings.stored_in is not StoredIn.KAFKA:
             found.append(self._in_zookeeper_now(tp))
@@ -167,7 +167,7 @@ class SimRegistry:
     # -- the group ----------------------------------------------------------------------------------------------------
 
     def backend(self, process: Process, network: Network) -> tuple[RegistryMembership, RegistryLines]:
-        """What makes a process a member, and what carries that out."""
+        """Return the machine that makes a process a member, and the lines that carry its actions out."""
         chance = process.query.chance
         config = process.settings.member_config(None)
 

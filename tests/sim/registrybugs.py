@@ -85,7 +85,7 @@ def fence_by_the_owner_nodes(stack: ExitStack) -> None:
 
 
 def believe_old_metadata(stack: ExitStack) -> None:
-    """What ours told beside an offset counts, whoever has written the offset since."""
+    """Our metadata beside an offset counts, even if another client has written the offset since."""
 
     def read_committed(path: str, offset: ZNode, metadata: ZNode | None) -> CommittedOffset:
         text = "" if metadata is None else json.dumps(json.loads(metadata.data)["commit"], separators=(",", ":"))
@@ -130,7 +130,7 @@ def commit_while_releasing(stack: ExitStack) -> None:
 
 
 def keep_from_a_waiting_consumer(stack: ExitStack) -> None:
-    """What falls to a real consumer is released when its batch is done, and nobody makes the consumer try again."""
+    """A partition for a real consumer is released when its batch is done, and nothing makes the consumer try again."""
     replace(stack, rejoining, "FOREIGN_TIMEOUT_S", 1e9)
     never_force_a_rebalance(stack)
 
@@ -146,7 +146,7 @@ def take_what_lingers(stack: ExitStack) -> None:
 
 
 def delete_what_was_released(stack: ExitStack) -> None:
-    """What was released counts as owned until the next look: who leaves before it deletes what is another's by then."""
+    """A released partition counts as owned until the next look. A member that leaves before deletes another's node."""
 
     def released(self: Seen, partitions: frozenset[TopicPartition]) -> None:
         owners = self.owners
@@ -171,7 +171,7 @@ def believe_in_watches(stack: ExitStack) -> None:
 
 
 def plan_while_suspended(stack: ExitStack) -> None:
-    """Whoever was registered when the connection was lost is taken to be still, however long ago that was."""
+    """A member that was registered when the connection was lost is taken to be still, however long ago that was."""
 
     def may_plan(self: Member, now: float) -> bool:
         return self.membership.can_plan and self.ledger.settled and self.ledger.idle

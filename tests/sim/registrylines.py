@@ -140,7 +140,7 @@ class RegistryLines:
         self._outbox: deque[MemberAction] = deque()
         self._inbox: deque[Any] = deque()
         self._work: deque[Any] = deque()
-        """What waits for its turn to be asked of ZooKeeper."""
+        """The requests that wait for their turn with ZooKeeper."""
         self._questions: deque[_Posted] = deque()
         self._is_questions_turn = False
         self._told_at = 0.0
@@ -257,7 +257,7 @@ class RegistryLines:
         return bool(self._inbox or self._outbox or self._work or self._questions) or self._due != due
 
     def _run(self) -> Steps:
-        """What was heard goes before what is to be done."""
+        """Handle received events before requests."""
         while True:
             self._sort()
             due = self._due
@@ -424,7 +424,7 @@ class RegistryLines:
     # -- faults -------------------------------------------------------------------------------------------------------
 
     def _befall(self, what: str) -> None:
-        """What waits for a request to be under way: a connection that breaks, a process that is killed."""
+        """Let the faults happen that wait for a request: a connection that breaks, a process that is killed."""
         if self.fragile and self.client is not None:
             self.fragile.clear()
             self.client.fragile = True

@@ -35,7 +35,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a plan."""
+    """The result of a plan."""
 
     plan: Plan
     violation: Violation | None
@@ -54,7 +54,7 @@ def kind_of(seed: int) -> Kind:
 
 
 def plan_of(seed: int, kind: Kind = Kind.KAFKA) -> Plan:
-    """What this seed means, in a world of this kind."""
+    """The plan of this seed, in a world of this kind."""
     if kind is Kind.KAFKA:
         chance = random.Random(f"plan {seed}")
         settings, kinds = drawn_settings.draw(chance), drawn_faults.FAULTS

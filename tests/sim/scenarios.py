@@ -196,7 +196,7 @@ def _a_generation_is_missed(world: World) -> Steps:
 
 
 def _an_old_answer_comes_late(world: World) -> Steps:
-    """What the group had committed is told in one generation and arrives in the next, when another has gone on.
+    """The answer to OffsetFetch is made in one generation and arrives in the next, when another has gone on.
 
     The member is not waited for until it has heard it: `max.poll.interval.ms` is shorter than the stall.
     """

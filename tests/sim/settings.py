@@ -1,4 +1,4 @@
-"""What a world is made of: drawn from the seed, or given by a scenario."""
+"""The settings of a world: drawn from the seed, or given by a scenario."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COOPERATIVE = ("cooperative-sticky",)
 
 
 class Kind(Enum):
-    """Who keeps the group of a world."""
+    """The system that keeps the group of a world."""
 
     KAFKA = "kafka"
     ZOOKEEPER = "zookeeper"

@@ -44,7 +44,7 @@ class Checkpoint:
 
 @dataclass
 class Directory:
-    """What a file sink's `_spark_metadata` remembers: the numbers of the batches that it has."""
+    """The content of a file sink's `_spark_metadata`: the numbers of the batches that it has."""
 
     seen: set[int] = field(default_factory=set)
 

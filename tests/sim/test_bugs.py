@@ -16,7 +16,7 @@ from tests.sim.shrink import shrunk
 
 
 def plans(bug: Bug) -> Iterator[Plan]:
-    """What catches it: one plan of these."""
+    """The plans of which one catches it."""
     if bug.scenario is not None:
         yield plan_of_scenario(bug.scenario)
     yield from (plan_of(seed, bug.kind) for seed in bug.seeds)

@@ -1,4 +1,4 @@
-"""What the checker holds a group in ZooKeeper to, shown to it: what real consumers may do, and ours may not."""
+"""The checker of a group in ZooKeeper: real consumers may do what our members may not."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Query:
         self.haunted_at = -1e9
         """When the last late request of one of its processes has arrived."""
         self.armed: dict[str, Act] = {}
-        """What happens when the run comes to a point."""
+        """The acts for the moment when the run comes to a point."""
         self.slow_s: float | None = None
         """A director makes its tasks take this long."""
         self._runs = 0
@@ -128,7 +128,7 @@ class Query:
             thread.look()
 
     def gate(self, act: Act) -> None:
-        """What happens in this query's processes happens after a pause."""
+        """Act in this query's processes: now, or after their pause."""
         if self._paused_until is not None:
             self._backlog.append(act)
         else:
@@ -148,7 +148,7 @@ class Query:
             self.clock.at(until, lambda: self.resume() if self._paused_until == until else None)
 
     def resume(self) -> None:
-        """What has come meanwhile is heard now: first what the sockets hold, or first what the threads were at."""
+        """Take the events of the pause: first those in the sockets, or first those of the threads."""
         if self._paused_until is None:
             return
         self._paused_until, self.resumed_at = None, self.clock.now
@@ -260,7 +260,7 @@ class World:
             self.checker = LoneChecker(self.clock, self.logs, mode)
         self.lineages = Lineages(self)
         self.keeper = self._keeper(settings)
-        """Who keeps the group and its offsets."""
+        """The broker or ZooKeeper that keeps the group and its offsets."""
         self.consumers: list[OldConsumer] = []
         """The real consumers in it."""
         if isinstance(self.keeper, SimRegistry):

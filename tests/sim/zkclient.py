@@ -133,7 +133,7 @@ class Wire(Stalling, Connection):
             self.client.hear(partial(self.client.disconnected, self, reason))
 
     def close(self) -> None:
-        """It is no more. What was sent may still be carried out, until the server notices or the session moves on."""
+        """It is gone. Sent requests may still be carried out, until the server notices or the session moves on."""
         self.open = False
         self.outward.put(self._noticed)
 
@@ -171,7 +171,7 @@ class Client:
         self._owner = owner
         self._timeout_s = timeout_s
         self.lying: list[Serve] = []
-        """What is carried out first when the session is connected again; nobody waits for it any more."""
+        """Requests that are carried out first when the session is connected again; nobody waits for them any more."""
         self._over = False
 
     @property

@@ -56,7 +56,7 @@ class SimZooKeeper(ZooKeeper):
         session.deadline = math.ceil((self.clock.now + session.timeout_s) / TICK_S) * TICK_S
 
     def heard_late_of(self, session: Session) -> None:
-        """What its client's system had yet to send has arrived, and counts as any other packet does."""
+        """The packets that its client's system had yet to send have arrived, and count as any others do."""
         self.late_at[session.client] = self.clock.now
         self.heard_of(session)
 

@@ -80,7 +80,7 @@ class Case:
     options: dict[str, str]
     failing: dict[str, dict[str, str]]
     errors: dict[str, str]
-    """What the errors of each failing run match."""
+    """The patterns of the errors of each failing run."""
 
 
 def jaas(module: str, **options: str) -> str:

@@ -1,4 +1,4 @@
-"""What the Spark tests share: load, queries, and what stands in Kafka and in the sinks afterwards."""
+"""The common parts of the Spark tests: load, queries, and checks of Kafka and of the sinks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHORT_SESSION = {
     "kafka.heartbeat.interval.ms": "300",
     "kafka.metadata.max.age.ms": "1000",
 }
-"""Sessions that end within a test's patience."""
+"""Sessions that end within a test's timeout."""
 
 
 @dataclass
@@ -135,7 +135,7 @@ class Sunk:
     path: Path
 
     def rows(self, *columns: str) -> Rows:
-        """What a reader of the directory sees now."""
+        """The records that a reader of the directory sees now."""
         return rows_of(self.path, *columns)
 
     def values(self) -> list[str]:
@@ -148,7 +148,7 @@ class Sunk:
 
 
 def rows_of(path: Path, *columns: str) -> Rows:
-    """What a reader of a file sink's directory sees now: the files that its own log lists, without a Spark job."""
+    """The records in a file sink's directory now: the files that its own log lists, without a Spark job."""
     rows: Rows = []
     for file in _listed(path / "_spark_metadata"):
         table = pq.read_table(file, columns=list(columns))
@@ -201,7 +201,7 @@ def log_ends(server: KafkaServer, topic: str, partitions: int) -> dict[int, int]
 
 
 def reset_offsets(server: KafkaServer, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-    """What an operator does with a group that has no members; one whose last member is just leaving is waited for."""
+    """Reset a group without members, as an operator does; one whose last member is just leaving is waited for."""
     admin = _admin(server)
     wanted = [TopicPartition(topic, p, offset) for p, offset in offsets.items()]
 
@@ -221,7 +221,7 @@ def delete_records(server: KafkaServer, topic: str, before: Mapping[int, int]) -
 
 
 def repeated(values: Iterable[str]) -> dict[str, int]:
-    """What is there more than once."""
+    """The values that occur more than once."""
     return {value: count for value, count in Counter(values).items() if count > 1}
 
 

@@ -1,4 +1,4 @@
-"""What cannot work: an error that says so, within its deadline, and no query that hangs."""
+"""Input that cannot work: an error says so within its deadline, and no query hangs."""
 
 from __future__ import annotations
 

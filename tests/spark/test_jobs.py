@@ -196,7 +196,7 @@ def test_the_job_that_drains_a_0_7(tmp_path: Path) -> None:
 
 
 def drained(homes: Mapping[str, Path]) -> list[tuple[str, int, int, int, str]]:
-    """What members have written where they run: by whom; partition, offset, inner index and value."""
+    """The records that members have written: by which member; partition, offset, inner index and value."""
     columns = "partition", "offset", "inner", "value"
     return [
         (member, partition, offset, inner, value)

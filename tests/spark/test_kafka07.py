@@ -61,7 +61,7 @@ def cluster(kafka: Kafka07Server) -> Iterator[Cluster]:
 
 @dataclass(frozen=True)
 class Logs:
-    """What a query's checkpoint and its file sink tell of its batches, over all its runs."""
+    """The batches of a query by its checkpoint and its file sink, over all its runs."""
 
     home: Path
     name: str
@@ -76,7 +76,7 @@ class Logs:
         return 1 + max(self._offsets(), default=-1)
 
     def delivered(self) -> Iterator[Delivered]:
-        """What each batch has put into the sink; it is planned when Spark logs its end."""
+        """The records of each batch in the sink; it is planned when Spark logs its end."""
         log = self.home / f"{self.name}-out" / "_spark_metadata"
         entries = {int(path.name.removesuffix(".compact")): path for path in log.glob("[0-9]*")}
         seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""What a listener, a drain and a sink do for a query in a real Spark: proof that a batch has sunk, at once."""
+"""A listener, a drain and a sink beside a query in a real Spark: proof that a batch has sunk, at once."""
 
 from __future__ import annotations
 

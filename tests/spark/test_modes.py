@@ -18,7 +18,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.timeout(240)]
 
-PATIENCE = 120.0
+TIMEOUT_S = 120.0
 FOR_EVER = {"retention.ms": "-1"}
 QUICK = {"kafka.metadata.max.age.ms": "500"}
 
@@ -64,7 +64,7 @@ def test_alone_everything_subscribed_is_read_once_over_a_restart(
     for _ in range(2):
         load.send(30)
         sunk = streams.to_parquet(read(streams, kafka41, **options), "q", availableNow=True)
-        sunk.finish(PATIENCE)
+        sunk.finish(TIMEOUT_S)
     wanted = [v for v in load.sent if kind != "assign" or int(v.split("-")[-2]) != 1]
     assert have(sunk, wanted)
     ends = {p: 20 for p in range(3) if kind != "assign" or p != 1}
@@ -81,13 +81,13 @@ def test_two_queries_without_a_group_both_read_everything_from_where_they_starte
     before = groups(kafka41)
     queries = [streams.to_parquet(read(streams, kafka41, subscribe=load.topic), name) for name in ("a", "b")]
     for sunk in queries:
-        wait_until(lambda sunk=sunk: assigned(sunk.query) == [0, 1], "its start is documented", PATIENCE)
+        wait_until(lambda sunk=sunk: assigned(sunk.query) == [0, 1], "its start is documented", TIMEOUT_S)
     queries[1].query.stop()
     new = load.send(10)
     queries[1] = streams.to_parquet(read(streams, kafka41, subscribe=load.topic), "b")
     more = load.send(30)
     for sunk in queries:
-        wait_until(lambda sunk=sunk: have(sunk, new, more), "all of both", PATIENCE)
+        wait_until(lambda sunk=sunk: have(sunk, new, more), "all of both", TIMEOUT_S)
     assert groups(kafka41) == before
 
 
@@ -106,13 +106,13 @@ def test_starting_offsets_by_timestamp_and_a_batch_that_waits_until_it_is_worth_
         maxTriggerDelay="1h",
     )
     sunk = streams.to_parquet(frame)
-    wait_until(lambda: have(sunk, wanted), "the first batch waits for nothing", PATIENCE)
+    wait_until(lambda: have(sunk, wanted), "the first batch waits for nothing", TIMEOUT_S)
     few = load.send(20)
     with pytest.raises(AssertionError, match="not within"):
         wait_until(lambda: len(sunk.values()) > len(wanted), "too few are read", 1.0)
     enough = load.send(5)
-    wait_until(lambda: have(sunk, wanted, few, enough), "all at once", PATIENCE)
-    wait_until(lambda: sizes(sunk) == [10, 25], "two batches", PATIENCE)
+    wait_until(lambda: have(sunk, wanted, few, enough), "all at once", TIMEOUT_S)
+    wait_until(lambda: sizes(sunk) == [10, 25], "two batches", TIMEOUT_S)
 
 
 def sizes(sunk: Sunk) -> list[int]:
@@ -139,7 +139,7 @@ def test_a_stateful_query_goes_on_with_its_state_and_the_lag_tools_see_it(
             maxOffsetsPerTrigger=30,
         )
         sunk = streams.to_parquet(frame.dropDuplicates(["value"]).select("value"), "q", availableNow=True)
-        sunk.finish(PATIENCE)
+        sunk.finish(TIMEOUT_S)
         assert have(sunk, load.sent), "each value once over all batches and runs"
         done = 40 * (turn + 1)
         assert committed(kafka41, group, load.topic) == {0: done, 1: done}
@@ -151,13 +151,13 @@ def test_a_checkpoint_of_sparks_own_connector_goes_on_without_a_group(
     load = Load(kafka41, make_topic(kafka41, 2), 2)
     load.send(20)
     frame = read(streams, kafka41, subscribe=load.topic, startingOffsets="earliest")
-    streams.to_parquet(frame, "own", availableNow=True).finish(PATIENCE)
+    streams.to_parquet(frame, "own", availableNow=True).finish(TIMEOUT_S)
     offsets = sorted((streams.home / "own-checkpoint" / "offsets").glob("[0-9]*"), key=lambda p: int(p.name))
     _rewrite(offsets[-1], {load.topic: {"0": 10, "1": 10}})
     new = load.send(20)
-    streams.to_parquet(frame, "own", availableNow=True).finish(PATIENCE)
+    streams.to_parquet(frame, "own", availableNow=True).finish(TIMEOUT_S)
     sunk = streams.to_parquet(frame, "own", availableNow=True)
-    sunk.finish(PATIENCE)
+    sunk.finish(TIMEOUT_S)
     assert have(sunk, load.sent)
     assert new
 
@@ -179,7 +179,7 @@ def test_a_self_join_has_all_of_both_sides_and_the_group_shows_no_lag(
     frame = read(streams, kafka41, subscribe=load.topic, **options)
     same = expr("one.partition = other.partition AND one.offset = other.offset")
     sunk = streams.to_parquet(frame.alias("one").join(frame.alias("other"), same).selectExpr("one.value AS value"))
-    wait_until(lambda: have(sunk, load.sent), "each record has found itself", PATIENCE)
+    wait_until(lambda: have(sunk, load.sent), "each record has found itself", TIMEOUT_S)
     load.send(10)
-    wait_until(lambda: have(sunk, load.sent), "and so have those that came later", PATIENCE)
-    wait_until(lambda: committed(kafka41, "self-join", load.topic) == {0: 25, 1: 25}, "all is committed", PATIENCE)
+    wait_until(lambda: have(sunk, load.sent), "and so have those that came later", TIMEOUT_S)
+    wait_until(lambda: committed(kafka41, "self-join", load.topic) == {0: 25, 1: 25}, "all is committed", TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""What cannot work on Kafka 0.7, as who runs a query sees it: an error that says so, and a query that goes on after it.
+"""Input that cannot work on Kafka 0.7, as the user sees it: an error says so, and a query goes on after it.
 
 The emulated broker is registered below a chroot of the test's own, in nodes that the test writes, wrong ones too. Each
 query has read and committed something before it meets what is amiss, unless that keeps it from its start.
@@ -104,7 +104,7 @@ class Place:
         return sunk
 
     def refused(self, cluster: Mapping[str, str] | None = None, **options: str) -> str:
-        """What the user reads, in one line; fails where the query does not, or has moved the group's offsets."""
+        """The user's error, in one line; fails where the query does not, or has moved the group's offsets."""
         before = self.committed()
         with pytest.raises(StreamingQueryException) as raised:
             self.run(cluster, **options)

@@ -1,4 +1,4 @@
-"""What Java producers of 0.8.2 to 1.1 wrote, through the stream into Parquet; commits as their own tools see them."""
+"""Records of Java producers of 0.8.2 to 1.1, through the stream into Parquet; commits as their own tools see them."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ OF_0_8 = {"enable.idempotence": False, "api.version.request": False, "broker.ver
 
 
 class Registry:
-    """What stands in ZooKeeper of the group."""
+    """The nodes of the group in ZooKeeper."""
 
     def __init__(self, client: KazooClient, topic: str) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""Who is refused as one member too many (R28), and what trouble `groups --describe --members` shows of a query."""
+"""Queries refused as one member too many (R28), and events that `groups --describe --members` shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the formats before record batches cost beside v2: the same benchmark that tells the numbers, in small."""
+"""The cost of the formats before record batches beside v2: the benchmark of the figures, in small."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be said of docker/ and .ci/ without a docker engine."""
+"""The files of docker/ and .ci/, checked without a docker engine."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def file_of(named: str) -> Path | None:
 
 @functools.cache
 def names_in(path: Path) -> frozenset[str]:
-    """What a test file or a module defines: functions, classes, methods, attributes, constants."""
+    """The definitions of a test file or a module: functions, classes, methods, attributes, constants."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         match node:

@@ -1,7 +1,7 @@
 """Every error code in an answer to every request, beside what Java's consumer does: one table, deviations with reasons.
 
 Of Java's consumer: `AbstractCoordinator`, `ConsumerCoordinator`, `OffsetFetcherUtils`, `OffsetsForLeaderEpochUtils`,
-`TopicMetadataFetcher`, `FetchCollector` and `NetworkClient` (of Kafka 4.0). What Java does is written in our words.
+`TopicMetadataFetcher`, `FetchCollector` and `NetworkClient` (of Kafka 4.0). Java's reactions are written in our words.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is said of a group's offsets is what works where they are."""
+"""The next steps about a group's offsets work where the offsets are stored."""
 
 from __future__ import annotations
 

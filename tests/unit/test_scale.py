@@ -1,4 +1,4 @@
-"""What a large group costs grows as its partitions do, not as their square; a poll that finds nothing costs little."""
+"""The cost of a large group grows as its partitions do, not as their square; a poll that finds nothing costs little."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class Claim:
         return (
             f"group {self._group!r}: {who}. Two members of one group share its partitions: neither reads all of them. "
             f"{ways}. Where each is to read all partitions, give each its own kafka.group.id, or set "
-            "group.mode=commit (reads all, commits, is no member) or group.mode=off (commits nothing). A query with "
+            "group.mode=commit (reads all, commits, is not a member) or group.mode=off (commits nothing). A query with "
             "two sources of one group, as a self-join has, is two members as well"
         )
 

@@ -183,7 +183,8 @@ class PositionChecks:
         self._since = {tp: self._since.get(tp, now) for tp in unsound}
         for tp in sorted(tp for tp, since in self._since.items() if now - since >= CHECK_TIMEOUT_S):
             log.warning(
-                "%s: no broker has told in %g s whether a message begins at position %d: planned from it all the same",
+                "%s: no broker answered within %g s whether a message begins at position %d. The batch is planned from "
+                "there unchecked, and its task fails if no message begins there",
                 KAFKA07_LOG.name(tp),
                 CHECK_TIMEOUT_S,
                 positions[tp].offset,
@@ -209,6 +210,6 @@ def require_boundaries(cluster: Cluster, ranges: Iterable[OffsetRange], logs: Lo
             scanned = brokers.boundaries([OffsetRange(tp, segment, position)], deadline, SCAN_TIMEOUT_S)
             before = max((end for end in scanned.get(tp, ()) if end < position), default=segment)
             raise ConfigError(
-                f"{option}: {position} of {KAFKA07_LOG.name(tp)} is no boundary "
+                f"{option}: {position} of {KAFKA07_LOG.name(tp)} is not a boundary "
                 f"of a message: positions of Kafka 0.7 are bytes. A message begins at {before}, before it"
             )

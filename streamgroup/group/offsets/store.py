@@ -59,7 +59,7 @@ class CommitOffsets:
 
 
 class Verdict(Enum):
-    """What a store says about the commit of one partition, or about a fetch."""
+    """A store's answer to the commit of one partition, or to a fetch."""
 
     COMMITTED = "committed"
     FENCED = "fenced"
@@ -95,7 +95,7 @@ TIMED_OUT = PartitionVerdict(Verdict.RETRIABLE, ErrorCode.REQUEST_TIMED_OUT)
 
 @dataclass(frozen=True, slots=True)
 class OffsetsFetched:
-    """The answer to the `FetchOffsets` with this token: what is committed, or why the store does not tell."""
+    """The answer to the `FetchOffsets` with this token: the committed offsets, or why there are none."""
 
     token: int
     offsets: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)

@@ -8,7 +8,7 @@ repeated), or an operator has written while the group runs, which no consumer of
 
 **No commit after the release.** The id node fences sessions, not partitions. So a commit that is under way when the
 member gives up partitions (`Joining`), or is assigned others, or makes another commit, writes nothing more from then
-on. What was sent before is carried out before the release, in the session's order.
+on. Requests that were sent before are carried out before the release, in the session's order.
 """
 
 from __future__ import annotations
@@ -272,8 +272,8 @@ class ZooKeeperOffsetStore(OffsetStore):
             yield Create(path, data)
         else:
             yield Set(path, data, known.version)
-        told = metadata_data(committed, 0 if known.version is None else known.version + 1)
-        yield Set(beside, told) if known.metadata else Create(beside, told)
+        data = metadata_data(committed, 0 if known.version is None else known.version + 1)
+        yield Set(beside, data) if known.metadata else Create(beside, data)
 
     def _committed(self, job: _Commit, event: Any) -> None:
         match event:

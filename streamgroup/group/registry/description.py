@@ -12,7 +12,7 @@ from streamgroup.znodes import SubtreeRead, ZNode
 
 
 def member_subtrees(paths: GroupPaths) -> tuple[SubtreeRead, ...]:
-    """What to look at for `describe_members`."""
+    """Return the subtrees that `describe_members` needs."""
     return tuple(SubtreeRead(path, 1, watch=False) for path in (paths.ids, paths.members))
 
 

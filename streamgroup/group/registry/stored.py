@@ -1,4 +1,4 @@
-"""What a commit leaves in ZooKeeper: the offset node that every consumer knows, and beside it what ours tells (R32).
+"""The nodes of a commit in ZooKeeper: the offset that every consumer knows, and beside it our metadata (R32).
 
     /consumers/<group>/offsets/<topic>/<name>      194
     /consumers/<group>/streamgroup/<topic>/<name>  {"streamgroup":1,"offset":194,"version":7,"commit":{"lineage":...}}
@@ -23,7 +23,7 @@ FORMAT = 1
 
 
 def metadata_data(committed: CommittedOffset, version: int) -> bytes:
-    """What the metadata node holds, where the offset node will be in `version`."""
+    """Return the data of the metadata node for the offset node's next `version`."""
     value: dict[str, Any] = {"streamgroup": FORMAT, "offset": committed.offset, "version": version}
     if committed.leader_epoch != UNKNOWN_EPOCH:
         value["epoch"] = committed.leader_epoch
@@ -45,17 +45,17 @@ def _embedded(text: str) -> object:
 
 
 def read_committed(path: str, offset: ZNode, metadata: ZNode | None) -> CommittedOffset:
-    """The commit that the nodes tell; without metadata where that is of an earlier one. Raises DecodeError."""
+    """Return the commit in the nodes; without metadata where that is of an earlier one. Raises DecodeError."""
     value = read_offset(path, offset.data)
-    told = None if metadata is None else _told(metadata.data)
-    if told is None or (told.get("offset"), told.get("version")) != (value, offset.version):
+    found = None if metadata is None else _read_metadata(metadata.data)
+    if found is None or (found.get("offset"), found.get("version")) != (value, offset.version):
         return CommittedOffset(value)
-    commit, epoch = told.get("commit"), told.get("epoch", UNKNOWN_EPOCH)
+    commit, epoch = found.get("commit"), found.get("epoch", UNKNOWN_EPOCH)
     text = commit if isinstance(commit, str) else _compact(commit)
     return CommittedOffset(value, text, epoch if type(epoch) is int else UNKNOWN_EPOCH)
 
 
-def _told(data: bytes) -> dict[str, Any] | None:
+def _read_metadata(data: bytes) -> dict[str, Any] | None:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
@@ -66,7 +66,7 @@ def _told(data: bytes) -> dict[str, Any] | None:
 
 
 def committed_subtrees(paths: GroupPaths, partitions: Iterable[TopicPartition] | None) -> tuple[SubtreeRead, ...]:
-    """What to look at for `committed_in`; `partitions` None are all that the group has."""
+    """Return the subtrees that `committed_in` needs; `partitions` None are all that the group has."""
     if partitions is None:
         return (SubtreeRead(paths.offsets(), 2, watch=False), SubtreeRead(paths.metadata(), 2, watch=False))
     return tuple(

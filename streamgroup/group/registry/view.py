@@ -202,8 +202,8 @@ class _Reader:
                 self._note(error, "this consumer is taken to read nothing")
                 streams = {}
             member = self._nodes.get(self._paths.member(name))
-            told = member is not None and member.owner == node.owner
-            yield Consumer(name, node.owner, streams, member.data if member is not None and told else None)
+            is_current = member is not None and member.owner == node.owner
+            yield Consumer(name, node.owner, streams, member.data if member is not None and is_current else None)
 
     def owners(self) -> dict[TopicPartition, Owner]:
         """Return the owners.

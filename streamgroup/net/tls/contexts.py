@@ -69,7 +69,7 @@ class Contexts:
         except ConfigError as error:
             if before is None:
                 raise
-            log.warning("new connections go on with the certificates of before: %s", error)
+            log.warning("cannot load the changed certificates: %s. New connections use the previous ones", error)
             return before.context
         if before is not None:
             log.info("the files of %s* have changed: new connections use their certificates", options.servers.prefix)

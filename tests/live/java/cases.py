@@ -21,7 +21,7 @@ RELEASES = (pytest.param("3.9.1", marks=pytest.mark.long), NEWEST)
 """The releases of Java's clients that are asked: the parameters of tests."""
 JAVA = Path(__file__).parent / "Assignors.java"
 IDENTITY = b'{"streamgroup":1}'
-"""What may follow the generation in a member's user data."""
+"""The bytes that may follow the generation in a member's user data."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class History:
                 change()
 
     def changes(self) -> list[Callable[[], None]]:
-        """What may happen between two rounds."""
+        """The changes that may happen between two rounds."""
         return [
             self.add_member,
             self.add_member,

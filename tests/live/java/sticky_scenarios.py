@@ -1,4 +1,4 @@
-"""What the sticky assignors are known to have stumbled over: the scenarios of Java's own tests of them, and some more.
+"""Cases in which sticky assignors were wrong before: the scenarios of Java's own tests of them, and some more.
 
 A scenario is the rounds of a group, one text each: the topics with their partitions, then the members with what they
 subscribe to, as in `t:3 u:2; A t u; B t`. From the second round on a member owns what the round before gave it, under
@@ -200,7 +200,7 @@ DEVIATIONS: dict[str, tuple[str, str, str]] = {
 
 
 def cases() -> Iterator[tuple[str, Case]]:
-    """Every round of every scenario, with a name. What a round gives is ours: a test holds it against Java's."""
+    """Every round of every scenario, with a name. Each round's assignment is ours: a test holds it against Java's."""
     for name, texts in SCENARIOS.items():
         given: Assignment = {}
         for number, text in enumerate(texts, 1):

@@ -1,4 +1,4 @@
-"""What `streamgroup consume -G` tells its coordinator, in which order."""
+"""The calls of `streamgroup consume -G` to its coordinator process, in their order."""
 
 from __future__ import annotations
 

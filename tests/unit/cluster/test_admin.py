@@ -88,7 +88,7 @@ class Brokers:
         self.cluster = KafkaCluster(options(self.ports[1]))
 
     def answer(self, node: int, request: type, *answers: Any) -> None:
-        """What `node` answers to `request`, in this order; the last for ever."""
+        """Answer `request` at `node` so, in this order; the last for ever."""
         self.scripts[node][request] = list(answers)
 
     def _scripted(self, node: int, request: type) -> Callable[[Any, int], Any]:

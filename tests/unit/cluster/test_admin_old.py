@@ -1,4 +1,4 @@
-"""What tools ask of brokers before 0.10: commits in ZooKeeper and in Kafka, of partitions by name; groups."""
+"""Requests of tools to brokers before 0.10: commits in ZooKeeper and in Kafka, of partitions by name; groups."""
 
 from __future__ import annotations
 

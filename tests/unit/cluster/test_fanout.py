@@ -51,7 +51,7 @@ def address(of: FakeBroker) -> tuple[str, int]:
 
 
 def ask(fanout: BrokerFanout, *brokers: FakeBroker, request: MetadataRequest = ASKED, **others: Any) -> list[Any]:
-    """What each of the brokers said, in their order."""
+    """The answer of each broker, in their order."""
     return list(fanout.call_each({address(each): request for each in brokers}, soon(), **others).values())
 
 
@@ -175,7 +175,7 @@ def test_one_broker_may_be_asked_many_things(fanout: BrokerFanout, answering: Ca
 def test_the_first_pending_request_is_blamed_for_a_closed_connection(
     fanout: BrokerFanout, answering: Callable[..., FakeBroker]
 ) -> None:
-    """What was asked behind it was not even read, and may be asked again."""
+    """The broker did not read the request behind it, which may be sent again."""
     third = MetadataRequest(topics=(), allow_auto_topic_creation=False)
     one = answering(metadata({}), CLOSE)
     first, blamed, behind = fanout.call_all([(address(one), each) for each in (ASKED, OTHER, third)], soon()).values()

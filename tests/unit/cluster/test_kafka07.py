@@ -281,7 +281,7 @@ def test_a_start_that_is_not_a_boundary_is_an_error_with_the_position(shift: int
 
 @pytest.mark.parametrize("first", [0, 1, 2])
 def test_a_damaged_message_is_a_message(first: int, start: Start, cluster: Of, tmp_path: Path) -> None:
-    """What tells of its damage, and how to step done it, is the task that reads it."""
+    """The task that reads it reports its damage, and how to skip it."""
     broker = start()
     where = broker.produce(0, *values(5))
     ends = broker.ends[where]

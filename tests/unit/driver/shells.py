@@ -1,4 +1,4 @@
-"""What the driver's threads talk to, in memory: a poller that a test scripts, and one with a coordinator behind it.
+"""The peers of the driver's threads, in memory: a poller that a test scripts, and one with a coordinator behind it.
 
 Every wait has a deadline.
 """
@@ -79,7 +79,7 @@ def source(
 
 
 def until(condition: Callable[[], bool], what: str = "") -> None:
-    """`wait_until` with the patience of a unit test, which looks often."""
+    """`wait_until` with the timeout of a unit test, which looks often."""
     wait_until(condition, what, SOON, every=0.002)
 
 
@@ -210,7 +210,7 @@ class GroupPoller(ScriptedPoller):
             return correlation_id
 
     def release(self) -> None:
-        """What was held back is answered now, and nothing is held back any more."""
+        """Answer the requests that were held back, and hold nothing back any more."""
         with self.changed:
             self.held.clear()
             waiting, self.waiting = self.waiting, []

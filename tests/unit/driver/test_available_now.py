@@ -86,7 +86,7 @@ def test_a_leader_that_is_lost_after_the_snapshot_ends_the_query_with_its_name(
             run.coordinator.partitions(*documents[-2:])
 
     with pytest.raises(
-        TransportError, match=r"cannot plan t-1 under Trigger\.AvailableNow: for .* s the brokers have not told"
+        TransportError, match=r"cannot plan t-1 under Trigger\.AvailableNow: for .* s no broker has returned"
     ):
         poll()
     batches_read = [from_value(document) for document in documents]

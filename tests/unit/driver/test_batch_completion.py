@@ -1,4 +1,4 @@
-"""What a listener tells a coordinator through its channel: batches that have sunk; and what a sink asks of it."""
+"""The control channel of a coordinator process: a listener reports sunk batches, a sink asks for ranges."""
 
 from __future__ import annotations
 

@@ -259,7 +259,7 @@ def test_a_rebalance_does_not_wait_for_an_empty_document(start: Start, monkeypat
 
 
 def test_an_empty_document_is_planned_under_the_lock(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever drains or stops the run meanwhile has it either before or after."""
+    """A drain or stop of the run meanwhile comes either before or after."""
     monkeypatch.setattr(plan_gate, "ASSIGNMENT_TIMEOUT_S", 0.05)
     run = start(hold=JoinGroupRequest)
     coordinator = run.coordinator

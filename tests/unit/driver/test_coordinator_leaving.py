@@ -81,7 +81,7 @@ def test_leaving_takes_no_longer_than_it_may_when_nobody_answers(start: Start, m
 
 
 def test_a_stop_leaves_when_its_commit_is_answered(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who leaves before cannot tell what will be repeated."""
+    """A member that leaves before does not know what will be repeated."""
     monkeypatch.setattr(shutdown, "LEAVE_TIMEOUT_S", SOON)
     monkeypatch.setattr(shutdown, "STOP_TIMEOUT_S", SOON)
     run = start()

@@ -1,4 +1,4 @@
-"""What a coordinator counts as trouble, and whom it refuses (R28): its real threads, a group and logs in memory."""
+"""Events that a coordinator process counts, and queries that it refuses (R28): real threads, a group in memory."""
 
 from __future__ import annotations
 

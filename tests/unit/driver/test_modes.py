@@ -1,4 +1,4 @@
-"""A query that is no member, as Spark calls it: modes `commit` and `off`; patterns; how much is worth a batch."""
+"""A query that is not a member, as Spark calls it: modes `commit` and `off`; patterns; how much is worth a batch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = ["start"]
 OFF = GroupOptions("", GroupMode.OFF)
 COMMIT = GroupOptions("g", GroupMode.COMMIT, join_timeout_ms=300)
 EMPTY = Document("", "lineage", "before", 1)
-"""What AvailableNow logs first where the starting offsets take longer than a second (R10)."""
+"""The first log line of AvailableNow where the starting offsets take longer than a second (R10)."""
 
 
 def off(starting: int = EARLIEST, **others: Any) -> SourceOptions:

@@ -30,7 +30,7 @@ def pause(run: Run) -> None:
 
 
 def leave_and_come_back(run: Run, leave: Any) -> dict[str, Any]:
-    """What is proven is committed before; the batch that sank meanwhile repeats nothing afterwards."""
+    """Sunk batches are committed before; the batch that sank meanwhile repeats nothing afterwards."""
     first = run.batch()
     leave()
     until(lambda: run.poller.asked(LeaveGroupRequest) == 1, "left")

@@ -137,7 +137,7 @@ def test_a_sigterm_does_not_interrupt_a_leaving_that_the_end_of_the_conversation
 
 
 def signal_group(driver: Driver) -> None:
-    """What a terminal's Ctrl-C, `timeout` and `kill -TERM -PGID` do."""
+    """Signal a process group, as a terminal's Ctrl-C, `timeout` and `kill -TERM -PGID` do."""
     for number in (signal.SIGINT, signal.SIGTERM):
         os.killpg(driver.process.pid, number)
 

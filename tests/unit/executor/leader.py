@@ -105,7 +105,7 @@ class Leader:
         self.known = True
         self.throttle = 0
         self.instead: list[Any] = []
-        """What to do instead of the next answers to Fetch."""
+        """The results in place of the next answers to Fetch."""
         handlers: dict[str, Callable[..., Any]] = {
             "Metadata": self._metadata,
             "Fetch": self._fetch,

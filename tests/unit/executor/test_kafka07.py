@@ -1,4 +1,4 @@
-"""What a task reads from brokers of Kafka 0.7: emulated ones, on real sockets."""
+"""Tasks that read from brokers of Kafka 0.7: emulated ones, on real sockets."""
 
 from __future__ import annotations
 
@@ -340,7 +340,7 @@ def test_an_illegal_topic_is_an_error(start: Start) -> None:
 
 
 def test_a_newer_kafka_is_named_as_a_possible_cause(start: Start) -> None:
-    """What a Kafka of 4.1 does with a FETCH of 0.7: it hangs up."""
+    """A Kafka 4.1 closes the connection at a FETCH of 0.7."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def hang_up() -> None:

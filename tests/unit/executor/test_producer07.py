@@ -1,4 +1,4 @@
-"""What a task writes to brokers of Kafka 0.7: emulated ones, on real sockets."""
+"""Tasks that write to brokers of Kafka 0.7: emulated ones, on real sockets."""
 
 from __future__ import annotations
 

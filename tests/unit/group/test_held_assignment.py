@@ -1,4 +1,4 @@
-"""What is held across generations."""
+"""Partitions held across generations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What members tell about themselves, and what others make of anything that may stand there."""
+"""The identity that members publish, and how others read anything in its place."""
 
 from __future__ import annotations
 

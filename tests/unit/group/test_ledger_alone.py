@@ -1,4 +1,4 @@
-"""The ledger of a query that is no member: what it commits, and where it goes on."""
+"""The ledger of a query that is not a member: what it commits, and where it goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a listener tells the ledger: that a batch has sunk, and under which number Spark knows it (R15, R17, R20)."""
+"""Reports of a listener to the ledger: that a batch has sunk, and under which number Spark knows it (R15, R17, R20)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The ledger against a model of a broker, of Spark and of other members, in any order of events.
 
-The model knows of each partition how far it has been sunk. Whatever happens: no commit that the broker accepts, and no
+The model knows of each partition how far it has been sunk. Under any events no commit that the broker accepts, and no
 position, is beyond that; nothing is planned before its start is committed; late answers change nothing.
 """
 
@@ -58,7 +58,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.store: dict[TopicPartition, CommittedOffset] = {}
         self.sunk = dict.fromkeys(PARTITIONS, 0)
         self.apart: dict[TopicPartition, list[tuple[int, int]]] = {tp: [] for tp in PARTITIONS}
-        """What has sunk beyond records that have not."""
+        """The offsets that have sunk beyond records that have not."""
         self.start = INITIAL_DOCUMENT
         self.to_replay: Document | None = None
         self.flying: Document | None = None
@@ -141,7 +141,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.in_group and not self.replaying)
     @rule(tp=st.sampled_from(PARTITIONS), by=st.integers(-30, 15))
     def an_operator_resets(self, tp: TopicPartition, by: int) -> None:
-        """Only a group without members takes it. What sinks of older documents does not count from here on."""
+        """Only a group without members takes it. Reports about older documents do not count from here on."""
         offset = max(0, by + (self.store[tp].offset if tp in self.store else 0))
         self.store[tp] = CommittedOffset(offset)
         self.sunk[tp], self.apart[tp] = offset, []
@@ -200,7 +200,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.in_group)
     @rule()
     def all_goes_well(self) -> None:
-        """What is asked is answered at once."""
+        """Each question is answered at once."""
         ledger = self.ledger
         if ledger.offsets_wanted(TOPICS):
             ledger.offsets_found(ledger.member_id, ledger.generation, dict(self.store), TOPICS)

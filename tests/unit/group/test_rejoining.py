@@ -13,7 +13,7 @@ from streamgroup.group.rejoining import BatchClock, gave_up_waiting, rejoin_due
         (100.0, 90.0, 20.0, 140.0),  # the tasks are presumably done at 110
         (100.0, None, 20.0, 395.0),  # planned, but not asked for yet
         (100.0, 90.0, None, 395.0),  # no batch has completed in this run
-        (100.0, 90.0, 500.0, 395.0),  # never later than the group's patience
+        (100.0, 90.0, 500.0, 395.0),  # never later than the group's rebalance timeout
         (100.0, 10.0, 5.0, 130.0),  # longer than any before it when told: it may still run
     ],
 )
@@ -69,6 +69,6 @@ def test_what_is_said_when_a_batch_is_waited_for_no_longer_names_the_cause_and_t
     assert "Raise kafka.max.poll.interval.ms" in outlasted
     assert "lower maxOffsetsPerTrigger" in outlasted
     unproven = gave_up_waiting(50.0, 36.0, 300_000, 30_000)
-    assert "tasks are presumably done: this member was told to rejoin 36 s ago" in unproven
+    assert "tasks are presumably done: this member was asked to rejoin 36 s ago" in unproven
     assert "raise group.rebalanceWait, now 30000 ms" in unproven
     assert all("up to one batch may be repeated" in text for text in (outlasted, unproven))

@@ -1,4 +1,4 @@
-"""What a JoinGroup tells the leader about a member."""
+"""The subscription of a member in JoinGroup, for the leader."""
 
 from __future__ import annotations
 

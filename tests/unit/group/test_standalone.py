@@ -1,4 +1,4 @@
-"""A query that is no member: what it holds, how it finds its coordinator, what it does about members of its group."""
+"""A query that is not a member: what it holds, how it finds its coordinator, and its group's members."""
 
 from __future__ import annotations
 

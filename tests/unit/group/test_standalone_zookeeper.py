@@ -1,4 +1,4 @@
-"""A query that is no member where brokers keep the commits in ZooKeeper: Kafka before 0.8.2, or as the user says."""
+"""A query that is not a member where brokers keep the commits in ZooKeeper: Kafka before 0.8.2, or as the user says."""
 
 from __future__ import annotations
 

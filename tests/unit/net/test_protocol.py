@@ -28,7 +28,7 @@ def deliver(protocol: Protocol, data: bytes, piece: int = 1 << 30) -> list[Answe
 
 
 def drain(protocol: Protocol) -> list[tuple[int, int, int]]:
-    """What is to be sent: (API key, version, correlation id) of each request."""
+    """The requests to send: (API key, version, correlation id) of each request."""
     data = b"".join(protocol.outgoing())
     protocol.sent(len(data))
     sent = []

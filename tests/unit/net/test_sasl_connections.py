@@ -31,6 +31,7 @@ from streamgroup.wire.messages.sasl import (
 )
 from tests.fakes.answers import METADATA, api_versions
 from tests.fakes.broker import CLOSE, SILENCE, FakeBroker
+from tests.waiting import soon
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
@@ -68,10 +69,6 @@ class Listener:
     @property
     def exchanges(self) -> int:
         return len(self.broker.asked("SaslHandshake"))
-
-
-def soon(seconds: float = 5.0) -> float:
-    return time.monotonic() + seconds
 
 
 def wait_for(poller: Poller, kind: type, seconds: float = 5.0) -> Any:

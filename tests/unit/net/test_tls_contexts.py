@@ -103,7 +103,7 @@ def test_a_half_written_file_is_warned_of_once_and_the_context_of_before_stays(
     assert contexts.get(files) is before
     assert contexts.get(files) is before
     (warning,) = caplog.messages
-    assert warning.startswith("new connections go on with the certificates of before: cannot use the trusted certif")
+    assert warning.startswith("cannot load the changed certificates: cannot use the trusted certif")
     (tmp_path / "trust.pem").write_text(whole)
     assert trusted_by(contexts.get(files)) == {"Rotated"}
 

@@ -11,7 +11,7 @@ from streamgroup.options.secrets import Secret
 
 
 def expected_of(row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What we make of the row: None where Java refuses, and where it keeps an option without a name."""
+    """Our reading of the row: None where Java refuses, and where it keeps an option without a name."""
     if "refused" in row or any(name is None for name, _ in row["options"]):
         return None
     return {"module": row["module"], "flag": row["flag"], "options": dict(row["options"])}

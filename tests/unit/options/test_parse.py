@@ -208,7 +208,7 @@ NEEDS = {
     "kafka.ssl.keystore.certificate.chain": KEY_IN_PEM,
     "kafka.ssl.key.password": KEY_IN_PEM,
 }
-"""What must be given beside an option, or the options of a section, for it to mean something."""
+"""The settings without which an option, or the options of a section, has no meaning."""
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

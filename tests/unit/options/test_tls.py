@@ -14,7 +14,7 @@ from streamgroup.options.tls import TlsOptions
 from streamgroup.options.types import SourceOptions
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "options" / "cipher-suites-openssl-3.0.tsv"
-"""What `openssl ciphers -stdname 'ALL:@SECLEVEL=0'` lists: the name of IANA's registry, and OpenSSL's own."""
+"""The list of `openssl ciphers -stdname 'ALL:@SECLEVEL=0'`: the name of IANA's registry, and OpenSSL's own."""
 STREAM = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "kafka.security.protocol": "ssl"}
 
 

@@ -124,9 +124,9 @@ def _with(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("value", "place"),
     [
-        ({}, "no JSON object with content"),
-        ([1], "no JSON object with content"),
-        (None, "no JSON object with content"),
+        ({}, "not a JSON object with content"),
+        ([1], "not a JSON object with content"),
+        (None, "not a JSON object with content"),
         ({"orders": 3}, "'orders'"),
         ({"orders": {"0": -2}}, "orders-0"),
         ({"orders": {"0": True}}, "orders-0"),

@@ -1,4 +1,4 @@
-"""What counts of the brokers' answers about logs: topics that are deleted, recreated or truncated meanwhile (R8)."""
+"""Which of the brokers' answers about logs count: topics that are deleted, recreated or truncated meanwhile (R8)."""
 
 from __future__ import annotations
 

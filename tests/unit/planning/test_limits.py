@@ -137,7 +137,7 @@ def test_a_limit_in_bytes_is_rounded_to_a_boundary(
     limit=st.integers(1, 500),
 )
 def test_plans_tile_the_log_with_whole_messages(sizes: list[int], every: int, limit: int) -> None:
-    """Whatever the limit: plan after plan reaches the end, never inside of a message, never beyond the limit but for
+    """Under any limit, plan after plan reaches the end, never inside of a message, never beyond the limit but for
     a first message."""
     ends = list(itertools.accumulate(sizes, initial=0))
     segments = tuple(ends[:-1:every])

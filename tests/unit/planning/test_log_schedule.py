@@ -1,4 +1,4 @@
-"""What a run asks the brokers about its logs, and when: each test moves the time by itself."""
+"""The questions of a run to brokers about its logs, and their times: each test moves the time by itself."""
 
 from __future__ import annotations
 

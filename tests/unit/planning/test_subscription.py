@@ -1,4 +1,4 @@
-"""What a subscription means in a cluster."""
+"""The topics and partitions of a subscription in a cluster."""
 
 from __future__ import annotations
 

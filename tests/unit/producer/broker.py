@@ -37,7 +37,7 @@ class Sealed:
 
 @dataclass
 class ProducerEntry:
-    """What a partition remembers of one producer: the last batches as (first sequence, last sequence, offset)."""
+    """A partition's memory of one producer: the last batches as (first sequence, last sequence, offset)."""
 
     epoch: int
     last: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))

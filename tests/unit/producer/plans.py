@@ -83,7 +83,7 @@ def without_idempotence(seed: int) -> Plan:
 
 
 def wrong_in(plan: Plan, seed: int, make: Make = Producer) -> list[str]:
-    """What is wrong in one world. A defect that raises is wrong, too."""
+    """The faults found in one world. A defect that raises is wrong, too."""
     try:
         world = World(plan, seed, make).run()
     except (AssertionError, ValueError, IndexError) as error:

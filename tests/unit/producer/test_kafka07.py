@@ -130,7 +130,7 @@ def test_a_record_without_a_key_goes_to_any_broker_partition() -> None:
 
 @dataclass(frozen=True)
 class Encoded:
-    """What the encoder returns."""
+    """The result of the encoder."""
 
     start: int
     stop: int

@@ -1,4 +1,4 @@
-"""What the producer does, scenario by scenario."""
+"""The producer, scenario by scenario."""
 
 from __future__ import annotations
 

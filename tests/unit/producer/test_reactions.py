@@ -33,7 +33,7 @@ JAVA: dict[int, str] = {
     46: "succeeds",
     59: "bumps the epoch and retries",
 }
-"""What Java does, where it is neither to retry a retriable error nor to fail."""
+"""Java's reaction, where it is neither to retry a retriable error nor to fail."""
 
 DEVIATIONS: dict[int, str] = {
     -1: "a broker that failed for unknown reasons may succeed at the next attempt; ten attempts at most",

@@ -96,7 +96,7 @@ class Plan:
 
 @dataclass
 class Outcome:
-    """What became of a batch."""
+    """The fate of a batch."""
 
     uids: tuple[int, ...]
     offset: int | None = None
@@ -381,7 +381,7 @@ class World:
     # -- the checker --------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """What must hold of every world; `wrong` has what does not."""
+        """Check the conditions of every world; `wrong` has those that do not hold."""
         if self.steps >= MOST_STEPS:
             self.wrong.append("it never ends")
         if self.producer.unresolved or self.producer.buffered_bytes:

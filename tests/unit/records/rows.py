@@ -47,7 +47,7 @@ def rows_of(decoded: Decoded) -> list[Row]:
 
 
 def outcome(data: bytes, start: int, until: int, options: DecodeOptions = DecodeOptions()) -> Any:  # noqa: B008
-    """What `decode` makes of the bytes: rows and next offset, or that it refuses them."""
+    """The result of `decode`: rows and next offset, or that it refuses them."""
     try:
         decoded = decode(data, start, until, options)
     except DecodeError as error:

@@ -59,7 +59,7 @@ def batches(draw: st.DrawFn) -> bytes:
 
 
 def expected(data: bytes, start: int, until: int, check_crcs: bool = True) -> Any:
-    """What the reference makes of them."""
+    """Decode them by the reference."""
     try:
         return reference.decode(data, start, until, check_crcs=check_crcs)
     except reference.Refused:

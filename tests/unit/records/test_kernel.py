@@ -34,7 +34,7 @@ def regions(begin: int, end: int, count: int, delta: int = 100) -> Regions:
 
 
 def found(buffer: bytes, where: Regions) -> list[list[int]] | RecordFault:
-    """What the kernel in use makes of the bytes."""
+    """The result of the kernel in use."""
     try:
         fields = kernel.current().scan(np.frombuffer(buffer, np.uint8), where)
     except RecordFault as fault:

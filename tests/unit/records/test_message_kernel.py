@@ -40,7 +40,7 @@ def _as_before() -> Iterator[None]:
 
 
 def both(scan: str, *arguments: Any) -> list[Any]:
-    """What each kernel makes of it: all its arrays, or the very fault at the very place."""
+    """The result of each kernel: all its arrays, or the very fault at the very place."""
     answers = []
     for name in ("python", "compiled"):
         kernel.use(name)

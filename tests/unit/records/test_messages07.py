@@ -300,7 +300,7 @@ def test_wrappers_are_nested_so_deep_and_no_deeper() -> None:
         if depth <= 8:
             assert outcome(data, 0)[0] == [(b"x", 0, 0)]
         else:
-            with pytest.raises(DecodeError, match="position 0: more than 8 wrappers in one another"):
+            with pytest.raises(DecodeError, match="position 0: compressed messages are nested more than 8 deep"):
                 decode07(data, 0, END, EVERYTHING)
 
 

@@ -21,7 +21,7 @@ END = 2**62
 
 
 def written(index: int) -> Row:
-    """What the writers were asked for."""
+    """The settings of the writers."""
     headers = [("trace", b"%d" % index), ("none", None), ("é", b"")]
     return Row(
         key=None if index % 3 == 0 else b"key-%d" % index,

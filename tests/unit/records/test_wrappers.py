@@ -37,7 +37,7 @@ def test_wrappers_are_nested_so_deep_and_no_deeper() -> None:
         if depth <= 8:
             assert [row.value for row in outcome(data, 0, END)[0]] == [b"x"]
         else:
-            with pytest.raises(DecodeError, match="more than 8 wrappers in one another"):
+            with pytest.raises(DecodeError, match="nested more than 8 deep"):
                 decode(data, 0, END, DecodeOptions())
 
 

@@ -24,7 +24,7 @@ def config(group: GroupOptions | None = None, **options: Any) -> RunConfig:
 
 
 class _Heard:
-    """What one task has led to."""
+    """The results of one task."""
 
     def __init__(self) -> None:
         self.question: Any = None
@@ -69,7 +69,7 @@ class Call:
 
     @property
     def result(self) -> Any:
-        """What the call has returned."""
+        """The result of the call."""
         return self._heard.result
 
     @property

@@ -163,7 +163,7 @@ class Shell:
         return ev.RequestAnswered(send.token, decode(api.RESPONSE, encode(answer, version), version), version)
 
     def release(self) -> list[Any]:
-        """What was held back is answered now, and nothing is held back any more."""
+        """Answer the requests that were held back, and hold nothing back any more."""
         self.held.clear()
         waiting, self.waiting = self.waiting, []
         out = [action for send in waiting for action in self.step(self._answered(send))]

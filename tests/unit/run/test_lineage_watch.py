@@ -1,4 +1,4 @@
-"""What a run asks about a second query on a copy of its checkpoint (R28), and what becomes of the answers."""
+"""The questions of a run about a second query on a copy of its checkpoint (R28), and their answers."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Offline:
         self.commits = commits
         self.snapshot = snapshot
         self.on_read: Callable[[], None] = lambda: None
-        """What the metadata shows from the next reading on."""
+        """The metadata from the next reading on."""
         self.offline = OfflineBrokers(
             given if spec is None else replace(given, starting=spec), snapshot, self.warnings.append
         )
@@ -176,7 +176,7 @@ def test_garbage_in_an_offset_node_stops_no_stream_but_a_run_that_would_end() ->
 
 @pytest.mark.parametrize(("read", "whole"), [(None, False), (299, False), (300, True)])
 def test_a_broker_that_goes_while_the_run_reads_it(read: int | None, whole: bool) -> None:
-    """Whoever has read it: the run itself, or another member, whose commit tells."""
+    """The run itself has read it, or another member, whose commit shows it."""
     for commits, positions in (
         (Commits({AWAY: read} if read else {}), {}),
         (Commits({}), {AWAY: read} if read else {}),

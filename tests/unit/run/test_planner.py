@@ -110,7 +110,7 @@ class Planning(Planner):
         return self.judge(logs, time.monotonic())
 
     def ask(self, *asked: Any) -> None:
-        """What `CheckPositions` asks; waits for no answer."""
+        """Ask as `CheckPositions` does; wait for no answer."""
         self.checks.ask(*asked[:-1], self.targets, asked[-1])
 
 

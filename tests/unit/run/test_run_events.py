@@ -1,4 +1,4 @@
-"""What goes otherwise than planned: one line and one count each, never two of the same."""
+"""The events of a run: one line and one count each, never two of the same."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Execution:
 
 @dataclass
 class FakeQuery:
-    """What drain needs of a StreamingQuery."""
+    """The part of a StreamingQuery that `drain` needs."""
 
     recentProgress: list[dict[str, Any]] = field(default_factory=list)  # noqa: N815  (Spark's name)
     isActive: bool = True  # noqa: N815

@@ -1,4 +1,4 @@
-"""What Spark finds by the name streamgroup, without a Spark."""
+"""The source that Spark finds by the name streamgroup, without a Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task is told, and what it is not."""
+"""The content of a task, and what it must not hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a proxy does to bytes, without sockets: nothing is changed or reordered, or lost but by an end."""
+"""The bytes behind a proxy, without sockets: nothing is changed or reordered, or lost but by an end."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def test_jars_that_are_not_the_pinned_ones_never_enter_the_cache(
 
 
 def test_sums_beside_the_jars_do_not_stand_in_for_the_pins(cache: Path, pinned: dict[str, str]) -> None:
-    """Whoever changes a jar in the cache changes the manifest beside it, too."""
+    """An attacker who changes a jar in the cache changes the manifest beside it, too."""
     _, jar = jars.resolve(*WHAT)
     change_a_byte(jar)
     manifest = cache / "thing-1.0" / jars.MANIFEST

@@ -1,4 +1,4 @@
-"""What can be said of a KafkaServer without starting one; tests/live/test_servers.py starts them."""
+"""A KafkaServer without starting one; tests/live/test_servers.py starts them."""
 
 from __future__ import annotations
 

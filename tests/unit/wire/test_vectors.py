@@ -1,4 +1,4 @@
-"""What real brokers answered: tests/live/wire_conversation.py wrote it down."""
+"""Answers of real brokers, which tests/live/wire_conversation.py has recorded."""
 
 from __future__ import annotations
 

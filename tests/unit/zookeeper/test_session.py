@@ -1,4 +1,4 @@
-"""What happens in kazoo's own threads: it is told and noted, and never asks ZooKeeper, which would wait for itself."""
+"""Events in kazoo's own threads: they are reported, and never ask ZooKeeper, which would wait for itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of watched nodes: each watch once, a lost one as a change."""
+"""Events of watched nodes: each watch fires once, and a lost one counts as a change."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def test_a_check_that_nobody_answers_is_given_up(
         clock.now += 0.5
     assert boundaries.CHECK_TIMEOUT_S <= clock.now - began <= boundaries.CHECK_TIMEOUT_S + 2
     assert len(watcher.questions) <= boundaries.CHECK_TIMEOUT_S / boundaries.CHECK_EVERY_S + 1
-    assert "events 0-0: no broker has told in 30 s whether a message begins at position 20" in caplog.text
+    assert "events 0-0: no broker answered within 30 s whether a message begins at position 20" in caplog.text
 
 
 @pytest.mark.parametrize("told", [0, 50, 110])

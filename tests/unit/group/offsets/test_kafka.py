@@ -1,4 +1,4 @@
-"""What becomes of fetches and commits at brokers: requests in each version, verdicts out of error codes."""
+"""Fetches and commits at brokers: requests in each version, verdicts out of error codes."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def settle(made: Cluster, member: One, token: int) -> dict[TopicPartition, int]:
 
 
 def fetch(made: Cluster, member: One) -> dict[TopicPartition, CommittedOffset]:
-    """What the member is told of all commits."""
+    """The verdicts of all commits that the member receives."""
     token = OWN_TOKENS + 10_000 + len(member.answers)
     member.take(member.store.fetch(asked(token), made.now))
     made.run()
@@ -305,7 +305,7 @@ def test_nodes_that_may_not_be_written_end_the_query_with_advice() -> None:
     assert "zookeeper.username" in str(failure)
 
 
-# -- a query that is no member ----------------------------------------------------------------------------------------
+# -- a query that is not a member -------------------------------------------------------------------------------------
 
 
 class Alone(One):

@@ -152,7 +152,7 @@ class One:
                     self.held = self.committed = frozenset()
 
     def _see_kept(self, told: ev.Assigned) -> None:
-        """What is said to be kept has been owned by the same node since the assignment before."""
+        """A partition that is reported as kept has had the same owner node since the assignment before."""
         nodes = {tp: self.cluster.zk.data(OLD.owner(tp)) for tp in told.partitions}
         session = self.client.session
         mine = {tp: node for tp, node in nodes.items() if node and session and node.owner == session.session_id}
@@ -187,7 +187,7 @@ class One:
         return self._sends
 
     def codes(self, token: int) -> dict[TopicPartition, int] | None:
-        """What a commit was answered with; None while it is not."""
+        """The answer to a commit; None while there is none."""
         for answer in self.answers:
             if isinstance(answer, OffsetsCommitted) and answer.token == token:
                 return {tp: verdict.code for tp, verdict in answer.verdicts.items()}

@@ -1,4 +1,4 @@
-"""What members of a group in ZooKeeper hold: how they share, give up and claim, also beside real consumers."""
+"""Partitions of members in a group in ZooKeeper: how they share, give up and claim, also beside real consumers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What other consumers' patterns mean, and that none of them takes long to be matched or refused."""
+"""The meaning of other consumers' patterns, and that none of them takes long to be matched or refused."""
 
 from __future__ import annotations
 

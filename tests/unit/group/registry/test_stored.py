@@ -1,4 +1,4 @@
-"""What a commit leaves in ZooKeeper, and when what ours tell beside the offset counts (R32)."""
+"""The nodes of a commit in ZooKeeper, and when our metadata beside the offset counts (R32)."""
 
 from __future__ import annotations
 

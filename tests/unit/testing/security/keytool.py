@@ -10,7 +10,7 @@ from streamgroup.testing.java import java_executable
 
 
 def keytool_list(store: Path, password: str) -> str:
-    """What `keytool -list` prints of a store."""
+    """The output of `keytool -list` about a store."""
     ran = subprocess.run(
         [java_executable().resolve().parent / "keytool", "-list", "-keystore", store, "-storepass:env", "PASSWORD"],
         env={**os.environ, "PASSWORD": password},
