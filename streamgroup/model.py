@@ -254,6 +254,8 @@ class GroupState:
     """Only then do brokers tell what the members have said and hold."""
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
+    UNKNOWN = "Unknown"
+    """The brokers list the group and do not describe it: its protocol is another one."""
 
 
 @dataclass(frozen=True, slots=True)

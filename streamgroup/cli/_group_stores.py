@@ -6,14 +6,15 @@ Both answer in the same values.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Protocol
 
+from streamgroup.cli import _group_nodes
 from streamgroup.cli._group_tables import OffsetRow, offset_rows
 from streamgroup.cli._tables import PartitionName
-from streamgroup.cluster import admin
-from streamgroup.cluster.interface import Cluster, kafka_of, open_cluster
+from streamgroup.cluster import admin, group_changes
+from streamgroup.cluster.interface import Cluster, kafka07_of, kafka_of, open_cluster
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import AuthorizationError, BrokerError, DecodeError, TransportError, UnsupportedVersionError
 from streamgroup.group.offsets.dual import larger
@@ -21,6 +22,7 @@ from streamgroup.group.registry import formats
 from streamgroup.group.registry.description import describe_holders
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.registry.view import View, owner_subtrees, subtrees, view_of
+from streamgroup.logformat import KAFKA_LOG, LogFormat
 from streamgroup.model import (
     LATEST,
     CommittedOffset,
@@ -44,7 +46,7 @@ _ALONE = (
 
 
 class GroupStore(Protocol):
-    """Reads groups and their offsets for `streamgroup groups`.
+    """Reads and changes groups and their offsets for `streamgroup groups`.
 
     `notes` name what could not be read so far. `unseen` describes groups that may exist although `describe` reports
     them as DEAD; it is often empty.
@@ -70,6 +72,33 @@ class GroupStore(Protocol):
 
     def name_of(self, partition: int) -> PartitionName:
         """A partition as this cluster's tools show it."""
+
+    @property
+    def log_format(self) -> LogFormat:
+        """The meaning of offsets and the names of partitions in the logs of the cluster."""
+
+    def partitions(self, topics: Collection[str], deadline: float) -> dict[str, tuple[int, ...]]:
+        """The partitions of those of `topics` that exist."""
+
+    def offsets_at(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
+        """The offsets at EARLIEST, LATEST or a time (ms) of partitions that exist; NO_OFFSET: no record so late."""
+
+    def starts_message(self, tp: TopicPartition, offset: int, deadline: float) -> bool:
+        """Whether a member can read from this offset of the log."""
+
+    def state_of(self, group: str, deadline: float) -> GroupDescription:
+        """State and members, for a change. A group whose state brokers do not tell is not DEAD but UNKNOWN."""
+
+    def set_offsets(self, group: str, offsets: Mapping[TopicPartition, int], deadline: float) -> None:
+        """Commit as an operator. Raises StreamGroupError if the group has got members meanwhile."""
+
+    def delete_group(self, group: str, deadline: float) -> None:
+        """Delete the group with its offsets. Raises StreamGroupError if it has members or does not exist."""
+
+    def delete_offsets(
+        self, group: str, partitions: Collection[TopicPartition], deadline: float
+    ) -> dict[TopicPartition, str | None]:
+        """Delete the commits of `partitions`, and return the error of each that was refused."""
 
 
 @contextmanager
@@ -121,6 +150,52 @@ class AtBrokers:
 
     def name_of(self, partition: int) -> PartitionName:
         return partition
+
+    @property
+    def log_format(self) -> LogFormat:
+        """Offsets count records."""
+        return KAFKA_LOG
+
+    def partitions(self, topics: Collection[str], deadline: float) -> dict[str, tuple[int, ...]]:
+        """Those of the metadata."""
+        return partitions_of(self._cluster, topics, deadline)
+
+    def offsets_at(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
+        """Asks the leaders, and tries until the deadline where one is missing."""
+        return offsets_at(self._cluster, wanted, deadline)
+
+    def starts_message(self, tp: TopicPartition, offset: int, deadline: float) -> bool:
+        """Every offset can be read from."""
+        return True
+
+    def state_of(self, group: str, deadline: float) -> GroupDescription:
+        """As `describe`; a group that is listed and not described has another protocol, as KIP-848's."""
+        described = self.describe([group], deadline)[group]
+        if described.state != GroupState.DEAD:
+            return described
+        try:
+            listed = admin.list_groups(self._cluster, deadline).get(group)
+        except AuthorizationError:  # brokers before 2.1, which have no other protocol
+            return described
+        if listed is None:
+            return described
+        return GroupDescription(group, listed.state or GroupState.UNKNOWN, listed.protocol_type)
+
+    def set_offsets(self, group: str, offsets: Mapping[TopicPartition, int], deadline: float) -> None:
+        """The coordinator refuses the commit if the group has members."""
+        group_changes.commit_as_admin(self._cluster, group, offsets, deadline)
+
+    def delete_group(self, group: str, deadline: float) -> None:
+        """The coordinator refuses if the group has members."""
+        with _zookeeper_named():
+            group_changes.delete_group(self._cluster, group, deadline)
+
+    def delete_offsets(
+        self, group: str, partitions: Collection[TopicPartition], deadline: float
+    ) -> dict[TopicPartition, str | None]:
+        """The coordinator refuses topics that a member subscribes to."""
+        answers = group_changes.delete_offsets(self._cluster, group, partitions, deadline)
+        return {tp: None if error is None else str(error) for tp, error in answers.items()}
 
 
 class InZooKeeper:
@@ -198,6 +273,68 @@ class InZooKeeper:
         """`1-2` in Kafka 0.7."""
         return self._dialect.log_format.partition_label(partition)
 
+    @property
+    def log_format(self) -> LogFormat:
+        """Offsets are byte positions in Kafka 0.7."""
+        return self._dialect.log_format
+
+    def partitions(self, topics: Collection[str], deadline: float) -> dict[str, tuple[int, ...]]:
+        """In Kafka 0.7 those of brokers that are registered."""
+        return partitions_of(self._cluster, topics, deadline)
+
+    def offsets_at(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
+        """Brokers before 0.10.1 know the times of segments only."""
+        return offsets_at(self._cluster, wanted, deadline)
+
+    def starts_message(self, tp: TopicPartition, offset: int, deadline: float) -> bool:
+        """In Kafka 0.7 only some positions can be read from (R34)."""
+        if not self.log_format.has_boundaries:
+            return True
+        return kafka07_of(self._cluster, deadline).is_message_start(tp, offset, deadline)
+
+    def state_of(self, group: str, deadline: float) -> GroupDescription:
+        """As `describe`: ZooKeeper shows every group."""
+        return self.describe([group], deadline)[group]
+
+    def set_offsets(self, group: str, offsets: Mapping[TopicPartition, int], deadline: float) -> None:
+        """Write the offset nodes, and commit to the brokers where they keep a commit too: the larger one counts.
+
+        Our metadata beside the nodes is left: it does not count for another offset (R32).
+        """
+        kept = self._in_kafka(group, deadline)
+        _group_nodes.set_offsets(self._session, GroupPaths(group, self._dialect), offsets, deadline)
+        both = {tp: offset for tp, offset in offsets.items() if tp in kept}
+        if both:
+            group_changes.commit_as_admin(kafka_of(self._cluster, deadline), group, both, deadline)
+
+    def delete_group(self, group: str, deadline: float) -> None:
+        """Delete all nodes of the group, and what brokers keep of it."""
+        kept = self._in_kafka(group, deadline)
+        _group_nodes.delete_group(self._session, GroupPaths(group, self._dialect), deadline)
+        if kept:
+            with self._noting_what_brokers_keep(group):
+                group_changes.delete_group(kafka_of(self._cluster, deadline), group, deadline)
+
+    def delete_offsets(
+        self, group: str, partitions: Collection[TopicPartition], deadline: float
+    ) -> dict[TopicPartition, str | None]:
+        """Delete the offset nodes with our metadata, and what brokers keep."""
+        kept = self._in_kafka(group, deadline).keys() & set(partitions)
+        _group_nodes.delete_offsets(self._session, GroupPaths(group, self._dialect), partitions, deadline)
+        found: dict[TopicPartition, str | None] = dict.fromkeys(partitions)
+        if kept:
+            with self._noting_what_brokers_keep(group):
+                answers = group_changes.delete_offsets(kafka_of(self._cluster, deadline), group, kept, deadline)
+                found |= {tp: None if error is None else str(error) for tp, error in answers.items()}
+        return found
+
+    @contextmanager
+    def _noting_what_brokers_keep(self, group: str) -> Iterator[None]:
+        try:
+            yield
+        except UnsupportedVersionError as error:
+            self.notes.append(f"the brokers still keep offsets of group {group!r}, which count on: {error}")
+
     def _view(self, group: str, deadline: float) -> View | None:
         """The nodes of `group` in ZooKeeper; None where the group has none."""
         paths = GroupPaths(group, self._dialect)
@@ -233,6 +370,20 @@ def offsets_of(store: GroupStore, deadline: float, group: GroupDescription) -> l
     held = (member.assigned or () for member in group.members)
     partitions = {*committed, *(tp for assigned in held for tp in assigned)}
     return offset_rows(group, committed, store.log_ends(partitions, deadline), store.name_of)
+
+
+def partitions_of(cluster: Cluster, topics: Collection[str], deadline: float) -> dict[str, tuple[int, ...]]:
+    """The partitions of those of `topics` that exist."""
+    found = cluster.snapshot(topics, deadline).topics
+    return {name: tuple(p.partition for p in topic.partitions) for name, topic in found.items()}
+
+
+def offsets_at(cluster: Cluster, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
+    """The offsets at EARLIEST, LATEST or a time (ms)."""
+    if not wanted:
+        return {}
+    listed = cluster.list_offsets(wanted, Isolation.READ_UNCOMMITTED, deadline)
+    return {tp: answer.offset for tp, answer in listed.items()}
 
 
 @contextmanager

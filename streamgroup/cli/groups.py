@@ -12,7 +12,9 @@ from typing import Any
 import click
 
 from streamgroup.cli import _group_tables as tables
+from streamgroup.cli._change_options import ChangeOptions, change_options
 from streamgroup.cli._cluster import ClusterAddress, client_options, cluster_options
+from streamgroup.cli._group_changes import GroupChanges
 from streamgroup.cli._group_stores import GroupStore, offsets_of, opened_store
 from streamgroup.cli._group_tables import Trouble
 from streamgroup.cli._tables import Column, json_rows, table
@@ -23,6 +25,7 @@ from streamgroup.model import GroupDescription, GroupListing, GroupState
 _NOT_HERE = (
     "{who} is a streamgroup query of this user on this machine: this command reads the events only of such members."
 )
+_ACTIONS = "--list, --describe, --reset-offsets, --export, --delete and --delete-offsets"
 
 
 class NoSuchGroup(StreamGroupError):
@@ -33,8 +36,8 @@ class NoSuchGroup(StreamGroupError):
 @cluster_options
 @click.option("--list", "list_groups", is_flag=True, help="List the names of the groups.")
 @click.option("--describe", is_flag=True, help="Describe groups: offsets and lag, or members, or state.")
-@click.option("--group", "names", multiple=True, metavar="GROUP", help="Group to describe; repeatable.")
-@click.option("--all-groups", is_flag=True, help="Describe all groups.")
+@click.option("--group", "names", multiple=True, metavar="GROUP", help="Group to describe or change; repeatable.")
+@click.option("--all-groups", is_flag=True, help="Describe or change all groups.")
 @click.option(
     "--offsets", "view", flag_value="offsets", help="Describe the offsets and the lag of each partition (the default)."
 )
@@ -44,7 +47,10 @@ class NoSuchGroup(StreamGroupError):
 @click.option(
     "--state", "view", flag_value="state", help="Describe the state of each group; with --list, show the states."
 )
-@click.option("--verbose", is_flag=True, help="Show more columns: leader epochs, or assigned partitions.")
+@change_options
+@click.option(
+    "--verbose", is_flag=True, help="Show more columns: leader epochs, assigned partitions, or offsets before a reset."
+)
 @click.option(
     "--timeout", type=click.IntRange(1), default=5_000, show_default=True, help="Milliseconds for the whole command."
 )
@@ -57,25 +63,31 @@ def groups(
     names: tuple[str, ...],
     all_groups: bool,
     view: str | None,
+    changes: ChangeOptions,
     verbose: bool,
     timeout: int,
     as_json: bool,
 ) -> None:
-    """List or describe consumer groups.
+    """List, describe, reset, export or delete consumer groups.
 
     The offsets of a group may be stored at the brokers or in ZooKeeper.
     """
-    if list_groups == describe:
-        raise click.UsageError("choose one of --list and --describe")
-    if describe and bool(names) == all_groups:
-        raise click.UsageError("--describe requires either --group or --all-groups")
+    if list_groups + describe + changes.has_action != 1:
+        raise click.UsageError(f"choose one of {_ACTIONS}")
+    if not list_groups and bool(names) == all_groups:
+        raise click.UsageError("choose groups by either --group or --all-groups")
     if list_groups and (names or all_groups or verbose or view not in (None, "state")):
         raise click.UsageError("--list accepts only --state")
+    if changes.has_action and view is not None:
+        raise click.UsageError(f"--{view} requires --describe")
     with opened_store(client_options(where, "streamgroup-groups", timeout)) as store:
         deadline = time.monotonic() + timeout / 1000
         try:
             if list_groups:
                 _list(store, deadline, states=view == "state", as_json=as_json)
+            elif changes.has_action:
+                chosen = list(dict.fromkeys(names)) or _all(store, deadline)
+                GroupChanges(store, deadline, changes, as_json=as_json, verbose=verbose).run(chosen)
             else:
                 _describe(store, deadline, names, view=view or "offsets", verbose=verbose, as_json=as_json)
         finally:
@@ -109,9 +121,7 @@ def _describe(
     store: GroupStore, deadline: float, names: Sequence[str], *, view: str, verbose: bool, as_json: bool
 ) -> None:
     """Show the groups that exist, then raise NoSuchGroup for the others."""
-    if not names:
-        names = [group.group_id for group in tables.consumer_groups(store.list_groups(deadline).values())]
-    described = store.describe(names, deadline)
+    described = store.describe(names or _all(store, deadline), deadline)
     alive = [group for group in described.values() if group.state != GroupState.DEAD]
     if view == "offsets":
         _show(tables.OFFSETS, [offsets_of(store, deadline, group) for group in alive], verbose, as_json)
@@ -127,6 +137,17 @@ def _describe(
             "; ".join(f"consumer group {name!r} does not exist" for name in missing)
             + (f" ({store.unseen})" if store.unseen else "")
         )
+
+
+def _all(store: GroupStore, deadline: float) -> list[str]:
+    return [group.group_id for group in tables.consumer_groups(store.list_groups(deadline).values())]
+
+
+def _offsets(store: GroupStore, deadline: float, group: GroupDescription) -> list[tables.OffsetRow]:
+    committed = store.committed(group.group_id, deadline)
+    held = (member.assigned or () for member in group.members)
+    partitions = {*committed, *(tp for assigned in held for tp in assigned)}
+    return tables.offset_rows(group, committed, store.log_ends(partitions, deadline), store.name_of)
 
 
 def _show(columns: Sequence[Column[Any]], parts: list[list[Any]], verbose: bool, as_json: bool) -> None:

@@ -106,12 +106,14 @@ def committed(
     def read(version: int, response: OffsetFetchResponse) -> FetchedOffsets:
         fetched = fetched_offsets(response, version, group)
         context = f"cannot fetch the committed offsets of group {group!r}"
-        _check(fetched.error_code, context, group, cluster.requester)
+        if fetched.error_code == ErrorCode.GROUP_ID_NOT_FOUND:  # a group without commits is empty: this one is removed
+            raise RetriableError(error_of(fetched.error_code).name)
+        check(fetched.error_code, context, group, cluster.requester)
         for tp, row in fetched.partitions.items():
-            _check(row.error_code, context, tp.topic, cluster.requester)
+            check(row.error_code, context, tp.topic, cluster.requester)
         return fetched
 
-    fetched = _of_coordinator(cluster, group, (OffsetFetchRequest, ask), read, deadline, in_zookeeper=in_zookeeper)
+    fetched = of_coordinator(cluster, group, (OffsetFetchRequest, ask), read, deadline, in_zookeeper=in_zookeeper)
     return {tp: row.committed for tp, row in fetched.partitions.items() if row.committed is not None}
 
 
@@ -179,11 +181,11 @@ def _describe(cluster: KafkaCluster, group: str, deadline: float) -> GroupDescri
         code = described.error_code
         if code == ErrorCode.GROUP_ID_NOT_FOUND:  # an error from v6 on, a Dead group before
             return GroupDescription(group, GroupState.DEAD)
-        _check(code, f"cannot describe group {group!r}", group, cluster.requester)
+        check(code, f"cannot describe group {group!r}", group, cluster.requester)
         return _description(described)
 
     request = DescribeGroupsRequest(groups=(group,))
-    return _of_coordinator(cluster, group, (DescribeGroupsRequest, lambda _: request), read, deadline)
+    return of_coordinator(cluster, group, (DescribeGroupsRequest, lambda _: request), read, deadline)
 
 
 def _description(group: DescribedGroup) -> GroupDescription:
@@ -218,23 +220,25 @@ def _assigned(member: DescribedGroupMember) -> tuple[TopicPartition, ...] | None
         return None
 
 
-class _RetriableError(Exception):
+class RetriableError(Exception):
     """The coordinator has moved or is not ready."""
 
 
-def _check(code: int, context: str, name: str, requester: Requester) -> None:
-    """Raise the exception for `code`. `name` is that of the group or topic which the code is about."""
+def check(code: int, context: str, name: str, requester: Requester, operation: Operation = Operation.DESCRIBE) -> None:
+    """Raise the exception for `code`, RetriableError where a retry may succeed.
+
+    `name` is that of the group or topic which the code is about, `operation` what the request needs on it.
+    """
     if code == 0:
         return
-    # OffsetFetch is empty for a group without commits: GROUP_ID_NOT_FOUND means that the group is being removed.
-    if may_succeed_later(code) or code == ErrorCode.GROUP_ID_NOT_FOUND:
-        raise _RetriableError(error_of(code).name)
+    if may_succeed_later(code):
+        raise RetriableError(error_of(code).name)
     if code in RESOURCES:
-        raise refusal(code, context, Operation.DESCRIBE, name, requester)
+        raise refusal(code, context, operation, name, requester)
     raise BrokerError(code, context)
 
 
-def _of_coordinator(
+def of_coordinator(
     cluster: KafkaCluster,
     group: str,
     make: tuple[type[Request[R]], Callable[[int], Request[R]]],
@@ -257,5 +261,5 @@ def _of_coordinator(
         ceiling = ZOOKEEPER_VERSION if in_zookeeper else None
         try:
             return read(*cluster.call_versioned(*make, coordinator, deadline, ceiling=ceiling, keep_trying=False))
-        except (_RetriableError, TransportError) as cause:
+        except (RetriableError, TransportError) as cause:
             retry.again(cause)

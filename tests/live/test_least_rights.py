@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as LibrdkafkaPartition
 
 from streamgroup.authorization import RESOURCES
+from streamgroup.cli._group_changes import NotChangedError
 from streamgroup.cli.main import main
 from streamgroup.driver.batch import plan_batch
 from streamgroup.driver.coordinator import Coordinator
@@ -239,6 +240,26 @@ def groups_lag(case: Case) -> bool:
     return case.topic in case.command("groups", *case.arguments).split()
 
 
+def groups_reset(case: Case) -> bool:
+    commit(case, 1)
+    case.command("groups", *case.arguments)
+    return committed(case) == RECORDS
+
+
+def groups_export(case: Case) -> bool:
+    commit(case, 1)
+    try:
+        return case.command("groups", *case.arguments) == f"{case.topic},0,1\n"
+    except NotChangedError:  # brokers leave out the offsets of a hidden topic
+        return False
+
+
+def groups_delete(case: Case) -> bool:
+    commit(case, 1)
+    case.command("groups", *case.arguments)
+    return committed(case) < 0
+
+
 def doctor(case: Case) -> bool:
     commit(case, 1)
     printed = case.command("doctor", *case.arguments)
@@ -269,6 +290,10 @@ SCENARIOS: Mapping[str, Callable[[Case], bool]] = {
     "topics": topics,
     "groups": groups,
     "groups-lag": groups_lag,
+    "groups-reset": groups_reset,
+    "groups-export": groups_export,
+    "groups-delete": groups_delete,
+    "groups-delete-offsets": groups_delete,
     "doctor": doctor,
 }
 NEW_TOPIC = {"sink-new-topic", "produce-new-topic", "mirror-create"}

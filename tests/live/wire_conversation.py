@@ -225,7 +225,7 @@ def live_in_group(talk: Conversation, round_: int, name: str, topic: str) -> Non
     beat = group.HeartbeatRequest(group_id=name, generation_id=generation, member_id=member_id)
     assert talk.ask(beat, talk.at(group.HeartbeatRequest, round_)).error_code == 0
     commit_and_fetch(talk, round_, beat, topic)
-    administrate(talk, round_, name)
+    administrate(talk, round_, name, topic)
     version = talk.at(group.LeaveGroupRequest, round_)
     identity = group.MemberIdentity(member_id=member_id, reason="done")
     leave = group.LeaveGroupRequest(
@@ -234,6 +234,9 @@ def live_in_group(talk: Conversation, round_: int, name: str, topic: str) -> Non
         members=() if version < 3 else (identity,),
     )
     assert talk.ask(leave, version).error_code == 0
+    request = admin.DeleteGroupsRequest(groups_names=(name,))
+    (deleted,) = talk.ask(request, talk.at(admin.DeleteGroupsRequest, round_)).results
+    assert (deleted.group_id, deleted.error_code) == (name, 0)
 
 
 def find(talk: Conversation, round_: int, name: str) -> None:
@@ -293,14 +296,19 @@ def commit_and_fetch(talk: Conversation, round_: int, beat: group.HeartbeatReque
         assert topics[0].partitions[0].error_code == 0
 
 
-def administrate(talk: Conversation, round_: int, name: str) -> None:
-    """ListGroups, DescribeGroups."""
+def administrate(talk: Conversation, round_: int, name: str, topic: str) -> None:
+    """ListGroups, DescribeGroups, and OffsetDelete of a topic that the member subscribes to."""
     listed = talk.ask(admin.ListGroupsRequest(), talk.at(admin.ListGroupsRequest, round_))
     assert name in {g.group_id for g in listed.groups}
     (described,) = talk.ask(
         admin.DescribeGroupsRequest(groups=(name,)), talk.at(admin.DescribeGroupsRequest, round_)
     ).groups
     assert (described.error_code, described.group_state, len(described.members)) == (0, "Stable", 1)
+    of_topic = admin.OffsetDeleteRequestTopic(name=topic, partitions=(admin.OffsetDeleteRequestPartition(),))
+    forget = admin.OffsetDeleteRequest(group_id=name, topics=(of_topic,))
+    forgotten = talk.ask(forget, talk.at(admin.OffsetDeleteRequest, round_))
+    assert [[p.error_code for p in found.partitions] for found in forgotten.topics] == [[86]]
+    assert forgotten.error_code == 0
 
 
 def authenticate(talk: Conversation, round_: int) -> None:

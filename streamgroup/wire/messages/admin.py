@@ -1,4 +1,4 @@
-"""The admin APIs: CreateTopics, ListGroups, DescribeGroups."""
+"""The admin APIs: CreateTopics, ListGroups, DescribeGroups, DeleteGroups, OffsetDelete."""
 
 from __future__ import annotations
 
@@ -149,3 +149,74 @@ class DescribeGroupsRequest(Request[DescribeGroupsResponse], api_key=15, version
 
     groups: tuple[str, ...] = array("string", "0+")
     include_authorized_operations: bool = boolean("3+")
+
+
+@message
+class DeletableGroupResult(Struct):
+    """The result for one group."""
+
+    group_id: str = string("0+")
+    error_code: int = int16("0+")
+
+
+@message
+class DeleteGroupsResponse(Message, versions="0-2", flexible=2):
+    """One result per group."""
+
+    throttle_time_ms: int = int32("0+", ignorable=True)
+    results: tuple[DeletableGroupResult, ...] = array(DeletableGroupResult, "0+")
+
+
+@message
+class DeleteGroupsRequest(Request[DeleteGroupsResponse], api_key=42, versions="0-2", flexible=2):
+    """Sent to the coordinator of the groups (KIP-229). A group with members is refused."""
+
+    groups_names: tuple[str, ...] = array("string", "0+")
+
+
+@message
+class OffsetDeleteResponsePartition(Struct):
+    """The result for one partition."""
+
+    partition_index: int = int32("0+")
+    error_code: int = int16("0+")
+
+
+@message
+class OffsetDeleteResponseTopic(Struct):
+    """The partitions of one topic."""
+
+    name: str = string("0+")
+    partitions: tuple[OffsetDeleteResponsePartition, ...] = array(OffsetDeleteResponsePartition, "0+")
+
+
+@message
+class OffsetDeleteResponse(Message, versions="0"):
+    """`error_code` is about the group as a whole."""
+
+    error_code: int = int16("0+")
+    throttle_time_ms: int = int32("0+", ignorable=True)
+    topics: tuple[OffsetDeleteResponseTopic, ...] = array(OffsetDeleteResponseTopic, "0+")
+
+
+@message
+class OffsetDeleteRequestPartition(Struct):
+    """A partition whose commit is deleted."""
+
+    partition_index: int = int32("0+")
+
+
+@message
+class OffsetDeleteRequestTopic(Struct):
+    """The partitions of one topic."""
+
+    name: str = string("0+")
+    partitions: tuple[OffsetDeleteRequestPartition, ...] = array(OffsetDeleteRequestPartition, "0+")
+
+
+@message
+class OffsetDeleteRequest(Request[OffsetDeleteResponse], api_key=47, versions="0"):
+    """Sent to the coordinator of the group (KIP-496). A topic that a member subscribes to is refused."""
+
+    group_id: str = string("0+")
+    topics: tuple[OffsetDeleteRequestTopic, ...] = array(OffsetDeleteRequestTopic, "0+")

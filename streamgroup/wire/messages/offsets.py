@@ -218,7 +218,7 @@ def offset_fetch_request(
     stable = require_stable and version >= FIRST_STABLE
     if partitions is None and version < FIRST_WITH_ALL:
         partitions = known
-    topics = None if partitions is None else _by_topic(partitions)
+    topics = None if partitions is None else by_topic(partitions)
     if version < FIRST_WITH_GROUPS:
         one = None if topics is None else tuple(OffsetFetchRequestTopic(name=n, partition_indexes=p) for n, p in topics)
         return OffsetFetchRequest(group_id=group, topics=one, require_stable=stable)
@@ -226,7 +226,8 @@ def offset_fetch_request(
     return OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group, topics=many),), require_stable=stable)
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def by_topic(partitions: Iterable[TopicPartition]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Return each topic with the numbers of its partitions, sorted."""
     found: dict[str, list[int]] = {}
     for tp in sorted(partitions):
         found.setdefault(tp.topic, []).append(tp.partition)

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
@@ -11,7 +12,18 @@ from streamgroup.cli import _group_stores as module
 from streamgroup.cli._group_stores import AtBrokers, InZooKeeper
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import BrokerError, ErrorCode, TransportError, UnsupportedVersionError
-from streamgroup.model import Broker, ClusterSnapshot, CommittedOffset, Dialect, GroupDescription, TopicPartition
+from streamgroup.group.registry.formats import GroupPaths
+from streamgroup.model import (
+    EARLIEST,
+    LATEST,
+    Broker,
+    ClusterSnapshot,
+    CommittedOffset,
+    Dialect,
+    GroupDescription,
+    GroupListing,
+    TopicPartition,
+)
 from streamgroup.znodes import SubtreeRead, ZNode
 from streamgroup.zookeeper.session import Session
 from tests.fakes.cluster import FakeCluster, Logs
@@ -239,3 +251,110 @@ def test_a_group_whose_offsets_brokers_refuse_is_told_of_and_the_others_are_aske
     assert offsets_of(looked, "h") == {0: 8}
     (note,) = looked.notes
     assert "GROUP_AUTHORIZATION_FAILED" in note
+
+
+# -- changes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("listed", "state"),
+    [
+        ({}, "Dead"),
+        ({"g": GroupListing("g", "consumer", "Stable")}, "Stable"),
+        ({"g": GroupListing("g", "consumer", "Empty")}, "Empty"),
+        ({"g": GroupListing("g", "consumer")}, "Unknown"),
+    ],
+)
+def test_a_group_that_brokers_do_not_describe_has_the_state_of_their_list(
+    monkeypatch: pytest.MonkeyPatch, listed: Mapping[str, GroupListing], state: str
+) -> None:
+    """A group of KIP-848 is Dead to DescribeGroups: a reset must not take it for one without members."""
+    monkeypatch.setattr(module.admin, "describe_groups", lambda *_: {"g": GroupDescription("g", "Dead")})
+    monkeypatch.setattr(module.admin, "list_groups", lambda *_: listed)
+    monkeypatch.setattr(module.admin, "committed", lambda *_, stable: {})
+    assert AtBrokers(cast("KafkaCluster", orders_cluster())).state_of("g", 1.0).state == state
+
+
+@dataclass
+class Changes:
+    """In place of the changes at brokers and in ZooKeeper: what was asked for."""
+
+    asked: list[tuple[Any, ...]] = field(default_factory=list)
+    error: Exception | None = None
+
+    def of(self, name: str) -> Callable[..., Any]:
+        def change(_: object, *arguments: Any) -> Any:
+            *what, _deadline = arguments
+            self.asked.append((name, *what))
+            if name.startswith("broker") and self.error is not None:
+                raise self.error
+            return dict.fromkeys(what[1]) if name == "broker offsets" else None
+
+        return change
+
+
+@pytest.fixture
+def changes(monkeypatch: pytest.MonkeyPatch) -> Changes:
+    made = Changes()
+    monkeypatch.setattr(module, "kafka_of", lambda cluster, deadline: cluster)
+    monkeypatch.setattr(module.admin, "committed", Coordinator({orders(1): CommittedOffset(90)}))
+    for owner, name, function in (
+        (module.group_changes, "broker commit", "commit_as_admin"),
+        (module.group_changes, "broker group", "delete_group"),
+        (module.group_changes, "broker offsets", "delete_offsets"),
+        (module._group_nodes, "nodes", "set_offsets"),
+        (module._group_nodes, "nodes group", "delete_group"),
+        (module._group_nodes, "nodes offsets", "delete_offsets"),
+    ):
+        monkeypatch.setattr(owner, function, made.of(name))
+    return made
+
+
+PATHS = GroupPaths("g", Dialect.KAFKA)
+
+
+def test_a_reset_in_zookeeper_is_made_at_the_brokers_too_where_they_keep_an_offset(changes: Changes) -> None:
+    """The larger of both counts, so a reset to a smaller offset in one place alone would have no effect."""
+    changed = store(Dialect.KAFKA, KAFKA08, more=[OFFSETS_TOPIC])
+    changed.set_offsets("g", {orders(0): 1, orders(1): 2}, 1.0)
+    assert changes.asked == [
+        ("nodes", PATHS, {orders(0): 1, orders(1): 2}),
+        ("broker commit", "g", {orders(1): 2}),
+    ]
+
+
+def test_brokers_that_keep_nothing_of_a_group_in_zookeeper_get_no_commit(changes: Changes) -> None:
+    changed = store(Dialect.KAFKA, KAFKA08)
+    changed.set_offsets("g", {orders(1): 2}, 1.0)
+    changed.delete_group("g", 1.0)
+    assert changed.delete_offsets("g", [orders(1)], 1.0) == {orders(1): None}
+    assert {name for name, *_ in changes.asked} == {"nodes", "nodes group", "nodes offsets"}
+
+
+def test_deletions_in_zookeeper_are_made_at_the_brokers_too(changes: Changes) -> None:
+    changed = store(Dialect.KAFKA, KAFKA08, more=[OFFSETS_TOPIC])
+    changed.delete_group("g", 1.0)
+    assert changed.delete_offsets("g", [orders(0), orders(1)], 1.0) == {orders(0): None, orders(1): None}
+    assert changes.asked == [
+        ("nodes group", PATHS),
+        ("broker group", "g"),
+        ("nodes offsets", PATHS, [orders(0), orders(1)]),
+        ("broker offsets", "g", {orders(1)}),
+    ]
+
+
+def test_offsets_that_old_brokers_cannot_delete_are_told_of(changes: Changes) -> None:
+    changes.error = UnsupportedVersionError("no DeleteGroups")
+    changed = store(Dialect.KAFKA, KAFKA08, more=[OFFSETS_TOPIC])
+    changed.delete_group("g", 1.0)
+    assert changed.delete_offsets("g", [orders(1)], 1.0) == {orders(1): None}
+    assert len(changed.notes) == 2
+    assert all("the brokers still keep offsets of group 'g'" in note for note in changed.notes)
+
+
+def test_every_offset_of_kafka_08_can_be_read_from_and_ends_are_asked_for() -> None:
+    looked = store(Dialect.KAFKA, KAFKA08)
+    assert looked.starts_message(orders(0), 17, 1.0)
+    assert looked.offsets_at({orders(0): EARLIEST, orders(1): LATEST}, 1.0) == {orders(0): 10, orders(1): 100}
+    assert looked.offsets_at({}, 1.0) == {}
+    assert looked.partitions(["orders", "absent"], 1.0) == {"orders": (0, 1, 2, 3)}

@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
@@ -26,6 +26,7 @@ from streamgroup.wire.messages.admin import (
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DeleteGroupsRequest,
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
@@ -33,10 +34,12 @@ from streamgroup.wire.messages.admin import (
     ListedGroup,
     ListGroupsRequest,
     ListGroupsResponse,
+    OffsetDeleteRequest,
 )
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
 from streamgroup.wire.messages.coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from streamgroup.wire.messages.offsets import (
+    OffsetCommitRequest,
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
@@ -53,7 +56,7 @@ Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
 
 VERSIONS = {
-    cls.NAME.lower(): cls.VERSIONS
+    cls: (cls.NAME.lower(), cls.VERSIONS)
     for cls in (
         MetadataRequest,
         FindCoordinatorRequest,
@@ -61,18 +64,30 @@ VERSIONS = {
         ListGroupsRequest,
         DescribeGroupsRequest,
         CreateTopicsRequest,
+        OffsetCommitRequest,
+        DeleteGroupsRequest,
+        OffsetDeleteRequest,
     )
 }
 
 
 class Brokers:
-    """Brokers by id; `coordinator` is the id of every group's."""
+    """Brokers by id; `coordinator` is the id of every group's. They do not have the APIs `without`."""
 
-    def __init__(self, start: Start, options: Options, count: int = 1, **ranges: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        start: Start,
+        options: Options,
+        count: int = 1,
+        *,
+        without: Collection[type] = (),
+        **ranges: tuple[int, int],
+    ) -> None:
         self.coordinator = 1
         self.topics: tuple[Any, ...] = ()
         self.scripts: dict[int, dict[type, list[Any]]] = {node: {} for node in range(1, count + 1)}
-        versions = api_versions(**{**VERSIONS, **ranges})
+        known = {name: range_ for cls, (name, range_) in VERSIONS.items() if cls not in without}
+        versions = api_versions(**{**known, **ranges})
         self.brokers = {
             node: start(
                 {
@@ -104,7 +119,15 @@ class Brokers:
         return FindCoordinatorResponse(coordinators=(found,))
 
 
-SCRIPTED = (OffsetFetchRequest, ListGroupsRequest, DescribeGroupsRequest, CreateTopicsRequest)
+SCRIPTED = (
+    OffsetFetchRequest,
+    ListGroupsRequest,
+    DescribeGroupsRequest,
+    CreateTopicsRequest,
+    OffsetCommitRequest,
+    DeleteGroupsRequest,
+    OffsetDeleteRequest,
+)
 
 
 def fetched(*offsets: tuple[int, int], group_error: int = 0, error: int = 0) -> OffsetFetchResponse:

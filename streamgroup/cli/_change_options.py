@@ -1,0 +1,208 @@
+"""The options of `streamgroup groups` that change or export offsets, in the words of kafka-consumer-groups.sh."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import click
+
+from streamgroup.cli._reset import Reset, TopicScope, Way, parse_datetime, parse_duration, parse_topic
+from streamgroup.errors import ConfigError
+
+CSV, SPARK = "csv", "spark"
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeOptions:
+    """What the command line says about changes. `reset` is None without a way to reset offsets."""
+
+    resets: bool = False
+    deletes: bool = False
+    deletes_offsets: bool = False
+    exports: bool = False
+    reset: Reset | None = None
+    file: str | None = None
+    """The text of `--from-file`."""
+    topics: tuple[TopicScope, ...] = ()
+    all_topics: bool = False
+    executes: bool = False
+    format: str = CSV
+
+    @property
+    def has_action(self) -> bool:
+        """Whether the command line asks for a change or an export."""
+        return self.resets or self.deletes or self.deletes_offsets or self.exports
+
+    def check(self) -> None:
+        """Raise UsageError for options that contradict each other."""
+        if self.resets + self.deletes + self.deletes_offsets > 1 or (
+            self.exports and (self.deletes or self.deletes_offsets)
+        ):
+            raise click.UsageError("choose one of --reset-offsets, --delete and --delete-offsets")
+        if self.executes and not self.resets:
+            raise click.UsageError("--execute requires --reset-offsets")
+        if (self.reset is not None) != self.resets:
+            ways = ", ".join(way.value for way in Way)
+            raise click.UsageError(f"--reset-offsets requires one of the ways {ways}, and each of them requires it")
+        if self.format != CSV and not self.exports:
+            raise click.UsageError("--format requires --export")
+        self._check_scope()
+
+    def _check_scope(self) -> None:
+        if self.topics and self.all_topics:
+            raise click.UsageError("choose one of --topic and --all-topics")
+        scoped = bool(self.topics or self.all_topics)
+        if self.deletes and scoped:
+            raise click.UsageError("--delete deletes whole groups: --delete-offsets takes --topic and --all-topics")
+        if self.file is not None and scoped:
+            raise click.UsageError("--from-file says which partitions: it takes neither --topic nor --all-topics")
+        if (self.resets or self.deletes_offsets) and self.file is None and not scoped:
+            raise click.UsageError("choose the partitions by --topic or --all-topics")
+        if scoped and not self.has_action:
+            raise click.UsageError("--topic and --all-topics require --reset-offsets, --delete-offsets or --export")
+
+
+_TIME = "Reset to the first record of this time or later"
+_OPTIONS = (
+    click.option(
+        "--reset-offsets",
+        is_flag=True,
+        help="Show the new offsets of groups without members, and set them with --execute. Choose partitions by "
+        "--topic or --all-topics, and one of the ways below.",
+    ),
+    click.option("--delete", is_flag=True, help="Delete groups without members, with their offsets."),
+    click.option("--delete-offsets", is_flag=True, help="Delete the committed offsets of --topic or --all-topics."),
+    click.option(
+        "--export",
+        is_flag=True,
+        help="Print the committed offsets as --from-file reads them; with --reset-offsets, the new ones.",
+    ),
+    click.option(
+        "--format",
+        "export_format",
+        type=click.Choice([CSV, SPARK]),
+        default=CSV,
+        show_default=True,
+        help="Format of --export: lines GROUP,TOPIC,PARTITION,OFFSET (without GROUP for one --group), or the JSON of "
+        "startingOffsets for Spark's own source.",
+    ),
+    click.option(
+        "--topic",
+        "topics",
+        multiple=True,
+        metavar="TOPIC[:0,1]",
+        help="Topic, and some of its partitions; repeatable.",
+    ),
+    click.option("--all-topics", is_flag=True, help="All partitions with a committed offset."),
+    click.option("--to-earliest", is_flag=True, help="Reset to the beginning of the logs."),
+    click.option("--to-latest", is_flag=True, help="Reset to the end of the logs."),
+    click.option("--to-current", is_flag=True, help="Reset to the committed offsets; to the end of the logs without."),
+    click.option("--to-offset", type=click.IntRange(0), metavar="N", help="Reset to this offset."),
+    click.option("--shift-by", type=int, metavar="N", help="Move committed offsets by N, back where N is negative."),
+    click.option(
+        "--to-datetime", metavar="TIME", help=f"{_TIME}, YYYY-MM-DDThh:mm:ss.sss, in UTC unless it has +hh:mm."
+    ),
+    click.option("--by-duration", metavar="PnDTnHnMnS", help="Reset to the first record of now minus this duration."),
+    click.option(
+        "--from-file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Reset to the offsets of a file, as --export prints it.",
+    ),
+    click.option("--execute", is_flag=True, help="Set the new offsets."),
+    click.option("--dry-run", is_flag=True, help="Only show the new offsets (the default)."),
+)
+
+
+def change_options(command: Command) -> Command:
+    """Add the options to `command`, which gets them as `changes`."""
+
+    @functools.wraps(command)
+    def with_changes(
+        *args: Any,
+        reset_offsets: bool,
+        delete: bool,
+        delete_offsets: bool,
+        export: bool,
+        export_format: str,
+        topics: tuple[str, ...],
+        all_topics: bool,
+        execute: bool,
+        dry_run: bool,
+        to_earliest: bool,
+        to_latest: bool,
+        to_current: bool,
+        to_offset: int | None,
+        shift_by: int | None,
+        to_datetime: str | None,
+        by_duration: str | None,
+        from_file: Path | None,
+        **others: Any,
+    ) -> Any:
+        if execute and dry_run:
+            raise click.UsageError("choose one of --execute and --dry-run")
+        given = {
+            Way.EARLIEST: to_earliest or None,
+            Way.LATEST: to_latest or None,
+            Way.CURRENT: to_current or None,
+            Way.OFFSET: to_offset,
+            Way.SHIFT: shift_by,
+            Way.DATETIME: to_datetime,
+            Way.DURATION: by_duration,
+            Way.FILE: from_file,
+        }
+        changes = ChangeOptions(
+            resets=reset_offsets,
+            deletes=delete,
+            deletes_offsets=delete_offsets,
+            exports=export,
+            reset=_reset({way: value for way, value in given.items() if value is not None}),
+            file=None if from_file is None else _text(from_file),
+            topics=tuple(_parsed(parse_topic, topic) for topic in topics),
+            all_topics=all_topics,
+            executes=execute,
+            format=export_format,
+        )
+        changes.check()
+        return command(*args, changes=changes, **others)
+
+    decorated = cast("Command", with_changes)
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated
+
+
+def _reset(given: dict[Way, Any]) -> Reset | None:
+    if len(given) > 1:
+        raise click.UsageError(f"choose one of {' and '.join(way.value for way in given)}")
+    for way, value in given.items():
+        match way:
+            case Way.DATETIME:
+                return Reset(way, _parsed(parse_datetime, value))
+            case Way.DURATION:
+                return Reset(way, int(time.time() * 1000) - _parsed(parse_duration, value))
+            case Way.OFFSET | Way.SHIFT:
+                return Reset(way, value)
+            case _:
+                return Reset(way)
+    return None
+
+
+def _parsed(parse: Callable[[str], Any], text: str) -> Any:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot read the file of --from-file, {path}: {error}") from None

@@ -1,0 +1,147 @@
+"""The files of a checkpoint of Structured Streaming that hold offsets, in a local directory.
+
+    offsets/N      v1, a line of metadata, a line for each source: what batch N ends at
+    commits/N      exists if batch N has sunk
+    sources/I/0    of Spark's Kafka source I: where batch 0 began
+
+In version 2 of offsets/N the line of a source begins with its id and a colon. `-` stands for a source without offsets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from streamgroup.errors import ConfigError
+
+VOID = "-"
+_VERSIONS = ("v1", "v2")
+_HEAD = 2
+"""The lines of offsets/N before those of the sources: version and metadata."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetLines:
+    """One file offsets/N. `sources` has the text of each source's line, without its id."""
+
+    head: tuple[str, str]
+    ids: tuple[str, ...]
+    """What stands before the text of each source: empty in version 1."""
+    sources: tuple[str, ...]
+
+    def with_sources(self, sources: Mapping[int, str]) -> OffsetLines:
+        """Return the same lines with other texts for some sources, by their indexes."""
+        return OffsetLines(
+            self.head, self.ids, tuple(sources.get(index, text) for index, text in enumerate(self.sources))
+        )
+
+    def text(self) -> str:
+        """Return the content of the file."""
+        lines = (f"{before}{source}" for before, source in zip(self.ids, self.sources, strict=True))
+        return "\n".join((*self.head, *lines))
+
+    def source_id(self, index: int) -> str:
+        """Return the name of a source's directory below `sources`."""
+        return self.ids[index].rstrip(":") or str(index)
+
+
+class CheckpointFiles:
+    """The checkpoint at `where`, a path or a `file:` URL. Raises ConfigError for other places, and without offsets."""
+
+    def __init__(self, where: str) -> None:
+        self.home = local_path(where)
+        if not (self.home / "offsets").is_dir():
+            raise ConfigError(
+                f"no checkpoint of a streaming query in {self.home}: it has no directory offsets. Give the value of "
+                "the query's option checkpointLocation"
+            )
+
+    def batches(self) -> list[int]:
+        """Return the numbers of the batches with offsets, ascending. Raises ConfigError if there are none."""
+        numbers = _numbers(self.home / "offsets")
+        if not numbers:
+            raise ConfigError(f"the checkpoint {self.home} has no offsets: the query has not planned a batch yet")
+        return numbers
+
+    def is_sunk(self, batch: int) -> bool:
+        """Return whether Spark has written that `batch` has sunk."""
+        return batch in _numbers(self.home / "commits")
+
+    def offsets(self, batch: int) -> OffsetLines:
+        """Return the lines of offsets/`batch`. Raises ConfigError for a file that Spark has not written like this."""
+        path = self.home / "offsets" / str(batch)
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"cannot read {path}: {error}") from None
+        if len(lines) <= _HEAD or lines[0] not in _VERSIONS:
+            raise ConfigError(
+                f"cannot read {path}: expected the version {' or '.join(_VERSIONS)}, metadata, and a line for each "
+                "source. Restore the file"
+            )
+        sources = lines[_HEAD:]
+        ids = tuple(line[: line.index(":") + 1] if lines[0] == "v2" and ":" in line else "" for line in sources)
+        texts = tuple(line[len(before) :] for before, line in zip(ids, sources, strict=True))
+        return OffsetLines((lines[0], lines[1]), ids, texts)
+
+    def has_initial(self, source: str) -> bool:
+        """Return whether the initial offset of a source is written."""
+        return (self.home / "sources" / source / "0").exists()
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def back_up(self, name: str) -> None:
+        """Copy offsets and sources to the new directory `name` in the checkpoint, which Spark ignores."""
+        target = self.home / name
+        target.mkdir()
+        for each in ("offsets", "sources"):
+            if (self.home / each).is_dir():
+                shutil.copytree(self.home / each, target / each)
+
+    def write_offsets(self, batch: int, lines: OffsetLines) -> None:
+        """Replace offsets/`batch`, at once or not at all."""
+        _replace(self.home / "offsets" / str(batch), lines.text().encode())
+
+    def write_initial(self, source: str, value: Any) -> None:
+        """Write the initial offset of a source as KafkaSourceInitialOffsetWriter does."""
+        directory = self.home / "sources" / source
+        directory.mkdir(parents=True, exist_ok=True)
+        # The first byte is for Spark 2.1.0, which would otherwise read the version as a number (SPARK-19517).
+        _replace(directory / "0", b"\0v1\n" + json.dumps(value, separators=(",", ":")).encode())
+
+
+def local_path(where: str) -> Path:
+    """Return the directory of a path or a `file:` URL. Raises ConfigError for another file system."""
+    url = urlparse(where)
+    if url.scheme in ("", "file") and url.netloc in ("", "localhost"):
+        return Path(unquote(url.path) if url.scheme else where)
+    raise ConfigError(
+        f"cannot rewrite the checkpoint {where}: this command reads local directories only. Copy the checkpoint to "
+        "this machine (hdfs dfs -get, aws s3 cp --recursive, ...), rewrite the copy, and copy its directories offsets "
+        "and sources back"
+    )
+
+
+def _numbers(directory: Path) -> list[int]:
+    """Return the names of files that are numbers; Spark's temporary files and checksums have others."""
+    with suppress(FileNotFoundError):
+        return sorted(int(path.name) for path in directory.iterdir() if path.name.isdecimal())
+    return []
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a file whole. Hadoop's checksum beside it is that of the old content, and goes: none is no error."""
+    new = path.with_name(f".{path.name}.streamgroup")
+    with new.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    new.replace(path)

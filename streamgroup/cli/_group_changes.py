@@ -1,0 +1,325 @@
+"""What `streamgroup groups` changes and exports: new offsets, deleted offsets and groups, offsets as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from streamgroup.cli._change_options import SPARK, ChangeOptions
+from streamgroup.cli._group_stores import GroupStore
+from streamgroup.cli._offset_files import OffsetLine, read_csv, starting_offsets, write_csv
+from streamgroup.cli._reset import Logs, Reset, ResetRow, TopicScope, Way, new_offsets
+from streamgroup.cli._tables import Column, json_rows, table
+from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.model import EARLIEST, LATEST, CommittedOffset, GroupDescription, GroupState, TopicPartition
+
+_DRY = "Dry run: no offset was changed. Add --execute to set these offsets."
+_CHOSEN = frozenset({Way.OFFSET, Way.SHIFT, Way.FILE})
+"""The ways whose offsets are the user's, not a log's."""
+
+
+class NotChangedError(StreamGroupError):
+    """Some groups or partitions of the command line were not changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedOffset:
+    """A partition whose commit was to be deleted; `error` is None if it was."""
+
+    group: str
+    partition: TopicPartition
+    name: int | str
+    error: str | None
+
+
+RESET: tuple[Column[ResetRow], ...] = (
+    Column("GROUP", "group", lambda row: row.group),
+    Column("TOPIC", "topic", lambda row: row.partition.topic),
+    Column("PARTITION", "partition", lambda row: row.name),
+    Column("CURRENT-OFFSET", "current_offset", lambda row: row.committed, verbose=True),
+    Column("NEW-OFFSET", "new_offset", lambda row: row.new_offset),
+)
+EXPORTED: tuple[Column[OffsetLine], ...] = (
+    Column("GROUP", "group", lambda line: line.group),
+    Column("TOPIC", "topic", lambda line: line.topic),
+    Column("PARTITION", "partition", lambda line: line.partition),
+    Column("OFFSET", "offset", lambda line: line.offset),
+)
+DELETED: tuple[Column[DeletedOffset], ...] = (
+    Column("GROUP", "group", lambda row: row.group),
+    Column("TOPIC", "topic", lambda row: row.partition.topic),
+    Column("PARTITION", "partition", lambda row: row.name),
+    Column("STATUS", "status", lambda row: "Successful" if row.error is None else f"Error: {row.error}"),
+)
+
+
+class GroupChanges:
+    """One run of the command over the groups `names`. `store` must answer until `deadline`."""
+
+    def __init__(
+        self, store: GroupStore, deadline: float, options: ChangeOptions, *, as_json: bool, verbose: bool
+    ) -> None:
+        self._store = store
+        self._deadline = deadline
+        self._options = options
+        self._as_json = as_json
+        self._verbose = verbose
+
+    def run(self, names: Sequence[str]) -> None:
+        """Do what the options ask for. Errors of single groups are raised when the others are done."""
+        options = self._options
+        if options.format == SPARK and len(names) != 1:
+            raise click.UsageError("--format spark requires one --group")
+        if options.resets:
+            self._reset(names)
+        elif options.deletes:
+            self._delete(names)
+        elif options.deletes_offsets:
+            self._delete_offsets(names)
+        else:
+            self._export(names)
+
+    # -- new offsets ---------------------------------------------------------------------------------------------------
+
+    def _reset(self, names: Sequence[str]) -> None:
+        options, store = self._options, self._store
+        assert options.reset is not None, "checked with the options"
+        in_file = {} if options.file is None else read_csv(options.file, names, store.log_format)
+
+        def reset(name: str) -> list[ResetRow]:
+            self._require_no_members(name)
+            committed = store.committed(name, self._deadline)
+            offsets = self._new_offsets(name, committed, in_file.get(name))
+            if options.executes:
+                store.set_offsets(name, offsets, self._deadline)
+            return [
+                ResetRow(
+                    name, tp, store.name_of(tp.partition), None if tp not in committed else committed[tp].offset, new
+                )
+                for tp, new in sorted(offsets.items())
+            ]
+
+        found, errors = _each(names, reset)
+        self._print_reset([row for rows in found.values() for row in rows], len(names))
+        if found and not options.executes:
+            click.echo(_DRY, err=True)
+        _raise(errors)
+
+    def _new_offsets(
+        self,
+        name: str,
+        committed: Mapping[TopicPartition, CommittedOffset],
+        in_file: Mapping[TopicPartition, int] | None,
+    ) -> dict[TopicPartition, int]:
+        store, reset = self._store, self._options.reset
+        assert reset is not None, "checked with the options"
+        partitions = self._existing(name, committed) if in_file is None else self._those_of_file(in_file)
+        at = {
+            time: store.offsets_at(dict.fromkeys(partitions, time), self._deadline)
+            for time in (EARLIEST, LATEST, *([reset.value] if reset.is_by_time else []))
+        }
+        logs = Logs(at[EARLIEST], at[LATEST], at.get(reset.value, {}) if reset.is_by_time else {}, store.log_format)
+        offsets, warnings = new_offsets(reset, partitions, committed, logs, in_file)
+        store.notes += warnings
+        self._check_boundaries(reset, offsets, logs)
+        return offsets
+
+    def _check_boundaries(self, reset: Reset, offsets: Mapping[TopicPartition, int], logs: Logs) -> None:
+        """Raise ConfigError for an offset of the user that a member cannot read from, as most are in Kafka 0.7."""
+        if reset.way not in _CHOSEN:
+            return
+        for tp, offset in offsets.items():
+            at_end = offset in (logs.earliest[tp], logs.latest[tp])
+            if not at_end and not self._store.starts_message(tp, offset, self._deadline):
+                raise ConfigError(
+                    f"cannot reset {logs.log_format.name(tp)} to {offset}: no message begins there. Offsets of Kafka "
+                    "0.7 are bytes: take one that a consumer has committed or that `streamgroup consume -f '%o'` prints"
+                )
+
+    def _print_reset(self, rows: Sequence[ResetRow], groups: int) -> None:
+        if not self._options.exports:
+            self._print(RESET, rows)
+        elif self._options.format == SPARK:
+            self._print_spark({row.partition: row.new_offset for row in rows})
+        else:
+            lines = [OffsetLine(row.group, row.partition.topic, row.name, row.new_offset) for row in rows]
+            self._print_lines(lines, groups)
+
+    # -- deletions -----------------------------------------------------------------------------------------------------
+
+    def _delete(self, names: Sequence[str]) -> None:
+        def delete(name: str) -> None:
+            if self._require_no_members(name).state == GroupState.DEAD:
+                raise NotChangedError(f"cannot delete consumer group {name!r}: it does not exist")
+            self._store.delete_group(name, self._deadline)
+
+        found, errors = _each(names, delete)
+        if self._as_json:
+            rows = [{"group": name, "deleted": name in found, "error": _text(errors.get(name))} for name in names]
+            click.echo(json.dumps(rows, indent=2))
+        elif found:
+            click.echo(f"Deletion of requested consumer groups ({', '.join(map(repr, found))}) was successful.")
+        _raise(errors)
+
+    def _delete_offsets(self, names: Sequence[str]) -> None:
+        def delete(name: str) -> list[DeletedOffset]:
+            committed = self._store.committed(name, self._deadline)
+            partitions = self._chosen(committed)
+            if not partitions:
+                raise NotChangedError(f"cannot delete offsets of group {name!r}: it has none of these topics")
+            answers = self._store.delete_offsets(name, partitions, self._deadline)
+            label = self._store.name_of
+            return [DeletedOffset(name, tp, label(tp.partition), error) for tp, error in sorted(answers.items())]
+
+        found, errors = _each(names, delete)
+        rows = [row for theirs in found.values() for row in theirs]
+        self._print(DELETED, rows)
+        refused = [row for row in rows if row.error is not None]
+        if refused and not errors:
+            raise NotChangedError(f"{len(refused)} of {len(rows)} offsets were not deleted: see their status")
+        _raise(errors)
+
+    # -- export --------------------------------------------------------------------------------------------------------
+
+    def _export(self, names: Sequence[str]) -> None:
+        def export(name: str) -> dict[TopicPartition, int]:
+            described = self._store.state_of(name, self._deadline)
+            committed = self._store.committed(name, self._deadline)
+            chosen = self._chosen(committed) if self._options.topics else committed
+            offsets = {tp: committed[tp].offset for tp in chosen if tp in committed}
+            if not offsets:
+                raise NotChangedError(f"cannot export the offsets of group {name!r}: it has not committed any")
+            if described.state not in (GroupState.EMPTY, GroupState.DEAD):
+                self._store.notes.append(f"group {name!r} is {described.state}: its members commit other offsets later")
+            return offsets
+
+        found, errors = _each(names, export)
+        label = self._store.name_of
+        if found and self._options.format == SPARK:
+            self._print_spark(found[names[0]])
+        elif found:
+            lines = [
+                OffsetLine(name, tp.topic, label(tp.partition), offset)
+                for name, offsets in found.items()
+                for tp, offset in sorted(offsets.items())
+            ]
+            self._print_lines(lines, len(names))
+        _raise(errors)
+
+    # -- scope and output ----------------------------------------------------------------------------------------------
+
+    def _require_no_members(self, name: str) -> GroupDescription:
+        described = self._store.state_of(name, self._deadline)
+        if described.state in (GroupState.EMPTY, GroupState.DEAD):
+            return described
+        if described.members:
+            has = f"it is {described.state}, with {len(described.members)} member(s)"
+        else:
+            has = f"its state is {described.state}"
+        raise NotChangedError(
+            f"cannot change group {name!r}: {has}. Stop all its members first: `streamgroup drain --group {name}` "
+            "stops a query on this machine. A member that was killed counts until its session timeout is over"
+        )
+
+    def _chosen(self, committed: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Return the partitions that the options choose, among the committed ones where no number is given."""
+        if not self._options.topics:
+            return sorted(committed)
+        chosen: set[TopicPartition] = set()
+        for scope in self._options.topics:
+            if scope.partitions:
+                chosen.update(self._numbered(scope))
+            else:
+                chosen.update(tp for tp in committed if tp.topic == scope.topic)
+        return sorted(chosen)
+
+    def _existing(self, name: str, committed: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Return the existing partitions that the options choose for a reset."""
+        if not self._options.topics:
+            existing = self._partitions(tp.topic for tp in committed)
+            if gone := sorted(set(committed) - existing):
+                names = ", ".join(map(self._store.log_format.name, gone))
+                self._store.notes.append(f"not reset, because they do not exist any more: {names}")
+            if not existing & set(committed):
+                raise NotChangedError(
+                    f"cannot reset the offsets of group {name!r}: it has no committed offsets. Choose topics by --topic"
+                )
+            return sorted(existing & set(committed))
+        existing = self._partitions(scope.topic for scope in self._options.topics)
+        chosen: set[TopicPartition] = set()
+        for scope in self._options.topics:
+            wanted = self._numbered(scope) if scope.partitions else {tp for tp in existing if tp.topic == scope.topic}
+            if not wanted:
+                raise ConfigError(f"topic {scope.topic!r} does not exist. `streamgroup topics --list` shows the topics")
+            chosen |= wanted
+        self._require_existing(chosen, existing)
+        return sorted(chosen)
+
+    def _those_of_file(self, in_file: Collection[TopicPartition]) -> list[TopicPartition]:
+        self._require_existing(in_file, self._partitions(tp.topic for tp in in_file))
+        return sorted(in_file)
+
+    def _require_existing(self, chosen: Collection[TopicPartition], existing: Collection[TopicPartition]) -> None:
+        if missing := sorted(set(chosen) - set(existing)):
+            names = ", ".join(map(self._store.log_format.name, missing))
+            raise ConfigError(
+                f"partitions that do not exist: {names}. `streamgroup topics --describe` shows the partitions"
+            )
+
+    def _partitions(self, topics: Any) -> set[TopicPartition]:
+        found = self._store.partitions(frozenset(topics), self._deadline)
+        return {TopicPartition(topic, number) for topic, numbers in found.items() for number in numbers}
+
+    def _numbered(self, scope: TopicScope) -> set[TopicPartition]:
+        try:
+            numbers = [self._store.log_format.partition_number(name) for name in scope.partitions]
+        except ValueError as error:
+            raise ConfigError(f"invalid partition of --topic {scope.topic}: {error}") from None
+        return {TopicPartition(scope.topic, number) for number in numbers}
+
+    def _print(self, columns: Sequence[Column[Any]], rows: Sequence[Any]) -> None:
+        if self._as_json:
+            click.echo(json.dumps(json_rows(columns, rows), indent=2))
+        elif rows:
+            click.echo(table(columns, rows, verbose=self._verbose))
+
+    def _print_lines(self, lines: Sequence[OffsetLine], groups: int) -> None:
+        if self._as_json:
+            self._print(EXPORTED, lines)
+        elif lines:
+            click.echo(write_csv(lines, with_group=groups != 1))
+
+    def _print_spark(self, offsets: Mapping[TopicPartition, int]) -> None:
+        if self._store.log_format.has_boundaries:
+            raise ConfigError("cannot export startingOffsets: Spark's source does not read Kafka 0.7")
+        existing = self._store.partitions({tp.topic for tp in offsets}, self._deadline)
+        text, notes = starting_offsets(offsets, existing)
+        self._store.notes += notes
+        click.echo(text)
+
+
+def _each(names: Sequence[str], do: Callable[[str], Any]) -> tuple[dict[str, Any], dict[str, StreamGroupError]]:
+    """Return the results by name, and the errors of the others: one group must not hold up the next."""
+    found: dict[str, Any] = {}
+    errors: dict[str, StreamGroupError] = {}
+    for name in names:
+        try:
+            found[name] = do(name)
+        except StreamGroupError as error:
+            errors[name] = error
+    return found, errors
+
+
+def _raise(errors: Mapping[str, StreamGroupError]) -> None:
+    if len(errors) == 1:
+        raise next(iter(errors.values()))
+    if errors:
+        raise NotChangedError("; ".join(map(str, errors.values())))
+
+
+def _text(error: StreamGroupError | None) -> str | None:
+    return None if error is None else str(error)

@@ -1,0 +1,192 @@
+"""The new offsets of `streamgroup groups --reset-offsets`: which offset each partition gets. Pure.
+
+The ways and their limits are those of kafka-consumer-groups.sh.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+
+from streamgroup.cluster.requests import NO_OFFSET
+from streamgroup.errors import StreamGroupError
+from streamgroup.logformat import KAFKA_LOG, LogFormat
+from streamgroup.model import CommittedOffset, TopicPartition
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_DURATION = re.compile(
+    r"(?P<sign>[-+]?)P(?:(?P<days>[-+]?\d+)D)?"
+    r"(?P<time>T(?:(?P<hours>[-+]?\d+)H)?(?:(?P<minutes>[-+]?\d+)M)?"
+    r"(?:(?P<seconds>[-+]?\d+(?:[.,]\d{0,9})?)S)?)?",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+class CannotResetError(StreamGroupError):
+    """The offsets of a group cannot be set as the command line says."""
+
+
+class Way(Enum):
+    """A way to choose new offsets. The value is the option of the command."""
+
+    EARLIEST = "--to-earliest"
+    LATEST = "--to-latest"
+    CURRENT = "--to-current"
+    OFFSET = "--to-offset"
+    SHIFT = "--shift-by"
+    DATETIME = "--to-datetime"
+    DURATION = "--by-duration"
+    FILE = "--from-file"
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """A way and its value: an offset, a number of offsets, or a time (ms since 1970), as `way` says."""
+
+    way: Way
+    value: int = 0
+
+    @property
+    def is_by_time(self) -> bool:
+        """Whether `value` is a time."""
+        return self.way in (Way.DATETIME, Way.DURATION)
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """What the logs of partitions hold, and the offsets at the time of the reset (NO_OFFSET: no record so late)."""
+
+    earliest: Mapping[TopicPartition, int]
+    latest: Mapping[TopicPartition, int]
+    at_time: Mapping[TopicPartition, int] = field(default_factory=dict)
+    log_format: LogFormat = KAFKA_LOG
+
+
+@dataclass(frozen=True, slots=True)
+class ResetRow:
+    """The new offset of one partition; `committed` is the present one, None without a commit."""
+
+    group: str
+    partition: TopicPartition
+    name: int | str
+    """The partition's, as the cluster's tools show it."""
+    committed: int | None
+    new_offset: int
+
+
+def new_offsets(
+    reset: Reset,
+    partitions: Collection[TopicPartition],
+    committed: Mapping[TopicPartition, CommittedOffset],
+    logs: Logs,
+    from_file: Mapping[TopicPartition, int] | None = None,
+) -> tuple[dict[TopicPartition, int], list[str]]:
+    """Return the new offset of each partition, and warnings for offsets that the log does not hold.
+
+    An offset beyond an end of the log becomes that end. `from_file` has the offsets of `--from-file`. Raises
+    CannotResetError where an offset to shift is not committed.
+    """
+    warnings: list[str] = []
+    if reset.way is Way.SHIFT:
+        lacking = [logs.log_format.name(tp) for tp in sorted(partitions) if tp not in committed]
+        if lacking:
+            raise CannotResetError(
+                f"cannot shift the offsets of {', '.join(lacking)}: the group has no committed offset there. Choose "
+                "the partitions by --topic TOPIC:PARTITION, or another way such as --to-earliest"
+            )
+    found = {}
+    for tp in sorted(partitions):
+        match reset.way:
+            case Way.EARLIEST:
+                found[tp] = logs.earliest[tp]
+            case Way.LATEST:
+                found[tp] = logs.latest[tp]
+            case Way.CURRENT:
+                found[tp] = committed[tp].offset if tp in committed else logs.latest[tp]
+            case Way.OFFSET:
+                found[tp] = _within(tp, reset.value, logs, warnings)
+            case Way.SHIFT:
+                found[tp] = _within(tp, committed[tp].offset + reset.value, logs, warnings)
+            case Way.FILE:
+                found[tp] = _within(tp, (from_file or {})[tp], logs, warnings)
+            case Way.DATETIME | Way.DURATION:
+                found[tp] = _at_time(tp, logs, warnings)
+    return found, warnings
+
+
+def _within(tp: TopicPartition, offset: int, logs: Logs, warnings: list[str]) -> int:
+    name, noun = logs.log_format.name(tp), logs.log_format.offset_noun
+    earliest, latest = logs.earliest[tp], logs.latest[tp]
+    if offset > latest:
+        warnings.append(f"new {noun} {offset} of {name} is higher than the latest one: it is set to {latest}")
+        return latest
+    if offset < earliest:
+        warnings.append(f"new {noun} {offset} of {name} is lower than the earliest one: it is set to {earliest}")
+        return earliest
+    return offset
+
+
+def _at_time(tp: TopicPartition, logs: Logs, warnings: list[str]) -> int:
+    offset = logs.at_time[tp]
+    if offset != NO_OFFSET:
+        return offset
+    latest = logs.latest[tp]
+    warnings.append(
+        f"{logs.log_format.name(tp)} has no record of this time or later: it is set to the latest, {latest}"
+    )
+    return latest
+
+
+# -- the values of the options -----------------------------------------------------------------------------------------
+
+
+def parse_datetime(text: str) -> int:
+    """Return the time of `2026-11-21T08:30:00.000` in ms since 1970; it is UTC unless it has an offset.
+
+    Raises ValueError.
+    """
+    try:
+        found = datetime.fromisoformat(text) if "T" in text else None
+    except ValueError:
+        found = None
+    if found is None:
+        raise ValueError(
+            f"invalid time {text!r}: expected YYYY-MM-DDThh:mm:ss.sss with an optional offset such as +02:00 (UTC "
+            "without one)"
+        )
+    aware = found.replace(tzinfo=UTC) if found.tzinfo is None else found
+    return (aware - _EPOCH) // timedelta(milliseconds=1)
+
+
+def parse_duration(text: str) -> int:
+    """Return the milliseconds of a duration such as `P1DT2H30M` or `PT15M`. Raises ValueError."""
+    found = _DURATION.fullmatch(text)
+    if (
+        found is None
+        or not any(found[part] for part in ("days", "hours", "minutes", "seconds"))
+        or found["time"] == "T"
+    ):
+        raise ValueError(f"invalid duration {text!r}: expected PnDTnHnMnS, for example P1D or PT2H30M")
+    numbers = {part: float((found[part] or "0").replace(",", ".")) for part in ("days", "hours", "minutes", "seconds")}
+    milliseconds = timedelta(**numbers) // timedelta(milliseconds=1)
+    return -milliseconds if found["sign"] == "-" else milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class TopicScope:
+    """A topic of the command line, and the names of the partitions; empty: all of them."""
+
+    topic: str
+    partitions: tuple[str, ...] = ()
+
+
+def parse_topic(text: str) -> TopicScope:
+    """Return what `orders` or `orders:0,1` names. Raises ValueError."""
+    topic, colon, names = text.partition(":")
+    partitions = tuple(name.strip() for name in names.split(",")) if colon else ()
+    if not topic or (colon and not all(partitions)):
+        raise ValueError(f"invalid topic {text!r}: expected TOPIC or TOPIC:PARTITION,PARTITION...")
+    return TopicScope(topic, partitions)

@@ -1,0 +1,256 @@
+"""`streamgroup checkpoint`: the offsets in a query's checkpoint, and their rewriting for Spark's own Kafka source."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import click
+
+from streamgroup.cli._checkpoint_files import VOID, CheckpointFiles, OffsetLines
+from streamgroup.cli._cluster import EITHER, ClusterAddress, client_options, cluster_options
+from streamgroup.cli._group_stores import opened_store
+from streamgroup.cli._spark_offsets import SparkOffsets, after_sunk, of_document, of_replay, spark_value
+from streamgroup.cli._tables import Column, json_rows, table
+from streamgroup.driver.application import control
+from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.model import CommittedOffset, Document, GroupState, TopicPartition
+from streamgroup.planning.document import from_value
+
+Commits = Mapping[TopicPartition, CommittedOffset]
+
+
+class StillRunningError(StreamGroupError):
+    """The query of the checkpoint runs, or its group has members."""
+
+
+class NotWrittenError(StreamGroupError):
+    """The files of the checkpoint cannot be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One partition of one source in the newest batch."""
+
+    source: str
+    group: str
+    partition: TopicPartition
+    start: int
+    end: int
+
+
+COLUMNS: tuple[Column[Row], ...] = (
+    Column("SOURCE", "source", lambda row: row.source),
+    Column("GROUP", "group", lambda row: row.group or None),
+    Column("TOPIC", "topic", lambda row: row.partition.topic),
+    Column("PARTITION", "partition", lambda row: row.partition.partition),
+    Column("START", "start", lambda row: row.start),
+    Column("END", "end", lambda row: row.end),
+)
+
+
+@click.command()
+@cluster_options
+@click.argument("path")
+@click.option(
+    "--to-spark",
+    is_flag=True,
+    help='Rewrite the offsets, so that format("kafka") goes on with this checkpoint. Drain the query first. The former '
+    "files stay in a directory of the checkpoint.",
+)
+@click.option(
+    "--timeout", type=click.IntRange(1), default=10_000, show_default=True, help="Milliseconds for the whole command."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def checkpoint(*, where: ClusterAddress, path: str, to_spark: bool, timeout: int, as_json: bool) -> None:
+    """Show or rewrite the offsets in the checkpoint at PATH.
+
+    PATH is the checkpointLocation of a query, a local directory. --to-spark asks the brokers (or ZooKeeper) for the
+    group's state and offsets.
+    """
+    history = History(CheckpointFiles(path))
+    if to_spark:
+        _rewrite(history, where, timeout, as_json=as_json)
+    else:
+        rows = [
+            Row(history.name_of(source), document.group, tp, *_batch_of(document, tp))
+            for source, document in history.newest.items()
+            for tp in sorted(document.positions)
+        ]
+        _print(history, rows, as_json=as_json)
+
+
+class History:
+    """The offsets of all batches in a checkpoint, and which of its sources are streamgroup's."""
+
+    def __init__(self, files: CheckpointFiles) -> None:
+        self.files = files
+        self.batches = {batch: files.offsets(batch) for batch in files.batches()}
+        self.last = max(self.batches)
+        self.is_sunk = files.is_sunk(self.last)
+        self.documents = {batch: documents_in(lines) for batch, lines in self.batches.items()}
+        """By batch and index of the source, of streamgroup's sources."""
+        self.newest = self.documents[self.last]
+
+    def name_of(self, source: int) -> str:
+        """Return the name of a source in the directory `sources`."""
+        return self.batches[self.last].source_id(source)
+
+    def topics_of(self, source: int) -> frozenset[str]:
+        """Return the topics that the source has read."""
+        found = (documents[source] for documents in self.documents.values() if source in documents)
+        return frozenset(tp.topic for document in found for tp in document.positions)
+
+    def lineages(self) -> frozenset[str]:
+        """Return the lineages of the newest documents, by which a running query is known."""
+        return frozenset(document.lineage for document in self.newest.values() if document.lineage)
+
+
+def documents_in(lines: OffsetLines) -> dict[int, Document]:
+    """Return the documents of streamgroup by the index of their source. Raises ConfigError for one that is invalid."""
+    found = {}
+    for index, text in enumerate(lines.sources):
+        try:
+            value = json.loads(text) if text != VOID else None
+        except (ValueError, RecursionError):
+            continue
+        # In an offset of Spark's own connector, "streamgroup" may be a topic, whose value is not a number.
+        if isinstance(value, dict) and isinstance(value.get("streamgroup"), int):
+            found[index] = from_value(value)
+    return found
+
+
+# -- rewriting ---------------------------------------------------------------------------------------------------------
+
+
+def _rewrite(history: History, where: ClusterAddress, timeout: int, *, as_json: bool) -> None:
+    if not history.newest:
+        raise ConfigError(
+            f"cannot rewrite the checkpoint {history.files.home}: no source of its newest batch is streamgroup's. "
+            'Spark goes on with it by format("kafka") as it is'
+        )
+    if not history.is_sunk and history.last > 0 and history.last - 1 not in history.batches:
+        raise ConfigError(
+            f"cannot rewrite the checkpoint {history.files.home}: batch {history.last} has not sunk, and the offsets "
+            f"of the batch before it are missing. Restore offsets/{history.last - 1}"
+        )
+    _refuse_running(history.lineages())
+    committed = _commits_of({document.group for document in history.newest.values()}, where, timeout)
+    planned = {
+        source: (after_sunk if history.is_sunk else of_replay)(
+            document, committed[document.group], history.topics_of(source)
+        )
+        for source, document in history.newest.items()
+    }
+    backup = f"before-to-spark-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}"
+    try:
+        history.files.back_up(backup)
+        _write(history, planned)
+    except OSError as error:
+        raise NotWrittenError(
+            f"cannot rewrite the checkpoint {history.files.home}: {error}. Run the command again; the former files are "
+            f"in its directory {backup}"
+        ) from error
+    for offsets in planned.values():
+        for note in offsets.notes:
+            click.echo(f"Warning: {note}", err=True)
+    rows = [
+        Row(history.name_of(source), history.newest[source].group, tp, offsets.starts[tp], end)
+        for source, offsets in planned.items()
+        for tp, end in offsets.ends.items()
+    ]
+    _print(history, rows, as_json=as_json, backup=str(history.files.home / backup))
+    click.echo(
+        f'Rewrote {history.files.home}: start the query with format("kafka") and this checkpoint. The former files are '
+        f"in its directory {backup}",
+        err=True,
+    )
+
+
+def _refuse_running(lineages: Collection[str]) -> None:
+    for pid in control.drivers():
+        for status in control.statuses(pid).values():
+            if status.get("lineage") in lineages:
+                raise StillRunningError(
+                    f"cannot rewrite the checkpoint: its query, or one with a copy of it, runs on this machine (driver "
+                    f"{pid}). Drain it first: streamgroup drain --pid {pid}"
+                )
+
+
+def _commits_of(groups: Collection[str], where: ClusterAddress, timeout: int) -> dict[str, Commits]:
+    """Return the commits of the groups; a query without a group has none. Raises StillRunningError for members."""
+    found: dict[str, Commits] = {"": {}}
+    if not (named := sorted(group for group in groups if group)):
+        return found
+    if not where.bootstrap_server and not where.zookeeper:
+        raise click.UsageError(f"the query is of group {', '.join(named)}: name its cluster with {EITHER}")
+    with opened_store(client_options(where, "streamgroup-checkpoint", timeout)) as store:
+        if store.log_format.has_boundaries:
+            raise ConfigError("cannot rewrite the checkpoint: Spark's source does not read Kafka 0.7")
+        deadline = time.monotonic() + timeout / 1000
+        for group in named:
+            state = store.state_of(group, deadline).state
+            if state not in (GroupState.EMPTY, GroupState.DEAD):
+                raise StillRunningError(
+                    f"cannot rewrite the checkpoint: group {group!r} is {state}, so queries may still read. Drain all "
+                    f"of them first: streamgroup drain --group {group}"
+                )
+            found[group] = store.committed(group, deadline)
+    return found
+
+
+def _write(history: History, planned: Mapping[int, SparkOffsets]) -> None:
+    """Write all offsets, the newest last: until then the command can be run again.
+
+    ClusterAddress the newest batch has not sunk, the offsets before it become those that it starts at.
+    """
+    files, last = history.files, history.last
+    is_first = last == 0 and not history.is_sunk
+    for source, offsets in planned.items():
+        if is_first or not files.has_initial(history.name_of(source)):
+            files.write_initial(history.name_of(source), spark_value(_first_starts(history, source, offsets)))
+    for batch in sorted(history.batches):
+        texts = {source: _text(of_document(document)) for source, document in history.documents[batch].items()}
+        if batch == last:
+            texts = {source: _text(offsets.ends) for source, offsets in planned.items()}
+        elif batch == last - 1 and not history.is_sunk:
+            texts |= {source: _text(offsets.starts) for source, offsets in planned.items()}
+        if texts:
+            files.write_offsets(batch, history.batches[batch].with_sources(texts))
+
+
+def _first_starts(history: History, source: int, offsets: SparkOffsets) -> dict[TopicPartition, int]:
+    """Return where the oldest batch of the checkpoint began; Spark reads it where batch 0 is replayed."""
+    oldest = min(batch for batch, documents in history.documents.items() if source in documents)
+    if oldest == history.last and not history.is_sunk:
+        return dict(offsets.starts)
+    document = history.documents[oldest][source]
+    return {tp: _batch_of(document, tp)[0] for tp in sorted(document.positions)}
+
+
+def _batch_of(document: Document, tp: TopicPartition) -> tuple[int, int]:
+    """Return the offsets of one partition that the batch of a document starts and ends at."""
+    for each in document.ranges:
+        if each.partition == tp:
+            return each.start, each.until
+    offset = document.positions[tp].offset
+    return offset, offset
+
+
+def _text(offsets: Mapping[TopicPartition, int]) -> str:
+    """Return the line of a source; one that has not read anything has no offsets."""
+    return json.dumps(spark_value(offsets), separators=(",", ":")) if offsets else VOID
+
+
+def _print(history: History, rows: Iterable[Row], *, as_json: bool, backup: str | None = None) -> None:
+    rows = list(rows)
+    if as_json:
+        value = {"batch": history.last, "sunk": history.is_sunk, "offsets": json_rows(COLUMNS, rows), "backup": backup}
+        click.echo(json.dumps(value, indent=2))
+        return
+    click.echo(f"Batch {history.last} has {'sunk' if history.is_sunk else 'not sunk: it is replayed'}.")
+    if rows:
+        click.echo(table(COLUMNS, rows))

@@ -1,0 +1,139 @@
+"""The way back: Spark's own source goes on with a checkpoint that `streamgroup checkpoint --to-spark` has rewritten."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.sql import DataFrame
+
+import streamgroup
+from streamgroup.cli.main import main
+from streamgroup.testing import KafkaServer
+from tests.conftest import MakeTopic
+from tests.spark.support import Load, Streams, Sunk, reset_offsets
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.live]
+
+PARTITIONS = 3
+
+
+@pytest.fixture
+def load(kafka41: KafkaServer, make_topic: MakeTopic) -> Load:
+    return Load(kafka41, make_topic(kafka41, PARTITIONS), PARTITIONS)
+
+
+def sparks(streams: Streams, load: Load, **options: str) -> DataFrame:
+    """The same query after the change of one word."""
+    reader = streams.spark.readStream.format("kafka").option("kafka.bootstrap.servers", load.server.bootstrap_servers)
+    # With `latest` a position that Spark did not take from the checkpoint would lose records.
+    return reader.option("subscribe", load.topic).options(**{"startingOffsets": "latest", **options}).load()
+
+
+def to_spark(streams: Streams, load: Load, name: str = "q") -> Result:
+    checkpoint = str(streams.home / f"{name}-checkpoint")
+    where = ["-b", load.server.bootstrap_servers]
+    return CliRunner().invoke(main, ["checkpoint", checkpoint, "--to-spark", "--timeout", "20000", "--json", *where])
+
+
+def run_to_end(streams: Streams, frame: DataFrame) -> Sunk:
+    sunk = streams.to_parquet(frame, "q", availableNow=True)
+    sunk.finish()
+    return sunk
+
+
+def forget_last_batch(streams: Streams) -> int:
+    """Make checkpoint and sink those of a query that died when it had planned its last batch."""
+    commits = streams.home / "q-checkpoint" / "commits"
+    last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
+    for directory in (commits, streams.home / "q-out" / "_spark_metadata"):
+        for path in (directory / str(last), directory / f".{last}.crc"):
+            path.unlink(missing_ok=True)
+    return last
+
+
+def planned(streams: Streams, batch: int) -> dict[int, tuple[int, int]]:
+    """The ranges of a batch in our document."""
+    lines = (streams.home / "q-checkpoint" / "offsets" / str(batch)).read_text().splitlines()
+    (ranges,) = json.loads(lines[-1])["ranges"].values()
+    return {int(partition): (start, until) for partition, (start, until) in ranges.items()}
+
+
+def rows_of_batch(streams: Streams, batch: int) -> Counter[int]:
+    """How many rows of each partition the sink has in one batch."""
+    entries = (streams.home / "q-out" / "_spark_metadata" / str(batch)).read_text().splitlines()[1:]
+    files = [Path(json.loads(entry)["path"].removeprefix("file://")) for entry in entries]
+    return Counter(number for file in files for number in pq.read_table(file).column("partition").to_pylist())
+
+
+def test_a_drained_query_goes_on_as_sparks_own_and_nothing_is_lost_or_repeated(streams: Streams, load: Load) -> None:
+    group = f"back-{load.topic}"
+    load.send(90)
+    running = streams.to_parquet(streams.read(load.server, load.topic, group, maxOffsetsPerTrigger=30), "q")
+    wait_until(lambda: len(running.values()) == 90, "the query has read everything")
+    refused = to_spark(streams, load)
+    assert refused.exit_code == 1
+    assert "Drain it first" in refused.output
+    assert running.query is not None
+    assert streamgroup.drain(running.query, 60).drained
+    load.send(60)
+    result = to_spark(streams, load)
+    assert result.exit_code == 0, result.output
+    written = json.loads(result.stdout)
+    assert {(row["partition"], row["end"]) for row in written["offsets"]} == {(0, 30), (1, 30), (2, 30)}
+    assert written["sunk"]
+
+    again = run_to_end(streams, sparks(streams, load))
+    assert sorted(again.values()) == sorted(load.sent)
+    load.send(30)
+    again = run_to_end(streams, sparks(streams, load))
+    assert sorted(again.values()) == sorted(load.sent)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [pytest.param(False, id="a later batch"), pytest.param(True, id="batch 0", marks=pytest.mark.long)],
+)
+def test_a_batch_planned_but_not_sunk_is_replayed_by_spark_with_the_same_ranges(
+    streams: Streams, load: Load, *, first: bool
+) -> None:
+    group = f"replay-{load.topic}"
+    load.send(90)
+    limit = 1000 if first else 40
+    run_to_end(streams, streams.read(load.server, load.topic, group, maxOffsetsPerTrigger=limit))
+    last = forget_last_batch(streams)
+    assert (last == 0) is first
+    ranges = planned(streams, last)
+    # The group's offsets are where they were before that batch: nobody has committed it.
+    reset_offsets(load.server, group, load.topic, {number: start for number, (start, _) in ranges.items()})
+    load.send(40)
+    result = to_spark(streams, load)
+    assert result.exit_code == 0, result.output
+    assert not json.loads(result.stdout)["sunk"]
+
+    again = run_to_end(streams, sparks(streams, load))
+    assert sorted(again.values()) == sorted(load.sent)
+    replayed = {number: until - start for number, (start, until) in ranges.items() if until > start}
+    assert rows_of_batch(streams, last) == replayed
+
+
+@pytest.mark.long
+def test_a_query_without_a_group_goes_back_and_forth(streams: Streams, load: Load) -> None:
+    """A checkpoint of Spark's is adopted, as before, so both words go on with one checkpoint."""
+    load.send(60)
+    run_to_end(streams, sparks(streams, load, startingOffsets="earliest"))
+    ours = streams.spark.readStream.format("streamgroup").option("subscribe", load.topic)
+    ours = ours.option("kafka.bootstrap.servers", load.server.bootstrap_servers)
+    load.send(30)
+    run_to_end(streams, ours.load())
+    load.send(30)
+    assert to_spark(streams, load).exit_code == 0
+    again = run_to_end(streams, sparks(streams, load))
+    assert sorted(again.values()) == sorted(load.sent)
+    load.send(30)
+    assert sorted(run_to_end(streams, ours.load()).values()) == sorted(load.sent)

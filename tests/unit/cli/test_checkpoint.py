@@ -1,0 +1,291 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from streamgroup.cli import checkpoint as module
+from streamgroup.errors import ConfigError
+from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG
+from streamgroup.model import (
+    INITIAL_DOCUMENT,
+    CommittedOffset,
+    Document,
+    GroupDescription,
+    OffsetRange,
+    Position,
+    TopicPartition,
+)
+from streamgroup.options.types import ClientOptions
+from streamgroup.planning.document import to_value
+
+ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
+HEAD = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
+SPARKS = '{"payments":{"0":9}}'
+
+
+def document(sequence: int, zero: tuple[int, int], one: tuple[int, int], group: str = "g") -> str:
+    ranges = tuple(OffsetRange(tp, *r) for tp, r in ((ZERO, zero), (ONE, one)) if r[0] != r[1])
+    positions = {ZERO: Position(zero[1], "id", 1), ONE: Position(one[1], "id", 1)}
+    return json.dumps(to_value(Document(group, "line", "run", sequence, ranges, positions)))
+
+
+FIRST, SECOND, THIRD = (
+    document(1, (5, 10), (0, 20)),
+    document(2, (10, 15), (20, 20)),
+    document(3, (15, 30), (22, 25)),  # another member had partition 1 in between
+)
+INITIAL = json.dumps(to_value(INITIAL_DOCUMENT))
+
+
+class FakeStore:
+    """A group without members and without commits, unless a test says otherwise."""
+
+    def __init__(self) -> None:
+        self.state = "Empty"
+        self.commits: dict[TopicPartition, CommittedOffset] = {}
+        self.log_format = KAFKA_LOG
+        self.asked: list[str] = []
+
+    def state_of(self, group: str, deadline: float) -> GroupDescription:
+        self.asked.append(group)
+        return GroupDescription(group, self.state)
+
+    def committed(self, group: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
+        return self.commits
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
+    fake = FakeStore()
+
+    @contextmanager
+    def opened(options: ClientOptions) -> Iterator[FakeStore]:
+        yield fake
+
+    monkeypatch.setattr(module, "opened_store", opened)
+    monkeypatch.setattr(module.control, "drivers", list)
+    return fake
+
+
+def write(home: Path, batches: dict[int, list[str]], sunk: int) -> Path:
+    """A checkpoint with these lines of sources by batch, sunk up to a batch."""
+    (home / "offsets").mkdir()
+    (home / "commits").mkdir()
+    for batch, lines in batches.items():
+        (home / "offsets" / str(batch)).write_text("\n".join([HEAD, *lines]))
+        (home / "offsets" / f".{batch}.crc").write_bytes(b"of the former content")
+        if batch <= sunk:
+            (home / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    return home
+
+
+def run(home: object, *arguments: str, where: tuple[str, ...] = ("-b", "broker:9092")) -> Result:
+    return CliRunner().invoke(module.checkpoint, [*where, str(home), *arguments])
+
+
+def sources(home: Path, batch: int) -> list[Any]:
+    lines = (home / "offsets" / str(batch)).read_text().split("\n")
+    assert "\n".join(lines[:2]) == HEAD
+    return [json.loads(line) if line != "-" else None for line in lines[2:]]
+
+
+def initial(home: Path, source: int = 0) -> Any:
+    data = (home / "sources" / str(source) / "0").read_bytes()
+    assert data.startswith(b"\0v1\n"), "as KafkaSourceInitialOffsetWriter"
+    return json.loads(data[4:])
+
+
+def offsets(zero: int, one: int) -> Any:
+    return {"orders": {"0": zero, "1": one}}
+
+
+def test_a_sunk_checkpoint_ends_at_the_positions_of_its_last_batch(store: FakeStore, tmp_path: Path) -> None:
+    home = write(tmp_path, {0: [FIRST], 1: [SECOND]}, sunk=1)
+    result = run(home, "--to-spark")
+    assert result.exit_code == 0, result.output
+    assert [sources(home, batch) for batch in (0, 1)] == [[offsets(10, 20)], [offsets(15, 20)]]
+    assert initial(home) == offsets(5, 0)
+    assert not list((home / "offsets").glob(".*")), "neither checksums of the former content nor temporary files"
+    assert 'start the query with format("kafka")' in result.stderr
+
+
+def test_the_former_files_are_kept(store: FakeStore, tmp_path: Path) -> None:
+    home = write(tmp_path, {0: [FIRST]}, sunk=0)
+    backup = Path(json.loads(run(home, "--to-spark", "--json").stdout)["backup"])
+    assert backup.parent == home
+    assert json.loads((backup / "offsets" / "0").read_text().splitlines()[2]) == json.loads(FIRST)
+
+
+def test_a_batch_that_has_not_sunk_is_replayed_with_its_ranges(store: FakeStore, tmp_path: Path) -> None:
+    """Spark reads in batch 2 what lies between the offsets of 1 and of 2, so those of 1 change."""
+    home = write(tmp_path, {0: [FIRST], 1: [SECOND], 2: [THIRD]}, sunk=1)
+    result = run(home, "--to-spark")
+    assert result.stdout.startswith("Batch 2 has not sunk: it is replayed.")
+    assert sources(home, 1) == [offsets(15, 22)]
+    assert sources(home, 2) == [offsets(30, 25)]
+    assert sources(home, 0) == [offsets(10, 20)]
+
+
+def test_batch_0_that_has_not_sunk_begins_at_the_initial_offset(store: FakeStore, tmp_path: Path) -> None:
+    home = write(tmp_path, {0: [FIRST]}, sunk=-1)
+    (home / "sources" / "0").mkdir(parents=True)
+    (home / "sources" / "0" / "0").write_bytes(b'\0v1\n{"orders":{"0":0}}')  # of Spark's source, which never planned
+    run(home, "--to-spark")
+    assert (initial(home), sources(home, 0)) == (offsets(5, 0), [offsets(10, 20)])
+
+
+def test_sources_of_others_stay_as_they_are(store: FakeStore, tmp_path: Path) -> None:
+    home = write(tmp_path, {0: ["-", FIRST, INITIAL], 1: [SPARKS, SECOND, INITIAL]}, sunk=1)
+    assert run(home, "--to-spark").exit_code == 0
+    assert sources(home, 0) == [None, offsets(10, 20), None]
+    assert sources(home, 1) == [json.loads(SPARKS), offsets(15, 20), None]
+    assert initial(home, 1) == offsets(5, 0)
+    assert not (home / "sources" / "0").exists()
+
+
+def test_offsets_of_version_2_name_their_sources(store: FakeStore, tmp_path: Path) -> None:
+    home = write(tmp_path, {0: [f"first:{FIRST}", f"second:{SPARKS}"]}, sunk=0)
+    file = home / "offsets" / "0"
+    file.write_text(file.read_text().replace("v1", "v2", 1))
+    assert run(home, "--to-spark").exit_code == 0
+    assert file.read_text().splitlines()[2:] == ['first:{"orders":{"0":10,"1":20}}', f"second:{SPARKS}"]
+    assert (home / "sources" / "first" / "0").exists()
+
+
+def test_offsets_of_other_members_are_taken_from_the_group(store: FakeStore, tmp_path: Path) -> None:
+    store.commits = {TopicPartition("orders", 2): CommittedOffset(44)}
+    home = write(tmp_path, {0: [FIRST]}, sunk=0)
+    result = run(home, "--to-spark")
+    assert sources(home, 0) == [{"orders": {"0": 10, "1": 20, "2": 44}}]
+    assert "Warning: of other members of the group, from its commits: orders-2" in result.stderr
+
+
+def unchanged(home: Path, line: str = FIRST) -> bool:
+    return (home / "offsets" / "0").read_text().splitlines()[2:] == [line] and not list(home.glob("before*"))
+
+
+@pytest.mark.parametrize("state", ["Stable", "PreparingRebalance", "Unknown"])
+def test_a_group_with_members_is_left_alone(store: FakeStore, tmp_path: Path, state: str) -> None:
+    store.state = state
+    home = write(tmp_path, {0: [FIRST]}, sunk=0)
+    result = run(home, "--to-spark")
+    assert f"group 'g' is {state}" in str(result.exception)
+    assert "streamgroup drain --group g" in str(result.exception)
+    assert unchanged(home)
+
+
+def test_a_query_that_runs_here_is_left_alone_also_without_a_group(
+    store: FakeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module.control, "drivers", lambda: [4711])
+    monkeypatch.setattr(module.control, "statuses", lambda pid: {"run": {"lineage": "line"}, "r": {"lineage": "o"}})
+    line = document(1, (5, 10), (0, 20), group="")
+    home = write(tmp_path, {0: [line]}, sunk=0)
+    assert "streamgroup drain --pid 4711" in str(run(home, "--to-spark").exception)
+    assert unchanged(home, line)
+    monkeypatch.setattr(module.control, "statuses", lambda pid: {"r": {"lineage": "o"}})
+    assert run(home, "--to-spark", where=()).exit_code == 0
+    assert store.asked == [], "a query without a group needs no cluster"
+
+
+def test_a_query_of_a_group_needs_its_cluster(store: FakeStore, tmp_path: Path) -> None:
+    home = write(tmp_path, {0: [FIRST]}, sunk=0)
+    result = run(home, "--to-spark", where=())
+    assert result.exit_code == 2
+    assert "the query is of group g: name its cluster with --bootstrap-server" in result.output
+    assert unchanged(home)
+
+
+def test_kafka_07_has_no_way_to_spark(store: FakeStore, tmp_path: Path) -> None:
+    store.log_format = KAFKA07_LOG
+    home = write(tmp_path, {0: [FIRST]}, sunk=0)
+    assert "does not read Kafka 0.7" in str(run(home, "--to-spark").exception)
+    assert unchanged(home)
+
+
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("hdfs://namenode/checkpoints/q", r"this command reads local directories only. Copy"),
+        ("s3a://bucket/q", "this command reads local directories only"),
+        ("file://other-host/q", "this command reads local directories only"),
+        ("/nowhere/at/all", "it has no directory offsets"),
+    ],
+)
+def test_what_is_not_a_local_checkpoint_is_refused(store: FakeStore, path: str, error: str) -> None:
+    with pytest.raises(ConfigError, match=error):
+        CliRunner().invoke(module.checkpoint, [path, "--to-spark"], catch_exceptions=False)
+
+
+def test_a_file_url_is_a_local_path(store: FakeStore, tmp_path: Path) -> None:
+    home = tmp_path / "with space"
+    home.mkdir()
+    write(home, {0: [FIRST]}, sunk=0)
+    assert run(home.as_uri(), "--to-spark").exit_code == 0
+    assert sources(home, 0) == [offsets(10, 20)]
+
+
+@pytest.mark.parametrize(
+    ("batches", "sunk", "error"),
+    [
+        ({}, -1, "has no offsets"),
+        ({0: [SPARKS]}, 0, "no source of its newest batch is streamgroup's"),
+        ({2: [THIRD]}, 1, "Restore offsets/1"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_rewritten_is_explained(
+    store: FakeStore, tmp_path: Path, batches: dict[int, list[str]], sunk: int, error: str
+) -> None:
+    home = write(tmp_path, batches, sunk)
+    assert error in str(run(home, "--to-spark").exception)
+    assert not list(home.glob("before*"))
+
+
+@pytest.mark.parametrize("text", ["", "v1", "v9\n{}\n{}", "1\n{}\n{}"])
+def test_a_damaged_file_of_offsets_is_an_error_with_its_path(store: FakeStore, tmp_path: Path, text: str) -> None:
+    home = write(tmp_path, {0: [FIRST]}, sunk=0)
+    (home / "offsets" / "0").write_text(text)
+    assert f"cannot read {home}/offsets/0" in str(run(home, "--to-spark").exception)
+
+
+def test_a_second_rewriting_has_nothing_to_do(store: FakeStore, tmp_path: Path) -> None:
+    home = write(tmp_path, {0: [FIRST]}, sunk=0)
+    run(home, "--to-spark")
+    assert "Spark goes on with it" in str(run(home, "--to-spark").exception)
+
+
+def test_a_rewriting_that_was_interrupted_is_completed_by_the_next(
+    store: FakeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = write(tmp_path, {0: [FIRST], 1: [SECOND], 2: [THIRD]}, sunk=1)
+    write_offsets = module.CheckpointFiles.write_offsets
+
+    def fails(files: Any, batch: int, lines: Any) -> None:
+        if batch == 2:
+            raise OSError("no space left")
+        write_offsets(files, batch, lines)
+
+    monkeypatch.setattr(module.CheckpointFiles, "write_offsets", fails)
+    assert "no space left. Run the command again" in str(run(home, "--to-spark").exception)
+    monkeypatch.setattr(module.CheckpointFiles, "write_offsets", write_offsets)
+    assert run(home, "--to-spark").exit_code == 0
+    assert [sources(home, batch) for batch in (1, 2)] == [[offsets(15, 22)], [offsets(30, 25)]]
+
+
+def test_without_to_spark_the_newest_batch_is_shown_and_nothing_is_asked(tmp_path: Path) -> None:
+    home = write(tmp_path, {0: [FIRST], 1: [SECOND]}, sunk=0)
+    shown = run(home, where=()).stdout.splitlines()
+    assert shown[0] == "Batch 1 has not sunk: it is replayed."
+    assert [" ".join(line.split()) for line in shown[1:]] == [
+        "SOURCE GROUP TOPIC PARTITION START END",
+        "0 g orders 0 10 15",
+        "0 g orders 1 20 20",
+    ]
+    assert json.loads(run(home, "--json", where=()).stdout)["offsets"][0]["end"] == 15
+    assert unchanged(home)

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from streamgroup.cluster.group_changes import GroupHasMembersError, commit_as_admin, delete_group, delete_offsets
+from streamgroup.errors import BrokerAuthorizationError, BrokerError, UnsupportedVersionError
+from streamgroup.model import TopicPartition
+from streamgroup.options.types import ClientOptions
+from streamgroup.wire.messages.admin import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from streamgroup.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from tests.fakes.broker import FakeBroker
+from tests.unit.cluster.test_admin import Brokers
+from tests.waiting import soon
+
+Start = Callable[..., FakeBroker]
+Options = Callable[..., ClientOptions]
+ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
+OF_MEMBERS = (22, 25, 27, 68, 113)
+
+
+def committed(*codes: int) -> OffsetCommitResponse:
+    partitions = tuple(OffsetCommitResponsePartition(partition_index=i, error_code=c) for i, c in enumerate(codes))
+    return OffsetCommitResponse(topics=(OffsetCommitResponseTopic(name="orders", partitions=partitions),))
+
+
+def test_a_commit_from_outside_is_that_of_kafkas_tools(broker: Start, options: Options) -> None:
+    brokers = Brokers(broker, options)
+    brokers.answer(1, OffsetCommitRequest, committed(0, 0))
+    commit_as_admin(brokers.cluster, "g", {ONE: 9, ZERO: 7}, soon())
+    (request,) = brokers.brokers[1].asked("OffsetCommit")
+    assert (request.group_id, request.generation_id_or_member_epoch, request.member_id) == ("g", -1, "")
+    assert request.group_instance_id is None
+    (topic,) = request.topics
+    assert [(p.partition_index, p.committed_offset) for p in topic.partitions] == [(0, 7), (1, 9)]
+    assert {(p.committed_metadata, p.committed_leader_epoch) for p in topic.partitions} == {("", -1)}
+
+
+@pytest.mark.parametrize("code", OF_MEMBERS)
+def test_a_group_that_has_got_members_refuses_a_commit_from_outside(code: int, broker: Start, options: Options) -> None:
+    brokers = Brokers(broker, options)
+    brokers.answer(1, OffsetCommitRequest, committed(code))
+    with pytest.raises(
+        GroupHasMembersError, match="cannot set the offset of orders-0 for group 'g', which has members"
+    ):
+        commit_as_admin(brokers.cluster, "g", {ZERO: 7}, soon())
+    assert len(brokers.brokers[1].asked("OffsetCommit")) == 1, "no retry changes that"
+
+
+def test_a_coordinator_that_loads_is_asked_again(broker: Start, options: Options) -> None:
+    brokers = Brokers(broker, options)
+    brokers.answer(1, OffsetCommitRequest, committed(14), committed(0))
+    commit_as_admin(brokers.cluster, "g", {ZERO: 7}, soon())
+    assert len(brokers.brokers[1].asked("OffsetCommit")) == 2
+
+
+@pytest.mark.parametrize(("code", "right"), [(29, "Read --topic orders"), (30, "Read --group g")])
+def test_a_commit_that_is_not_authorized_names_the_right(
+    code: int, right: str, broker: Start, options: Options
+) -> None:
+    brokers = Brokers(broker, options)
+    brokers.answer(1, OffsetCommitRequest, committed(code))
+    with pytest.raises(BrokerAuthorizationError, match=f"--operation {right}"):
+        commit_as_admin(brokers.cluster, "g", {ZERO: 7}, soon())
+
+
+def deleted(code: int) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(results=(DeletableGroupResult(group_id="g", error_code=code),))
+
+
+def test_a_group_is_deleted_by_its_coordinator(broker: Start, options: Options) -> None:
+    brokers = Brokers(broker, options, count=2)
+    brokers.coordinator = 2
+    brokers.answer(2, DeleteGroupsRequest, deleted(16), deleted(0))
+    delete_group(brokers.cluster, "g", soon())
+    assert [request.groups_names for request in brokers.brokers[2].asked("DeleteGroups")] == [("g",), ("g",)]
+
+
+@pytest.mark.parametrize(("code", "error"), [(68, GroupHasMembersError), (69, BrokerError)])
+def test_a_group_with_members_or_without_existence_is_not_deleted(
+    code: int, error: type[Exception], broker: Start, options: Options
+) -> None:
+    brokers = Brokers(broker, options)
+    brokers.answer(1, DeleteGroupsRequest, deleted(code))
+    with pytest.raises(error, match="cannot delete group 'g'"):
+        delete_group(brokers.cluster, "g", soon())
+
+
+def test_a_deletion_that_is_not_authorized_names_delete(broker: Start, options: Options) -> None:
+    brokers = Brokers(broker, options)
+    brokers.answer(1, DeleteGroupsRequest, deleted(30))
+    with pytest.raises(BrokerAuthorizationError, match="--operation Delete --group g"):
+        delete_group(brokers.cluster, "g", soon())
+
+
+def forgotten(*codes: int, group: int = 0) -> OffsetDeleteResponse:
+    partitions = tuple(OffsetDeleteResponsePartition(partition_index=i, error_code=c) for i, c in enumerate(codes))
+    topics = (OffsetDeleteResponseTopic(name="orders", partitions=partitions),) if codes else ()
+    return OffsetDeleteResponse(error_code=group, topics=topics)
+
+
+def test_offsets_of_partitions_are_deleted_each_with_its_result(broker: Start, options: Options) -> None:
+    brokers = Brokers(broker, options)
+    brokers.answer(1, OffsetDeleteRequest, forgotten(0, 86))
+    found = delete_offsets(brokers.cluster, "g", [ONE, ZERO], soon())
+    assert found[ZERO] is None
+    assert "GROUP_SUBSCRIBED_TO_TOPIC" in str(found[ONE])
+    (request,) = brokers.brokers[1].asked("OffsetDelete")
+    assert [[p.partition_index for p in topic.partitions] for topic in request.topics] == [[0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"), [(forgotten(group=30), "Delete --group g"), (forgotten(29, 29), "Read --topic orders")]
+)
+def test_offsets_that_may_not_be_deleted_name_the_right(
+    answer: OffsetDeleteResponse, right: str, broker: Start, options: Options
+) -> None:
+    brokers = Brokers(broker, options)
+    brokers.answer(1, OffsetDeleteRequest, answer)
+    with pytest.raises(BrokerAuthorizationError, match=f"--operation {right}"):
+        delete_offsets(brokers.cluster, "g", [ONE, ZERO], soon())
+
+
+def test_brokers_without_these_apis_are_named_with_what_helps(broker: Start, options: Options) -> None:
+    brokers = Brokers(broker, options, without=(DeleteGroupsRequest, OffsetDeleteRequest))
+    with pytest.raises(UnsupportedVersionError, match=r"Kafka 1\.1 and later .* offsets\.retention\.minutes"):
+        delete_group(brokers.cluster, "g", soon())
+    with pytest.raises(UnsupportedVersionError, match=r"Kafka 2\.4 and later"):
+        delete_offsets(brokers.cluster, "g", [ZERO], soon())
