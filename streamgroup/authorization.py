@@ -22,6 +22,7 @@ class Operation(Enum):
     READ = "Read"
     WRITE = "Write"
     CREATE = "Create"
+    ALTER = "Alter"
     DELETE = "Delete"
     DESCRIBE = "Describe"
     IDEMPOTENT_WRITE = "IdempotentWrite"

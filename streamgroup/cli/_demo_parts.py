@@ -26,6 +26,7 @@ from streamgroup.cli._cluster import cluster_of
 from streamgroup.cli._group_tables import OffsetRow, offset_rows
 from streamgroup.cli._record_writer import RecordWriter
 from streamgroup.cluster import admin
+from streamgroup.cluster.topic_changes import create_topics
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.logline import message_of
 from streamgroup.model import LATEST
@@ -209,7 +210,7 @@ class Watch:
 
     def create_topic(self, topic: str, partitions: int) -> None:
         """Create the demo's topic."""
-        admin.create_topics(self._cluster, {topic: partitions}, self._cluster.deadline())
+        create_topics(self._cluster, {topic: partitions}, self._cluster.deadline())
 
     def describe(self) -> list[OffsetRow]:
         """Return a row for each partition, as `streamgroup groups --describe` shows them."""

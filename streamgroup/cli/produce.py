@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from streamgroup.options.types import SinkOptions
 
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
-BROKERS_DEFAULT = -1
-"""The replication factor that stands for the brokers' `default.replication.factor` (KIP-464, since 2.4)."""
 
 
 class StopReading(Exception):
@@ -246,7 +244,7 @@ def _require_topic(writer: RecordWriter, partition: int | None, create: int | No
                 "Leave out --create"
             )
         return
-    from streamgroup.cluster import admin  # noqa: PLC0415
+    from streamgroup.cluster import topic_changes  # noqa: PLC0415
     from streamgroup.cluster.kafka import KafkaCluster  # noqa: PLC0415
 
     with contextlib.closing(KafkaCluster(options.client)) as cluster:
@@ -259,7 +257,8 @@ def _require_topic(writer: RecordWriter, partition: int | None, create: int | No
                 f"cannot write to topic {options.topic!r}: it does not exist. Create it with --create PARTITIONS"
             )
         else:
-            admin.create_topics(cluster, {options.topic: create}, deadline, replication_factor=BROKERS_DEFAULT)
+            factor = topic_changes.BROKERS_DEFAULT
+            topic_changes.create_topics(cluster, {options.topic: create}, deadline, replication_factor=factor)
             count = create
     if partition is not None and partition >= count:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""`streamgroup topics`: the topics of a cluster and their partitions."""
+"""`streamgroup topics`: the topics of a cluster and their partitions, and changes of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import click
 
 from streamgroup.cli._cluster import ClusterAddress, cluster_options, opened
 from streamgroup.cli._tables import Column, PartitionName, json_rows, table
-from streamgroup.cluster.interface import Cluster
+from streamgroup.cli._topic_changes import TopicChange, carry_out
+from streamgroup.cluster.interface import Cluster, kafka_of
 from streamgroup.errors import StreamGroupError
 from streamgroup.model import EARLIEST, LATEST, Broker, ClusterSnapshot, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.options.types import Isolation
@@ -60,7 +61,26 @@ COLUMNS: tuple[Column[PartitionRow], ...] = (
 @cluster_options
 @click.option("--list", "list_topics", is_flag=True, help="List the names of the topics.")
 @click.option("--describe", is_flag=True, help="Describe partitions: leaders, replicas, log offsets.")
-@click.option("--topic", "names", multiple=True, metavar="TOPIC", help="Topic to describe; repeatable.  [default: all]")
+@click.option("--create", "action", flag_value="create", help="Create topics.")
+@click.option("--alter", "action", flag_value="alter", help="Give topics more partitions.")
+@click.option("--delete", "action", flag_value="delete", help="Delete topics with all their records.")
+@click.option(
+    "--topic", "names", multiple=True, metavar="TOPIC", help="Topic to describe or change; repeatable.  [default: all]"
+)
+@click.option("--partitions", type=click.IntRange(1), help="With --create and --alter: how many partitions.")
+@click.option(
+    "--replication-factor",
+    type=click.IntRange(1, 32_767),
+    help="With --create: replicas of each partition. Brokers before 2.4 need it; later ones have a default.",
+)
+@click.option(
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="With --create: a setting of the topic; repeatable.",
+)
+@click.option("--if-not-exists", is_flag=True, help="With --create: pass over topics that exist.")
 @click.option("--exclude-internal", is_flag=True, help="Leave out Kafka's internal topics.")
 @click.option("--verbose", is_flag=True, help="Show more columns: broker addresses, leader epochs, topic ids.")
 @click.option(
@@ -72,22 +92,35 @@ def topics(
     where: ClusterAddress,
     list_topics: bool,
     describe: bool,
+    action: str | None,
     names: tuple[str, ...],
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: tuple[str, ...],
+    if_not_exists: bool,
     exclude_internal: bool,
     verbose: bool,
     timeout: int,
     as_json: bool,
 ) -> None:
-    """List or describe topics.
+    """List, describe, create, grow or delete topics.
 
-    The cluster may run any Kafka from 0.7 on.
+    The cluster may run any Kafka from 0.7 on. Brokers create topics from 0.10.1 on, and more partitions from 1.0 on.
     """
-    if list_topics == describe:
-        raise click.UsageError("choose one of --list and --describe")
+    if list_topics + describe + (action is not None) != 1:
+        raise click.UsageError("choose one of --list, --describe, --create, --alter and --delete")
+    change = TopicChange(action or "", names, partitions, replication_factor, configs, if_not_exists)
+    if action is None and change != TopicChange("", names):
+        raise click.UsageError("--partitions requires --create or --alter; the settings of a topic require --create")
+    if action is not None:
+        change.check()
     if list_topics and (names or verbose):
         raise click.UsageError("--topic and --verbose require --describe")
     with closing(opened(where, "streamgroup-topics", timeout)) as cluster:
         deadline = cluster.deadline(timeout)
+        if action is not None:
+            carry_out(change, kafka_of(cluster, deadline), deadline, as_json=as_json)
+            return
         snapshot = cluster.snapshot(names or None, deadline)
         shown = [snapshot.topics[name] for name in sorted(snapshot.topics)]
         if exclude_internal:

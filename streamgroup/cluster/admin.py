@@ -1,11 +1,11 @@
-"""The admin operations of the command line: groups, their members and committed offsets, and new topics.
+"""What the command line asks of groups: their members and committed offsets.
 
 Functions over a `KafkaCluster`. Each retries until a deadline on the cluster's clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Literal, TypeVar
 
@@ -31,10 +31,6 @@ from streamgroup.model import (
 )
 from streamgroup.wire.consumer import decode_assignment, decode_subscription, each_partition
 from streamgroup.wire.messages.admin import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreatableTopicResult,
-    CreateTopicsRequest,
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
@@ -115,62 +111,6 @@ def committed(
 
     fetched = of_coordinator(cluster, group, (OffsetFetchRequest, ask), read, deadline, in_zookeeper=in_zookeeper)
     return {tp: row.committed for tp, row in fetched.partitions.items() if row.committed is not None}
-
-
-def create_topics(
-    cluster: KafkaCluster,
-    topics: Mapping[str, int],
-    deadline: float,
-    *,
-    replication_factor: int = 1,
-    configs: Mapping[str, str] | None = None,
-) -> frozenset[str]:
-    """Create `topics`, with their numbers of partitions. Return the topics that did not exist before.
-
-    Returns when the cluster's metadata shows a leader for each partition. Raises BrokerError for a refused topic.
-    """
-    settings = tuple(CreatableTopicConfig(name=name, value=value) for name, value in (configs or {}).items())
-    request = CreateTopicsRequest(
-        topics=tuple(
-            CreatableTopic(name=name, num_partitions=count, replication_factor=replication_factor, configs=settings)
-            for name, count in topics.items()
-        ),
-        timeout_ms=max(1, int((deadline - cluster.clock()) * 1000)),
-    )
-    retry = cluster.retry("new topics", deadline)
-    while True:
-        controller = cluster.snapshot((), deadline, refresh=True).controller_id
-        results = cluster.call(request, controller if controller >= 0 else ANY, deadline).topics
-        trouble = [r for r in results if r.error_code not in (0, ErrorCode.TOPIC_ALREADY_EXISTS)]
-        if not trouble:
-            _wait_for_leaders(cluster, topics, deadline)
-            return frozenset(r.name for r in results if r.error_code == 0)
-        retry.again(", ".join(_trouble(result, cluster.requester) for result in trouble))
-
-
-def _trouble(result: CreatableTopicResult, requester: Requester) -> str:
-    error = error_of(result.error_code)
-    reason = f"topic {result.name!r}" + (f" ({result.error_message})" if result.error_message else "")
-    if result.error_code in RESOURCES:
-        raise refusal(result.error_code, f"cannot create {reason}", Operation.CREATE, result.name, requester)
-    if not error.retriable:
-        raise BrokerError(error, f"cannot create {reason}")
-    return f"{reason}: {error.name}"
-
-
-def _wait_for_leaders(cluster: KafkaCluster, topics: Mapping[str, int], deadline: float) -> None:
-    retry = cluster.retry("leaders of new topics", deadline)
-    while True:
-        snapshot = cluster.snapshot(topics, deadline, refresh=True)
-        waiting = [
-            str(tp)
-            for name, count in topics.items()
-            for tp in (TopicPartition(name, partition) for partition in range(count))
-            if snapshot.leader(tp) is None
-        ]
-        if not waiting:
-            return
-        retry.again(f"no leader yet for {', '.join(waiting)}")
 
 
 def _describe(cluster: KafkaCluster, group: str, deadline: float) -> GroupDescription:

@@ -230,6 +230,14 @@ def topics(case: Case) -> bool:
     return case.topic in case.command("topics", *case.arguments).split()
 
 
+def topics_alter(case: Case) -> bool:
+    return "3 partitions" in case.command("topics", *case.arguments)
+
+
+def topics_delete(case: Case) -> bool:
+    return f"Deleted topic {case.topic}" in case.command("topics", *case.arguments)
+
+
 def groups(case: Case) -> bool:
     commit(case, 1)
     return case.group in case.command("groups", *case.arguments).split()
@@ -288,6 +296,8 @@ SCENARIOS: Mapping[str, Callable[[Case], bool]] = {
     "produce": produce,
     "produce-new-topic": produce,
     "topics": topics,
+    "topics-alter": topics_alter,
+    "topics-delete": topics_delete,
     "groups": groups,
     "groups-lag": groups_lag,
     "groups-reset": groups_reset,

@@ -11,9 +11,10 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as LibrdkafkaPartition
 
-from streamgroup.cluster.admin import committed, create_topics, describe_groups, list_groups
+from streamgroup.cluster.admin import committed, describe_groups, list_groups
 from streamgroup.cluster.kafka import ANY, KafkaCluster
 from streamgroup.cluster.requests import NO_OFFSET
+from streamgroup.cluster.topic_changes import create_topics, delete_topics, grow_topics
 from streamgroup.errors import BrokerError, TransportError
 from streamgroup.model import EARLIEST, LATEST, CommittedOffset, TopicPartition
 from streamgroup.net.connection import Connection
@@ -145,6 +146,18 @@ def test_topics_are_made_once_and_have_leaders(kafka: KafkaServer, cluster: Kafk
     assert len(cluster.snapshot(["made-here"], soon(30)).topics["made-here"].partitions) == 3
     with pytest.raises(BrokerError, match="no/slash"):
         create_topics(cluster, {"no/slash": 1}, soon(30))
+
+
+def test_topics_grow_and_are_deleted(kafka: KafkaServer, cluster: KafkaCluster) -> None:
+    create_topics(cluster, {"grows": 1}, soon(30))
+    grow_topics(cluster, {"grows": 3}, soon(30))
+    assert len(cluster.snapshot(["grows"], soon(30), refresh=True).topics["grows"].partitions) == 3
+    with pytest.raises(BrokerError, match="cannot change topic 'grows'"):
+        grow_topics(cluster, {"grows": 2}, soon(30))
+    delete_topics(cluster, ["grows"], soon(30))
+    assert cluster.snapshot(["grows"], soon(30), refresh=True).topics == {}
+    with pytest.raises(BrokerError, match="cannot delete topic 'grows'"):
+        delete_topics(cluster, ["grows"], soon(30))
 
 
 def test_the_poller_speaks_with_a_real_broker(kafka: KafkaServer) -> None:

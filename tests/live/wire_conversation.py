@@ -22,7 +22,18 @@ from streamgroup.model import TopicPartition
 from streamgroup.testing import KafkaServer
 from streamgroup.wire import consumer
 from streamgroup.wire.frames import decode_response, encode_request
-from streamgroup.wire.messages import admin, cluster, coordinator, group, log, offsets, produce, producer_id, sasl
+from streamgroup.wire.messages import (
+    admin,
+    cluster,
+    coordinator,
+    group,
+    log,
+    offsets,
+    produce,
+    producer_id,
+    sasl,
+    topics,
+)
 from streamgroup.wire.messages.offsets import offset_fetch_request
 from streamgroup.wire.schema import Message, Request
 from streamgroup.wire.versions import BrokerVersions
@@ -104,13 +115,14 @@ def converse(server: KafkaServer) -> Conversation:
         write(talk, round_, topic, topic_id)
         live_in_group(talk, round_, f"group-{round_}", topic)
         authenticate(talk, round_)
+        change_topics(talk, round_)
     talk.socket.close()
     return talk
 
 
-def create(talk: Conversation, round_: int) -> tuple[str, str]:
+def create(talk: Conversation, round_: int, prefix: str = "conversation") -> tuple[str, str]:
     """A topic of two partitions: its name and id."""
-    name = f"conversation-{round_}"
+    name = f"{prefix}-{round_}"
     config = admin.CreatableTopicConfig(name="retention.ms", value="-1")
     topic = admin.CreatableTopic(name=name, num_partitions=2, replication_factor=1, configs=(config,))
     request = admin.CreateTopicsRequest(topics=(topic,), timeout_ms=30_000)
@@ -309,6 +321,23 @@ def administrate(talk: Conversation, round_: int, name: str, topic: str) -> None
     forgotten = talk.ask(forget, talk.at(admin.OffsetDeleteRequest, round_))
     assert [[p.error_code for p in found.partitions] for found in forgotten.topics] == [[86]]
     assert forgotten.error_code == 0
+
+
+def change_topics(talk: Conversation, round_: int) -> None:
+    """CreatePartitions and DeleteTopics of a topic that is made for it."""
+    name, _ = create(talk, round_, "changed")
+    more = topics.CreatePartitionsTopic(name=name, count=3, assignments=None)
+    request = topics.CreatePartitionsRequest(topics=(more,), timeout_ms=30_000)
+    (grown,) = talk.ask(request, talk.at(topics.CreatePartitionsRequest, round_)).results
+    assert (grown.name, grown.error_code) == (name, 0)
+    version = talk.at(topics.DeleteTopicsRequest, round_)
+    delete = topics.DeleteTopicsRequest(
+        topics=(topics.DeleteTopicState(name=name),) if version >= 6 else (),
+        topic_names=() if version >= 6 else (name,),
+        timeout_ms=30_000,
+    )
+    (deleted,) = talk.ask(delete, version).responses
+    assert (deleted.name, deleted.error_code) == (name, 0)
 
 
 def authenticate(talk: Conversation, round_: int) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 
-from streamgroup.cluster.admin import create_topics
 from streamgroup.cluster.interface import Cluster, kafka_of, open_cluster
+from streamgroup.cluster.topic_changes import BROKERS_DEFAULT, create_topics
 from streamgroup.counting import counted
 from streamgroup.errors import AuthorizationError, ConfigError, StreamGroupError
 from streamgroup.jobs.mirror.columns import Abilities
@@ -24,8 +24,6 @@ log = logging.getLogger("streamgroup.jobs")
 _FIRST_WITH_TIMESTAMPS = 2
 _FIRST_WITH_HEADERS = 3
 """Versions of Produce: those of Kafka 0.10 and 0.11."""
-_BROKERS_DEFAULT = -1
-"""The replication factor that the brokers choose (2.4 and later)."""
 
 
 class Clusters:
@@ -96,7 +94,7 @@ class Clusters:
             )
         deadline = self._destination.deadline()
         try:
-            factor = self._config.replication_factor or _BROKERS_DEFAULT
+            factor = self._config.replication_factor or BROKERS_DEFAULT
             create_topics(kafka_of(self._destination, deadline), counts, deadline, replication_factor=factor)
         except AuthorizationError:
             raise

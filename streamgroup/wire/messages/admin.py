@@ -163,7 +163,7 @@ class DeletableGroupResult(Struct):
 class DeleteGroupsResponse(Message, versions="0-2", flexible=2):
     """One result per group."""
 
-    throttle_time_ms: int = int32("0+", ignorable=True)
+    throttle_time_ms: int = int32("0+")
     results: tuple[DeletableGroupResult, ...] = array(DeletableGroupResult, "0+")
 
 

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from streamgroup.cluster.admin import committed, create_topics, describe_groups, list_groups
+from streamgroup.cluster.admin import committed, describe_groups, list_groups
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import BrokerError, TransportError
 from streamgroup.model import (
@@ -23,9 +23,7 @@ from streamgroup.wire.consumer import (
     encode_subscription,
 )
 from streamgroup.wire.messages.admin import (
-    CreatableTopicResult,
     CreateTopicsRequest,
-    CreateTopicsResponse,
     DeleteGroupsRequest,
     DescribedGroup,
     DescribedGroupMember,
@@ -48,7 +46,8 @@ from streamgroup.wire.messages.offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from tests.fakes.answers import api_versions, metadata, topic
+from streamgroup.wire.messages.topics import CreatePartitionsRequest, DeleteTopicsRequest
+from tests.fakes.answers import api_versions, metadata
 from tests.fakes.broker import CLOSE, FakeBroker
 from tests.waiting import soon
 
@@ -67,6 +66,8 @@ VERSIONS = {
         OffsetCommitRequest,
         DeleteGroupsRequest,
         OffsetDeleteRequest,
+        DeleteTopicsRequest,
+        CreatePartitionsRequest,
     )
 }
 
@@ -127,6 +128,8 @@ SCRIPTED = (
     OffsetCommitRequest,
     DeleteGroupsRequest,
     OffsetDeleteRequest,
+    DeleteTopicsRequest,
+    CreatePartitionsRequest,
 )
 
 
@@ -268,35 +271,3 @@ def test_a_description_tells_what_members_subscribe_to_tell_and_hold(broker: Sta
             MemberDescription("strange", assigned=None),
         ),
     )
-
-
-def created(code: int, message: str | None = None) -> CreateTopicsResponse:
-    return CreateTopicsResponse(topics=(CreatableTopicResult(name="new", error_code=code, error_message=message),))
-
-
-def test_topics_are_made_and_their_leaders_waited_for(broker: Start, options: Options) -> None:
-    brokers = Brokers(broker, options)
-
-    def makes() -> CreateTopicsResponse:
-        brokers.topics = (topic("new", 1, 1),)
-        return created(0)
-
-    brokers.answer(1, CreateTopicsRequest, created(41), makes)
-    assert create_topics(brokers.cluster, {"new": 2}, soon(), configs={"retention.ms": "1"}) == {"new"}
-    (wanted,) = brokers.brokers[1].asked("CreateTopics")[-1].topics
-    assert (wanted.num_partitions, wanted.replication_factor) == (2, 1)
-    assert [(c.name, c.value) for c in wanted.configs] == [("retention.ms", "1")]
-
-
-def test_topics_that_exist_are_no_error(broker: Start, options: Options) -> None:
-    brokers = Brokers(broker, options)
-    brokers.topics = (topic("new", 1),)
-    brokers.answer(1, CreateTopicsRequest, created(36))
-    assert create_topics(brokers.cluster, {"new": 1}, soon()) == frozenset()
-
-
-def test_a_topic_that_is_refused_is_an_error_with_the_brokers_reason(broker: Start, options: Options) -> None:
-    brokers = Brokers(broker, options)
-    brokers.answer(1, CreateTopicsRequest, created(38, "3 replicas, 1 broker"))
-    with pytest.raises(BrokerError, match=r"cannot create topic 'new' \(3 replicas, 1 broker\)"):
-        create_topics(brokers.cluster, {"new": 1}, soon(), replication_factor=3)

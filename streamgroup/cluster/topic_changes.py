@@ -1,0 +1,178 @@
+"""Changes of topics by an operator: new topics, more partitions, and deletion.
+
+Functions over a `KafkaCluster`. Each retries until a deadline on the cluster's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple, TypeVar
+
+from streamgroup.authorization import RESOURCES, Operation, Requester, refusal
+from streamgroup.cluster.kafka import ANY, KafkaCluster
+from streamgroup.errors import BrokerError, ErrorCode, error_of
+from streamgroup.model import TopicPartition
+from streamgroup.wire.messages.admin import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from streamgroup.wire.messages.topics import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from streamgroup.wire.schema import Message, Request
+
+R = TypeVar("R", bound=Message)
+
+BROKERS_DEFAULT = -1
+"""The replication factor that stands for the brokers' `default.replication.factor` (KIP-464, since 2.4)."""
+_BY_STATE = 6
+"""The first version of DeleteTopics that names topics in DeleteTopicState."""
+
+
+class _Result(NamedTuple):
+    """The result for one topic, of any of the APIs."""
+
+    topic: str
+    code: int
+    message: str | None
+
+
+def create_topics(
+    cluster: KafkaCluster,
+    topics: Mapping[str, int],
+    deadline: float,
+    *,
+    replication_factor: int = 1,
+    configs: Mapping[str, str] | None = None,
+) -> frozenset[str]:
+    """Create `topics`, with their numbers of partitions. Return the topics that did not exist before.
+
+    Returns when the cluster's metadata shows a leader for each partition. Raises BrokerError for a refused topic.
+    """
+    settings = tuple(CreatableTopicConfig(name=name, value=value) for name, value in (configs or {}).items())
+    wanted = tuple(
+        CreatableTopic(name=name, num_partitions=count, replication_factor=replication_factor, configs=settings)
+        for name, count in topics.items()
+    )
+
+    def make(_: int) -> CreateTopicsRequest:
+        return CreateTopicsRequest(topics=wanted, timeout_ms=_timeout_ms(cluster, deadline))
+
+    def read(response: CreateTopicsResponse) -> Iterable[_Result]:
+        return (_Result(each.name, each.error_code, each.error_message) for each in response.topics)
+
+    accepted = {ErrorCode.TOPIC_ALREADY_EXISTS}
+    results = _change(
+        cluster, (CreateTopicsRequest, make), read, ("create", Operation.CREATE), deadline, accepted=accepted
+    )
+    _wait_for_leaders(cluster, topics, deadline)
+    return frozenset(result.topic for result in results if result.code == 0)
+
+
+def delete_topics(cluster: KafkaCluster, topics: Collection[str], deadline: float) -> None:
+    """Delete topics with their records, and wait until the metadata does not show them any more.
+
+    Raises BrokerError for a topic that does not exist or is refused, AuthorizationError, and UnsupportedVersionError
+    before Kafka 0.10.1.
+    """
+    names = tuple(sorted(topics))
+
+    def make(version: int) -> DeleteTopicsRequest:
+        timeout_ms = _timeout_ms(cluster, deadline)
+        if version >= _BY_STATE:
+            states = tuple(DeleteTopicState(name=name) for name in names)
+            return DeleteTopicsRequest(topics=states, timeout_ms=timeout_ms)
+        return DeleteTopicsRequest(topic_names=names, timeout_ms=timeout_ms)
+
+    def read(response: DeleteTopicsResponse) -> Iterable[_Result]:
+        return (_Result(each.name or "", each.error_code, each.error_message) for each in response.responses)
+
+    _change(cluster, (DeleteTopicsRequest, make), read, ("delete", Operation.DELETE), deadline)
+    retry = cluster.retry("deleted topics", deadline)
+    # All topics are asked for: a broker before 0.11 would create anew a topic that is asked for by its name.
+    while left := sorted(cluster.snapshot(None, deadline, refresh=True).topics.keys() & set(names)):
+        retry.again(f"the metadata still has {', '.join(left)}")
+
+
+def grow_topics(cluster: KafkaCluster, counts: Mapping[str, int], deadline: float) -> None:
+    """Give each topic the number of partitions that `counts` has, and wait until all have leaders.
+
+    Raises BrokerError for a topic that has as many already, AuthorizationError, and UnsupportedVersionError before
+    Kafka 1.0.
+    """
+
+    def make(_: int) -> CreatePartitionsRequest:
+        topics = tuple(
+            CreatePartitionsTopic(name=name, count=count, assignments=None) for name, count in counts.items()
+        )
+        return CreatePartitionsRequest(topics=topics, timeout_ms=_timeout_ms(cluster, deadline))
+
+    def read(response: CreatePartitionsResponse) -> Iterable[_Result]:
+        return (_Result(each.name, each.error_code, each.error_message) for each in response.results)
+
+    _change(cluster, (CreatePartitionsRequest, make), read, ("change", Operation.ALTER), deadline)
+    _wait_for_leaders(cluster, counts, deadline)
+
+
+def _change(
+    cluster: KafkaCluster,
+    request: tuple[type[Request[R]], Callable[[int], Request[R]]],
+    read: Callable[[R], Iterable[_Result]],
+    action: tuple[str, Operation],
+    deadline: float,
+    *,
+    accepted: Collection[int] = (),
+) -> list[_Result]:
+    """Send a request to the controller until it has taken each topic or refused one. Return the results.
+
+    `action` is the verb of an error, and the operation that the request needs. If an answer is lost, the request is
+    repeated, and the error for a topic that it has changed already says so.
+    """
+    verb, operation = action
+    retry = cluster.retry(f"{request[0].NAME} of the controller", deadline)
+    while True:
+        controller = cluster.snapshot((), deadline, refresh=True).controller_id
+        _, response = cluster.call_versioned(*request, controller if controller >= 0 else ANY, deadline)
+        results = list(read(response))
+        waiting = [each for each in results if each.code and each.code not in accepted]
+        if not waiting:
+            return results
+        retry.again(", ".join(_cause(each, verb, operation, cluster.requester) for each in waiting))
+
+
+def _cause(result: _Result, verb: str, operation: Operation, requester: Requester) -> str:
+    """Return why the request must be repeated. Raises the error of a topic for which that is of no use."""
+    error = error_of(result.code)
+    reason = f"topic {result.topic!r}" + (f" ({result.message})" if result.message else "")
+    if result.code in RESOURCES:
+        raise refusal(result.code, f"cannot {verb} {reason}", operation, result.topic, requester)
+    # The metadata would be refreshed for an unknown topic in vain: the controller knows all topics.
+    if not error.retriable or result.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        raise BrokerError(error, f"cannot {verb} {reason}")
+    return f"{reason}: {error.name}"
+
+
+def _timeout_ms(cluster: KafkaCluster, deadline: float) -> int:
+    return max(1, int((deadline - cluster.clock()) * 1000))
+
+
+def _wait_for_leaders(cluster: KafkaCluster, counts: Mapping[str, int], deadline: float) -> None:
+    retry = cluster.retry("leaders of new partitions", deadline)
+    while True:
+        snapshot = cluster.snapshot(counts, deadline, refresh=True)
+        waiting = [
+            str(tp)
+            for name, count in counts.items()
+            for tp in (TopicPartition(name, partition) for partition in range(count))
+            if snapshot.leader(tp) is None
+        ]
+        if not waiting:
+            return
+        retry.again(f"no leader yet for {', '.join(waiting)}")
