@@ -90,6 +90,16 @@ def test_what_concerns_other_clients_is_named_and_has_no_effect() -> None:
     )
 
 
+def test_what_a_file_of_confluent_has_for_serializers_has_no_effect() -> None:
+    given = {"schema.registry.url": "https://registry", "basic.auth.user.info": "me:hunter2", "client.id": "me"}
+    client, notes = parse_client({f"kafka.{name}": value for name, value in given.items()})
+    assert client.client_id == "me"
+    assert notes == (
+        "ignored options kafka.basic.auth.user.info, kafka.schema.registry.url: only the properties of the connection "
+        "count here",
+    )
+
+
 def test_problems_are_named_together_without_secrets() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_client({"kafka.ssl.truststor.password": "hunter2", "kafka.security.protocol": "SASL_SSL"})
