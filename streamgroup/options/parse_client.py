@@ -62,7 +62,7 @@ def of_connection(options: Mapping[str, str]) -> dict[str, str]:
 def kafka_properties(text: str) -> dict[str, str]:
     """Return the entries of a Java properties file as options: Kafka's get their prefix, ZooKeeper's have theirs.
 
-    The last of equal keys counts.
+    A name may have Kafka's prefix already, because errors show it so. The last of equal keys counts.
 
     Raises ValueError for a line without a key. The format is that of `java.util.Properties.load`.
     """
@@ -72,7 +72,7 @@ def kafka_properties(text: str) -> dict[str, str]:
         if found is None:
             raise ValueError("expected lines of the form name=value")
         name = _unescaped(found["key"])
-        is_whole = name == TOKEN_ROW.name or name.startswith(zookeeper.PREFIX)
+        is_whole = name == TOKEN_ROW.name or name.startswith((PREFIX, zookeeper.PREFIX))
         entries[name if is_whole else PREFIX + name] = _unescaped(found["value"])
     return entries
 

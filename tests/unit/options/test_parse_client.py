@@ -40,6 +40,10 @@ def test_the_last_of_equal_names_counts_and_values_may_have_separators() -> None
     assert kafka_properties("a=1\na=x=y:z\\n") == {"kafka.a": "x=y:z\n"}
 
 
+def test_a_name_may_have_the_prefix_with_which_errors_show_it() -> None:
+    assert kafka_properties("kafka.security.protocol=SSL") == {"kafka.security.protocol": "SSL"}
+
+
 def test_a_line_without_a_name_is_refused() -> None:
     with pytest.raises(ValueError, match="expected lines of the form name=value"):
         kafka_properties("=x")
@@ -119,7 +123,7 @@ def test_a_written_file_is_read_back(entries: dict[str, str]) -> None:
 
     text = "\n".join(f"{escaped(name)}={escaped(value)}" for name, value in entries.items())
     assert kafka_properties(text) == {
-        name if name.startswith("zookeeper.") else f"kafka.{name}": value for name, value in entries.items()
+        name if name.startswith(("kafka.", "zookeeper.")) else f"kafka.{name}": value for name, value in entries.items()
     }
 
 
