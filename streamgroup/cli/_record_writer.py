@@ -30,6 +30,8 @@ class RecordWriter:
 
     def __init__(self, options: SinkOptions) -> None:
         """Find the brokers. Raises ConfigError, and TransportError where ZooKeeper has none."""
+        self.rows = 0
+        """The rows of all batches so far, also of those that were refused."""
         self._changed = threading.Event()
         self._closing = ExitStack()
         with ExitStack() as unfinished:
@@ -71,6 +73,7 @@ class RecordWriter:
             self._changed.clear()
             assert isinstance(self._producer, Kafka07TaskProducer)
             self._producer.update(self._registered())
+        self.rows += batch.num_rows
         self._writer(batch)
 
     def flush(self) -> None:

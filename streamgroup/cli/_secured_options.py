@@ -23,7 +23,7 @@ def options_text(client: BackgroundClient) -> str:
             f"\n# {client.mechanism} in TOML: conf/ingest.toml",
             "[source]",
             *(f"{name} = {value}" for name, value in pairs),
-            f"\n# {client.mechanism} for Java's tools: --command-config {client.properties}",
+            f"\n# {client.mechanism} for streamgroup's commands and Java's tools: --command-config {client.properties}",
             *(f"# export KAFKA_OPTS={flag}" for flag in client.jvm_flags),
             Path(client.properties).read_text().rstrip("\n"),
         )

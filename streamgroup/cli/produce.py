@@ -204,20 +204,25 @@ def _send(
 
 
 def _write(writer: RecordWriter, records: list[bytes], reader: RecordReader, first: int) -> None:
-    """Write records. Raises InvalidRecord for one that cannot be written, after those before it are delivered."""
+    """Write records. Raises InvalidRecord for the first one that cannot be written.
+
+    The records before it are delivered by then.
+    """
     from streamgroup.cli._produce_input import InvalidRecord  # noqa: PLC0415
 
     try:
         batch = reader.read(records, first)
+        before = writer.rows
         try:
             writer.write(batch)
         except UnknownPartition as error:
             what = f"topic {error.topic} has {error.partitions}, and none {error.partition}"
             reason = f"{what}. Correct the field 'partition', or add partitions to the topic"
-            raise InvalidRecord(error.row + 1, error.row + 1 - first, reason) from None
+            index = error.row - before
+            raise InvalidRecord(first + index, index, reason) from None
     except InvalidRecord as error:
-        if error.index:
-            writer.write(reader.read(records[: error.index], first))
+        if error.index:  # a record before it may name an unknown partition: its reader has not looked for that
+            _write(writer, records[: error.index], reader, first)
         writer.flush()
         raise
 

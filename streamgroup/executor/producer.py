@@ -132,7 +132,7 @@ class TaskProducer:
             raise DeliveryTimeoutError(
                 f"no room in buffer.memory={self._options.buffer_memory} within max.block.ms="
                 f"{self._options.max_block_ms}: {counted(self._producer.unresolved, 'unresolved batch')}. Look whether "
-                "they keep up, or raise kafka.buffer.memory or kafka.max.block.ms"
+                "the brokers keep up, or raise kafka.buffer.memory or kafka.max.block.ms"
             )
 
     def _run(self, is_over: Callable[[], bool], until: float = _NEVER) -> None:

@@ -112,13 +112,13 @@ class Kafka07TaskProducer:
         self._step(SnapshotRead07(snapshot))
 
     def write(self, partition: TopicPartition, columns: RecordColumns, *, movable: bool = True) -> None:
-        """Write the values of `columns` to `partition`, in their order, compressed as the topic is.
+        """Write the values of `columns` to `partition`, in their order, compressed as the config says.
 
         `movable` is False where the column `partition` has named the partition. If it is True, sets of records without
         a key may go to another broker-partition of the topic. Raises EncodeError for null values and headers, which
         messages of 0.7 cannot have, RecordTooLargeError, and as `append`. Their messages name the partition.
         """
-        codec = self._config.codec_of(partition.topic)
+        codec = self._config.codec
         level = None if codec == "none" else self._config.compression_level
         encoder = Encoder(RecordFormat.V07_1, codec, level)
 

@@ -39,9 +39,9 @@ _READS = 32
 """Reads per `advance` at most, so that one link does not starve the others of its thread."""
 
 _SESSION_PART = 0.85
+"""The part of a session's lifetime after which the client authenticates again. Java takes 0.85 to 0.95 (KIP-368)."""
 _SHORTEST_SESSION_S = 1.0
 """Seconds from one exchange to the next at least: a broker cannot make the client authenticate without end."""
-"""The part of a session's lifetime after which the client authenticates again. Java takes 0.85 to 0.95 (KIP-368)."""
 
 AnyRequest = Request[Any] | Request07
 """A request of either dialect; a connection takes only requests of its own."""

@@ -29,10 +29,16 @@ from streamgroup.net.frames import SMALLEST, FrameReader, TlsAnswer
 from streamgroup.net.handshake import ALL_HANDSHAKE_REQUESTS, NOT_A_BROKER_HINT, Handshake, HandshakeRequest
 from streamgroup.net.outgoing import Outgoing
 from streamgroup.wire.frames import correlation_id_of, decode_response, encode_body, request_pieces
+from streamgroup.wire.messages.sasl import SaslHandshakeRequest
 from streamgroup.wire.schema import Request
 from streamgroup.wire.versions import BrokerVersions
 
 _LAST_CORRELATION_ID = 2**31 - 1
+_WITHOUT_SASL = (
+    ", the first request behind the handshake. A listener with SASL does so to a client without SASL. If it is one, "
+    "set kafka.security.protocol to SASL_SSL, or to SASL_PLAINTEXT without TLS"
+)
+"""Brokers answer the handshake to every client. They hang up on another request of one that has not authenticated."""
 
 
 class Answer(NamedTuple):
@@ -142,6 +148,8 @@ class Protocol(FramedStream):
     _sasl_sent: tuple[int, SaslRequest] | None
     """The correlation id and the request of the exchange, None behind a token without a header."""
     _work: Callable[[], SaslStep] | None
+    _has_answered: bool
+    """Whether a request behind the handshake was answered on this connection."""
 
     def __init__(self, peer: str, client_id: str, max_frame_bytes: int, *, authenticates: bool = False) -> None:
         super().__init__(peer)
@@ -260,7 +268,13 @@ class Protocol(FramedStream):
                 f"No Kafka from 0.8 on does that. {NOT_A_BROKER_HINT}"
             )
         half = f", {self._reader.missing} bytes before the end of a frame" if self._reader.missing else ""
-        return f"closed the connection{half}; pending: {self.describe_pending() or 'nothing'}"
+        hint = _WITHOUT_SASL if self._may_lack_sasl(self.versions) and not half else ""
+        return f"closed the connection{half}; pending: {self.describe_pending() or 'nothing'}{hint}"
+
+    def _may_lack_sasl(self, versions: BrokerVersions) -> bool:
+        """Return whether the broker has answered nothing but the handshake to a client without SASL."""
+        is_first = bool(self._in_flight) and not self._has_answered
+        return is_first and not self._authenticates and versions.speaks(SaslHandshakeRequest, 0)
 
     def _begin(self) -> None:
         """Reset the state for a new connection and queue its first requests."""
@@ -270,6 +284,7 @@ class Protocol(FramedStream):
         self._sasl_sent = None
         self._work = None
         self._session_lifetime_ms = 0
+        self._has_answered = False
         self._is_authenticated = not self._authenticates
         self._handshake_sent: deque[tuple[int, HandshakeRequest]] = deque()
         for request in self._handshake.first_requests():
@@ -312,6 +327,7 @@ class Protocol(FramedStream):
         asked = self._in_flight[0]
         response = self._decoded(asked.request, asked.version, frame, asked)
         self._in_flight.popleft()
+        self._has_answered = True
         answers.append(Answer(correlation_id, response, asked.version))
 
     def _unexpected(self, correlation_id: int, expected: str) -> DecodeError:

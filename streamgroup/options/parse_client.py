@@ -9,6 +9,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.options import zookeeper
 from streamgroup.options.client import CLIENT, CLIENT_IGNORED, CLIENT_REFUSED
 from streamgroup.options.client_sasl import TOKEN_ROW
+from streamgroup.options.librdkafka import LIBRDKAFKA_HINTS
 from streamgroup.options.producer import PRODUCER
 from streamgroup.options.properties import PREFIX
 from streamgroup.options.reading import OptionsReader, all_together
@@ -24,6 +25,8 @@ _OF_OTHERS = frozenset(
     {option.name.lower() for option in PRODUCER} - CLIENT_OPTIONS.keys() | {f"{PREFIX}bootstrap.controllers"}
 )
 """The other properties of Java's consumers, producers and admin clients, in lower case."""
+_OF_SERIALIZERS = tuple(f"{PREFIX}{start}" for start in ("basic.auth.", "bearer.auth.", "schema.registry."))
+"""How properties of a client of a schema registry begin. Files that Confluent offers for copying have them, too."""
 
 _LINE = re.compile(r"(?P<key>(?:\\.|[^\\=:\s])+)[ \t\f]*[=:]?[ \t\f]*(?P<value>.*)", re.DOTALL)
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -38,9 +41,9 @@ def parse_client(options: Mapping[str, str]) -> tuple[ClientOptions, tuple[str, 
 
     Raises ConfigError that names all problems together, and shows no secret.
     """
-    reading = OptionsReader(CLIENT_OPTIONS, Scope.ALL, {})
+    reading = OptionsReader(CLIENT_OPTIONS, Scope.ALL, LIBRDKAFKA_HINTS)
     for key, text in sorted(options.items()):
-        if key.lower() in _OF_OTHERS:
+        if key.lower() in _OF_OTHERS or key.lower().startswith(_OF_SERIALIZERS):
             reading.ignored.setdefault("only the properties of the connection count here", []).append(key)
         else:
             reading.take(key, text)
@@ -59,7 +62,7 @@ def of_connection(options: Mapping[str, str]) -> dict[str, str]:
 def kafka_properties(text: str) -> dict[str, str]:
     """Return the entries of a Java properties file as options: Kafka's get their prefix, ZooKeeper's have theirs.
 
-    The last of equal keys counts.
+    A name may have Kafka's prefix already, because errors show it so. The last of equal keys counts.
 
     Raises ValueError for a line without a key. The format is that of `java.util.Properties.load`.
     """
@@ -69,7 +72,7 @@ def kafka_properties(text: str) -> dict[str, str]:
         if found is None:
             raise ValueError("expected lines of the form name=value")
         name = _unescaped(found["key"])
-        is_whole = name == TOKEN_ROW.name or name.startswith(zookeeper.PREFIX)
+        is_whole = name == TOKEN_ROW.name or name.startswith((PREFIX, zookeeper.PREFIX))
         entries[name if is_whole else PREFIX + name] = _unescaped(found["value"])
     return entries
 

@@ -151,11 +151,15 @@ def sasl_options(settings: Mapping[str, str], prefix: str, token_provider: str =
     if mechanism == OAUTHBEARER and not config.strip():
         config = f"{classes[0]} required;"  # the credentials are in options of their own
     example = f"{classes[0]} required {_EXAMPLES[mechanism]};"
-    chosen = f"{prefix}{_MECHANISM}={mechanism}" + ("" if f"{prefix}{_MECHANISM}" in settings else ", the default")
+    is_default = f"{prefix}{_MECHANISM}" not in settings
+    chosen = f"{prefix}{_MECHANISM}={mechanism}" + (", the default" if is_default else "")
     if not config.strip():
+        others = f"{prefix}{_MECHANISM} to one that the listener has, such as {PLAIN} or {SCRAM[-1]}. For Kerberos set "
         raise ConfigError(
-            f"cannot use {chosen}: option {prefix}{_JAAS} is not set. Set it to: {example} (Spark's "
-            "spark.kafka.clusters.* gives tokens to Java classes alone, so a source in Python never sees them)"
+            f"cannot use {chosen}: option {prefix}{_JAAS} is not set. Set "
+            + (f"{others}{prefix}{_JAAS}" if is_default else "it")
+            + f" to: {example} (Spark's spark.kafka.clusters.* gives tokens to Java classes alone, so a source in "
+            "Python never sees them)"
         )
     if is_reference(config.strip()):
         raise ConfigError(

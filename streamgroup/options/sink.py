@@ -6,6 +6,7 @@ import dataclasses
 
 from streamgroup.options import kinds
 from streamgroup.options.client_sasl import TOKEN_ROW
+from streamgroup.options.librdkafka import LIBRDKAFKA_HINTS
 from streamgroup.options.rows import Option, Scope
 from streamgroup.options.source import SOURCE
 from streamgroup.options.zookeeper import CONNECT, ZOOKEEPER
@@ -89,6 +90,7 @@ SINK_ZOOKEEPER: tuple[Option, ...] = tuple(
 )
 
 SINK_HINTS: dict[str, str] = {
+    **LIBRDKAFKA_HINTS,
     "path": "save('…') and start('…') have a path, and Kafka has none. Name the topic with 'topic'",
     "topics": "a write has one topic or a column for it. Name the topic with 'topic', or add the column 'topic'",
 }

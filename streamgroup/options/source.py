@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from streamgroup.options import kinds
 from streamgroup.options.client_sasl import TOKEN_ROW
+from streamgroup.options.librdkafka import LIBRDKAFKA_HINTS
 from streamgroup.options.rows import Effect, Option, Scope
 
 _ENDLESS = "a stream has no end. Remove the option, or use it in a batch read"
@@ -235,6 +236,7 @@ SOURCE: tuple[Option, ...] = (
 )
 
 HINTS: dict[str, str] = {
+    **LIBRDKAFKA_HINTS,
     "path": "load('…') has a path, and Kafka has none. Call load() and name the topics with 'subscribe'",
     "topic": "it is an option of a sink. Name the topics to read with 'subscribe'",
     "topics": "a source has another option for topics. Name the topics to read with 'subscribe'",

@@ -60,8 +60,6 @@ class Kafka07Config:
     """`compression.codec`."""
     compression_level: int | None = None
     """The codec's level; None is Java's default."""
-    compressed_topics: frozenset[str] = frozenset()
-    """`compressed.topics`: the only topics that are compressed. If empty, all are."""
     max_in_flight: int = 5
     """Requests to one broker that it has not handled yet."""
     request_timeout_ms: int = 30_000
@@ -86,10 +84,6 @@ class Kafka07Config:
                 f"delivery.timeout.ms={self.delivery_timeout_ms} is below request.timeout.ms={self.request_timeout_ms} "
                 f"plus the {self.verify_wait_ms} ms that verify waits for a flush: increase it"
             )
-
-    def codec_of(self, topic: str) -> str:
-        """Return the codec that messages of `topic` are compressed by."""
-        return self.codec if not self.compressed_topics or topic in self.compressed_topics else "none"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -16,20 +17,23 @@ import pytest
 from streamgroup.cluster.interface import Cluster, open_cluster
 from streamgroup.executor.producer07 import Kafka07TaskProducer
 from streamgroup.logformat import KAFKA07_LOG, broker_partition, partition_number
-from streamgroup.model import ClusterSnapshot, TopicPartition
-from streamgroup.options.types import ClientOptions, ZooKeeperOptions
+from streamgroup.model import LATEST, ClusterSnapshot, TopicPartition
+from streamgroup.options.types import ClientOptions, Isolation, ZooKeeperOptions
 from streamgroup.producer.kafka07 import Kafka07Config
 from streamgroup.producer.kafka07_events import MessageSet
 from streamgroup.producer.partitioners import Partitioner, ProducerTopic
 from streamgroup.records.encode import RecordColumns
 from streamgroup.testing.kafka07 import Kafka07Server, Producer07
 from streamgroup.wire.kafka07 import message_set07
+from tests.peers.consumer07 import Config
+from tests.peers.process07 import Consumer07Process
 from tests.read_back import read_by_the_source
 from tests.waiting import soon, wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
 
 RECORDS = 2_000
+CODECS = ("none", "gzip", "snappy")
 SESSION_MS = 1_000
 CONFIG = {
     "num.partitions": 3,
@@ -102,7 +106,7 @@ def create(kafka: Kafka07Server, cluster: Cluster, topic: str) -> ClusterSnapsho
 
 
 @pytest.mark.parametrize("verify", [False, True], ids=["unverified", "verified"])
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy"])
+@pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("count", [RECORDS, pytest.param(20_000, marks=pytest.mark.long)])
 def test_what_is_written_is_read_back_by_the_source(
     kafka: Kafka07Server, topic: str, count: int, codec: str, verify: bool
@@ -128,6 +132,36 @@ def test_what_is_written_is_read_back_by_the_source(
     assert len(expected) == 6
     wait_until(lambda: sum(map(len, values_of(kafka, topic).values())) == count, "all is flushed")
     assert values_of(kafka, topic) == expected
+
+
+def test_an_imitated_consumer_of_07_reads_every_codec_with_the_offsets_at_which_the_log_ends(
+    kafka: Kafka07Server, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    """Its codecs are not those of the code that writes."""
+    where = create(kafka, cluster, topic)
+    names = {info.partition: KAFKA07_LOG.partition_name(info.partition) for info in where.topics[topic].partitions}
+    expected: dict[str, list[bytes]] = defaultdict(list)
+    for codec in CODECS:
+        with open_producer(kafka, where, verify=True, codec=codec, batch_size=1_000) as producer:
+            for partition, name in names.items():
+                values = [b"%s %s %d" % (codec.encode(), name.encode(), n) for n in range(100)]
+                columns = RecordColumns(None, pa.array(values, pa.binary()), np.zeros(len(values), np.int64))
+                producer.write(TopicPartition(topic, partition), columns)
+                expected[name] += values
+            producer.flush()
+    config = Config(kafka.zookeeper_connect, "readers", {topic: 1}, zk_sessiontimeout_ms=SESSION_MS)
+    with Consumer07Process(tmp_path / "consumer.log", config) as consumer:
+        wait_until(lambda: len(consumer.messages()) >= sum(map(len, expected.values())), "all is read", every=0.2)
+        read = consumer.messages()
+    found: dict[str, list[bytes]] = defaultdict(list)
+    for message in read:
+        found[message.partition].append(message.value)
+    assert found == expected
+    ends = cluster.list_offsets(
+        {TopicPartition(topic, partition): LATEST for partition in names}, Isolation.READ_UNCOMMITTED, soon()
+    )
+    last = {message.partition: message.offset for message in read}
+    assert last == {names[tp.partition]: listed.offset for tp, listed in ends.items()}
 
 
 def test_a_new_topic_begins_at_partition_0_of_each_broker_and_spreads_when_the_watch_fires(

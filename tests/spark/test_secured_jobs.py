@@ -42,12 +42,18 @@ class Setup:
         return [pytest.param(self, each, id=f"{name}-{each}", marks=pytest.mark.long) for each in self.mechanisms]
 
 
+KERBEROS = ("GSSAPI",)
+"""A server of its own: it needs a KDC."""
 SETUPS = [
     Setup("4.1.1", "SSL"),
     Setup("4.1.1", "SASL_SSL", ("PLAIN", *SCRAM, "OAUTHBEARER")),
-    *(Setup(version, "SASL_PLAINTEXT", ("PLAIN", *SCRAM)) for version in ("1.1.1", "0.10.2.2")),
-    *(Setup(version, "SASL_SSL", ("PLAIN", *SCRAM)) for version in ("1.1.1", "0.10.2.2")),
-    *(Setup(version, "SASL_PLAINTEXT", ("GSSAPI",)) for version in ("4.1.1", "1.1.1", "0.10.2.2")),
+    Setup("4.1.1", "SASL_SSL", KERBEROS),
+    *(
+        Setup(version, security, mechanisms)
+        for version in ("1.1.1", "0.10.2.2")
+        for security in ("SASL_PLAINTEXT", "SASL_SSL")
+        for mechanisms in (("PLAIN", *SCRAM), KERBEROS)
+    ),
 ]
 
 

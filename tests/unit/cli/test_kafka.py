@@ -104,7 +104,7 @@ def test_up_prints_the_options_of_a_secured_server_to_paste(
         kafka = tomllib.loads(toml)["source"]["kafka"]
         assert (kafka["sasl"]["jaas"]["config"], kafka["security"]["protocol"]) == tuple(given.values())
         assert java.rstrip().splitlines() == [
-            f"# {mechanism} for Java's tools: --command-config {file}",
+            f"# {mechanism} for streamgroup's commands and Java's tools: --command-config {file}",
             "# export KAFKA_OPTS=-Dflag",
             'sasl.jaas.config=m required password="p";',
         ]

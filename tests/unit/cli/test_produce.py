@@ -161,6 +161,22 @@ def test_the_objects_before_an_invalid_one_are_written(cluster: ScriptedCluster,
     assert cluster.values("other", 0) == [b"v"]
 
 
+@pytest.mark.parametrize(
+    "behind",
+    [
+        b"{",
+        b'{"topic":"orders","partition":8}',  # partitions are looked up topic by topic
+        b'{"topic":"orders","partition":8}\n{"topic":"orders","payload":7}',
+    ],
+)
+def test_of_several_invalid_objects_the_first_one_is_named(cluster: ScriptedCluster, behind: bytes) -> None:
+    result = run(cluster, "-J", stdin=PRINTED + b'{"topic":"other","partition":9}\n%s\n' % behind, topic=None)
+    assert result.exit_code == 1
+    assert "cannot write line 3: topic other has 1 partition, from 0 to 0, and none 9" in result.stderr
+    assert "2 records to their topics" in result.stderr
+    assert cluster.values("other", 0) == [b"v"]
+
+
 # -- what goes wrong ---------------------------------------------------------------------------------------------------
 
 

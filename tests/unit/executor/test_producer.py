@@ -307,6 +307,9 @@ def test_no_room_within_max_block_ms_fails(start_cluster: Start, open_producer: 
     producer = open_producer(cluster, buffer_memory=10, max_block_ms=200)
     started = time.monotonic()
     producer.append([placed(b"x" * 100)])
-    with pytest.raises(DeliveryTimeoutError, match=r"no room in buffer\.memory=10 within max\.block\.ms=200"):
+    said = (
+        r"no room in buffer\.memory=10 within max\.block\.ms=200: 1 unresolved batch\. Look whether the brokers keep up"
+    )
+    with pytest.raises(DeliveryTimeoutError, match=said):
         producer.append([placed(b"y")])
     assert 0.15 < time.monotonic() - started < 20

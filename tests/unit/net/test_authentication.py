@@ -15,7 +15,7 @@ from streamgroup.errors import AuthenticationError, DecodeError, TransportError
 from streamgroup.net.authentication import Authentication
 from streamgroup.net.protocol import Answer, Protocol
 from streamgroup.net.releases import RELEASES
-from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
+from streamgroup.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
 from streamgroup.wire.messages.sasl import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -278,6 +278,25 @@ def test_a_protocol_without_sasl_never_expires() -> None:
     Broker(protocol).answers_by(NEW, ApiVersionsRequest, 3, 0)
     protocol.expire()
     assert protocol.is_ready
+
+
+@pytest.mark.parametrize("versions", [NEW, OLD])
+def test_a_broker_that_hangs_up_on_the_first_request_may_want_sasl(versions: ApiVersionsResponse) -> None:
+    """It answers the handshake to a client without SASL, too, and closes the connection on what follows."""
+    protocol = Protocol("b:1", "t", 1 << 20)
+    broker = Broker(protocol)
+    broker.answers_by(versions, ApiVersionsRequest, 3, 0)
+    first = protocol.send(EVERYTHING)
+    ((_, version, _),) = broker.takes()[1:]
+    pending = f"closed the connection; pending: Metadata v{version} (correlation id {first})"
+    assert protocol.describe_eof() == (
+        f"{pending}, the first request behind the handshake. A listener with SASL does so to a client without SASL. If "
+        "it is one, set kafka.security.protocol to SASL_SSL, or to SASL_PLAINTEXT without TLS"
+    )
+    broker.answers_by(METADATA, MetadataRequest, version, first)
+    assert protocol.describe_eof() == "closed the connection; pending: nothing"
+    protocol.send(EVERYTHING)
+    assert "SASL" not in protocol.describe_eof(), "it has answered a client without SASL"
 
 
 def test_an_answer_to_another_request_is_an_error() -> None:

@@ -40,6 +40,10 @@ def test_the_last_of_equal_names_counts_and_values_may_have_separators() -> None
     assert kafka_properties("a=1\na=x=y:z\\n") == {"kafka.a": "x=y:z\n"}
 
 
+def test_a_name_may_have_the_prefix_with_which_errors_show_it() -> None:
+    assert kafka_properties("kafka.security.protocol=SSL") == {"kafka.security.protocol": "SSL"}
+
+
 def test_a_line_without_a_name_is_refused() -> None:
     with pytest.raises(ValueError, match="expected lines of the form name=value"):
         kafka_properties("=x")
@@ -90,6 +94,16 @@ def test_what_concerns_other_clients_is_named_and_has_no_effect() -> None:
     )
 
 
+def test_what_a_file_of_confluent_has_for_serializers_has_no_effect() -> None:
+    given = {"schema.registry.url": "https://registry", "basic.auth.user.info": "me:hunter2", "client.id": "me"}
+    client, notes = parse_client({f"kafka.{name}": value for name, value in given.items()})
+    assert client.client_id == "me"
+    assert notes == (
+        "ignored options kafka.basic.auth.user.info, kafka.schema.registry.url: only the properties of the connection "
+        "count here",
+    )
+
+
 def test_problems_are_named_together_without_secrets() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_client({"kafka.ssl.truststor.password": "hunter2", "kafka.security.protocol": "SASL_SSL"})
@@ -109,7 +123,7 @@ def test_a_written_file_is_read_back(entries: dict[str, str]) -> None:
 
     text = "\n".join(f"{escaped(name)}={escaped(value)}" for name, value in entries.items())
     assert kafka_properties(text) == {
-        name if name.startswith("zookeeper.") else f"kafka.{name}": value for name, value in entries.items()
+        name if name.startswith(("kafka.", "zookeeper.")) else f"kafka.{name}": value for name, value in entries.items()
     }
 
 

@@ -221,6 +221,15 @@ def test_without_a_jaas_config_the_error_shows_one(config: str | None) -> None:
         sasl_options(settings, "")
 
 
+def test_without_a_mechanism_the_error_says_that_there_are_others_than_the_default() -> None:
+    expected = (
+        "cannot use sasl.mechanism=GSSAPI, the default: option sasl.jaas.config is not set. Set sasl.mechanism to one "
+        "that the listener has, such as PLAIN or SCRAM-SHA-512. For Kerberos set sasl.jaas.config to: com.sun."
+    )
+    with pytest.raises(ConfigError, match=re.escape(expected)):
+        sasl_options({}, "")
+
+
 @pytest.mark.parametrize("config", ["env:JAAS", " file:/run/jaas.conf"])
 def test_a_reference_stands_for_a_password_only(config: str) -> None:
     with pytest.raises(ConfigError, match=r"a reference may stand for a password only.*password=\"\.\.\.\";"):

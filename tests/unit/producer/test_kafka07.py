@@ -201,13 +201,6 @@ def test_every_record_is_in_one_set_in_its_order(lengths: list[int], batch_size:
         assert size + lengths[after.start] + 10 > batch_size
 
 
-def test_only_the_topics_that_are_named_are_compressed() -> None:
-    assert Kafka07Config(codec="gzip").codec_of("any") == "gzip"
-    named = Kafka07Config(codec="gzip", compressed_topics=frozenset({"a"}))
-    assert (named.codec_of("a"), named.codec_of("b")) == ("gzip", "none")
-    assert Kafka07Config(compressed_topics=frozenset({"a"})).codec_of("a") == "none"
-
-
 def test_a_codec_of_later_kafkas_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"'lz4': Kafka 0\.7 has none, gzip, snappy"):
         Kafka07Config(codec="lz4")
