@@ -186,8 +186,7 @@ class AtBrokers:
 
     def delete_group(self, group: str, deadline: float) -> None:
         """The coordinator refuses if the group has members."""
-        with _told_of_zookeeper():
-            group_changes.delete_group(self._cluster, group, deadline)
+        group_changes.delete_group(self._cluster, group, deadline)
 
     def delete_offsets(
         self, group: str, partitions: Collection[TopicPartition], deadline: float
