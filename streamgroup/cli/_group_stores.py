@@ -187,8 +187,7 @@ class AtBrokers:
 
     def delete_group(self, group: str, deadline: float) -> None:
         """The coordinator refuses if the group has members."""
-        with _zookeeper_named():
-            group_changes.delete_group(self._cluster, group, deadline)
+        group_changes.delete_group(self._cluster, group, deadline)
 
     def delete_offsets(
         self, group: str, partitions: Collection[TopicPartition], deadline: float
