@@ -15,9 +15,10 @@ from streamgroup.errors import DrainedError, StreamGroupError
 if TYPE_CHECKING:
     from streamgroup.spark.drain import DrainResult, drain
     from streamgroup.spark.listener import listen
+    from streamgroup.spark.progress import progress
     from streamgroup.spark.ranges import ranges
 
-__all__ = ["DrainResult", "DrainedError", "StreamGroupError", "__version__", "drain", "listen", "ranges"]
+__all__ = ["DrainResult", "DrainedError", "StreamGroupError", "__version__", "drain", "listen", "progress", "ranges"]
 
 __version__ = "0.1.0"
 
@@ -25,6 +26,7 @@ _NEEDS_PYSPARK = {
     "DrainResult": "streamgroup.spark.drain",
     "drain": "streamgroup.spark.drain",
     "listen": "streamgroup.spark.listener",
+    "progress": "streamgroup.spark.progress",
     "ranges": "streamgroup.spark.ranges",
 }
 
