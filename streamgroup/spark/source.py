@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyspark
@@ -27,6 +29,7 @@ from pyspark.sql.types import (
 
 from streamgroup.errors import ConfigError, DataLossError
 from streamgroup.model import FetchTask
+from streamgroup.options.default_mode import MODE_VARIABLE, with_default_mode
 from streamgroup.options.parse import check_source, parse_source
 from streamgroup.options.parse_sink import parse_sink
 from streamgroup.options.secrets import is_secret
@@ -57,6 +60,8 @@ class StreamGroupDataSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._is_parsed = False
+        # Of the driver's JVM. A process that unpickles this object may have another environment.
+        self._default_mode = os.environ.get(MODE_VARIABLE, "")
         require_pyspark(pyspark.__version__)
 
     @classmethod
@@ -122,7 +127,9 @@ class StreamGroupDataSource(DataSource):
         return str(self.options.get(option, "false")).strip().lower() == "true"
 
     def _parse(self, schema: StructType, *, streaming: bool) -> SourceOptions:
-        parsed = parse_source(self.options, streaming=streaming)
+        options, notes = with_default_mode(self.options, self._default_mode if streaming else "")
+        parsed = parse_source(options, streaming=streaming)
+        parsed = replace(parsed, notes=(*parsed.notes, *notes))
         self._is_parsed = True
         expected = row_schema(parsed.fetch.include_headers, parsed.fetch.include_inner_index)
         if [(f.name, f.dataType) for f in schema.fields] != [(f.name, f.dataType) for f in expected.fields]:

@@ -183,3 +183,26 @@ def test_a_self_join_has_all_of_both_sides_and_the_group_shows_no_lag(
     load.send(10)
     wait_until(lambda: have(sunk, load.sent), "and so have those that came later", TIMEOUT_S)
     wait_until(lambda: committed(kafka41, "self-join", load.topic) == {0: 25, 1: 25}, "all is committed", TIMEOUT_S)
+
+
+def test_a_self_join_of_members_is_refused_with_the_option_that_lets_all_sinks_of_the_dataframe_read_everything(
+    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load.send(20)
+    options = {"subscribe": load.topic, "kafka__group__id": "one-dataframe", "startingOffsets": "earliest"}
+    same = expr("one.partition = other.partition AND one.offset = other.offset")
+
+    def joined(frame: DataFrame) -> DataFrame:
+        return frame.alias("one").join(frame.alias("other"), same).selectExpr("one.value AS value")
+
+    refused = streams.to_parquet(joined(read(streams, kafka41, **options)), "refused", availableNow=True)
+    wait_until(lambda: not refused.query.isActive, "the second member is refused", TIMEOUT_S)
+    assert "as with format('kafka'), set .option('group.mode', 'off')" in str(refused.query.exception())
+
+    alone = read(streams, kafka41, **options, group__mode="off")
+    sinks = [streams.to_parquet(frame, availableNow=True) for frame in (joined(alone), alone)]
+    for sunk in sinks:
+        sunk.finish(TIMEOUT_S)
+        assert have(sunk, load.sent), "each record once, as with Spark's own source"
+    assert committed(kafka41, "one-dataframe", load.topic) == {}

@@ -100,6 +100,43 @@ def test_a_reader_travels_to_the_executors_without_its_coordinator() -> None:
     assert copied.__getstate__()["_coordinator"] is None
 
 
+def modes(options: dict[str, str]) -> list[str]:
+    """The mode of a stream's coordinator, behind the pickles of Spark's two processes."""
+    planner = pickle.loads(pickle.dumps(DefaultSource(options)))
+    reader = planner.streamReader(row_schema(False))
+    assert isinstance(reader, GroupStreamReader)
+    group = pickle.loads(pickle.dumps(reader))._options.group
+    return [group.mode.value, group.group_id]
+
+
+def test_the_environment_of_the_driver_gives_all_streams_with_a_group_another_mode(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert modes(dict(STREAM)) == ["member", "g"]
+    monkeypatch.setenv("STREAMGROUP_GROUP_MODE", "off")
+    assert modes(dict(STREAM)) == ["off", ""]
+    assert modes({**STREAM, "group.mode": "commit"}) == ["commit", "g"]
+
+
+def test_the_mode_is_the_one_of_the_environment_in_which_spark_made_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMGROUP_GROUP_MODE", "off")
+    source = pickle.dumps(DefaultSource(dict(STREAM)))
+    monkeypatch.delenv("STREAMGROUP_GROUP_MODE")
+    reader = pickle.loads(source).streamReader(row_schema(False))
+    assert (reader._options.group.mode.value, reader._options.notes[-1]) == (
+        "off",
+        "group.mode is off: STREAMGROUP_GROUP_MODE sets it",
+    )
+
+
+def test_a_wrong_mode_in_the_environment_fails_streams_and_not_batch_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMGROUP_GROUP_MODE", "alone")
+    source = DefaultSource(dict(STREAM))
+    with pytest.raises(ConfigError, match="invalid value 'alone' for the environment variable STREAMGROUP_GROUP_MODE"):
+        source.streamReader(row_schema(False)).initialOffset()
+    source.reader(row_schema(False))
+
+
 OLD = {
     "zookeeper.connect": "localhost:2181",
     "zookeeper.username": "bob",
