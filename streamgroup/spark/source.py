@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ from streamgroup.options.parse import check_source, parse_source
 from streamgroup.options.parse_sink import parse_sink
 from streamgroup.options.secrets import is_secret
 from streamgroup.options.types import SinkOptions, SourceOptions
+from streamgroup.spark.tables import read_options, require_write_options, table_options, with_table_options
 from streamgroup.spark.tasks import TaskPartition, read_task, task_options
 
 if TYPE_CHECKING:
@@ -69,9 +70,16 @@ class StreamGroupDataSource(DataSource):
         return "streamgroup"
 
     def schema(self) -> StructType:
-        """Return the schema of the rows. Raises ConfigError for invalid options. Spark calls this in `load()`."""
-        check_source(self.options)
-        return row_schema(self._includes("includeHeaders"), self._includes("includeInnerIndex"))
+        """Return the schema of the rows. Raises ConfigError for invalid options.
+
+        Spark calls this in `load()`, and for `CREATE TABLE` without a list of columns.
+        """
+        of_table = table_options(self.options, self.name())
+        options = self.options if of_table is None else of_table
+        if of_table != {}:  # a table without options gets them with each statement
+            check_source(options)
+        schema = row_schema(_is_true(options, "includeHeaders"), _is_true(options, "includeInnerIndex"))
+        return schema if of_table is None else with_table_options(schema, of_table)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of `spark.read`."""
@@ -112,6 +120,7 @@ class StreamGroupDataSource(DataSource):
         return GroupStreamWriter(options)
 
     def _parse_write(self) -> SinkOptions:
+        require_write_options(self.options)
         options = parse_sink(self.options)
         self._is_parsed = True
         return options
@@ -123,11 +132,8 @@ class StreamGroupDataSource(DataSource):
             state["options"] = {name: value for name, value in self.options.items() if not is_secret(name)}
         return state
 
-    def _includes(self, option: str) -> bool:
-        return str(self.options.get(option, "false")).strip().lower() == "true"
-
     def _parse(self, schema: StructType, *, streaming: bool) -> SourceOptions:
-        options, notes = with_default_mode(self.options, self._default_mode if streaming else "")
+        options, notes = with_default_mode(read_options(schema, self.options), self._default_mode if streaming else "")
         parsed = parse_source(options, streaming=streaming)
         parsed = replace(parsed, notes=(*parsed.notes, *notes))
         self._is_parsed = True
@@ -138,6 +144,11 @@ class StreamGroupDataSource(DataSource):
                 f"{expected.simpleString()}. Leave out .schema(...), and select and cast columns in the query"
             )
         return parsed
+
+
+def _is_true(options: Mapping[str, str], name: str) -> bool:
+    given = {key.lower(): text for key, text in options.items()}
+    return str(given.get(name.lower(), "false")).strip().lower() == "true"
 
 
 _PLANNED_ONCE = (
