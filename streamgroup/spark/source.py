@@ -29,11 +29,16 @@ from pyspark.sql.types import (
 
 from streamgroup.errors import ConfigError, DataLossError
 from streamgroup.model import FetchTask
-from streamgroup.options.default_mode import MODE_VARIABLE, with_default_mode
+from streamgroup.options.default_mode import (
+    MODE_FUNCTION,
+    MODE_VARIABLE,
+    parse_default_mode,
+    with_default_mode,
+)
 from streamgroup.options.parse import check_source, parse_source
 from streamgroup.options.parse_sink import parse_sink
 from streamgroup.options.secrets import is_secret
-from streamgroup.options.types import SinkOptions, SourceOptions
+from streamgroup.options.types import GroupMode, SinkOptions, SourceOptions
 from streamgroup.spark.tables import read_options, require_write_options, table_options, with_table_options
 from streamgroup.spark.tasks import TaskPartition, read_task, task_options
 
@@ -58,11 +63,14 @@ class StreamGroupDataSource(DataSource):
     a connection.
     """
 
+    default_mode: GroupMode | None = None
+    """The default of `group.mode` in a session where `streamgroup.default_mode` has set it."""
+
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._is_parsed = False
         # Of the driver's JVM. A process that unpickles this object may have another environment.
-        self._default_mode = os.environ.get(MODE_VARIABLE, "")
+        self._mode_variable = os.environ.get(MODE_VARIABLE, "").strip()
         require_pyspark(pyspark.__version__)
 
     @classmethod
@@ -132,8 +140,18 @@ class StreamGroupDataSource(DataSource):
             state["options"] = {name: value for name, value in self.options.items() if not is_secret(name)}
         return state
 
+    def _with_default_mode(
+        self, options: Mapping[str, str], *, streaming: bool
+    ) -> tuple[dict[str, str], tuple[str, ...]]:
+        if streaming and self.default_mode is not None:
+            return with_default_mode(options, self.default_mode, MODE_FUNCTION)
+        if not streaming or not self._mode_variable:
+            return dict(options), ()
+        default = parse_default_mode(self._mode_variable, f"the environment variable {MODE_VARIABLE} of the driver")
+        return with_default_mode(options, default, MODE_VARIABLE)
+
     def _parse(self, schema: StructType, *, streaming: bool) -> SourceOptions:
-        options, notes = with_default_mode(read_options(schema, self.options), self._default_mode if streaming else "")
+        options, notes = self._with_default_mode(read_options(schema, self.options), streaming=streaming)
         parsed = parse_source(options, streaming=streaming)
         parsed = replace(parsed, notes=(*parsed.notes, *notes))
         self._is_parsed = True

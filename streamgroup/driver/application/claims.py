@@ -18,7 +18,7 @@ from pathlib import Path
 
 from streamgroup.driver.application.control import make_private
 from streamgroup.errors import ConfigError
-from streamgroup.options.default_mode import MODE_VARIABLE
+from streamgroup.options.default_mode import MODE_FUNCTION, MODE_VARIABLE
 
 log = logging.getLogger("streamgroup")
 
@@ -95,8 +95,9 @@ class Claim:
         return (
             f"group {self._group!r}: {who}. Two members of one group share its partitions: neither reads all of them. "
             "If each is to read all of them, as with format('kafka'), set .option('group.mode', 'off') or give each "
-            f"its own kafka.group.id; {MODE_VARIABLE}=off in the driver's environment sets the mode of all queries. "
-            "group.mode=commit reads all partitions and commits. If the queries are to share the partitions, "
+            f"its own kafka.group.id. {MODE_FUNCTION}(spark, 'off') sets the mode of all queries of a session, and "
+            f"{MODE_VARIABLE}=off in the driver's environment that of all sessions. group.mode=commit reads "
+            "all partitions and commits. If the queries are to share the partitions, "
             f"{ways}.option('group.member', '<name>'). A query with two sources of one group, as a self-join has, "
             "is two members as well"
         )

@@ -46,6 +46,7 @@ def test_a_second_member_without_a_name_is_refused_and_told_the_ways_out(home: P
     for way in ("its own kafka.group.id", ".option('group.member', '<name>')", "group.mode=commit"):
         assert way in text
     assert "as with format('kafka'), set .option('group.mode', 'off')" in text
+    assert "streamgroup.default_mode(spark, 'off')" in text
     assert "STREAMGROUP_GROUP_MODE=off" in text
     first.release()
     Claim(home, "g", "", "r3").take(timeout=0.1)
