@@ -14,11 +14,13 @@ from uuid import UUID
 
 from py4j.protocol import Py4JError
 from pyspark.sql.streaming.listener import SourceProgress, StreamingQueryProgress
+from pyspark.sql.types import StructType
 
 from streamgroup.errors import ConfigError
 from streamgroup.options.parse import parse_source
 from streamgroup.planning.backlog import offset_metrics, offsets_behind
 from streamgroup.spark.queries import document, driver_context, is_initial, running_query
+from streamgroup.spark.tables import read_options
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -110,6 +112,8 @@ def _options_of(execution: Any) -> dict[str, dict[str, str]]:
     with suppress(Py4JError, AttributeError, TypeError):
         leaves = execution.logicalPlan().collectLeaves()
         for leaf in (leaves.apply(index) for index in range(leaves.size())):
-            with suppress(Py4JError):  # a leaf that is not a streaming source
-                found[str(leaf.stream().toString())] = dict(leaf.relation().options().asCaseSensitiveMap())
+            with suppress(Py4JError, ConfigError):  # a leaf that is not a streaming source, or one without options
+                given = dict(leaf.relation().options().asCaseSensitiveMap())
+                schema = StructType.fromJson(json.loads(leaf.schema().json()))
+                found[str(leaf.stream().toString())] = read_options(schema, given)
     return found

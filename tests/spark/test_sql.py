@@ -8,6 +8,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+import streamgroup
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
 from tests.spark.support import Load
@@ -20,6 +21,7 @@ class Sql:
 
     def __init__(self, spark: SparkSession, server: KafkaServer, topic: str) -> None:
         self.spark = spark
+        self.topic = topic
         self.read = f"('kafka.bootstrap.servers' = '{server.bootstrap_servers}', 'subscribe' = '{topic}')"
         self.write = f"('kafka.bootstrap.servers' = '{server.bootstrap_servers}', 'topic' = '{topic}')"
 
@@ -45,6 +47,9 @@ def test_a_table_is_read_with_its_options_and_with_those_of_a_statement(sql: Sql
     query = stream.writeStream.format("memory").queryName("read_as_stream").trigger(availableNow=True).start()
     assert query.awaitTermination(120)
     assert sql.count("read_as_stream") == 10
+    progress = streamgroup.progress(query)
+    assert progress is not None
+    assert progress.sources[0].description == f"streamgroup[Subscribe[{sql.topic}], mode=off]"
 
 
 def test_a_table_with_a_list_of_columns_needs_the_options_in_the_statement(sql: Sql) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,8 @@ import streamgroup
 from streamgroup.model import INITIAL_DOCUMENT, Document, Position, TopicPartition
 from streamgroup.planning.document import to_value
 from streamgroup.spark.progress import describe
+from streamgroup.spark.source import row_schema
+from streamgroup.spark.tables import with_table_options
 
 CLASS = "org.apache.spark.PythonMicroBatchStreamWithTriggerAvailableNow"
 OPTIONS = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "orders, payments", "kafka.group.id": "etl"}
@@ -58,20 +61,23 @@ def made(*sources: dict[str, Any]) -> StreamingQueryProgress:
 
 
 class Query:
-    """A query whose plan has sources with these options, and a leaf that is not a source."""
+    """A query whose plan has sources with these options, all of one `table`, and a leaf that is not a source."""
 
-    def __init__(self, last: StreamingQueryProgress | None, *options: dict[str, str]) -> None:
+    def __init__(
+        self, last: StreamingQueryProgress | None, *options: dict[str, str], table: Mapping[str, str] | None = None
+    ) -> None:
         self.lastProgress = last
+        self._schema = with_table_options(row_schema(False), table or {})
         leaves = [SimpleNamespace(relation=_without_method), *(self._leaf(n, given) for n, given in enumerate(options))]
         seq = SimpleNamespace(size=lambda: len(leaves), apply=leaves.__getitem__)
         plan = SimpleNamespace(collectLeaves=lambda: seq)
         self._jsq = SimpleNamespace(streamingQuery=lambda: SimpleNamespace(logicalPlan=lambda: plan))
 
-    @staticmethod
-    def _leaf(number: int, options: dict[str, str]) -> Any:
+    def _leaf(self, number: int, options: dict[str, str]) -> Any:
         relation = SimpleNamespace(options=lambda: SimpleNamespace(asCaseSensitiveMap=lambda: options))
         stream = SimpleNamespace(toString=lambda: f"{CLASS}@{number}")
-        return SimpleNamespace(stream=lambda: stream, relation=lambda: relation)
+        schema = SimpleNamespace(json=self._schema.json)
+        return SimpleNamespace(stream=lambda: stream, relation=lambda: relation, schema=lambda: schema)
 
 
 def _without_method() -> None:
@@ -114,6 +120,18 @@ def test_each_of_several_sources_has_its_own_and_one_of_another_format_stays() -
         "streamgroup[Subscribe[other]",
     ]
     assert [s.metrics.get("maxOffsetsBehindLatest") for s in found.sources] == ["10", "4", None]
+
+
+def test_the_options_of_a_table_are_in_the_description_too() -> None:
+    given = {"kafka.group.id": "etl"}
+    table = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "orders"}
+    found = progress(Query(made(source(0, document(), LATEST)), given, table=table))
+    assert found.sources[0].description == "streamgroup[Subscribe[orders], group=etl, mode=member]"
+
+
+def test_a_source_of_another_format_without_options_is_passed_over() -> None:
+    found = progress(Query(made(source(0, {"orders": {"0": 5}}, None)), {}))
+    assert found.sources[0].description == f"{CLASS}@0"
 
 
 def test_a_query_without_a_progress_has_none() -> None:
