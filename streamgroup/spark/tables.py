@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pyspark.sql.types import StructField, StructType
 
 from streamgroup.errors import ConfigError
-from streamgroup.options.parse import follows_references
+from streamgroup.options.parse import OPTIONS, follows_references
 from streamgroup.options.secrets import is_reference, is_secret
 
 OPTIONS_KEY = "streamgroup.options"
@@ -34,7 +34,7 @@ def table_options(options: Mapping[str, str], name: str) -> dict[str, str] | Non
 
 
 def with_table_options(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """Return `schema` with the options of a table in it.
+    """Return `schema` with the options of a table in it, as far as streamgroup knows them.
 
     Raises ConfigError for a secret that is not a reference: everybody who reads the table sees its schema.
     """
@@ -45,10 +45,12 @@ def with_table_options(schema: StructType, options: Mapping[str, str]) -> Struct
                 "reference such as env:NAME where the option takes one, or give the option in each statement: "
                 f"SELECT * FROM <table> WITH ('{key}' = '…')"
             )
-    if not options:
+    # An unknown option may be a secret of another source.
+    known = {key: text for key, text in options.items() if key.lower() in OPTIONS}
+    if not known:
         return schema
     first = schema.fields[0]
-    kept = StructField(first.name, first.dataType, first.nullable, {OPTIONS_KEY: json.dumps(dict(options))})
+    kept = StructField(first.name, first.dataType, first.nullable, {OPTIONS_KEY: json.dumps(known)})
     return StructType([kept, *schema.fields[1:]])
 
 

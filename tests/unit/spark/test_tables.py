@@ -8,7 +8,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pyspark_streamgroup import DefaultSource
 from streamgroup.errors import ConfigError
 from streamgroup.spark.source import row_schema
-from streamgroup.spark.tables import OPTIONS_KEY, table_options
+from streamgroup.spark.tables import OPTIONS_KEY, table_options, with_table_options
 
 READ = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "startingOffsets": "earliest"}
 
@@ -69,6 +69,12 @@ def test_a_secret_is_not_kept_in_a_table_where_all_its_readers_would_see_it() ->
     with pytest.raises(ConfigError, match=r"cannot keep option kafka.ssl.keystore.password in a table") as refused:
         DefaultSource(SECURED | created(kafka__ssl__keystore__password="canary")).schema()
     assert "canary" not in str(refused.value)
+
+
+def test_an_unknown_option_is_not_kept_in_a_table() -> None:
+    schema = with_table_options(row_schema(False), {"api.key": "canary", "subscribe": "t"})
+    assert schema.fields[0].metadata[OPTIONS_KEY] == '{"subscribe": "t"}'
+    assert with_table_options(row_schema(False), {"api.key": "canary"}) == row_schema(False)
 
 
 def test_a_reference_to_a_secret_is_kept_in_a_table() -> None:
