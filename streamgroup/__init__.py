@@ -13,18 +13,32 @@ from typing import TYPE_CHECKING, Any
 from streamgroup.errors import DrainedError, StreamGroupError
 
 if TYPE_CHECKING:
+    from streamgroup.spark.default_mode import default_mode
     from streamgroup.spark.drain import DrainResult, drain
     from streamgroup.spark.listener import listen
+    from streamgroup.spark.progress import progress
     from streamgroup.spark.ranges import ranges
 
-__all__ = ["DrainResult", "DrainedError", "StreamGroupError", "__version__", "drain", "listen", "ranges"]
+__all__ = [
+    "DrainResult",
+    "DrainedError",
+    "StreamGroupError",
+    "__version__",
+    "default_mode",
+    "drain",
+    "listen",
+    "progress",
+    "ranges",
+]
 
 __version__ = "0.1.0"
 
 _NEEDS_PYSPARK = {
     "DrainResult": "streamgroup.spark.drain",
+    "default_mode": "streamgroup.spark.default_mode",
     "drain": "streamgroup.spark.drain",
     "listen": "streamgroup.spark.listener",
+    "progress": "streamgroup.spark.progress",
     "ranges": "streamgroup.spark.ranges",
 }
 

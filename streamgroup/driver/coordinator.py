@@ -194,6 +194,7 @@ class Coordinator:
         return {
             "group": self._group.group_id,
             "mode": self._group.mode.value,
+            "source": self._options.description,
             "name": self._group.member or self._group.instance_id or "",
             "run": self.run,
             **self._inbox.call(io.ReportStatus()),

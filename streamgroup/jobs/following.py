@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -15,6 +14,7 @@ from streamgroup.counting import counted
 from streamgroup.errors import DrainedError, StreamGroupError
 from streamgroup.jobs.job_file import Trigger
 from streamgroup.jobs.signals import StopRequest
+from streamgroup.planning.backlog import offsets_behind
 
 Say = Callable[[str], None]
 """Prints a line for the user."""
@@ -159,19 +159,6 @@ def line_of(progress: Mapping[str, Any]) -> str:
 
 def lag_of(progress: Mapping[str, Any]) -> int | None:
     """Return the offsets from the batch's end to the log ends of the assigned partitions, or None if none is known."""
-    total, known = 0, False
-    for source in progress.get("sources", ()):
-        latest, end = _value(source.get("latestOffset")), _value(source.get("endOffset"))
-        positions = end.get("positions", {})
-        for topic, partitions in latest.items():
-            for number, log_end in partitions.items() if isinstance(partitions, Mapping) else ():
-                position = positions.get(topic, {}).get(number)
-                if position is not None and isinstance(log_end, int):
-                    total, known = total + max(0, log_end - int(position[0])), True
-    return total if known else None
-
-
-def _value(offset: Any) -> Mapping[str, Any]:
-    """Return an offset of Spark's progress as a value. Spark shows it as JSON text or as a value."""
-    value = json.loads(offset) if isinstance(offset, str) and offset.startswith("{") else offset
-    return value if isinstance(value, Mapping) else {}
+    sources = progress.get("sources", ())
+    behind = [n for source in sources for n in offsets_behind(source.get("endOffset"), source.get("latestOffset"))]
+    return sum(behind) if behind else None

@@ -45,7 +45,8 @@ The column "for" has these values:
 
 ## Group modes
 
-`group.mode` says how a stream uses its group.
+`group.mode` says how a stream uses its group. A session or an application may have the default `off`
+([how](migrate-from-spark.md#choose-the-mode)).
 
 - `member` reads the partitions that the group assigns to it, and commits as a member. After a restart it continues at
   the group's committed offset, or at its checkpoint if that is known to be ahead.

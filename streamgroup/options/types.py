@@ -156,6 +156,14 @@ class Subscription:
     pattern: str | None = None
     assign: tuple[TopicPartition, ...] = ()
 
+    def __str__(self) -> str:
+        """Return the words of Spark's own source: `Subscribe[orders, payments]`, `SubscribePattern[…]`, `Assign[…]`."""
+        if self.pattern is not None:
+            return f"SubscribePattern[{self.pattern}]"
+        if self.assign:
+            return f"Assign[{', '.join(map(str, self.assign))}]"
+        return f"Subscribe[{', '.join(self.topics)}]"
+
 
 @dataclass(frozen=True, slots=True)
 class LimitOptions:
@@ -247,3 +255,12 @@ class SourceOptions:
     fetch_offset_retry_interval_ms: int = 1_000
     notes: tuple[str, ...] = ()
     """Sentences that the driver logs once, such as which options are ignored."""
+
+    @property
+    def description(self) -> str:
+        """Return the source for people: `streamgroup[Subscribe[orders], group=orders-ingest, mode=member]`."""
+        words = [str(self.subscription)]
+        if self.group is not None:
+            words += [f"group={self.group.group_id}"] if self.group.group_id else []
+            words += [f"mode={self.group.mode.value}"]
+        return f"streamgroup[{', '.join(words)}]"

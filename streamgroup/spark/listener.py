@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import atexit
 import logging
+import re
 import threading
 import weakref
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from streamgroup.counting import counted
 from streamgroup.driver.application import control
 from streamgroup.errors import ConfigError
-from streamgroup.spark.queries import Value, documents_in, driver_context, jvm_pid
+from streamgroup.logline import render
+from streamgroup.planning.backlog import offset_metrics, offsets_behind
+from streamgroup.spark.queries import Value, document, documents_in, driver_context, jvm_pid
 from streamgroup.spark.sunk_notifier import SunkNotifier
 
 if TYPE_CHECKING:
@@ -73,6 +78,8 @@ class GroupListener(StreamingQueryListener):
         operators = sorted({operator.operatorName for operator in progress.stateOperators})
         arguments = (documents, progress.batchId, query, operators)
         threading.Thread(target=self._notify, args=arguments, name="streamgroup-sunk", daemon=True).start()
+        for line in lines_of(progress):
+            log.info("%s", line)
 
     def _notify(self, documents: list[Value], batch: int, query: dict[str, str], operators: list[str]) -> None:
         self._notifier.notify(documents, batch, query)
@@ -82,6 +89,32 @@ class GroupListener(StreamingQueryListener):
         if shared:
             self._stateful.add(query["id"])
             log.warning(_STATEFUL, query["name"] or query["id"], ", ".join(operators), ", ".join(shared))
+
+
+def lines_of(progress: StreamingQueryProgress) -> Iterator[str]:
+    """Yield the log line of a sunk batch for each streamgroup source of it. The keys are in docs/log-events.md."""
+    who = progress.name or str(progress.id)
+    for source in progress.sources:
+        end = document(source.endOffset)
+        if end is None:
+            continue
+        behind = offsets_behind(end, source.latestOffset)
+        words = f"query {who}: batch {progress.batchId} has sunk, {counted(source.numInputRows, 'row')}"
+        if behind:
+            words += f", at most {counted(max(behind), 'offset')} behind"
+        yield render(
+            words,
+            "progress",
+            query=who,
+            group=end["group"] or None,
+            batch=progress.batchId,
+            rows=source.numInputRows,
+            **{_snake(name): value for name, value in offset_metrics(behind).items()},
+        )
+
+
+def _snake(name: str) -> str:
+    return re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", name)
 
 
 _listening: weakref.WeakKeyDictionary[SparkContext, list[tuple[Any, GroupListener]]] = weakref.WeakKeyDictionary()

@@ -84,6 +84,19 @@ def planned_offsets(execution: Any) -> list[str] | None:
     return text.splitlines()
 
 
+def running_query(context: SparkContext, query_id: str) -> Any:
+    """Return Spark's StreamExecution of a running query; None if it has ended, or if this Spark does not show it."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    session: Any = SparkSession._instantiatedSession
+    jvm: Any = context._jvm
+    try:
+        running = session._jsparkSession.sharedState().activeStreamingQueries()
+        return running.get(jvm.java.util.UUID.fromString(query_id))
+    except (Py4JError, AttributeError, TypeError):
+        return None
+
+
 def offsets_of(query: StreamingQuery) -> list[str] | None:
     """Return the `planned_offsets` of a query."""
     with suppress(Py4JError, AttributeError, TypeError):

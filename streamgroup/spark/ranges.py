@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError
-
 from streamgroup.driver.application import control
 from streamgroup.errors import ConfigError
 from streamgroup.model import OffsetRange, TopicPartition
-from streamgroup.spark.queries import Value, document, driver_context, jvm_pid, planned_offsets, runs_with
+from streamgroup.spark.queries import (
+    Value,
+    document,
+    driver_context,
+    jvm_pid,
+    planned_offsets,
+    running_query,
+    runs_with,
+)
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -46,15 +52,8 @@ def ranges(group: str | None = None, member: str | None = None) -> tuple[OffsetR
 
 def _documents(context: SparkContext, query_id: str) -> list[Value] | None:
     """Return the end documents of a query's batch in flight, or None if this version of Spark does not show them."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415
-
-    session: Any = SparkSession._instantiatedSession
-    jvm: Any = context._jvm
-    try:
-        running = session._jsparkSession.sharedState().activeStreamingQueries()
-        offsets = planned_offsets(running.get(jvm.java.util.UUID.fromString(query_id)))
-    except (Py4JError, AttributeError, TypeError):
-        return None
+    execution = running_query(context, query_id)
+    offsets = None if execution is None else planned_offsets(execution)
     return None if offsets is None else [value for offset in offsets if (value := document(offset)) is not None]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyspark
@@ -27,10 +29,17 @@ from pyspark.sql.types import (
 
 from streamgroup.errors import ConfigError, DataLossError
 from streamgroup.model import FetchTask
+from streamgroup.options.default_mode import (
+    MODE_FUNCTION,
+    MODE_VARIABLE,
+    parse_default_mode,
+    with_default_mode,
+)
 from streamgroup.options.parse import check_source, parse_source
 from streamgroup.options.parse_sink import parse_sink
 from streamgroup.options.secrets import is_secret
-from streamgroup.options.types import SinkOptions, SourceOptions
+from streamgroup.options.types import GroupMode, SinkOptions, SourceOptions
+from streamgroup.spark.tables import read_options, require_write_options, table_options, with_table_options
 from streamgroup.spark.tasks import TaskPartition, read_task, task_options
 
 if TYPE_CHECKING:
@@ -54,9 +63,14 @@ class StreamGroupDataSource(DataSource):
     a connection.
     """
 
+    default_mode: GroupMode | None = None
+    """The default of `group.mode` in a session where `streamgroup.default_mode` has set it."""
+
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._is_parsed = False
+        # Of the driver's JVM. A process that unpickles this object may have another environment.
+        self._mode_variable = os.environ.get(MODE_VARIABLE, "").strip()
         require_pyspark(pyspark.__version__)
 
     @classmethod
@@ -64,9 +78,16 @@ class StreamGroupDataSource(DataSource):
         return "streamgroup"
 
     def schema(self) -> StructType:
-        """Return the schema of the rows. Raises ConfigError for invalid options. Spark calls this in `load()`."""
-        check_source(self.options)
-        return row_schema(self._includes("includeHeaders"), self._includes("includeInnerIndex"))
+        """Return the schema of the rows. Raises ConfigError for invalid options.
+
+        Spark calls this in `load()`, and for `CREATE TABLE` without a list of columns.
+        """
+        of_table = table_options(self.options, self.name())
+        options = self.options if of_table is None else of_table
+        if of_table != {}:  # a table without options gets them with each statement
+            check_source(options)
+        schema = row_schema(_is_true(options, "includeHeaders"), _is_true(options, "includeInnerIndex"))
+        return schema if of_table is None else with_table_options(schema, of_table)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of `spark.read`."""
@@ -107,6 +128,7 @@ class StreamGroupDataSource(DataSource):
         return GroupStreamWriter(options)
 
     def _parse_write(self) -> SinkOptions:
+        require_write_options(self.options)
         options = parse_sink(self.options)
         self._is_parsed = True
         return options
@@ -118,11 +140,20 @@ class StreamGroupDataSource(DataSource):
             state["options"] = {name: value for name, value in self.options.items() if not is_secret(name)}
         return state
 
-    def _includes(self, option: str) -> bool:
-        return str(self.options.get(option, "false")).strip().lower() == "true"
+    def _with_default_mode(
+        self, options: Mapping[str, str], *, streaming: bool
+    ) -> tuple[dict[str, str], tuple[str, ...]]:
+        if streaming and self.default_mode is not None:
+            return with_default_mode(options, self.default_mode, MODE_FUNCTION)
+        if not streaming or not self._mode_variable:
+            return dict(options), ()
+        default = parse_default_mode(self._mode_variable, f"the environment variable {MODE_VARIABLE} of the driver")
+        return with_default_mode(options, default, MODE_VARIABLE)
 
     def _parse(self, schema: StructType, *, streaming: bool) -> SourceOptions:
-        parsed = parse_source(self.options, streaming=streaming)
+        options, notes = self._with_default_mode(read_options(schema, self.options), streaming=streaming)
+        parsed = parse_source(options, streaming=streaming)
+        parsed = replace(parsed, notes=(*parsed.notes, *notes))
         self._is_parsed = True
         expected = row_schema(parsed.fetch.include_headers, parsed.fetch.include_inner_index)
         if [(f.name, f.dataType) for f in schema.fields] != [(f.name, f.dataType) for f in expected.fields]:
@@ -131,6 +162,11 @@ class StreamGroupDataSource(DataSource):
                 f"{expected.simpleString()}. Leave out .schema(...), and select and cast columns in the query"
             )
         return parsed
+
+
+def _is_true(options: Mapping[str, str], name: str) -> bool:
+    given = {key.lower(): text for key, text in options.items()}
+    return str(given.get(name.lower(), "false")).strip().lower() == "true"
 
 
 _PLANNED_ONCE = (

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +14,10 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import expr
 
+import streamgroup
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
+from tests.spark.submitting import ROOT
 from tests.spark.support import Load, Streams, Sunk, assigned, committed
 from tests.waiting import wait_until
 
@@ -183,3 +188,61 @@ def test_a_self_join_has_all_of_both_sides_and_the_group_shows_no_lag(
     load.send(10)
     wait_until(lambda: have(sunk, load.sent), "and so have those that came later", TIMEOUT_S)
     wait_until(lambda: committed(kafka41, "self-join", load.topic) == {0: 25, 1: 25}, "all is committed", TIMEOUT_S)
+
+
+def test_a_self_join_of_members_is_refused_with_the_option_that_lets_all_sinks_of_the_dataframe_read_everything(
+    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load.send(20)
+    options = {"subscribe": load.topic, "kafka__group__id": "one-dataframe", "startingOffsets": "earliest"}
+    same = expr("one.partition = other.partition AND one.offset = other.offset")
+
+    def joined(frame: DataFrame) -> DataFrame:
+        return frame.alias("one").join(frame.alias("other"), same).selectExpr("one.value AS value")
+
+    refused = streams.to_parquet(joined(read(streams, kafka41, **options)), "refused", availableNow=True)
+    wait_until(lambda: not refused.query.isActive, "the second member is refused", TIMEOUT_S)
+    assert "as with format('kafka'), set .option('group.mode', 'off')" in str(refused.query.exception())
+
+    alone = read(streams, kafka41, **options, group__mode="off")
+    sinks = [streams.to_parquet(frame, availableNow=True) for frame in (joined(alone), alone)]
+    for sunk in sinks:
+        sunk.finish(TIMEOUT_S)
+        assert have(sunk, load.sent), "each record once, as with Spark's own source"
+    assert committed(kafka41, "one-dataframe", load.topic) == {}
+
+
+def test_a_session_may_let_all_its_streams_read_alone(
+    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    load = Load(kafka41, make_topic(kafka41, 1), 1)
+    load.send(5)
+    options = {"subscribe": load.topic, "kafka__group__id": "session", "startingOffsets": "earliest"}
+    alone = Streams(streams.spark.newSession(), streams.home)
+    streamgroup.default_mode(alone.spark, "off")
+    sinks = [alone.to_parquet(read(alone, kafka41, **options), availableNow=True) for _ in range(2)]
+    for sunk in sinks:
+        sunk.finish(TIMEOUT_S)
+        assert have(sunk, load.sent)
+        progress = streamgroup.progress(sunk.query)
+        assert progress is not None
+        assert progress.sources[0].description == f"streamgroup[Subscribe[{load.topic}], mode=off]"
+    assert committed(kafka41, "session", load.topic) == {}
+
+
+@pytest.mark.long
+def test_the_environment_of_the_driver_lets_two_sinks_of_one_dataframe_read_everything_each(
+    kafka41: KafkaServer, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load.send(20)
+    argv = [sys.executable, "-m", "tests.spark.two_sinks", kafka41.bootstrap_servers, load.topic, "environment"]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "STREAMGROUP_GROUP_MODE": "off"}
+    ran = subprocess.run(
+        [*argv, str(tmp_path)], check=False, cwd=ROOT, env=environment, timeout=200, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    assert json.loads(ran.stdout.splitlines()[-1]) == {"one": 20, "other": 20}
+    assert "group.mode is off: STREAMGROUP_GROUP_MODE sets it" in ran.stderr
+    assert "environment" not in groups(kafka41)

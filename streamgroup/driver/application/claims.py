@@ -18,6 +18,7 @@ from pathlib import Path
 
 from streamgroup.driver.application.control import make_private
 from streamgroup.errors import ConfigError
+from streamgroup.options.default_mode import MODE_FUNCTION, MODE_VARIABLE
 
 log = logging.getLogger("streamgroup")
 
@@ -87,17 +88,18 @@ class Claim:
     def _refusal(self, holder: str) -> str:
         if self._member:
             who = f"another query of this Spark application is its member {self._member!r} already ({holder})"
-            ways = "Give each of them another group.member"
+            ways = "give each of them another name: "
         else:
             who = f"another query of this Spark application is a member of it already ({holder})"
-            ways = (
-                "Where they are to share the partitions, give each a name of its own: option('group.member', '<name>')"
-            )
+            ways = "give each a name of its own: "
         return (
             f"group {self._group!r}: {who}. Two members of one group share its partitions: neither reads all of them. "
-            f"{ways}. Where each is to read all partitions, give each its own kafka.group.id, or set "
-            "group.mode=commit (reads all, commits, is not a member) or group.mode=off (commits nothing). A query with "
-            "two sources of one group, as a self-join has, is two members as well"
+            "If each is to read all of them, as with format('kafka'), set .option('group.mode', 'off') or give each "
+            f"its own kafka.group.id. {MODE_FUNCTION}(spark, 'off') sets the mode of all queries of a session, and "
+            f"{MODE_VARIABLE}=off in the driver's environment that of all sessions. group.mode=commit reads "
+            "all partitions and commits. If the queries are to share the partitions, "
+            f"{ways}.option('group.member', '<name>'). A query with two sources of one group, as a self-join has, "
+            "is two members as well"
         )
 
 

@@ -390,6 +390,7 @@ def test_the_status_names_group_run_lineage_and_positions(start: Start) -> None:
     assert status == {
         "group": "g",
         "mode": "member",
+        "source": "streamgroup[Subscribe[t], group=g, mode=member]",
         "name": "",
         "run": run.coordinator.run,
         "lineage": from_value(first).lineage,

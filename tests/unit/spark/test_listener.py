@@ -15,11 +15,12 @@ import pytest
 
 from streamgroup.driver.application import control
 from streamgroup.errors import ConfigError, StreamGroupError
-from streamgroup.model import INITIAL_DOCUMENT, Document
+from streamgroup.logline import message_of, parse
+from streamgroup.model import INITIAL_DOCUMENT, Document, Position, TopicPartition
 from streamgroup.planning.document import to_value
 from streamgroup.spark import listener as module
 from streamgroup.spark import sunk_notifier
-from streamgroup.spark.listener import GroupListener, listen
+from streamgroup.spark.listener import GroupListener, lines_of, listen
 from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
 from tests.unit.driver.shells import until
 
@@ -33,14 +34,22 @@ def document(run: str, lineage: str, sequence: int = 3) -> str:
     return json.dumps(to_value(Document("g", lineage, run, sequence)))
 
 
-def progress(*ends: Any, batch: int = 7, operators: tuple[str, ...] = (), name: str | None = "orders") -> Any:
+def progress(
+    *ends: Any,
+    batch: int = 7,
+    operators: tuple[str, ...] = (),
+    name: str | None = "orders",
+    latest: Any = None,
+) -> Any:
     """A QueryProgressEvent."""
     return SimpleNamespace(
         progress=SimpleNamespace(
             id="q-1",
             name=name,
             batchId=batch,
-            sources=[SimpleNamespace(endOffset=end, startOffset=None) for end in ends],
+            sources=[
+                SimpleNamespace(endOffset=end, startOffset=None, latestOffset=latest, numInputRows=50) for end in ends
+            ],
             stateOperators=[SimpleNamespace(operatorName=operator) for operator in operators],
         )
     )
@@ -262,3 +271,33 @@ def test_ended_runs_and_queries_are_forgotten(serve: Serve, heard: GroupListener
     assert len(notifier._by_lineage) <= 1
     assert len(notifier._failed) <= 1
     assert heard._stateful == set()
+
+
+# -- the line of a batch ----------------------------------------------------------------------------------------------
+
+
+def test_each_sunk_batch_is_a_log_line_with_sparks_metrics(
+    serve: Serve, heard: GroupListener, caplog: pytest.LogCaptureFixture
+) -> None:
+    serve("r1", "l1")
+    positions = {TopicPartition("t", 0): Position(10), TopicPartition("t", 1): Position(20)}
+    end = json.dumps(to_value(Document("g", "l1", "r1", 3, positions=positions)))
+    caplog.set_level(logging.INFO, "streamgroup")
+    heard.onQueryProgress(progress(end, '{"t": {"0": 5}}', latest='{"t": {"0": 10, "1": 25}}'))
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
+    assert message_of(line) == "query orders: batch 7 has sunk, 50 rows, at most 5 offsets behind"
+    assert parse(line) == {
+        "event": "progress",
+        "query": "orders",
+        "group": "g",
+        "batch": "7",
+        "rows": "50",
+        "avg_offsets_behind_latest": "2.5",
+        "max_offsets_behind_latest": "5",
+        "min_offsets_behind_latest": "0",
+    }
+
+
+def test_the_line_has_no_metrics_before_the_log_ends_are_known() -> None:
+    (line,) = lines_of(progress(document("r1", "l1"), name=None).progress)
+    assert line == "query q-1: batch 7 has sunk, 50 rows | event=progress query=q-1 group=g batch=7 rows=50"

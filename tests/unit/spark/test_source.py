@@ -10,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAvailableNow
 from pyspark.sql.types import StringType, StructField, StructType
 
+import streamgroup
 from pyspark_streamgroup import DefaultSource
 from streamgroup.errors import ConfigError
 from streamgroup.spark.source import require_pyspark, row_schema
@@ -98,6 +100,68 @@ def test_a_reader_travels_to_the_executors_without_its_coordinator() -> None:
     copied = pickle.loads(pickle.dumps(reader))
     assert copied.__getstate__() == reader.__getstate__()
     assert copied.__getstate__()["_coordinator"] is None
+
+
+def modes(options: dict[str, str], made_by: type[DefaultSource] = DefaultSource) -> list[str]:
+    """The mode of a stream's coordinator, behind the pickles of Spark's two processes."""
+    planner = pickle.loads(pickle.dumps(made_by(options)))
+    reader = planner.streamReader(row_schema(False))
+    assert isinstance(reader, GroupStreamReader)
+    group = pickle.loads(pickle.dumps(reader))._options.group
+    return [group.mode.value, group.group_id]
+
+
+def test_the_environment_of_the_driver_gives_all_streams_with_a_group_another_mode(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert modes(dict(STREAM)) == ["member", "g"]
+    monkeypatch.setenv("STREAMGROUP_GROUP_MODE", "off")
+    assert modes(dict(STREAM)) == ["off", ""]
+    assert modes({**STREAM, "group.mode": "commit"}) == ["commit", "g"]
+
+
+def test_the_mode_is_the_one_of_the_environment_in_which_spark_made_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMGROUP_GROUP_MODE", "off")
+    source = pickle.dumps(DefaultSource(dict(STREAM)))
+    monkeypatch.delenv("STREAMGROUP_GROUP_MODE")
+    reader = pickle.loads(source).streamReader(row_schema(False))
+    assert (reader._options.group.mode.value, reader._options.notes[-1]) == (
+        "off",
+        "group.mode is off: STREAMGROUP_GROUP_MODE sets it",
+    )
+
+
+class Session:
+    """A session that keeps the source registered last."""
+
+    def __init__(self) -> None:
+        self.dataSource = self
+
+    def register(self, source: type[DefaultSource]) -> None:
+        self.source = pickle.loads(pyspark.cloudpickle.dumps(source))  # as PySpark sends it to its workers
+
+
+def test_a_session_may_have_another_default_than_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    session: Any = Session()
+    monkeypatch.setenv("STREAMGROUP_GROUP_MODE", "member")
+    streamgroup.default_mode(session, "off")
+    assert session.source.name() == "streamgroup"
+    assert modes(dict(STREAM), session.source) == ["off", ""]
+    assert modes({**STREAM, "group.mode": "member"}, session.source) == ["member", "g"]
+    streamgroup.default_mode(session, "member")
+    assert modes(dict(STREAM), session.source) == ["member", "g"]
+    with pytest.raises(
+        ConfigError, match=r"invalid value 'commit' for the mode of streamgroup\.default_mode: expected off"
+    ):
+        streamgroup.default_mode(session, "commit")
+
+
+def test_a_wrong_mode_in_the_environment_fails_streams_and_not_batch_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMGROUP_GROUP_MODE", "alone")
+    source = DefaultSource(dict(STREAM))
+    with pytest.raises(ConfigError, match="invalid value 'alone' for the environment variable STREAMGROUP_GROUP_MODE"):
+        source.streamReader(row_schema(False)).initialOffset()
+    source.reader(row_schema(False))
 
 
 OLD = {

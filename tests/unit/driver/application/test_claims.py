@@ -43,8 +43,11 @@ def test_a_second_member_without_a_name_is_refused_and_told_the_ways_out(home: P
         Claim(home, "g", "", "r2").take(timeout=0.1)
     text = str(refused.value)
     assert f"run r1 in process {os.getpid()}" in text
-    for way in ("kafka.group.id", "group.member", "group.mode=commit", "off"):
+    for way in ("its own kafka.group.id", ".option('group.member', '<name>')", "group.mode=commit"):
         assert way in text
+    assert "as with format('kafka'), set .option('group.mode', 'off')" in text
+    assert "streamgroup.default_mode(spark, 'off')" in text
+    assert "STREAMGROUP_GROUP_MODE=off" in text
     first.release()
     Claim(home, "g", "", "r3").take(timeout=0.1)
 

@@ -1,0 +1,173 @@
+"""`progress()` with progresses as Spark makes them, and the plan of a query that is an object of the test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+import streamgroup
+from streamgroup.model import INITIAL_DOCUMENT, Document, Position, TopicPartition
+from streamgroup.planning.document import to_value
+from streamgroup.spark.progress import describe
+from streamgroup.spark.source import row_schema
+from streamgroup.spark.tables import with_table_options
+
+CLASS = "org.apache.spark.PythonMicroBatchStreamWithTriggerAvailableNow"
+OPTIONS = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "orders, payments", "kafka.group.id": "etl"}
+LATEST = {"orders": {"0": 110, "1": 200}}
+
+
+def document(group: str = "etl") -> dict[str, Any]:
+    positions = {TopicPartition("orders", 0): Position(100), TopicPartition("orders", 1): Position(195)}
+    return to_value(Document(group, "lineage", "run", 3, positions=positions))
+
+
+def source(number: int, end: Any, latest: Any) -> dict[str, Any]:
+    return {
+        "description": f"{CLASS}@{number}",
+        "startOffset": None,
+        "endOffset": end,
+        "latestOffset": latest,
+        "numInputRows": 50,
+        "inputRowsPerSecond": 5.0,
+        "processedRowsPerSecond": 25.0,
+    }
+
+
+def made(*sources: dict[str, Any]) -> StreamingQueryProgress:
+    """A progress as Spark's JSON describes it."""
+    return StreamingQueryProgress.fromJson(
+        {
+            "id": "8f2f9f44-0f6c-4c3a-b6f2-0d0f4b8f5c11",
+            "runId": "1f2f9f44-0f6c-4c3a-b6f2-0d0f4b8f5c12",
+            "name": "orders",
+            "timestamp": "2026-01-01T00:00:00.000Z",
+            "batchId": 7,
+            "batchDuration": 400,
+            "numInputRows": 50,
+            "durationMs": {"addBatch": 300},
+            "stateOperators": [],
+            "sources": list(sources),
+            "sink": {"description": "noop", "numOutputRows": 50},
+        }
+    )
+
+
+class Query:
+    """A query whose plan has sources with these options, all of one `table`, and a leaf that is not a source."""
+
+    def __init__(
+        self, last: StreamingQueryProgress | None, *options: dict[str, str], table: Mapping[str, str] | None = None
+    ) -> None:
+        self.lastProgress = last
+        self._schema = with_table_options(row_schema(False), table or {})
+        leaves = [SimpleNamespace(relation=_without_method), *(self._leaf(n, given) for n, given in enumerate(options))]
+        seq = SimpleNamespace(size=lambda: len(leaves), apply=leaves.__getitem__)
+        plan = SimpleNamespace(collectLeaves=lambda: seq)
+        self._jsq = SimpleNamespace(streamingQuery=lambda: SimpleNamespace(logicalPlan=lambda: plan))
+
+    def _leaf(self, number: int, options: dict[str, str]) -> Any:
+        relation = SimpleNamespace(options=lambda: SimpleNamespace(asCaseSensitiveMap=lambda: options))
+        stream = SimpleNamespace(toString=lambda: f"{CLASS}@{number}")
+        schema = SimpleNamespace(json=self._schema.json)
+        return SimpleNamespace(stream=lambda: stream, relation=lambda: relation, schema=lambda: schema)
+
+
+def _without_method() -> None:
+    raise Py4JError("Method relation([]) does not exist")
+
+
+def progress(of: Any) -> StreamingQueryProgress:
+    found = streamgroup.progress(of)
+    assert found is not None
+    return found
+
+
+def test_a_source_has_the_metrics_of_sparks_own_and_says_what_it_reads() -> None:
+    last = made(source(0, document(), LATEST))
+    found = progress(Query(last, OPTIONS))
+    metrics = {"avgOffsetsBehindLatest": "7.5", "maxOffsetsBehindLatest": "10", "minOffsetsBehindLatest": "5"}
+    text = "streamgroup[Subscribe[orders, payments], group=etl, mode=member]"
+    assert (found.sources[0].metrics, found.sources[0].description) == (metrics, text)
+    for value in (json.loads(found.json)["sources"][0], json.loads(found.sources[0].json)):
+        assert (value["metrics"], value["description"]) == (metrics, text)
+    assert last.sources[0].metrics == {}, "Spark's own object stays as it is"
+
+
+def test_all_other_fields_are_sparks() -> None:
+    last = made(source(0, document(), LATEST))
+    found = progress(Query(last, OPTIONS))
+    assert {**found, "sources": None} == {**last, "sources": None}
+    left = {"metrics": None, "description": None}
+    assert {**found.sources[0], **left} == {**last.sources[0], **left}
+    assert (found["id"], found.batchId, found.sink.description) == (last["id"], 7, "noop")
+
+
+def test_each_of_several_sources_has_its_own_and_one_of_another_format_stays() -> None:
+    kafka = {**source(1, {"orders": {"0": 5}}, {"orders": {"0": 9}}), "metrics": {"maxOffsetsBehindLatest": "4"}}
+    last = made(source(0, document(), LATEST), kafka, source(2, document(), None))
+    found = progress(Query(last, OPTIONS, {"subscribe": "orders"}, {**OPTIONS, "subscribe": "other"}))
+    assert [s.description.partition(",")[0] for s in found.sources] == [
+        "streamgroup[Subscribe[orders",
+        f"{CLASS}@1",
+        "streamgroup[Subscribe[other]",
+    ]
+    assert [s.metrics.get("maxOffsetsBehindLatest") for s in found.sources] == ["10", "4", None]
+
+
+def test_the_options_of_a_table_are_in_the_description_too() -> None:
+    given = {"kafka.group.id": "etl"}
+    table = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "orders"}
+    found = progress(Query(made(source(0, document(), LATEST)), given, table=table))
+    assert found.sources[0].description == "streamgroup[Subscribe[orders], group=etl, mode=member]"
+
+
+def test_a_source_of_another_format_without_options_is_passed_over() -> None:
+    found = progress(Query(made(source(0, {"orders": {"0": 5}}, None)), {}))
+    assert found.sources[0].description == f"{CLASS}@0"
+
+
+def test_a_query_without_a_progress_has_none() -> None:
+    assert streamgroup.progress(Query(None)) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("jsq", [SimpleNamespace(), None], ids=["another Spark", "Spark Connect"])
+def test_where_the_plan_cannot_be_seen_the_metrics_are_there_all_the_same(jsq: Any) -> None:
+    query = Query(made(source(0, document(), LATEST)), OPTIONS)
+    query._jsq = jsq
+    found = progress(query)
+    assert (found.sources[0].description, found.sources[0].metrics["maxOffsetsBehindLatest"]) == (f"{CLASS}@0", "10")
+
+
+def test_a_listener_gives_the_progress_of_its_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)  # as in a client of Spark Connect
+    found = progress(made(source(0, document(), LATEST)))
+    assert (found.sources[0].description, found.sources[0].metrics["minOffsetsBehindLatest"]) == (f"{CLASS}@0", "5")
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({"subscribe": "orders"}, "streamgroup[Subscribe[orders], group=etl, mode=member]"),
+        ({"subscribePattern": "or.*"}, "streamgroup[SubscribePattern[or.*], group=etl, mode=member]"),
+        ({"assign": '{"orders": [1, 0]}'}, "streamgroup[Assign[orders-0, orders-1], group=etl, mode=commit]"),
+        ({"subscribe": "orders", "group.mode": "off"}, "streamgroup[Subscribe[orders], mode=off]"),
+    ],
+)
+def test_the_description_has_sparks_words_for_what_is_read(more: dict[str, str], text: str) -> None:
+    options = {name: value for name, value in OPTIONS.items() if name != "subscribe"}
+    assert describe({**options, **more}) == text
+    assert describe({**options, **more}, to_value(INITIAL_DOCUMENT)) == text
+
+
+def test_a_document_without_a_group_shows_that_the_mode_is_off_by_default() -> None:
+    assert (
+        describe({**OPTIONS, "subscribe": "orders"}, document(group="")) == "streamgroup[Subscribe[orders], mode=off]"
+    )
