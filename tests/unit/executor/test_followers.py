@@ -18,8 +18,8 @@ from streamgroup.executor.read_replicas import ReadReplicas
 from streamgroup.executor.replica_memory import REPLICAS, ReplicaMemory
 from streamgroup.model import Broker, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
-from streamgroup.wire.messages.log import AbortedTransaction
-from tests.fakes.broker import CLOSE, SILENCE, FakeBroker
+from streamgroup.wire.messages.log import AbortedTransaction, FetchResponse
+from tests.fakes.broker import CLOSE, SILENCE, FakeBroker, Late
 from tests.unit.executor.leader import OTHER_ID, TOPIC_ID, Leader, Log, batch
 from tests.unit.records.encoder import ABORT, Record, encode_batch, end_marker
 
@@ -144,6 +144,14 @@ def test_a_short_poll_timeout_is_not_used_up_at_a_follower(
     pair = Pair(broker, Log(TEN), Log(TEN[:4]))
     client = options(pair.leader.broker.port)
     assert pair.offsets(client, 0, 100, replace(IN_A, poll_timeout_ms=400)) == list(range(100))
+
+
+def test_a_late_answer_of_a_follower_does_not_end_the_task(broker: Start, options: Options) -> None:
+    """Between two answers the whole poll timeout may pass."""
+    pair = Pair(broker, Log(TEN), Log(TEN))
+    pair.follower.instead += [FetchResponse(), Late(FetchResponse(), 0.5)]
+    client = options(pair.leader.broker.port)
+    assert pair.offsets(client, 0, 100, replace(IN_A, poll_timeout_ms=300)) == list(range(100))
 
 
 @pytest.mark.parametrize("what", [CLOSE, SILENCE])

@@ -14,6 +14,7 @@ from streamgroup.planning.log_schedule import (
     LEADERLESS_EVERY_S,
     LISTING_EVERY_S,
     METADATA_EVERY_S,
+    METADATA_REST,
     REST,
     REST_MOST_S,
     RETRY_AFTER_S,
@@ -145,6 +146,22 @@ def test_metadata_is_refreshed_every_five_seconds_or_as_often_as_the_option_says
     time.follow()
     assert time.waits() == every_s
     time.fetches(after=every_s)
+
+
+@pytest.mark.parametrize(
+    ("cpu_s", "max_age_s", "every_s"),
+    [(0.01, 300.0, METADATA_EVERY_S), (0.2, 300.0, METADATA_REST * 0.2), (0.2, 2.0, 2.0), (9.0, 300.0, 300.0)],
+    ids=["small", "large", "as the option says", "at most its age"],
+)
+def test_metadata_that_takes_long_to_read_is_refreshed_less_often(
+    cpu_s: float, max_age_s: float, every_s: float
+) -> None:
+    time = Time(max_age_s=max_age_s)
+    time.follow()
+    time.schedule.metadata_took(cpu_s)
+    assert time.waits() == pytest.approx(every_s)
+    time.schedule.refresh_metadata()
+    time.fetches()
 
 
 def test_ends_are_listed_once_for_all_calls_before_the_listing() -> None:
