@@ -62,7 +62,9 @@ class Topic:
         self._facts: tuple[Any, ...] = (leader, snapshot.topics[self.name].topic_id, info.leader_epoch)
 
     def send(self, count: int, **config: Any) -> None:
-        producer = Producer({"bootstrap.servers": self.server.direct_servers, "linger.ms": 5, **config})
+        producer = Producer(
+            {"bootstrap.servers": self.server.direct_servers, "linger.ms": 5, "batch.size": 16_000, **config}
+        )
         if "transactional.id" in config:
             producer.init_transactions(30)
             producer.begin_transaction()
@@ -138,7 +140,7 @@ def test_aborted_records_are_hidden_when_a_follower_sends_them(racks: KafkaServe
     assert follower > 100 * 500 > leader
 
 
-@pytest.mark.parametrize("ends", ["kill", "stop"])
+@pytest.mark.parametrize("ends", ["kill", pytest.param("stop", marks=pytest.mark.long)])
 def test_a_follower_that_ends_in_the_middle_loses_and_repeats_nothing(
     ends: str, racks: KafkaServer, make_topic: MakeTopic
 ) -> None:
