@@ -158,6 +158,8 @@ class Reader:
             try:
                 decoded = self._format.decode(portion, position, self._decode)
             except DecodeError as error:
+                if cursor.replica is not None:  # the leader's copy may be sound, so nothing is to be stepped over
+                    raise
                 raise self._poisoned(cursor, error) from error
             for batch in record_batches(decoded, cursor.tp.topic, cursor.tp.partition):
                 yield batch

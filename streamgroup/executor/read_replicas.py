@@ -14,7 +14,7 @@ from streamgroup.errors import TransportError
 from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.read_format import LAST_LOOK_TIMEOUT_S, LogLookup, describe_failure
 from streamgroup.executor.recovery import Recovery
-from streamgroup.executor.replica_memory import REPLICAS, ReplicaChoice, ReplicaMemory
+from streamgroup.executor.replica_memory import REPLICAS, ReplicaChoice, ReplicaMemory, memory_of
 from streamgroup.model import Broker
 from streamgroup.options.types import ClientOptions, FetchOptions
 
@@ -123,4 +123,4 @@ class ReadReplicas:
         cursor.read_from(None, until, is_leader_only=True)
 
     def _memory(self) -> ReplicaMemory:
-        return REPLICAS.setdefault(self._key, ReplicaMemory())
+        return memory_of(*self._key)

@@ -59,3 +59,11 @@ class ReplicaMemory:
 
 REPLICAS: dict[tuple[ClientOptions, str], ReplicaMemory] = {}
 """The memories of this process, by the options of the client and the rack."""
+_MAX_MEMORIES = 64
+
+
+def memory_of(client: ClientOptions, rack: str) -> ReplicaMemory:
+    """Return the memory of these options, which is made at the first call."""
+    if len(REPLICAS) >= _MAX_MEMORIES:
+        REPLICAS.clear()
+    return REPLICAS.setdefault((client, rack), ReplicaMemory())

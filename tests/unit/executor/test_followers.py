@@ -187,12 +187,15 @@ def test_a_named_replica_that_the_cluster_does_not_know_is_not_looked_for(broker
     assert pair.offsets(options(pair.leader.broker.port), 0, 100) == list(range(100))
 
 
-def test_records_that_are_damaged_on_the_follower_come_from_the_leader(broker: Start, options: Options) -> None:
+def test_records_that_are_damaged_on_the_follower_come_from_the_leader(
+    broker: Start, options: Options, caplog: pytest.LogCaptureFixture
+) -> None:
     damaged = bytearray(TEN[3])
     damaged[-1] ^= 1
     pair = Pair(broker, Log(TEN), Log([*TEN[:3], bytes(damaged), *TEN[4:]]))
     client = options(pair.leader.broker.port)
     assert pair.offsets(client, 0, 100) == list(range(100))
+    assert "To step over" not in caplog.text
     whole = replace(IN_A, max_partition_bytes=1_000_000, max_decompressed_bytes=1)
     REPLICAS.clear()
     assert pair.offsets(client, 0, 100, whole) == list(range(100))
