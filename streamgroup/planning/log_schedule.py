@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from streamgroup.errors import BrokerError, StreamGroupError
-from streamgroup.model import ClusterSnapshot, TopicPartition
+from streamgroup.model import ClusterSnapshot, TopicPartition, name_some
 from streamgroup.planning.known_logs import KnownLogs
 from streamgroup.planning.memo import Memo
 
@@ -49,6 +49,8 @@ minutes is for clients that only look for leaders. Spark's own source asks for t
 METADATA_REST = 75
 """The pause between two such refreshes, in multiples of the CPU time of reading the last one. For 10,000 partitions
 that takes some 0.1 s, and telling the group takes a fifth of it more: every 5 s that was 2 to 3 % of a CPU."""
+_CAUSES = 3
+"""Causes that a warning names at most. There may be one for each partition."""
 UNFOLLOWED_S = 60.0
 """The longest wait while no metadata is followed."""
 
@@ -308,8 +310,8 @@ class LogSchedule(Generic[Q]):
         """Refresh the metadata where leaders do not answer: they may have moved. Return the warning, once."""
         warning = None
         if causes and not missing <= self._reported_missing:
-            names = ", ".join(map(str, sorted(missing)))
-            warning = f"cannot list the offsets of {names}: {'; '.join(causes)}. Other partitions are not affected"
+            why = "; ".join(causes[:_CAUSES]) + (f"; and {len(causes) - _CAUSES} more" if len(causes) > _CAUSES else "")
+            warning = f"cannot list the offsets of {name_some(missing)}: {why}. Other partitions are not affected"
             self._reported_missing |= missing
         self._reported_missing &= missing
         self._missing = missing

@@ -281,6 +281,17 @@ def test_a_late_leader_is_warned_of_once_and_asked_again_after_a_pause() -> None
     assert time.takes(time.lists(after=LISTING_EVERY_S), late=[P1]) is not None, "it answered meanwhile"
 
 
+def test_the_warning_of_a_late_leader_does_not_name_thousands_of_partitions() -> None:
+    time = Time()
+    time.follow(snapshot((0,) * 5_000))
+    partitions = [TopicPartition("t", n) for n in range(5_000)]
+    time.schedule.want_ends(partitions, time.now)
+    assert time.takes(time.lists(), late=partitions) == (
+        "cannot list the offsets of t-0, t-1, t-2 and 4997 more partitions: t-0: late; t-1: late; t-2: late; and 4997 "
+        "more. Other partitions are not affected"
+    )
+
+
 def test_the_metadata_is_refreshed_every_second_while_a_partition_has_no_leader() -> None:
     time = Time()
     time.follow(snapshot((0, -1)))
