@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from unittest import mock
 
+from streamgroup.cluster.metadata import snapshot_of
 from streamgroup.cluster.requests import ListedOffset
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.driver.logs import watcher
@@ -53,20 +54,37 @@ from streamgroup.options.parse import parse_source
 from streamgroup.options.types import LimitOptions, Subscription
 from streamgroup.planning.batch import next_document
 from streamgroup.planning.document import from_value, to_value
+from streamgroup.planning.known_logs import KnownLogs
 from streamgroup.planning.packing import pack
 from streamgroup.remediation import OffsetLocation
 from streamgroup.run.config import RunConfig
 from streamgroup.run.questions import ListOffsets
 from streamgroup.run.starting_offsets import StartingOffsets, losses_of
+from streamgroup.wire.consumer import (
+    ConsumerAssignment,
+    ConsumerSubscription,
+    by_topic,
+    decode_subscription,
+    each_partition,
+    encode_assignment,
+    encode_subscription,
+)
+from streamgroup.wire.messages.cluster import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from streamgroup.wire.messages.offsets import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from streamgroup.wire.schema import decode, encode
 
 PARTITIONS = 10_000
 GROWTH = 8
-MEMBERS = 60
+MEMBERS, MANY_MEMBERS = 60, 300
 
 Step = Callable[[], object]
 """The timed part of a step, whose input is made before."""
@@ -166,10 +184,10 @@ def refuse(n: int) -> Step:
 # -- assignments -------------------------------------------------------------------------------------------------------
 
 
-def assign(strategy: str) -> Callable[[int], Step]:
+def assign(strategy: str, count: int = MEMBERS) -> Callable[[int], Step]:
     def make(n: int) -> Step:
         topics = topics_of(rows(n, n // 5))
-        members = {f"m-{i:04d}": GroupMember(tuple(topics)) for i in range(MEMBERS)}
+        members = {f"m-{i:04d}": GroupMember(tuple(topics)) for i in range(count)}
         return lambda: ASSIGNORS[strategy](members, topics)
 
     return make
@@ -181,6 +199,33 @@ def stick_to_what_two_claim(n: int) -> Step:
     claims = {"a": tuple(partitions), "b": tuple(reversed(partitions))}
     members = {name: GroupMember(tuple(topics), owned=owned, generation=3) for name, owned in claims.items()}
     return lambda: ASSIGNORS["cooperative-sticky"](members, topics)
+
+
+def join_one_of_many(n: int) -> Step:
+    """Read the subscriptions of many members to one topic, assign it, and write the assignments, as the leader does."""
+    topics = topics_of(rows(n))
+    names = [f"m-{i:04d}" for i in range(MANY_MEMBERS)]
+    owned = ASSIGNORS["cooperative-sticky"]({name: GroupMember(tuple(topics)) for name in names[1:]}, topics)
+    subscriptions = {
+        name: ConsumerSubscription(
+            topics=tuple(topics),
+            owned_partitions=by_topic(owned.get(name, ())),
+            generation_id=3 if name in owned else -1,
+        )
+        for name in names
+    }
+    received = {name: encode_subscription(each) for name, each in subscriptions.items()}
+
+    def step() -> object:
+        members = {}
+        for name, data in received.items():
+            read = decode_subscription(data)
+            mine = each_partition(read.owned_partitions)
+            members[name] = GroupMember(read.topics, owned=mine, generation=read.generation_id)
+        shares = ASSIGNORS["cooperative-sticky"](members, topics)
+        return [encode_assignment(ConsumerAssignment(assigned_partitions=by_topic(share))) for share in shares.values()]
+
+    return step
 
 
 def stick_while_one_joins(n: int) -> Step:
@@ -204,6 +249,32 @@ def stick_where_one_has_all(n: int) -> Step:
         "c": GroupMember(tuple(topics)[:1]),
     }
     return lambda: ASSIGNORS["cooperative-sticky"](members, topics)
+
+
+# -- metadata ---------------------------------------------------------------------------------------------------------
+
+
+def read_metadata(n: int) -> Step:
+    """Decode the answer of a broker about one topic, and compare it with the last one."""
+    wanted = frozenset({rows(1)[0].topic})
+    partitions = tuple(
+        MetadataResponsePartition(
+            partition_index=i, leader_id=i % 5, leader_epoch=3, replica_nodes=(i % 5, (i + 1) % 5), isr_nodes=(i % 5,)
+        )
+        for i in range(n)
+    )
+    brokers = tuple(MetadataResponseBroker(node_id=i, host="h", port=i) for i in range(5))
+    topic = MetadataResponseTopic(name=rows(1)[0].topic, partitions=partitions)
+    version = MetadataResponse.VERSIONS[1]
+    data = encode(MetadataResponse(brokers=brokers, topics=(topic,)), version)
+    known = KnownLogs(300.0)
+    held = rows(n)
+
+    def step() -> None:
+        snapshot, _ = snapshot_of(decode(MetadataResponse, data, version), wanted)
+        known.take_snapshot(snapshot, held, 1.0)
+
+    return step
 
 
 # -- planning ----------------------------------------------------------------------------------------------------------
@@ -298,12 +369,17 @@ STEPS: dict[str, Callable[[int], Step]] = {
     "offsets fetched in `group.mode=off`, 5 partitions a topic": memory_store,
     "a refused commit, half of the partitions deleted": refuse,
     "assign `streamgroup-range`, 5 partitions a topic, 60 members": assign("streamgroup-range"),
+    f"assign `streamgroup-range`, 5 partitions a topic, {MANY_MEMBERS} members": assign(
+        "streamgroup-range", MANY_MEMBERS
+    ),
     "assign `range`": assign("range"),
     "assign `roundrobin`": assign("roundrobin"),
     "assign `cooperative-sticky`": assign("cooperative-sticky"),
+    f"`cooperative-sticky`, one of {MANY_MEMBERS} joins: subscriptions to assignments": join_one_of_many,
     "`cooperative-sticky`, two members claim everything": stick_to_what_two_claim,
     "`cooperative-sticky`, unlike subscriptions, a member joins": stick_while_one_joins,
     "`cooperative-sticky`, unlike subscriptions, one member has all": stick_where_one_has_all,
+    "read the metadata": read_metadata,
     "starting offsets of two origins": start,
     "plan a batch": plan,
     "write its document": write_document,

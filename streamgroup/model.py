@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -72,6 +72,15 @@ class OffsetRange:
 
     def __str__(self) -> str:
         return f"{self.partition}[{self.start}, {self.until})"
+
+
+_NAMED = 3
+
+
+def name_some(partitions: Collection[TopicPartition]) -> str:
+    """Return the names of a few of `partitions`, and how many more there are: a log line must not name thousands."""
+    named = ", ".join(map(str, sorted(partitions)[:_NAMED]))
+    return f"{named} and {len(partitions) - _NAMED} more partitions" if len(partitions) > _NAMED else named
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from streamgroup.errors import KafkaError, StreamGroupError
@@ -47,6 +48,16 @@ class Cursor:
     """How many answers in a row had nothing, although the leader's log goes on behind what is fetched."""
     readable: int = -1
     """The offset below which the last of those answers showed all that the leader has."""
+    replica: Broker | None = None
+    """The follower to fetch from (KIP-392); None for the leader."""
+    named_replica: int | None = None
+    """The id of the follower that the leader has named, until `ReadReplicas` goes there."""
+    is_leader_only: bool = False
+    """Whether the leader is asked not to name a follower, since one has failed or was behind."""
+    review_at: float = math.inf
+    """Seconds on the reader's clock when the leader is asked again which replica to fetch from."""
+    is_moving: bool = False
+    """Whether the next fetch goes to another broker."""
 
     @classmethod
     def of(cls, planned: FetchRange, log_format: LogFormat = KAFKA_LOG) -> Cursor:
@@ -71,8 +82,13 @@ class Cursor:
 
     @property
     def wants_more(self) -> bool:
-        """Whether something is left to fetch and no failure is in the way."""
-        return self.failure is None and self.ahead < self.until
+        """Whether something is left to fetch where it is fetched now, and no failure is in the way."""
+        return self.failure is None and not self.is_moving and self.ahead < self.until
+
+    @property
+    def source(self) -> Broker | None:
+        """The broker to fetch from; None where the partition has no leader."""
+        return self.replica or self.leader
 
     def mark_fetched(self, ahead: int, size: int) -> None:
         """Note that all below `ahead` has come, in `size` bytes."""
@@ -101,6 +117,19 @@ class Cursor:
     def move_to(self, leader: Broker | None, leader_epoch: int = UNKNOWN_EPOCH) -> None:
         """Fetch from `leader` from now on, behind what is delivered."""
         self.leader, self.leader_epoch, self.failure = leader, leader_epoch, None
+        self.ahead = self.position
+
+    def mark_redirected(self, node_id: int) -> None:
+        """Note that the leader has named the follower `node_id` in place of sending records."""
+        self.named_replica = node_id
+        self.is_moving = True
+
+    def read_from(self, replica: Broker | None, review_at: float, *, is_leader_only: bool = False) -> None:
+        """Fetch from the follower `replica`, or from the leader, behind what is delivered."""
+        self.replica, self.review_at, self.is_leader_only = replica, review_at, is_leader_only
+        self.named_replica = self.failure = None
+        self.is_moving = False
+        self.empty_answers = 0
         self.ahead = self.position
 
     def skip_to(self, offset: int) -> None:

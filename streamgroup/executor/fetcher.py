@@ -1,4 +1,4 @@
-"""The reader of a Spark task: it fetches planned ranges from their leaders and returns them as Arrow batches.
+"""The reader of a Spark task: it fetches planned ranges from the brokers and returns them as Arrow batches.
 
 The plan has the place of each range: leader, topic id, leader epoch. A task asks for the cluster's metadata only when a
 leader has moved or is gone. A range is delivered whole, once, or the task fails (R14).
@@ -19,6 +19,7 @@ from streamgroup.executor.kafka import KAFKA_READ_FORMAT
 from streamgroup.executor.pipeline import Pipeline
 from streamgroup.executor.pool import POOL
 from streamgroup.executor.read_format import Portion, ReadFormat
+from streamgroup.executor.read_replicas import ReadReplicas
 from streamgroup.executor.recovery import Recovery
 from streamgroup.model import Broker, Dialect, FetchTask
 from streamgroup.net.releases import RELEASE_MEMORY
@@ -70,7 +71,7 @@ def _read_format_of(dialect: Dialect) -> ReadFormat:
 
 
 class Reader:
-    """Reads the ranges of one task, from one leader after the other."""
+    """Reads the ranges of one task, from one broker after the other."""
 
     def __init__(
         self,
@@ -87,6 +88,7 @@ class Reader:
         self._recovery = Recovery(
             lookup, client, fetch, fail_on_data_loss=fail_on_data_loss, clock=self._clock, group=location.group or None
         )
+        self._replicas = ReadReplicas(lookup, client, fetch, self._clock)
         self._decode = DecodeOptions(
             check_crcs=fetch.check_crcs,
             include_headers=fetch.include_headers,
@@ -100,23 +102,25 @@ class Reader:
         self._recovery.close()
 
     def rows(self, cursors: Sequence[Cursor]) -> Iterator[pa.RecordBatch]:
-        """Read from leader after leader, until all ranges are done."""
+        """Read from broker after broker, until all ranges are done."""
+        self._replicas.begin(cursors)
         while left := [cursor for cursor in cursors if not cursor.done]:
-            for leader in dict.fromkeys(cursor.leader for cursor in left):
-                if leader is not None:
-                    yield from self._from_leader(leader, [cursor for cursor in left if cursor.leader == leader])
+            for source, leader_only in dict.fromkeys((cursor.source, cursor.is_leader_only) for cursor in left):
+                if source is not None:
+                    its = [c for c in left if c.source == source and c.is_leader_only == leader_only]
+                    yield from self._from_broker(source, its)
             left = [cursor for cursor in cursors if not cursor.done]
             for cursor in left:
-                if cursor.leader is None:
+                if cursor.source is None:
                     cursor.mark_waiting(self._clock())
-            if left:
-                self._recovery.mend(left)
+            if failed := self._replicas.settle(left):
+                self._recovery.mend(failed)
 
-    def _from_leader(self, leader: Broker, cursors: Sequence[Cursor]) -> Iterator[pa.RecordBatch]:
-        """Read until each range is done or has failed."""
+    def _from_broker(self, broker: Broker, cursors: Sequence[Cursor]) -> Iterator[pa.RecordBatch]:
+        """Read until each range is done, has failed, or is to be read from another broker."""
         try:
             deadline = self._clock() + self._client.connection_setup_timeout_ms / 1000
-            connection = POOL.take(leader.host, leader.port, self._client, deadline, self._format.dialect)
+            connection = POOL.take(broker.host, broker.port, self._client, deadline, self._format.dialect)
         except TransportError as error:
             _fail(cursors, error, self._clock())
             return
@@ -124,13 +128,18 @@ class Reader:
             protocol = self._format.fetch_protocol(connection, cursors, self._fetch)
             pipeline = Pipeline(connection, protocol, cursors, self._fetch.prefetch, self._clock)
             while (portions := self._next(pipeline, cursors)) is not None:
-                if not portions:
+                self._replicas.leave(cursors, self._recovery)
+                if not portions and any(cursor.wants_more for cursor in cursors):
                     self._recovery.pass_gaps(cursors, connection)
                     time.sleep(_PAUSE_S)
                 while portions:  # each is let go before the next one is decoded: the next answer needs the memory
                     yield from self._decoded(portions.pop(0), pipeline)
                     self._recovery.note_progress()
                 self._recovery.check_timeouts(cursors)
+        except DecodeError as error:
+            if all(cursor.replica is None for cursor in cursors):
+                raise
+            _fail(cursors, error, self._clock())  # a follower's copy may be damaged where the leader's is not
         finally:
             POOL.give_back(connection)
 
@@ -149,6 +158,8 @@ class Reader:
             try:
                 decoded = self._format.decode(portion, position, self._decode)
             except DecodeError as error:
+                if cursor.replica is not None:  # the leader's copy may be sound, so nothing is to be stepped over
+                    raise
                 raise self._poisoned(cursor, error) from error
             for batch in record_batches(decoded, cursor.tp.topic, cursor.tp.partition):
                 yield batch
@@ -156,7 +167,7 @@ class Reader:
             if decoded.next_offset <= position:
                 raise DecodeError(f"{cursor.tp}: nothing could be decoded of the offsets [{position}, {end})")
             position = decoded.next_offset
-        cursor.mark_delivered(position)
+            cursor.mark_delivered(position)
 
     def _poisoned(self, cursor: Cursor, error: DecodeError) -> DecodeError:
         """Return `error` with the partition, and with what steps over the damaged frame."""
@@ -199,7 +210,7 @@ def _read_around(topic: str, name: str, base: int, after: int) -> str:
     )
 
 
-def _fail(cursors: Sequence[Cursor], error: TransportError, now: float) -> None:
+def _fail(cursors: Sequence[Cursor], error: TransportError | DecodeError, now: float) -> None:
     for cursor in cursors:
         if not cursor.done:
             cursor.mark_failed(error, now)

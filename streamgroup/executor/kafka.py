@@ -29,6 +29,7 @@ from streamgroup.model import (
     EARLIEST,
     LATEST,
     UNKNOWN_EPOCH,
+    Broker,
     ClusterSnapshot,
     Dialect,
     TopicPartition,
@@ -71,6 +72,7 @@ class KafkaFetchProtocol(FetchProtocol):
         self.timeout_s = (options.max_wait_ms + connection.options.request_timeout_ms) / 1000
         named = any(not cursor.topic_id for cursor in cursors)
         self._version = connection.versions.highest(FetchRequest, LAST_WITH_NAMES if named else None)
+        self._rack = "" if any(cursor.is_leader_only for cursor in cursors) else options.rack
         self._max_bytes = min(options.max_partition_bytes, options.max_bytes)
         self._max_message_bytes = min(
             max(options.max_partition_bytes, options.max_bytes), connection.options.max_frame_bytes - _ENVELOPE
@@ -98,6 +100,7 @@ class KafkaFetchProtocol(FetchProtocol):
                 FetchTopic(topic=name, topic_id=topic_id, partitions=tuple(partitions))
                 for (name, topic_id), partitions in topics.items()
             ),
+            rack_id=self._rack,
         )
         return FetchRequestData(cursors, request, self._version)
 
@@ -143,8 +146,9 @@ class KafkaFetchProtocol(FetchProtocol):
             frames=Frames(memoryview(row.records or b""), cursor.ahead, cursor.until),
             aborted=tuple(AbortedTransaction(a.producer_id, a.first_offset) for a in row.aborted_transactions or ()),
             high_watermark=row.high_watermark,
-            readable=self._readable(row) if is_proof else -1,
+            readable=self._readable(row) if is_proof and cursor.replica is None else -1,
             comes_first=comes_first,
+            read_replica=_named(row) if cursor.replica is None else None,
         )
 
     def _readable(self, row: PartitionData) -> int:
@@ -178,6 +182,11 @@ class KafkaFetchProtocol(FetchProtocol):
         if max(size, cursor.asked_bytes + 1) > self._max_message_bytes:
             raise _too_large_to_ask_for(cursor, size, self._max_message_bytes)
         cursor.min_bytes = min(max(size, 2 * cursor.asked_bytes), self._max_message_bytes)
+
+
+def _named(row: PartitionData) -> int | None:
+    """Return the id of the follower that the leader names in `row`."""
+    return row.preferred_read_replica if row.preferred_read_replica >= 0 else None
 
 
 def _too_large_to_ask_for(cursor: Cursor, size: int, most: int) -> TooLarge:
@@ -228,6 +237,12 @@ class KafkaLookup(LogLookup):
         if self._cluster is None:
             self._cluster = KafkaCluster(self._client, clock=self._clock)
         return self._cluster
+
+    def replica(self, cursor: Cursor, node_id: int, deadline: float) -> Broker | None:
+        """Return the replica `node_id` as the metadata have it. Raises TransportError."""
+        snapshot = self._connected().snapshot({cursor.tp.topic}, deadline)
+        info = snapshot.partition(cursor.tp)
+        return snapshot.brokers.get(node_id) if info is not None and node_id in info.replicas else None
 
     def require_mendable(self, cursor: Cursor) -> None:
         """Raise BrokerError for an error that is not retriable: fresh metadata would not change it."""

@@ -1,4 +1,4 @@
-"""The fetches of one leader on one connection: the next one is sent before the answer to the last is decoded."""
+"""The fetches of one broker on one connection: the next one is sent before the answer to the last is decoded."""
 
 from __future__ import annotations
 
@@ -109,11 +109,15 @@ class Pipeline:
             cursor.mark_failed(fetched.error, self._clock())
             return None
         assert frames is not None
-        cursor.high_watermark = fetched.high_watermark
+        if cursor.replica is None:
+            cursor.high_watermark = fetched.high_watermark
         start = cursor.ahead
+        if fetched.read_replica is not None:
+            cursor.mark_redirected(fetched.read_replica)
         if frames.next_offset > start:
             cursor.mark_fetched(frames.next_offset, frames.size)
             cursor.last_served = self._answers
             return Portion(cursor, start, frames, fetched.aborted)
-        self._protocol.note_no_progress(fetched, self._clock())
+        if not cursor.is_moving:  # a leader that names a follower sends no records, whatever its log holds
+            self._protocol.note_no_progress(fetched, self._clock())
         return None

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from streamgroup.errors import KafkaError
 from streamgroup.executor.cursor import Cursor
 from streamgroup.logformat import LogFormat
-from streamgroup.model import Dialect
+from streamgroup.model import Broker, Dialect
 from streamgroup.net.connection import Connection
 from streamgroup.net.link import AnyRequest
 from streamgroup.options.types import ClientOptions, FetchOptions
@@ -49,9 +49,11 @@ class Fetched(NamedTuple):
     aborted: tuple[AbortedTransaction, ...] = ()
     high_watermark: int = -1
     readable: int = -1
-    """The offset below which the leader shows all that it has; -1 where this answer proves nothing."""
+    """The offset below which the leader shows all that it has; -1 where this answer proves nothing, as a follower's."""
     comes_first: bool = False
     """Whether no partition before this one in the answer has records."""
+    read_replica: int | None = None
+    """The id of the follower to fetch from, where the leader names one (KIP-392)."""
 
 
 class Portion(NamedTuple):
@@ -123,6 +125,13 @@ class LogLookup(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close the connections that were opened."""
+
+    def replica(self, cursor: Cursor, node_id: int, deadline: float) -> Broker | None:
+        """Return the replica `node_id` of `cursor`'s partition, or None where the cluster has no such replica.
+
+        Raises TransportError. Kafka 0.7 has no replicas.
+        """
+        return None
 
     @abstractmethod
     def require_mendable(self, cursor: Cursor) -> None:

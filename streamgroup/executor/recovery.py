@@ -58,6 +58,11 @@ class Recovery:
         self._backoff.reset()
         self._progressed_at = self._clock()
 
+    def waited_s(self, cursor: Cursor) -> float:
+        """Return for how many seconds nothing has come of `cursor`, while nothing came of other ranges either."""
+        since = self._waiting_since(cursor)
+        return 0.0 if since is None else self._clock() - since
+
     def _waiting_since(self, cursor: Cursor) -> float | None:
         """Return since when `cursor` has been waited for; None where it is not."""
         if cursor.waiting_since is None or self._progressed_at is None:
@@ -67,16 +72,21 @@ class Recovery:
     def check_timeouts(self, cursors: Sequence[Cursor]) -> None:
         """Lose or fail the ranges that have been waited for longer than `kafkaConsumer.pollTimeoutMs`.
 
+        A follower's silence proves nothing. Its ranges, and those that are sent to one, are left to `ReadReplicas`.
+
         Raises DataLossError, TransportError.
         """
         now = self._clock()
         for cursor in cursors:
-            since = self._waiting_since(cursor)
+            is_elsewhere = cursor.replica is not None or cursor.is_moving
+            since = None if is_elsewhere else self._waiting_since(cursor)
             if not cursor.done and since is not None and now - since >= self._timeout_s:
                 self._time_out(cursor, now - since, describe_failure(cursor))
 
     def pass_gaps(self, cursors: Sequence[Cursor], connection: Connection) -> None:
         """Skip what can never come: the leader on `connection` has more, and has sent nothing several times.
+
+        A follower's answers prove no gap: `FetchProtocol` does not count them.
 
         Raises DataLossError, TransportError.
         """

@@ -31,7 +31,7 @@ from streamgroup.group.requests import Purpose, Timer
 from streamgroup.group.table import State, Table, ignore, on, table_of
 from streamgroup.group.timing import LEAVE_TIMEOUT_MS, MemberConfig
 from streamgroup.group.userdata import AssignmentBasis
-from streamgroup.model import Broker, TopicPartition
+from streamgroup.model import Broker, TopicPartition, name_some
 from streamgroup.wire.messages import group as m
 
 
@@ -502,8 +502,7 @@ class Membership(BrokerMachine):
     def _give_up_revoked(self) -> None:
         """Give up the revoked partitions by a JoinGroup: the rebalance that follows assigns them to others (R25)."""
         given_up = self._assignment.give_up()
-        named = ", ".join(map(str, sorted(given_up)[:3])) + (", ..." if len(given_up) > 3 else "")
-        self._rejoin(f"gives up {named}", gives_up=given_up)
+        self._rejoin(f"gives up {name_some(given_up)}", gives_up=given_up)
 
     def _asked(self, event: ev.Asked) -> None:
         super()._asked(event)

@@ -54,8 +54,8 @@ _CONNECTION: tuple[Option, ...] = (
     ),
     used(
         "metadata.max.age.ms",
-        "Milliseconds after which the client refreshes its metadata. A stream that reads refreshes it every 5 s at "
-        "the latest, to find new topics and partitions.",
+        "Milliseconds after which the client refreshes its metadata. A stream that reads refreshes it every 5 s, to "
+        "find new topics and partitions, or less often if it has more than some 6,000 partitions.",
         kinds.POSITIVE_LONG,
         "client.metadata_max_age_ms",
     ),

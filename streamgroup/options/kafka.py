@@ -52,6 +52,15 @@ _FETCH = (
         kinds.POSITIVE,
         "fetch.max_partition_bytes",
     ),
+    used(
+        "client.rack",
+        "Rack or availability zone of the executors, as in the brokers' `broker.rack`. Tasks then fetch from the "
+        "replica that the leader names for this rack, if the brokers have a `replica.selector.class` (Kafka 2.4 and "
+        "later). When that replica fails or is behind, they fetch from the leader for `kafka.metadata.max.age.ms`.",
+        kinds.RACK,
+        "fetch.rack",
+        default="none",
+    ),
     used("check.crcs", "Whether tasks verify the checksums of record batches.", kinds.BOOLEAN, "fetch.check_crcs"),
 )
 
@@ -142,7 +151,6 @@ _PRODUCER = "the property is for producers"
 _IGNORED = (
     *ignored("allow.auto.create.topics", "a source never creates topics"),
     *ignored("auto.commit.interval.ms", COMMITS_FOLLOW_THE_SINK),
-    *ignored("client.rack", "tasks fetch only from partition leaders"),
     *ignored("exclude.internal.topics", "a pattern never matches internal topics"),
     *ignored("group.remote.assignor", "the property is for the group protocol of KIP-848"),
     *ignored("max.poll.records", "tasks do not poll; 'maxRecordsPerPartition' limits a task"),

@@ -333,6 +333,8 @@ def _level(lowest: int, highest: int, default: int) -> Kind:
 
 BOOLEAN = Kind("boolean", _boolean)
 TEXT = Kind("text", _text)
+RACK = Kind("text", str.strip)
+"""An empty rack is none, as in Java's consumer."""
 DURATION = Kind("duration", _duration)
 POSITIVE = integer(1)
 POSITIVE_LONG = integer(1, LONG_MAX)

@@ -85,6 +85,8 @@ class FetchOptions:
     include_inner_index: bool = False
     """Kafka 0.7: whether to add the column `inner`, the index of a message within its compressed set."""
     poll_timeout_ms: int = 120_000
+    rack: str = ""
+    """`kafka.client.rack`: where the tasks run. Leaders may name a follower there to fetch from (KIP-392)."""
     prefetch: int = 1
     max_decompressed_bytes: int = 256 * 1024 * 1024
 

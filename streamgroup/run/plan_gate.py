@@ -7,7 +7,7 @@ from functools import partial
 
 from streamgroup.errors import TransportError
 from streamgroup.group.member import Member
-from streamgroup.model import TopicPartition
+from streamgroup.model import TopicPartition, name_some
 from streamgroup.planning import suspicions
 from streamgroup.run.steps import NOW, Steps, Until
 
@@ -115,9 +115,8 @@ class PlanGate:
         self._unanswered_since = {tp: self._unanswered_since.get(tp, now) for tp in partitions}
         most = max(self._api_timeout_s, suspicions.BELIEVED_AFTER_S + 2 * suspicions.LOOK_EVERY_S)
         if late := sorted(tp for tp, since in self._unanswered_since.items() if now - since >= most):
-            names = ", ".join(map(str, late))
             raise TransportError(
-                f"{self._who}cannot plan {names} under {trigger}: for {most:g} s no broker has "
+                f"{self._who}cannot plan {name_some(late)} under {trigger}: for {most:g} s no broker has "
                 "returned the ends of these logs. Check the leaders of these partitions and run again, or raise "
                 "kafka.default.api.timeout.ms"
             )

@@ -7,7 +7,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from streamgroup.group.ledger import Ledger
-from streamgroup.model import UNKNOWN_EPOCH, ClusterSnapshot, Document, LogRange, OffsetRange, Position, TopicPartition
+from streamgroup.model import (
+    UNKNOWN_EPOCH,
+    ClusterSnapshot,
+    Document,
+    LogRange,
+    OffsetRange,
+    Position,
+    TopicPartition,
+    name_some,
+)
 from streamgroup.planning import loss
 from streamgroup.planning.batch import backlog_of, below_targets, empty_document, next_document
 from streamgroup.planning.limits import Boundaries, min_offsets_now
@@ -205,7 +214,7 @@ class Planner:
             self._logs.doubt(suspected, now)
         gone = frozenset(tp for tp, verdict in verdicts.items() if isinstance(verdict, loss.Deleted))
         if new := gone - self._gone:
-            group, names = self._ledger.group or "no group", ", ".join(map(str, sorted(new)))
+            group, names = self._ledger.group or "no group", name_some(new)
             self._warn(f"{group}: {names} existed when the run began and are deleted; they are not read any further")
         self._gone = gone
         return frozenset(lacking.keys() - gone)

@@ -9,7 +9,7 @@ from streamgroup.errors import DataLossError, TransportError
 from streamgroup.group import events as ev
 from streamgroup.group.member import Member, MemberAction, Resolve
 from streamgroup.group.positions import Origin
-from streamgroup.model import EARLIEST, TopicPartition
+from streamgroup.model import EARLIEST, TopicPartition, name_some
 from streamgroup.planning.starts import fallbacks, lookups, resolve
 from streamgroup.remediation import OffsetLocation, how_to_reset
 from streamgroup.run import questions as ask
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 Listed = Mapping[TopicPartition, "ListedOffset"]
 
-_NAMED = 3
 """How many partitions a log line names."""
 
 
@@ -60,8 +59,9 @@ class StartingOffsets:
                     raise
                 who = f"group {self._config.group_id}" if self._config.group_id else "no group"
                 text = (
-                    f"{who}: cannot look up the starting offsets of {_some(origins)}: {error}. Retry {attempt + 1} of "
-                    f"{self._config.start_retries} follows in {self._config.start_retry_interval_s:g} s"
+                    f"{who}: cannot look up the starting offsets of {name_some(origins)}: {error}. "
+                    f"Retry {attempt + 1} of {self._config.start_retries} follows in "
+                    f"{self._config.start_retry_interval_s:g} s"
                 )
                 self._perform([ev.Note(ev.WARNING, text)])
                 yield Until(lambda _: False, self._config.start_retry_interval_s)
@@ -94,11 +94,6 @@ class StartingOffsets:
             offsets = resolve(configured, founding, listed)
         earliest = yield from _list(dict.fromkeys(rest, EARLIEST), deadline)
         return offsets | {tp: each.offset for tp, each in earliest.items()}
-
-
-def _some(partitions: Collection[TopicPartition]) -> str:
-    named = ", ".join(map(str, sorted(partitions)[:_NAMED]))
-    return f"{named} and {len(partitions) - _NAMED} more partitions" if len(partitions) > _NAMED else named
 
 
 def _list(wanted: Mapping[TopicPartition, int], deadline: float) -> Steps[Listed]:

@@ -114,6 +114,8 @@ class Flow:
         self._chunks: deque[tuple[float, memoryview]] = deque()
         """The buffered chunks, each with the time before which it may not be sent."""
         self._held = 0
+        self.passed = 0
+        """Number of bytes that the receiver has got."""
         self._closes_at: float | None = None
         self._frames = Frames()
         self._tokens, self._tokens_at = 0.0, now
@@ -172,6 +174,7 @@ class Flow:
         if count < len(data):
             self._chunks.appendleft((due, data[count:]))
         self._held -= count
+        self.passed += count
         if self.fault.bytes_per_s is not None:
             self._tokens -= count
 

@@ -55,7 +55,7 @@ class KafkaServer:
     temporary directory, which is removed with the server; after a failed start it is kept for its logs. `detached`
     processes outlive this one. With `proxied`, brokers advertise a `Proxy` each (`proxies`, by broker id).
     `direct_servers` bypass the proxies, as the brokers do among themselves. Brokers of 0.8 and 0.9 have one listener,
-    so they use the proxies too.
+    so they use the proxies too. `racks` has each broker's `broker.rack`, by broker id.
 
     `security` is SSL, SASL_PLAINTEXT or SASL_SSL, with the SASL `mechanisms` PLAIN (the default), SCRAM-SHA-256,
     SCRAM-SHA-512, OAUTHBEARER and GSSAPI. Certificates and passwords are made at the start. OAUTHBEARER starts a token
@@ -78,6 +78,7 @@ class KafkaServer:
         start_timeout_s: float = START_TIMEOUT_S,
         detached: bool = False,
         proxied: bool = False,
+        racks: Sequence[str] = (),
         zookeeper: str | None = None,
         zookeeper_port: int | None = None,
         security: str | None = None,
@@ -117,6 +118,9 @@ class KafkaServer:
             start_timeout_s=start_timeout_s,
             protocol=security or PLAINTEXT,
         )
+        if racks and len(racks) != brokers:
+            raise ConfigError(f"invalid racks={list(racks)!r}: expected one for each of {brokers} brokers, or none")
+        self._racks = tuple(racks)
         refuse_reserved(self._mode.reserved, config or {})
         self.version = version
         self._count = brokers
@@ -333,7 +337,10 @@ class KafkaServer:
             directory = home / plan.name
             directory.mkdir(parents=True, exist_ok=True)
             file = directory / "server.properties"
-            values = self._mode.properties(plan, plans, directory, {**secured, **self._config})
+            config = {**secured, **self._config}
+            if self._racks and plan.port is not None:
+                config["broker.rack"] = self._racks[plan.node_id]
+            values = self._mode.properties(plan, plans, directory, config)
             write_private(file, properties_text(values))
             process = ServerProcess(
                 f"Kafka {self.version} {plan.name}",

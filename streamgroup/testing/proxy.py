@@ -72,6 +72,8 @@ class Proxy:
         """Number of accepted connections so far."""
         self.ended = 0
         """Number of flows (directions of connections) that faults have ended so far."""
+        self._passed = 0
+        """Bytes that clients have got on connections that are over."""
         self._listener = socket.create_server((LOOPBACK, port), backlog=_BACKLOG)
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
@@ -98,6 +100,11 @@ class Proxy:
     def held(self) -> int:
         """Number of bytes that all connections hold back."""
         return self._command(lambda: sum(flow.held for pair in self._pairs for flow in pair.flows.values()))
+
+    @property
+    def delivered(self) -> int:
+        """Number of bytes that clients have got from `upstream` so far."""
+        return self._command(lambda: self._passed + _delivered(self._pairs))
 
     def start(self) -> Self:
         """Start accepting connections."""
@@ -222,6 +229,7 @@ class Proxy:
             before = pair.ends()
             pair.advance(ready, now)
             self._count(before, pair)
+        self._passed += _delivered(pair for pair in self._pairs if pair.over)
         self._pairs = [pair for pair in self._pairs if not pair.over]
 
     def _accept(self) -> None:
@@ -243,6 +251,10 @@ class Proxy:
     def _count(self, before: tuple[End | None, ...], pair: _Pair) -> None:
         """Count the new ends; an end that replaces another one counts."""
         self.ended += sum(now not in (None, was) for was, now in zip(before, pair.ends(), strict=True))
+
+
+def _delivered(pairs: Iterable[_Pair]) -> int:
+    return sum(pair.flows[Direction.TO_CLIENT].passed for pair in pairs)
 
 
 class _Pair:

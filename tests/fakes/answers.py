@@ -43,11 +43,17 @@ def api_versions(**ranges: tuple[int, int]) -> ApiVersionsResponse:
 API_VERSIONS = api_versions(**{cls.NAME.lower(): cls.VERSIONS for cls in SPOKEN})
 
 
-def topic(name: str, *leaders: int, error: int = 0, topic_id: str = "", epoch: int = 7) -> MetadataResponseTopic:
-    """A topic with one partition per leader."""
+def topic(
+    name: str, *leaders: int, error: int = 0, topic_id: str = "", epoch: int = 7, replicas: tuple[int, ...] = ()
+) -> MetadataResponseTopic:
+    """A topic with one partition per leader, each with the same replicas."""
     partitions = tuple(
         MetadataResponsePartition(
-            error_code=0 if leader >= 0 else 5, partition_index=i, leader_id=leader, leader_epoch=epoch
+            error_code=0 if leader >= 0 else 5,
+            partition_index=i,
+            leader_id=leader,
+            leader_epoch=epoch,
+            replica_nodes=replicas,
         )
         for i, leader in enumerate(leaders)
     )

@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from streamgroup.model import PartitionInfo, TopicInfo, TopicPartition
+from streamgroup.model import PartitionInfo, TopicInfo, TopicPartition, name_some
 
 GAPLESS = TopicInfo("t", tuple(PartitionInfo(n, n) for n in range(3)))
 BY_BROKER = TopicInfo("t", tuple(PartitionInfo(n, 1) for n in (10_000, 10_001, 30_000)))
@@ -35,6 +35,12 @@ def test_looking_a_partition_up_changes_nothing_about_the_topic() -> None:
     assert other == BY_BROKER
     assert hash(other) == hash(BY_BROKER)
     assert pickle.loads(pickle.dumps(BY_BROKER)).partition(30_000) == PartitionInfo(30_000, 1)
+
+
+def test_a_line_names_a_few_partitions_and_counts_the_rest() -> None:
+    partitions = [TopicPartition("t", n) for n in reversed(range(10_000))]
+    assert name_some(partitions[-3:]) == "t-0, t-1, t-2"
+    assert name_some(partitions) == "t-0, t-1, t-2 and 9997 more partitions"
 
 
 def test_partitions_sort_by_topic_then_number_and_are_named_as_kafka_names_them() -> None:

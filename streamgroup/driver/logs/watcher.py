@@ -244,7 +244,8 @@ class LogWatcher:
                 self._on_failure(error)
                 return _nothing
             case steps.FetchMetadata():
-                return partial(self._schedule.metadata_read, step, self._fetched(cluster, step))
+                began_cpu_s = time.thread_time()
+                return partial(self._take_metadata, step, self._fetched(cluster, step), began_cpu_s)
             case steps.ListLogs():
                 began_cpu_s = time.thread_time()
                 return partial(self._take_listing, self._listing(cluster, step), began_cpu_s)
@@ -274,6 +275,12 @@ class LogWatcher:
             lists_starts = self._schedule.lists_starts(step, ends)
         starts = _listed(cluster, ends, EARLIEST, isolation, step.epoch)[0] if lists_starts else None
         return steps.Listing(step, ends, watermarks, starts, causes)
+
+    def _take_metadata(
+        self, step: steps.FetchMetadata, snapshot: ClusterSnapshot, began_cpu_s: float, now: float
+    ) -> None:
+        self._schedule.metadata_took(time.thread_time() - began_cpu_s)
+        self._schedule.metadata_read(step, snapshot, now)
 
     def _take_listing(self, listing: steps.Listing, began_cpu_s: float, now: float) -> str | None:
         warning = self._schedule.listed(listing, now)

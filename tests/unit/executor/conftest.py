@@ -10,6 +10,7 @@ from streamgroup.executor.cursor import SIZES
 from streamgroup.executor.pool import POOL
 from streamgroup.executor.producer import TaskProducer
 from streamgroup.executor.producer_pool import PRODUCERS
+from streamgroup.executor.replica_memory import REPLICAS
 from streamgroup.executor.sink_writer07 import PRODUCERS07
 from tests.fakes.broker07 import start_broker07
 from tests.fakes.scripted_cluster import ScriptedCluster
@@ -25,6 +26,7 @@ CLIENT_OPTIONS = {"request_timeout_ms", "retry_backoff_ms", "retry_backoff_max_m
 def _fresh_process() -> Iterator[None]:
     """Each test begins as a new worker process does."""
     SIZES.clear()
+    REPLICAS.clear()
     yield
     POOL.clear()
     PRODUCERS.clear()

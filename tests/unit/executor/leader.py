@@ -12,6 +12,7 @@ from streamgroup.wire.messages.log import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
     ListOffsetsPartitionResponse,
@@ -104,6 +105,10 @@ class Leader:
         self.epoch = 7
         self.known = True
         self.throttle = 0
+        self.follower: int | None = None
+        """The replica that readers with a rack are sent to (KIP-392)."""
+        self.ignores_racks = False
+        """Whether readers without a rack are sent there, too, as by a selector of the cluster's own."""
         self.instead: list[Any] = []
         """The results in place of the next answers to Fetch."""
         handlers: dict[str, Callable[..., Any]] = {
@@ -139,7 +144,8 @@ class Leader:
             return metadata(self.peers)
         if not self.known:
             return metadata(self.peers, topic("orders", error=3))
-        return metadata(self.peers, topic("orders", *self.lead_by, topic_id=self.topic_id, epoch=self.epoch))
+        facts: dict[str, Any] = {"topic_id": self.topic_id, "epoch": self.epoch, "replicas": tuple(self.peers)}
+        return metadata(self.peers, topic("orders", *self.lead_by, **facts))
 
     def _fetch(self, request: FetchRequest, version: int) -> Any:
         if self.instead:
@@ -149,11 +155,24 @@ class Leader:
         for each in request.topics:
             rows = []
             for p in each.partitions:
-                row = self.logs[p.partition].answer(p.partition, p.fetch_offset, min(left, p.partition_max_bytes))
+                row = self._row(request, p, min(left, p.partition_max_bytes))
                 left -= len(row.records or b"")
                 rows.append(row)
             topics.append(FetchableTopicResponse(topic=each.topic, topic_id=each.topic_id, partitions=tuple(rows)))
         return FetchResponse(throttle_time_ms=self.throttle, responses=tuple(topics))
+
+    def _row(self, request: FetchRequest, asked: FetchPartition, most: int) -> PartitionData:
+        log, index, offset = self.logs[asked.partition], asked.partition, asked.fetch_offset
+        redirects = self.follower is not None and (request.rack_id or self.ignores_racks)
+        if redirects and not log.errors and log.start <= offset <= log.end:
+            return PartitionData(
+                partition_index=index,
+                high_watermark=log.end,
+                last_stable_offset=log.end,
+                preferred_read_replica=self.follower,
+                records=b"",
+            )
+        return log.answer(index, offset, most)
 
     def _list_offsets(self, request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
         (asked,) = request.topics

@@ -14,6 +14,7 @@ from streamgroup.planning.log_schedule import (
     LEADERLESS_EVERY_S,
     LISTING_EVERY_S,
     METADATA_EVERY_S,
+    METADATA_REST,
     REST,
     REST_MOST_S,
     RETRY_AFTER_S,
@@ -147,6 +148,22 @@ def test_metadata_is_refreshed_every_five_seconds_or_as_often_as_the_option_says
     time.fetches(after=every_s)
 
 
+@pytest.mark.parametrize(
+    ("cpu_s", "max_age_s", "every_s"),
+    [(0.01, 300.0, METADATA_EVERY_S), (0.2, 300.0, METADATA_REST * 0.2), (0.2, 2.0, 2.0), (9.0, 300.0, 300.0)],
+    ids=["small", "large", "as the option says", "at most its age"],
+)
+def test_metadata_that_takes_long_to_read_is_refreshed_less_often(
+    cpu_s: float, max_age_s: float, every_s: float
+) -> None:
+    time = Time(max_age_s=max_age_s)
+    time.follow()
+    time.schedule.metadata_took(cpu_s)
+    assert time.waits() == pytest.approx(every_s)
+    time.schedule.refresh_metadata()
+    time.fetches()
+
+
 def test_ends_are_listed_once_for_all_calls_before_the_listing() -> None:
     time = Time()
     time.follow()
@@ -262,6 +279,17 @@ def test_a_late_leader_is_warned_of_once_and_asked_again_after_a_pause() -> None
     time.takes(time.lists())
     time.schedule.want_ends(BOTH, time.now + LISTING_EVERY_S)
     assert time.takes(time.lists(after=LISTING_EVERY_S), late=[P1]) is not None, "it answered meanwhile"
+
+
+def test_the_warning_of_a_late_leader_does_not_name_thousands_of_partitions() -> None:
+    time = Time()
+    time.follow(snapshot((0,) * 5_000))
+    partitions = [TopicPartition("t", n) for n in range(5_000)]
+    time.schedule.want_ends(partitions, time.now)
+    assert time.takes(time.lists(), late=partitions) == (
+        "cannot list the offsets of t-0, t-1, t-2 and 4997 more partitions: t-0: late; t-1: late; t-2: late; and 4997 "
+        "more. Other partitions are not affected"
+    )
 
 
 def test_the_metadata_is_refreshed_every_second_while_a_partition_has_no_leader() -> None:

@@ -40,6 +40,11 @@ def test_no_brokers_are_refused() -> None:
         KafkaServer(brokers=0)
 
 
+def test_racks_are_for_all_brokers_or_none() -> None:
+    with pytest.raises(ConfigError, match="expected one for each of 2 brokers"):
+        KafkaServer(brokers=2, racks=("a",))
+
+
 def test_the_default_version_can_be_started() -> None:
     assert DEFAULT_VERSION in RELEASES
 

@@ -86,6 +86,10 @@ def test_a_proxy_without_faults_carries_bytes_and_ends_of_streams(connect: Conne
     assert client.recv(1) == b""
     wait_until(lambda: proxy.open == 0, "both ends are closed", SOON)
     assert (proxy.accepted, proxy.ended, proxy.held) == (1, 0, 0)
+    assert proxy.delivered == 14, "bytes to the server do not count"
+    _, server = connect()
+    server.sendall(b"more")
+    wait_until(lambda: proxy.delivered == 18, "bytes of open connections count, too", SOON)
 
 
 def test_a_reset_of_one_side_resets_the_other(connect: Connect) -> None:

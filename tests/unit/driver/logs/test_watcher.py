@@ -460,6 +460,19 @@ def test_a_change_in_zookeeper_refreshes_the_metadata(
     until(lambda: len(watching.snapshots) > before, "a new snapshot")
 
 
+def test_the_time_to_read_the_metadata_paces_its_refreshes(
+    logs: Logs, watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_schedule, "METADATA_EVERY_S", 0.01)
+    monkeypatch.setattr(log_schedule, "METADATA_REST", 1e9)
+    watch().follow("t")
+    time.sleep(0.2)
+    assert logs.snapshots <= 2, "the first, and that of the first listing"
+    monkeypatch.setattr(log_schedule, "METADATA_REST", 0)
+    watch().follow("t")
+    until(lambda: logs.snapshots > 5, "refreshes every 10 ms")
+
+
 # -- what stays the same, and what goes -------------------------------------------------------------------------------
 
 

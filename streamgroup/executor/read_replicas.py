@@ -1,0 +1,126 @@
+"""From which replica each range is fetched: the follower that its leader names, or the leader (KIP-392).
+
+Only a leader knows its log. A follower may be behind, cut off or damaged. Where it gives an error, nothing, or records
+that cannot be decoded, the range goes back to its leader, whose answer decides whether anything is lost (R14).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+
+from streamgroup.errors import TransportError
+from streamgroup.executor.cursor import Cursor
+from streamgroup.executor.read_format import LAST_LOOK_TIMEOUT_S, LogLookup, describe_failure
+from streamgroup.executor.recovery import Recovery
+from streamgroup.executor.replica_memory import REPLICAS, ReplicaChoice, ReplicaMemory, memory_of
+from streamgroup.model import Broker
+from streamgroup.options.types import ClientOptions, FetchOptions
+
+log = logging.getLogger(__name__)
+
+SILENCE_S = 1.0
+"""How long a follower may send nothing of a range, which its leader has. A follower is usually behind by one round
+trip."""
+_MOST_NAMED = 3
+"""Partitions in one line of the log."""
+
+
+class ReadReplicas:
+    """Chooses where the cursors of one task fetch. `clock` gives seconds.
+
+    A choice is for `metadata.max.age.ms`, as in Java's consumer. Then the leader is asked again.
+    """
+
+    def __init__(
+        self, lookup: LogLookup, client: ClientOptions, fetch: FetchOptions, clock: Callable[[], float]
+    ) -> None:
+        self._lookup = lookup
+        self._max_age_s = client.metadata_max_age_ms / 1000
+        self._silence_s = min(SILENCE_S, fetch.poll_timeout_ms / 2000)
+        self._clock = clock
+        self._key = (client, fetch.rack)
+
+    def begin(self, cursors: Sequence[Cursor]) -> None:
+        """Fetch where earlier tasks of this process were sent."""
+        memory = REPLICAS.get(self._key)
+        if memory is None:
+            return
+        now = self._clock()
+        for cursor in cursors:
+            choice = memory.choice(cursor, now)
+            if choice is not None and choice.replica != cursor.leader:
+                cursor.read_from(choice.replica, choice.until, is_leader_only=choice.replica is None)
+
+    def leave(self, cursors: Sequence[Cursor], recovery: Recovery) -> None:
+        """Have the cursors leave a follower that sends nothing, and all whose choice has expired."""
+        now = self._clock()
+        for cursor in cursors:
+            is_silent = cursor.replica is not None and recovery.waited_s(cursor) >= self._silence_s
+            if is_silent or now >= cursor.review_at:
+                cursor.is_moving = True
+
+    def settle(self, cursors: Sequence[Cursor]) -> list[Cursor]:
+        """Choose where to fetch the rest of `cursors`, and return those that their leaders have failed."""
+        failed = []
+        left: dict[tuple[Broker, str], list[Cursor]] = {}
+        for cursor in cursors:
+            if cursor.replica is not None:
+                replica = cursor.replica
+                if why := self._return_to_leader(cursor, replica):
+                    left.setdefault((replica, why), []).append(cursor)
+            elif cursor.named_replica is not None:
+                self._follow(cursor, cursor.named_replica)
+            elif cursor.is_moving:
+                cursor.read_from(None, math.inf)
+            if cursor.failure is not None or cursor.source is None:
+                failed.append(cursor)
+        for (replica, why), those in left.items():
+            names = ", ".join(map(str, those[:_MOST_NAMED])) + (", ..." if len(those) > _MOST_NAMED else "")
+            words = "reading on from the leaders for %.0f s, since follower %s failed for %d partitions: %s (%s)"
+            log.warning(words, self._max_age_s, replica, len(those), why, names)
+        return failed
+
+    def _return_to_leader(self, cursor: Cursor, replica: Broker) -> str:
+        """Fetch from the leader. Return why the follower has failed, or "" where the choice has expired."""
+        failure, now = cursor.failure, self._clock()
+        if failure is None and now >= cursor.review_at:
+            cursor.read_from(None, math.inf)
+            return ""
+        if isinstance(failure, TransportError):
+            self._memory().avoid(replica, now + self._max_age_s)
+        why = "it sends nothing" if failure is None else describe_failure(cursor)
+        self._stay_with_leader(cursor, now + self._max_age_s)
+        return why
+
+    def _follow(self, cursor: Cursor, node_id: int) -> None:
+        """Fetch from the follower that the leader has named."""
+        now = self._clock()
+        if cursor.is_leader_only:  # a selector of the cluster's own may not look at the rack
+            self._memory().forget(cursor)
+            cursor.read_from(None, math.inf)
+            cursor.mark_failed(TransportError(f"the leader names only follower {node_id}, which has failed"), now)
+            return
+        replica = self._replica(cursor, node_id, now)
+        avoided_until = None if replica is None else self._memory().avoided_until(replica, now)
+        if replica is None or avoided_until is not None:
+            self._stay_with_leader(cursor, avoided_until or now + self._max_age_s)
+            return
+        choice = ReplicaChoice(replica, now + self._max_age_s)
+        self._memory().keep(cursor, choice)
+        cursor.read_from(*choice)
+
+    def _replica(self, cursor: Cursor, node_id: int, now: float) -> Broker | None:
+        try:
+            return self._lookup.replica(cursor, node_id, now + LAST_LOOK_TIMEOUT_S)
+        except TransportError as error:
+            log.warning("%s: cannot look up follower %d, reading from the leader: %s", cursor, node_id, error)
+            return None
+
+    def _stay_with_leader(self, cursor: Cursor, until: float) -> None:
+        self._memory().keep(cursor, ReplicaChoice(None, until))
+        cursor.read_from(None, until, is_leader_only=True)
+
+    def _memory(self) -> ReplicaMemory:
+        return memory_of(*self._key)
