@@ -12,6 +12,14 @@ from streamgroup.options.rows import Effect, Option, Scope
 _ENDLESS = "a stream has no end. Remove the option, or use it in a batch read"
 _ALL_AT_ONCE = "a batch read takes the whole backlog at once"
 
+STRICT_ROW = Option(
+    "strict",
+    "`true` fails the query for every unknown option. `false` fails it for misspelled ones only. The log warns of the "
+    "others, which have no effect. Set `true` if no other code adds options.",
+    kinds.BOOLEAN,
+    default="`false`; in job files `true`",
+)
+
 SOURCE: tuple[Option, ...] = (
     Option(
         "subscribe",
@@ -231,13 +239,26 @@ SOURCE: tuple[Option, ...] = (
         "group.max_silence_ms",
         scope=Scope.MEMBER,
     ),
+    STRICT_ROW,
     TOKEN_ROW,
 )
 
+_NO_PATH = "load('…') has a path, and Kafka has none. Call load() and name the topics with 'subscribe'"
+_FIXED = "the columns are always those of Kafka's records. Parse the column 'value' in the query"
+_OF_WRITES = "the option is for writes"
+
 HINTS: dict[str, str] = {
-    "path": "load('…') has a path, and Kafka has none. Call load() and name the topics with 'subscribe'",
+    "path": _NO_PATH,
+    "paths": _NO_PATH,
     "topic": "it is an option of a sink. Name the topics to read with 'subscribe'",
     "topics": "a source has another option for topics. Name the topics to read with 'subscribe'",
-    "startingoffset": "it lacks the last letter. Did you mean 'startingOffsets'?",
+    "inferschema": _FIXED,
+    "mode": _FIXED,
+    "checkpointlocation": "it is an option of writeStream",
+    "queryname": "it is an option of writeStream",
+    "partitioner": _OF_WRITES,
+    "includetimestamp": _OF_WRITES,
+    "verify": _OF_WRITES,
+    "verifywaitms": _OF_WRITES,
 }
 """The cause and the next step for an unknown option whose most similar name would mislead; keys in lower case."""

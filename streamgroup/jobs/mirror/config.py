@@ -131,7 +131,7 @@ class _Reader(JobFileReader):
         if not any(name.lower() in STARTS for name in options):
             options["startingOffsets"] = "earliest"
         try:
-            parse_source(options, streaming=True)
+            parse_source(options, streaming=True, strict=True)
         except ConfigError as error:
             self.problems.append(f"[source]: {error}")
         return options
@@ -142,7 +142,7 @@ class _Reader(JobFileReader):
             return {}
         self._refuse(DESTINATION, options, _REFUSED_OF_DESTINATION)
         try:
-            parsed = parse_sink(options)
+            parsed = parse_sink(options, strict=True)
         except ConfigError as error:
             self.problems.append(f"[destination]: {error}")
         else:
