@@ -84,6 +84,29 @@ def _duration(text: str) -> int:
     return milliseconds
 
 
+_TIME_STRING = re.compile(r"(-?[0-9]{1,19})([a-z]+)?")
+_MICROSECONDS_PER_MS = 1_000
+
+
+def _time_string(text: str) -> int:
+    """Return the milliseconds of one of Spark's time strings, as `JavaUtils.timeStringAsMs` does.
+
+    Microseconds are rounded towards zero. A time that a long cannot hold in milliseconds is the longest that it can.
+    """
+    match = _TIME_STRING.fullmatch(text.strip().lower())
+    unit = match and match[2]
+    if match is None or unit not in (*_UNITS, "us") or not -LONG_MAX - 1 <= int(match[1]) <= LONG_MAX:
+        raise ValueError(
+            "expected a time without blanks, for example 15m, 500ms or 250us; the unit is us, ms, s, m, "
+            "min, h or d, and ms without one"
+        )
+    number = int(match[1])
+    if unit == "us":
+        milliseconds = abs(number) // _MICROSECONDS_PER_MS
+        return -milliseconds if number < 0 else milliseconds
+    return max(-LONG_MAX - 1, min(LONG_MAX, number * _UNITS[unit]))
+
+
 def choice(values: Mapping[str, V], unavailable: Mapping[str, str] | None = None) -> Kind:
     """Return the kind of the words in `values`, in any case. `unavailable` has the errors for unsupported words."""
 
@@ -334,6 +357,8 @@ def _level(lowest: int, highest: int, default: int) -> Kind:
 BOOLEAN = Kind("boolean", _boolean)
 TEXT = Kind("text", _text)
 DURATION = Kind("duration", _duration)
+TIME_STRING = Kind("time", _time_string)
+"""A time as Spark's own options take it."""
 POSITIVE = integer(1)
 POSITIVE_LONG = integer(1, LONG_MAX)
 TIMESTAMP = Kind("ms since 1970", lambda text: _integer(text, 0, LONG_MAX))

@@ -73,8 +73,7 @@ SOURCE: tuple[Option, ...] = (
         "its log. Takes precedence over `endingOffsetsByTimestamp`.",
         kinds.TIMESTAMP,
         scope=Scope.BATCH,
-        elsewhere=Effect.REFUSED,
-        why=_ENDLESS,
+        why="a stream has no end",
     ),
     Option(
         "endingOffsetsByTimestamp",
@@ -136,9 +135,11 @@ SOURCE: tuple[Option, ...] = (
     Option(
         "maxTriggerDelay",
         "The longest time since the batch before for which `minOffsetsPerTrigger` may delay a batch. Without "
-        "`minOffsetsPerTrigger` it has no effect.",
-        kinds.DURATION,
+        "`minOffsetsPerTrigger` it has no effect. As in Spark it is a number of milliseconds, or has the unit `us`, "
+        "`ms`, `s`, `m`, `min`, `h` or `d`; a negative time delays no batch.",
+        kinds.TIME_STRING,
         "limits.max_trigger_delay_ms",
+        default="`15m`",
         scope=Scope.STREAM,
         why=_ALL_AT_ONCE,
     ),
