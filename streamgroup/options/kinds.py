@@ -88,13 +88,14 @@ _TIME_STRING = re.compile(r"(-?[0-9]{1,19})([a-z]+)?")
 _MICROSECONDS_PER_MS = 1_000
 
 
-def _time_string(text: str) -> int:
-    """Return the milliseconds of one of Spark's time strings, as `JavaUtils.timeStringAsMs` does.
+def time_string(text: str, unit_without: str = "ms") -> int:
+    """Return the milliseconds of one of Spark's time strings, as its `JavaUtils.timeStringAs` does.
 
-    Microseconds are rounded towards zero. A time that a long cannot hold in milliseconds is the longest that it can.
+    `unit_without` is the unit of a number alone. Microseconds are rounded towards zero. A time that a long cannot hold
+    in milliseconds is the longest that it can. Raises ValueError.
     """
     match = _TIME_STRING.fullmatch(text.strip().lower())
-    unit = match and match[2]
+    unit = match and (match[2] or unit_without)
     if match is None or unit not in (*_UNITS, "us") or not -LONG_MAX - 1 <= int(match[1]) <= LONG_MAX:
         raise ValueError(
             "expected a time without blanks, for example 15m, 500ms or 250us; the unit is us, ms, s, m, "
@@ -357,7 +358,7 @@ def _level(lowest: int, highest: int, default: int) -> Kind:
 BOOLEAN = Kind("boolean", _boolean)
 TEXT = Kind("text", _text)
 DURATION = Kind("duration", _duration)
-TIME_STRING = Kind("time", _time_string)
+TIME_STRING = Kind("time", time_string)
 """A time as Spark's own options take it."""
 POSITIVE = integer(1)
 POSITIVE_LONG = integer(1, LONG_MAX)

@@ -171,9 +171,11 @@ SOURCE: tuple[Option, ...] = (
     Option(
         "kafkaConsumer.pollTimeoutMs",
         "Milliseconds that a task waits for its next records before it fails. With Kafka 0.7 also the milliseconds "
-        "that a batch waits until the brokers of its partitions have registered. Increase it for slow brokers.",
+        "that a batch waits until the brokers of its partitions have registered (by default 120000). Increase it for "
+        "slow brokers.",
         kinds.POSITIVE,
         "fetch.poll_timeout_ms",
+        default="`spark.network.timeout`, which is `120s` by default",
     ),
     Option(
         "groupIdPrefix",
