@@ -35,7 +35,8 @@ SOURCE: tuple[Option, ...] = (
     ),
     Option(
         "assign",
-        'Partitions to read: `{"orders": [0, 1]}`. A stream with `assign` cannot be a member of a group.',
+        'Partitions to read: `{"orders": [0, 1]}`. Those that a topic does not have yet are left out, and the log '
+        "warns; a stream reads them once they appear. A stream with `assign` cannot be a member of a group.",
         kinds.ASSIGNED,
     ),
     Option(
