@@ -156,7 +156,7 @@ def source_options(
     }
     if where.bootstrap_server:
         given["kafka.bootstrap.servers"] = where.bootstrap_server
-    parsed = parse_source(given, streaming=True)
+    parsed = parse_source(given, streaming=True, strict=True)
     registry = with_timeout(parsed.client.zookeeper, timeout_ms)
     all_notes = tuple(dict.fromkeys((*notes, *parsed.notes)))
     return replace(parsed, client=replace(parsed.client, zookeeper=registry), notes=all_notes)

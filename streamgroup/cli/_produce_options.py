@@ -58,7 +58,7 @@ def sink_options(
         given["topic"] = topic
     if where.bootstrap_server:
         given["kafka.bootstrap.servers"] = where.bootstrap_server
-    parsed = parse_sink(given)
+    parsed = parse_sink(given, strict=True)
     registry = with_timeout(parsed.client.zookeeper, timeout_ms)
     timed = replace(parsed.client, default_api_timeout_ms=client.default_api_timeout_ms, zookeeper=registry)
     return replace(parsed, client=timed, notes=tuple(dict.fromkeys((*notes, *parsed.notes))))

@@ -39,6 +39,7 @@ from streamgroup.planning.subscription import (
     subscribed_partitions,
     subscribed_topics,
     topics_to_ask,
+    unknown_assigned,
 )
 from streamgroup.planning.suspicions import BELIEVED_AFTER_S, LOOK_EVERY_S
 from streamgroup.run.offline_brokers import require_brokers
@@ -70,6 +71,10 @@ def _plan(options: SourceOptions, timeout_ms: int) -> list[FetchTask]:
         snapshot = _metadata(cluster, options.subscription, deadline)
         require_inner_index(options.fetch, snapshot)
         partitions = subscribed_partitions(options.subscription, snapshot)
+        if unknown := unknown_assigned(options.subscription, partitions):
+            log.warning(
+                "assign names partitions that do not exist: %s. The read leaves them out", ", ".join(map(str, unknown))
+            )
         require_brokers(
             subscribed_topics(options.subscription, snapshot),
             snapshot,

@@ -222,7 +222,7 @@ class KafkaLookup(LogLookup):
 
     def __init__(self, client: ClientOptions, fetch: FetchOptions, clock: Callable[[], float]) -> None:
         self._client = client
-        self._timeout_s = fetch.poll_timeout_ms / 1000
+        self._timeout_s = fetch.poll_timeout_s
         self._clock = clock
         self._cluster: KafkaCluster | None = None
 

@@ -38,7 +38,7 @@ class ReadReplicas:
     ) -> None:
         self._lookup = lookup
         self._max_age_s = client.metadata_max_age_ms / 1000
-        self._silence_s = min(SILENCE_S, fetch.poll_timeout_ms / 2000)
+        self._silence_s = min(SILENCE_S, fetch.poll_timeout_s / 2)
         self._clock = clock
         self._key = (client, fetch.rack)
 

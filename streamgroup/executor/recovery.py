@@ -37,7 +37,7 @@ class Recovery:
         group: str | None = None,
     ) -> None:
         self._lookup = lookup
-        self._timeout_s = fetch.poll_timeout_ms / 1000
+        self._timeout_s = fetch.poll_timeout_s
         self._fail_on_data_loss = fail_on_data_loss
         self._clock = clock
         self._group = group

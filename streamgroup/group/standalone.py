@@ -17,7 +17,7 @@ query would follow them, past records that it has not read.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import ClassVar, get_args
 
@@ -33,7 +33,7 @@ from streamgroup.group.registry import events as zk
 from streamgroup.group.requests import Purpose, Timer
 from streamgroup.group.table import State, Table, on, table_of
 from streamgroup.group.timing import MemberConfig
-from streamgroup.model import TopicPartition
+from streamgroup.model import TopicInfo, TopicPartition
 from streamgroup.remediation import OffsetLocation, StoredIn, how_to_look
 
 _TOPICS_NAMED = 3
@@ -144,8 +144,11 @@ class StandaloneMember(BrokerMachine):
             if name in topics
             for info in topics[name].partitions
         }
-        missed = {tp for tp in self._held or () if tp.topic not in topics and self._is_missed(tp)}
-        now = frozenset(self._assigned or there | missed)
+        if self._assigned:
+            now = self._assigned_of(topics)
+        else:
+            missed = {tp for tp in self._held or () if tp.topic not in topics and self._is_missed(tp)}
+            now = frozenset(there | missed)
         if now == self._held:
             return
         if self._state is State.STABLE:
@@ -153,6 +156,20 @@ class StandaloneMember(BrokerMachine):
         else:
             self._held = now
             self._stabilize()
+
+    def _assigned_of(self, topics: Mapping[str, TopicInfo]) -> frozenset[TopicPartition]:
+        """Return the assigned partitions to hold, without those that an existing topic has never had. Warn of these."""
+        held = self._held or ()
+        unknown = [
+            tp
+            for tp in self._assigned
+            if tp.topic in topics and topics[tp.topic].partition(tp.partition) is None and tp not in held
+        ]
+        if unknown and self._held is None:
+            names = ", ".join(map(str, unknown))
+            text = f"assign names partitions that do not exist: {names}. They are read once they appear"
+            self._out.append(ev.Note(WARNING, text))
+        return frozenset(self._assigned).difference(unknown)
 
     def _stabilize(self) -> None:
         """Enter STABLE where the partitions and, for commits, the coordinator are known."""

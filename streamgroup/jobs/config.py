@@ -111,7 +111,7 @@ class _Reader(JobFileReader):
         options = self.options(SOURCE, content, 'the options of format("streamgroup")')
         if options:
             try:
-                parse_source(options, streaming=True)
+                parse_source(options, streaming=True, strict=True)
             except ConfigError as error:
                 self.problems.append(f"[source]: {error}")
         return options

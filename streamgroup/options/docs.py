@@ -24,13 +24,12 @@ job file. [write-options.md](write-options.md) has those of a write.
 ## How options are read
 
 - Names, defaults and meanings are those of Spark's Kafka source and of Kafka's Java consumer. Options of streamgroup's
-  own begin with `group.`.
-- Names may be written in any case.
-- An unknown option fails the query, and the error suggests the most similar name. An invalid value fails it too. One
-  error names all problems.
+  own begin with `group.`. Names may be written in any case.
+- An invalid value or a misspelled option fails the query, with one error for all problems.
+- Any other unknown option has no effect, as in Spark's source, and the log warns of it. So has a property of Kafka
+  without `kafka.`. `strict=true` makes them errors. An unknown name that begins with `group.` or `zookeeper.` is one.
 - An option outside its scope (the column "for") is ignored, unless [Refused](#refused) lists it. The log names ignored
-  options once.
-- No error and no log line shows passwords, keys and tokens.
+  options once. No error and no log line shows passwords, keys and tokens.
 - A duration is a number of milliseconds, or a number with a unit: `500ms`, `60s`, `2m`, `1h`, `1d`.
 
 The column "for" has these values:
@@ -108,7 +107,10 @@ its options. `make docs` writes this page from the tables in `streamgroup/option
 ## How options are read
 
 - Names, defaults and meanings are those of Spark's Kafka sink and of Kafka's Java producer.
-- Names may be written in any case. An unknown option or an invalid value fails the query. One error names all problems.
+- Names may be written in any case. A misspelled option or an invalid value fails the query. One error names all
+  problems.
+- Any other unknown option has no effect, as in Spark's sink, and the log warns of it. So has a property of Kafka
+  without `kafka.`. `strict=true` makes them errors.
 - The log names ignored options once. No error and no log line shows a password.
 
 ## Partitioners
@@ -162,7 +164,7 @@ _SCOPES = {
 }
 
 
-_OWN = ("group.", "sasl.")
+_OWN = ("group.", "sasl.", "strict")
 
 
 def render() -> str:

@@ -84,6 +84,30 @@ def _duration(text: str) -> int:
     return milliseconds
 
 
+_TIME_STRING = re.compile(r"(-?[0-9]{1,19})([a-z]+)?")
+_MICROSECONDS_PER_MS = 1_000
+
+
+def time_string(text: str, unit_without: str = "ms") -> int:
+    """Return the milliseconds of one of Spark's time strings, as its `JavaUtils.timeStringAs` does.
+
+    `unit_without` is the unit of a number alone. Microseconds are rounded towards zero. A time that a long cannot hold
+    in milliseconds is the longest that it can. Raises ValueError.
+    """
+    match = _TIME_STRING.fullmatch(text.strip().lower())
+    unit = match and (match[2] or unit_without)
+    if match is None or unit not in (*_UNITS, "us") or not -LONG_MAX - 1 <= int(match[1]) <= LONG_MAX:
+        raise ValueError(
+            "expected a time without blanks, for example 15m, 500ms or 250us; the unit is us, ms, s, m, "
+            "min, h or d, and ms without one"
+        )
+    number = int(match[1])
+    if unit == "us":
+        milliseconds = abs(number) // _MICROSECONDS_PER_MS
+        return -milliseconds if number < 0 else milliseconds
+    return max(-LONG_MAX - 1, min(LONG_MAX, number * _UNITS[unit]))
+
+
 def choice(values: Mapping[str, V], unavailable: Mapping[str, str] | None = None) -> Kind:
     """Return the kind of the words in `values`, in any case. `unavailable` has the errors for unsupported words."""
 
@@ -336,6 +360,8 @@ TEXT = Kind("text", _text)
 RACK = Kind("text", str.strip)
 """An empty rack is none, as in Java's consumer."""
 DURATION = Kind("duration", _duration)
+TIME_STRING = Kind("time", time_string)
+"""A time as Spark's own options take it."""
 POSITIVE = integer(1)
 POSITIVE_LONG = integer(1, LONG_MAX)
 TIMESTAMP = Kind("ms since 1970", lambda text: _integer(text, 0, LONG_MAX))

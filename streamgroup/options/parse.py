@@ -38,13 +38,13 @@ def follows_references(name: str) -> bool:
     return option is not None and option.kind is kinds.SECRET
 
 
-def parse_source(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """Return the options of a stream or of a batch read as values.
+def parse_source(options: Mapping[str, str], *, streaming: bool, strict: bool = False) -> SourceOptions:
+    """Return the options of a stream or of a batch read as values. `strict` is the default of the option `strict`.
 
-    Raises ConfigError that names all problems together: unknown, contradictory and missing options, invalid values, and
-    what is not supported. It never shows the value of a secret option.
+    Raises ConfigError that names all problems together: misspelled, contradictory and missing options, invalid values,
+    and what is not supported. It never shows the value of a secret option.
     """
-    reading, subscription, parsed = _read(options, streaming=streaming)
+    reading, subscription, parsed = _read(options, streaming=streaming, strict=strict)
     if reading.problems:
         raise ConfigError(all_together(reading.problems))
     return SourceOptions(subscription=subscription, notes=reading.all_notes(), **parsed)
@@ -63,11 +63,12 @@ def check_source(options: Mapping[str, str]) -> None:
     raise ConfigError(all_together(common or either))
 
 
-def _read(options: Mapping[str, str], *, streaming: bool) -> tuple[_Reading, Subscription, dict[str, Any]]:
+def _read(
+    options: Mapping[str, str], *, streaming: bool, strict: bool = False
+) -> tuple[_Reading, Subscription, dict[str, Any]]:
     """Return the subscription, and the other fields of `SourceOptions`. They are valid if there are no problems."""
-    reading = _Reading(streaming)
-    for key, text in sorted(options.items(), key=lambda item: item[0].lower()):
-        reading.take(key, str(text))
+    reading = _Reading(streaming, strict)
+    reading.take_all(options)
     subscription = reading.subscription()
     registry = zookeeper.section(reading.values, reading.given, reading.problems, reading.notes)
     parsed = {
@@ -87,8 +88,8 @@ def _read(options: Mapping[str, str], *, streaming: bool) -> tuple[_Reading, Sub
 class _Reading(OptionsReader):
     """The options of one read while they are parsed."""
 
-    def __init__(self, streaming: bool) -> None:
-        super().__init__(OPTIONS, Scope.STREAM if streaming else Scope.BATCH, HINTS)
+    def __init__(self, streaming: bool, strict: bool) -> None:
+        super().__init__(OPTIONS, Scope.STREAM if streaming else Scope.BATCH, HINTS, strict=strict)
 
     # -- sections ------------------------------------------------------------------------------------------------------
 

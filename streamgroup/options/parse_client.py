@@ -41,7 +41,7 @@ def parse_client(options: Mapping[str, str]) -> tuple[ClientOptions, tuple[str, 
 
     Raises ConfigError that names all problems together, and shows no secret.
     """
-    reading = OptionsReader(CLIENT_OPTIONS, Scope.ALL, LIBRDKAFKA_HINTS)
+    reading = OptionsReader(CLIENT_OPTIONS, Scope.ALL, LIBRDKAFKA_HINTS, strict=True)
     for key, text in sorted(options.items()):
         if key.lower() in _OF_OTHERS or key.lower().startswith(_OF_SERIALIZERS):
             reading.ignored.setdefault("only the properties of the connection count here", []).append(key)

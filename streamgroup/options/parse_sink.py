@@ -16,23 +16,28 @@ from streamgroup.options.types import ClientOptions, ProducerOptions, SinkOption
 SINK_OPTIONS: Mapping[str, Option] = {option.name.lower(): option for option in (*SINK, *SINK_ZOOKEEPER, *PRODUCER)}
 """All options of a write by their name in lower case: users may write names in any case."""
 
-_OF_SPARK = frozenset({"queryname", "checkpointlocation"})
+_OF_SPARK = frozenset(
+    {
+        "queryname",
+        "checkpointlocation",
+        "asyncprogresstrackingenabled",
+        "asyncprogresstrackingcheckpointintervalms",
+    }
+)
 """Options of Spark's own that it passes to every sink."""
 
 _MOST_IN_FLIGHT = 5
 """The batches of one producer id that a broker remembers per partition, to drop repeated ones."""
 
 
-def parse_sink(options: Mapping[str, str]) -> SinkOptions:
-    """Return the options of a batch write or of a stream's sink as values.
+def parse_sink(options: Mapping[str, str], *, strict: bool = False) -> SinkOptions:
+    """Return the options of a batch write or of a stream's sink as values. `strict` is the default of that option.
 
-    Raises ConfigError that names all problems together: unknown, contradictory and missing options, invalid values, and
-    what is not supported. It never shows the value of a secret option.
+    Raises ConfigError that names all problems together: misspelled, contradictory and missing options, invalid values,
+    and what is not supported. It never shows the value of a secret option.
     """
-    reading = _SinkReader()
-    for key, text in sorted(options.items(), key=lambda item: item[0].lower()):
-        if key.lower() not in _OF_SPARK:
-            reading.take(key, str(text))
+    reading = _SinkReader(strict)
+    reading.take_all({key: text for key, text in options.items() if key.lower() not in _OF_SPARK})
     registry = zookeeper.section(reading.values, reading.given, reading.problems, reading.notes)
     client = reading.located(reading.client(registry))
     producer = reading.producer(client)
@@ -44,8 +49,8 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
 class _SinkReader(OptionsReader):
     """The options of one write while they are parsed."""
 
-    def __init__(self) -> None:
-        super().__init__(SINK_OPTIONS, Scope.WRITE, SINK_HINTS)
+    def __init__(self, strict: bool) -> None:
+        super().__init__(SINK_OPTIONS, Scope.WRITE, SINK_HINTS, strict=strict)
 
     def located(self, client: ClientOptions | None) -> ClientOptions | None:
         """Return `client` with one way to find the brokers: the bootstrap servers take precedence over ZooKeeper."""

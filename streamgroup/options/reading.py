@@ -8,6 +8,7 @@ from typing import Any
 
 from streamgroup.errors import ConfigError
 from streamgroup.options import kinds
+from streamgroup.options.near_miss import near_miss
 from streamgroup.options.notes import Caution
 from streamgroup.options.properties import PREFIX
 from streamgroup.options.rows import Effect, Option, Scope
@@ -18,24 +19,56 @@ from streamgroup.options.tls import SASL_PLAINTEXT, SASL_SSL, SSL, TlsOptions, c
 from streamgroup.options.types import ClientOptions, ZooKeeperOptions
 
 _EXCERPT = 300
+STRICT = "strict"
+_OWN = ("group.", "zookeeper.")
+"""The beginnings of names that only streamgroup has, besides Kafka's own properties."""
 
 
 class OptionsReader(SettingsReader[Option]):
     """The options of one read or write while they are parsed.
 
     `options` is the table by names in lower case. `hints` has the cause and the next step for unknown names whose most
-    similar name would mislead.
+    similar name would mislead. `strict` says whether every unknown option is a problem unless the option `strict` says
+    otherwise. A misspelled option is one in any case.
     """
 
-    def __init__(self, options: Mapping[str, Option], scope: Scope, hints: Mapping[str, str]) -> None:
+    def __init__(self, options: Mapping[str, Option], scope: Scope, hints: Mapping[str, str], *, strict: bool) -> None:
         super().__init__(options, [])
         self.scope = scope
+        self.strict = strict
         self.hints = hints
         self.notes: list[str] = []
         self.ignored: dict[str, list[str]] = {}
         """The ignored options that the user has set, by the reason."""
 
     # -- the table's reader --------------------------------------------------------------------------------------------
+
+    def take_all(self, options: Mapping[str, str]) -> None:
+        """Read the options by name, but `strict` first: it decides about the others."""
+        for key in sorted(options, key=lambda key: (key.lower() != STRICT, key.lower())):
+            self.take(key, str(options[key]))
+
+    def take(self, key: str, value: Any) -> None:
+        """Read one option. An unknown one becomes a problem or a note for the log, which never shows its value."""
+        if self.find(key) is not None or self._refuses(key.lower()):
+            super().take(key, value)
+        else:
+            text = self.unknown(key)
+            full_stop = "" if text.endswith("?") else "."
+            self.notes.append(Caution(f"ignored {text}{full_stop} Set strict=true to refuse unknown options"))
+
+    def _refuses(self, lower: str) -> bool:
+        """Return whether an unknown option is a problem.
+
+        As in Spark's own source and sink, a property of Kafka without its prefix is not: it has no effect.
+        """
+        if self.values.get(STRICT, self.strict):
+            return True
+        if PREFIX + lower in self.rows:
+            return False
+        if lower.startswith(PREFIX) and lower in self.hints:
+            return True  # librdkafka's name of a setting: to ignore it would be to connect otherwise than asked
+        return lower.startswith(_OWN) or near_miss(lower, self.rows) is not None
 
     def find(self, key: str) -> Option | None:
         """Return the option of this name, in any case."""
@@ -72,7 +105,7 @@ class OptionsReader(SettingsReader[Option]):
         if lower in self.hints:
             return f"unknown option {key!r}: {self.hints[lower]}"
         prefixed = self.rows.get(PREFIX + lower)
-        near = prefixed or self._nearest(lower)
+        near = prefixed or self.rows.get(near_miss(lower, self.rows) or "") or self._nearest(lower)
         if near is None:
             return f"unknown option {key!r}"
         if near.effect(self.scope) is Effect.REFUSED:

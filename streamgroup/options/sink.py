@@ -8,7 +8,7 @@ from streamgroup.options import kinds
 from streamgroup.options.client_sasl import TOKEN_ROW
 from streamgroup.options.librdkafka import LIBRDKAFKA_HINTS
 from streamgroup.options.rows import Option, Scope
-from streamgroup.options.source import SOURCE
+from streamgroup.options.source import SOURCE, STRICT_ROW
 from streamgroup.options.zookeeper import CONNECT, ZOOKEEPER
 
 SINK: tuple[Option, ...] = (
@@ -62,8 +62,9 @@ SINK: tuple[Option, ...] = (
     *(
         Option(option.name, scope=Scope.NONE, why="the option is for reads")
         for option in SOURCE
-        if option.name not in ("includeHeaders", TOKEN_ROW.name)
+        if option not in (STRICT_ROW, TOKEN_ROW) and option.name != "includeHeaders"
     ),
+    dataclasses.replace(STRICT_ROW, scope=Scope.WRITE),
     dataclasses.replace(TOKEN_ROW, scope=Scope.WRITE),
 )
 
@@ -91,6 +92,7 @@ SINK_ZOOKEEPER: tuple[Option, ...] = tuple(
 
 SINK_HINTS: dict[str, str] = {
     **LIBRDKAFKA_HINTS,
+    "mode": "it is a method. Call mode('append') of a batch write",
     "path": "save('…') and start('…') have a path, and Kafka has none. Name the topic with 'topic'",
     "topics": "a write has one topic or a column for it. Name the topic with 'topic', or add the column 'topic'",
 }

@@ -13,6 +13,14 @@ from streamgroup.options.rows import Effect, Option, Scope
 _ENDLESS = "a stream has no end. Remove the option, or use it in a batch read"
 _ALL_AT_ONCE = "a batch read takes the whole backlog at once"
 
+STRICT_ROW = Option(
+    "strict",
+    "`true` fails the query for every unknown option. `false` fails it for misspelled ones only. The log warns of the "
+    "others, which have no effect. Set `true` if no other code adds options.",
+    kinds.BOOLEAN,
+    default="`false`; in job files `true`",
+)
+
 SOURCE: tuple[Option, ...] = (
     Option(
         "subscribe",
@@ -28,7 +36,8 @@ SOURCE: tuple[Option, ...] = (
     ),
     Option(
         "assign",
-        'Partitions to read: `{"orders": [0, 1]}`. A stream with `assign` cannot be a member of a group.',
+        'Partitions to read: `{"orders": [0, 1]}`. Those that a topic does not have yet are left out, and the log '
+        "warns; a stream reads them once they appear. A stream with `assign` cannot be a member of a group.",
         kinds.ASSIGNED,
     ),
     Option(
@@ -66,8 +75,7 @@ SOURCE: tuple[Option, ...] = (
         "its log. Takes precedence over `endingOffsetsByTimestamp`.",
         kinds.TIMESTAMP,
         scope=Scope.BATCH,
-        elsewhere=Effect.REFUSED,
-        why=_ENDLESS,
+        why="a stream has no end",
     ),
     Option(
         "endingOffsetsByTimestamp",
@@ -129,9 +137,11 @@ SOURCE: tuple[Option, ...] = (
     Option(
         "maxTriggerDelay",
         "The longest time since the batch before for which `minOffsetsPerTrigger` may delay a batch. Without "
-        "`minOffsetsPerTrigger` it has no effect.",
-        kinds.DURATION,
+        "`minOffsetsPerTrigger` it has no effect. As in Spark it is a number of milliseconds, or has the unit `us`, "
+        "`ms`, `s`, `m`, `min`, `h` or `d`; a negative time delays no batch.",
+        kinds.TIME_STRING,
         "limits.max_trigger_delay_ms",
+        default="`15m`",
         scope=Scope.STREAM,
         why=_ALL_AT_ONCE,
     ),
@@ -163,9 +173,11 @@ SOURCE: tuple[Option, ...] = (
     Option(
         "kafkaConsumer.pollTimeoutMs",
         "Milliseconds that a task waits for its next records before it fails. With Kafka 0.7 also the milliseconds "
-        "that a batch waits until the brokers of its partitions have registered. Increase it for slow brokers.",
+        "that a batch waits until the brokers of its partitions have registered (by default 120000). Increase it for "
+        "slow brokers.",
         kinds.POSITIVE,
         "fetch.poll_timeout_ms",
+        default="`spark.network.timeout`, which is `120s` by default",
     ),
     Option(
         "groupIdPrefix",
@@ -232,14 +244,27 @@ SOURCE: tuple[Option, ...] = (
         "group.max_silence_ms",
         scope=Scope.MEMBER,
     ),
+    STRICT_ROW,
     TOKEN_ROW,
 )
 
+_NO_PATH = "load('…') has a path, and Kafka has none. Call load() and name the topics with 'subscribe'"
+_FIXED = "the columns are always those of Kafka's records. Parse the column 'value' in the query"
+_OF_WRITES = "the option is for writes"
+
 HINTS: dict[str, str] = {
     **LIBRDKAFKA_HINTS,
-    "path": "load('…') has a path, and Kafka has none. Call load() and name the topics with 'subscribe'",
+    "path": _NO_PATH,
+    "paths": _NO_PATH,
     "topic": "it is an option of a sink. Name the topics to read with 'subscribe'",
     "topics": "a source has another option for topics. Name the topics to read with 'subscribe'",
-    "startingoffset": "it lacks the last letter. Did you mean 'startingOffsets'?",
+    "inferschema": _FIXED,
+    "mode": _FIXED,
+    "checkpointlocation": "it is an option of writeStream",
+    "queryname": "it is an option of writeStream",
+    "partitioner": _OF_WRITES,
+    "includetimestamp": _OF_WRITES,
+    "verify": _OF_WRITES,
+    "verifywaitms": _OF_WRITES,
 }
 """The cause and the next step for an unknown option whose most similar name would mislead; keys in lower case."""

@@ -84,11 +84,17 @@ class FetchOptions:
     include_headers: bool = False
     include_inner_index: bool = False
     """Kafka 0.7: whether to add the column `inner`, the index of a message within its compressed set."""
-    poll_timeout_ms: int = 120_000
+    poll_timeout_ms: int | None = None
+    """None stands for the network timeout of the Spark application, which only tasks can look up."""
     rack: str = ""
     """`kafka.client.rack`: where the tasks run. Leaders may name a follower there to fetch from (KIP-392)."""
     prefetch: int = 1
     max_decompressed_bytes: int = 256 * 1024 * 1024
+
+    @property
+    def poll_timeout_s(self) -> float:
+        """Return the seconds to wait for records: 120, Spark's default, if neither an option nor a task sets them."""
+        return 120.0 if self.poll_timeout_ms is None else self.poll_timeout_ms / 1000
 
 
 class GroupMode(Enum):

@@ -9,6 +9,7 @@ Two pure steps with ListOffsets between them, and one more where a timestamp lie
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 
@@ -119,12 +120,18 @@ def refuse_crossed(
 ) -> None:
     """Raise ConfigError where a start that was given lies above the end that was given, as Spark's own source does.
 
-    Whether the earliest or the latest offset lies beyond the other bound is a question of what the log holds: `within`.
+    Timestamps by partition are compared themselves, since both may stand for the same offset. Whether the earliest or
+    the latest offset lies beyond the other bound is a question of what the log holds: `within`.
     """
     crossed = [
         f"{tp} starts at offset {start} and ends at {ends[tp]}"
         for tp, start in sorted(starts.items())
         if start > ends[tp] and _wanted(starting, tp) != EARLIEST and _wanted(ending, tp) != LATEST
+    ]
+    crossed += [
+        f"{tp} starts at timestamp {starting.timestamps[tp]} and ends at {ending.timestamps[tp]}"
+        for tp in sorted(starts)
+        if starts[tp] <= ends[tp] and starting.timestamps.get(tp, 0) > ending.timestamps.get(tp, math.inf)
     ]
     if crossed:
         first, last = RangeBound.BATCH_START.option(starting), RangeBound.BATCH_END.option(ending)

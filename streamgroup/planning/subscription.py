@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -36,23 +36,29 @@ def subscribed_topics(subscription: Subscription, snapshot: ClusterSnapshot) -> 
 def subscribed_partitions(subscription: Subscription, snapshot: ClusterSnapshot) -> list[TopicPartition]:
     """Return the partitions of `subscription` in this cluster, sorted.
 
-    Raises ConfigError if a named topic or partition does not exist.
+    As in Spark's source, assigned partitions that do not exist in an existing topic are left out; `unknown_assigned`
+    returns them. Raises ConfigError if a named topic does not exist, and for Kafka 0.7 if an assigned partition does
+    not: its records may be on a broker that is offline.
     """
     names = sorted(subscribed_topics(subscription, snapshot))
     require_topics(names, snapshot)
-    existing = [TopicPartition(n, p.partition) for n in names for p in snapshot.topics[n].partitions]
+    existing = {TopicPartition(n, p.partition) for n in names for p in snapshot.topics[n].partitions}
     if not subscription.assign:
         return sorted(existing)
-    if missing := sorted(set(subscription.assign) - set(existing)):
-        log_format = snapshot.log_format
-        what = f"assign names partitions that do not exist: {', '.join(map(log_format.name, missing))}"
-        if log_format.is_broker_bound:
-            raise ConfigError(
-                f"{what}: their brokers are not registered, or have fewer partitions of the topic. In Kafka 0.7 only a "
-                "broker that is there can be read: start it, or leave its partitions out"
-            )
-        raise ConfigError(what)
-    return sorted(subscription.assign)
+    log_format = snapshot.log_format
+    missing = unknown_assigned(subscription, existing)
+    if missing and log_format.is_broker_bound:
+        raise ConfigError(
+            f"assign names partitions that do not exist: {', '.join(map(log_format.name, missing))}: their brokers are "
+            "not registered, or have fewer partitions of the topic. In Kafka 0.7 only a broker that is there can be "
+            "read: start it, or leave its partitions out"
+        )
+    return sorted(existing.intersection(subscription.assign))
+
+
+def unknown_assigned(subscription: Subscription, existing: Collection[TopicPartition]) -> list[TopicPartition]:
+    """Return the partitions that `assign` names and that are not among `existing`, sorted."""
+    return sorted(set(subscription.assign).difference(existing))
 
 
 def lacking(subscription: Subscription, snapshot: ClusterSnapshot) -> frozenset[str]:

@@ -35,8 +35,8 @@ from streamgroup.options.default_mode import (
     parse_default_mode,
     with_default_mode,
 )
-from streamgroup.options.parse import check_source, parse_source
-from streamgroup.options.parse_sink import parse_sink
+from streamgroup.options.parse import OPTIONS, check_source, parse_source
+from streamgroup.options.parse_sink import SINK_OPTIONS, parse_sink
 from streamgroup.options.secrets import is_secret
 from streamgroup.options.types import GroupMode, SinkOptions, SourceOptions
 from streamgroup.spark.tables import read_options, require_write_options, table_options, with_table_options
@@ -134,10 +134,13 @@ class StreamGroupDataSource(DataSource):
         return options
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without secrets. Spark sends this object with its reader to every task, which needs none."""
+        """Return the state without secrets. Spark sends this object with its reader to every task, which needs none.
+
+        An unknown option may be a secret of another source.
+        """
         state = dict(self.__dict__)
         if self._is_parsed:
-            state["options"] = {name: value for name, value in self.options.items() if not is_secret(name)}
+            state["options"] = {name: value for name, value in self.options.items() if _may_travel(name)}
         return state
 
     def _with_default_mode(
@@ -201,6 +204,10 @@ class GroupBatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of one task. The iterator raises DataLossError if planned records are gone."""
         return _with_advice(read_task(partition, self._options))
+
+
+def _may_travel(option: str) -> bool:
+    return not is_secret(option) and (option.lower() in OPTIONS or option.lower() in SINK_OPTIONS)
 
 
 def _with_advice(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -6,16 +6,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
 from streamgroup.errors import ConfigError
 from streamgroup.model import FetchTask
+from streamgroup.options.kinds import time_string
 from streamgroup.options.types import SourceOptions
 from streamgroup.remediation import NO_LOCATION
 from streamgroup.spark.collector import exempt_modules
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_NETWORK_TIMEOUT = "spark.network.timeout"
 
 
 def task_options(options: SourceOptions) -> SourceOptions:
@@ -40,16 +45,30 @@ def read_task(partition: InputPartition, options: SourceOptions) -> Iterator[pa.
 
     if not isinstance(partition, TaskPartition):
         raise ConfigError(f"cannot read partition {partition!r}: it is not a partition of streamgroup")
+    fetch = options.fetch
+    if fetch.poll_timeout_ms is None:
+        fetch = replace(fetch, poll_timeout_ms=network_timeout_ms())
     location = options.group.offset_location if options.group else NO_LOCATION
     rows = read(
         partition.task,
         options.client,
-        options.fetch,
+        fetch,
         fail_on_data_loss=options.fail_on_data_loss,
         group=location.group or None,
         stored_in=location.stored_in,
     )
     return _then_exempt_modules(rows)
+
+
+def network_timeout_ms() -> int | None:
+    """Return `spark.network.timeout` of the application in milliseconds; None if it is not set, or outside of a task.
+
+    Spark passes the settings of a session to its tasks as local properties. No process of the driver that runs this
+    package gets them.
+    """
+    context = TaskContext.get()
+    text = context.getLocalProperty(_NETWORK_TIMEOUT) if context is not None else None
+    return time_string(text, "s") if text else None
 
 
 def _then_exempt_modules(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -210,6 +210,7 @@ def _zookeeper() -> Iterable[Decoder]:
 
 _KINDS: Mapping[str, tuple[kinds.Kind, tuple[str, ...]]] = {
     "duration": (kinds.DURATION, ("60s", "500ms", "2 min", "1h", "1000")),
+    "time": (kinds.TIME_STRING, ("15m", "-250us", "9223372036854775807d")),
     "integer": (kinds.POSITIVE, ("1", "65536")),
     "long": (kinds.POSITIVE_LONG, ("67108864",)),
     "boolean": (kinds.BOOLEAN, ("true",)),

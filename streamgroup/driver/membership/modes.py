@@ -128,7 +128,7 @@ def run_config(options: SourceOptions, group: GroupOptions) -> RunConfig:
         max_poll_s=group.max_poll_interval_ms / 1000,
         max_silence_s=None if group.max_silence_ms is None else group.max_silence_ms / 1000,
         api_timeout_s=options.client.default_api_timeout_ms / 1000,
-        fetch_timeout_s=options.fetch.poll_timeout_ms / 1000,
+        fetch_timeout_s=options.fetch.poll_timeout_s,
         fail_on_data_loss=options.fail_on_data_loss,
         start_retries=options.fetch_offset_retries,
         start_retry_interval_s=options.fetch_offset_retry_interval_ms / 1000,

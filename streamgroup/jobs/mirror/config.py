@@ -152,7 +152,7 @@ class _Reader(JobFileReader):
             options["startingOffsets"] = "earliest"
             self.note(SOURCE, {"startingOffsets": "earliest"}, origin=_THE_MIRROR)
         try:
-            parse_source(options, streaming=True)
+            parse_source(options, streaming=True, strict=True)
         except ConfigError as error:
             self.problems.append(f"[source]: {error}")
         return options
@@ -163,7 +163,7 @@ class _Reader(JobFileReader):
             return {}
         self._refuse(DESTINATION, options, _REFUSED_OF_DESTINATION)
         try:
-            parsed = parse_sink(options)
+            parsed = parse_sink(options, strict=True)
         except ConfigError as error:
             self.problems.append(f"[destination]: {error}")
         else:

@@ -225,7 +225,6 @@ def test_a_subscription_means_partitions(subscription: Subscription, names: list
     ("subscription", "told"),
     [
         (Subscription(topics=("a", "x", "y")), r"no topic 'x', 'y'"),
-        (Subscription(assign=(TopicPartition("a", 7), TopicPartition("b", 3))), "do not exist: a-7, b-3"),
         (Subscription(assign=(TopicPartition("x", 0),)), "no topic 'x'"),
     ],
 )
@@ -241,6 +240,26 @@ def test_a_named_topic_that_a_lagging_broker_leaves_out_at_first_is_read(
     monkeypatch.setattr(batch.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(logs, "topics", lambda names: next(looks, None) or known(names))
     assert ranges(plan_batch(options())) == [(0, 0, 10), (1, 0, 20)]
+
+
+def test_an_assigned_partition_that_does_not_exist_is_left_out_with_a_warning(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(batch.time, "sleep", lambda seconds: None)
+    given = Subscription(assign=(TopicPartition("t", 1), TopicPartition("t", 8), TopicPartition("t", 9)))
+    assert ranges(plan_batch(replace(options(), subscription=given))) == [(1, 0, 20)]
+    warning = "assign names partitions that do not exist: t-8, t-9. The read leaves them out"
+    assert [r.message for r in caplog.records if r.levelname == "WARNING"] == [warning]
+
+
+def test_offsets_of_an_assigned_partition_that_does_not_exist_are_an_error_as_in_spark(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch.time, "sleep", lambda seconds: None)
+    late = TopicPartition("t", 8)
+    given = options(ConfiguredOffsets(EARLIEST, offsets={P0: 0, late: 0}))
+    with pytest.raises(ConfigError, match=r"startingOffsets names partitions that do not exist .*: t-8"):
+        plan_batch(replace(given, subscription=Subscription(assign=(P0, late))))
 
 
 def test_a_named_topic_that_stays_away_is_an_error(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions, OffsetsStorage, SourceOptions, Subscription
+from streamgroup.planning import suspicions
 from streamgroup.planning.document import from_value, to_value
 from streamgroup.run import plan_gate
 from streamgroup.wire.messages.cluster import MetadataRequest
@@ -360,10 +361,23 @@ def test_assigned_partitions_alone_are_read(start: Start, mode: GroupOptions) ->
     assert ranges(run.coordinator.partitions(INITIAL, run.plan())) == [(1, 0, 10)]
 
 
-def test_an_assigned_partition_that_does_not_exist_is_named(start: Start) -> None:
-    run = start(off(subscription=Subscription(assign=(TopicPartition("t", 5),))))
-    with pytest.raises(ConfigError, match="t-5"):
-        run.latest()
+@pytest.mark.parametrize("mode", [OFF, COMMIT], ids=["off", "commit"])
+def test_an_assigned_partition_that_does_not_exist_is_read_from_its_beginning_once_it_does(
+    start: Start, mode: GroupOptions, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(suspicions, "BELIEVED_AFTER_S", 0.0)
+    logs, late = logs_of([3, 10]), TopicPartition("t", 5)
+    options = source(
+        LATEST, group=mode, subscription=Subscription(assign=(P1, late)), client=client(metadata_max_age_ms=50)
+    )
+    run = start(options, logs=logs)
+    document = run.latest()
+    until(lambda: any("do not exist: t-5." in r.message for r in caplog.records), "a warning")
+    logs.ends[late] = 4
+    while not from_value(document).ranges:
+        document = run.plan(document)
+    (only,) = from_value(document).ranges
+    assert (only.partition, only.start, only.until) == (late, 0, 4)
 
 
 @pytest.mark.parametrize("mode", [OFF, COMMIT, GroupOptions("g")], ids=["off", "commit", "member"])

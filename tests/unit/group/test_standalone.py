@@ -134,6 +134,26 @@ def test_assigned_partitions_are_held_whatever_else_there_is() -> None:
     assert run.step(known(t=9)) == []
 
 
+def test_an_assigned_partition_that_does_not_exist_is_named_once_and_held_when_it_appears() -> None:
+    """As in Spark's source, which asks for the partitions of the assigned topics before every batch."""
+    run = Run(assigned=(TopicPartition("t", 1), TopicPartition("t", 4)))
+    first = run.step(known(t=2))
+    assert assigned(first).partitions == (TopicPartition("t", 1),)
+    warning = ev.Note(ev.WARNING, "assign names partitions that do not exist: t-4. They are read once they appear")
+    assert warning in of(first, ev.Note)
+    assert run.step(known(t=3)) == []
+    grown = run.step(known(t=5))
+    assert assigned(grown).partitions == (TopicPartition("t", 1), TopicPartition("t", 4))
+    assert warning not in of(grown, ev.Note)
+
+
+def test_an_assigned_partition_that_has_existed_stays_held_so_that_its_loss_is_reported() -> None:
+    run = Run(assigned=(TopicPartition("t", 1),))
+    run.step(known(t=2))
+    assert run.step(known(t=1)) == []
+    assert run.step(known()) == []
+
+
 @pytest.mark.parametrize("missed", [True, False])
 def test_a_topic_that_is_gone_is_held_until_its_loss_has_been_told(missed: bool) -> None:
     run = Run(topics=("t", "u"), is_missed=lambda tp: missed)

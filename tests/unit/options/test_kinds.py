@@ -61,6 +61,35 @@ def test_an_invalid_duration_is_refused(text: str) -> None:
         kinds.DURATION.parse(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("15m", 900_000),
+        (" 15MIN ", 900_000),
+        ("500", 500),
+        ("500ms", 500),
+        ("0", 0),
+        ("2500us", 2),
+        ("-2500us", -2),
+        ("999us", 0),
+        ("-5s", -5_000),
+        ("60d", 5_184_000_000),
+        ("9223372036854775807", 2**63 - 1),
+        ("-9223372036854775808", -(2**63)),
+        ("9223372036854775807d", 2**63 - 1),
+        ("-9223372036854775807h", -(2**63)),
+    ],
+)
+def test_a_time_string_is_read_as_by_sparks_java_utils(text: str, milliseconds: int) -> None:
+    assert kinds.TIME_STRING.parse(text) == milliseconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "1.5s", "1y", "5 m", "+5s", "1ns", "٣s", "9223372036854775808", "9" * 5_000])
+def test_an_invalid_time_string_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected a time without blanks"):
+        kinds.TIME_STRING.parse(text)
+
+
 @pytest.mark.parametrize("text", ["", "x", "1.0", "1e3", "--1", "0", "11", "²", "1_0", "9" * 5_000])
 def test_a_number_outside_the_bounds_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected an integer from 1 to 10"):

@@ -276,24 +276,8 @@ def test_an_ignored_option_is_named_in_the_log(name: str, why: str) -> None:
     assert note.startswith(f"ignored option {name}: {why}")
 
 
-@pytest.mark.parametrize(
-    ("name", "suggestion"),
-    [
-        ("topics", "Name the topic with 'topic'"),
-        ("path", "Kafka has none"),
-        ("kafka.ack", "Did you mean 'kafka.acks'?"),
-        ("acks", "Kafka's properties begin with 'kafka.'. Did you mean 'kafka.acks'?"),
-        ("partitoner", "Did you mean 'partitioner'?"),
-    ],
-)
-def test_an_unknown_option_is_an_error_with_the_nearest_one(name: str, suggestion: str) -> None:
-    text = refused(**{name: "x"})
-    assert text.startswith(f"unknown option {name!r}")
-    assert suggestion in text
-
-
 def test_one_error_names_all_problems_of_a_write() -> None:
-    text = refused(kafka__bootstrap__servers=None, kafka__acks="2", kafka__transactional__id="t", nonsense="x")
+    text = refused(kafka__bootstrap__servers=None, kafka__acks="2", kafka__transactional__id="t", partitoner="x")
     assert text.startswith("4 problems with the options:")
 
 

@@ -93,12 +93,16 @@ def test_only_numbers_that_are_taken_are_offered(
     assert not any(number in said for number in refused)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("endingOffsets", "latest"), ("endingTimestamp", "5"), ("endingOffsetsByTimestamp", "{}")]
-)
+@pytest.mark.parametrize(("name", "value"), [("endingOffsets", "latest"), ("endingOffsetsByTimestamp", "{}")])
 def test_a_stream_has_no_end(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=f"cannot use option {name}: a stream has no end"):
         stream(**{name: value})
+
+
+def test_a_stream_ignores_an_ending_timestamp_as_sparks_source_does() -> None:
+    options = stream(endingTimestamp="5")
+    assert options.ending is None
+    assert options.notes == ("ignored option endingTimestamp: a stream has no end",)
 
 
 @pytest.mark.parametrize(

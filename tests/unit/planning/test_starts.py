@@ -150,6 +150,19 @@ def test_a_start_above_the_end_names_both_options(
     refuse_crossed(starting, ending, {A: 4}, {A: 4})
 
 
+def test_a_starting_timestamp_above_the_ending_one_is_refused_even_where_both_are_one_offset() -> None:
+    later, earlier = (
+        ConfiguredOffsets(EARLIEST, timestamps={A: 7_000}),
+        ConfiguredOffsets(LATEST, timestamps={A: 6_999}),
+    )
+    with pytest.raises(
+        ConfigError, match=r"^startingOffsetsByTimestamp.*t-0 starts at timestamp 7000 and ends at 6999"
+    ):
+        refuse_crossed(later, earlier, {A: 9}, {A: 9})
+    refuse_crossed(later, ConfiguredOffsets(LATEST, timestamps={A: 7_000}), {A: 9}, {A: 9})
+    refuse_crossed(later, ConfiguredOffsets(LATEST), {A: 9}, {A: 9})
+
+
 @pytest.mark.parametrize(
     ("starting", "ending"),
     [

@@ -16,6 +16,7 @@ from streamgroup.planning.subscription import (
     subscribed_partitions,
     subscribed_topics,
     topics_to_ask,
+    unknown_assigned,
 )
 
 
@@ -60,13 +61,20 @@ def test_a_pattern_never_matches_internal_topics() -> None:
     ("subscription", "named"),
     [
         (Subscription(("a", "c", "d")), "'c', 'd'"),
-        (Subscription(assign=(A0, TopicPartition("a", 2))), "a-2"),
         (Subscription(assign=(TopicPartition("c", 0),)), "'c'"),
     ],
 )
 def test_what_is_named_and_does_not_exist_is_an_error(subscription: Subscription, named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         subscribed_partitions(subscription, THERE)
+
+
+def test_an_assigned_partition_that_does_not_exist_is_left_out_as_in_spark() -> None:
+    subscription = Subscription(assign=(A0, TopicPartition("a", 3), TopicPartition("a", 2)))
+    assert subscribed_partitions(subscription, THERE) == [A0]
+    assert unknown_assigned(subscription, {A0, A1}) == [TopicPartition("a", 2), TopicPartition("a", 3)]
+    assert unknown_assigned(NAMES, ()) == []
+    assert subscribed_partitions(Subscription(assign=(TopicPartition("a", 2),)), THERE) == []
 
 
 def test_of_kafka_07_what_is_named_may_be_on_a_broker_that_is_away() -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark import TaskContext
 
 from streamgroup.errors import DataLossError
 from streamgroup.executor import fetcher
 from streamgroup.model import FetchTask
 from streamgroup.options.parse import parse_source
+from streamgroup.options.types import FetchOptions
 from streamgroup.remediation import StoredIn
 from streamgroup.spark.source import GroupBatchReader
-from streamgroup.spark.tasks import TaskPartition, read_task, task_options
+from streamgroup.spark.tasks import TaskPartition, network_timeout_ms, read_task, task_options
 
 REGISTERED = {
     "zookeeper.connect": "zk1:2181/kafka",
@@ -49,6 +52,33 @@ def test_a_batch_read_has_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
     options = task_options(parse_source(REGISTERED, streaming=False))
     assert list(read_task(TaskPartition(FetchTask(())), options)) == []
     assert told["group"] is None
+
+
+@pytest.mark.parametrize(
+    ("given", "setting", "seconds"),
+    [
+        ({}, "77s", 77.0),
+        ({}, "90", 90.0),  # a number alone counts seconds, as in Spark
+        ({}, "2min", 120.0),
+        ({}, None, 120.0),
+        ({"kafkaConsumer.pollTimeoutMs": "512"}, "77s", 0.512),
+    ],
+)
+def test_a_task_waits_for_records_as_long_as_spark_waits_for_its_network(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], setting: str | None, seconds: float
+) -> None:
+    properties = {} if setting is None else {"spark.network.timeout": setting}
+    monkeypatch.setattr(TaskContext, "get", lambda: SimpleNamespace(getLocalProperty=properties.get))
+    fetches: list[FetchOptions] = []
+    monkeypatch.setattr(fetcher, "read", lambda _, __, fetch, **others: fetches.append(fetch) or iter(()))
+    options = task_options(parse_source(REGISTERED | given, streaming=True))
+    assert list(read_task(TaskPartition(FetchTask(())), options)) == []
+    assert [fetch.poll_timeout_s for fetch in fetches] == [seconds]
+
+
+def test_outside_of_a_task_the_timeout_is_sparks_default() -> None:
+    assert network_timeout_ms() is None
+    assert FetchOptions().poll_timeout_s == 120.0
 
 
 def test_records_that_a_batch_read_has_lost_since_its_plan_are_an_error_that_tells_how_to_plan_anew(
