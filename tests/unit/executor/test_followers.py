@@ -31,8 +31,14 @@ IN_A = FetchOptions(max_wait_ms=10, poll_timeout_ms=3_000, rack="a", max_partiti
 
 
 @pytest.fixture(autouse=True)
-def _short_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_replicas, "SILENCE_S", 0.1)
+def _no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine is not taken for a silent follower."""
+    monkeypatch.setattr(read_replicas, "SILENCE_S", 60.0)
+
+
+@pytest.fixture
+def _short_silence(monkeypatch: pytest.MonkeyPatch, _no_silence: None) -> None:
+    monkeypatch.setattr(read_replicas, "SILENCE_S", 0.4)
 
 
 class Pair:
@@ -120,6 +126,7 @@ def test_an_offset_out_of_the_leaders_range_is_a_loss(broker: Start, options: Op
     assert pair.offsets(client, 20, 100, fail_on_data_loss=False) == list(range(50, 100))
 
 
+@pytest.mark.usefixtures("_short_silence")
 def test_a_follower_without_the_records_is_left_and_proves_no_gap(broker: Start, options: Options) -> None:
     """The leader would skip what a log does not have although it goes on behind. A follower may just be behind."""
     for there in (Log(TEN[:4]), Log(TEN[:4], high_watermark=100)):
@@ -132,15 +139,13 @@ def test_a_follower_without_the_records_is_left_and_proves_no_gap(broker: Start,
         assert pair.asked()[1].count(40) >= 3
 
 
+@pytest.mark.usefixtures("_short_silence")
 def test_a_gap_is_passed_where_the_leader_has_it(broker: Start, options: Options) -> None:
     pair = Pair(broker, Log(TEN[:4], high_watermark=100), Log(TEN[:4], high_watermark=100))
     assert pair.offsets(options(pair.leader.broker.port), 0, 100) == list(range(40))
 
 
-def test_a_short_poll_timeout_is_not_used_up_at_a_follower(
-    broker: Start, options: Options, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(read_replicas, "SILENCE_S", 60.0)
+def test_a_short_poll_timeout_is_not_used_up_at_a_follower(broker: Start, options: Options) -> None:
     pair = Pair(broker, Log(TEN), Log(TEN[:4]))
     client = options(pair.leader.broker.port)
     assert pair.offsets(client, 0, 100, replace(IN_A, poll_timeout_ms=400)) == list(range(100))
