@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+from zipimport import zipimporter
 
 from streamgroup.errors import DrainedError, StreamGroupError
 
@@ -32,6 +33,15 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+_loader = __spec__.loader
+if isinstance(_loader, zipimporter):
+    raise ImportError(
+        f"cannot import streamgroup from {_loader.archive}: it requires compiled packages, which Python cannot import "
+        "from an archive, and Spark does not look for data sources in --py-files. Leave the archive out of --py-files "
+        "and addPyFile. Install streamgroup for the Python of driver and executors, or ship a packed environment with "
+        "spark.archives (docs/clusters.md)"
+    )
 
 _NEEDS_PYSPARK = {
     "DrainResult": "streamgroup.spark.drain",

@@ -47,6 +47,7 @@ _JVM_SETTINGS = (
 )
 """Settings that take effect only when Spark's JVM starts."""
 _EXECUTOR_SIDE = "Install streamgroup, with pyarrow, for the Python that the executors run"
+_PACKED = "ship a packed environment with spark.archives (docs/clusters.md)"
 
 
 def build_session(settings: SparkSettings, environment: Mapping[str, str] | None = None) -> SparkSession:
@@ -175,8 +176,8 @@ def what_is_missing(found: Iterable[Mapping[str, str]]) -> str | None:
     if not problems:
         return None
     return (
-        f"cannot run the source on the executors: {'; '.join(problems)}. {_EXECUTOR_SIDE} in the driver's version, or "
-        f"set {PYTHON} or {PYTHON_SETTING} to a Python on the workers that has it"
+        f"cannot run the source on the executors: {'; '.join(problems)}. {_EXECUTOR_SIDE} in the driver's version, "
+        f"set {PYTHON} or {PYTHON_SETTING} to a Python on the workers that has it, or {_PACKED}"
     )
 
 
@@ -190,7 +191,7 @@ def _probe_error(error: Exception, python: str, *, timed_out: bool, timeout_s: f
     if "Cannot run program" in text:
         return ConfigError(
             f"the executors cannot start the Python {python}: the file does not exist on them. {_EXECUTOR_SIDE}, and "
-            f"set {PYTHON} to its path on the workers"
+            f"set {PYTHON} to its path on the workers, or {_PACKED}"
         )
     if "PYTHON_VERSION_MISMATCH" in text:
         ours = ".".join(map(str, sys.version_info[:2]))

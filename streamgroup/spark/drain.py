@@ -9,18 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from streamgroup.driver.application import control
-from streamgroup.driver.application.drains import drain_together
 from streamgroup.errors import ConfigError
-from streamgroup.spark.queries import (
-    documents_in,
-    documents_of,
-    driver_context,
-    is_initial,
-    jvm_pid,
-    offsets_of,
-    runs_with,
-)
-from streamgroup.spark.sunk_notifier import SunkNotifier
+from streamgroup.spark.channel import CoordinatorChannel, channel_of
+from streamgroup.spark.queries import documents_in, documents_of, is_initial, offsets_of, runs_with
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -50,24 +41,25 @@ def drain(query: StreamingQuery, timeout: float = 60.0) -> DrainResult:
     Then the query stops. A batch counts as sunk when Spark reports its progress, so the drain never waits for the next
     trigger.
 
-    `timeout` is in seconds, at most a week. Raises ConfigError for a longer timeout, for a query that does not read
-    from streamgroup, and for a query behind Spark Connect.
+    `timeout` is in seconds, at most a week. A query of Spark Connect is drained on the server, where streamgroup must
+    be installed too. Raises ConfigError for a longer timeout, and for a query that does not read from streamgroup;
+    through Spark Connect also TransportError.
     """
     if not timeout <= control.LONGEST_DRAIN_S:  # also refuses NaN
         raise ConfigError(
             f"invalid timeout {timeout} for a drain: expected at most {control.LONGEST_DRAIN_S} seconds (a week)"
         )
     deadline = time.monotonic() + timeout
-    pid = jvm_pid(driver_context("drain"))
+    channel = channel_of(query, "drain")
     answers: dict[str, dict[str, Any]] = {}
-    progress = _ProgressWatch(query, SunkNotifier(pid))
+    progress = _ProgressWatch(query, channel)
     was_active = query.isActive
-    runs = _runs_of(query, pid, deadline)
+    runs = _runs_of(query, channel, deadline)
     while runs:
         left = max(0.0, deadline - time.monotonic())
-        answers |= dict(zip(runs, drain_together(pid, runs, left, meanwhile=progress.check), strict=True))
+        answers |= dict(zip(runs, channel.drain(runs, left, progress.check), strict=True))
         # A source is unknown until it has planned its first batch, so it may appear during the drain.
-        runs = [run for run in _named(query, control.statuses(pid)) if run not in answers]
+        runs = [run for run in _named(query, channel.statuses()) if run not in answers]
     query.stop()
     if not answers:
         # No batch was planned at the last look. The drain did not wait for one planned between that look and the stop.
@@ -79,9 +71,9 @@ def drain(query: StreamingQuery, timeout: float = 60.0) -> DrainResult:
 class _ProgressWatch:
     """Notifies the coordinators of the last batch that Spark reports while a drain waits, as a listener would."""
 
-    def __init__(self, query: StreamingQuery, notifier: SunkNotifier) -> None:
+    def __init__(self, query: StreamingQuery, channel: CoordinatorChannel) -> None:
         self._query = query
-        self._notifier = notifier
+        self._channel = channel
         self._last_batch = -1
 
     def check(self) -> None:
@@ -91,7 +83,7 @@ class _ProgressWatch:
             return
         self._last_batch = progress["batchId"]
         query = {"id": str(self._query.id), "name": self._query.name or ""}
-        self._notifier.notify(list(documents_in(progress["sources"], "endOffset")), self._last_batch, query)
+        self._channel.notify(list(documents_in(progress["sources"], "endOffset")), self._last_batch, query)
 
 
 def _named(query: StreamingQuery, statuses: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -99,7 +91,7 @@ def _named(query: StreamingQuery, statuses: Mapping[str, Mapping[str, Any]]) -> 
     return runs_with((str(value["lineage"]) for value in documents_of(query)), statuses, str(query.id))
 
 
-def _runs_of(query: StreamingQuery, pid: int, deadline: float) -> list[str]:
+def _runs_of(query: StreamingQuery, channel: CoordinatorChannel, deadline: float) -> list[str]:
     """Return the runs of the coordinators of `query`, or none if it has not planned a batch or has ended.
 
     Spark shows the offsets of the planned batch and of the checkpoint as soon as it knows them. With a version of Spark
@@ -108,7 +100,7 @@ def _runs_of(query: StreamingQuery, pid: int, deadline: float) -> list[str]:
     """
     first = min(deadline, time.monotonic() + FIRST_DOCUMENT_S)
     while True:
-        documents, offsets, statuses = documents_of(query), offsets_of(query), control.statuses(pid)
+        documents, offsets, statuses = documents_of(query), offsets_of(query), channel.statuses()
         named = _named(query, statuses)
         planned_nothing = offsets is not None and not documents and (not offsets or any(map(is_initial, offsets)))
         if named or planned_nothing or not query.isActive:

@@ -15,11 +15,10 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from streamgroup.counting import counted
 from streamgroup.driver.application import control
-from streamgroup.errors import ConfigError
 from streamgroup.logline import render
 from streamgroup.planning.backlog import offset_metrics, offsets_behind
+from streamgroup.spark.channel import CoordinatorChannel, LocalChannel, is_remote
 from streamgroup.spark.queries import Value, document, documents_in, driver_context, jvm_pid
-from streamgroup.spark.sunk_notifier import SunkNotifier
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -43,15 +42,14 @@ _STATEFUL = (
 class GroupListener(StreamingQueryListener):
     """Notifies the coordinators of this driver of sunk batches. It never blocks or fails Spark's listener bus."""
 
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._notifier = SunkNotifier(pid)
+    def __init__(self, channel: CoordinatorChannel) -> None:
+        self._channel = channel
         self._stateful: set[str] = set()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  (Spark's name)
         """Renew the listener's marker file, which nothing protects from cleaning while no query runs."""
         with suppress(OSError):
-            control.announce_listener(self._pid)
+            self._channel.announce_listener()
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Notify the coordinators, in a thread of its own, of a batch that Spark has written to its commit log."""
@@ -82,10 +80,10 @@ class GroupListener(StreamingQueryListener):
             log.info("%s", line)
 
     def _notify(self, documents: list[Value], batch: int, query: dict[str, str], operators: list[str]) -> None:
-        self._notifier.notify(documents, batch, query)
+        self._channel.notify(documents, batch, query)
         if not operators or query["id"] in self._stateful:
             return
-        shared = self._notifier.groups_joined(documents)
+        shared = self._channel.groups_joined(documents)
         if shared:
             self._stateful.add(query["id"])
             log.warning(_STATEFUL, query["name"] or query["id"], ", ".join(operators), ", ".join(shared))
@@ -119,6 +117,8 @@ def _snake(name: str) -> str:
 
 _listening: weakref.WeakKeyDictionary[SparkContext, list[tuple[Any, GroupListener]]] = weakref.WeakKeyDictionary()
 """The listeners by application and session. Every session has its own bus and lives as long as the application."""
+_listening_remotely: dict[str, GroupListener] = {}
+"""The listeners by the id of a session of Spark Connect."""
 _lock = threading.Lock()
 
 
@@ -128,13 +128,11 @@ def listen(spark: SparkSession) -> GroupListener:
     Without it the coordinator learns that a batch has sunk when Spark asks for the next one. With a trigger of minutes
     that is minutes later, and after Trigger.Once it never happens. Call it once, before or after the queries start.
 
-    Raises ConfigError through Spark Connect, where the listener and the coordinators are on different machines.
+    Through Spark Connect the listener runs in the client and reports by a small job for each batch, so it is of use
+    with long triggers only. The server then needs streamgroup too. Raises TransportError if it lacks it.
     """
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
-        raise ConfigError(
-            "cannot listen through Spark Connect: the listener would run in the client, but the coordinators run on "
-            "the server. Leave the call out: a batch is then committed with the next trigger"
-        )
+    if is_remote(spark):
+        return _listen_remotely(spark)
     context = driver_context("listen")
     pid = jvm_pid(context)
     bus: Any = spark._jsparkSession.streams()
@@ -143,11 +141,23 @@ def listen(spark: SparkSession) -> GroupListener:
         for listened, listener in sessions:
             if listened.equals(bus):
                 return listener
-        listener = GroupListener(pid)
+        listener = GroupListener(LocalChannel(pid))
         spark.streams.addListener(listener)
         sessions.append((bus, listener))
     _announce(pid)
     return listener
+
+
+def _listen_remotely(spark: Any) -> GroupListener:
+    from streamgroup.spark.connect import ConnectChannel  # noqa: PLC0415  (only for clients of Spark Connect)
+
+    with _lock:
+        listener = _listening_remotely.get(spark.session_id)
+        if listener is None:
+            listener = GroupListener(ConnectChannel(spark))
+            spark.streams.addListener(listener)
+            _listening_remotely[spark.session_id] = listener
+        return listener
 
 
 def _announce(pid: int) -> None:

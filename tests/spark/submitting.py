@@ -7,16 +7,19 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.spark.support import Load, rows_of
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 SUBMIT = Path(sys.executable).with_name("spark-submit")
 START_S = 90.0
 """How long a job may take to start and to sink its first batches."""
+SHARED_S = 120.0
+"""How long to wait for a job that runs, on a machine that runs much else beside."""
 INGEST = """\
 [source]
 {source}
@@ -79,13 +82,34 @@ class Job:
             raise AssertionError(f"the job still runs; the end of its log:\n{self.log()[-4000:]}") from None
 
 
+def until(
+    job: Job, condition: Callable[[], bool], what: str, timeout: float = SHARED_S, more: Callable[[], str] = str
+) -> None:
+    """Wait until the condition holds; fail at once if the job has ended."""
+
+    def is_over() -> bool:
+        return condition() or job.process.poll() is not None
+
+    wait_until(is_over, f"{what}; {more()}", timeout, every=0.1)
+    assert condition(), f"the job has ended: {job.log()[-4000:]}"
+
+
 @contextmanager
 def submitted(
-    home: Path, file: Path, *arguments: str, script: str = "ingest", environment: Mapping[str, str] | None = None
+    home: Path,
+    file: Path,
+    *arguments: str,
+    script: str = "ingest",
+    environment: Mapping[str, str] | None = None,
+    master: str = "local[1]",
+    submit: Sequence[str] = (),
 ) -> Iterator[Job]:
-    """Run the job `jobs/<script>.py` in `home`, away from the sources; nothing of it outlives the block."""
+    """Run the job `jobs/<script>.py` in `home`, away from the sources; nothing of it outlives the block.
+
+    `submit` are further arguments of spark-submit.
+    """
     jvm = ["--driver-memory", "512m", "--driver-java-options", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
-    argv = [SUBMIT, "--master", "local[1]", *jvm, ROOT / "jobs" / f"{script}.py"]
+    argv = [SUBMIT, "--master", master, *jvm, *submit, ROOT / "jobs" / f"{script}.py"]
     log = home / "job.log"
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     settings = {

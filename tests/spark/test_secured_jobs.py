@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,14 +13,13 @@ from streamgroup.testing.releases import release_of
 from streamgroup.testing.security.client import Stores
 from tests.conftest import MakeTopic
 from tests.spark.console_consumer import java_consumer
-from tests.spark.submitting import Job, ingest_file, submitted, values
+from tests.spark.submitting import SHARED_S, ingest_file, submitted, until, values
 from tests.spark.support import Load, committed, log_ends, repeated
-from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.timeout(900)]
 
 PARTITIONS = 4
-START_S, SHARED_S = 300.0, 120.0
+START_S = 300.0
 """For a machine that runs much else beside."""
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
@@ -55,18 +54,6 @@ SETUPS = [
         for mechanisms in (("PLAIN", *SCRAM), KERBEROS)
     ),
 ]
-
-
-def until(
-    job: Job, condition: Callable[[], bool], what: str, timeout: float = SHARED_S, more: Callable[[], str] = str
-) -> None:
-    """Wait until the condition holds; fail at once if the job has ended."""
-
-    def is_over() -> bool:
-        return condition() or job.process.poll() is not None
-
-    wait_until(is_over, f"{what}; {more()}", timeout, every=0.1)
-    assert condition(), f"the job has ended: {job.log()[-4000:]}"
 
 
 @pytest.fixture(scope="module")

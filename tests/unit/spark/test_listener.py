@@ -20,6 +20,7 @@ from streamgroup.model import INITIAL_DOCUMENT, Document, Position, TopicPartiti
 from streamgroup.planning.document import to_value
 from streamgroup.spark import listener as module
 from streamgroup.spark import sunk_notifier
+from streamgroup.spark.channel import LocalChannel
 from streamgroup.spark.listener import GroupListener, lines_of, listen
 from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
 from tests.unit.driver.shells import until
@@ -57,7 +58,7 @@ def progress(
 
 @pytest.fixture
 def heard() -> GroupListener:
-    return GroupListener(JVM)
+    return GroupListener(LocalChannel(JVM))
 
 
 def test_a_mark_that_was_cleaned_away_between_queries_is_made_anew_with_the_next_query(
@@ -242,12 +243,6 @@ def test_coordinators_are_notified_even_if_the_listener_cannot_announce_itself(
     assert "not a private directory" in caplog.text
 
 
-def test_listen_is_refused_through_spark_connect() -> None:
-    remote = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
-    with pytest.raises(ConfigError, match="cannot listen through Spark Connect"):
-        listen(remote)
-
-
 def test_listen_is_refused_outside_the_drivers_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)
     with pytest.raises(ConfigError, match="cannot call listen in this process"):
@@ -257,8 +252,9 @@ def test_listen_is_refused_outside_the_drivers_process(monkeypatch: pytest.Monke
 # -- an application that starts many queries -----------------------------------------------------------------------
 
 
-def test_ended_runs_and_queries_are_forgotten(serve: Serve, heard: GroupListener) -> None:
-    notifier = heard._notifier
+def test_ended_runs_and_queries_are_forgotten(serve: Serve) -> None:
+    channel = LocalChannel(JVM)
+    heard, notifier = GroupListener(channel), channel._notifier
     for number in range(5):
         run = f"r{number}"
         serve(run, f"l{number}")
