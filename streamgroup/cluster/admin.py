@@ -189,6 +189,7 @@ def of_coordinator(
 ) -> T:
     """Call the coordinator of `group`, which is looked up for each attempt. Any broker serves commits in ZooKeeper."""
     retry = cluster.retry(f"{make[0].NAME} of group {group!r}", deadline)
+    last: Exception | None = None
     while True:
         coordinator: Broker | Literal["any"] = ANY
         if not in_zookeeper:
@@ -198,8 +199,14 @@ def of_coordinator(
                 if in_zookeeper is not None:
                     raise
                 in_zookeeper = True
+            except TransportError:
+                if last is None:
+                    raise
+                retry.again(last)  # no time was left to look again: what the coordinator had answered is the cause
+                continue
         ceiling = ZOOKEEPER_VERSION if in_zookeeper else None
         try:
             return read(*cluster.call_versioned(*make, coordinator, deadline, ceiling=ceiling, keep_trying=False))
         except (RetriableError, TransportError) as cause:
+            last = cause
             retry.again(cause)
