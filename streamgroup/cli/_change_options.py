@@ -20,7 +20,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class ChangeOptions:
-    """What the command line says about changes. `reset` is None without a way to reset offsets."""
+    """The options of the command line about changes. `reset` is None without a way to reset offsets."""
 
     resets: bool = False
     deletes: bool = False

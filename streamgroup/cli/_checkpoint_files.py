@@ -33,7 +33,7 @@ class OffsetLines:
 
     head: tuple[str, str]
     ids: tuple[str, ...]
-    """What stands before the text of each source: empty in version 1."""
+    """The prefix of the text of each source: empty in version 1."""
     sources: tuple[str, ...]
 
     def with_sources(self, sources: Mapping[int, str]) -> OffsetLines:
@@ -137,7 +137,7 @@ def _numbers(directory: Path) -> list[int]:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Write a file whole. Hadoop's checksum beside it is that of the old content, and goes: none is no error."""
+    """Write a file whole. Hadoop's checksum beside it is of the old content, so it is removed if it exists."""
     new = path.with_name(f".{path.name}.streamgroup")
     with new.open("wb") as file:
         file.write(data)

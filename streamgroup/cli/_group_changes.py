@@ -1,4 +1,4 @@
-"""What `streamgroup groups` changes and exports: new offsets, deleted offsets and groups, offsets as text."""
+"""The changes and exports of `streamgroup groups`: new offsets, deleted offsets and groups, offsets as text."""
 
 from __future__ import annotations
 

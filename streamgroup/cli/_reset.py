@@ -57,7 +57,7 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Logs:
-    """What the logs of partitions hold, and the offsets at the time of the reset (NO_OFFSET: no record so late)."""
+    """The offsets that logs hold, and those at the time of the reset (NO_OFFSET: no record so late)."""
 
     earliest: Mapping[TopicPartition, int]
     latest: Mapping[TopicPartition, int]

@@ -1,4 +1,4 @@
-"""What the command line asks of groups: their members and committed offsets.
+"""Requests about groups for the command line: their members and committed offsets.
 
 Functions over a `KafkaCluster`. Each retries until a deadline on the cluster's clock.
 """

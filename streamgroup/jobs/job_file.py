@@ -121,7 +121,7 @@ class JobFileReader:
         self._with_member: set[str] = set()
         """The places whose value contains {member}."""
         self._set: dict[str, dict[str, Setting]] = {}
-        """What the file sets, by section and name."""
+        """The values that the file sets, by section and name."""
 
     def raise_problems(self) -> None:
         """Raise ConfigError if the file has problems."""

@@ -59,7 +59,7 @@ def new_offsets(*arguments: str) -> dict[int | str, int]:
 
 
 def committed(server: KafkaServer, group: str) -> dict[tuple[str, int], tuple[int, str]]:
-    """What another client sees: the offsets of the group and their metadata."""
+    """Return the offsets of the group and their metadata as another client sees them."""
     admin = AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 3})
     found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(20)
     return {(tp.topic, tp.partition): (tp.offset, tp.metadata or "") for tp in found.topic_partitions}

@@ -145,7 +145,7 @@ def standalone_cluster(home: Path) -> Iterator[StandaloneCluster]:
 
 
 class EventLog:
-    """What Spark has written about one application: its jobs, tasks and executors."""
+    """The event log of one application: its jobs, tasks and executors."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir()

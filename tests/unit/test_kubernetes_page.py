@@ -1,4 +1,4 @@
-"""What can be said of docs/kubernetes-yarn.md without Kubernetes and YARN: manifests, names, flags, the job's file."""
+"""Checks of docs/kubernetes-yarn.md that need neither Kubernetes nor YARN: manifests, names, flags, the job's file."""
 
 from __future__ import annotations
 

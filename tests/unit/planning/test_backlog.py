@@ -1,4 +1,4 @@
-"""What a batch has left in the logs, from the two offsets in Spark's progress."""
+"""The offsets that a batch has left in the logs, from the two offsets in Spark's progress."""
 
 from __future__ import annotations
 
