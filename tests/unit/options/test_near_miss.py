@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamgroup.options import near_miss as near_miss_module
 from streamgroup.options.near_miss import mistakes, near_miss
 from streamgroup.options.parse import OPTIONS
 from streamgroup.options.parse_sink import SINK_OPTIONS
@@ -26,6 +27,11 @@ NAMES = st.text(alphabet="abc", max_size=8)
 )
 def test_a_mistake_is_one_letter_or_two_neighbours_exchanged(written: str, meant: str, count: int) -> None:
     assert mistakes(written, meant) == count
+
+
+@given(NAMES, NAMES)
+def test_the_letters_alone_never_show_more_mistakes_than_there_are(one: str, other: str) -> None:
+    assert near_miss_module._fewest_mistakes(one, other) <= mistakes(one, other)
 
 
 @given(NAMES, NAMES)
