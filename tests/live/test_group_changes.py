@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from streamgroup.cli.main import main
+from streamgroup.cluster import admin
+from streamgroup.cluster.kafka import KafkaCluster
+from streamgroup.options.parse_client import parse_client
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.kafka07 import Kafka07Server, Producer07
 from streamgroup.testing.zookeeper_mode import zookeeper_client
@@ -59,10 +61,10 @@ def new_offsets(*arguments: str) -> dict[int | str, int]:
 
 
 def committed(server: KafkaServer, group: str) -> dict[tuple[str, int], tuple[int, str]]:
-    """Return the offsets of the group and their metadata as another client sees them."""
-    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 3})
-    found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(20)
-    return {(tp.topic, tp.partition): (tp.offset, tp.metadata or "") for tp in found.topic_partitions}
+    """Return the offsets of the group and their metadata. librdkafka would read on behind the end of the metadata."""
+    with closing(KafkaCluster(parse_client({"kafka.bootstrap.servers": server.bootstrap_servers})[0])) as cluster:
+        found = admin.committed(cluster, group, cluster.deadline())
+    return {(tp.topic, tp.partition): (commit.offset, commit.metadata) for tp, commit in found.items()}
 
 
 @contextmanager
@@ -128,7 +130,9 @@ def test_a_query_follows_a_reset_at_its_next_start(kafka41: KafkaServer, make_to
         refused = run(*reset, "--to-earliest", "--execute")
         assert refused.exit_code == 1
         assert "it is Stable, with 1 member(s)" in refused.output
-        wait_until(lambda: committed(kafka41, f"g-{topic}")[topic, 0][0] == 10, "the query has committed")
+        wait_until(
+            lambda: committed(kafka41, f"g-{topic}").get((topic, 0), (0, ""))[0] == 10, "the query has committed"
+        )
     wait_until(lambda: run(*reset, "--shift-by", "-4", "--execute").exit_code == 0, "the member has left")
     again = Query("again", options)
     with again:

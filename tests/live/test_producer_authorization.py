@@ -27,6 +27,7 @@ from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
 from tests.old_kafka import run_tool
 from tests.read_back import read_back
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240), pytest.mark.usefixtures("fresh_process")]
 
@@ -66,6 +67,10 @@ def rules(server: KafkaServer, *given: Rule) -> Iterator[None]:
     made = [AclBinding(kind, name, literal, *who, operation, allowed) for kind, name, operation, allowed in given]
     for future in admin.create_acls(made).values():
         future.result(TIMEOUT_S)
+    # The controller has them now. The broker, which answers this, may learn of them a little later.
+    for kind, name, operation, allowed in given:
+        wanted = AclBindingFilter(kind, name, literal, *who, operation, allowed)
+        wait_until(lambda wanted=wanted: admin.describe_acls(wanted).result(TIMEOUT_S), "the broker knows the rule")  # type: ignore[misc]
     try:
         yield
     finally:
