@@ -5,28 +5,24 @@ docs/migrate-from-spark.md names.
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 
 from streamgroup.spark.tasks import network_timeout_ms
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
 from tests.read_back import read_back
+from tests.spark.beside import ADMIN_S, BOTH, OURS, PATIENCE, THEIRS, batch, delete_topic, run_to_end, stream, values
 from tests.spark.support import Load, Streams, Sunk
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.timeout(300)]
 
-THEIRS, OURS = "kafka", "streamgroup"
-BOTH = (THEIRS, OURS)
-PATIENCE = 120.0
-ADMIN_S = 30
 
 OF_OTHERS = {
     "path": "/data/orders",
@@ -40,33 +36,6 @@ OF_OTHERS = {
     "kafka.schema.registry.url": "http://registry:8081",
 }
 """Options that Spark's source ignores: Spark adds some, code that serves several sources adds others."""
-
-
-def batch(spark: SparkSession, form: str, server: KafkaServer, **options: Any) -> DataFrame:
-    return _loaded(spark.read, form, server, options)
-
-
-def stream(spark: SparkSession, form: str, server: KafkaServer, **options: Any) -> DataFrame:
-    """A stream without a group, from the earliest offsets."""
-    return _loaded(spark.readStream, form, server, {"startingOffsets": "earliest", **options})
-
-
-def _loaded(reader: Any, form: str, server: KafkaServer, options: dict[str, Any]) -> DataFrame:
-    reader = reader.format(form).option("kafka.bootstrap.servers", server.bootstrap_servers)
-    for name, value in options.items():
-        reader = reader.option(name.replace("__", "."), str(value))
-    return reader.load()
-
-
-def values(frame: DataFrame) -> list[str]:
-    return sorted(bytes(row.value).decode() for row in frame.select("value").collect())
-
-
-def run_to_end(streams: Streams, form: str, server: KafkaServer, **options: Any) -> list[str]:
-    """The values in the sink after a run with AvailableNow. The next run of this format goes on there."""
-    sunk = streams.to_parquet(stream(streams.spark, form, server, **options), form, availableNow=True)
-    sunk.finish(PATIENCE)
-    return sorted(sunk.values())
 
 
 @pytest.fixture
@@ -219,15 +188,9 @@ def test_only_this_source_reads_the_rest_below_the_minimum_at_the_end_of_a_run(s
 
 
 def recreate(server: KafkaServer, topic: str, make_topic: MakeTopic) -> Load:
-    delete(server, topic)
+    delete_topic(server, topic)
     make_topic(server, 1, name=topic)
     return Load(server, topic, 1)
-
-
-def delete(server: KafkaServer, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 3})
-    admin.delete_topics([topic], operation_timeout=ADMIN_S)[topic].result(ADMIN_S)
-    wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, "the topic is deleted", PATIENCE)
 
 
 @pytest.mark.long
@@ -258,7 +221,7 @@ def test_only_this_source_goes_on_without_a_deleted_topic_where_losses_are_allow
     }
     for form, sunk in queries.items():
         wait_until(lambda sunk=sunk: sorted(sunk.values()) == sorted(sent), f"{form} reads both", PATIENCE)
-    delete(kafka41, loads[1].topic)
+    delete_topic(kafka41, loads[1].topic)
     wait_until(lambda: not queries[THEIRS].query.isActive, "Spark's source gives up", PATIENCE)
     sent += loads[0].send(4)
     wait_until(lambda: sorted(queries[OURS].values()) == sorted(sent), "this source goes on", PATIENCE)
