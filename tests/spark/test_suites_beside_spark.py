@@ -23,7 +23,7 @@ from tests.spark.beside import ADMIN_S, BOTH, OURS, PATIENCE, THEIRS, batch, del
 from tests.spark.support import Load, Rows, Streams, committed, delete_records, log_ends
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.timeout(300), pytest.mark.long]
 
 BEGAN = 1_700_000_000_000
 """The time of the first record, in ms since 1970; each has one of its own, a second after the one before."""
