@@ -426,7 +426,7 @@ def test_the_code_of_the_page_about_secured_servers_runs(tmp_path: Path) -> None
     section = re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)
     (text,) = (part for part in section if part.startswith("A secured server\n"))
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     names = {"tmp_path": tmp_path}
     for block in blocks:
         exec(block, names)
