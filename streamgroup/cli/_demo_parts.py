@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import signal
@@ -25,9 +24,10 @@ from rich.table import Table
 from streamgroup.cli._cluster import cluster_of
 from streamgroup.cli._group_tables import OffsetRow, offset_rows
 from streamgroup.cli._record_writer import RecordWriter
+from streamgroup.cli._spark_submit import spark_submit
 from streamgroup.cluster import admin
 from streamgroup.cluster.topic_changes import create_topics
-from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.errors import StreamGroupError
 from streamgroup.logline import message_of
 from streamgroup.model import LATEST
 from streamgroup.options.parse_sink import parse_sink
@@ -133,7 +133,7 @@ class Job:
         self._log = home / f"job-{member}.log"
         script = home / "ingest.py"
         script.write_text("from streamgroup.jobs.ingest import main\n\nmain()\n")
-        submit = [*_spark_submit(), "--master", "local[1]", "--driver-memory", "512m", str(script)]
+        submit = [spark_submit(), "--master", "local[1]", "--driver-memory", "512m", str(script)]
         self._process = subprocess.Popen(
             [*submit, "--config", str(conf), "--member", member],
             stdout=subprocess.PIPE,
@@ -275,11 +275,3 @@ def result_table(produced: int, rows: Mapping[str, list[tuple[int, ...]]]) -> tu
 
 def _text(number: int | None) -> str:
     return "-" if number is None else f"{number:,}"
-
-
-def _spark_submit() -> list[str]:
-    """Return the spark-submit of the installed PySpark."""
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise ConfigError("cannot run the demo without PySpark. Install it: pip install pyspark")
-    return [str(Path(spec.origin).parent / "bin" / "spark-submit")]

@@ -5,8 +5,10 @@ library.
 """
 
 import importlib
+import os
 import platform
 import sys
+import time
 
 NEEDED = ("streamgroup", "pyarrow", "numpy", "cramjam", "google_crc32c")
 """The packages that a task imports."""
@@ -21,4 +23,18 @@ def look(_: int) -> dict[str, str]:
         except Exception:  # a broken installation may raise any exception
             continue
         found[name] = str(getattr(module, "__version__", "unknown"))
+    return found
+
+
+HOLD_S = 1.0
+"""How long a task keeps its core, so that Spark gives the next task to another one."""
+
+
+def look_and_hold(number: int) -> dict[str, str]:
+    """Do as `look`, and name the process that has started this one. Return after HOLD_S.
+
+    Python workers of one executor have one parent, Spark's Python daemon, so host and parent identify the executor.
+    """
+    found = look(number) | {"parent": str(os.getppid())}
+    time.sleep(HOLD_S)
     return found

@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -126,10 +126,20 @@ def check_executors(spark: SparkSession, timeout_s: float = EXECUTORS_TIMEOUT_S)
 
     Local mode with this same Python needs no check. Raises TransportError if no executor runs a task in `timeout_s`.
     """
+    if _is_local(str(spark.sparkContext.master)) and os.environ[PYTHON] == sys.executable:
+        return
+    problem = what_is_missing(run_probe(spark, probe.look, timeout_s))
+    if problem is not None:
+        raise ConfigError(problem)
+
+
+def run_probe(spark: SparkSession, look: Callable[[int], dict[str, str]], timeout_s: float) -> list[dict[str, str]]:
+    """Run `look`, a function of the probe, in a task for each core, and return the results.
+
+    Raises ConfigError if a task cannot run, and TransportError if the tasks have not run after `timeout_s`.
+    """
     context = spark.sparkContext
     python = os.environ[PYTHON]
-    if _is_local(str(context.master)) and python == sys.executable:
-        return
     tasks = max(2, context.defaultParallelism)
     group = f"streamgroup-executors-{uuid.uuid4()}"
     timer = threading.Timer(timeout_s, context.cancelJobGroup, [group])
@@ -138,16 +148,13 @@ def check_executors(spark: SparkSession, timeout_s: float = EXECUTORS_TIMEOUT_S)
     timer.start()
     try:
         with _by_value():
-            found = context.parallelize(range(tasks), tasks).map(probe.look).collect()
+            return list(context.parallelize(range(tasks), tasks).map(look).collect())
     except (Py4JError, PySparkException) as error:
         raise _probe_error(error, python, timed_out=not timer.is_alive(), timeout_s=timeout_s) from None
     finally:
         timer.cancel()
         context.setLocalProperty("spark.jobGroup.id", "")
         context.setLocalProperty("spark.job.description", "")
-    problem = what_is_missing(found)
-    if problem is not None:
-        raise ConfigError(problem)
 
 
 @contextlib.contextmanager
