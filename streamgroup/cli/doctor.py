@@ -13,14 +13,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 import click
 import cramjam
 
+from streamgroup.cli._clocks import of_clocks
 from streamgroup.cli._cluster import EITHER, ClusterAddress, client_options, cluster_options
+from streamgroup.cli._executors import of_executors
+from streamgroup.cli._findings import Finding, Verdict
 from streamgroup.cli._group_stores import GroupStore, opened_store
+from streamgroup.cli._pyspark_versions import of_pyspark
 from streamgroup.cli._tables import Column, json_rows, table
 from streamgroup.cluster.interface import open_cluster
 from streamgroup.counting import counted
@@ -39,23 +42,6 @@ from streamgroup.wire.messages.log import FetchRequest, ListOffsetsRequest, Offs
 from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from streamgroup.wire.schema import Request
 from streamgroup.wire.versions import BrokerVersions
-
-
-class Verdict(Enum):
-    """The result of a check."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "FAIL"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check: its subject, the verdict, and a text with the next step unless the verdict is OK."""
-
-    subject: str
-    verdict: Verdict
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +72,7 @@ APIS: tuple[type[Request[Any]], ...] = (
 )
 """The requests of queries and commands."""
 
-_PACKAGES = ("pyspark", "pyarrow", "numpy", "cryptography", "kazoo")
+_PACKAGES = ("pyarrow", "numpy", "cryptography", "kazoo")
 _CODECS = ("gzip", "snappy", "lz4", "zstd")
 _SAMPLE = b"streamgroup" * 20
 _RELEASE_OF_FETCH = {
@@ -112,9 +98,10 @@ _RELEASE_OF_FETCH = {
 
 
 def of_this_machine() -> Iterator[Finding]:
-    """Check Python, Java, the packages, the records kernel and the codecs."""
+    """Check Python, Java, PySpark, the packages, the records kernel and the codecs."""
     yield Finding("python", Verdict.OK, platform.python_version())
     yield _tried("java", lambda: str(java_executable()))
+    yield _pyspark()
     yield _tried("packages", lambda: ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES))
     if kernel.name() == "compiled":
         yield Finding("records kernel", Verdict.OK, "compiled")
@@ -122,6 +109,13 @@ def of_this_machine() -> Iterator[Finding]:
         text = "numpy, which is slower. Reinstall streamgroup on a machine with a C compiler and Python's headers"
         yield Finding("records kernel", Verdict.WARN, text)
     yield _tried("codecs", _codecs)
+
+
+def _pyspark() -> Finding:
+    try:
+        return of_pyspark(importlib.metadata.version("pyspark"))
+    except importlib.metadata.PackageNotFoundError:
+        return Finding("pyspark", Verdict.FAIL, "not installed. Install it: pip install pyspark")
 
 
 def _codecs() -> str:
@@ -145,7 +139,7 @@ def _tried(subject: str, look: Callable[[], str]) -> Finding:
 
 
 def of_cluster(options: ClientOptions) -> Iterator[Finding | ApiVersions]:
-    """Check that the cluster can be reached, and which versions each broker supports."""
+    """Check that the cluster can be reached, which versions each broker supports, and the brokers' clocks."""
     where = "zookeeper" if options.zookeeper and not options.bootstrap_servers else "cluster"
     try:
         with closing(open_cluster(options)) as cluster:
@@ -156,6 +150,8 @@ def of_cluster(options: ClientOptions) -> Iterator[Finding | ApiVersions]:
     yield Finding(where, *_of_snapshot(snapshot))
     for broker in snapshot.brokers.values():
         yield from _of_broker(broker, snapshot.dialect, options)
+    if snapshot.dialect is Dialect.KAFKA:
+        yield from of_clocks(options)
 
 
 def _of_snapshot(snapshot: ClusterSnapshot) -> tuple[Verdict, str]:
@@ -277,6 +273,15 @@ API_VERSIONS: tuple[Column[ApiVersions], ...] = (
 @click.command()
 @cluster_options
 @click.option("--group", "names", multiple=True, metavar="GROUP", help="Group to check; repeatable.")
+@click.option("--master", metavar="URL", help="Spark master, such as spark://host:7077. A task runs on each executor.")
+@click.option("--conf", multiple=True, metavar="NAME=VALUE", help="Setting of Spark for --master; repeatable.")
+@click.option(
+    "--executors-timeout",
+    type=click.IntRange(1),
+    default=120,
+    show_default=True,
+    help="Seconds until the executors of --master must have run their tasks.",
+)
 @click.option("--verbose", is_flag=True, help="Show the versions of each API at each broker too.")
 @click.option(
     "--timeout", type=click.IntRange(1), default=10_000, show_default=True, help="Milliseconds for each check."
@@ -284,9 +289,18 @@ API_VERSIONS: tuple[Column[ApiVersions], ...] = (
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with all results.")
 @click.pass_context
 def doctor(
-    ctx: click.Context, *, where: ClusterAddress, names: tuple[str, ...], verbose: bool, timeout: int, as_json: bool
+    ctx: click.Context,
+    *,
+    where: ClusterAddress,
+    names: tuple[str, ...],
+    master: str | None,
+    conf: tuple[str, ...],
+    executors_timeout: int,
+    verbose: bool,
+    timeout: int,
+    as_json: bool,
 ) -> None:
-    """Check this machine, a Kafka cluster and consumer groups.
+    """Check this machine, a Kafka cluster, consumer groups and Spark's executors.
 
     The cluster may run any Kafka from 0.7 on. The exit code is 1 if a check fails.
     """
@@ -296,6 +310,10 @@ def doctor(
         checks = itertools.chain(checks, of_cluster(options), of_groups(options, names))
     elif names:
         raise click.UsageError(f"--group requires {EITHER}")
+    if master is not None:
+        checks = itertools.chain(checks, of_executors(master, conf, executors_timeout))
+    elif conf:
+        raise click.UsageError("--conf requires --master")
     results = list(checks)
     findings = [row for row in results if isinstance(row, Finding)]
     api_versions = [row for row in results if isinstance(row, ApiVersions)]

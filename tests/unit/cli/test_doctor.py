@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.metadata
 import json
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -9,7 +10,8 @@ from click.testing import CliRunner, Result
 
 from streamgroup.authorization import Operation, refusal
 from streamgroup.cli import doctor as module
-from streamgroup.cli.doctor import ApiVersions, Finding, Verdict
+from streamgroup.cli._findings import Finding, Verdict
+from streamgroup.cli.doctor import ApiVersions
 from streamgroup.cli.main import main
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.model import Broker, ClusterSnapshot, Dialect, GroupDescription, GroupState, PartitionInfo, TopicInfo
@@ -37,7 +39,7 @@ def run(*arguments: str) -> Result:
 def test_without_a_cluster_it_looks_at_this_machine_alone() -> None:
     result = run()
     checks = [line.split()[0] for line in result.stdout.splitlines()[1:]]
-    assert checks == ["python", "java", "packages", "records", "codecs"]
+    assert checks == ["python", "java", "pyspark", "packages", "records", "codecs"]
     assert (result.exit_code, result.stderr) == (0, "")
 
 
@@ -56,6 +58,29 @@ def test_groups_that_cannot_be_asked_are_a_finding() -> None:
 
 def test_a_group_needs_a_cluster() -> None:
     assert run("--group", "g").exit_code == 2
+
+
+def test_settings_of_spark_need_a_master() -> None:
+    assert run("--conf", "spark.executor.memory=1g").exit_code == 2
+
+
+def test_a_master_is_given_the_settings_and_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_executors(master: str, conf: tuple[str, ...], timeout_s: float) -> Iterator[Finding]:
+        yield Finding("executors", Verdict.FAIL, f"{master} {conf} {timeout_s}")
+
+    monkeypatch.setattr(module, "of_executors", of_executors)
+    result = run("--master", "spark://m:7077", "--conf", "a=b", "--conf", "c=d", "--executors-timeout", "7")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[-1].endswith("spark://m:7077 ('a=b', 'c=d') 7")
+
+
+def test_a_missing_pyspark_is_a_failed_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    finding = module._pyspark()
+    assert (finding.subject, finding.verdict) == ("pyspark", Verdict.FAIL)
 
 
 @pytest.mark.parametrize(
