@@ -6,24 +6,25 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
 import pyarrow.parquet as pq
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from streamgroup.cluster.admin import committed as committed_offsets
+from streamgroup.cluster.kafka import KafkaCluster
+from streamgroup.options.parse_client import parse_client
 from streamgroup.testing import KafkaServer
 from tests.waiting import repeatedly, wait_until
 
 Rows = list[tuple[Any, ...]]
-
-LOADING = {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR}
 
 SHORT_SESSION = {
     "kafka.session.timeout.ms": "6000",
@@ -177,20 +178,14 @@ def assigned(query: StreamingQuery) -> list[int]:
 
 
 def committed(server: KafkaServer, group: str, topic: str) -> dict[int, int]:
-    """The group's committed offsets, as another client sees them; a coordinator that still loads is waited for."""
-    admin = _admin(server)
+    """Return the group's committed offsets; a coordinator that still loads is waited for.
 
-    def ask() -> list[TopicPartition] | None:
-        future = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
-        try:
-            return list(future.result(20).topic_partitions)
-        except KafkaException as error:
-            if error.args[0].code() not in LOADING:
-                raise
-            return None
-
-    found = wait_until(lambda: (answer,) if (answer := ask()) is not None else None, "the coordinator answers")[0]
-    return {tp.partition: tp.offset for tp in found if tp.topic == topic and tp.offset >= 0}
+    librdkafka ends the process where it lists offsets while the coordinator loads, so it is not asked.
+    """
+    client, _ = parse_client({"kafka.bootstrap.servers": server.direct_servers})
+    with closing(KafkaCluster(client)) as cluster:
+        found = committed_offsets(cluster, group, cluster.deadline(20_000))
+    return {tp.partition: commit.offset for tp, commit in found.items() if tp.topic == topic}
 
 
 def log_ends(server: KafkaServer, topic: str, partitions: int) -> dict[int, int]:
