@@ -164,8 +164,15 @@ class TaskProducer:
 
     def _carry_out(self, action: ev.Action) -> None:
         match action:
-            case ev.Delivered(batch, base_offset):
-                self.written.add(batch.partition, batch.count, batch.size, base_offset)
+            case ev.Delivered(batch, base_offset, append_time):
+                self.written.add(
+                    batch.partition,
+                    batch.count,
+                    batch.size,
+                    base_offset,
+                    log_append_time_ms=append_time,
+                    producer=batch.identity,
+                )
                 batch.encoded = None
             case ev.Failed(_, error) | ev.TopicMissing(_, error):
                 self._failure = self._failure or error

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
+from streamgroup.counting import counted
 from streamgroup.model import TopicPartition
+from streamgroup.producer.batch import NO_IDENTITY, ProducerIdentity
 
 
 @dataclass(slots=True)
@@ -18,6 +22,8 @@ class PartitionWritten:
     last_offset: int = -1
     """The offsets of the first and the last record; -1 where the broker does not say, as Kafka 0.7. Those of other
     producers may lie between them."""
+    log_append_time_ms: int = -1
+    """The latest time at which the leader has appended a batch; -1 where the topic keeps the producer's timestamps."""
 
 
 @dataclass(slots=True)
@@ -27,6 +33,9 @@ class WriteTotals:
     partitions: dict[TopicPartition, PartitionWritten] = field(default_factory=dict)
     notes: set[str] = field(default_factory=set)
     """Sentences for the log, such as that the broker has no producer ids."""
+    producers: set[ProducerIdentity] = field(default_factory=set)
+    """The ids and epochs under which brokers have the records; empty without idempotence. A transactional producer
+    would name here the transactions that the driver has to end."""
 
     @property
     def records(self) -> int:
@@ -38,11 +47,23 @@ class WriteTotals:
         """The bytes of the records as encoded, before compression."""
         return sum(each.bytes for each in self.partitions.values())
 
-    def add(self, partition: TopicPartition, records: int, size: int, base_offset: int) -> None:
+    def add(
+        self,
+        partition: TopicPartition,
+        records: int,
+        size: int,
+        base_offset: int,
+        *,
+        log_append_time_ms: int = -1,
+        producer: ProducerIdentity = NO_IDENTITY,
+    ) -> None:
         """Note a batch that a broker has acknowledged."""
         each = self.partitions.setdefault(partition, PartitionWritten())
         each.records += records
         each.bytes += size
+        each.log_append_time_ms = max(each.log_append_time_ms, log_append_time_ms)
+        if producer != NO_IDENTITY:
+            self.producers.add(producer)
         if base_offset >= 0:
             each.first_offset = base_offset if each.first_offset < 0 else min(each.first_offset, base_offset)
             each.last_offset = max(each.last_offset, base_offset + records - 1)
@@ -50,6 +71,7 @@ class WriteTotals:
     def merge(self, other: WriteTotals) -> None:
         """Add what another task has written."""
         self.notes |= other.notes
+        self.producers |= other.producers
         for partition, part in other.partitions.items():
             each = self.partitions.setdefault(partition, PartitionWritten())
             each.records += part.records
@@ -57,3 +79,18 @@ class WriteTotals:
             firsts = [offset for offset in (each.first_offset, part.first_offset) if offset >= 0]
             each.first_offset = min(firsts, default=-1)
             each.last_offset = max(each.last_offset, part.last_offset)
+            each.log_append_time_ms = max(each.log_append_time_ms, part.log_append_time_ms)
+
+    def details(self) -> Iterator[str]:
+        """Yield a sentence for the log on each partition, then one on the producers."""
+        for partition, part in sorted(self.partitions.items(), key=lambda item: item[0]):
+            text = f"{partition}: {counted(part.records, 'record')} ({part.bytes} bytes)"
+            if part.first_offset >= 0:
+                text += f" at offsets {part.first_offset} to {part.last_offset}"
+            if part.log_append_time_ms >= 0:
+                appended = datetime.fromtimestamp(part.log_append_time_ms / 1000, UTC)
+                text += f", appended by {appended.isoformat(timespec='milliseconds')} (LogAppendTime)"
+            yield text
+        if self.producers:
+            ids = ", ".join(f"{each.producer_id} (epoch {each.epoch})" for each in sorted(self.producers))
+            yield f"producer ids: {ids}"

@@ -98,6 +98,9 @@ def _report(messages: Sequence[WriterCommitMessage | None], level: int) -> None:
     _say(total.notes)
     records, partitions = counted(total.records, "record"), counted(len(total.partitions), "partition")
     log.log(level, "wrote %s (%d bytes) to %s", records, total.bytes, partitions)
+    if log.isEnabledFor(logging.DEBUG):
+        for sentence in total.details():
+            log.debug("wrote %s", sentence)
 
 
 def _say(notes: Iterable[str]) -> None:

@@ -20,6 +20,7 @@ from streamgroup.errors import (
     UnknownTopicError,
 )
 from streamgroup.executor.sink_writer import write
+from streamgroup.model import TopicPartition
 from streamgroup.options.parse_sink import parse_sink
 from streamgroup.options.types import SinkOptions
 from streamgroup.testing import KafkaServer, Proxy
@@ -136,13 +137,14 @@ def test_a_topic_may_replace_the_timestamps_by_those_of_its_broker(kafka: KafkaS
     began_ms = time.time_ns() // 1_000_000
     times = pa.array([NOON_MS * 1000] * 5, pa.timestamp("us", "UTC"))
     batch = pa.record_batch({"value": pa.array([b"%d" % n for n in range(5)]), "timestamp": times})
-    write([batch], replace(options_for(kafka, topic), include_timestamp=True))
+    written = write([batch], replace(options_for(kafka, topic), include_timestamp=True))
     (found,) = read_back(kafka, topic, 5)
     assert [message.value() for message in found] == [b"%d" % n for n in range(5)]
     ended_ms = time.time_ns() // 1_000_000
     kinds, stamps = zip(*(message.timestamp() for message in found), strict=True)
     assert set(kinds) == {TIMESTAMP_LOG_APPEND_TIME}
     assert all(began_ms <= stamp <= ended_ms for stamp in stamps)
+    assert max(stamps) == written.partitions[TopicPartition(topic, 0)].log_append_time_ms
 
 
 def test_timestamps_and_headers_arrive(kafka41: KafkaServer, make_topic: MakeTopic) -> None:

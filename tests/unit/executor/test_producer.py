@@ -46,6 +46,21 @@ def test_records_lie_in_their_partitions_in_their_order(start_cluster: Start, op
     assert producer.is_usable
 
 
+def test_the_commit_message_has_the_append_time_and_the_producer(start_cluster: Start, open_producer: Open) -> None:
+    cluster = start_cluster(log_append_time_ms=1_234)
+    producer = open_producer(cluster)
+    write(producer, placed(b"value"))
+    assert producer.written.partitions[TopicPartition(TOPIC, 0)].log_append_time_ms == 1_234
+    (appended,) = cluster.log(TOPIC, 0)
+    assert producer.written.producers == {(appended.producer_id, appended.epoch)}
+
+
+def test_without_idempotence_the_commit_message_names_no_producer(start_cluster: Start, open_producer: Open) -> None:
+    producer = open_producer(start_cluster(), enable_idempotence=False)
+    write(producer, placed(b"value"))
+    assert (producer.written.records, producer.written.producers) == (1, set())
+
+
 def test_payloads_of_one_batch_are_one_record_batch(start_cluster: Start, open_producer: Open) -> None:
     cluster = start_cluster()
     producer = open_producer(cluster, linger_ms=1_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from streamgroup.executor.written import PartitionWritten, WriteTotals
 from streamgroup.model import TopicPartition
+from streamgroup.producer.batch import NO_IDENTITY, ProducerIdentity
 
 HERE, THERE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -39,3 +40,24 @@ def test_tasks_are_merged_by_partition() -> None:
     assert total.partitions == {HERE: PartitionWritten(4, 40, 0, 6), THERE: PartitionWritten(1, 7, 3, 3)}
     assert total.notes == {"seen by one"}
     assert one.partitions == {HERE: PartitionWritten(2, 20, 5, 6)}
+
+
+def test_the_producers_and_the_latest_append_time_are_kept() -> None:
+    one, other = WriteTotals(), WriteTotals()
+    one.add(HERE, 1, 5, 0, log_append_time_ms=1_700_000_000_500, producer=ProducerIdentity(4001, 0))
+    one.add(HERE, 1, 5, 1, log_append_time_ms=1_700_000_000_123, producer=ProducerIdentity(4001, 1))
+    other.add(HERE, 1, 5, 2, log_append_time_ms=-1, producer=NO_IDENTITY)
+    other.merge(one)
+    assert other.partitions[HERE].log_append_time_ms == 1_700_000_000_500
+    assert other.producers == {ProducerIdentity(4001, 0), ProducerIdentity(4001, 1)}
+
+
+def test_the_details_name_partitions_in_order_offsets_times_and_producers() -> None:
+    written = WriteTotals()
+    written.add(THERE, 2, 10, 4, log_append_time_ms=1_700_000_000_500, producer=ProducerIdentity(4001, 2))
+    written.add(HERE, 1, 5, -1)
+    assert list(written.details()) == [
+        "orders-0: 1 record (5 bytes)",
+        "orders-1: 2 records (10 bytes) at offsets 4 to 5, appended by 2023-11-14T22:13:20.500+00:00 (LogAppendTime)",
+        "producer ids: 4001 (epoch 2)",
+    ]

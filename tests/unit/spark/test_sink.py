@@ -111,7 +111,12 @@ def test_a_batch_write_logs_what_its_options_cause_and_what_it_has_written(said:
     assert said() == [(logging.INFO, "idempotence is off, because kafka.acks is 1: a retry may repeat records")]
     old = "this task writes without idempotence: the broker has no producer ids"
     writer.commit([of_a_task(3, 0, old), None, of_a_task(4, 1, old)])
-    assert said() == [(logging.INFO, old), (logging.INFO, "wrote 7 records (70 bytes) to 2 partitions")]
+    assert said() == [
+        (logging.INFO, old),
+        (logging.INFO, "wrote 7 records (70 bytes) to 2 partitions"),
+        (logging.DEBUG, "wrote t-0: 3 records (30 bytes) at offsets 0 to 2"),
+        (logging.DEBUG, "wrote t-1: 4 records (40 bytes) at offsets 0 to 3"),
+    ]
 
 
 def test_a_stream_logs_what_its_options_cause_once_and_counts_for_debugging_only(said: Said) -> None:
@@ -120,7 +125,10 @@ def test_a_stream_logs_what_its_options_cause_once_and_counts_for_debugging_only
     writer = DefaultSource({**PLAIN, "kafka.acks": "1"}).streamWriter(ROWS, overwrite=False)
     assert [line for _, line in said()] == ["idempotence is off, because kafka.acks is 1: a retry may repeat records"]
     writer.commit([of_a_task(3, 0)], batchId=0)
-    assert said() == [(logging.DEBUG, "wrote 3 records (30 bytes) to 1 partition")]
+    assert said() == [
+        (logging.DEBUG, "wrote 3 records (30 bytes) to 1 partition"),
+        (logging.DEBUG, "wrote t-0: 3 records (30 bytes) at offsets 0 to 2"),
+    ]
 
 
 def test_a_write_that_fails_warns_of_the_records_that_stay_in_kafka(said: Said) -> None:
