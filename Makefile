@@ -98,6 +98,7 @@ bench: $(STAMP) ## reads, writes and the smallest micro-batch beside Spark's own
 	$(BIN)/python -m benchmarks.batch_read
 	$(BIN)/python -m benchmarks.batch_write
 	$(BIN)/python -m benchmarks.micro_batch_write
+	$(BIN)/python -m benchmarks.micro_batch_read
 
 format: $(STAMP) ## let ruff lay out the code and mend what it can
 	$(BIN)/ruff check --fix .

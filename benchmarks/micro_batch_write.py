@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import statistics
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import click
@@ -70,10 +71,10 @@ def start(spark: SparkSession, sink: str, server: KafkaServer, checkpoint: Path)
     )
 
 
-def measure(spark: SparkSession, sink: str, server: KafkaServer, batches: int) -> dict[str, float]:
-    """Return the median milliseconds of each phase over `batches` batches."""
+def measure(begin: Callable[[Path], StreamingQuery], batches: int) -> dict[str, float]:
+    """Return the median milliseconds of each phase over `batches` batches. `begin` takes the checkpoint's path."""
     with tempfile.TemporaryDirectory() as home:
-        query = start(spark, sink, server, Path(home))
+        query = begin(Path(home))
         try:
             progress = _progress(query, WARM_UP + batches)
         finally:
@@ -93,14 +94,15 @@ def _progress(query: StreamingQuery, count: int) -> list[StreamingQueryProgress]
 
 
 def show(results: dict[str, list[dict[str, float]]]) -> None:
-    """Print the median of each phase, and the median ratio of each sink in Python to Spark's own, round by round."""
+    """Print the median of each phase, and the median ratio of each format in Python to Spark's own, round by round."""
     table = Table(title="milliseconds of a micro-batch with one row, local[2]")
-    for column in ("phase", *SINKS, "streamgroup / kafka", "nothing / kafka"):
+    others = [each for each in results if each != "kafka"]
+    for column in ("phase", *results, *(f"{each} / kafka" for each in others)):
         table.add_column(column, justify="left" if column == "phase" else "right")
     for phase in PHASES:
-        times = {sink: [run[phase] for run in results[sink]] for sink in SINKS}
-        medians = (f"{statistics.median(times[sink]):.1f}" for sink in SINKS)
-        ratios = (_ratio(times[sink], times["kafka"]) for sink in ("streamgroup", "nothing"))
+        times = {each: [run[phase] for run in results[each]] for each in results}
+        medians = (f"{statistics.median(times[each]):.1f}" for each in results)
+        ratios = (_ratio(times[each], times["kafka"]) for each in others)
         table.add_row(phase, *medians, *ratios)
     Console().print(table)
 
@@ -125,7 +127,7 @@ def main(rounds: int, batches: int, as_json: bool) -> None:
             create_topic(server, f"micro-batch-{sink}")
         for number in range(rounds + 1):
             for sink in SINKS if number % 2 else SINKS[::-1]:
-                measured = measure(spark, sink, server, batches)
+                measured = measure(partial(start, spark, sink, server), batches)
                 if number:
                     results[sink].append(measured)
         spark.stop()

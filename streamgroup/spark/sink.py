@@ -23,6 +23,7 @@ from streamgroup.options.types import SinkOptions
 from streamgroup.producer.columns import check_columns
 from streamgroup.producer.kafka07 import Kafka07Target
 from streamgroup.spark.collector import exempt_modules
+from streamgroup.spark.worker_sockets import PromptInTasks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -109,7 +110,7 @@ def _say(notes: Iterable[str]) -> None:
     NOTES.log(sorted(notes))
 
 
-class GroupBatchWriter(DataSourceArrowWriter):
+class GroupBatchWriter(PromptInTasks, DataSourceArrowWriter):
     """The writer of `df.write`. Spark pickles it into the tasks."""
 
     def __init__(self, options: SinkOptions) -> None:
@@ -133,7 +134,7 @@ class WriteNotPlanned(pickle.PickleError):
     """The brokers of a stream's batch were not found. PySpark hides the message of another error while it pickles."""
 
 
-class GroupStreamWriter(DataSourceStreamArrowWriter):
+class GroupStreamWriter(PromptInTasks, DataSourceStreamArrowWriter):
     """The writer of `df.writeStream`. Spark's planner makes one for each batch, and pickles it into the tasks.
 
     The process that commits batches makes writers, too. It never pickles them, and does not read ZooKeeper.

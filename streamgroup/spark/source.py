@@ -41,6 +41,7 @@ from streamgroup.options.secrets import is_secret
 from streamgroup.options.types import GroupMode, SinkOptions, SourceOptions
 from streamgroup.spark.tables import read_options, require_write_options, table_options, with_table_options
 from streamgroup.spark.tasks import TaskPartition, read_task, task_options
+from streamgroup.spark.worker_sockets import PromptInTasks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -178,7 +179,7 @@ _PLANNED_ONCE = (
 )
 
 
-class GroupBatchReader(DataSourceReader):
+class GroupBatchReader(PromptInTasks, DataSourceReader):
     """The reader of one batch read: it plans in the driver and reads in tasks.
 
     Spark calls `partitions` once for all actions on the DataFrame of one `load()`, so all these actions read the same

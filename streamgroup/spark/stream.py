@@ -18,6 +18,7 @@ from streamgroup.model import INITIAL_DOCUMENT
 from streamgroup.options.types import LimitOptions, SourceOptions
 from streamgroup.planning.document import to_value
 from streamgroup.spark.tasks import TaskPartition, read_task, task_options
+from streamgroup.spark.worker_sockets import PromptInTasks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +30,7 @@ UNLIMITED = 2**63 - 1
 Trigger.Once, so that `latestOffset` can recognise that trigger (R11)."""
 
 
-class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class GroupStreamReader(PromptInTasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The reader of one query, which is a member of its group or reads alone (`group.mode`)."""
 
     def __init__(self, options: SourceOptions) -> None:

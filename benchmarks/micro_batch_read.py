@@ -1,0 +1,75 @@
+"""The smallest micro-batch out of Kafka, phase by phase, beside Spark's own source.
+
+    python -m benchmarks.micro_batch_read [--rounds 5] [--batches 40] [--json]
+
+A streaming query reads one record in each batch, with no pause between batches, into a sink that drops it. Spark's
+progress tells how long each phase of a batch took. The two sources take turns. The first round is a warm-up and does
+not count, nor do the first batches of each query.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import click
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from benchmarks.batch_read import session
+from benchmarks.micro_batch_write import WARM_UP, measure, show
+from benchmarks.pairs import SIDES
+from benchmarks.topics import create_topic
+from streamgroup.testing import KafkaServer
+
+TOPIC = "micro-batch"
+GROUP = {"streamgroup": "kafka.group.id", "kafka": "groupIdPrefix"}
+
+
+def start(spark: SparkSession, source: str, server: KafkaServer, checkpoint: Path) -> StreamingQuery:
+    """Start a query that reads one record in each batch. streamgroup reads and commits as a member of a group."""
+    options = {
+        "kafka.bootstrap.servers": server.bootstrap_servers,
+        "subscribe": TOPIC,
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": "1",
+        GROUP[source]: checkpoint.name,
+    }
+    rows = spark.readStream.format(source).options(**options).load()
+    return rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
+
+
+def fill(spark: SparkSession, server: KafkaServer, records: int) -> None:
+    """Write `records` records."""
+    create_topic(server, TOPIC)
+    rows = spark.range(records).selectExpr("cast(cast(id as string) as binary) as value")
+    writer = rows.write.format("streamgroup").mode("append").option("topic", TOPIC)
+    writer.option("kafka.bootstrap.servers", server.bootstrap_servers).save()
+
+
+@click.command()
+@click.option("--rounds", default=5, show_default=True, help="Rounds that count.")
+@click.option("--batches", default=40, show_default=True, help="Batches of each query that count.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def main(rounds: int, batches: int, as_json: bool) -> None:
+    """Compare the smallest micro-batch with Spark's own source."""
+    results: dict[str, list[dict[str, float]]] = {source: [] for source in SIDES}
+    with KafkaServer("4.1.1", jvm_flags=("-Xmx1g", "-Xms1g")) as server:
+        spark = session()
+        spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "10000")
+        fill(spark, server, 4 * (WARM_UP + batches))
+        for number in range(rounds + 1):
+            for source in SIDES if number % 2 else SIDES[::-1]:
+                measured = measure(partial(start, spark, source, server), batches)
+                if number:
+                    results[source].append(measured)
+        spark.stop()
+    if as_json:
+        click.echo(json.dumps(results, indent=2))
+    else:
+        show(results)
+
+
+if __name__ == "__main__":
+    main()
