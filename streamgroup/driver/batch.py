@@ -55,7 +55,7 @@ def plan_batch(options: SourceOptions) -> list[FetchTask]:
     """
     NOTES.log(options.notes)
     timeout_ms = options.client.default_api_timeout_ms // (options.fetch_offset_retries + 1)
-    require_resolvable(options.client.bootstrap_servers, time.monotonic() + timeout_ms / 1000)
+    require_resolvable(options.client.bootstrap_servers, timeout_ms / 1000)
     for _ in range(options.fetch_offset_retries):
         try:
             return _plan(options, timeout_ms)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -95,10 +94,9 @@ class QuestionAnswerer:
         if self._claim is not None and group.is_member:
             self._claim.take(self._is_stopped)
         NOTES.log(options.notes, group.group_id or "no group")
-        until = time.monotonic() + self._timeout_s
-        require_resolvable(options.client.bootstrap_servers, until)
+        left = require_resolvable(options.client.bootstrap_servers, self._timeout_s)
         self._watcher.start()
-        snapshot = self._snapshot(topics, max(1.0, until - time.monotonic()))
+        snapshot = self._snapshot(topics, max(1.0, left))
         require_inner_index(options.fetch, snapshot)
         self._backend.opened(snapshot.dialect)
         self._backend.thread.start()

@@ -72,28 +72,30 @@ class Resolution:
 
 def require_resolvable(
     servers: Sequence[tuple[str, int]],
-    deadline: float,
+    timeout: float,
     *,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> None:
-    """Return as soon as one of `servers` has an address.
+) -> float:
+    """Return as soon as one of `servers` has an address, with the seconds that are left of `timeout` seconds.
 
     Called at the start of a query, when a wrong name is a mistake to report. Later an unresolvable name is a failed
-    connection like any other, and retried. Look-ups that are still pending at `deadline` (seconds on `clock`) are not
-    failures. Raises ConfigError, which names all servers, after every look-up has failed for `RESOLVE_TIMEOUT_S`.
+    connection like any other, and retried. Look-ups that are still pending after `timeout` are not failures. Raises
+    ConfigError, which names all servers, after every look-up has failed for `RESOLVE_TIMEOUT_S`.
     """
     began = clock()
+    deadline = began + timeout
     while servers:
         failures = _failures(servers, deadline, clock)
         if failures is None:
-            return
+            break
         if clock() - began >= RESOLVE_TIMEOUT_S:
             raise ConfigError(
                 f"cannot resolve any name in kafka.bootstrap.servers: {'; '.join(failures)}. Correct the names, or the "
                 "name service (DNS, /etc/hosts) of this machine"
             )
         sleep(_RETRY_INTERVAL_S)
+    return max(0.0, deadline - clock())
 
 
 def _failures(servers: Sequence[tuple[str, int]], deadline: float, clock: Callable[[], float]) -> list[str] | None:

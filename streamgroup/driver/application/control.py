@@ -17,8 +17,9 @@ import stat
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from concurrent.futures import Future, wait
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
@@ -211,8 +212,8 @@ class ControlServer:
         self._lock = threading.Lock()
         """Held while the channel's files are made, kept or removed."""
         self._listener: local.Listener | None = None
-        self._changed = threading.Condition()
-        self._under_way = 0
+        self._answering: set[Future[None]] = set()
+        """Done when the answer to a request is sent: `close` waits for them."""
         self._is_warned = False
 
     def start(self) -> None:
@@ -274,8 +275,7 @@ class ControlServer:
             listener, self._listener = self._listener, None
         if listener is not None:
             listener.close()
-        with self._changed:
-            self._changed.wait_for(lambda: not self._under_way, LAST_ANSWERS_TIMEOUT_S)
+        wait(self._answering.copy(), LAST_ANSWERS_TIMEOUT_S)
         for suffix in (".sock", ".token"):
             with suppress(OSError):
                 self._base.with_suffix(suffix).unlink()
@@ -306,24 +306,19 @@ class ControlServer:
             if not connection.poll(MESSAGE_TIMEOUT_S):
                 return
             message = connection.recv_bytes(LARGEST_MESSAGE)
-            with self._answering():
-                try:
-                    answer = self._carry_out(read_message(message))
-                except (StreamGroupError, ValueError, TypeError) as error:
-                    answer = {"error": str(error)}
-                connection.send_bytes(json.dumps(answer).encode())
+            sent: Future[None] = Future()
+            self._answering.add(sent)
+            try:
+                connection.send_bytes(json.dumps(self._answer_to(message)).encode())
+            finally:
+                self._answering.discard(sent)
+                sent.set_result(None)
 
-    @contextmanager
-    def _answering(self) -> Iterator[None]:
-        """Keep `close` waiting while the block sends an answer."""
-        with self._changed:
-            self._under_way += 1
+    def _answer_to(self, message: bytes) -> dict[str, Any]:
         try:
-            yield
-        finally:
-            with self._changed:
-                self._under_way -= 1
-                self._changed.notify_all()
+            return self._carry_out(read_message(message))
+        except (StreamGroupError, ValueError, TypeError) as error:
+            return {"error": str(error)}
 
     def _carry_out(self, message: Mapping[str, Any]) -> dict[str, Any]:
         token = message.get("token")

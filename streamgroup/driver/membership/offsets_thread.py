@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -90,7 +89,7 @@ class OffsetsThread:
     def _serve(self, cluster: Cluster, queued: _Queued) -> None:
         """Send one request and pass its answer on, or the error that ends the query."""
         request = queued.request
-        deadline = time.monotonic() + request.timeout_ms / 1000
+        deadline = cluster.deadline(request.timeout_ms)
         try:
             answer = self._ask(kafka_of(cluster, deadline), queued, deadline)
         except _WithdrawnError:

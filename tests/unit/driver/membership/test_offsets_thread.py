@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import closing
 from dataclasses import replace
 from queue import SimpleQueue
@@ -38,6 +39,9 @@ class _Cluster:
     def __init__(self, code: int) -> None:
         self.code = code
         self.requests: list[Any] = []
+
+    def deadline(self, timeout_ms: int) -> float:
+        return time.monotonic() + timeout_ms / 1000
 
     def coordinator(self, group: str, deadline: float) -> int:
         return 1
