@@ -23,7 +23,7 @@ from streamgroup.options.types import SinkOptions
 from streamgroup.producer.columns import check_columns
 from streamgroup.producer.kafka07 import Kafka07Target
 from streamgroup.spark.collector import exempt_modules
-from streamgroup.spark.worker_sockets import PromptInTasks
+from streamgroup.spark.prompt_in_tasks import PromptInTasks
 
 if TYPE_CHECKING:
     import pyarrow as pa

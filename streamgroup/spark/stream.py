@@ -17,8 +17,8 @@ from streamgroup.errors import ConfigError
 from streamgroup.model import INITIAL_DOCUMENT
 from streamgroup.options.types import LimitOptions, SourceOptions
 from streamgroup.planning.document import to_value
+from streamgroup.spark.prompt_in_tasks import PromptInTasks
 from streamgroup.spark.tasks import TaskPartition, read_task, task_options
-from streamgroup.spark.worker_sockets import PromptInTasks
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -22,6 +22,7 @@ def test_another_shell_is_wrong_usage() -> None:
     assert CliRunner().invoke(main, ["completion", "csh"]).exit_code == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "completed"),
     [("streamgroup la", ["lag"]), ("streamgroup lag --wa", ["--watch"])],

@@ -98,6 +98,7 @@ def test_spark_that_ends_without_a_report_is_a_finding_with_the_last_error(
     )
 
 
+@pytest.mark.slow
 def test_spark_that_does_not_end_is_killed_with_its_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(module, "START_AND_STOP_S", 0.5)
     child = (

@@ -211,6 +211,7 @@ def test_commits_that_may_not_be_read_are_an_error_with_the_group(broker: Start,
         committed(brokers.cluster, "g", soon())
 
 
+@pytest.mark.slow
 def test_a_coordinator_that_never_has_loaded_is_an_error_at_the_deadline(broker: Start, options: Options) -> None:
     brokers = Brokers(broker, options)
     brokers.answer(1, OffsetFetchRequest, fetched(group_error=14))

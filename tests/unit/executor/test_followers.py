@@ -126,6 +126,7 @@ def test_an_offset_out_of_the_leaders_range_is_a_loss(broker: Start, options: Op
     assert pair.offsets(client, 20, 100, fail_on_data_loss=False) == list(range(50, 100))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_short_silence")
 def test_a_follower_without_the_records_is_left_and_proves_no_gap(broker: Start, options: Options) -> None:
     """The leader would skip what a log does not have although it goes on behind. A follower may just be behind."""

@@ -263,6 +263,7 @@ def test_a_record_above_max_request_size_fails(start_cluster: Start, open_produc
         write(open_producer(start_cluster(), max_request_size=100), placed(b"x" * 101))
 
 
+@pytest.mark.slow
 def test_a_batch_that_nobody_acknowledges_fails_in_time(start_cluster: Start, open_producer: Open) -> None:
     cluster = start_cluster()
     cluster.answer(ErrorCode.NOT_ENOUGH_REPLICAS, times=1_000)

@@ -64,6 +64,7 @@ def test_a_certificate_that_cannot_be_read_leaves_the_principal_open(tmp_path: P
     assert requester_of(replace(OPTIONS, tls=tls)).principal == ""
 
 
+@pytest.mark.slow
 def test_a_task_without_a_client_certificate_does_not_load_the_reader_of_key_stores() -> None:
     program = (
         "import sys, streamgroup.executor.fetcher, streamgroup.executor.sink_writer, streamgroup.net.requester as r\n"

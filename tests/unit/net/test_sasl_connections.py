@@ -215,6 +215,7 @@ def test_an_idle_connection_of_a_poller_authenticates_again_by_itself(
     assert listener.broker.connections == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lifetime_ms", "exchanges"), [(-1, 1), (1, 2)])
 def test_a_broker_cannot_make_the_client_authenticate_without_end(
     broker: Start, options: Options, lifetime_ms: int, exchanges: int

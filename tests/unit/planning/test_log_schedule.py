@@ -281,6 +281,7 @@ def test_a_late_leader_is_warned_of_once_and_asked_again_after_a_pause() -> None
     assert time.takes(time.lists(after=LISTING_EVERY_S), late=[P1]) is not None, "it answered meanwhile"
 
 
+@pytest.mark.slow
 def test_the_warning_of_a_late_leader_does_not_name_thousands_of_partitions() -> None:
     time = Time()
     time.follow(snapshot((0,) * 5_000))

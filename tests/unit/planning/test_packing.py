@@ -81,6 +81,7 @@ def test_each_partition_is_a_task_unless_the_caller_packs() -> None:
     assert [len(task) for task in pack(ranges, packed_offsets=40)] == [40]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 3, 70])
 def test_small_ranges_of_very_many_partitions_share_tasks(size: int) -> None:
     ranges = [fetch(n, 0, size, ONE if n % 3 else TWO) for n in range(10_000)]

@@ -82,6 +82,7 @@ def test_records_that_become_expensive_have_tasks_of_their_own_again() -> None:
     assert tasks_of(application, 5, partitions=8, records=20) == [1, 8, 8, 8, 8]
 
 
+@pytest.mark.slow
 def test_many_partitions_with_few_records_end_in_one_task() -> None:
     application = Application(cores=2, record_s=1e-6)
     counts = tasks_of(application, 20, partitions=2_000, records=1)

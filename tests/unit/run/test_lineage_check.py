@@ -190,6 +190,7 @@ def test_neither_dead_predecessors_nor_a_duplicate_that_soon_leaves_again_refuse
     assert now < 13.0
 
 
+@pytest.mark.slow
 @example([{"r0", "r1"}, *[{"r0"}, {"r1"}] * 12]).via("two that leave and join in turn")
 @given(st.lists(st.sets(st.sampled_from(["r0", "r1", "r2", "r3", "r4"]), min_size=1), min_size=25, max_size=25))
 def test_a_run_beside_duplicates_is_refused_after_two_session_timeouts_at_most(present: list[set[str]]) -> None:

@@ -156,6 +156,7 @@ def test_a_commit_without_an_answer_is_made_again_by_who_made_it(carried_out: bo
     assert fetch(made, a)[T0] == CommittedOffset(7, TEXT)
 
 
+@pytest.mark.slow
 def test_a_commit_that_is_too_large_for_one_transaction_is_answered_part_by_part() -> None:
     made, a = lone(partitions=900)
     text = "x" * 2000

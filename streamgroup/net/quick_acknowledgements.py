@@ -12,19 +12,10 @@ import socket
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 _DESCRIPTORS = Path("/proc/self/fd")
 _QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 """None where the system has no such option, as macOS."""
-
-
-class PromptInTasks:
-    """A reader or writer that Spark pickles into tasks. When a task unpickles it, its input has not all arrived."""
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        acknowledge_at_once()
 
 
 def acknowledge_at_once() -> None:
