@@ -211,6 +211,9 @@ class Document:
     creates a `run`. `sequence` grows by one with each document of a lineage. `ranges` are those of this batch.
     `positions` hold the position after this batch of every held partition. `streamgroup.planning.document` writes the
     text.
+
+    `is_founded`: the query has begun, with a subscription of no partitions, so there is no position to hold. Every
+    partition that appears later is new (R7). A document with ranges or positions shows that without the mark.
     """
 
     group: str
@@ -219,6 +222,7 @@ class Document:
     sequence: int
     ranges: tuple[OffsetRange, ...] = ()
     positions: Mapping[TopicPartition, Position] = field(default_factory=dict)
+    is_founded: bool = False
 
 
 INITIAL_DOCUMENT = Document(group="", lineage="", run="", sequence=0)

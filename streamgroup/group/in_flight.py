@@ -149,11 +149,13 @@ class InFlightBatches:
         `read`: its batch had ranges. A document without ranges has sunk nothing, and AvailableNow makes such documents
         while the member holds nothing, or less than before (R10). One that tells fewer positions than the checkpoint,
         or the same, does not replace it. After a restart from a document without any position the query still stands
-        at its founding, and startingOffsets are for it (R7).
+        at its founding, and startingOffsets are for it (R7). A document that is marked as founded replaces the constant
+        of R2: its run found no partition, so that all that appear later are new.
         """
         self._proven = start
         known, positions = self.checkpoint.positions, start.positions
-        if read or start.ranges or (positions != known and positions.keys() >= known.keys()):
+        has_more = positions != known and positions.keys() >= known.keys()
+        if read or start.ranges or has_more or (start.is_founded and not known):
             self.checkpoint = start
 
     def begun(self, partition: TopicPartition) -> Position | None:
@@ -168,15 +170,15 @@ class InFlightBatches:
 
     @property
     def newest_known(self) -> Document:
-        """The newest document with positions in Spark's checkpoint, whether it has sunk or is being replayed (R7).
+        """The newest document that founds the query in Spark's checkpoint, whether it has sunk or is replayed (R7).
 
         Spark replays batch 0 from the constant of R2. Its document tells the positions of all partitions that the query
-        had begun to read, so the query is past its founding all the same.
+        had begun to read, or that there were none, so the query is past its founding all the same.
         """
         batch = self.in_flight
-        if batch is None or batch.planned_here or not batch.document.positions:
+        if batch is None or batch.planned_here:
             return self.checkpoint
-        return batch.document
+        return batch.document if batch.document.positions or batch.document.is_founded else self.checkpoint
 
     def lose(self, partition: TopicPartition) -> None:
         """Note that a partition was lost: a document planned before moves its position no more (R16)."""

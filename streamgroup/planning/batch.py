@@ -62,8 +62,24 @@ def next_document(
 def empty_document(
     previous: Document, *, group: str, lineage: str, run: str, positions: Mapping[TopicPartition, Position]
 ) -> Document:
-    """Return a document without ranges under the next sequence number: AvailableNow goes on waiting with it (R10)."""
-    return Document(group=group, lineage=lineage, run=run, sequence=previous.sequence + 1, positions=dict(positions))
+    """Return a document without ranges under the next sequence number: AvailableNow goes on waiting with it (R10).
+
+    Without positions it is marked as founded where `previous` is: a restart would else apply startingOffsets (R7).
+    """
+    return Document(
+        group=group,
+        lineage=lineage,
+        run=run,
+        sequence=previous.sequence + 1,
+        positions=dict(positions),
+        is_founded=previous.is_founded and not positions,
+    )
+
+
+def founded_document(previous: Document, *, group: str, lineage: str, run: str) -> Document:
+    """Return the document of a query that begins with a subscription of no partitions (R7)."""
+    empty = empty_document(previous, group=group, lineage=lineage, run=run, positions={})
+    return replace(empty, is_founded=True)
 
 
 def below_targets(

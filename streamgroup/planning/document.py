@@ -7,6 +7,9 @@ The shape of format 1, keys in this order, topics sorted by name, partitions by 
      "positions": {"orders": {"0": [next offset, leader epoch]}},
      "topics":    {"orders": "topic id"}}
 
+Format 2 adds `"founded": true` behind them, to a document without ranges and positions (R7). Every other document is
+written in format 1, which earlier releases read, too.
+
 Spark writes `json.dumps` of it to its log, compares two documents as text, and hands back `json.loads` of the text: so
 one document must always have one text, and what was read must be written again byte for byte.
 """
@@ -21,10 +24,11 @@ from typing import Any
 from streamgroup.errors import ConfigError
 from streamgroup.model import NO_TOPIC_ID, UNKNOWN_EPOCH, Document, OffsetRange, Position, TopicPartition
 
-FORMAT = 1
-"""The newest format that this release reads, and the one that it writes."""
+FORMAT = 2
+"""The newest format that this release reads. It writes format 1 where that suffices."""
 
 _KEYS = ("streamgroup", "group", "lineage", "run", "sequence", "ranges", "positions", "topics")
+_KEYS_OF_FORMAT = {1: _KEYS, 2: (*_KEYS, "founded")}
 _MAX_OFFSET = 2**63 - 1
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 _EXCERPT = 200
@@ -33,10 +37,13 @@ _EXCERPT = 200
 def to_value(document: Document) -> dict[str, Any]:
     """Return the document as a JSON-able dict in its fixed order.
 
-    Raises ValueError where a partition has two ranges or a topic two ids: no planner may make such a document.
+    Raises ValueError where a partition has two ranges or a topic two ids, or where a document marked as founded has
+    ranges or positions: no planner may make such a document.
     """
-    return {
-        "streamgroup": FORMAT,
+    if document.is_founded and (document.ranges or document.positions):
+        raise ValueError(f"document {document.sequence} is marked as founded, and has ranges or positions")
+    value: dict[str, Any] = {
+        "streamgroup": 2 if document.is_founded else 1,
         "group": document.group,
         "lineage": document.lineage,
         "run": document.run,
@@ -47,6 +54,7 @@ def to_value(document: Document) -> dict[str, Any]:
         ),
         "topics": _topic_ids(document.positions),
     }
+    return {**value, "founded": True} if document.is_founded else value
 
 
 class DocumentCache:
@@ -89,8 +97,12 @@ def from_value(value: Mapping[str, Any]) -> Document:
             f"the checkpoint holds offset documents of format {version}, and this release of streamgroup reads formats "
             f"up to {FORMAT}. Use the release that wrote the checkpoint (it reads format {version}) or a later one"
         )
-    if set(value) != set(_KEYS):
-        raise _unreadable(value, f"the keys of format {FORMAT} are {', '.join(_KEYS)}")
+    keys = _KEYS_OF_FORMAT[version]
+    if set(value) != set(keys):
+        raise _unreadable(value, f"the keys of format {version} are {', '.join(keys)}")
+    is_founded = version > 1
+    if is_founded and (value["founded"] is not True or value["ranges"] or value["positions"]):
+        raise _unreadable(value, "in format 2 'founded' is true, and there are no ranges and no positions")
     return Document(
         group=_text(value, "group"),
         lineage=_text(value, "lineage"),
@@ -98,6 +110,7 @@ def from_value(value: Mapping[str, Any]) -> Document:
         sequence=_integer(value, value["sequence"], 0, "sequence"),
         ranges=tuple(_ranges(value)),
         positions=_positions(value),
+        is_founded=is_founded,
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from streamgroup.group.ledger import Ledger
 from streamgroup.model import (
+    INITIAL_DOCUMENT,
     UNKNOWN_EPOCH,
     ClusterSnapshot,
     Document,
@@ -18,7 +19,7 @@ from streamgroup.model import (
     name_some,
 )
 from streamgroup.planning import loss
-from streamgroup.planning.batch import backlog_of, below_targets, empty_document, next_document
+from streamgroup.planning.batch import backlog_of, below_targets, empty_document, founded_document, next_document
 from streamgroup.planning.limits import Boundaries, min_offsets_now
 from streamgroup.planning.memo import Memo
 from streamgroup.planning.suspicions import Suspicions
@@ -319,6 +320,16 @@ class Planner:
             if snapshot.partition(tp) is None and tp not in left_out and self._is_subscribed(tp)
         }
         return replace(document, positions={**away, **document.positions})
+
+    def founded(self, previous: Document) -> Document | None:
+        """Return the document of a run that found no partition, so that the next run knows (R7).
+
+        None where a document before it tells that, or tells positions, and where partitions have appeared meanwhile.
+        """
+        ledger = self._ledger
+        if ledger.checkpoint != INITIAL_DOCUMENT or ledger.positions():
+            return None
+        return founded_document(previous, group=ledger.group, lineage=ledger.lineage, run=ledger.run)
 
     def empty(self, previous: Document) -> Document:
         """Return a document without ranges, for AvailableNow while the group rebalances (R10).

@@ -183,6 +183,8 @@ class SparkCalls:
             self._gate.check_unanswered(unjudged, "Trigger.Once", now)
             return None
         planned = self._planner.next(previous, known, limits, now=now, once=once)
+        if planned is None and self._startup.found_nothing:
+            planned = self._planner.founded(previous)
         if planned is not None:
             self._gate.answered()
             self._perform(self._member.planned(planned, now))

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 Listed = Mapping[TopicPartition, "ListedOffset"]
 
-"""How many partitions a log line names."""
-
 
 class StartingOffsets:
     """Finds the start offsets of one run. `is_new` returns whether a partition was created after the run began."""

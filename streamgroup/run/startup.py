@@ -124,6 +124,14 @@ class Startup:
         """Return whether a partition was created after the run began: `startingOffsets` does not apply to it (R7)."""
         return tp not in self.there
 
+    @property
+    def found_nothing(self) -> bool:
+        """Whether the run began with a subscription of no partitions: all that appear later are new (R7).
+
+        Never in Kafka 0.7, where partitions are away while their brokers are offline.
+        """
+        return not self.there and not self._metadata.snapshot.log_format.is_broker_bound
+
     # --- the resolved subscription ---------------------------------------------------------------------------------
 
     def follow(self, topics: Collection[str]) -> None:

@@ -49,10 +49,11 @@ def test_a_missing_package_fails_with_the_next_step() -> None:
     assert (second.verdict, second.text) == (Verdict.FAIL, problem)
 
 
-def test_an_executor_that_runs_no_task_is_warned_of() -> None:
-    _, idle = findings_of(report(HEALTHY, known=3), 60)
-    assert idle.verdict is Verdict.WARN
-    assert idle.text.startswith("2 of 3 executors ran no task within 60 s. ")
+@pytest.mark.parametrize(("known", "idle"), [(2, "1 of 2"), (3, "2 of 3")])
+def test_an_executor_that_runs_no_task_is_warned_of(known: int, idle: str) -> None:
+    _, finding = findings_of(report(HEALTHY, known=known), 60)
+    assert finding.verdict is Verdict.WARN
+    assert finding.text.startswith(f"{idle} executors ran no task within 60 s. ")
 
 
 def test_a_session_that_does_not_start_is_its_problem_alone() -> None:

@@ -387,13 +387,44 @@ def test_a_topic_that_comes_to_match_is_read_from_its_beginning(start: Start, mo
         LATEST, group=mode, subscription=Subscription(pattern="^t.*"), client=client(metadata_max_age_ms=50)
     )
     run = start(options, logs=logs)
-    assert run.latest() == INITIAL, "there is none so far"
+    first = run.plan()
+    assert from_value(first).is_founded, "there is none so far"
+    assert run.coordinator.partitions(INITIAL, first) == []
+    assert run.latest(first) == first, "the next run knows"
     logs.ends[TopicPartition("t1", 0)] = 5
-    planned = run.plan()
+    planned = run.plan(first)
     while not from_value(planned).ranges:
         planned = run.plan(planned)
     (only,) = from_value(planned).ranges
     assert (str(only.partition), only.start, only.until) == ("t1-0", 0, 5)
+
+
+@pytest.mark.parametrize(
+    ("mode", "by"),
+    [(OFF, "pattern"), (COMMIT, "pattern"), (GroupOptions("g"), "pattern"), (OFF, "assign"), (COMMIT, "assign")],
+    ids=["off", "commit", "member", "off, assign", "commit, assign"],
+)
+@pytest.mark.parametrize("is_logged", [True, False], ids=["after batch 0", "batch 0 is replayed"])
+def test_partitions_that_appear_after_a_run_that_found_none_are_read_from_their_beginning(
+    start: Start, mode: GroupOptions, by: str, is_logged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPARK-41375: the first run has fixed its initial offsets as those of no partition, whatever startingOffsets."""
+    monkeypatch.setattr(suspicions, "BELIEVED_AFTER_S", 0.0)
+    late = TopicPartition("t", 5)
+    subscription = Subscription(pattern="^t.*") if by == "pattern" else Subscription(assign=(late,))
+    options = source(LATEST, group=mode, subscription=subscription)
+    others = {"pattern": logs_of([3], "other"), "assign": logs_of([3], "t")}
+    first = start(options, logs=others[by])
+    first.coordinator.prepare_available_now()
+    document = first.plan()
+    assert first.latest(document) == document, "AvailableNow ends after one batch without records"
+    first.coordinator.stop()
+    others[by].ends[late] = 4
+    again = start(options, logs=others[by])
+    if not is_logged:
+        assert again.coordinator.partitions(INITIAL, document) == []
+    planned = again.plan(document)
+    assert ranges(again.coordinator.partitions(document, planned)) == [(5, 0, 4)]
 
 
 # -- limits and triggers ----------------------------------------------------------------------------------------------

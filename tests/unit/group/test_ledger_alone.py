@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from streamgroup.errors import ConfigError
@@ -10,6 +12,7 @@ from streamgroup.group.commits import CommitVerdict
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.positions import Origin
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, TopicPartition
+from streamgroup.planning.batch import empty_document
 from tests.unit.group.ledgers import NOW, A, B, accept, document, due, offsets, told, topics
 
 
@@ -162,3 +165,28 @@ def test_a_replay_of_a_batch_0_that_tells_no_position_founds() -> None:
     ledger.replayed(INITIAL_DOCUMENT, batch, (), {})
     hold(ledger, {}, A)
     assert ledger.unresolved == {A: Origin.STARTING}
+
+
+@pytest.mark.parametrize("begins", ["goes on", "replays", "goes on from an empty document"])
+def test_partitions_after_a_run_that_found_none_start_at_earliest(begins: str) -> None:
+    """Its document fixes the initial offsets as those of no partition, as Spark's source does (SPARK-41375)."""
+    founded = Document("g", "lineage", "before", 1, is_founded=True)
+    ledger = alone()
+    if begins == "replays":
+        ledger.replayed(INITIAL_DOCUMENT, founded, (), {})
+    else:
+        empty = empty_document(founded, group="g", lineage="lineage", run="before", positions={})
+        ledger.mark_sunk(founded if begins == "goes on" else empty)
+    hold(ledger, {}, A)
+    assert ledger.unresolved == {A: Origin.EARLIEST}
+
+
+def test_positions_replace_the_mark_of_a_run_that_found_no_partition() -> None:
+    founded = Document("g", "lineage", "before", 1, is_founded=True)
+    ledger = alone()
+    ledger.mark_sunk(founded)
+    following = document(2, "before", a=(0, 4))
+    ledger.mark_sunk(following)
+    ledger.mark_sunk(replace(founded, sequence=3))
+    assert ledger.checkpoint == following
+    assert not empty_document(founded, group="g", lineage="l", run="r", positions=following.positions).is_founded

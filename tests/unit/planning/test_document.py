@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,7 @@ GOLDEN_DOCUMENT = Document(
 EMPTY_DOCUMENT = Document(
     "etl", "0b6c3f0e", "9d21aa07", 8, positions={TopicPartition("orders", 2): Position(55, "x", 4)}
 )
+FOUNDED_DOCUMENT = Document("etl", "0b6c3f0e", "9d21aa07", 1, is_founded=True)
 SPARK_DOCUMENT = Document(
     "", "", "", 0, positions={TopicPartition("orders", 0): Position(123), TopicPartition("orders", 11): Position(0)}
 )
@@ -92,7 +94,12 @@ SPARK_DOCUMENT = Document(
 
 @pytest.mark.parametrize(
     ("name", "document"),
-    [("format-1", GOLDEN_DOCUMENT), ("format-1-initial", INITIAL_DOCUMENT), ("format-1-no-ranges", EMPTY_DOCUMENT)],
+    [
+        ("format-1", GOLDEN_DOCUMENT),
+        ("format-1-initial", INITIAL_DOCUMENT),
+        ("format-1-no-ranges", EMPTY_DOCUMENT),
+        ("format-2-founded", FOUNDED_DOCUMENT),
+    ],
 )
 def test_documents_of_old_releases_stay_readable_and_are_written_alike(name: str, document: Document) -> None:
     text = (GOLDEN / f"{name}.json").read_text().rstrip("\n")
@@ -110,6 +117,22 @@ def test_an_offset_of_sparks_own_connector_is_a_legal_start(name: str) -> None:
     )
     assert document == expected
     assert document != INITIAL_DOCUMENT
+
+
+def test_a_document_that_is_marked_as_founded_has_neither_ranges_nor_positions() -> None:
+    with pytest.raises(ValueError, match="document 7 is marked as founded"):
+        to_value(replace(GOLDEN_DOCUMENT, is_founded=True))
+    founded = to_value(FOUNDED_DOCUMENT)
+    for wrong in ({"founded": False}, {"founded": 1}, {"positions": {"t": {"0": [1, -1]}}}, {"ranges": {"t": {}}}):
+        with pytest.raises(ConfigError, match="in format 2 'founded' is true"):
+            from_value({**founded, **wrong})
+
+
+@pytest.mark.parametrize("change", [{"streamgroup": 1}, {"topics": None}], ids=["format 1", "without topics"])
+def test_a_document_with_the_keys_of_another_format_is_refused(change: dict[str, Any]) -> None:
+    value = {key: each for key, each in {**to_value(FOUNDED_DOCUMENT), **change}.items() if each is not None}
+    with pytest.raises(ConfigError, match=f"the keys of format {value['streamgroup']} are "):
+        from_value(value)
 
 
 def test_a_newer_format_is_refused_by_name() -> None:
