@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -26,6 +25,7 @@ from tests.read_back import read_back
 from tests.spark.standalone import SPARK_HOME, EventLog, StandaloneCluster, standalone_cluster
 from tests.spark.submitting import ROOT, Job, submitted, until, values
 from tests.spark.support import Load, committed, log_ends
+from tests.wheels import built_wheel
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.timeout(300)]
 
@@ -230,18 +230,12 @@ def test_a_speculative_write_repeats_at_most_what_its_task_writes(
 
 def packed_environment(home: Path) -> Path:
     """Make an environment with the package and pack it, as docs/clusters.md says; return the archive."""
-    environment, source = home / "environment", home / "source"
-    for name in ("streamgroup", "pyspark_streamgroup"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
+    environment = home / "environment"
     (home / "needed.txt").write_text(locked_without_spark())
     venv.create(environment, with_pip=False, symlinks=True)
     pip = [sys.executable, "-m", "pip", "--quiet", "--python", str(environment / "bin" / "python"), "install"]
     subprocess.run([*pip, "--require-hashes", "--no-deps", "-r", home / "needed.txt"], check=True)
-    wheel = [sys.executable, "-m", "pip", "--quiet", "wheel", "--no-deps", "--no-build-isolation", "-w", str(home)]
-    subprocess.run([*wheel, str(source)], check=True, env={**os.environ, "PYTHONWARNINGS": "ignore"})
-    subprocess.run([*pip, "--no-deps", *home.glob("streamgroup-*.whl")], check=True)
+    subprocess.run([*pip, "--no-deps", built_wheel(home)], check=True)
     archive = home / "environment.tar.gz"
     pack = [Path(sys.executable).with_name("venv-pack"), "--quiet", "-p", environment, "-o", archive]
     subprocess.run([*pack, "--compress-level", "1"], check=True)

@@ -1,0 +1,49 @@
+"""The wheel in a clean environment with each minor version of PySpark that is supported: it reads, writes, commits."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import venv
+from pathlib import Path
+
+import pytest
+
+from streamgroup.cli._pyspark_versions import TRIED
+from streamgroup.testing import KafkaServer
+from tests.conftest import MakeTopic
+from tests.spark.support import committed
+from tests.wheels import built_wheel
+
+APPLICATION = Path(__file__).with_name("clean_environment_application.py")
+INSTALLATION_TIMEOUT_S = 900
+APPLICATION_TIMEOUT_S = 300
+
+
+@pytest.mark.long
+@pytest.mark.timeout(INSTALLATION_TIMEOUT_S + 2 * APPLICATION_TIMEOUT_S)
+@pytest.mark.parametrize("version", TRIED)
+def test_the_wheel_reads_writes_and_commits(
+    kafka41: KafkaServer, make_topic: MakeTopic, tmp_path: Path, version: str
+) -> None:
+    environment, topic, group = tmp_path / "environment", make_topic(kafka41, 2), f"clean-{version}"
+    venv.create(environment, with_pip=True)
+    binaries = environment / "bin"
+    install = [binaries / "python", "-m", "pip", "install", "--quiet", built_wheel(tmp_path), f"pyspark=={version}.*"]
+    subprocess.run(install, check=True, timeout=INSTALLATION_TIMEOUT_S)
+    outside = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "SPARK_HOME"}}
+    clean = {**outside, "PYSPARK_PYTHON": str(binaries / "python"), "PATH": f"{binaries}:{os.environ['PATH']}"}
+
+    def run(*command: str | Path) -> str:
+        found = subprocess.run(
+            command, cwd=tmp_path, env=clean, capture_output=True, text=True, timeout=APPLICATION_TIMEOUT_S, check=False
+        )
+        assert found.returncode == 0, found.stdout + found.stderr
+        return found.stdout
+
+    said = json.loads(run(binaries / "python", APPLICATION, kafka41.bootstrap_servers, topic, group, tmp_path))
+    assert said.pop("pyspark").startswith(f"{version}.")
+    assert said == {"batch": [100, 4950], "stream": [100, 4950]}
+    assert sum(committed(kafka41, group, topic).values()) == 100
+    run(binaries / "streamgroup", "doctor", "-b", kafka41.bootstrap_servers, "--group", group)
