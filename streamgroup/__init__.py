@@ -15,6 +15,7 @@ from streamgroup.errors import DrainedError, StreamGroupError
 
 if TYPE_CHECKING:
     from streamgroup.parsing.parser import Parser
+    from streamgroup.parsing.registry import SchemaRegistry
     from streamgroup.spark.dead_letters import dead_letters
     from streamgroup.spark.default_mode import default_mode
     from streamgroup.spark.drain import DrainResult, drain
@@ -26,6 +27,7 @@ __all__ = [
     "DrainResult",
     "DrainedError",
     "Parser",
+    "SchemaRegistry",
     "StreamGroupError",
     "__version__",
     "dead_letters",
@@ -50,6 +52,7 @@ if isinstance(_loader, zipimporter):
 _LAZY = {
     "DrainResult": "streamgroup.spark.drain",
     "Parser": "streamgroup.parsing.parser",
+    "SchemaRegistry": "streamgroup.parsing.registry",
     "dead_letters": "streamgroup.spark.dead_letters",
     "default_mode": "streamgroup.spark.default_mode",
     "drain": "streamgroup.spark.drain",

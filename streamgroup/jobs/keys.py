@@ -192,14 +192,24 @@ SECTIONS: Mapping[str, tuple[Key, ...]] = {
         Key("options", OPTIONS, "Options that Spark passes to the sink."),
     ),
     PARSER: (
-        Key("format", TEXT, "How the values of records are read: `json` or `csv`. Required in this section."),
-        Key("schema", TEXT, "Columns of a value in Spark's DDL: `id BIGINT, name STRING`."),
+        Key("format", TEXT, "How the values of records are read: `json`, `csv` or `avro`. Required."),
+        Key("schema", TEXT, "Columns of a value in Spark's DDL: `id BIGINT`. For `avro`, a schema in JSON."),
         Key(
             "null_values",
             TEXT,
             "Whether a record without a value (a tombstone) goes on without fields, `keep`, or is a `dead_letter`.",
         ),
         Key("options", OPTIONS, "Options of Spark's `from_json` or `from_csv`."),
+        Key(
+            "framing",
+            TEXT,
+            "For `avro`: `plain`, or `schema_id` for values with the prefix of a schema registry, which is the default "
+            "with `registry_url`.",
+        ),
+        Key("registry_url", TEXT, "URL of the schema registry whose schemas the values have."),
+        Key("registry_user", TEXT, "User of the registry, for HTTP's basic authentication."),
+        Key("registry_password", TEXT, "Password of the user: `env:NAME` or `file:/path`."),
+        Key("registry_ca", TEXT, "PEM file of authorities to trust for the registry besides those of the system."),
     ),
     DEAD_LETTERS: (
         Key("topic", TEXT, "Topic of the records that the parser cannot read."),

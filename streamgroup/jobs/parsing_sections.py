@@ -16,8 +16,10 @@ from streamgroup.options.parse_sink import SINK_OPTIONS, parse_sink
 from streamgroup.options.rows import Scope
 from streamgroup.options.types import SourceOptions
 from streamgroup.options.zookeeper import CONNECT, ZOOKEEPER
+from streamgroup.parsing.framing import SCHEMA_ID
 from streamgroup.parsing.limit import DEFAULT_SHARE
 from streamgroup.parsing.parser import KEEP, Parser
+from streamgroup.parsing.registry import SchemaRegistry
 from streamgroup.planning.subscription import is_subscribed
 
 OPTIONS_SECTION = f"{DEAD_LETTERS}.options"
@@ -49,10 +51,17 @@ def read_parser(reader: JobFileReader, content: Mapping[str, Any] | None) -> Par
     if "null_values" not in values:
         reader.note(PARSER, {"null_values": KEEP}, origin=DEFAULT)
     if "format" not in values:
-        reader.problems.append("[parser] format is required. Set json or csv")
+        reader.problems.append("[parser] format is required. Set json, csv or avro")
         return None
+    of_registry = {name: values.pop(f"registry_{name}", None) for name in ("url", "user", "password", "ca")}
     try:
-        return Parser(**values)
+        registry = None
+        if of_registry["url"] is not None:
+            registry = SchemaRegistry(**of_registry)
+            values.setdefault("framing", SCHEMA_ID)
+        elif given := [f"registry_{name}" for name, value in of_registry.items() if value is not None]:
+            raise ConfigError(f"{', '.join(given)} requires registry_url. Set it")
+        return Parser(**values, registry=registry)
     except ConfigError as error:
         reader.problems.append(f"[parser]: {error}")
         return None

@@ -12,12 +12,15 @@ from pyspark.storagelevel import StorageLevel
 
 from streamgroup.errors import ConfigError, DeadLetterError, StreamGroupError
 from streamgroup.logline import render
+from streamgroup.net.schema_registry import SchemaRegistryClient
 from streamgroup.options.parse_sink import parse_sink
+from streamgroup.parsing.framing import id_in_error
 from streamgroup.parsing.limit import NO_DEAD_LETTERS, DeadLetterLimit, FirstDeadLetter, text_above_limit
 from streamgroup.parsing.parser import ERROR, Parser
 from streamgroup.spark.letter_targets import RECORD, LetterTarget, PathTarget, TopicTarget
 from streamgroup.spark.parsed_rows import with_parsed
 from streamgroup.spark.queries import QUERY_ID, documents_in_flight, driver_context
+from streamgroup.spark.writer_schemas import WriterSchemas
 
 log = logging.getLogger("streamgroup")
 
@@ -69,6 +72,8 @@ class DeadLetters:
         self._write = write
         self._target = target
         self._limit = limit
+        registry = parser.registry
+        self._schemas = None if registry is None else WriterSchemas(SchemaRegistryClient(registry))
         self.error: StreamGroupError | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
@@ -82,9 +87,13 @@ class DeadLetters:
     def _take(self, frame: DataFrame, batch_id: int) -> None:
         check_columns(frame)
         # Read once: the records may be gone from Kafka, or differ in order, when they are read a second time.
-        parsed = with_parsed(frame, self._parser).persist(StorageLevel.MEMORY_AND_DISK)
+        parsed = self._parsed(frame)
         try:
             records, dead = counts(parsed)
+            if dead and self._schemas is not None and self._schemas.learn(unknown_ids(parsed.filter(IS_DEAD))):
+                parsed.unpersist()
+                parsed = self._parsed(frame)
+                records, dead = counts(parsed)
             if dead > self._limit.allowed(records):
                 self._refuse(parsed, batch_id, dead, records)
             if dead and self._target is not None:
@@ -93,6 +102,10 @@ class DeadLetters:
             self._write(parsed.filter(IS_READ).drop(ERROR), batch_id)
         finally:
             parsed.unpersist()
+
+    def _parsed(self, frame: DataFrame) -> DataFrame:
+        known = None if self._schemas is None else self._schemas.known
+        return with_parsed(frame, self._parser, known).persist(StorageLevel.MEMORY_AND_DISK)
 
     def _refuse(self, parsed: DataFrame, batch_id: int, dead: int, records: int) -> None:
         first = first_of_partitions(parsed.filter(IS_DEAD))
@@ -120,6 +133,12 @@ def first_of_partitions(dead: DataFrame) -> list[FirstDeadLetter]:
     """Return the number and the first dead letter of each topic-partition, in order."""
     found = dead.groupBy("topic", "partition").agg(F.count(F.lit(1)), F.min("offset"), F.min_by(ERROR, "offset"))
     return [FirstDeadLetter(*row) for row in found.orderBy("topic", "partition").collect()]
+
+
+def unknown_ids(dead: DataFrame) -> list[int]:
+    """Return the schema ids that dead letters have and the driver did not know."""
+    found = (id_in_error(row[0]) for row in dead.select(ERROR).distinct().collect())
+    return [one for one in found if one is not None]
 
 
 def query_id_of_thread() -> str:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own habit)
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StringType, StructType
 
 from streamgroup.errors import ConfigError
-from streamgroup.parsing.parser import DEAD_LETTER, ERROR, PARSED, Parser
+from streamgroup.parsing.avro import AvroReader
+from streamgroup.parsing.framing import SCHEMA_ID
+from streamgroup.parsing.parser import AVRO, DEAD_LETTER, ERROR, PARSED, Parser
 
 _CORRUPT = "_streamgroup_corrupt_record"
 _RAW = "_streamgroup_raw"
@@ -25,13 +33,18 @@ NO_FIT = "a field does not fit the schema"
 LINE_NO_FIT = "the line does not fit the schema"
 
 
-def with_parsed(frame: DataFrame, parser: Parser) -> DataFrame:
+def with_parsed(frame: DataFrame, parser: Parser, writers: Mapping[int, str] | None = None) -> DataFrame:
     """Return `frame` with the columns `parsed` and `error`. An error is null for a record that was read.
+
+    `writers` are the Avro schemas of a registry by id, where the parser has one.
 
     Raises ConfigError for a schema that Spark cannot read, and for a frame that has one of the columns already.
     """
     if taken := sorted({PARSED, ERROR} & set(frame.columns)):
         raise ConfigError(f"cannot parse rows with a column {' and '.join(taken)}: rename it before")
+    of_null = F.lit(NULL) if parser.null_values == DEAD_LETTER else F.lit(None).cast("string")
+    if parser.format == AVRO:
+        return _with_avro(frame, parser, writers, of_null)
     schema = struct_of(parser.schema)
     text = F.col("value").cast("string")
     read = F.from_json if parser.format == "json" else F.from_csv
@@ -40,12 +53,30 @@ def with_parsed(frame: DataFrame, parser: Parser) -> DataFrame:
     raw = frame.withColumn(_RAW, read(text, columns, options))
     names = [one.name for one in schema.fields]
     error = _json_error(text, names, parser) if parser.format == "json" else _csv_error(text, names)
-    of_null = F.lit(NULL) if parser.null_values == DEAD_LETTER else F.lit(None).cast("string")
     return (
         raw.withColumn(ERROR, F.when(F.col("value").isNull(), of_null).otherwise(error))
         .withColumn(PARSED, F.col(_RAW).dropFields(_CORRUPT))
         .select(*frame.columns, PARSED, ERROR)
     )
+
+
+def _with_avro(frame: DataFrame, parser: Parser, writers: Mapping[int, str] | None, of_null: Column) -> DataFrame:
+    reader = AvroReader(parser.schema, schema_ids=parser.framing == SCHEMA_ID, writers=writers)
+    fields = from_arrow_type(reader.type)
+    result = StructType().add(PARSED, fields).add(ERROR, StringType())
+
+    def read(values: Any) -> Any:
+        parsed, errors = reader.columns(values.to_pylist())
+        return pa.StructArray.from_arrays([parsed, pa.array(errors, pa.string())], [PARSED, ERROR])
+
+    # An Arrow UDF: mapInArrow and pandas UDFs require pandas, which nothing else in this package needs.
+    read.__annotations__ = {"values": pa.Array, "return": pa.Array}
+    make_udf: Any = arrow_udf  # its stubs leave structs out
+    as_column = make_udf(read, result)
+    raw = F.col(_RAW)
+    error = F.when(F.col("value").isNull(), of_null).otherwise(raw.getField(ERROR))
+    read_rows = frame.withColumn(_RAW, as_column("value"))
+    return read_rows.select(*frame.columns, raw.getField(PARSED).alias(PARSED), error.alias(ERROR))
 
 
 def struct_of(ddl: str) -> StructType:

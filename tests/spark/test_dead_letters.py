@@ -16,14 +16,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroup
-from streamgroup.errors import ConfigError, DeadLetterError
+from streamgroup.errors import ConfigError, DeadLetterError, TransportError
 from streamgroup.jobs import ingest
 from streamgroup.jobs.config import load
 from streamgroup.jobs.signals import StopRequest
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
+from tests.fakes.schema_registry import FakeRegistry, schema_registry
 from tests.spark.submitting import submitted
 from tests.spark.support import SHORT_SESSION, committed, log_ends, rows_of
+from tests.unit.parsing.test_avro import written
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 
@@ -240,6 +242,72 @@ def test_rows_without_the_columns_of_a_record_are_refused(spark: SparkSession) -
     letters = streamgroup.dead_letters(PARSER, Good())
     with pytest.raises(ConfigError, match="the rows lack topic, partition, offset, timestamp, key"):
         letters(spark.createDataFrame([(b"",)], "value BINARY"), 0)
+
+
+# --- Avro by a schema registry ---------------------------------------------------------------------------------------
+
+V1 = json.dumps({"type": "record", "name": "r", "fields": [{"name": "id", "type": "int"}]})
+V2 = json.dumps({"type": "record", "name": "r", "fields": [{"name": n, "type": "long"} for n in ("at", "id")]})
+WANTED = json.dumps({"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]})
+
+
+def avro_parser(registry: FakeRegistry) -> streamgroup.Parser:
+    return streamgroup.Parser(
+        "avro", WANTED, framing="schema_id", registry=streamgroup.SchemaRegistry(registry.url, "etl", "file:password")
+    )
+
+
+class GoodIds(Good):
+    """Keeps the ids alone: the values are not JSON."""
+
+    ids: list[int | None]
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        self.ids = [*getattr(self, "ids", []), *(row.parsed and row.parsed.id for row in rows.collect())]
+
+
+def test_avro_is_read_by_the_schemas_of_a_registry(
+    spark: SparkSession, topic: Topic, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "password").write_text("hunter2\n")
+    good, path = GoodIds(), tmp_path / "dead"
+    with schema_registry() as registry:
+        registry.user_info = "etl:hunter2"
+        registry.schemas = {1: {"schema": V1}, 2: {"schema": V2}}
+        letters = streamgroup.dead_letters(avro_parser(registry), good, path=str(path), max_share=0.5)
+        topic.send([*(written(V1, {"id": n}, 1) for n in range(50)), None, b"{}", written(V1, {"id": 1}, 99)])
+        ended(start(letters))
+        topic.send([written(V2, {"at": 5, "id": n}, 2) for n in range(50, 100)])
+        ended(start(letters))
+        assert registry.asked == [1, 99, 2], "the driver asks once for each schema, and no task asks"
+    assert sorted(good.ids, key=lambda one: -1 if one is None else one) == [None, *range(100)]
+    assert {bytes(row.value)[:5]: row.error for row in read_path(spark, path)} == {
+        b"{}": "the value has 2 bytes, too few for the prefix of a schema registry",
+        b"\0\0\0\0\x63": "the registry has no Avro schema with id 99",
+    }
+    assert len(good.ids) + 2 == len(topic.sent)
+
+
+def test_a_registry_that_is_down_fails_the_batch_and_makes_no_dead_letters(
+    topic: Topic, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamgroup.net.schema_registry.BACKOFFS_S", (0.1,))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "password").write_text("hunter2")
+    good, path = GoodIds(), tmp_path / "dead"
+    topic.send([written(V1, {"id": n}, 1) for n in range(10)])
+    with schema_registry() as registry:
+        registry.user_info = "etl:hunter2"
+        registry.schemas, registry.statuses = {1: {"schema": V1}}, [503, 503]
+        letters = streamgroup.dead_letters(avro_parser(registry), good, path=str(path), max_share=1)
+        with pytest.raises(StreamingQueryException, match="HTTP status 503") as raised:
+            ended(start(letters))
+        assert "hunter2" not in str(raised.value)
+        assert isinstance(letters.error, TransportError)
+        assert (hasattr(good, "ids"), path.exists()) == (False, False)
+        ended(start(letters))
+    assert sorted(good.ids, key=str) == list(range(10))
 
 
 # --- the ingest job --------------------------------------------------------------------------------------------------

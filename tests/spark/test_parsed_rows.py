@@ -12,6 +12,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.parsing.parser import Parser
 from streamgroup.spark import parsed_rows
 from streamgroup.spark.parsed_rows import with_parsed
+from tests.unit.parsing.test_avro import ALL, VALUE, written
 
 pytestmark = pytest.mark.spark
 
@@ -98,3 +99,23 @@ def test_a_null_value_goes_on_or_is_a_dead_letter_by_choice(spark: SparkSession)
 def test_a_schema_that_spark_cannot_read_is_refused(spark: SparkSession, schema: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         read(spark, Parser("json", schema), [])
+
+
+def test_avro_is_read_into_the_same_fields_and_garbage_has_a_reason(spark: SparkSession) -> None:
+    whole, cut = written(ALL, VALUE), written(ALL, VALUE)[:-1]
+    good, bad, null = read(spark, Parser("avro", ALL), [whole, cut, None])
+    assert (good.error, null.error, null.parsed, bad.parsed) == (None, None, None, None)
+    assert bad.error.startswith("the value is not Avro of its schema: ")
+    found = good.parsed.asDict(recursive=True)
+    assert (found["n"], found["e"], bytes(found["b"]), found["price"]) == (-5, "B", b"\xff", VALUE["price"])
+    assert (found["day"], found["map"], found["inner"], found["again"]) == (VALUE["day"], {"a": 1}, {"k": 3}, {"k": 4})
+    assert good.parsed.ms == good.parsed.us == good.parsed.list[1]
+    (row,) = spark.createDataFrame([(good.parsed.ms,)], "t TIMESTAMP").selectExpr("unix_millis(t) AS ms").collect()
+    assert row.ms == int(VALUE["ms"].timestamp() * 1000)
+
+
+def test_avro_of_a_registry_is_read_by_the_schemas_that_the_driver_sends(spark: SparkSession) -> None:
+    parser = Parser("avro", ALL, framing="schema_id")
+    frame = spark.createDataFrame([(n, written(ALL, VALUE, n)) for n in (1, 2)], "n INT, value BINARY")
+    rows = with_parsed(frame, parser, {1: ALL}).orderBy("n").collect()
+    assert [row.error for row in rows] == [None, "the registry has no Avro schema with id 2"]

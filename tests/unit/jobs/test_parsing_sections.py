@@ -9,6 +9,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.jobs.config import JobConfig, effective, load
 from streamgroup.jobs.parsing_sections import DeadLetterSettings
 from streamgroup.parsing.parser import Parser
+from streamgroup.parsing.registry import SchemaRegistry
 
 SOURCE = """
 [source]
@@ -73,7 +74,7 @@ def test_a_topic_of_another_cluster_inherits_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (PARQUET + PARSER.replace('format = "json"', ""), "[parser] format is required. Set json or csv"),
+        (PARQUET + PARSER.replace('format = "json"', ""), "[parser] format is required. Set json, csv or avro"),
         (PARQUET + PARSER.replace("json", "jsn"), "[parser]: unknown format 'jsn' of a parser"),
         (PARQUET + PARSER + 'null_values = "x"', "[parser]: unknown value 'x' for null_values"),
         (PARQUET + PARSER + "options.mode = 'x'", "[parser]: cannot set option mode of a parser"),
@@ -123,3 +124,48 @@ def test_the_effective_configuration_has_the_sections_and_no_secret(tmp_path: Pa
     (line,) = (line for line in lines if line.startswith("max_share"))
     assert line.endswith("# default")
     assert sum(line.endswith("# [source]") for line in lines) == 4
+
+
+AVRO = """
+[parser]
+format = "avro"
+schema = "{}"
+registry_url = "https://registry:8081"
+registry_user = "etl"
+registry_password = "env:PASSWORD"
+registry_ca = "/ca.pem"
+"""
+
+
+def test_a_registry_implies_schema_ids(tmp_path: Path) -> None:
+    parser = read(tmp_path, SOURCE + PARQUET + AVRO).parser
+    assert parser is not None
+    assert parser.framing == "schema_id"
+    assert parser.registry == SchemaRegistry("https://registry:8081", "etl", "hunter2", "/ca.pem")
+    assert "hunter2" not in repr(parser)
+
+
+def test_the_password_of_a_registry_is_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    for written, shown in (("env:PASSWORD", '"env:PASSWORD"'), ("hunter2", '"[hidden]"')):
+        file.write_text(SOURCE + PARQUET + AVRO.replace("env:PASSWORD", written))
+        lines = effective(file, None, {"PASSWORD": "hunter2"})
+        assert "hunter2" not in "\n".join(lines)
+        (line,) = (line for line in lines if line.startswith("registry_password"))
+        assert line.startswith(f"registry_password = {shown}")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (AVRO.replace('"https:', '"ftp:'), "[parser]: invalid URL of the schema registry"),
+        (AVRO.replace("registry_url", "#"), "[parser]: registry_user, registry_password, registry_ca requires"),
+        (AVRO.replace("avro", "json"), "[parser]: cannot use framing or a registry with format json"),
+        (AVRO + 'framing = "plain"', "[parser]: a registry requires framing schema_id"),
+        (AVRO + 'framing = "x"', "[parser]: unknown value 'x' for framing"),
+        (AVRO + 'options.a = "b"', "[parser]: cannot set options with format avro"),
+        (AVRO.replace("{}", " "), "expected a text in quotes, not a text"),
+    ],
+)
+def test_a_mistake_with_avro_is_named_with_the_next_step(tmp_path: Path, text: str, said: str) -> None:
+    assert said in problem(tmp_path, SOURCE + PARQUET + text)

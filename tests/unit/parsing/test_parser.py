@@ -11,7 +11,7 @@ from streamgroup.parsing.parser import Parser
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"format": "xml"}, "unknown format 'xml' of a parser: expected one of json, csv"),
+        ({"format": "xml"}, "unknown format 'xml' of a parser: expected one of json, csv, avro"),
         ({"format": "json"}, "format json requires a schema"),
         ({"format": "csv", "schema": " "}, "format csv requires a schema"),
         ({"format": "json", "schema": "a INT", "null_values": "drop"}, "null_values: expected keep or dead_letter"),

@@ -78,7 +78,7 @@ class Batch:
 
 @pytest.fixture(autouse=True)
 def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "with_parsed", lambda frame, parser: frame)
+    monkeypatch.setattr(module, "with_parsed", lambda frame, parser, writers: frame)
     monkeypatch.setattr(module, "counts", lambda f: (len(f.errors), sum(e is not None for e in f.errors)))
     monkeypatch.setattr(module, "first_of_partitions", lambda f: [FirstDeadLetter("t", 0, len(f.errors), 7, "bad")])
     monkeypatch.setattr(module, "query_id_of_thread", lambda: "q")
