@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,8 +41,8 @@ class FakeRegistry:
 
 
 @contextmanager
-def schema_registry() -> Iterator[FakeRegistry]:
-    """Serve a registry while the block lasts."""
+def schema_registry(tls: ssl.SSLContext | None = None) -> Iterator[FakeRegistry]:
+    """Serve a registry while the block lasts, with TLS by the context of a server."""
     registry = FakeRegistry()
 
     class Handler(BaseHTTPRequestHandler):
@@ -58,7 +59,9 @@ def schema_registry() -> Iterator[FakeRegistry]:
             """Print nothing."""
 
     with ThreadingHTTPServer((LOOPBACK, 0), Handler) as server:
-        registry.url = f"http://{LOOPBACK}:{server.server_address[1]}"
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        registry.url = f"http{'' if tls is None else 's'}://{LOOPBACK}:{server.server_address[1]}"
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         thread.start()
         try:

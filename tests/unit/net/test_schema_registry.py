@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from streamgroup.errors import AuthenticationError, ConfigError, StreamGroupError, TransportError
 from streamgroup.net.schema_registry import BACKOFFS_S, RegisteredSchema, SchemaRegistryClient
 from streamgroup.parsing.registry import SchemaRegistry
+from streamgroup.testing import Authority
 from streamgroup.testing.ports import LOOPBACK, free_ports
+from tests.certificates import ca_text, server_context
 from tests.fakes.schema_registry import FakeRegistry, schema_registry
 
 PASSWORD = "hunter2"
@@ -105,3 +108,22 @@ def test_a_missing_file_of_authorities_is_named() -> None:
     registry = SchemaRegistry("https://127.0.0.1:1", ca="/absent.pem")
     with pytest.raises(ConfigError, match=r"file /absent.pem: No such file"):
         SchemaRegistryClient(registry).schema(7)
+
+
+def test_a_registry_with_tls_is_trusted_by_its_authority_alone(tmp_path: Path) -> None:
+    authority, other = Authority.create(), Authority.create("another authority")
+    for name, one in (("ca", authority), ("other", other)):
+        (tmp_path / f"{name}.pem").write_text(ca_text(one))
+    with schema_registry(server_context(authority.issue(), tmp_path)) as server:
+        server.schemas = {7: {"schema": '"int"'}}
+        trusting = SchemaRegistry(server.url, ca=str(tmp_path / "ca.pem"))
+        assert SchemaRegistryClient(trusting).schema(7) is not None
+        for ca in (None, str(tmp_path / "other.pem")):
+            with pytest.raises(AuthenticationError, match="its certificate is not trusted"):
+                SchemaRegistryClient(SchemaRegistry(server.url, ca=ca)).schema(7)
+    elsewhere = server_context(authority.issue("elsewhere", ["elsewhere"]), tmp_path)
+    with (
+        schema_registry(elsewhere) as server,
+        pytest.raises(AuthenticationError, match="correct the host name in its URL"),
+    ):
+        SchemaRegistryClient(SchemaRegistry(server.url, ca=str(tmp_path / "ca.pem"))).schema(7)
