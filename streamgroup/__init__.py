@@ -14,6 +14,9 @@ from zipimport import zipimporter
 from streamgroup.errors import DrainedError, StreamGroupError
 
 if TYPE_CHECKING:
+    from streamgroup.parsing.parser import Parser
+    from streamgroup.parsing.registry import SchemaRegistry
+    from streamgroup.spark.dead_letters import dead_letters
     from streamgroup.spark.default_mode import default_mode
     from streamgroup.spark.drain import DrainResult, drain
     from streamgroup.spark.listener import listen
@@ -23,8 +26,11 @@ if TYPE_CHECKING:
 __all__ = [
     "DrainResult",
     "DrainedError",
+    "Parser",
+    "SchemaRegistry",
     "StreamGroupError",
     "__version__",
+    "dead_letters",
     "default_mode",
     "drain",
     "listen",
@@ -43,8 +49,11 @@ if isinstance(_loader, zipimporter):
         "spark.archives (docs/clusters.md)"
     )
 
-_NEEDS_PYSPARK = {
+_LAZY = {
     "DrainResult": "streamgroup.spark.drain",
+    "Parser": "streamgroup.parsing.parser",
+    "SchemaRegistry": "streamgroup.parsing.registry",
+    "dead_letters": "streamgroup.spark.dead_letters",
     "default_mode": "streamgroup.spark.default_mode",
     "drain": "streamgroup.spark.drain",
     "listen": "streamgroup.spark.listener",
@@ -54,8 +63,8 @@ _NEEDS_PYSPARK = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import names that need pyspark at their first use, so that tasks and the command line start fast."""
-    module = _NEEDS_PYSPARK.get(name)
+    """Import names at their first use, most of which need pyspark, so that tasks and the command line start fast."""
+    module = _LAZY.get(name)
     if module is not None:
         return getattr(import_module(module), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -23,6 +23,7 @@
     |   +-- NoBrokerError           no broker answered within max.block.ms (a TransportError, too)
     |   +-- ProduceAuthorizationError   the user lacks a right (an AuthorizationError, too)
     +-- DataLossError               records have been lost
+    +-- DeadLetterError             more records of a batch than the limit allows cannot be parsed
     +-- AuthError                   client and server do not accept each other; never retried
     |   +-- TlsError                the TLS handshake failed for a reason that no retry mends
     |   +-- AuthenticationError     an exchange of SASL failed, on either side
@@ -200,6 +201,10 @@ class ProduceAuthorizationError(ProduceError, AuthorizationError):
 
 class DataLossError(StreamGroupError):
     """Records have been lost before they were read."""
+
+
+class DeadLetterError(StreamGroupError):
+    """More records of a batch than the limit allows cannot be parsed. Nothing of the batch is written or committed."""
 
 
 class AuthError(StreamGroupError):

@@ -3,8 +3,8 @@
     group orders: generation 4 is lost (session over), 3 partitions: rejoining | event=fence group=orders generation=4
 
 A value of letters, digits and `_.:/+@-` is written bare; any other value is a JSON string. `event` comes first and is
-one of rebalance, fence, replay, skip, repeat, data_loss; or batch in the output of a job (docs/jobs.md), or progress in
-the driver's own log (docs/log-events.md). The other keys are present only if their value is known:
+one of rebalance, fence, replay, skip, repeat, data_loss; or batch in the output of a job (docs/jobs.md), or progress or
+dead_letters in the driver's own log (docs/log-events.md). The other keys are present only if their value is known:
 
 | key | meaning |
 |---|---|

@@ -10,10 +10,13 @@ from typing import Any
 
 from streamgroup.errors import ConfigError
 from streamgroup.jobs.job_file import JobFileReader, SparkSettings, Stop, Trigger, read_toml
-from streamgroup.jobs.keys import SECTIONS, SOURCE
+from streamgroup.jobs.keys import DEAD_LETTERS, PARSER, SECTIONS, SOURCE
+from streamgroup.jobs.parsing_sections import DeadLetterSettings, read_dead_letters, read_parser
 from streamgroup.options.parse import parse_source
 from streamgroup.options.rows import Scope
 from streamgroup.options.source import SOURCE as SOURCE_OPTIONS
+from streamgroup.options.types import SourceOptions
+from streamgroup.parsing.parser import Parser
 
 FILE_FORMATS = frozenset({"parquet", "orc", "json", "csv", "text", "avro"})
 """Formats of Spark's file sink, which logs the numbers of its batches in the directory's `_spark_metadata`."""
@@ -23,6 +26,9 @@ NOT_INTO_FILES = (
     "a table of another format, such as delta or iceberg"
 )
 """Why a job writes into no table of a file format."""
+
+STREAM_ONLY_FORMATS = frozenset({"iceberg", "memory"})
+"""Formats that recognise a repeated batch only in a stream, or have no batch write."""
 
 OUTPUT_MODES = ("append", "update", "complete")
 
@@ -64,6 +70,9 @@ class JobConfig:
     spark: SparkSettings = field(repr=False)
     trigger: Trigger = field(default_factory=Trigger)
     stop: Stop = field(default_factory=Stop)
+    parser: Parser | None = None
+    """How the values are read. None: the sink gets them as they are."""
+    dead_letters: DeadLetterSettings = field(default_factory=DeadLetterSettings)
 
 
 def load(file: Path, member: str | None = None, environment: Mapping[str, str] | None = None) -> JobConfig:
@@ -91,10 +100,16 @@ class _Reader(JobFileReader):
     def job(self, document: Mapping[str, Any]) -> JobConfig:
         self.check_member()
         sections = self.sections(document)
-        values = {name: self.values(name, sections.get(name, {})) for name in SECTIONS}
-        source = self._source(sections.get(SOURCE))
+        plain = [name for name in SECTIONS if name not in (PARSER, DEAD_LETTERS)]
+        values = {name: self.values(name, sections.get(name, {})) for name in plain}
+        source, parsed = self._source(sections.get(SOURCE))
+        parser = read_parser(self, sections.get(PARSER))
+        has_parser = PARSER in sections
+        dead_letters = read_dead_letters(self, sections.get(DEAD_LETTERS), source, parsed, has_parser=has_parser)
         self.check_trigger(values["trigger"])
         self._check_sink(values["sink"])
+        if has_parser:
+            self._check_sink_of_parsed(values["sink"])
         self.check_spark(values["spark"])
         self.raise_problems()
         return JobConfig(
@@ -105,16 +120,19 @@ class _Reader(JobFileReader):
             sink=Sink(**values["sink"]),
             spark=SparkSettings(**{"app_name": self.file.stem, **values["spark"]}),
             stop=Stop(**values["stop"]),
+            parser=parser,
+            dead_letters=dead_letters,
         )
 
-    def _source(self, content: Mapping[str, Any] | None) -> dict[str, str]:
+    def _source(self, content: Mapping[str, Any] | None) -> tuple[dict[str, str], SourceOptions | None]:
+        """Return the options of the source, and the same as values; None where these have problems."""
         options = self.options(SOURCE, content, 'the options of format("streamgroup")')
         if options:
             try:
-                parse_source(options, streaming=True, strict=True)
+                return options, parse_source(options, streaming=True, strict=True)
             except ConfigError as error:
                 self.problems.append(f"[source]: {error}")
-        return options
+        return options, None
 
     def _check_sink(self, sink: dict[str, Any]) -> None:
         kind = str(sink.get("format", "")).lower()
@@ -131,3 +149,13 @@ class _Reader(JobFileReader):
         if sink.get("output_mode", "append") not in OUTPUT_MODES:
             self.problems.append(f"invalid value for [sink] output_mode: expected one of {', '.join(OUTPUT_MODES)}")
         self.check_options_of_sink(sink, {"path": "path", "checkpointlocation": "checkpoint"})
+
+    def _check_sink_of_parsed(self, sink: Mapping[str, Any]) -> None:
+        """Check that the sink takes the batches that are left after dead letters are set aside."""
+        if sink.get("output_mode", "append") != "append":
+            self.problems.append("[sink] output_mode must be append with [parser]. Aggregate in a query of your own")
+        if str(sink.get("format", "")).lower() in STREAM_ONLY_FORMATS:
+            self.problems.append(
+                f"cannot use [sink] format {sink['format']} with [parser]: a batch that is written again would repeat "
+                "its rows. Write delta or files, or use streamgroup.dead_letters in a query of your own"
+            )

@@ -7,6 +7,7 @@ Exit codes: 0 after a requested stop or the end of the backlog, 1 after a failed
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,15 +15,22 @@ from typing import Any
 
 import click
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamgroup.errors import ConfigError
 from streamgroup.jobs import sinkguard
 from streamgroup.jobs.config import FILE_FORMATS, NOT_INTO_FILES, JobConfig, Sink, effective, load
 from streamgroup.jobs.following import finish_on_signal, follow, trigger_options
+from streamgroup.jobs.good_rows import writer_of
 from streamgroup.jobs.job_run import file_options, job_session, run_command
+from streamgroup.jobs.signals import StopRequest
 from streamgroup.jobs.sinkguard import HadoopFiles
+from streamgroup.spark.dead_letters import DeadLetters, check_columns, dead_letters
+from streamgroup.spark.parsed_rows import with_parsed
+
+_AGGREGATE = re.compile(r"^\W*Aggregate ", re.MULTILINE)
+"""A step of Spark's plan."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -47,23 +55,49 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(job: JobConfig) -> None:
     """Build the session, start the query, and follow it until it ends or a signal arrives."""
     with job_session(job.spark) as (spark, stop):
-        query = start(spark, job)
+        letters = letters_of(spark, job)
+        query = start(spark, job, letters)
         say(f"started {describe(job)}; query {query.id}")
-        if follow(query, stop, say) and stop:
+        if follow_to_the_end(query, letters, stop) and stop:
             finish_on_signal(query, stop.name, job.stop.timeout_seconds, say)
 
 
-def start(spark: SparkSession, job: JobConfig) -> StreamingQuery:
+def follow_to_the_end(query: StreamingQuery, letters: DeadLetters | None, stop: StopRequest) -> bool:
+    """Do as `follow`. Raise the error of `letters` itself, which Spark wraps in two stack traces."""
+    try:
+        return follow(query, stop, say)
+    except StreamingQueryException:
+        if letters is not None and letters.error is not None:
+            raise letters.error from None
+        raise
+
+
+def letters_of(spark: SparkSession, job: JobConfig) -> DeadLetters | None:
+    """Return the function that parses each batch and writes its rows and dead letters. None without a parser."""
+    if job.parser is None:
+        return None
+    to = job.dead_letters
+    return dead_letters(
+        job.parser,
+        writer_of(spark, job.sink),
+        topic=to.topic,
+        path=to.path,
+        options=to.options,
+        max_records=to.max_records,
+        max_share=to.max_share,
+    )
+
+
+def start(spark: SparkSession, job: JobConfig, letters: DeadLetters | None) -> StreamingQuery:
     """Start the query, after its checkpoint has claimed the directory of a file sink."""
     rows = spark.readStream.format("streamgroup").options(**job.source).load()
-    if job.sink.columns:
-        rows = rows.selectExpr(*job.sink.columns)
-    writer: Any = rows.writeStream.format(job.sink.format).outputMode(job.sink.output_mode)
-    writer = writer.options(**job.sink.options).queryName(query_name(job))
-    if job.sink.partition_by:
-        writer = writer.partitionBy(*job.sink.partition_by)
-    if job.sink.path is not None:
-        writer = writer.option("path", job.sink.path)
+    if letters is not None and job.parser is not None:
+        check_columns(rows)
+        refuse_aggregates(with_parsed(rows, job.parser).selectExpr(*(job.sink.columns or ("*",))))
+        writer: Any = rows.writeStream.foreachBatch(letters)
+    else:
+        writer = _writer(rows.selectExpr(*job.sink.columns) if job.sink.columns else rows, job.sink)
+    writer = writer.queryName(query_name(job))
     if job.sink.checkpoint is not None:
         writer = writer.option("checkpointLocation", job.sink.checkpoint)
     trigger = trigger_options(job.trigger)
@@ -72,12 +106,30 @@ def start(spark: SparkSession, job: JobConfig) -> StreamingQuery:
     claimed = _claim(spark, job.sink)
     if job.sink.table is not None:
         refuse_table_of_files(spark, job.sink.table)
+    if job.sink.table is not None and letters is None:
         query: StreamingQuery = writer.toTable(job.sink.table)
     else:
         query = writer.start()
     if claimed is not None:
         sinkguard.confirm(*claimed, query=str(query.id))
     return query
+
+
+def _writer(rows: DataFrame, sink: Sink) -> Any:
+    writer: Any = rows.writeStream.format(sink.format).outputMode(sink.output_mode).options(**sink.options)
+    if sink.partition_by:
+        writer = writer.partitionBy(*sink.partition_by)
+    return writer if sink.path is None else writer.option("path", sink.path)
+
+
+def refuse_aggregates(rows: DataFrame) -> None:
+    """Raise ConfigError for columns that aggregate: with a parser they would aggregate each batch by itself."""
+    plan: Any = rows._jdf
+    if _AGGREGATE.search(str(plan.queryExecution().analyzed().toString())):
+        raise ConfigError(
+            "cannot aggregate in [sink] columns with [parser]: each batch would be aggregated by itself. Aggregate in "
+            "a query of your own"
+        )
 
 
 def _claim(spark: SparkSession, sink: Sink) -> tuple[HadoopFiles, str, str] | None:

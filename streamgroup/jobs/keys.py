@@ -64,6 +64,18 @@ def _large_count(value: object) -> int:
     return value
 
 
+def _count_from_zero(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST_OFFSETS:
+        raise ValueError(f"expected a whole number from 0 on, not {_named(value)}")
+    return value
+
+
+def _share(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ValueError(f"expected a number from 0 to 1, not {_named(value)}")
+    return float(value)
+
+
 def _options(value: object) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise ValueError(f"expected a table of options, not {_named(value)}")
@@ -113,6 +125,8 @@ TEXTS = Kind("list of texts", _texts)
 SECONDS = Kind("seconds", _seconds)
 COUNT = Kind("number", _count)
 LARGE_COUNT = Kind("number", _large_count)
+COUNT_FROM_ZERO = Kind("number", _count_from_zero)
+SHARE = Kind("number", _share)
 OPTIONS = Kind("table", _options)
 
 COMMON: Mapping[str, tuple[Key, ...]] = {
@@ -137,6 +151,9 @@ COMMON: Mapping[str, tuple[Key, ...]] = {
     ),
 }
 """The sections that every job has."""
+
+PARSER = "parser"
+DEAD_LETTERS = "dead_letters"
 
 SECTIONS: Mapping[str, tuple[Key, ...]] = {
     "trigger": COMMON["trigger"],
@@ -173,6 +190,37 @@ SECTIONS: Mapping[str, tuple[Key, ...]] = {
             default='"append"',
         ),
         Key("options", OPTIONS, "Options that Spark passes to the sink."),
+    ),
+    PARSER: (
+        Key("format", TEXT, "How the values of records are read: `json`, `csv` or `avro`. Required."),
+        Key("schema", TEXT, "Columns of a value in Spark's DDL: `id BIGINT`. For `avro`, a schema in JSON."),
+        Key(
+            "null_values",
+            TEXT,
+            "Whether a record without a value (a tombstone) goes on without fields, `keep`, or is a `dead_letter`.",
+        ),
+        Key("options", OPTIONS, "Options of Spark's `from_json` or `from_csv`."),
+        Key(
+            "framing",
+            TEXT,
+            "For `avro`: `plain`, or `schema_id` for values with the prefix of a schema registry, which is the default "
+            "with `registry_url`.",
+        ),
+        Key("registry_url", TEXT, "URL of the schema registry whose schemas the values have."),
+        Key("registry_user", TEXT, "User of the registry, for HTTP's basic authentication."),
+        Key("registry_password", TEXT, "Password of the user: `env:NAME` or `file:/path`."),
+        Key("registry_ca", TEXT, "PEM file of authorities to trust for the registry besides those of the system."),
+    ),
+    DEAD_LETTERS: (
+        Key("topic", TEXT, "Topic of the records that the parser cannot read."),
+        Key("path", TEXT, "Directory of these records as Parquet files, instead of `topic`. May contain `{member}`."),
+        Key("max_records", COUNT_FROM_ZERO, "The most dead letters in one batch. With more the job stops."),
+        Key(
+            "max_share",
+            SHARE,
+            "The largest share of dead letters in one batch, from 0 to 1. The default is 0.1 if neither limit is set.",
+        ),
+        Key("options", OPTIONS, "Options of the write to `topic`. The connection is by default that of `[source]`."),
     ),
     "spark": COMMON["spark"],
     "stop": COMMON["stop"],

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Value = Mapping[str, Any]
 """An offset document as a JSON value."""
+QUERY_ID = "sql.streaming.queryId"
+"""The local property in which Spark tells the thread of a query the query's id."""
 
 
 def driver_context(what: str) -> SparkContext:
@@ -95,6 +97,13 @@ def running_query(context: SparkContext, query_id: str) -> Any:
         return running.get(jvm.java.util.UUID.fromString(query_id))
     except (Py4JError, AttributeError, TypeError):
         return None
+
+
+def documents_in_flight(context: SparkContext, query_id: str) -> list[Value] | None:
+    """Return the end documents of a query's batch in flight, or None if this version of Spark does not show them."""
+    execution = running_query(context, query_id)
+    offsets = None if execution is None else planned_offsets(execution)
+    return None if offsets is None else [value for offset in offsets if (value := document(offset)) is not None]
 
 
 def offsets_of(query: StreamingQuery) -> list[str] | None:

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamgroup.driver.application import control
 from streamgroup.errors import ConfigError
 from streamgroup.model import OffsetRange, TopicPartition
 from streamgroup.spark.queries import (
+    QUERY_ID,
     Value,
-    document,
+    documents_in_flight,
     driver_context,
     jvm_pid,
-    planned_offsets,
-    running_query,
     runs_with,
 )
-
-if TYPE_CHECKING:
-    from pyspark import SparkContext
-
-QUERY_ID = "sql.streaming.queryId"
-"""The local property in which Spark tells the thread of a query the query's id."""
 
 
 def ranges(group: str | None = None, member: str | None = None) -> tuple[OffsetRange, ...]:
@@ -43,18 +36,11 @@ def ranges(group: str | None = None, member: str | None = None) -> tuple[OffsetR
             "thread in which Spark calls that function"
         )
     pid = jvm_pid(context)
-    found = _batches(pid, query_id, _documents(context, query_id))
+    found = _batches(pid, query_id, documents_in_flight(context, query_id))
     chosen = [b for b in found if group in (None, b["group"]) and member in (None, b["name"])]
     if len(chosen) != 1:
         raise ConfigError(_unclear(query_id, found, group, member))
     return tuple(OffsetRange(TopicPartition(t, p), start, until) for t, p, start, until in chosen[0]["ranges"])
-
-
-def _documents(context: SparkContext, query_id: str) -> list[Value] | None:
-    """Return the end documents of a query's batch in flight, or None if this version of Spark does not show them."""
-    execution = running_query(context, query_id)
-    offsets = None if execution is None else planned_offsets(execution)
-    return None if offsets is None else [value for offset in offsets if (value := document(offset)) is not None]
 
 
 def _batches(pid: int, query_id: str, documents: list[Value] | None) -> list[Mapping[str, Any]]:

@@ -1,0 +1,1 @@
+"""Pure: parsers of records as values, the limit of dead letters, and the words of their errors."""

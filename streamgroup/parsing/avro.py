@@ -1,0 +1,247 @@
+"""Avro values to Arrow columns. The schema of the reader decides the columns, that of the writer how bytes are read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
+from io import BytesIO
+from typing import Any
+
+import pyarrow as pa
+
+from streamgroup.errors import ConfigError
+from streamgroup.parsing.framing import UnreadableError, split_schema_id, unknown_id_error
+
+Convert = Callable[[Any], Any]
+"""Makes the value of an Arrow column from one that fastavro has read."""
+
+_PLAIN = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "fixed": pa.binary(),
+    "string": pa.string(),
+    "enum": pa.string(),
+}
+_UTC, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
+_TIMES: Mapping[tuple[str, str], tuple[pa.DataType, Convert | None]] = {
+    ("int", "date"): (pa.date32(), None),
+    ("long", "timestamp-millis"): (_UTC, lambda n: n * 1000),
+    ("long", "timestamp-micros"): (_UTC, None),
+    ("long", "local-timestamp-millis"): (_LOCAL, lambda n: n * 1000),
+    ("long", "local-timestamp-micros"): (_LOCAL, None),
+}
+_MOST_DIGITS = 38
+_LONGEST = 200
+
+
+class AvroReader:
+    """Reads Avro values. `schema` is the JSON of the reader's schema, whose root is a record.
+
+    With `schema_ids`, each value has the prefix of a schema registry. `writers` are the schemas by id; None reads all
+    ids by `schema`. Tasks get it by pickle.
+
+    Raises ConfigError for a schema that has no columns in Spark, or without the package fastavro.
+    """
+
+    def __init__(self, schema: str, *, schema_ids: bool = False, writers: Mapping[int, str] | None = None) -> None:
+        self._schema = schema
+        self._schema_ids = schema_ids
+        self._writers = writers
+        self.type, self._convert = arrow_type(schema)
+        self._parsed: dict[int | None, Any] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"schema": self._schema, "schema_ids": self._schema_ids, "writers": self._writers}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def read(self, value: bytes) -> Any:
+        """Return the fields of a value. Raises UnreadableError with the reason."""
+        writer: int | None = None
+        if self._schema_ids:
+            writer, value = split_schema_id(value)
+            if self._writers is None:
+                writer = None
+            elif writer not in self._writers:
+                raise UnreadableError(unknown_id_error(writer))
+        source = BytesIO(value)
+        try:
+            found = _fastavro().schemaless_reader(source, self._of(writer), None if writer is None else self._of(None))
+        except ConfigError:
+            raise
+        except Exception as error:  # garbage makes fastavro raise nearly anything
+            reason = " ".join(f"{type(error).__name__} {error}".split())[:_LONGEST]
+            raise UnreadableError(f"the value is not Avro of its schema: {reason}") from None
+        if rest := len(value) - source.tell():
+            raise UnreadableError(f"{rest} bytes follow the Avro value")
+        return found if self._convert is None else self._convert(found)
+
+    def columns(self, values: Iterable[bytes | None]) -> tuple[pa.Array, list[str | None]]:
+        """Return the fields of the values, and for each value the reason why it cannot be read, or None."""
+        fields: list[Any] = []
+        errors: list[str | None] = []
+        for value in values:
+            found, error = None, None
+            if value is not None:
+                try:
+                    found = self.read(value)
+                except UnreadableError as unreadable:
+                    error = str(unreadable)
+            fields.append(found)
+            errors.append(error)
+        try:
+            return pa.array(fields, self.type), errors
+        except (pa.ArrowException, ValueError, TypeError, OverflowError):
+            return self._one_by_one(fields, errors)
+
+    def _one_by_one(self, fields: list[Any], errors: list[str | None]) -> tuple[pa.Array, list[str | None]]:
+        """Find the values that have no place in the columns, such as a timestamp beyond the year 290 000."""
+        for n, found in enumerate(fields):
+            try:
+                pa.array([found], self.type)
+            except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+                fields[n], errors[n] = None, f"a field does not fit its column: {str(error)[:_LONGEST]}"
+        return pa.array(fields, self.type), errors
+
+    def _of(self, writer: int | None) -> Any:
+        """Return the schema of a writer, or of the reader for None, as fastavro takes it.
+
+        Without logical types: those of the reader decide what a number means, as in Java.
+        """
+        if writer not in self._parsed:
+            text = self._schema if writer is None or self._writers is None else self._writers[writer]
+            self._parsed[writer] = _fastavro().parse_schema(_without_logical_types(json.loads(text)))
+        return self._parsed[writer]
+
+
+def is_schema(text: str) -> bool:
+    """Return whether a text is an Avro schema."""
+    try:
+        _fastavro().parse_schema(json.loads(text))
+    except ConfigError:
+        raise
+    except Exception:  # fastavro raises nearly anything
+        return False
+    return True
+
+
+def arrow_type(schema: str) -> tuple[pa.StructType, Convert | None]:
+    """Return the columns of a schema, and what makes their values. Raises ConfigError for one that has none."""
+    fastavro = _fastavro()
+    try:
+        expanded = fastavro.schema.expand_schema(json.loads(schema))
+    except Exception as error:  # fastavro raises nearly anything
+        raise ConfigError(f"invalid Avro schema of the parser: {type(error).__name__} {error}. Correct it") from None
+    if not isinstance(expanded, dict) or expanded.get("type") != "record":
+        raise ConfigError("invalid Avro schema of the parser: its root must be a record, whose fields become columns")
+    return _type(expanded, "")
+
+
+def _type(schema: Any, path: str) -> tuple[pa.DataType, Convert | None]:
+    """Return the Arrow type of an expanded schema, and what makes its values where fastavro's are others."""
+    kind = schema.get("type") if isinstance(schema, dict) else schema
+    logical = schema.get("logicalType") if isinstance(schema, dict) else None
+    if isinstance(schema, list):
+        found = _union(schema, path)
+    elif not isinstance(kind, str):
+        found = _type(kind, path)
+    elif kind in _NESTED:
+        found = _NESTED[kind](schema, path)
+    elif logical == "decimal" and kind in ("bytes", "fixed"):
+        found = _decimal(schema, path)
+    elif (kind, logical) in _TIMES:
+        found = _TIMES[kind, str(logical)]
+    elif kind in _PLAIN:
+        found = _PLAIN[kind], None
+    else:
+        raise ConfigError(
+            f"cannot read field {path} of the Avro schema: its type {kind} contains itself, which no column can. Leave "
+            "the field out of the parser's schema"
+        )
+    return found
+
+
+def _array(schema: Mapping[str, Any], path: str) -> tuple[pa.DataType, Convert | None]:
+    of, convert = _type(schema["items"], path)
+    return pa.list_(of), None if convert is None else (lambda found: [convert(one) for one in found])
+
+
+def _map(schema: Mapping[str, Any], path: str) -> tuple[pa.DataType, Convert | None]:
+    of, convert = _type(schema["values"], path)
+    if convert is None:
+        return pa.map_(pa.string(), of), lambda found: list(found.items())
+    return pa.map_(pa.string(), of), lambda found: [(key, convert(one)) for key, one in found.items()]
+
+
+def _record(schema: Mapping[str, Any], path: str) -> tuple[pa.DataType, Convert | None]:
+    found = {one["name"]: _type(one["type"], f"{path}.{one['name']}".lstrip(".")) for one in schema["fields"]}
+    converts = {name: convert for name, (_, convert) in found.items() if convert is not None}
+    struct = pa.struct([pa.field(name, of) for name, (of, _) in found.items()])
+    if not converts:
+        return struct, None
+
+    def convert(record: dict[str, Any]) -> dict[str, Any]:
+        return {**record, **{name: one(record[name]) for name, one in converts.items()}}
+
+    return struct, convert
+
+
+def _union(branches: list[Any], path: str) -> tuple[pa.DataType, Convert | None]:
+    others = [branch for branch in branches if branch not in ("null", {"type": "null"})]
+    if len(others) > 1:
+        raise ConfigError(
+            f"cannot read field {path} of the Avro schema: a union of several types has no column. Leave the field out "
+            "of the parser's schema, or use a union of one type and null"
+        )
+    of, convert = _type(others[0], path) if others else (pa.null(), None)
+    return of, None if convert is None else (lambda found: None if found is None else convert(found))
+
+
+def _decimal(schema: Mapping[str, Any], path: str) -> tuple[pa.DataType, Convert | None]:
+    precision, scale = int(schema["precision"]), int(schema.get("scale", 0))
+    if not 0 < precision <= _MOST_DIGITS or not 0 <= scale <= precision:
+        raise ConfigError(
+            f"cannot read field {path} of the Avro schema: Spark's decimals have up to {_MOST_DIGITS} digits, and this "
+            f"one {precision}, {scale} of them behind the point. Leave the field out of the parser's schema"
+        )
+    return pa.decimal128(precision, scale), lambda found: _scaled(found, scale)
+
+
+def _scaled(unscaled: bytes, scale: int) -> Decimal:
+    """Return the decimal of two's complement bytes. The arithmetic of `decimal` would round to its context."""
+    number = int.from_bytes(unscaled, "big", signed=True)
+    digits = tuple(map(int, str(abs(number))))
+    return Decimal((int(number < 0), digits, -scale))
+
+
+_NESTED = {"record": _record, "error": _record, "array": _array, "map": _map}
+
+
+def _without_logical_types(schema: Any) -> Any:
+    match schema:
+        case [*several]:
+            return [_without_logical_types(one) for one in several]
+        case {}:
+            inner = ("type", "items", "values", "fields")
+            parts = {name: value for name, value in schema.items() if name != "logicalType"}
+            return {name: _without_logical_types(v) if name in inner else v for name, v in parts.items()}
+    return schema
+
+
+def _fastavro() -> Any:
+    try:
+        import fastavro  # noqa: PLC0415  (an extra)
+        import fastavro.schema  # noqa: PLC0415
+    except ImportError:
+        raise ConfigError(
+            "cannot read Avro: the package fastavro is not installed. Install streamgroup[avro] for the Python of the "
+            "driver and of the executors"
+        ) from None
+    return fastavro

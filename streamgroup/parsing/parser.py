@@ -1,0 +1,83 @@
+"""`streamgroup.Parser`: how the values of records are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from streamgroup.errors import ConfigError
+from streamgroup.parsing.framing import FRAMINGS, PLAIN, SCHEMA_ID
+from streamgroup.parsing.registry import SchemaRegistry
+
+PARSED = "parsed"
+"""The column with the fields of a record."""
+ERROR = "error"
+"""The column of a dead letter with the reason why its value cannot be read."""
+
+AVRO = "avro"
+FORMATS = ("json", "csv", AVRO)
+KEEP, DEAD_LETTER = "keep", "dead_letter"
+NULL_VALUES = (KEEP, DEAD_LETTER)
+
+_OURS = {
+    "mode": "an unreadable record is a dead letter or stops the query",
+    "columnnameofcorruptrecord": "a dead letter has the value itself",
+}
+"""Options of Spark's parsers that would change what is a dead letter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parser:
+    """How the values of records are read.
+
+    `format` is `json` or `csv`, and `schema` Spark's DDL: `id BIGINT, name STRING`. `options` are those of Spark's
+    `from_json` or `from_csv`. `null_values` says what a record without a value is (a tombstone): `keep` passes it on
+    without fields, `dead_letter` makes it a dead letter.
+
+    For `avro`, `schema` is an Avro schema in JSON, whose fields become the columns. It requires the package
+    fastavro. `framing` is `plain`, or `schema_id` for values with the prefix of a schema registry: a zero byte and an
+    int32. With a `registry`, values are read by the schemas of their ids and resolved to `schema`.
+
+    Raises ConfigError for a parser that cannot work. Spark checks the schema when the query starts.
+    """
+
+    format: str
+    schema: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    null_values: str = KEEP
+    framing: str = PLAIN
+    registry: SchemaRegistry | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError that names all problems together."""
+        if problems := [*self._problems()]:
+            raise ConfigError("; ".join(problems))
+
+    def _problems(self) -> list[str]:
+        if self.format not in FORMATS:
+            return [f"unknown format {self.format!r} of a parser: expected one of {', '.join(FORMATS)}"]
+        problems = []
+        if not self.schema.strip():
+            example = "the JSON of a record" if self.format == AVRO else "for example 'id BIGINT, name STRING'"
+            problems.append(f"format {self.format} requires a schema, {example}")
+        problems += self._problems_of_avro()
+        if self.null_values not in NULL_VALUES:
+            problems.append(f"unknown value {self.null_values!r} for null_values: expected {' or '.join(NULL_VALUES)}")
+        problems += [
+            f"cannot set option {n} of a parser: {_OURS[n.lower()]}" for n in self.options if n.lower() in _OURS
+        ]
+        return problems
+
+    def _problems_of_avro(self) -> list[str]:
+        if self.framing not in FRAMINGS:
+            return [f"unknown value {self.framing!r} for framing: expected {' or '.join(FRAMINGS)}"]
+        if self.format != AVRO:
+            if self.framing == PLAIN and self.registry is None:
+                return []
+            return [f"cannot use framing or a registry with format {self.format}: they are for avro"]
+        problems = []
+        if self.options:
+            problems.append("cannot set options with format avro: they are those of Spark's from_json and from_csv")
+        if self.registry is not None and self.framing != SCHEMA_ID:
+            problems.append(f"a registry requires framing {SCHEMA_ID}: its ids are in the prefix. Set it")
+        return problems

@@ -1,0 +1,48 @@
+"""The schemas of writers, which the driver gets from a schema registry and sends to tasks with each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from streamgroup.errors import ConfigError
+from streamgroup.net.schema_registry import RegisteredSchema
+from streamgroup.parsing.avro import is_schema
+
+_AVRO = "AVRO"
+
+
+class Registry(Protocol):
+    """Finds a schema by its id."""
+
+    def schema(self, schema_id: int) -> RegisteredSchema | None:
+        """Return the schema, or None if there is none."""
+
+
+class WriterSchemas:
+    """The schemas that the driver knows, by id. It keeps them for the life of the query: an id has one schema."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self.known: dict[int, str] = {}
+
+    def learn(self, ids: Iterable[int]) -> bool:
+        """Ask the registry for unknown ids. Return whether it knew any of them.
+
+        An id without a schema is asked for again in the next batch. Raises as the client of the registry, and
+        ConfigError for a schema that refers to others.
+        """
+        found = {}
+        for one in sorted(set(ids) - self.known.keys()):
+            schema = self._registry.schema(one)
+            if schema is None or schema.kind != _AVRO:
+                continue
+            if schema.has_references:
+                raise ConfigError(
+                    f"cannot read records by schema {one} of the registry: it refers to other schemas. Register it "
+                    "with these types in it, or parse the values in a query of your own"
+                )
+            if is_schema(schema.text):
+                found[one] = schema.text
+        self.known |= found
+        return bool(found)

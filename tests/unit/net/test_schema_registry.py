@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streamgroup.errors import AuthenticationError, ConfigError, StreamGroupError, TransportError
+from streamgroup.net.schema_registry import BACKOFFS_S, RegisteredSchema, SchemaRegistryClient
+from streamgroup.parsing.registry import SchemaRegistry
+from streamgroup.testing import Authority
+from streamgroup.testing.ports import LOOPBACK, free_ports
+from tests.certificates import ca_text, server_context
+from tests.fakes.schema_registry import FakeRegistry, schema_registry
+
+PASSWORD = "hunter2"
+
+
+@pytest.fixture
+def server() -> Iterator[FakeRegistry]:
+    with schema_registry() as registry:
+        yield registry
+
+
+def client(url: str, slept: list[float] | None = None, password: str | None = None) -> SchemaRegistryClient:
+    user = None if password is None else "etl"
+    return SchemaRegistryClient(SchemaRegistry(url, user, password), ([] if slept is None else slept).append)
+
+
+def test_a_schema_is_found_by_its_id(server: FakeRegistry) -> None:
+    server.schemas = {
+        7: {"schema": '"int"'},
+        8: {"schema": "x", "schemaType": "PROTOBUF", "references": [{"name": "y"}]},
+    }
+    assert client(server.url).schema(7) == RegisteredSchema('"int"', "AVRO", False)
+    assert client(server.url + "/").schema(8) == RegisteredSchema("x", "PROTOBUF", True)
+    assert client(server.url).schema(9) is None
+
+
+def test_the_user_authenticates_and_the_password_may_be_a_reference(
+    server: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.schemas = {7: {"schema": '"int"'}}
+    server.user_info = f"etl:{PASSWORD}"
+    monkeypatch.setenv("REGISTRY", PASSWORD)
+    assert client(server.url, password=PASSWORD).schema(7) is not None
+    assert client(server.url, password="env:REGISTRY").schema(7) is not None
+    with pytest.raises(AuthenticationError, match=r"HTTP status 401\. Check the user and the password"):
+        client(server.url, password="wrong").schema(7)
+
+
+@pytest.mark.parametrize("status", [500, 503, 429, 408])
+def test_a_registry_in_trouble_is_asked_again(server: FakeRegistry, status: int) -> None:
+    server.schemas = {7: {"schema": '"int"'}}
+    server.statuses = [status] * len(BACKOFFS_S)
+    slept: list[float] = []
+    assert client(server.url, slept).schema(7) is not None
+    assert slept == list(BACKOFFS_S)
+
+
+def test_a_registry_that_is_down_is_a_transport_error_and_no_unknown_id(server: FakeRegistry) -> None:
+    slept: list[float] = []
+    with pytest.raises(TransportError, match=r"cannot get schema 7 from http://.*: .*refused"):
+        client(f"http://{LOOPBACK}:{free_ports(1)[0]}", slept).schema(7)
+    assert slept == list(BACKOFFS_S)
+    server.statuses = [503] * 9
+    with pytest.raises(TransportError, match="HTTP status 503"):
+        client(server.url).schema(7)
+
+
+@pytest.mark.parametrize("status", [404, 302, 400])
+def test_another_server_at_the_address_is_not_taken_for_a_registry(server: FakeRegistry, status: int) -> None:
+    server.statuses = [status]
+    with pytest.raises(ConfigError, match=f"HTTP status {status}. Check that the URL is a schema registry's"):
+        client(server.url).schema(7)
+    server.schemas = {7: {"schema": 3}}
+    with pytest.raises(ConfigError, match="the answer has no schema"):
+        client(server.url).schema(7)
+
+
+def test_no_error_and_no_repr_shows_the_password(server: FakeRegistry) -> None:
+    registry = SchemaRegistry(server.url, "etl", PASSWORD)
+    assert PASSWORD not in repr(registry)
+    for statuses in ([401], [503] * 9, [404], [302]):
+        server.statuses = statuses
+        with pytest.raises(StreamGroupError) as raised:
+            client(server.url, password=PASSWORD).schema(7)
+        assert PASSWORD not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("registry:8081",), "invalid URL"),
+        (("http://",), "invalid URL"),
+        (("http://[",), "invalid URL"),
+        (("http://u:p@registry",), "credentials in it"),
+        (("http://registry", "etl"), "both user and password"),
+        (("http://registry", None, None, "/ca.pem"), "not https"),
+    ],
+)
+def test_a_registry_that_cannot_be_asked_is_refused(given: tuple[str, ...], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        SchemaRegistry(*given)
+
+
+def test_a_missing_file_of_authorities_is_named() -> None:
+    registry = SchemaRegistry("https://127.0.0.1:1", ca="/absent.pem")
+    with pytest.raises(ConfigError, match=r"file /absent.pem: No such file"):
+        SchemaRegistryClient(registry).schema(7)
+
+
+def test_a_registry_with_tls_is_trusted_by_its_authority_alone(tmp_path: Path) -> None:
+    authority, other = Authority.create(), Authority.create("another authority")
+    for name, one in (("ca", authority), ("other", other)):
+        (tmp_path / f"{name}.pem").write_text(ca_text(one))
+    with schema_registry(server_context(authority.issue(), tmp_path)) as server:
+        server.schemas = {7: {"schema": '"int"'}}
+        trusting = SchemaRegistry(server.url, ca=str(tmp_path / "ca.pem"))
+        assert SchemaRegistryClient(trusting).schema(7) is not None
+        for ca in (None, str(tmp_path / "other.pem")):
+            with pytest.raises(AuthenticationError, match="its certificate is not trusted"):
+                SchemaRegistryClient(SchemaRegistry(server.url, ca=ca)).schema(7)
+    elsewhere = server_context(authority.issue("elsewhere", ["elsewhere"]), tmp_path)
+    with (
+        schema_registry(elsewhere) as server,
+        pytest.raises(AuthenticationError, match="correct the host name in its URL"),
+    ):
+        SchemaRegistryClient(SchemaRegistry(server.url, ca=str(tmp_path / "ca.pem"))).schema(7)

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+
+from streamgroup.errors import ConfigError, TransportError
+from streamgroup.net.schema_registry import RegisteredSchema
+from streamgroup.spark.writer_schemas import WriterSchemas
+
+
+class Registry:
+    def __init__(self, schemas: dict[int, RegisteredSchema], *, is_down: bool = False) -> None:
+        self.schemas, self.is_down, self.asked = schemas, is_down, list[int]()
+
+    def schema(self, schema_id: int) -> RegisteredSchema | None:
+        if self.is_down:
+            raise TransportError("down")
+        self.asked.append(schema_id)
+        return self.schemas.get(schema_id)
+
+
+AVRO = RegisteredSchema('"int"', "AVRO", False)
+
+
+def test_each_schema_is_asked_for_once_and_an_unknown_id_again() -> None:
+    registry = Registry({1: AVRO, 2: AVRO})
+    schemas = WriterSchemas(registry)
+    assert schemas.learn([1, 2, 1])
+    assert not schemas.learn([1, 9])
+    assert not schemas.learn([9])
+    assert registry.asked == [1, 2, 9, 9]
+    assert schemas.known == {1: '"int"', 2: '"int"'}
+
+
+def test_what_is_not_avro_is_unknown() -> None:
+    registry = Registry({1: RegisteredSchema("x", "JSON", False), 2: RegisteredSchema("{", "AVRO", False)})
+    schemas = WriterSchemas(registry)
+    assert not schemas.learn([1, 2])
+    assert schemas.known == {}
+
+
+def test_a_schema_that_refers_to_others_stops_the_query() -> None:
+    with pytest.raises(ConfigError, match="schema 1 of the registry: it refers to other schemas"):
+        WriterSchemas(Registry({1: RegisteredSchema('"int"', "AVRO", True)})).learn([1])
+
+
+def test_a_registry_that_is_down_makes_no_id_unknown() -> None:
+    with pytest.raises(TransportError):
+        WriterSchemas(Registry({}, is_down=True)).learn([1])
