@@ -41,9 +41,9 @@ def start(spark: SparkSession, source: str, server: KafkaServer, checkpoint: Pat
 
 
 def fill(spark: SparkSession, server: KafkaServer, records: int) -> None:
-    """Write `records` records."""
+    """Write `records` records into one partition: a batch takes one of each partition that has some."""
     create_topic(server, TOPIC)
-    rows = spark.range(records).selectExpr("cast(cast(id as string) as binary) as value")
+    rows = spark.range(records).selectExpr("cast(cast(id as string) as binary) as value", "0 as partition")
     writer = rows.write.format("streamgroup").mode("append").option("topic", TOPIC)
     writer.option("kafka.bootstrap.servers", server.bootstrap_servers).save()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from streamgroup.counting import counted
 from streamgroup.model import TopicPartition
@@ -88,8 +87,7 @@ class WriteTotals:
             if part.first_offset >= 0:
                 text += f" at offsets {part.first_offset} to {part.last_offset}"
             if part.log_append_time_ms >= 0:
-                appended = datetime.fromtimestamp(part.log_append_time_ms / 1000, UTC)
-                text += f", appended by {appended.isoformat(timespec='milliseconds')} (LogAppendTime)"
+                text += f", last appended at {part.log_append_time_ms} ms (LogAppendTime)"
             yield text
         if self.producers:
             ids = ", ".join(f"{each.producer_id} (epoch {each.epoch})" for each in sorted(self.producers))

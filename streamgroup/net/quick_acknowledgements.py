@@ -19,7 +19,7 @@ _QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 
 
 def acknowledge_at_once() -> None:
-    """Acknowledge what arrives at the TCP sockets of this process without delay, those of the JVM among them.
+    """Ask the kernel to acknowledge at once what arrives at the TCP sockets of this process, the JVM's among them.
 
     PySpark does not hand the JVM's socket to a data source. At a socket of a broker the call does no harm. Sockets of
     another kind stay as they are, such as those of spark.python.unix.domain.socket.enabled.
@@ -35,7 +35,9 @@ def acknowledge_at_once() -> None:
 def _acknowledge_at_once(descriptor: int, option: int) -> None:
     if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
         return
-    found = socket.socket(fileno=descriptor)
+    # With SOCK_NONBLOCK the constructor leaves the mode of the socket alone. Without it a default timeout, which a
+    # library may have set, would make the JVM's socket non-blocking.
+    found = socket.socket(type=socket.SOCK_STREAM | socket.SOCK_NONBLOCK, fileno=descriptor)
     try:
         found.setsockopt(socket.IPPROTO_TCP, option, 1)
     finally:

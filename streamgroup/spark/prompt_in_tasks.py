@@ -1,4 +1,4 @@
-"""What the readers and writers of this package do when a task unpickles them."""
+"""Readers and writers ask for quick acknowledgements when a task unpickles them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from streamgroup.net.quick_acknowledgements import acknowledge_at_once
 
 
 class PromptInTasks:
-    """A reader or writer that Spark pickles into tasks. When a task unpickles it, its input has not all arrived."""
+    """A reader or writer that Spark pickles into tasks.
+
+    When a task unpickles it, the task's input has not all arrived: it asks for quick acknowledgements of the rest.
+    """
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

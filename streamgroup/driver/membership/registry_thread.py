@@ -58,16 +58,7 @@ Question = Callable[[Session, float], T]
 
 @dataclass(frozen=True, slots=True)
 class _Posted:
-    """A question of another thread, with its seconds."""
-
-    question: Question[Any]
-    timeout: float
-    answer: Future[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    """A question that the loop has received, with its deadline."""
+    """A question of another thread, with its deadline."""
 
     question: Question[Any]
     until: float
@@ -78,7 +69,7 @@ class _Pending:
 class _Failed:
     """A question whose connection has failed."""
 
-    pending: _Pending
+    posted: _Posted
     error: TransportError
 
 
@@ -102,10 +93,10 @@ class RegistryThread:
         """Actions that wait to be carried out in ZooKeeper."""
         self._received: deque[Any] = deque()
         """Items of `_inbox` that wait for the loop."""
-        self._questions: deque[_Pending] = deque()
+        self._questions: deque[_Posted] = deque()
         self._is_questions_turn = False
         """Whether an action was carried out since the last question."""
-        self._again: list[tuple[float, _Pending]] = []
+        self._again: list[tuple[float, _Posted]] = []
         """Questions whose connection has failed, each with the time when it is asked again."""
         self._life = 0
         self._session = self._new_session()
@@ -144,7 +135,7 @@ class RegistryThread:
     def post(self, question: Question[T], timeout: float) -> Future[T]:
         """Leave a question. If the connection fails, it is asked again until `timeout` seconds have passed."""
         answer: Future[T] = Future()
-        self._inbox.put(_Posted(question, timeout, answer))
+        self._inbox.put(_Posted(question, time.monotonic() + timeout, answer))
         self.start()
         return answer
 
@@ -217,17 +208,17 @@ class RegistryThread:
             case (int(life), event):
                 if life == self._life:
                     self._on_session_event(event, now)
-            case _Posted(question, timeout, answer):
-                self._questions.append(_Pending(question, now + timeout, answer))
-            case _Failed(pending, error):
-                self._ask_again(pending, error, now)
+            case _Posted():
+                self._questions.append(each)
+            case _Failed(posted, error):
+                self._ask_again(posted, error, now)
             case OffsetsFetched() | OffsetsCommitted() | NoAnswer():
                 self._step(each)
 
     def _tick(self, now: float) -> None:
         self._warn_if_unconnected(now)
-        self._questions += [pending for at, pending in self._again if at <= now]
-        self._again = [(at, pending) for at, pending in self._again if at > now]
+        self._questions += [posted for at, posted in self._again if at <= now]
+        self._again = [(at, posted) for at, posted in self._again if at > now]
         self._run_inbox.tick(now)
         self._perform()
 
@@ -364,23 +355,23 @@ class RegistryThread:
             case _:
                 self.fail(error)
 
-    def _ask(self, pending: _Pending, now: float) -> None:
+    def _ask(self, posted: _Posted, now: float) -> None:
         """Ask a question of another thread. While the member wants a session, only the member opens one."""
         try:
             if not self._wanted:
-                self._session.connect(min(pending.until, now + self._session_timeout_s))
-            pending.answer.set_result(pending.question(self._session, pending.until))
+                self._session.connect(min(posted.until, now + self._session_timeout_s))
+            posted.answer.set_result(posted.question(self._session, posted.until))
         except TransportError as error:
-            self._received.append(_Failed(pending, error))
+            self._received.append(_Failed(posted, error))
         except Exception as error:  # an error of any type is raised in the thread that asked
-            pending.answer.set_exception(error)
+            posted.answer.set_exception(error)
 
-    def _ask_again(self, pending: _Pending, error: TransportError, now: float) -> None:
+    def _ask_again(self, posted: _Posted, error: TransportError, now: float) -> None:
         """Ask a question again after a pause, unless its time is over then."""
-        if now + RETRY_BACKOFF_S < pending.until:
-            self._again.append((now + RETRY_BACKOFF_S, pending))
+        if now + RETRY_BACKOFF_S < posted.until:
+            self._again.append((now + RETRY_BACKOFF_S, posted))
         else:
-            pending.answer.set_exception(error)
+            posted.answer.set_exception(error)
 
     def _end(self) -> None:
         self._stopping = True
@@ -388,7 +379,7 @@ class RegistryThread:
         if self.offsets is not None:
             self.offsets.close()
         self._take_inbox()
-        for each in (*self._questions, *self._received, *(pending for _, pending in self._again)):
-            pending = each.pending if isinstance(each, _Failed) else each
-            if isinstance(pending, _Pending | _Posted):
-                pending.answer.set_exception(TransportError("the coordinator is stopping"))
+        for each in (*self._questions, *self._received, *(posted for _, posted in self._again)):
+            posted = each.posted if isinstance(each, _Failed) else each
+            if isinstance(posted, _Posted):
+                posted.answer.set_exception(TransportError("the coordinator is stopping"))

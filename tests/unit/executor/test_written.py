@@ -58,6 +58,6 @@ def test_the_details_name_partitions_in_order_offsets_times_and_producers() -> N
     written.add(HERE, 1, 5, -1)
     assert list(written.details()) == [
         "orders-0: 1 record (5 bytes)",
-        "orders-1: 2 records (10 bytes) at offsets 4 to 5, appended by 2023-11-14T22:13:20.500+00:00 (LogAppendTime)",
+        "orders-1: 2 records (10 bytes) at offsets 4 to 5, last appended at 1700000000500 ms (LogAppendTime)",
         "producer ids: 4001 (epoch 2)",
     ]

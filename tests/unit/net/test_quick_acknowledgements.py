@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 
@@ -39,3 +40,13 @@ def test_a_system_without_the_option_or_without_proc_is_left_alone(
         patched.setattr(quick_acknowledgements, "_DESCRIPTORS", quick_acknowledgements._DESCRIPTORS / "none")
         acknowledge_at_once()
     assert not is_prompt(worker_end)
+
+
+def test_a_default_timeout_of_a_library_leaves_the_sockets_blocking(worker_end: socket.socket) -> None:
+    socket.setdefaulttimeout(5)
+    try:
+        acknowledge_at_once()
+    finally:
+        socket.setdefaulttimeout(None)
+    assert os.get_blocking(worker_end.fileno())
+    assert is_prompt(worker_end)
