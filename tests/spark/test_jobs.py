@@ -9,7 +9,7 @@ import subprocess
 import sys
 import venv
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -39,8 +39,15 @@ def load(kafka41: KafkaServer, make_topic: MakeTopic) -> Load:
 
 
 def to_the_group(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM to the JVM, to Python and to whatever is still in their process group."""
-    os.killpg(process.pid, signal.SIGTERM)
+    """SIGTERM to the JVM, to Python and to whatever else lasts in their process group.
+
+    Not to the programs that Hadoop runs for an instant, such as chmod: without one of them Spark fails the batch.
+    """
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            name, _, fields = (path / "stat").read_text().rpartition(")")
+            if int(fields.split()[2]) == process.pid and not name.endswith(("jspawnhelper", "chmod")):
+                os.kill(int(path.name), signal.SIGTERM)
 
 
 def to_spark_submit(process: subprocess.Popen[bytes]) -> None:
