@@ -1,30 +1,31 @@
-"""The client of a schema registry. It asks for schemas by their ids, which never change.
-
-Python's own HTTP client does, as for token endpoints: one GET needs no further package in the driver.
-"""
+"""The client of a schema registry. It asks for schemas by their ids, which never change."""
 
 from __future__ import annotations
 
 import base64
-import http.client
 import json
 import ssl
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from streamgroup.errors import AuthenticationError, ConfigError, TransportError
+from streamgroup.net.http_exchange import Advice, Answer, exchange
 from streamgroup.options.secrets import Secret
 from streamgroup.parsing.registry import SchemaRegistry
 
 TIMEOUT_S = 10.0
-"""Seconds that a registry may take to connect, and to send each part of its answer."""
+"""Seconds that a registry may take to connect, to begin its answer, and to end it."""
 BACKOFFS_S = (0.5, 1.0, 2.0, 4.0)
 """Seconds before each further attempt."""
 _MOST_BYTES = 16 << 20
+_ADVICE = Advice(
+    reach="Check that the driver reaches the schema registry",
+    trust="Add its authority to those of the parser's registry",
+    host_name="Add the host name to the certificate (subjectAltName), or correct the host name in its URL",
+)
 _NOT_FOUND = 40403
 """The registry's own code for an unknown id. A 404 without it comes from something else at that address."""
 
@@ -64,24 +65,11 @@ class SchemaRegistryClient:
         request = urllib.request.Request(url, headers={"Accept": "application/vnd.schemaregistry.v1+json, */*"})
         if self._registry.user is not None:
             request.add_unredirected_header("Authorization", f"Basic {self._credentials()}")
-        handlers: list[Any] = [_NoRedirect()]
-        if url.startswith("https:"):
-            handlers.append(urllib.request.HTTPSHandler(context=self._context()))
-        try:
-            with urllib.request.build_opener(*handlers).open(request, timeout=TIMEOUT_S) as response:
-                return _schema_in(response.read(_MOST_BYTES), what)
-        except urllib.error.HTTPError as error:
-            with error:
-                _refuse_unless_unknown(error.code, error.read(_MOST_BYTES), what)
-            return None
-        except (OSError, http.client.HTTPException) as error:  # URLError and TimeoutError are among them
-            reason = getattr(error, "reason", error)
-            if isinstance(reason, ssl.SSLCertVerificationError):
-                raise AuthenticationError(
-                    f"{what}: its certificate is not trusted: {reason.verify_message}. Add its authority to those of "
-                    "the parser's registry, or correct the host name in its URL"
-                ) from None
-            raise TransportError(f"{what}: {reason}. Check that the driver reaches the schema registry") from None
+        answer = exchange(request, what, _ADVICE, context=self._context, timeout=TIMEOUT_S, most_bytes=_MOST_BYTES)
+        if answer.status < 300:
+            return _schema_in(answer.body, what)
+        _refuse_unless_unknown(answer, what)
+        return None
 
     def _credentials(self) -> str:
         password = Secret(self._registry.password or "").reveal("password of the schema registry")
@@ -107,10 +95,10 @@ def _schema_in(body: bytes, what: str) -> RegisteredSchema:
     return RegisteredSchema(answer["schema"], str(answer.get("schemaType", "AVRO")), bool(answer.get("references")))
 
 
-def _refuse_unless_unknown(status: int, body: bytes, what: str) -> None:
+def _refuse_unless_unknown(answer: Answer, what: str) -> None:
     """Raise the error of a refusal, unless it is for an unknown id."""
-    answer = _json(body)
-    if status == 404 and isinstance(answer, dict) and answer.get("error_code") == _NOT_FOUND:
+    status, found = answer.status, _json(answer.body)
+    if status == 404 and isinstance(found, dict) and found.get("error_code") == _NOT_FOUND:
         return
     said = f"{what}: HTTP status {status}"
     if status in (401, 403):
@@ -124,11 +112,4 @@ def _json(body: bytes) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
-        return None
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Another host must not get the credentials."""
-
-    def redirect_request(self, *_: Any) -> None:
         return None

@@ -7,12 +7,10 @@ it. A token from a file is read for each connection: whoever writes the file ren
 from __future__ import annotations
 
 import base64
-import http.client
 import importlib
 import json
 import ssl
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
@@ -22,10 +20,9 @@ from typing import Any
 
 from streamgroup.auth.unsecured_token import unsecured_token
 from streamgroup.errors import AuthenticationError, ConfigError, StreamGroupError, TransportError
+from streamgroup.net.http_exchange import Advice, exchange, printable
 from streamgroup.net.sasl.bearer_token import end_of
 from streamgroup.net.sasl.renewals import RENEWED_AFTER, Renewals
-from streamgroup.net.tls.certificate_names import names_in_certificate
-from streamgroup.net.tls.refusals import OTHER_HOST
 from streamgroup.options.sasl import OAuthOptions
 from streamgroup.options.secrets import HIDDEN
 
@@ -35,6 +32,12 @@ _LATEST_S = 1e11
 _MOST_BYTES = 1 << 20
 _LONGEST_URL = 300
 _URL = "kafka.sasl.oauthbearer.token.endpoint.url"
+_ADVICE = Advice(
+    reach="Check that this machine reaches the token endpoint",
+    trust="Add the endpoint's authority to the system's trusted certificates or to kafka.ssl.truststore.*",
+    host_name=f"Name the endpoint in {_URL} as its certificate does, or add the host name to the certificate "
+    "(subjectAltName)",
+)
 _OFTEN_TRANSIENT = (408, 429, 500, 502, 503, 504)
 """HTTP statuses after which the same question may be answered later."""
 
@@ -144,44 +147,15 @@ def _granted(
             "Content-Type": "application/x-www-form-urlencoded",
         },
     )
-    handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
-    if parts.scheme == "https":
-        handlers.append(urllib.request.HTTPSHandler(context=context()))
-    try:
-        with urllib.request.build_opener(*handlers).open(request, timeout=TIMEOUT_S) as response:
-            body = _body(response)
-    except urllib.error.HTTPError as error:
-        with error:
-            said = _without_secrets(_oauth_error(error.read(_MOST_BYTES)), options)
-        cause = f"{what}: HTTP status {error.code}{said}"
-        if 300 <= error.code < 400 and (location := error.headers.get("Location")):
-            raise _redirected(cause, location, options) from None
-        if error.code in _OFTEN_TRANSIENT:
-            raise TransportError(f"{cause}. A retry may succeed") from None
-        raise AuthenticationError(f"{cause}. Check the client id, the client secret and the scope") from None
-    except ssl.SSLCertVerificationError as error:
-        raise _untrusted(what, error, parts, context) from None
-    except OSError as error:  # URLError and TimeoutError are among them
-        reason = getattr(error, "reason", error)
-        if isinstance(reason, ssl.SSLCertVerificationError):
-            raise _untrusted(what, reason, parts, context) from None
-        raise TransportError(f"{what}: {reason}. Check that this machine reaches the token endpoint") from None
-    except http.client.HTTPException as error:  # its text is what the server sent
-        raise TransportError(
-            f"{what}: the answer is not HTTP or is not whole ({type(error).__name__}). Check the URL's scheme and port"
-        ) from None
-    return _token_in(body, what, now)
-
-
-def _body(response: http.client.HTTPResponse) -> bytes:
-    """Return an answer. Raises TransportError if it is too long or does not end in time."""
-    until = time.monotonic() + TIMEOUT_S
-    body = b""
-    while more := response.read1(_MOST_BYTES):
-        body += more
-        if len(body) > _MOST_BYTES or time.monotonic() > until:
-            raise TimeoutError(f"the answer has not ended within {TIMEOUT_S:.0f} s and {_MOST_BYTES} bytes")
-    return body
+    answer = exchange(request, what, _ADVICE, context=context, timeout=TIMEOUT_S, most_bytes=_MOST_BYTES)
+    if answer.status < 300:
+        return _token_in(answer.body, what, now)
+    cause = f"{what}: HTTP status {answer.status}{_without_secrets(_oauth_error(answer.body), options)}"
+    if answer.status < 400 and answer.location:
+        raise _redirected(cause, answer.location, options)
+    if answer.status in _OFTEN_TRANSIENT:
+        raise TransportError(f"{cause}. A retry may succeed")
+    raise AuthenticationError(f"{cause}. Check the client id, the client secret and the scope")
 
 
 def _without_secrets(text: str, options: OAuthOptions) -> str:
@@ -189,11 +163,7 @@ def _without_secrets(text: str, options: OAuthOptions) -> str:
     secret = "" if options.client_secret is None else options.client_secret.reveal("clientSecret")
     for hidden in (_basic(options), secret, urllib.parse.quote_plus(secret), urllib.parse.quote(secret, safe="")):
         text = text.replace(hidden, HIDDEN) if hidden else text
-    return _printable(text)
-
-
-def _printable(text: str) -> str:
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+    return printable(text)
 
 
 def _bounded(seconds: float) -> float:
@@ -208,27 +178,6 @@ def _basic(options: OAuthOptions) -> str:
     if options.header_urlencode:
         pair = (urllib.parse.quote_plus(pair[0]), urllib.parse.quote_plus(pair[1]))
     return base64.b64encode(":".join(pair).encode()).decode()
-
-
-def _untrusted(
-    what: str,
-    error: ssl.SSLCertVerificationError,
-    parts: urllib.parse.SplitResult,
-    context: Callable[[], ssl.SSLContext],
-) -> AuthenticationError:
-    """Return the error of an endpoint whose certificate is not trusted, or is for another host."""
-    if error.verify_code not in OTHER_HOST:
-        return AuthenticationError(
-            f"{what}: its certificate is not trusted: {error.verify_message.rstrip('.')}. Add the endpoint's authority "
-            "to the system's trusted certificates or to kafka.ssl.truststore.*"
-        )
-    host = parts.hostname or ""
-    names = ", ".join(names_in_certificate(host, parts.port or 443, context(), TIMEOUT_S))
-    those = f", but for {_printable(names)}" if names else ""
-    return AuthenticationError(
-        f"{what}: its certificate is not valid for the host name {host!r}{those}. Name the endpoint in {_URL} as its "
-        "certificate does, or add the host name to the certificate (subjectAltName)"
-    )
 
 
 def _redirected(cause: str, location: str, options: OAuthOptions) -> AuthenticationError:
@@ -277,12 +226,3 @@ def _expiry_of(token: str, now: float) -> float:
     """Return the time `exp` of a JWT in seconds since 1970; `now` if the token has none."""
     end = end_of(token)
     return now if end is None else end
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Another host must not get the credentials of the client. Python itself also raises for invalid addresses."""
-
-    def http_error_302(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any) -> None:
-        return None
-
-    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
