@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -10,9 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamgroup.errors import ConfigError
 from streamgroup.jobs.config import Sink
-from streamgroup.spark.queries import QUERY_ID, driver_context
-
-Write = Callable[[DataFrame, int], None]
+from streamgroup.spark.dead_letters import Write
+from streamgroup.spark.queries import driver_context, query_id_of_thread
 
 
 def writer_of(spark: SparkSession, sink: Sink) -> Write:
@@ -31,7 +29,7 @@ def _append(rows: DataFrame, batch: int, sink: Sink) -> None:
     writer = rows.write.format(sink.format).mode("append").options(**sink.options)
     if sink.format.lower() == "delta":
         # Delta's own sink of streams notes the same pair, so a job that gets a parser later goes on with its batches.
-        query_id = driver_context("the ingest job").getLocalProperty(QUERY_ID)
+        query_id = query_id_of_thread(driver_context("the ingest job"))
         writer = writer.option("txnAppId", str(query_id)).option("txnVersion", str(batch))
     if sink.partition_by:
         writer = writer.partitionBy(*sink.partition_by)

@@ -91,9 +91,9 @@ def letters_of(spark: SparkSession, job: JobConfig) -> DeadLetters | None:
 def start(spark: SparkSession, job: JobConfig, letters: DeadLetters | None) -> StreamingQuery:
     """Start the query, after its checkpoint has claimed the directory of a file sink."""
     rows = spark.readStream.format("streamgroup").options(**job.source).load()
-    if letters is not None and job.parser is not None:
+    if letters is not None:
         check_columns(rows)
-        refuse_aggregates(with_parsed(rows, job.parser).selectExpr(*(job.sink.columns or ("*",))))
+        refuse_aggregates(with_parsed(rows, letters.parser).selectExpr(*(job.sink.columns or ("*",))))
         writer: Any = rows.writeStream.foreachBatch(letters)
     else:
         writer = _writer(rows.selectExpr(*job.sink.columns) if job.sink.columns else rows, job.sink)

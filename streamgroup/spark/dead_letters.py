@@ -19,7 +19,7 @@ from streamgroup.parsing.limit import NO_DEAD_LETTERS, DeadLetterLimit, FirstDea
 from streamgroup.parsing.parser import ERROR, Parser
 from streamgroup.spark.letter_targets import RECORD, LetterTarget, PathTarget, TopicTarget
 from streamgroup.spark.parsed_rows import with_parsed
-from streamgroup.spark.queries import QUERY_ID, documents_in_flight, driver_context
+from streamgroup.spark.queries import documents_in_flight, driver_context, query_id_of_thread
 from streamgroup.spark.writer_schemas import WriterSchemas
 
 log = logging.getLogger("streamgroup")
@@ -68,7 +68,7 @@ class DeadLetters:
     """A function for `foreachBatch`. `error` is the last StreamGroupError that it has raised."""
 
     def __init__(self, parser: Parser, write: Write, target: LetterTarget | None, limit: DeadLetterLimit) -> None:
-        self._parser = parser
+        self.parser = parser
         self._write = write
         self._target = target
         self._limit = limit
@@ -97,7 +97,7 @@ class DeadLetters:
             if dead > self._limit.allowed(records):
                 self._refuse(parsed, batch_id, dead, records)
             if dead and self._target is not None:
-                self._target.write(parsed.filter(IS_DEAD), query_id_of_thread(), batch_id)
+                self._target.write(parsed.filter(IS_DEAD), require_query_id(), batch_id)
                 _log(self._target, batch_id, dead, records)
             self._write(parsed.filter(IS_READ).drop(ERROR), batch_id)
         finally:
@@ -105,7 +105,7 @@ class DeadLetters:
 
     def _parsed(self, frame: DataFrame) -> DataFrame:
         known = None if self._schemas is None else self._schemas.known
-        return with_parsed(frame, self._parser, known).persist(StorageLevel.MEMORY_AND_DISK)
+        return with_parsed(frame, self.parser, known).persist(StorageLevel.MEMORY_AND_DISK)
 
     def _refuse(self, parsed: DataFrame, batch_id: int, dead: int, records: int) -> None:
         first = first_of_partitions(parsed.filter(IS_DEAD))
@@ -141,9 +141,9 @@ def unknown_ids(dead: DataFrame) -> list[int]:
     return [one for one in found if one is not None]
 
 
-def query_id_of_thread() -> str:
+def require_query_id() -> str:
     """Return the id of the query whose batch this thread writes. Raises ConfigError outside of foreachBatch."""
-    query_id = driver_context("dead_letters").getLocalProperty(QUERY_ID)
+    query_id = query_id_of_thread(driver_context("dead_letters"))
     if not query_id:
         raise ConfigError(
             "cannot set dead letters aside: this thread writes no batch. Pass the function to foreachBatch"
@@ -154,7 +154,7 @@ def query_id_of_thread() -> str:
 def groups_in_flight() -> list[str]:
     """Return the groups of the query whose batch this thread writes, as far as Spark shows them."""
     context = driver_context("dead_letters")
-    documents = documents_in_flight(context, query_id_of_thread()) or []
+    documents = documents_in_flight(context, require_query_id()) or []
     return sorted({str(value["group"]) for value in documents if value.get("group")})
 
 

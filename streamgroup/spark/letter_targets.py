@@ -53,7 +53,7 @@ class TopicTarget:
 
     def write(self, dead: DataFrame, query_id: str, batch_id: int) -> None:
         """Write the rows as records, after those of an earlier attempt."""
-        told = {
+        described = {
             "topic": F.col("topic"),
             "partition": F.col("partition"),
             "offset": F.col("offset"),
@@ -63,7 +63,7 @@ class TopicTarget:
         }
         # A record without a timestamp, as in Kafka before 0.10, has no header of it.
         headers = F.filter(
-            F.array(*(_header(name, value) for name, value in told.items())), lambda h: ~h.value.isNull()
+            F.array(*(_header(name, value) for name, value in described.items())), lambda h: ~h.value.isNull()
         )
         if "headers" in dead.columns:
             headers = F.concat(F.coalesce(F.col("headers"), F.array().cast(_HEADERS)), headers)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Value = Mapping[str, Any]
 """An offset document as a JSON value."""
-QUERY_ID = "sql.streaming.queryId"
+_QUERY_ID = "sql.streaming.queryId"
 """The local property in which Spark tells the thread of a query the query's id."""
 
 
@@ -97,6 +97,12 @@ def running_query(context: SparkContext, query_id: str) -> Any:
         return running.get(jvm.java.util.UUID.fromString(query_id))
     except (Py4JError, AttributeError, TypeError):
         return None
+
+
+def query_id_of_thread(context: SparkContext) -> str | None:
+    """Return the id of the query whose batch this thread writes in a `foreachBatch` function, or None."""
+    found = context.getLocalProperty(_QUERY_ID)
+    return str(found) if found else None
 
 
 def documents_in_flight(context: SparkContext, query_id: str) -> list[Value] | None:

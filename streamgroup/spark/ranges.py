@@ -9,11 +9,11 @@ from streamgroup.driver.application import control
 from streamgroup.errors import ConfigError
 from streamgroup.model import OffsetRange, TopicPartition
 from streamgroup.spark.queries import (
-    QUERY_ID,
     Value,
     documents_in_flight,
     driver_context,
     jvm_pid,
+    query_id_of_thread,
     runs_with,
 )
 
@@ -29,7 +29,7 @@ def ranges(group: str | None = None, member: str | None = None) -> tuple[OffsetR
     TransportError if the coordinator does not answer.
     """
     context = driver_context("ranges")
-    query_id = context.getLocalProperty(QUERY_ID)
+    query_id = query_id_of_thread(context)
     if not query_id:
         raise ConfigError(
             "cannot tell the ranges: this thread writes no batch. Call ranges() inside a foreachBatch function, in the "

@@ -1,4 +1,4 @@
-"""What happens to a batch, in which order, with a frame of Python rows in place of Spark's."""
+"""DeadLetters writes the dead letters of a batch, then its other rows. A fake stands for Spark's DataFrame."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "with_parsed", lambda frame, parser, writers: frame)
     monkeypatch.setattr(module, "counts", lambda f: (len(f.errors), sum(e is not None for e in f.errors)))
     monkeypatch.setattr(module, "first_of_partitions", lambda f: [FirstDeadLetter("t", 0, len(f.errors), 7, "bad")])
-    monkeypatch.setattr(module, "query_id_of_thread", lambda: "q")
+    monkeypatch.setattr(module, "require_query_id", lambda: "q")
     monkeypatch.setattr(module, "groups_in_flight", lambda: ["etl"])
 
 
