@@ -6,7 +6,7 @@ table of the mirror job is in `streamgroup.jobs.mirror.keys`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from streamgroup.options.kinds import Kind
@@ -46,34 +46,18 @@ def _texts(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _seconds(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 86_400:
-        raise ValueError(f"expected a number of seconds above 0 and up to 86400, not {_named(value)}")
-    return float(value)
+def _number(
+    to: type[int] | type[float], expected: str, is_accepted: Callable[[float], bool]
+) -> Callable[[object], float]:
+    """Return the reader of a number. Only `float` accepts numbers with a point."""
+    types = (int,) if to is int else (int, float)
 
+    def read(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, types) or not is_accepted(value):
+            raise ValueError(f"expected {expected}, not {_named(value)}")
+        return to(value)
 
-def _count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= _MOST:
-        raise ValueError(f"expected a whole number from 1 to {_MOST}, not {_named(value)}")
-    return value
-
-
-def _large_count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= _MOST_OFFSETS:
-        raise ValueError(f"expected a whole number above 0, not {_named(value)}")
-    return value
-
-
-def _count_from_zero(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST_OFFSETS:
-        raise ValueError(f"expected a whole number from 0 on, not {_named(value)}")
-    return value
-
-
-def _share(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise ValueError(f"expected a number from 0 to 1, not {_named(value)}")
-    return float(value)
+    return read
 
 
 def _options(value: object) -> dict[str, str]:
@@ -122,11 +106,11 @@ def _named(value: object) -> str:
 TEXT = Kind("text", _text)
 FLAG = Kind("true or false", _flag)
 TEXTS = Kind("list of texts", _texts)
-SECONDS = Kind("seconds", _seconds)
-COUNT = Kind("number", _count)
-LARGE_COUNT = Kind("number", _large_count)
-COUNT_FROM_ZERO = Kind("number", _count_from_zero)
-SHARE = Kind("number", _share)
+SECONDS = Kind("seconds", _number(float, "a number of seconds above 0 and up to 86400", lambda n: 0 < n <= 86_400))
+COUNT = Kind("number", _number(int, f"a whole number from 1 to {_MOST}", lambda n: 0 < n <= _MOST))
+LARGE_COUNT = Kind("number", _number(int, "a whole number above 0", lambda n: 0 < n <= _MOST_OFFSETS))
+COUNT_FROM_ZERO = Kind("number", _number(int, "a whole number from 0 on", lambda n: 0 <= n <= _MOST_OFFSETS))
+SHARE = Kind("number", _number(float, "a number from 0 to 1", lambda n: 0 <= n <= 1))
 OPTIONS = Kind("table", _options)
 
 COMMON: Mapping[str, tuple[Key, ...]] = {
