@@ -24,6 +24,15 @@ class PartitionWritten:
     log_append_time_ms: int = -1
     """The latest time at which the leader has appended a batch; -1 where the topic keeps the producer's timestamps."""
 
+    def merge(self, other: PartitionWritten) -> None:
+        """Add what another batch or task has written to the partition."""
+        self.records += other.records
+        self.bytes += other.bytes
+        known = [offset for offset in (self.first_offset, other.first_offset) if offset >= 0]
+        self.first_offset = min(known, default=-1)
+        self.last_offset = max(self.last_offset, other.last_offset)
+        self.log_append_time_ms = max(self.log_append_time_ms, other.log_append_time_ms)
+
 
 @dataclass(slots=True)
 class WriteTotals:
@@ -57,28 +66,20 @@ class WriteTotals:
         producer: ProducerIdentity = NO_IDENTITY,
     ) -> None:
         """Note a batch that a broker has acknowledged."""
-        each = self.partitions.setdefault(partition, PartitionWritten())
-        each.records += records
-        each.bytes += size
-        each.log_append_time_ms = max(each.log_append_time_ms, log_append_time_ms)
+        last_offset = base_offset + records - 1 if base_offset >= 0 else -1
+        self._merge(partition, PartitionWritten(records, size, base_offset, last_offset, log_append_time_ms))
         if producer != NO_IDENTITY:
             self.producers.add(producer)
-        if base_offset >= 0:
-            each.first_offset = base_offset if each.first_offset < 0 else min(each.first_offset, base_offset)
-            each.last_offset = max(each.last_offset, base_offset + records - 1)
 
     def merge(self, other: WriteTotals) -> None:
         """Add what another task has written."""
         self.notes |= other.notes
         self.producers |= other.producers
         for partition, part in other.partitions.items():
-            each = self.partitions.setdefault(partition, PartitionWritten())
-            each.records += part.records
-            each.bytes += part.bytes
-            firsts = [offset for offset in (each.first_offset, part.first_offset) if offset >= 0]
-            each.first_offset = min(firsts, default=-1)
-            each.last_offset = max(each.last_offset, part.last_offset)
-            each.log_append_time_ms = max(each.log_append_time_ms, part.log_append_time_ms)
+            self._merge(partition, part)
+
+    def _merge(self, partition: TopicPartition, part: PartitionWritten) -> None:
+        self.partitions.setdefault(partition, PartitionWritten()).merge(part)
 
     def details(self) -> Iterator[str]:
         """Yield a sentence for the log on each partition, then one on the producers."""
