@@ -9,7 +9,6 @@ not count, nor do the first batches of each query.
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 
@@ -17,8 +16,7 @@ import click
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from benchmarks.batch_read import session
-from benchmarks.micro_batch_write import WARM_UP, measure, show
+from benchmarks.micro_batch import WARM_UP, micro_batch_session, report, take_turns
 from benchmarks.pairs import SIDES
 from benchmarks.topics import create_topic
 from streamgroup.testing import KafkaServer
@@ -54,21 +52,10 @@ def fill(spark: SparkSession, server: KafkaServer, records: int) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def main(rounds: int, batches: int, as_json: bool) -> None:
     """Compare the smallest micro-batch with Spark's own source."""
-    results: dict[str, list[dict[str, float]]] = {source: [] for source in SIDES}
-    with KafkaServer("4.1.1", jvm_flags=("-Xmx1g", "-Xms1g")) as server:
-        spark = session()
-        spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "10000")
+    with KafkaServer("4.1.1", jvm_flags=("-Xmx1g", "-Xms1g")) as server, micro_batch_session() as spark:
         fill(spark, server, 4 * (WARM_UP + batches))
-        for number in range(rounds + 1):
-            for source in SIDES if number % 2 else SIDES[::-1]:
-                measured = measure(partial(start, spark, source, server), batches)
-                if number:
-                    results[source].append(measured)
-        spark.stop()
-    if as_json:
-        click.echo(json.dumps(results, indent=2))
-    else:
-        show(results)
+        results = take_turns({source: partial(start, spark, source, server) for source in SIDES}, rounds, batches)
+    report(results, as_json)
 
 
 if __name__ == "__main__":

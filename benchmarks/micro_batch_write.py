@@ -9,10 +9,7 @@ batches of each query. The sink that does nothing shows what PySpark itself take
 
 from __future__ import annotations
 
-import json
-import statistics
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -21,20 +18,14 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter
 from pyspark.sql.streaming import StreamingQuery
-from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.types import StructType
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.batch_read import session
+from benchmarks.micro_batch import micro_batch_session, report, take_turns
+from benchmarks.pairs import SIDES
 from benchmarks.topics import create_topic
 from streamgroup.testing import KafkaServer
 
-PHASES = ("latestOffset", "queryPlanning", "getBatch", "walCommit", "addBatch", "commitOffsets", "triggerExecution")
-SINKS = ("streamgroup", "kafka", "nothing")
-WARM_UP = 5
-"""The batches of each query that do not count."""
-TIMEOUT_S = 300
+SINKS = (*SIDES, "nothing")
 
 
 def sink_that_does_nothing() -> type[DataSource]:
@@ -71,70 +62,18 @@ def start(spark: SparkSession, sink: str, server: KafkaServer, checkpoint: Path)
     )
 
 
-def measure(begin: Callable[[Path], StreamingQuery], batches: int) -> dict[str, float]:
-    """Return the median milliseconds of each phase over `batches` batches. `begin` takes the checkpoint's path."""
-    with tempfile.TemporaryDirectory() as home:
-        query = begin(Path(home))
-        try:
-            progress = _progress(query, WARM_UP + batches)
-        finally:
-            query.stop()
-    return {phase: statistics.median(each.durationMs.get(phase, 0) for each in progress) for phase in PHASES}
-
-
-def _progress(query: StreamingQuery, count: int) -> list[StreamingQueryProgress]:
-    """Wait for the progress of `count` batches with a row. Return all but the first ones."""
-    for _ in range(TIMEOUT_S):
-        written = [each for each in query.recentProgress if each.numInputRows]
-        if len(written) >= count:
-            return written[WARM_UP:count]
-        if query.awaitTermination(1):  # raises the query's error
-            break
-    raise click.ClickException(f"the query has not written {count} batches")
-
-
-def show(results: dict[str, list[dict[str, float]]]) -> None:
-    """Print the median of each phase, and the median ratio of each format in Python to Spark's own, round by round."""
-    table = Table(title="milliseconds of a micro-batch with one row, local[2]")
-    others = [each for each in results if each != "kafka"]
-    for column in ("phase", *results, *(f"{each} / kafka" for each in others)):
-        table.add_column(column, justify="left" if column == "phase" else "right")
-    for phase in PHASES:
-        times = {each: [run[phase] for run in results[each]] for each in results}
-        medians = (f"{statistics.median(times[each]):.1f}" for each in results)
-        ratios = (_ratio(times[each], times["kafka"]) for each in others)
-        table.add_row(phase, *medians, *ratios)
-    Console().print(table)
-
-
-def _ratio(ones: list[float], others: list[float]) -> str:
-    ratios = [one / other for one, other in zip(ones, others, strict=True) if other]
-    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} - {max(ratios):.2f})" if ratios else "-"
-
-
 @click.command()
 @click.option("--rounds", default=5, show_default=True, help="Rounds that count.")
 @click.option("--batches", default=40, show_default=True, help="Batches of each query that count.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def main(rounds: int, batches: int, as_json: bool) -> None:
     """Compare the smallest micro-batch with Spark's own sink."""
-    results: dict[str, list[dict[str, float]]] = {sink: [] for sink in SINKS}
-    with KafkaServer("4.1.1", jvm_flags=("-Xmx1g", "-Xms1g")) as server:
-        spark = session()
-        spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "10000")
+    with KafkaServer("4.1.1", jvm_flags=("-Xmx1g", "-Xms1g")) as server, micro_batch_session() as spark:
         spark.dataSource.register(sink_that_does_nothing())
         for sink in SINKS:
             create_topic(server, f"micro-batch-{sink}")
-        for number in range(rounds + 1):
-            for sink in SINKS if number % 2 else SINKS[::-1]:
-                measured = measure(partial(start, spark, sink, server), batches)
-                if number:
-                    results[sink].append(measured)
-        spark.stop()
-    if as_json:
-        click.echo(json.dumps(results, indent=2))
-    else:
-        show(results)
+        results = take_turns({sink: partial(start, spark, sink, server) for sink in SINKS}, rounds, batches)
+    report(results, as_json)
 
 
 if __name__ == "__main__":
