@@ -14,10 +14,12 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
 
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.driver.membership.registry_thread import RegistryThread
 from streamgroup.errors import ConfigError
+from streamgroup.testing import Proxy
 from streamgroup.testing.kafka07 import Kafka07Server
 from tests.cluster07 import Cluster, name_of
 from tests.fault.harness import Query, goes_on, raise_error
@@ -250,32 +252,51 @@ def test_a_session_that_expires_is_followed_by_another_and_nothing_is_lost(clust
 def test_a_zookeeper_that_is_paused_stops_planning_and_nothing_is_lost(
     server: Kafka07Server, cluster: InProcess
 ) -> None:
-    with cluster.running("a", "b", "c") as queries:
+    with (
+        Proxy(("127.0.0.1", port_of(server))) as proxy,
+        cluster.running("a", "b", "c", zookeeper__connect=f"127.0.0.1:{proxy.port}") as queries,
+    ):
         cluster.all_read(queries)
         before = {str(query.status["member"]) for query in queries}
         assert len(before) == 3
         assert cluster.consumers == sorted(before)
-        pause_until_all_would_expire(cluster, queries)
+        pause_until_all_expire(cluster, queries, proxy)
         wait_until(lambda: server.registered() == {0, 1}, "the brokers are back")
         cluster.all_read(queries)
         after = {str(query.status["member"]) for query in queries}
         assert len(after) == 3
-        assert cluster.consumers == sorted(after), "each is registered once, in its session or in a new one"
+        assert not before & after, "each is another consumer"
+        assert cluster.consumers == sorted(after)
         cluster.send()
         cluster.all_read(queries)  # nothing twice: all were idle
 
 
-def pause_until_all_would_expire(cluster: InProcess, queries: Sequence[Timed]) -> None:
-    """Whether a session has ended, where its client comes back in that moment, hangs on which of the server's threads
-    wakes first: it may be that one has not."""
+def pause_until_all_expire(cluster: InProcess, queries: Sequence[Timed], proxy: Proxy) -> None:
+    """Pause ZooKeeper for longer than a session.
+
+    The proxy lets no client reconnect before all sessions have expired. A reconnect that already waits when ZooKeeper
+    goes on may revive its session, which depends on the server thread that wakes first.
+    """
+    upstream = proxy.upstream
     with cluster.paused_zookeeper():
         wait_until(lambda: not any(may_plan(query) for query in queries), "nobody plans", 2 * SESSION_MS / 1000)
         planned = [query.planned for query in queries]
         cluster.send_past_zookeeper()  # the brokers go on, but nobody knows any more whose these are
         time.sleep(2 * SESSION_MS / 1000)
         assert [query.planned for query in queries] == planned
+        proxy.upstream = None
+        proxy.cut()
+    wait_until(lambda: has_no_consumer(cluster), "all sessions have expired")
+    proxy.upstream = upstream
     wait_until(lambda: all(may_plan(query) for query in queries), "all are there again")
     cluster.shared_by(queries)
+
+
+def has_no_consumer(cluster: InProcess) -> bool:
+    try:
+        return not cluster.client.get_children(f"/consumers/{GROUP}/ids")
+    except KazooException:  # the session of this test's own client has expired as well
+        return False
 
 
 def may_plan(query: Query) -> bool:
