@@ -212,8 +212,8 @@ class Document:
     `positions` hold the position after this batch of every held partition. `streamgroup.planning.document` writes the
     text.
 
-    `is_founded`: the query has begun, with a subscription of no partitions, so there is no position to hold. Every
-    partition that appears later is new (R7). A document with ranges or positions shows that without the mark.
+    `is_founded` marks a document without ranges and positions. The query has started, but its subscription had no
+    partitions yet. A later run then treats every partition as new (R7).
     """
 
     group: str

@@ -102,7 +102,7 @@ def from_value(value: Mapping[str, Any]) -> Document:
         raise _unreadable(value, f"the keys of format {version} are {', '.join(keys)}")
     is_founded = version > 1
     if is_founded and (value["founded"] is not True or value["ranges"] or value["positions"]):
-        raise _unreadable(value, "in format 2 'founded' is true, and there are no ranges and no positions")
+        raise _unreadable(value, "a document of format 2 must have 'founded': true, and neither ranges nor positions")
     return Document(
         group=_text(value, "group"),
         lineage=_text(value, "lineage"),

@@ -124,7 +124,7 @@ def test_a_document_that_is_marked_as_founded_has_neither_ranges_nor_positions()
         to_value(replace(GOLDEN_DOCUMENT, is_founded=True))
     founded = to_value(FOUNDED_DOCUMENT)
     for wrong in ({"founded": False}, {"founded": 1}, {"positions": {"t": {"0": [1, -1]}}}, {"ranges": {"t": {}}}):
-        with pytest.raises(ConfigError, match="in format 2 'founded' is true"):
+        with pytest.raises(ConfigError, match="format 2 must have 'founded': true, and neither ranges nor positions"):
             from_value({**founded, **wrong})
 
 
