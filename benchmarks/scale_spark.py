@@ -3,7 +3,8 @@
     python -m benchmarks.scale_spark [--partitions N] [--rounds N]
 
 A topic has one record in each partition when the query starts. Then, round by round, each partition gets another one.
-A round ends when all its records have sunk. In both sources the first batch has a task for each partition.
+A round ends when all its records have sunk. The first batch has a task for each partition
+in Spark's source, and at most 512 tasks in ours.
 """
 
 from __future__ import annotations

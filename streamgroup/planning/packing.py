@@ -41,9 +41,9 @@ def pack(
 
     Empty ranges are dropped. No task is larger than `max_records_per_partition`. There are at least `min_partitions`
     tasks, as far as rounding allows; without both of these never more than partitions. Whole small ranges share a task
-    of up to `packed_offsets` offsets, those of one leader first. Of more than `MOST_SMALL_TASKS` small ranges so many
-    share a task that there are no more tasks. Such a task is never larger than `SMALL` says. The longest task comes
-    first, so that it is not started last.
+    of up to `packed_offsets` offsets, those of one leader first. `MOST_SMALL_TASKS` tasks serve all small ranges where
+    those are more, unless `packed_offsets` allows fewer tasks. A shared task is never larger than `SMALL` says. The
+    longest task comes first, so that it is not started last.
 
     Where not every offset is a boundary (`LogFormat.has_boundaries`) a range is divided only at the nearest starts of
     its `segments`: a task may be larger than `max_records_per_partition`, and there are no more tasks than segments.
@@ -57,8 +57,10 @@ def pack(
     small = min(SMALL[log_format], max_records_per_partition or SMALL[log_format])
     packable = [p[0] for p in pieces if len(p) == 1 and len(p[0].range) <= small]
     single = [FetchTask((r,)) for p in pieces if len(p) > 1 or len(p[0].range) > small for r in p]
-    bins = _packed(packable, min(max(packed_offsets, _enough_for_few(packable)), small))
-    packed = _spread(bins, (min_partitions or 1) - len(single))
+    enough = _enough_for_few(packable)
+    bins = _packed(packable, min(max(packed_offsets, enough), small))
+    few = MOST_SMALL_TASKS if packed_offsets < enough else 1
+    packed = _spread(bins, max((min_partitions or 1) - len(single), few))
     return sorted((*single, *packed), key=lambda task: (-len(task), _range_of(task.ranges[0])))
 
 

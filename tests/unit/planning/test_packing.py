@@ -86,9 +86,11 @@ def test_each_partition_is_a_task_unless_the_caller_packs() -> None:
 def test_small_ranges_of_very_many_partitions_share_tasks(size: int) -> None:
     ranges = [fetch(n, 0, size, ONE if n % 3 else TWO) for n in range(10_000)]
     tasks = pack(ranges)
-    assert MOST_SMALL_TASKS / 3 < len(tasks) <= MOST_SMALL_TASKS
+    assert len(tasks) == MOST_SMALL_TASKS
     assert sum(map(len, tasks)) == 10_000 * size
-    assert len(pack(ranges[:MOST_SMALL_TASKS])) == MOST_SMALL_TASKS, "few enough"
+    assert len(pack(ranges[:MOST_SMALL_TASKS])) == MOST_SMALL_TASKS, "each has a task"
+    assert len(pack(ranges[: MOST_SMALL_TASKS + 1])) == MOST_SMALL_TASKS
+    assert len(pack(ranges, packed_offsets=5_000)) < 150, "cheap records need fewer tasks"
 
 
 def test_ranges_above_the_packed_offsets_are_not_packed() -> None:
