@@ -11,7 +11,7 @@ import logging
 import os
 import select
 import threading
-from collections import deque
+from queue import SimpleQueue
 
 log = logging.getLogger("streamgroup")
 
@@ -40,56 +40,58 @@ class StderrHandler(logging.Handler):
         super().__init__()
         # Not through sys.stderr: the thread would hold its lock while it waits, and the process could not end.
         self._to = to
-        self._changed = threading.Condition(threading.Lock())
-        self._waiting: deque[str] = deque()
+        self._waiting: SimpleQueue[tuple[str, int] | threading.Event] = SimpleQueue()
+        """Lines, each with how many were dropped before it, and events to set once all earlier lines are written."""
         self._dropped = 0
-        self._is_writing = self._is_broken = False
+        """Lines dropped since the start. Only `emit` counts them."""
+        self._is_broken = False
         threading.Thread(target=self._write_all, name="streamgroup-stderr", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Hand a record to the writing thread, or count it as dropped."""
+        """Hand a record to the writing thread, or count it as dropped. `handle` holds the lock of the handler."""
         try:
             line = self.format(record)
         except Exception as error:  # Handler.handleError would print to stderr from this thread
             line = f"{record.levelname} streamgroup: cannot format the log message {record.msg!r}: {error!r}"
-        with self._changed:
-            if self._is_broken:
-                return
-            if len(self._waiting) >= MOST_WAITING:
-                self._dropped += 1
-                return
-            self._report_dropped()
-            self._waiting.append(line)
-            self._changed.notify_all()
+        if self._is_broken:
+            return
+        if self._waiting.qsize() >= MOST_WAITING:
+            self._dropped += 1
+        else:
+            self._waiting.put((line, self._dropped))
 
     def flush(self) -> None:
         """Wait until all earlier lines are written, at most FLUSH_TIMEOUT_S."""
-        with self._changed:
-            self._changed.wait_for(lambda: not (self._waiting or self._is_writing), FLUSH_TIMEOUT_S)
-
-    def _report_dropped(self) -> None:
-        if self._dropped:
-            dropped, self._dropped = self._dropped, 0
-            self._waiting.append(f"WARN streamgroup: {dropped} log messages were dropped: nobody read this stderr")
+        written = threading.Event()
+        self._waiting.put(written)
+        written.wait(FLUSH_TIMEOUT_S)
 
     def _write_all(self) -> None:
+        reported = 0
         while True:
-            with self._changed:
-                self._is_writing = False
-                if not self._waiting:
-                    self._report_dropped()
-                self._changed.notify_all()
-                self._changed.wait_for(lambda: bool(self._waiting))
-                line = self._waiting.popleft()
-                self._is_writing = True
-            try:
-                _write(self._to, f"{line}\n".encode(errors="backslashreplace"))
-            except OSError:  # the JVM has ended, so the pipe has no reader any more
-                with self._changed:
-                    self._is_writing, self._is_broken = False, True
-                    self._waiting.clear()
-                    self._changed.notify_all()
-                return
+            item = self._waiting.get()
+            if isinstance(item, threading.Event):
+                item.set()
+                continue
+            line, dropped = item
+            self._report_dropped(dropped - reported)
+            self._write(line)
+            if self._waiting.empty():  # no later line reports them
+                reported, dropped = dropped, self._dropped
+                self._report_dropped(dropped - reported)
+            reported = dropped
+
+    def _report_dropped(self, lines: int) -> None:
+        if lines:
+            self._write(f"WARN streamgroup: {lines} log messages were dropped: nobody read this stderr")
+
+    def _write(self, line: str) -> None:
+        if self._is_broken:
+            return
+        try:
+            _write(self._to, f"{line}\n".encode(errors="backslashreplace"))
+        except OSError:  # the JVM has ended, so the pipe has no reader any more
+            self._is_broken = True
 
 
 def _write(to: int, data: bytes) -> None:

@@ -38,7 +38,7 @@ class Log:
                 os.write(self._to, FILLING * 512)
         os.set_blocking(self._to, True)
         self.logger.warning("the first")
-        until(lambda: self.handler._is_writing and not self.handler._waiting, "its writing has begun")
+        until(self.handler._waiting.empty, "the thread has taken it")
 
     def read(self, last: str) -> list[str]:
         """Read the lines up to the one that ends with `last`."""
@@ -67,7 +67,7 @@ def test_lines_are_written_in_their_order_and_flushed(log: Log) -> None:
     for number in range(100):
         log.logger.warning("line %d", number)
     log.handler.flush()
-    assert not log.handler._waiting
+    assert log.handler._waiting.empty()
     assert log.read("line 99") == [f"line {number}" for number in range(100)]
 
 
@@ -99,7 +99,7 @@ def test_a_reader_that_is_gone_ends_the_writing_quietly(log: Log) -> None:
     until(lambda: log.handler._is_broken, "the thread has seen it")
     log.logger.warning("for nobody either")
     log.handler.flush()
-    assert not log.handler._waiting
+    assert log.handler._waiting.empty()
 
 
 def test_a_pipe_that_was_made_non_blocking_loses_nothing(log: Log) -> None:
