@@ -176,3 +176,5 @@ def _warn_of_abort(messages: Sequence[WriterCommitMessage | None]) -> None:
             "the write has failed after %d records were written, which stay in Kafka: writing again repeats them",
             total.records,
         )
+        for sentence in total.details():
+            log.debug("the failed write wrote %s", sentence)

@@ -137,6 +137,7 @@ def test_a_write_that_fails_warns_of_the_records_that_stay_in_kafka(said: Said) 
     batch.abort([None, of_a_task(3, 0)])
     stream.abort([of_a_task(3, 0), None], batchId=7)
     warning = "the write has failed after 3 records were written, which stay in Kafka: writing again repeats them"
-    assert said() == [(logging.WARNING, warning)] * 2
+    detail = "the failed write wrote t-0: 3 records (30 bytes) at offsets 0 to 2"
+    assert said() == [(logging.WARNING, warning), (logging.DEBUG, detail)] * 2
     batch.abort([None])
     assert said() == []
