@@ -295,7 +295,7 @@ def test_a_broker_that_is_away_is_absent_and_comes_back(topic: str, watching: Wa
         wait_until(lambda: dict(watcher.ends(everywhere(topic), 1.0)) == ends, "its logs are known again", 20)
 
 
-def test_while_zookeeper_is_away_reading_goes_on_with_what_it_told(topic: str) -> None:
+def test_while_zookeeper_is_away_reading_goes_on_with_what_it_reported(topic: str) -> None:
     """A frozen ZooKeeper answers nothing, and the brokers' sessions outlive it here."""
     config = {**CONFIG, "zk.sessiontimeout.ms": 60_000}
     with ZooKeeperServer() as keeper, Kafka07Server(2, config, zookeeper=f"{keeper.connect_string}/old") as kafka:

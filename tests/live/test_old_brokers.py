@@ -73,7 +73,7 @@ def test_a_broker_is_recognised_once_and_remembered(kafka: KafkaServer, make_top
         ("kafka11", TlsError, "the listener speaks plaintext"),
     ],
 )
-def test_tls_at_a_plaintext_port_is_told_from_0_10_on(
+def test_tls_at_a_plaintext_port_is_reported_from_0_10_on(
     server: str, error: type[StreamGroupError], said: str, request: pytest.FixtureRequest
 ) -> None:
     started: KafkaServer = request.getfixturevalue(server)
@@ -185,7 +185,7 @@ def test_the_group_protocol_of_0_9(kafka09: KafkaServer, make_topic: MakeTopic) 
     cluster.close()
 
 
-def test_what_0_8_cannot_do_is_told_with_its_release(kafka08: KafkaServer, make_topic: MakeTopic) -> None:
+def test_what_0_8_cannot_do_is_reported_with_its_release(kafka08: KafkaServer, make_topic: MakeTopic) -> None:
     make_topic(kafka08)
     cluster = KafkaCluster(options_for(kafka08))
     with pytest.raises(UnsupportedVersionError, match=r"ListGroups .*\(Kafka 0\.8\.2\) does not have it"):

@@ -125,7 +125,7 @@ def test_doctor_tells_what_brokers_of_kafka_07_speak(kafka07: Kafka07Server) -> 
     assert all("speaks Kafka 0.7" in row["found"] for row in brokers)
 
 
-def test_brokers_of_kafka_07_given_as_bootstrap_servers_are_told_of(kafka07: Kafka07Server) -> None:
+def test_brokers_of_kafka_07_given_as_bootstrap_servers_are_reported(kafka07: Kafka07Server) -> None:
     result = CliRunner().invoke(main, ["doctor", "-b", kafka07.bootstrap_servers, "--timeout", "3000"])
     assert result.exit_code == 1
     assert "Kafka 0.7 (then set 'zookeeper.connect'" in result.stdout

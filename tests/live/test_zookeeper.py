@@ -177,14 +177,14 @@ def test_below_a_chroot_paths_are_the_groups_own(connect: Connect, server: ZooKe
     assert inside.next() == NodeChanged("/consumers")
 
 
-def test_a_chroot_that_does_not_exist_is_told_with_the_option_to_mend(server: ZooKeeperServer) -> None:
+def test_a_chroot_that_does_not_exist_is_reported_with_the_option_to_mend(server: ZooKeeperServer) -> None:
     client = Client(server, "/nowhere")
     with pytest.raises(ConfigError, match=r"invalid chroot /nowhere .*Set the path at the end of zookeeper\.connect"):
         client.session.connect(deadline())
     client.session.close()
 
 
-def test_nobody_at_the_address_is_told_with_the_address(caplog: pytest.LogCaptureFixture) -> None:
+def test_nobody_at_the_address_is_reported_with_the_address(caplog: pytest.LogCaptureFixture) -> None:
     with socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))
         port = unheard.getsockname()[1]
@@ -201,7 +201,7 @@ def test_nobody_at_the_address_is_told_with_the_address(caplog: pytest.LogCaptur
 # -- watches -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_watched_is_told_once_until_it_is_read_again(connect: Connect) -> None:
+def test_what_is_watched_is_reported_once_until_it_is_read_again(connect: Connect) -> None:
     client, other = connect(), connect()
     client.write(ensured=("/w/x",))
     client.read("/w", watch=True)
@@ -231,7 +231,7 @@ def test_reading_again_and_again_leaves_nothing_behind(connect: Connect) -> None
     assert len(life.watches._armed) == 3
 
 
-def test_a_watch_lost_with_the_connection_is_told_as_a_change(server: ZooKeeperServer, connect: Connect) -> None:
+def test_a_watch_lost_with_the_connection_is_reported_as_a_change(server: ZooKeeperServer, connect: Connect) -> None:
     client = connect(session_timeout_ms=4_000)
     client.write(ensured=("/lost/x",))
     client.read("/lost", watch=True)

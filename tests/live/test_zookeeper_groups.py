@@ -353,7 +353,7 @@ def test_a_query_without_a_group_leaves_nothing_in_zookeeper(cluster: InProcess)
     assert cluster.read("offsets") == {}
 
 
-def test_two_members_with_one_checkpoint_are_told_apart(cluster: InProcess) -> None:
+def test_two_members_with_one_checkpoint_are_distinguished(cluster: InProcess) -> None:
     with cluster.running("a") as (a,):
         cluster.all_read([a])
         copy = cluster.query("copy")
@@ -364,7 +364,7 @@ def test_two_members_with_one_checkpoint_are_told_apart(cluster: InProcess) -> N
         assert "reads with a copy of this query's checkpoint" in str(copy.error)
 
 
-def test_a_chroot_that_is_not_the_brokers_is_told(cluster: InProcess) -> None:
+def test_a_chroot_that_is_not_the_brokers_is_reported(cluster: InProcess) -> None:
     for connect, said in (
         (f"{cluster.kafka.zookeeper_connect}/kafka", "invalid chroot /kafka"),
         (f"{cluster.kafka.zookeeper_connect}/zookeeper", "no brokers in "),

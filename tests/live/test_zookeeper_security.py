@@ -139,14 +139,14 @@ def strict() -> Iterator[ZooKeeperServer]:
 NO_HOST_CHECK = {"zookeeper__ssl__endpoint__identification__algorithm": ""}
 
 
-def test_a_tls_client_of_a_plaintext_port_is_told_of_it(server: ZooKeeperServer) -> None:
+def test_a_tls_client_of_a_plaintext_port_is_reported(server: ZooKeeperServer) -> None:
     error = failure(digest(server, zookeeper__connect=f"localhost:{server.port}"))
     assert isinstance(error, TlsError)
     assert "the listener speaks plaintext" in str(error)
     assert "secureClientPort" in str(error)
 
 
-def test_a_plaintext_client_of_a_tls_port_is_told_of_it(server: ZooKeeperServer) -> None:
+def test_a_plaintext_client_of_a_tls_port_is_reported(server: ZooKeeperServer) -> None:
     error = failure(parsed({"zookeeper.connect": server.security.connect_string}))
     assert isinstance(error, TlsError)
     assert "zookeeper.ssl.client.enable=true" in str(error)
@@ -166,7 +166,7 @@ def test_the_name_in_zookeeper_connect_is_verified_and_not_the_address(strict: Z
         session.connect(deadline())
 
 
-def test_a_server_that_demands_a_certificate_is_told_of(strict: ZooKeeperServer) -> None:
+def test_a_server_that_demands_a_certificate_is_reported(strict: ZooKeeperServer) -> None:
     error = failure(parsed(strict.client_options, **NO_HOST_CHECK, zookeeper__ssl__keystore__location=None))
     assert isinstance(error, TlsError)
     assert "demands a client certificate" in str(error)
@@ -188,7 +188,7 @@ def test_a_client_certificate_is_an_identity_for_acls(strict: ZooKeeperServer) -
     assert {(acl.id.scheme, acl.id.id) for acl in acls} == {("x509", "CN=client"), ("world", "anyone")}
 
 
-def test_an_expired_certificate_is_told_of(tmp_path: Path) -> None:
+def test_an_expired_certificate_is_reported(tmp_path: Path) -> None:
     with ZooKeeperServer(security="SSL", server_identity=lambda authority: authority.issue(expired=True)) as zookeeper:
         error = failure(parsed(zookeeper.client_options))
         assert isinstance(error, TlsError)
@@ -199,7 +199,7 @@ def test_an_expired_certificate_is_told_of(tmp_path: Path) -> None:
         assert "option zookeeper.ssl.keystore.location" in str(error)
 
 
-def test_a_server_that_is_away_is_awaited_and_then_told_with_the_last_cause(server: ZooKeeperServer) -> None:
+def test_a_server_that_is_away_is_awaited_and_then_reported_with_the_last_cause(server: ZooKeeperServer) -> None:
     with (
         closing(Session(digest(server, zookeeper__connect="localhost:1"))) as session,
         pytest.raises(TransportError, match=r"no server answered in time \(.*refused\)"),

@@ -120,7 +120,7 @@ def test_of_a_late_commit_to_kafka_the_batch_of_its_sender_is_the_repeated_one(i
             play.finish()
 
 
-def test_a_start_at_the_end_is_licensed_for_who_was_told_that_nothing_is_committed() -> None:
+def test_a_start_at_the_end_is_licensed_for_a_member_that_found_no_commit() -> None:
     play = RegistryPlay()
     for process in (play.p, play.q):
         process.ledger.generation = 1 if process is play.p else 2

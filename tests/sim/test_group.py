@@ -151,7 +151,7 @@ def test_a_static_follower_comes_back_without_a_rebalance_and_fences_its_predece
     assert bytes(synced.assignment) == follower.member_id.encode()
 
 
-def test_a_static_leader_is_told_to_skip_the_assignment_from_v9_on_and_its_predecessors_id_before() -> None:
+def test_a_static_leader_skips_the_assignment_from_v9_on_and_its_predecessors_id_before() -> None:
     for version in (9, 8):
         _, group = a_group()
         leader = Client(group, "s", version)
@@ -167,7 +167,7 @@ def test_a_static_leader_is_told_to_skip_the_assignment_from_v9_on_and_its_prede
             assert not answer.members
 
 
-def test_a_follower_that_joins_again_unchanged_is_told_the_generation_a_leader_starts_a_rebalance() -> None:
+def test_a_follower_that_joins_again_unchanged_learns_the_generation_a_leader_starts_a_rebalance() -> None:
     _, group = a_group()
     leader, follower = Client(group), Client(group)
     stable(leader, follower)

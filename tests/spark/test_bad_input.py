@@ -216,7 +216,7 @@ def damage(server: KafkaServer, topic: str, offset: int) -> None:
     broker.restart()
 
 
-def test_a_damaged_batch_is_told_of_and_what_to_do_steps_over_it_alone(
+def test_a_damaged_batch_is_reported_and_what_to_do_steps_over_it_alone(
     spark: SparkSession, streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
 ) -> None:
     load = Load(kafka41, make_topic(kafka41), 1)

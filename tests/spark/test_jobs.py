@@ -143,7 +143,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_one(tmp_path: Path, load: Lo
     assert "Traceback" not in job.log()
 
 
-def test_executors_whose_python_lacks_the_package_are_told_of_plainly(tmp_path: Path, load: Load) -> None:
+def test_executors_whose_python_lacks_the_package_are_reported_plainly(tmp_path: Path, load: Load) -> None:
     venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
     python = str(tmp_path / "bare" / "bin" / "python")
     file = configured(tmp_path, load)

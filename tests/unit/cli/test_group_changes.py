@@ -196,7 +196,7 @@ def test_commits_of_deleted_topics_are_not_reset(store: FakeStore) -> None:
     assert "Warning: not reset, because they do not exist any more: deleted-0" in result.stderr
 
 
-def test_a_group_with_members_is_left_alone_and_told_how_to_stop_them(store: FakeStore) -> None:
+def test_a_group_with_members_is_left_alone_with_advice_to_stop_them(store: FakeStore) -> None:
     way = ("--topic", "orders", "--to-earliest", "--execute")
     result = run("--reset-offsets", "--group", "busy", "--group", "g", *way)
     assert store.set.keys() == {"g"}

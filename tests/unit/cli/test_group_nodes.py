@@ -118,7 +118,7 @@ def test_an_offset_that_somebody_writes_meanwhile_is_not_overwritten() -> None:
     assert fake.data(path) == b"9"
 
 
-def test_a_right_that_is_missing_is_told_with_the_advice() -> None:
+def test_a_right_that_is_missing_is_reported_with_the_advice() -> None:
     fake = FakeSession(GROUP)
 
     def refuse(*_: object) -> None:

@@ -90,7 +90,7 @@ def test_a_group_rebalances_while_a_partition_is_not_with_whom_it_falls_to() -> 
     assert store(Dialect.KAFKA07, tree).describe(["g"], 1.0)["g"].state == "PreparingRebalance"
 
 
-def test_offset_nodes_are_commits_and_one_without_a_number_is_told() -> None:
+def test_offset_nodes_are_commits_and_one_without_a_number_is_reported() -> None:
     looked = store(Dialect.KAFKA07, KAFKA07)
     assert {tp: c.offset for tp, c in looked.committed("g", 1.0).items()} == {orders(10000): 90}
     (note,) = looked.notes
@@ -115,7 +115,7 @@ def test_ends_are_asked_of_leaders_that_are_there() -> None:
     assert store(Dialect.KAFKA, {}).log_ends([orders(3)], 1.0) == {}
 
 
-def test_ends_of_a_topic_that_the_user_may_not_describe_are_left_out_and_told_of() -> None:
+def test_ends_of_a_topic_that_the_user_may_not_describe_are_left_out_and_reported() -> None:
     class Guarded(FakeCluster):
         def snapshot(self, topics: Collection[str] | None, deadline: float, refresh: bool = False) -> ClusterSnapshot:
             if topics is not None and "secret" in topics:
@@ -221,7 +221,7 @@ def test_brokers_that_cannot_keep_offsets_leave_those_of_zookeeper_without_a_wor
     assert (offsets_of(looked, "g"), looked.notes) == ({0: 5, 1: 50}, [])
 
 
-def test_brokers_that_do_not_answer_are_told_of_once_and_leave_time_for_the_rest(
+def test_brokers_that_do_not_answer_are_reported_once_and_leave_time_for_the_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     coordinator = Coordinator(TransportError("the coordinator is away"))
@@ -239,7 +239,7 @@ def test_brokers_that_do_not_answer_are_told_of_once_and_leave_time_for_the_rest
     assert "the coordinator is away" in note
 
 
-def test_a_group_whose_offsets_brokers_refuse_is_told_of_and_the_others_are_asked(
+def test_a_group_whose_offsets_brokers_refuse_is_reported_and_the_others_are_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     refused = BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "group 'g'")
@@ -343,7 +343,7 @@ def test_deletions_in_zookeeper_are_made_at_the_brokers_too(changes: Changes) ->
     ]
 
 
-def test_offsets_that_old_brokers_cannot_delete_are_told_of(changes: Changes) -> None:
+def test_offsets_that_old_brokers_cannot_delete_are_reported(changes: Changes) -> None:
     changes.error = UnsupportedVersionError("no DeleteGroups")
     changed = store(Dialect.KAFKA, KAFKA08, more=[OFFSETS_TOPIC])
     changed.delete_group("g", 1.0)

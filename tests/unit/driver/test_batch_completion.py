@@ -28,7 +28,7 @@ def sunk(run: Run, value: dict[str, Any], batch: int | None = 0) -> dict[str, An
 # -- sunk -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_told_to_have_sunk_is_committed_without_another_call_of_spark(start: Start) -> None:
+def test_a_batch_reported_as_sunk_is_committed_without_another_call_of_spark(start: Start) -> None:
     run = start()
     first = run.batch()
     assert run.committed == {0: 0, 1: 0}
@@ -41,7 +41,7 @@ def test_a_batch_told_to_have_sunk_is_committed_without_another_call_of_spark(st
     assert (status["idle"], status["query"]) == (True, QUERY)
 
 
-def test_spark_goes_on_from_a_batch_that_was_told_to_have_sunk(start: Start) -> None:
+def test_spark_goes_on_from_a_batch_that_was_reported_as_sunk(start: Start) -> None:
     run = start()
     first = run.batch()
     sunk(run, first)
@@ -52,7 +52,7 @@ def test_spark_goes_on_from_a_batch_that_was_told_to_have_sunk(start: Start) -> 
     assert second["sequence"] == first["sequence"] + 1
 
 
-def test_anything_but_the_batch_in_flight_has_no_effect_and_is_told_why(start: Start) -> None:
+def test_anything_but_the_batch_in_flight_has_no_effect_and_the_log_says_why(start: Start) -> None:
     run = start()
     first = run.batch()
     others = [
@@ -96,7 +96,7 @@ def test_a_skipped_batch_found_out_by_the_listener_fails_the_query_at_its_next_c
     assert (counts["skip"], counts["repeat"]) == (1, 0), "it was never read: there is nothing to repeat"
 
 
-def test_a_replay_told_to_have_sunk_is_committed(start: Start) -> None:
+def test_a_replay_reported_as_sunk_is_committed(start: Start) -> None:
     run = start()
     logged = to_value(document("other", "id", OffsetRange(P0, 0, 4), OffsetRange(P1, 0, 5)))
     run.coordinator.partitions(INITIAL, logged)
@@ -104,7 +104,7 @@ def test_a_replay_told_to_have_sunk_is_committed(start: Start) -> None:
     until(lambda: run.committed == {0: 4, 1: 5}, "committed once its partitions are held")
 
 
-def test_a_rebalance_that_waits_for_the_batch_goes_on_when_it_is_told_to_have_sunk(start: Start) -> None:
+def test_a_rebalance_that_waits_for_the_batch_goes_on_when_it_is_reported_as_sunk(start: Start) -> None:
     """R21, R22: with a trigger of minutes nobody else would tell."""
     run = start(source(group=GroupOptions("g", heartbeat_interval_ms=20)))
     first = run.batch()

@@ -276,7 +276,7 @@ def test_an_empty_document_is_planned_under_the_lock(start: Start, monkeypatch: 
     assert held == [True]
 
 
-def test_once_tells_what_no_broker_has_told(start: Start) -> None:
+def test_once_tells_what_no_broker_has_reported(start: Start) -> None:
     logs = logs_of((10, 10))
     logs.slow = {P1}
     short = source(client=client(default_api_timeout_ms=500))
@@ -373,7 +373,7 @@ def test_records_that_are_gone_end_the_query_or_are_stepped_over(start: Start) -
 # -- what is told -----------------------------------------------------------------------------------------------------
 
 
-def test_the_latest_ends_are_told_in_sparks_own_shape(start: Start) -> None:
+def test_the_latest_ends_are_reported_in_sparks_own_shape(start: Start) -> None:
     run = start()
     assert run.coordinator.report_latest() is None
     run.plan()

@@ -408,7 +408,7 @@ def test_a_query_that_was_drained_from_outside_is_ended_when_all_its_coordinator
         run.latest(first)
 
 
-def test_a_query_whose_drain_came_too_late_is_ended_and_told_so(start: Start) -> None:
+def test_a_query_whose_drain_came_too_late_is_ended_with_that_reason(start: Start) -> None:
     run = start()
     first = run.batch()
     assert not run.coordinator.drain(0.01, ends=True)["drained"]

@@ -236,7 +236,7 @@ def test_a_broker_that_has_just_started_is_not_believed_that_nothing_is_committe
     assert run.poller.asked(MetadataRequest) >= 1
 
 
-def test_what_is_gone_is_told_with_where_the_group_is_set(start: Start) -> None:
+def test_what_is_gone_is_reported_with_where_the_group_is_set(start: Start) -> None:
     run = start(commit_in_zookeeper())
     run.logs.starts = {P0: 7}
     with pytest.raises(DataLossError, match=r"t-0: up to 2 records[\s\S]*ZooKeeper's nodes /consumers/g/offsets"):

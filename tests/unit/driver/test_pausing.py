@@ -91,7 +91,7 @@ def test_what_is_proven_is_committed_before_a_silent_driver_leaves(start: Start)
     assert (run.committed, run.group.members) == ({0: 10, 1: 10}, {})
 
 
-def test_a_batch_in_flight_that_a_silent_driver_leaves_is_a_possible_repeat_told_once(start: Start) -> None:
+def test_a_batch_in_flight_that_a_silent_driver_leaves_is_a_possible_repeat_reported_once(start: Start) -> None:
     run = start(source(group=GroupOptions("g", max_silence_ms=1)))
     run.batch()
     pause(run)

@@ -439,7 +439,7 @@ def test_without_a_group_a_poisoned_batch_is_read_around(broker: Start, options:
     assert "kafka-consumer-groups" not in str(caught.value)
 
 
-def test_a_broker_that_never_sends_a_batch_whole_is_told_by_its_size(broker: Start, options: Options) -> None:
+def test_a_broker_that_never_sends_a_batch_whole_is_reported_by_its_size(broker: Start, options: Options) -> None:
     leader = Leader(broker, Log([batch(0, 10)[:-20]], high_watermark=10))
     with pytest.raises(TooLarge, match=r"orders-0: the record batch at offset 0 .*max\.partition\.fetch\.bytes"):
         Reading(options, leader).offsets(planned(leader, 0, 10))

@@ -66,7 +66,7 @@ def test_a_range_is_delivered_whole_and_nothing_else(start: Start) -> None:
     }
 
 
-def test_messages_of_a_wrapper_share_its_offset_and_are_told_apart_by_their_index(start: Start) -> None:
+def test_messages_of_a_wrapper_share_its_offset_and_are_distinguished_by_their_index(start: Start) -> None:
     broker = start()
     nested = Compressed("gzip", [b"d", Compressed("snappy", [b"e", b"f"])])
     where = broker.produce(0, b"a", Compressed("gzip", [b"b", b"c"]), nested, Compressed("snappy-raw", [b"g"]))
@@ -176,7 +176,9 @@ def test_an_end_inside_of_a_message_is_an_error_that_names_it(start: Start) -> N
         ),
     ],
 )
-def test_damage_is_told_with_what_steps_over_it(kept: dict[str, Any], told: str, start: Start, tmp_path: Path) -> None:
+def test_damage_is_reported_with_what_steps_over_it(
+    kept: dict[str, Any], told: str, start: Start, tmp_path: Path
+) -> None:
     broker = start()
     where = broker.produce(0, *values(4))
     ends = broker.ends[where]

@@ -40,7 +40,7 @@ def test_a_range_is_delivered_whole_and_nothing_else(release: str, broker: Start
     assert versions == (1 if release == "0.9" else 0)
 
 
-def test_a_task_does_not_ask_for_what_the_driver_has_told(broker: Start, options: Options) -> None:
+def test_a_task_does_not_ask_for_what_the_driver_has_reported(broker: Start, options: Options) -> None:
     leader = Leader(broker, Log([batch(0, 10)]), release="0.9")
     task = FetchTask((of_old(leader, 0, 10),), releases=((f"127.0.0.1:{leader.broker.port}", "0.9"),))
     rows = [each["offset"].to_pylist() for each in read(task, options(leader.broker.port), QUICK)]

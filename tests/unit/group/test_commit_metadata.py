@@ -41,7 +41,7 @@ def test_what_was_written_is_read(metadata: CommitMetadata) -> None:
     assert len(text.encode()) < BROKERS_LIMIT
 
 
-def test_sparks_batch_id_is_told_where_a_listener_told_it() -> None:
+def test_sparks_batch_id_is_named_where_a_listener_reported_it() -> None:
     named = replace(METADATA, batch=12)
     assert named.text() == TEXT[:-1] + ',"batch":12}'
     assert CommitMetadata.parse(named.text()) == named

@@ -15,7 +15,7 @@ IDENTITIES = st.builds(Identity, st.text(max_size=40), st.text(max_size=40), st.
 
 
 @given(IDENTITIES, st.integers(0, 2**30))
-def test_what_is_told_is_understood_also_behind_javas_generation(identity: Identity, generation: int) -> None:
+def test_what_is_reported_is_understood_also_behind_javas_generation(identity: Identity, generation: int) -> None:
     data = encode_identity(identity)
     assert decode_identity(data) == identity
     assert decode_identity(memoryview(data)) == identity

@@ -27,14 +27,14 @@ def test_only_the_document_in_flight_is_to_be_proven() -> None:
     assert not ledger.idle, "telling it is not yet proving it"
 
 
-def test_the_commit_names_the_batch_that_was_told() -> None:
+def test_the_commit_names_the_batch_that_was_reported() -> None:
     ledger = in_flight({A: ours(90)}, PLANNED)
     assert ledger.on_batch_done(PLANNED, 7)
     ledger.mark_sunk(PLANNED)
     assert told(accept(ledger), A).batch == 7
 
 
-def test_a_batch_told_after_spark_has_proven_it_is_named_by_the_commits_to_come() -> None:
+def test_a_batch_reported_after_spark_has_proven_it_is_named_by_the_commits_to_come() -> None:
     ledger = in_flight({A: ours(90)}, PLANNED)
     ledger.mark_sunk(PLANNED)
     assert told(accept(ledger), A).batch is None
@@ -45,7 +45,7 @@ def test_a_batch_told_after_spark_has_proven_it_is_named_by_the_commits_to_come(
     assert told(commit, A).batch == 7
 
 
-def test_the_next_batch_has_no_name_until_it_is_told() -> None:
+def test_the_next_batch_has_no_name_until_it_is_reported() -> None:
     ledger = in_flight({A: ours(90)}, PLANNED)
     ledger.on_batch_done(PLANNED, 7)
     ledger.mark_sunk(PLANNED)
@@ -57,7 +57,7 @@ def test_the_next_batch_has_no_name_until_it_is_told() -> None:
     assert told(accept(ledger), A).batch is None
 
 
-def test_a_batch_told_without_a_number_is_proven_all_the_same() -> None:
+def test_a_batch_reported_without_a_number_is_proven_all_the_same() -> None:
     ledger = in_flight({A: ours(90)}, PLANNED)
     assert ledger.on_batch_done(PLANNED, None)
     ledger.mark_sunk(PLANNED)

@@ -30,7 +30,7 @@ from tests.unit.group.world import COOPERATIVE, P0, P1, SESSION_S, NoJitter, Wor
 # -- starting ---------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_fetched_before_the_checkpoint_is_told_and_nothing_planned_before_starts_are_committed() -> None:
+def test_nothing_is_fetched_before_the_checkpoint_is_known_and_nothing_planned_before_starts_are_committed() -> None:
     world = World(end=500)
     query = world.query("A")
     world.run(10)
@@ -232,7 +232,7 @@ def test_a_batch_in_flight_is_committed_before_its_partition_moves() -> None:
     assert world.repeated() == []
 
 
-def test_a_member_told_to_rejoin_waits_for_the_answer_to_the_commit_of_its_batch() -> None:
+def test_a_member_asked_to_rejoin_waits_for_the_answer_to_the_commit_of_its_batch() -> None:
     """Rejoined before, it could not know whether the next owner reads the batch again (R21)."""
     world, a = founded()
     document = a.begin()
@@ -374,7 +374,7 @@ def test_a_deleted_topic_holds_up_no_commit() -> None:
     assert offsets(world) == {0: 10, 1: 0}
 
 
-def test_offsets_that_cannot_be_told_yet_are_asked_for_again() -> None:
+def test_offsets_that_cannot_be_reported_yet_are_asked_for_again() -> None:
     world = World(end=5)
     world.coordinator.fetch_refusals = [ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.COORDINATOR_NOT_AVAILABLE]
     query = world.query("A")

@@ -64,7 +64,7 @@ def test_a_commit_that_would_never_be_accepted_ends_the_query(code: int) -> None
 
 
 @pytest.mark.parametrize("code", [14, 16])
-def test_offsets_that_cannot_be_told_now_are_asked_for_again(code: int) -> None:
+def test_offsets_that_cannot_be_reported_now_are_asked_for_again(code: int) -> None:
     world = World(end=5)
     world.coordinator.fetch_refusals = [code]
     query = world.query("A")

@@ -67,7 +67,7 @@ def synced(d: Cooperative, *numbers: int) -> ev.Assigned:
 # -- joining ----------------------------------------------------------------------------------------------------------
 
 
-def test_told_to_rejoin_in_a_batch_it_joins_at_once_and_keeps_on_with_what_it_holds() -> None:
+def test_asked_to_rejoin_in_a_batch_it_joins_at_once_and_keeps_on_with_what_it_holds() -> None:
     d = rejoining(0, 1)
     assert d.only(ev.Joining) == ev.Joining("the group rebalances", abandoned=False, keeps=True)
     assert d.owned() == (tuple(tps("t", 0, 1)), 4)
@@ -156,7 +156,7 @@ def test_what_is_revoked_is_given_up_when_its_batch_is_done_and_then_it_joins_ag
     assert synced(d, 0, 1).kept == set(tps("t", 0, 1))
 
 
-def test_told_to_rejoin_before_the_batch_is_done_it_still_owns_what_it_is_to_give_up() -> None:
+def test_asked_to_rejoin_before_the_batch_is_done_it_still_owns_what_it_is_to_give_up() -> None:
     d = rejoining(0, 1)
     d.joined(5)
     synced(d, 0)

@@ -16,14 +16,14 @@ from streamgroup.wire.messages.group import (
 from tests.unit.group.drivers import Driver, assignment_of, coordinator_is, subscription_of, topics, tps
 
 
-def test_told_to_rejoin_while_idle_it_does_so_at_once() -> None:
+def test_asked_to_rejoin_while_idle_it_does_so_at_once() -> None:
     d = Driver().stable(tps("t", 0))
     d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
     assert d.only(ev.Joining) == ev.Joining("the group rebalances", abandoned=False)
     assert d.machine.state is State.JOINING
 
 
-def test_told_to_rejoin_during_a_batch_it_goes_on_beating_and_waits_for_the_boundary() -> None:
+def test_asked_to_rejoin_during_a_batch_it_goes_on_beating_and_waits_for_the_boundary() -> None:
     d = Driver().stable(tps("t", 0))
     d.step(ev.Planned())
     d.step(ev.Asked())
@@ -76,7 +76,7 @@ def settling(partitions: int = 1) -> Driver:
     return d.stable(tps("t", *range(partitions)))
 
 
-def test_told_to_rejoin_before_its_starts_are_committed_it_waits_for_that() -> None:
+def test_asked_to_rejoin_before_its_starts_are_committed_it_waits_for_that() -> None:
     d = settling()
     d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
     assert (d.machine.state, d.machine.rebalance_wanted) == (State.STABLE, True)

@@ -155,7 +155,7 @@ def test_an_assigned_partition_that_has_existed_stays_held_so_that_its_loss_is_r
 
 
 @pytest.mark.parametrize("missed", [True, False])
-def test_a_topic_that_is_gone_is_held_until_its_loss_has_been_told(missed: bool) -> None:
+def test_a_topic_that_is_gone_is_held_until_its_loss_has_been_reported(missed: bool) -> None:
     run = Run(topics=("t", "u"), is_missed=lambda tp: missed)
     run.step(known(t=1, u=1))
     run.step(ev.Subscribed(("u",)))

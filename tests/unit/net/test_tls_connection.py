@@ -327,7 +327,7 @@ def test_a_listener_that_says_nothing_is_given_up(ssl_options: Options) -> None:
             connection.connect(soon())
 
 
-def test_plaintext_to_a_tls_listener_is_told_to_use_tls(secured: Start, options: Options) -> None:
+def test_plaintext_to_a_tls_listener_is_advised_to_use_tls(secured: Start, options: Options) -> None:
     with pytest.raises(Exception, match=r"the listener speaks TLS\. Set kafka\.security\.protocol|then set 'kafka"):
         connected(secured(), options())
 

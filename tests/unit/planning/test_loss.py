@@ -192,7 +192,7 @@ def test_a_partition_whose_broker_is_away_is_neither_lost_nor_planned(
     assert (settlement.positions, settlement.deleted, settlement.messages) == ({}, (), ())
 
 
-def test_a_broker_that_is_there_and_has_lost_its_log_is_told_of_like_any_other() -> None:
+def test_a_broker_that_is_there_and_has_lost_its_log_is_reported_like_any_other() -> None:
     there = {"orders": TopicInfo("orders", (PartitionInfo(0, 1),))}
     found = judge({TP: NO_ID}, {TP: LogRange(0, 7)}, there, refreshed=True, log_format=KAFKA07_LOG)
     assert found == {TP: Moved(Cause.TRUNCATED, NO_ID, Position(0), None)}

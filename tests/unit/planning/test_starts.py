@@ -194,7 +194,7 @@ def test_whether_the_log_reaches_the_other_bound_is_no_question_of_options(
         (95, 99, None, "t-0 from offset 95: the log holds [10, 90)"),
     ],
 )
-def test_what_a_log_does_not_hold_is_told_of_once_and_the_rest_is_kept(
+def test_what_a_log_does_not_hold_is_reported_once_and_the_rest_is_kept(
     start: int, end: int, kept: tuple[int, int] | None, lost: str | None
 ) -> None:
     found = within({A: start}, {A: end}, {A: LogRange(10, 90)})

@@ -308,7 +308,7 @@ def test_a_broker_whose_connection_ended_gets_records_without_a_key_again(world:
     assert world.log(tp(0, 0)) == message_set07([b"a", b"c"])
 
 
-def test_new_brokers_and_topics_are_used_as_soon_as_they_are_told(world: World) -> None:
+def test_new_brokers_and_topics_are_used_as_soon_as_they_are_known(world: World) -> None:
     world.step(SnapshotRead07(ClusterSnapshot({}, {}, dialect=Dialect.KAFKA07)))
     world.append(a_set(b"a", movable=True))
     world.serve(1)

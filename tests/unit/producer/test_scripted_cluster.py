@@ -237,7 +237,7 @@ def test_producer_ids_are_given_and_refused(start: Start, connect: Connect) -> N
     assert (given.producer_id, given.producer_epoch) == (cluster.producer_ids[0], 0)
 
 
-def test_a_cluster_of_an_older_release_speaks_what_it_is_told(start: Start, connect: Connect) -> None:
+def test_a_cluster_of_an_older_release_speaks_as_configured(start: Start, connect: Connect) -> None:
     cluster = start(versions={ProduceRequest: (0, 2), InitProducerIdRequest: (0, -1)}, log_append_time_ms=123)
     connection = connect(cluster)
     answer = connection.call(request(encode_set([Message(0, b"a")], 1)), soon()).responses[0].partition_responses[0]

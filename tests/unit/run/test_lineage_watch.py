@@ -81,7 +81,7 @@ def test_an_answer_from_before_the_last_assignment_counts_for_nothing() -> None:
     assert asked.watch.is_clear
 
 
-def test_a_duplicate_is_told_of_once_and_in_the_end_the_query_fails() -> None:
+def test_a_duplicate_is_reported_once_and_in_the_end_the_query_fails() -> None:
     asked = Asked(session_s=0.0)
     asked.assigned()
     with pytest.raises(ConfigError):

@@ -138,7 +138,7 @@ def test_positions_within_their_logs_are_planned_from() -> None:
     assert watcher.doubted == []
 
 
-def test_a_position_below_its_log_is_an_error_or_moves_and_is_told_once() -> None:
+def test_a_position_below_its_log_is_an_error_or_moves_and_is_reported_once() -> None:
     logs = {P0: LogRange(5, 10), P1: LogRange(0, 10)}
     ledger = FakeLedger({P0: 4, P1: 8})
     with pytest.raises(DataLossError, match=r"t-0[\s\S]*ZooKeeper's nodes /consumers/g/offsets"):
@@ -306,7 +306,7 @@ def test_nothing_is_planned_from_a_position_before_a_message_was_found_there() -
     assert len(watcher.questions) == 1
 
 
-def test_a_position_inside_of_a_message_is_told_with_the_node_to_mend() -> None:
+def test_a_position_inside_of_a_message_is_reported_with_the_node_to_mend() -> None:
     watcher = old(FakeWatcher(partitions=1))
     ledger = FakeLedger({P0: 4})
     made = planner(ledger, watcher)

@@ -175,7 +175,7 @@ def test_replays_and_skips_tell_their_document() -> None:
     assert (level, fields["event"], fields["count"], fields["failed"]) == (40, "skip", "12", "true")
 
 
-def test_records_that_are_gone_are_told_once_with_where_it_goes_on() -> None:
+def test_records_that_are_gone_are_reported_once_with_where_it_goes_on() -> None:
     told = Told()
     loss = LostRecords(P0, "group 'g', t-0: up to 4 records are gone", "retention", at=1, to=5, count=4)
     for _ in range(2):

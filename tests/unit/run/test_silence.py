@@ -59,9 +59,7 @@ def test_with_long_triggers_the_listener_is_asked_for_once(gap: float, listened:
     ],
     ids=["member", "commit", "off"],
 )
-def test_only_a_member_is_told_that_it_keeps_partitions_from_others(
-    options: GroupOptions, who: str, keeps: bool
-) -> None:
+def test_only_a_member_warns_that_it_keeps_partitions_from_others(options: GroupOptions, who: str, keeps: bool) -> None:
     silence = Silence(options)
     silence.call()
     assert silence.look(1_000) is None

@@ -89,7 +89,7 @@ def found(logs: Logs, origins: Mapping[TopicPartition, Origin], **options: Any) 
 # -- what is found ----------------------------------------------------------------------------------------------------
 
 
-def test_what_the_log_tells_is_told_with_the_generation_that_asked() -> None:
+def test_what_the_log_tells_is_reported_with_the_generation_that_asked() -> None:
     finder = Finder(logs_of([10, 20]))
     finder.find()
     assert finder.found == [(4, {P0: 10, P1: 20})]
@@ -163,7 +163,7 @@ def test_a_loss_that_an_earlier_generation_found_is_not_reported() -> None:
     ("origin", "start", "told"),
     [(Origin.EARLIEST, 5, "its log starts at 5"), (Origin.RECREATED, 0, "deleted and created again")],
 )
-def test_records_that_may_have_been_missed_are_told_of_or_end_the_query(origin: Origin, start: int, told: str) -> None:
+def test_records_that_may_have_been_missed_are_reported_or_end_the_query(origin: Origin, start: int, told: str) -> None:
     logs = logs_of([10])
     logs.starts = {P0: start}
     offsets = found(logs, {P0: origin}, fail_on_data_loss=False)

@@ -36,5 +36,5 @@ def test_a_race_between_members_needs_no_advice(refusal: Refusal) -> None:
     assert (error.advice, str(error)) == ("", f"operation on /g/a refused by zk: {refusal.value}")
 
 
-def test_a_session_without_an_identity_is_told_to_have_one() -> None:
+def test_a_session_without_an_identity_is_advised_to_have_one() -> None:
     assert "zookeeper.set.acl=true" in RefusedError("/g/a", Refusal.INVALID_ACL, "zk", [Create("/g/a")]).advice

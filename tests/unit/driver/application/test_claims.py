@@ -36,7 +36,7 @@ def files(home: Path) -> list[str]:
     return sorted(path.name for path in home.iterdir())
 
 
-def test_a_second_member_without_a_name_is_refused_and_told_the_ways_out(home: Path) -> None:
+def test_a_second_member_without_a_name_is_refused_with_the_ways_out(home: Path) -> None:
     first = Claim(home, "g", "", "r1")
     first.take()
     with pytest.raises(ConfigError) as refused:

@@ -164,7 +164,7 @@ def test_a_check_that_nobody_answers_is_given_up(
 
 
 @pytest.mark.parametrize("told", [0, 50, 110])
-def test_what_the_brokers_have_told_needs_no_look(told: int, checks: PositionChecks, watcher: FakeWatcher) -> None:
+def test_what_the_brokers_have_reported_needs_no_look(told: int, checks: PositionChecks, watcher: FakeWatcher) -> None:
     at = {A: Position(told)}
     checks.ask(at, {A: LOGS[A]}, 0.0)
     grown = {A: LogRange(0, 500, (0, 50))}

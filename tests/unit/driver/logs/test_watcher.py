@@ -159,7 +159,7 @@ def test_a_partition_without_a_leader_does_not_hold_up_the_others(
 
 
 @pytest.mark.parametrize("isolation", Isolation)
-def test_a_slow_leader_does_not_hold_up_the_others_and_what_it_told_before_stays_known(
+def test_a_slow_leader_does_not_hold_up_the_others_and_what_it_reported_before_stays_known(
     logs: Logs,
     watch: Callable[..., Watch],
     monkeypatch: pytest.MonkeyPatch,
@@ -262,7 +262,7 @@ def test_the_newest_leader_epoch_is_the_metadatas_or_the_one_that_an_end_came_wi
 
 
 @pytest.mark.parametrize("newer", [2, 0], ids=["another leader", "another topic"])
-def test_an_end_that_an_earlier_leader_told_is_known_no_more(
+def test_an_end_that_an_earlier_leader_reported_is_known_no_more(
     newer: int, logs: Logs, watch: Callable[..., Watch]
 ) -> None:
     logs.epochs_listed = {P0: 1, P1: 1}

@@ -125,7 +125,7 @@ def test_what_the_broker_does_not_speak_fails_the_query(poller: ScriptedPoller, 
         (JoinGroupRequest, "0.8.2", "cannot be joined: the broker is Kafka 0.8.2"),
     ],
 )
-def test_a_group_that_the_brokers_are_too_old_for_is_told_of_the_ways_out(
+def test_a_group_that_the_brokers_are_too_old_for_is_shown_the_ways_out(
     api: Any, release: str, words: str, poller: ScriptedPoller, group: Callable[..., Group]
 ) -> None:
     run = group()
@@ -137,9 +137,7 @@ def test_a_group_that_the_brokers_are_too_old_for_is_told_of_the_ways_out(
         assert part in str(run.failures[0])
 
 
-def test_what_is_optional_and_not_spoken_is_told_to_the_member(
-    poller: ScriptedPoller, group: Callable[..., Group]
-) -> None:
+def test_the_member_learns_what_the_broker_does_not_speak(poller: ScriptedPoller, group: Callable[..., Group]) -> None:
     run = group()
     run.want(replace(send(1), optional=True))
     poller.deliver(Connected(poller.handle("coordinator"), BrokerVersions("old", {}, "0.8.1")))

@@ -145,7 +145,7 @@ def test_what_is_asked_is_answered_in_order(running: Running) -> None:
         (UnansweredError("no answer in time"), zk.Unanswered(1, "no answer in time")),
     ],
 )
-def test_what_was_not_done_is_told_with_the_reason(running: Running, error: StreamGroupError, event: Any) -> None:
+def test_what_was_not_done_is_reported_with_the_reason(running: Running, error: StreamGroupError, event: Any) -> None:
     running.in_session().fails = error
     running.want(claim(1))
     running.hears(event)
@@ -161,7 +161,7 @@ def test_a_failure_that_no_retry_mends_ends_the_query(running: Running) -> None:
     assert running.session.opened == 1, "it does not try again"
 
 
-def test_what_happens_to_the_session_is_told(running: Running) -> None:
+def test_what_happens_to_the_session_is_reported(running: Running) -> None:
     session = running.in_session()
     for event in (told.SessionSuspended(7), told.SessionResumed(7), told.NodeChanged("/c")):
         session.tell(event)
@@ -220,7 +220,7 @@ def test_what_a_session_before_tells_late_is_not_taken_for_the_one_that_the_memb
     running.hears(zk.SessionBegan(2, GRANTED_MS), zk.Changed("/c"), zk.Expired("the session has expired"))
 
 
-def test_a_session_that_is_suspended_as_it_begins_is_told_when_it_is_resumed(running: Running) -> None:
+def test_a_session_that_is_suspended_as_it_begins_is_reported_when_it_is_resumed(running: Running) -> None:
     running.want(zk.OpenSession())
     running.until(lambda: running.session.opened == 1)
     session = running.session
@@ -298,7 +298,7 @@ def test_a_question_waits_for_one_action_however_many_the_member_has(running: Ru
 
 
 @pytest.mark.slow
-def test_who_waits_for_an_answer_is_told_that_zookeeper_gave_none(running: Running) -> None:
+def test_a_caller_learns_that_zookeeper_gave_no_answer(running: Running) -> None:
     """Though the thread itself still waits for the answer to what was asked before."""
     session = running.in_session()
     session.gate.clear()

@@ -13,7 +13,7 @@ def told(*names: str, error: int = 0) -> MetadataResponse:
     return MetadataResponse(topics=tuple(MetadataResponseTopic(name=name, error_code=error) for name in names))
 
 
-def test_nothing_is_believed_before_the_broker_has_told_its_topics_and_after_the_connection() -> None:
+def test_nothing_is_believed_before_the_broker_has_reported_its_topics_and_after_the_connection() -> None:
     check = UnknownTopicCheck()
     assert check.knows(()), "nothing is missing"
     assert not check.knows({"t"})

@@ -277,7 +277,7 @@ def test_an_expired_session_fails_what_is_out() -> None:
 # -- fetches ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_partition_without_a_commit_is_told_to_be_without() -> None:
+def test_a_partition_without_a_commit_is_reported_as_such() -> None:
     made, a = lone()
     settle(made, a, a.commit(5, T0))
     assert fetch(made, a) == {T0: CommittedOffset(5)}

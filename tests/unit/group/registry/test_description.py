@@ -49,7 +49,7 @@ def test_what_another_session_has_left_tells_nothing() -> None:
 @pytest.mark.parametrize(
     ("consumer", "host"), [("g_vm-1-1795200966157-84e1c6c3", "vm-1"), ("g_c1", "c1"), ("strange", "strange")]
 )
-def test_the_host_is_told_by_the_consumers_id(consumer: str, host: str) -> None:
+def test_the_host_is_read_from_the_consumers_id(consumer: str, host: str) -> None:
     assert host_in("g", consumer) == host
 
 

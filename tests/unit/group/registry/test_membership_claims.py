@@ -94,7 +94,7 @@ def test_who_is_killed_is_replaced_when_its_session_expires() -> None:
     assert b.held == set(ALL)
 
 
-def test_an_assignment_is_told_with_what_it_kept_and_a_generation_that_grows() -> None:
+def test_an_assignment_is_reported_with_what_it_kept_and_a_generation_that_grows() -> None:
     made, (a,) = group("A")
     b = made.member("B")
     made.run(1)
@@ -425,7 +425,7 @@ def test_a_consumer_whose_registration_is_garbage_reads_nothing_and_is_named() -
     assert "/consumers/g/ids/x" in a.notes()
 
 
-def test_what_another_releases_soon_is_told_in_one_assignment() -> None:
+def test_what_another_releases_soon_is_reported_in_one_assignment() -> None:
     made, (a,) = group("A")
     plan(a)
     b = made.member("B")
