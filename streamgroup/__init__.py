@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from streamgroup.spark.default_mode import default_mode
     from streamgroup.spark.drain import DrainResult, drain
     from streamgroup.spark.listener import listen
+    from streamgroup.spark.metrics import MetricsServer, metrics
     from streamgroup.spark.progress import progress
     from streamgroup.spark.ranges import ranges
 
 __all__ = [
     "DrainResult",
     "DrainedError",
+    "MetricsServer",
     "Parser",
     "SchemaRegistry",
     "StreamGroupError",
@@ -34,6 +36,7 @@ __all__ = [
     "default_mode",
     "drain",
     "listen",
+    "metrics",
     "progress",
     "ranges",
 ]
@@ -51,12 +54,14 @@ if isinstance(_loader, zipimporter):
 
 _LAZY = {
     "DrainResult": "streamgroup.spark.drain",
+    "MetricsServer": "streamgroup.spark.metrics",
     "Parser": "streamgroup.parsing.parser",
     "SchemaRegistry": "streamgroup.parsing.registry",
     "dead_letters": "streamgroup.spark.dead_letters",
     "default_mode": "streamgroup.spark.default_mode",
     "drain": "streamgroup.spark.drain",
     "listen": "streamgroup.spark.listener",
+    "metrics": "streamgroup.spark.metrics",
     "progress": "streamgroup.spark.progress",
     "ranges": "streamgroup.spark.ranges",
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from streamgroup.errors import ConfigError
-from streamgroup.jobs.job_file import JobFileReader, SparkSettings, Stop, Trigger, read_toml
+from streamgroup.jobs.job_file import JobFileReader, Metrics, SparkSettings, Stop, Trigger, read_toml
 from streamgroup.jobs.keys import DEAD_LETTERS, PARSER, SECTIONS, SOURCE
 from streamgroup.jobs.parsing_sections import DeadLetterSettings, read_dead_letters, read_parser
 from streamgroup.options.parse import parse_source
@@ -73,6 +73,7 @@ class JobConfig:
     parser: Parser | None = None
     """How the values are read. None: the sink gets them as they are."""
     dead_letters: DeadLetterSettings = field(default_factory=DeadLetterSettings)
+    metrics: Metrics = field(default_factory=Metrics)
 
 
 def load(file: Path, member: str | None = None, environment: Mapping[str, str] | None = None) -> JobConfig:
@@ -111,6 +112,7 @@ class _Reader(JobFileReader):
         if has_parser:
             self._check_sink_of_parsed(values["sink"])
         self.check_spark(values["spark"])
+        self.check_metrics(values["metrics"])
         self.raise_problems()
         return JobConfig(
             file=self.file,
@@ -122,6 +124,7 @@ class _Reader(JobFileReader):
             stop=Stop(**values["stop"]),
             parser=parser,
             dead_letters=dead_letters,
+            metrics=Metrics(**values["metrics"]),
         )
 
     def _source(self, content: Mapping[str, Any] | None) -> tuple[dict[str, str], SourceOptions | None]:

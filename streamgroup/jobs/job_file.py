@@ -52,6 +52,15 @@ class Stop:
     """Seconds to wait for the batch in flight."""
 
 
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """The endpoint of the driver's metrics. Without a port there is none."""
+
+    port: int | None = None
+    host: str = "127.0.0.1"
+    cluster_name: str = "default"
+
+
 def read_toml(file: Path) -> dict[str, Any]:
     """Return the content of a job file. Raises ConfigError if it cannot be read or is not TOML."""
     try:
@@ -297,6 +306,11 @@ class JobFileReader:
             self.problems.append(
                 f"cannot use {name} in [sink.options]: the job sets it. Write it as {keys[name]!r} below [sink]"
             )
+
+    def check_metrics(self, metrics: Mapping[str, Any]) -> None:
+        """Check that other keys of [metrics] have a port to be of use for."""
+        if metrics and "port" not in metrics:
+            self.problems.append("[metrics] port is required. Set it, or remove the section")
 
     def check_spark(self, spark: Mapping[str, Any]) -> None:
         """Check the names of Spark's settings."""

@@ -12,10 +12,11 @@ import click
 from pyspark.sql import SparkSession
 
 from streamgroup.errors import ConfigError, StreamGroupError
-from streamgroup.jobs.job_file import MEMBER_VARIABLE, SparkSettings
+from streamgroup.jobs.job_file import MEMBER_VARIABLE, Metrics, SparkSettings
 from streamgroup.jobs.session import build_session, check_executors
 from streamgroup.jobs.signals import StopAtOnce, StopRequest, catch_in_jvm
 from streamgroup.spark.listener import listen
+from streamgroup.spark.metrics import metrics
 
 FAILED, MISCONFIGURED = 1, 2
 """Exit codes."""
@@ -77,10 +78,11 @@ def run_command(
 
 
 @contextmanager
-def job_session(settings: SparkSettings) -> Iterator[tuple[SparkSession, StopRequest]]:
+def job_session(settings: SparkSettings, served: Metrics | None = None) -> Iterator[tuple[SparkSession, StopRequest]]:
     """Open a session whose streams report their batches, and catch the signals that stop the job.
 
-    Raises ConfigError for executors that cannot run this package.
+    Serves metrics where `served` has a port. Raises ConfigError for executors that cannot run this package, and the
+    errors of `streamgroup.metrics`.
     """
     stop = StopRequest()
     stop.install()
@@ -90,6 +92,8 @@ def job_session(settings: SparkSettings) -> Iterator[tuple[SparkSession, StopReq
         catch_in_jvm(spark)
         check_executors(spark)
         listen(spark)
+        if served is not None and served.port is not None:
+            metrics(spark, served.port, host=served.host, cluster_name=served.cluster_name)
         yield spark, stop
     finally:
         spark.stop()

@@ -112,6 +112,7 @@ LARGE_COUNT = Kind("number", _number(int, "a whole number above 0", lambda n: 0 
 COUNT_FROM_ZERO = Kind("number", _number(int, "a whole number from 0 on", lambda n: 0 <= n <= _MOST_OFFSETS))
 SHARE = Kind("number", _number(float, "a number from 0 to 1", lambda n: 0 <= n <= 1))
 OPTIONS = Kind("table", _options)
+PORT = Kind("port", _number(int, "a port from 0 to 65535, 0 for any free one", lambda n: 0 <= n <= 65_535))
 
 COMMON: Mapping[str, tuple[Key, ...]] = {
     "trigger": (
@@ -133,8 +134,17 @@ COMMON: Mapping[str, tuple[Key, ...]] = {
             default="60",
         ),
     ),
+    "metrics": (
+        Key("port", PORT, "Port at which the driver serves metrics to Prometheus. None is served without it."),
+        Key("host", TEXT, "Address that the port is opened at. The default is `127.0.0.1`."),
+        Key(
+            "cluster_name",
+            TEXT,
+            "Value of the label `cluster_name` of the metrics of groups and logs. The default is `default`.",
+        ),
+    ),
 }
-"""The sections that every job has."""
+"""The sections that every job has. A batch job has no metrics."""
 
 PARSER = "parser"
 DEAD_LETTERS = "dead_letters"
@@ -208,6 +218,7 @@ SECTIONS: Mapping[str, tuple[Key, ...]] = {
     ),
     "spark": COMMON["spark"],
     "stop": COMMON["stop"],
+    "metrics": COMMON["metrics"],
 }
 """The keys of all sections of an ingest job but `source`, whose keys are the options of `format("streamgroup")`."""
 

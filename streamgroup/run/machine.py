@@ -205,6 +205,7 @@ class Run:
             "idle": self._ledger.idle,
             "query": dict(self.completion.query),
             "positions": {str(tp): p.offset for tp, p in self._ledger.positions().items()},
+            "ends": {str(tp): log.latest for tp, log in self._logs.known(self._ledger.partitions()).items()},
             "trouble": self._events.status(),
         }
 

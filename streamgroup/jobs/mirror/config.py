@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from streamgroup.errors import ConfigError
-from streamgroup.jobs.job_file import MEMBER, JobFileReader, SparkSettings, Stop, Trigger, read_toml
+from streamgroup.jobs.job_file import MEMBER, JobFileReader, Metrics, SparkSettings, Stop, Trigger, read_toml
 from streamgroup.jobs.mirror.keys import DESTINATION, SECTIONS, SOURCE
 from streamgroup.jobs.mirror.plan import Placement
 from streamgroup.jobs.mirror.renaming import Renaming, check_pattern
@@ -75,6 +75,7 @@ class MirrorConfig:
     """That of topics which the mirror creates. None: the brokers' default."""
     trigger: Trigger = field(default_factory=Trigger)
     stop: Stop = field(default_factory=Stop)
+    metrics: Metrics = field(default_factory=Metrics)
     verify_source: Mapping[str, str] = field(default_factory=dict, repr=False)
     verify_destination: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -119,6 +120,7 @@ class _Reader(JobFileReader):
         self._check_directories(values["mirror"])
         self.check_trigger(values["trigger"])
         self.check_spark(values["spark"])
+        self.check_metrics(values["metrics"])
         self._check_speculation(values["spark"])
         for side in (SOURCE, DESTINATION):
             self._refuse(f"verify.{side}", values["verify"].get(side, {}), _REFUSED_OF_VERIFY)
@@ -137,6 +139,7 @@ class _Reader(JobFileReader):
             replication_factor=values["topics"].get("replication_factor"),
             trigger=Trigger(**values["trigger"]),
             stop=Stop(**values["stop"]),
+            metrics=Metrics(**values["metrics"]),
             verify_source=values["verify"].get(SOURCE, {}),
             verify_destination=values["verify"].get(DESTINATION, {}),
         )

@@ -402,5 +402,6 @@ def test_the_status_names_group_run_lineage_and_positions(start: Start) -> None:
         "stopped": False,
         "idle": False,
         "positions": {"t-0": 0, "t-1": 0},
+        "ends": {"t-0": 10, "t-1": 10},
     }
     assert run.poller.asked(FindCoordinatorRequest) == 1

@@ -6,7 +6,7 @@ import pytest
 
 from streamgroup.errors import ConfigError
 from streamgroup.jobs.config import JobConfig, Sink, load
-from streamgroup.jobs.job_file import SparkSettings, Stop, Trigger
+from streamgroup.jobs.job_file import Metrics, SparkSettings, Stop, Trigger
 
 SOURCE = """
 [source]
@@ -141,6 +141,8 @@ def test_a_key_given_twice_with_and_without_quotes_is_refused(tmp_path: Path) ->
             SOURCE + '[sink]\nformat = "Parquet"\ntable = "t"\ncheckpoint = "/c"',
             "cannot use [sink] table with format 'parquet': Spark knows the batches in its files by their numbers",
         ),
+        (SOURCE + CONSOLE + '[metrics]\nhost = "::"', "[metrics] port is required. Set it, or remove the section"),
+        (SOURCE + CONSOLE + "[metrics]\nport = 65536", "expected a port from 0 to 65535, 0 for any free one"),
         (SOURCE + "[sink]\n", "[sink] format is required"),
         (SOURCE, "[sink] format is required"),
         (CONSOLE, "section [source] is required"),
@@ -287,3 +289,9 @@ EXAMPLES = sorted((Path(__file__).parents[3] / "conf").glob("*.toml"))
 )
 def test_the_examples_are_jobs(file: Path) -> None:
     assert load(file, "a", {}).member == "a"
+
+
+def test_metrics_are_served_where_a_port_is_set(tmp_path: Path) -> None:
+    assert read(tmp_path, SOURCE + CONSOLE).metrics == Metrics()
+    served = read(tmp_path, SOURCE + CONSOLE + '[metrics]\nport = 9404\nhost = "::"\ncluster_name = "prod"\n').metrics
+    assert served == Metrics(9404, "::", "prod")

@@ -1,0 +1,131 @@
+"""The metrics of one driver: of its coordinators, from the status of each, and of its queries, from their progress.
+
+Lag and offsets have the names of kafka-lag-exporter, so that its dashboards and alert rules apply.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from streamgroup.monitoring.family import Family, Kind
+from streamgroup.monitoring.query_totals import QueryTotals
+
+Status = Mapping[str, Any]
+"""The status of a coordinator, as its control channel answers it (docs/log-events.md)."""
+
+_OF_PARTITION = ("cluster_name", "group", "topic", "partition", "consumer_id")
+_OF_GROUP = ("cluster_name", "group")
+_OF_LOG = ("cluster_name", "topic", "partition")
+_OF_MEMBER = ("group", "name", "run")
+_OF_QUERY = ("query", "group")
+
+
+def families(statuses: Iterable[Status], queries: Iterable[QueryTotals], cluster_name: str) -> list[Family]:
+    """Return all metrics, those without a sample too.
+
+    A coordinator without a group, in mode `off`, has no samples of `kafka_consumergroup_*`.
+    """
+    known = list(statuses)
+    return [*_lag(known, cluster_name), *_members(known), *_queries(queries)]
+
+
+def _lag(statuses: list[Status], cluster_name: str) -> Iterator[Family]:
+    offset = Family("kafka_consumergroup_group_offset", Kind.GAUGE, "Next offset of a partition held.", _OF_PARTITION)
+    lag = Family(
+        "kafka_consumergroup_group_lag", Kind.GAUGE, "Offsets from there to the end of the log.", _OF_PARTITION
+    )
+    most = Family("kafka_consumergroup_group_max_lag", Kind.GAUGE, "The largest lag of a partition held.", _OF_GROUP)
+    total = Family("kafka_consumergroup_group_sum_lag", Kind.GAUGE, "The lag of all partitions held.", _OF_GROUP)
+    latest = Family("kafka_partition_latest_offset", Kind.GAUGE, "The end of a partition's log.", _OF_LOG)
+    ends: dict[tuple[str, str], int] = {}
+    lags: dict[str, list[int]] = {}
+    for status in statuses:
+        for partition, end in status["ends"].items():
+            place = _place(partition)
+            ends[place] = max(end, ends.get(place, end))
+        if not status["group"]:
+            continue
+        for partition, position in status["positions"].items():
+            topic, number = _place(partition)
+            labels = {
+                "cluster_name": cluster_name,
+                "group": status["group"],
+                "topic": topic,
+                "partition": number,
+                "consumer_id": status["member"],
+            }
+            offset.add(labels, position)
+            if partition in status["ends"]:
+                behind = max(0, status["ends"][partition] - position)
+                lags.setdefault(status["group"], []).append(behind)
+                lag.add(labels, behind)
+    for group, behind_of_group in sorted(lags.items()):
+        labels = {"cluster_name": cluster_name, "group": group}
+        most.add(labels, max(behind_of_group))
+        total.add(labels, sum(behind_of_group))
+    for (topic, number), end in sorted(ends.items()):
+        latest.add({"cluster_name": cluster_name, "topic": topic, "partition": number}, end)
+    yield from (offset, lag, most, total, latest)
+
+
+def _place(partition: str) -> tuple[str, str]:
+    """Return topic and partition of a text such as `orders-0`. A topic's name may contain hyphens itself."""
+    topic, _, number = partition.rpartition("-")
+    return topic, number
+
+
+def _members(statuses: list[Status]) -> Iterator[Family]:
+    held = Family("streamgroup_partitions", Kind.GAUGE, "Partitions that the member holds.", _OF_MEMBER)
+    generation = Family("streamgroup_generation", Kind.GAUGE, "Generation of the member's assignment.", _OF_MEMBER)
+    state = Family(
+        "streamgroup_member_state", Kind.GAUGE, "1 for the state that the membership is in.", (*_OF_MEMBER, "state")
+    )
+    draining = Family("streamgroup_draining", Kind.GAUGE, "1 while the member drains.", _OF_MEMBER)
+    happened = Family(
+        "streamgroup_events_total",
+        Kind.COUNTER,
+        "Rebalances, fences, replays, skips, repeats and losses of records since the member started.",
+        (*_OF_MEMBER, "event"),
+    )
+    for status in statuses:
+        labels = {"group": status["group"] or "", "name": status["name"], "run": status["run"]}
+        held.add(labels, len(status["positions"]))
+        generation.add(labels, status["generation"])
+        state.add({**labels, "state": status["state"]}, 1)
+        draining.add(labels, int(status["draining"]))
+        for event, counter in status["trouble"].items():
+            happened.add({**labels, "event": event}, counter["count"])
+    yield from (held, generation, state, draining, happened)
+
+
+def _queries(queries: Iterable[QueryTotals]) -> Iterator[Family]:
+    batches = Family("streamgroup_batches_total", Kind.COUNTER, "Batches that have sunk.", _OF_QUERY)
+    rows = Family("streamgroup_rows_total", Kind.COUNTER, "Rows of the batches that have sunk.", _OF_QUERY)
+    last = Family(
+        "streamgroup_last_batch_timestamp_seconds", Kind.GAUGE, "When the last batch sank (Unix time).", _OF_QUERY
+    )
+    behind = Family(
+        "streamgroup_max_offsets_behind",
+        Kind.GAUGE,
+        "Offsets from the last batch to the end of the log, of the partition with the most.",
+        _OF_QUERY,
+    )
+    phases = Family(
+        "streamgroup_batch_phase_seconds", Kind.SUMMARY, "Duration of the phases of a batch.", (*_OF_QUERY, "phase")
+    )
+    for totals in queries:
+        labels = {"query": totals.query, "group": totals.group}
+        batches.add(labels, totals.batches)
+        rows.add(labels, totals.rows)
+        last.add(labels, totals.last_batch_at)
+        if totals.most_behind is not None:
+            behind.add(labels, totals.most_behind)
+        for phase in sorted(totals.phases):
+            phases.add({**labels, "phase": _snake(phase)}, totals.phase_s[phase], totals.phases[phase])
+    yield from (batches, rows, last, behind, phases)
+
+
+def _snake(name: str) -> str:
+    return re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", name)

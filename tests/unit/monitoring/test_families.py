@@ -1,0 +1,114 @@
+"""The metrics of coordinators in several states, and of queries with several groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamgroup.monitoring.families import families
+from streamgroup.monitoring.family import Family, Kind
+from streamgroup.monitoring.query_totals import QueryTotals
+from streamgroup.run.run_events import RunEventKind
+
+
+def status(group: str | None = "orders", **fields: Any) -> dict[str, Any]:
+    trouble = {kind.value: {"count": 0, "last": None, "reason": None} for kind in RunEventKind}
+    return {
+        "group": group,
+        "name": "a",
+        "run": "r1",
+        "member": "a-1",
+        "generation": 4,
+        "state": "stable",
+        "draining": False,
+        "positions": {},
+        "ends": {},
+        "trouble": trouble,
+        **fields,
+    }
+
+
+def figures(made: list[Family], name: str) -> dict[tuple[str, ...], float]:
+    (family,) = (each for each in made if each.name == name)
+    return {sample.labels: sample.value for sample in family.samples}
+
+
+def test_lag_is_what_the_logs_have_beyond_the_positions() -> None:
+    holding = status(positions={"big-orders-0": 10, "big-orders-1": 7}, ends={"big-orders-0": 25, "big-orders-1": 7})
+    made = families([holding], [], "prod")
+    partition = ("prod", "orders", "big-orders")
+    assert figures(made, "kafka_consumergroup_group_lag") == {(*partition, "0", "a-1"): 15, (*partition, "1", "a-1"): 0}
+    assert figures(made, "kafka_consumergroup_group_offset") == {
+        (*partition, "0", "a-1"): 10,
+        (*partition, "1", "a-1"): 7,
+    }
+    assert figures(made, "kafka_consumergroup_group_max_lag") == {("prod", "orders"): 15}
+    assert figures(made, "kafka_consumergroup_group_sum_lag") == {("prod", "orders"): 15}
+    assert figures(made, "kafka_partition_latest_offset") == {
+        ("prod", "big-orders", "0"): 25,
+        ("prod", "big-orders", "1"): 7,
+    }
+
+
+def test_an_end_that_is_not_listed_yet_gives_no_lag_and_one_behind_the_position_none_below_zero() -> None:
+    made = families([status(positions={"t-0": 10, "t-1": 10}, ends={"t-1": 8})], [], "c")
+    assert figures(made, "kafka_consumergroup_group_lag") == {("c", "orders", "t", "1", "a-1"): 0}
+    assert len(figures(made, "kafka_consumergroup_group_offset")) == 2
+
+
+def test_members_of_one_group_add_up() -> None:
+    first = status(positions={"t-0": 1}, ends={"t-0": 4})
+    second = status(run="r2", member="b-1", positions={"t-1": 0}, ends={"t-1": 10})
+    made = families([first, second], [], "c")
+    assert figures(made, "kafka_consumergroup_group_max_lag") == {("c", "orders"): 10}
+    assert figures(made, "kafka_consumergroup_group_sum_lag") == {("c", "orders"): 13}
+
+
+def test_a_query_without_a_group_has_no_lag_of_a_group() -> None:
+    made = families([status(None, name="", member="", positions={"t-0": 1}, ends={"t-0": 4})], [], "c")
+    assert figures(made, "kafka_consumergroup_group_lag") == {}
+    assert figures(made, "kafka_consumergroup_group_offset") == {}
+    assert figures(made, "kafka_partition_latest_offset") == {("c", "t", "0"): 4}
+    assert figures(made, "streamgroup_partitions") == {("", "", "r1"): 1}
+
+
+def test_a_member_shows_its_state_and_its_events() -> None:
+    rejoining = status(state="joining", draining=True)
+    rejoining["trouble"]["fence"] = {"count": 2, "last": "2026-11-24T00:00:00+00:00", "reason": "session over"}
+    made = families([rejoining], [], "c")
+    who = ("orders", "a", "r1")
+    assert figures(made, "streamgroup_member_state") == {(*who, "joining"): 1}
+    assert figures(made, "streamgroup_draining") == {who: 1}
+    assert figures(made, "streamgroup_generation") == {who: 4}
+    events = figures(made, "streamgroup_events_total")
+    assert events[(*who, "fence")] == 2
+    assert set(events) == {(*who, kind.value) for kind in RunEventKind}
+
+
+def test_two_coordinators_that_hold_the_same_partition_give_no_sample_twice() -> None:
+    both = [status(run=run, member="", positions={"t-0": 1}, ends={"t-0": 4}) for run in ("r1", "r2")]
+    for family in families(both, [], "c"):
+        labels = [sample.labels for sample in family.samples]
+        assert len(labels) == len(set(labels)), family.name
+
+
+def test_the_phases_of_batches_are_summed_and_counted() -> None:
+    totals = QueryTotals("ingest", "orders")
+    totals.add(10, {"addBatch": 500, "triggerExecution": 700}, [4, 9], 1000.0)
+    totals.add(5, {"addBatch": 250, "triggerExecution": 300}, [], 1010.5)
+    made = families([], [totals], "c")
+    query = ("ingest", "orders")
+    assert figures(made, "streamgroup_batches_total") == {query: 2}
+    assert figures(made, "streamgroup_rows_total") == {query: 15}
+    assert figures(made, "streamgroup_last_batch_timestamp_seconds") == {query: 1010.5}
+    assert figures(made, "streamgroup_max_offsets_behind") == {}, "the ends were unknown at the last batch"
+    (phases,) = (each for each in made if each.kind is Kind.SUMMARY)
+    assert {sample.labels[2]: (sample.value, sample.count) for sample in phases.samples} == {
+        "add_batch": (0.75, 2),
+        "trigger_execution": (1.0, 2),
+    }
+
+
+def test_the_names_are_those_of_the_page_whether_there_is_a_sample_or_not() -> None:
+    names = [family.name for family in families([], [], "c")]
+    assert len(names) == len(set(names)) == 15
+    assert all((family.kind is Kind.COUNTER) == family.name.endswith("_total") for family in families([], [], "c"))

@@ -1,0 +1,138 @@
+"""The endpoint of metrics, scraped over HTTP, with progress that is an object of the test."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import urllib.request
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from streamgroup.driver.application import control
+from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.model import Document, Position, TopicPartition
+from streamgroup.planning.document import to_value
+from streamgroup.spark import metrics as module
+from streamgroup.spark.metrics import MetricsServer, QueryCounter
+from tests.unit.monitoring.test_families import status
+
+JVM = 4711
+
+
+@pytest.fixture
+def counter() -> QueryCounter:
+    return QueryCounter()
+
+
+@pytest.fixture
+def server(counter: QueryCounter) -> Iterator[MetricsServer]:
+    served = MetricsServer(JVM, counter, port=0, host="127.0.0.1", cluster_name="prod")
+    yield served
+    served.close()
+
+
+def scrape(server: MetricsServer) -> dict[str, list[Any]]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=10) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+        return {family.name: family.samples for family in families}
+
+
+def progress(*groups: str, query: str = "q-1", name: str | None = "ingest", rows: int = 50) -> Any:
+    at = {TopicPartition("t", 0): Position(7, None)}
+    sources = [
+        SimpleNamespace(
+            endOffset=json.dumps(to_value(Document(group, "l", "r", 3, positions=at))),
+            latestOffset={"t": {"0": 12}},
+            numInputRows=rows,
+        )
+        for group in groups
+    ]
+    other = SimpleNamespace(endOffset=json.dumps({"t": {"0": 7}}), latestOffset=None, numInputRows=1)
+    return SimpleNamespace(id=query, name=name, sources=[*sources, other], durationMs={"addBatch": 40})
+
+
+def test_a_scrape_has_the_coordinators_and_the_queries(
+    server: MetricsServer, counter: QueryCounter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def statuses(pid: int, *_: float) -> dict[str, Any]:
+        asked.append(pid)
+        return {"r1": status(positions={"t-0": 7}, ends={"t-0": 12})}
+
+    monkeypatch.setattr(control, "statuses", statuses)
+    counter.add(progress("orders"), 1000.0)
+    counter.add(progress("orders"), 1001.0)
+    found = scrape(server)
+    (lag,) = found["kafka_consumergroup_group_lag"]
+    assert (lag.value, lag.labels["cluster_name"], lag.labels["topic"]) == (5, "prod", "t")
+    (batches,) = found["streamgroup_batches"]
+    assert (batches.name, batches.value) == ("streamgroup_batches_total", 2)
+    assert batches.labels == {"query": "ingest", "group": "orders"}
+    phases = {sample.name: sample.value for sample in found["streamgroup_batch_phase_seconds"]}
+    assert phases == {"streamgroup_batch_phase_seconds_count": 2, "streamgroup_batch_phase_seconds_sum": 0.08}
+    assert set(asked) == {JVM}
+
+
+def test_a_scrape_without_a_coordinator_has_names_and_no_samples(server: MetricsServer) -> None:
+    found = scrape(server)
+    assert "streamgroup_events" in found
+    assert not any(found.values())
+
+
+def test_a_query_that_reads_for_two_groups_is_counted_for_each_until_it_ends(counter: QueryCounter) -> None:
+    counter.add(progress("a", "b", "b", rows=3), 1.0)
+    counter.add(progress("c", query="q-2", name=None), 1.0)
+    assert {(each.query, each.group): each.rows for each in counter.totals()} == {
+        ("ingest", "a"): 3,
+        ("ingest", "b"): 6,
+        ("q-2", "c"): 50,
+    }
+    counter.onQueryTerminated(SimpleNamespace(id="q-1"))  # type: ignore[arg-type]
+    assert [each.group for each in counter.totals()] == ["c"]
+
+
+def test_a_progress_that_cannot_be_read_fails_no_listener_bus(
+    counter: QueryCounter, caplog: pytest.LogCaptureFixture
+) -> None:
+    counter.onQueryProgress(SimpleNamespace(progress=None))  # type: ignore[arg-type]
+    assert "its metrics lack a batch" in caplog.text
+    assert counter.totals() == []
+
+
+def test_a_port_in_use_is_named(counter: QueryCounter) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(StreamGroupError, match=rf"cannot serve metrics at 127\.0\.0\.1:{port}: .*another port"):
+            MetricsServer(JVM, counter, port=port, host="127.0.0.1", cluster_name="c")
+
+
+def test_without_the_package_the_error_names_the_extra(counter: QueryCounter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(ConfigError, match=r"pip install 'streamgroup\[metrics\]'"):
+        MetricsServer(JVM, counter, port=0, host="127.0.0.1", cluster_name="c")
+
+
+def test_a_driver_has_one_endpoint_and_the_next_application_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    listeners: list[object] = []
+    spark: Any = SimpleNamespace(streams=SimpleNamespace(addListener=listeners.append))
+    monkeypatch.setattr(module, "jvm_pid", lambda _: JVM)
+    monkeypatch.setattr(module, "driver_context", lambda _: "first")
+    first = module.metrics(spark, 0)
+    try:
+        with pytest.raises(StreamGroupError, match=f"serves metrics already, at port {first.port}"):
+            module.metrics(spark, 0)
+        monkeypatch.setattr(module, "driver_context", lambda _: "second")
+        second = module.metrics(spark, first.port)
+        assert not first.is_open
+        second.close()
+        second.close()
+        module.metrics(spark, 0).close()
+        assert len(listeners) == 3
+    finally:
+        first.close()
