@@ -1,4 +1,4 @@
-"""The alert rules and the board in `conf/`, beside the metrics that exist. `live/test_alert_rules.py` fires the rules."""
+"""Alert rules and board of `conf/` beside the metrics that exist. `live/test_alert_rules.py` fires the rules."""
 
 from __future__ import annotations
 
