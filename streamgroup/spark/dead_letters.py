@@ -73,7 +73,7 @@ class DeadLetters:
         self._target = target
         self._limit = limit
         registry = parser.registry
-        self._schemas = None if registry is None else WriterSchemas(SchemaRegistryClient(registry))
+        self._schemas = None if registry is None else WriterSchemas(SchemaRegistryClient(registry), parser.format)
         self.error: StreamGroupError | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
