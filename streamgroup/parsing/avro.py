@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamgroup.errors import ConfigError
-from streamgroup.parsing.framing import LONGEST, UnreadableError, split_schema_id, unknown_id_error
+from streamgroup.parsing.framing import UnreadableError, reason_of, split_schema_id, unknown_id_error
 from streamgroup.parsing.value_reader import ValueReader
 
 Convert = Callable[[Any], Any]
@@ -77,8 +77,7 @@ class AvroReader(ValueReader):
         except ConfigError:
             raise
         except Exception as error:  # garbage makes fastavro raise nearly anything
-            reason = " ".join(f"{type(error).__name__} {error}".split())[:LONGEST]
-            raise UnreadableError(f"the value is not Avro of its schema: {reason}") from None
+            raise UnreadableError(f"the value is not Avro of its schema: {reason_of(error)}") from None
         if rest := len(value) - source.tell():
             raise UnreadableError(f"{rest} bytes follow the Avro value")
         return found if self._convert is None else self._convert(found)

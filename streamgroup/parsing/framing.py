@@ -11,16 +11,25 @@ import re
 PLAIN, SCHEMA_ID = "plain", "schema_id"
 FRAMINGS = (PLAIN, SCHEMA_ID)
 
-LONGEST = 200
-"""The most characters of a library's message in a reason."""
+_LONGEST = 200
+_PLACES = re.compile(r"( from)? <[^<>]* at 0x[0-9a-f]+>")
+"""Objects in the message of a library, whose addresses would make another reason of each record."""
 _SIZE = 5
 _MAGIC = 0
-_UNKNOWN = re.compile(r"the registry has no \w+ schema with id (-?\d+)")
+UNKNOWN_ID = "the registry has no "
+"""The beginning of each `unknown_id_error`."""
+_UNKNOWN = re.compile(UNKNOWN_ID + r"\w+ schema with id (-?\d+)")
 _VARINT_SIZE = 5
 
 
 class UnreadableError(ValueError):
     """The value of a record cannot be read. Its text is the reason."""
+
+
+def reason_of(error: Exception, *, named: bool = True) -> str:
+    """Return the message of a library's error as one short line, behind the name of its class if `named`."""
+    words = _PLACES.sub("", str(error)).split()
+    return " ".join([type(error).__name__, *words] if named else words)[:_LONGEST]
 
 
 def split_schema_id(value: bytes) -> tuple[int, bytes]:
@@ -63,7 +72,7 @@ def _zigzag(value: bytes, at: int) -> tuple[int, int]:
 
 def unknown_id_error(kind: str, schema_id: int) -> str:
     """Return the reason of a dead letter whose schema nobody knows. `kind` is one word."""
-    return f"the registry has no {kind} schema with id {schema_id}"
+    return f"{UNKNOWN_ID}{kind} schema with id {schema_id}"
 
 
 def id_in_error(error: str) -> int | None:

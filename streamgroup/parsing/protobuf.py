@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from streamgroup.errors import ConfigError
 from streamgroup.parsing.framing import (
-    LONGEST,
     UnreadableError,
+    reason_of,
     split_message_index,
     split_schema_id,
     unknown_id_error,
@@ -64,8 +64,16 @@ class ProtobufReader(ValueReader):
         self._message = message
         self._schema_ids = schema_ids
         self._writers = writers
-        self._make, self._tree = _loaded(file_set, message)
-        self.type, self._convert = _Columns().of(self._make.DESCRIPTOR)
+        protobuf = _protobuf()
+        try:
+            self._make, self._tree = _loaded(protobuf, file_set, message)
+            self.type, self._convert = _Columns(protobuf).of(self._make.DESCRIPTOR)
+        except ConfigError:
+            raise
+        except Exception as error:  # protobuf has three implementations, which raise what they like
+            raise ConfigError(
+                f"cannot read the Protobuf descriptor of the parser: {reason_of(error)}. {_MAKE}"
+            ) from None
         self._right_indexes: set[tuple[int | None, tuple[int, ...]]] = set()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -87,14 +95,13 @@ class ProtobufReader(ValueReader):
         try:
             message.ParseFromString(value)
             if not message.IsInitialized():
-                missing = ", ".join(message.FindInitializationErrors())
-                raise UnreadableError(f"the value lacks required fields: {missing[:LONGEST]}")
+                missing = ", ".join(message.FindInitializationErrors()[:_MOST_NAMES])
+                raise UnreadableError(f"the value lacks required fields: {missing}")
             return self._convert(message)
         except UnreadableError:
             raise
-        except Exception as error:  # protobuf has three implementations, which raise what they like
-            reason = " ".join(f"{type(error).__name__} {error}".split())[:LONGEST]
-            raise UnreadableError(f"the value is not a message {self._message}: {reason}") from None
+        except Exception as error:  # as above
+            raise UnreadableError(f"the value is not a message {self._message}: {reason_of(error)}") from None
 
     def _check_index(self, schema_id: int | None, index: tuple[int, ...]) -> None:
         if schema_id is None or self._writers is None:
@@ -113,17 +120,12 @@ def is_proto(text: str) -> bool:
     return bool(messages_in(text).inner)
 
 
-def _loaded(file_set: bytes, message: str) -> tuple[Any, MessageTree]:
+def _loaded(protobuf: Any, file_set: bytes, message: str) -> tuple[Any, MessageTree]:
     """Return the class of a message, and the messages of its file."""
-    protobuf = _protobuf()
-    try:
-        files = protobuf.descriptor_pb2.FileDescriptorSet.FromString(file_set).file
-        pool = protobuf.descriptor_pool.DescriptorPool()
-        for one in files:
-            pool.Add(one)
-    except Exception as error:  # as above
-        reason = " ".join(str(error).split())[:LONGEST]
-        raise ConfigError(f"cannot read the Protobuf descriptor of the parser: {reason}. {_MAKE}") from None
+    files = protobuf.descriptor_pb2.FileDescriptorSet.FromString(file_set).file
+    pool = protobuf.descriptor_pool.DescriptorPool()
+    for one in files:
+        pool.Add(one)
     try:
         found = pool.FindMessageTypeByName(message)
     except KeyError:
@@ -151,8 +153,7 @@ def _tree(message: Any) -> MessageTree:
 class _Columns:
     """Finds the columns of messages. `within` are the messages around a field."""
 
-    def __init__(self) -> None:
-        protobuf = _protobuf()
+    def __init__(self, protobuf: Any) -> None:
         self._unknown_fields = protobuf.unknown_fields.UnknownFieldSet
         number = protobuf.descriptor_pb2.FieldDescriptorProto.Type.Value
         self._plain = {number(f"TYPE_{name}"): of for name, of in _PLAIN.items()}

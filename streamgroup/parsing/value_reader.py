@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamgroup.parsing.framing import LONGEST, UnreadableError
+from streamgroup.parsing.framing import UnreadableError, reason_of
 
 
 class ValueReader(ABC):
@@ -44,5 +44,5 @@ class ValueReader(ABC):
             try:
                 pa.array([found], self.type)
             except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-                fields[n], errors[n] = None, f"a field does not fit its column: {str(error)[:LONGEST]}"
+                fields[n], errors[n] = None, f"a field does not fit its column: {reason_of(error, named=False)}"
         return pa.array(fields, self.type), errors

@@ -257,6 +257,12 @@ def incomplete() -> bytes:
         (ORDERS, "Order", "has no message 'Order'. Set the full name of one that it has, such as google.protobuf.Time"),
         (b"", ORDER, "has no message 'shop.Order'"),
         (ORDERS, "shop.Nothing", "cannot read the Protobuf message shop.Nothing: it has no field"),
+        (ORDERS.replace(b"orders.proto", b"\xff" * 12), ORDER, "parser: UnicodeDecodeError"),
+        (
+            ORDERS.replace(b"\x05value", b"\x05walue"),
+            ORDER,
+            "cannot read the Protobuf descriptor of the parser: KeyError",
+        ),
         (recursive(), "r.A", "cannot read field b.a of the Protobuf message: its type r.A contains itself"),
     ],
 )
