@@ -206,6 +206,11 @@ SECTIONS: Mapping[str, tuple[Key, ...]] = {
             SHARE,
             "The largest share of dead letters in one batch, from 0 to 1. The default is 0.1 if neither limit is set.",
         ),
+        Key(
+            "damaged_batches",
+            FLAG,
+            "Whether a damaged record batch is a dead letter with the batch's bytes. By default it stops the job.",
+        ),
         Key("options", OPTIONS, "Options of the write to `topic`. The connection is by default that of `[source]`."),
     ),
     "spark": COMMON["spark"],

@@ -23,6 +23,8 @@ from streamgroup.parsing.parser import KEEP, Parser
 from streamgroup.parsing.registry import SchemaRegistry
 from streamgroup.planning.subscription import is_subscribed
 
+DAMAGED_BATCHES = "includeDamagedBatches"
+"""The option of the source that `damaged_batches` sets."""
 OPTIONS_SECTION = f"{DEAD_LETTERS}.options"
 _ADDRESSES = ("kafka.bootstrap.servers", CONNECT)
 _CONNECTION = frozenset(
@@ -35,12 +37,16 @@ _CONNECTION = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterSettings:
-    """Where dead letters go: `topic` with `options` of a write, or `path`. Neither is set without the section."""
+    """Where dead letters go: `topic` with `options` of a write, or `path`. Neither is set without the section.
+
+    With `damaged_batches` the source makes rows of damaged batches, which become dead letters.
+    """
 
     topic: str | None = None
     path: str | None = None
     max_records: int | None = None
     max_share: float | None = None
+    damaged_batches: bool = False
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
 
 

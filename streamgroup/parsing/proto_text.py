@@ -31,7 +31,8 @@ def messages_in(text: str) -> MessageTree:
     file = MessageTree("")
     blocks: list[MessageTree | None] = [file]  # None for a block that holds no messages, such as an enum
     statement: list[str] = []
-    for token in _TOKEN.findall(text):
+    for found in _TOKEN.finditer(text):
+        token = found[0]
         if token.startswith(_COMMENTS):
             continue
         if token not in ("{", "}", ";"):

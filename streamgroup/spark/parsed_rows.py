@@ -22,6 +22,8 @@ from streamgroup.parsing.value_reader import ValueReader
 
 _CORRUPT = "_streamgroup_corrupt_record"
 _RAW = "_streamgroup_raw"
+DAMAGE = "damage"
+"""The column of the source with `includeDamagedBatches`."""
 _RELAXED = "allow"
 """The beginning of the JSON options that accept more than JSON."""
 
@@ -38,12 +40,20 @@ LINE_NO_FIT = "the line does not fit the schema"
 def with_parsed(frame: DataFrame, parser: Parser, writers: Mapping[int, str] | None = None) -> DataFrame:
     """Return `frame` with the columns `parsed` and `error`. An error is null for a record that was read.
 
-    `writers` are the schemas of a registry by id, where the parser has one.
+    `writers` are the schemas of a registry by id, where the parser has one. A row of a damaged batch has the reason of
+    its column `damage` as its error, and that column is left out.
 
     Raises ConfigError for a schema that Spark cannot read, and for a frame that has one of the columns already.
     """
     if taken := sorted({PARSED, ERROR} & set(frame.columns)):
         raise ConfigError(f"cannot parse rows with a column {' and '.join(taken)}: rename it before")
+    if DAMAGE in frame.columns:
+        parsed = _with_parsed(frame, parser, writers).withColumn(ERROR, F.coalesce(F.col(DAMAGE), F.col(ERROR)))
+        return parsed.withColumn(PARSED, F.when(F.col(DAMAGE).isNull(), F.col(PARSED))).drop(DAMAGE)
+    return _with_parsed(frame, parser, writers)
+
+
+def _with_parsed(frame: DataFrame, parser: Parser, writers: Mapping[int, str] | None) -> DataFrame:
     of_null = F.lit(NULL) if parser.null_values == DEAD_LETTER else F.lit(None).cast("string")
     if parser.format in BINARY:
         return _with_reader(frame, _reader(parser, writers), of_null)

@@ -154,4 +154,4 @@ def decoders() -> Iterable[Decoder]:
         cap=_DESCRIPTOR,
     )
     texts = [Sample("", ORDERS_TEXT.encode())]
-    yield Decoder("parsing/proto-text", lambda: texts, _proto_text, (), mutated_text)
+    yield Decoder("parsing/proto-text", lambda: texts, _proto_text, (), mutated_text, cap=_LIST)

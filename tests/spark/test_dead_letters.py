@@ -24,7 +24,7 @@ from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
 from tests.fakes.schema_registry import FakeRegistry, schema_registry
 from tests.spark.submitting import submitted
-from tests.spark.support import SHORT_SESSION, committed, log_ends, rows_of
+from tests.spark.support import SHORT_SESSION, committed, damage, log_ends, rows_of
 from tests.unit.parsing.test_avro import written
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
@@ -242,6 +242,33 @@ def test_rows_without_the_columns_of_a_record_are_refused(spark: SparkSession) -
     letters = streamgroup.dead_letters(PARSER, Good())
     with pytest.raises(ConfigError, match="the rows lack topic, partition, offset, timestamp, key"):
         letters(spark.createDataFrame([(b"",)], "value BINARY"), 0)
+
+
+def test_a_damaged_batch_is_a_dead_letter_with_its_bytes_and_the_others_go_on(
+    spark: SparkSession, topic: Topic, start: Start, tmp_path: Path
+) -> None:
+    for _ in range(3):
+        topic.send([b'{"id": 7}'] * 20)
+    damage(topic.server, topic.name, 10)
+    good, path = Good(), tmp_path / "dead"
+    letters = streamgroup.dead_letters(PARSER, good, path=str(path))
+    with pytest.raises(StreamingQueryException, match="the record batch at offset 10: its CRC-32C is 0x"):
+        ended(start(letters))
+    assert (good.rows, path.exists()) == ({}, False)
+
+    ended(start(letters, includeDamagedBatches="true"))
+    (row,) = read_path(spark, path)
+    assert (row.topic, row.partition, row.offset, row.key, row.timestamp) == (topic.name, 0, 10, None, None)
+    assert row.error.startswith("the record batch at offset 10: its CRC-32C is 0x")
+    batch = bytes(row.value)
+    base, count = int.from_bytes(batch[:8], "big"), int.from_bytes(batch[57:61], "big")
+    assert len(batch) == 12 + int.from_bytes(batch[8:12], "big"), "the batch is whole"
+    within = {(0, offset) for offset in range(base, base + count)}
+    assert within
+    assert good.rows.keys() == topic.sent.keys() - within
+    assert good.columns[-1] == "parsed"
+    assert "damage" not in good.columns
+    assert committed(topic.server, topic.name, topic.name) == log_ends(topic.server, topic.name, PARTITIONS)
 
 
 # --- Avro by a schema registry ---------------------------------------------------------------------------------------

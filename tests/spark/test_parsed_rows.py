@@ -125,6 +125,16 @@ def test_avro_of_a_registry_is_read_by_the_schemas_that_the_driver_sends(spark: 
     assert [row.error for row in rows] == [None, "the registry has no Avro schema with id 2"]
 
 
+@pytest.mark.parametrize("parser", [Parser("json", "id INT"), Parser("avro", ALL, framing="schema_id")])
+def test_a_damaged_batch_has_its_damage_for_a_reason(spark: SparkSession, parser: Parser) -> None:
+    values = [(0, b'{"id": 1}', "the bytes are damaged"), (1, None, None), (2, b"\0", None)]
+    frame = spark.createDataFrame(values, "n INT, value BINARY, damage STRING")
+    batch, null, garbage = with_parsed(frame, parser).orderBy("n").collect()
+    assert (batch.parsed, batch.error, null.error) == (None, "the bytes are damaged", None)
+    assert garbage.error
+    assert batch.__fields__ == ["n", "value", "parsed", "error"]
+
+
 PROTOBUF = Parser("protobuf", message="shop.Order", descriptor=ORDERS)
 ORDER = {
     "uint64": str(2**64 - 1),

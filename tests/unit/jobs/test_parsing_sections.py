@@ -198,3 +198,11 @@ def test_the_descriptor_is_the_content_of_its_file(tmp_path: Path) -> None:
 )
 def test_a_descriptor_that_cannot_be_read_is_named(tmp_path: Path, path: str, said: str) -> None:
     assert said in problem(tmp_path, SOURCE + PARQUET + PROTOBUF.format(path))
+
+
+def test_damaged_batches_become_rows_of_the_source_by_choice(tmp_path: Path) -> None:
+    job = read(tmp_path, SOURCE + PARQUET + PARSER + TOPIC + "damaged_batches = true\n")
+    assert job.source["includeDamagedBatches"] == "true"
+    assert "includeDamagedBatches" not in job.dead_letters.options
+    for text in ("", "damaged_batches = false\n"):
+        assert "includeDamagedBatches" not in read(tmp_path, SOURCE + PARQUET + PARSER + TOPIC + text).source
