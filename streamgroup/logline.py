@@ -3,8 +3,9 @@
     group orders: generation 4 is lost (session over), 3 partitions: rejoining | event=fence group=orders generation=4
 
 A value of letters, digits and `_.:/+@-` is written bare; any other value is a JSON string. `event` comes first and is
-one of rebalance, fence, replay, skip, repeat, data_loss; or batch in the output of a job (docs/jobs.md), or progress or
-dead_letters in the driver's own log (docs/log-events.md). The other keys are present only if their value is known:
+one of rebalance, fence, replay, skip, repeat, data_loss, damaged_batch; or batch in the output of a job (docs/jobs.md),
+or progress or dead_letters in the driver's own log (docs/log-events.md). The other keys are present only if their value
+is known:
 
 | key | meaning |
 |---|---|
@@ -13,7 +14,7 @@ dead_letters in the driver's own log (docs/log-events.md). The other keys are pr
 | `unit` | `bytes` where the offsets are positions of Kafka 0.7: `count` and `of` are bytes, not records |
 | `of` | replay: number of offsets in the document |
 | `kept` | rebalance: number of partitions that the member held before, without a gap |
-| `partition`, `from`, `to` | data_loss: the position before and after the lost records |
+| `partition`, `from`, `to` | data_loss: the position before and after the lost records; damaged_batch: the batch |
 | `document` | replay, skip, repeat: the number of the document |
 | `failed` | `true` if the event ends the query |
 | `reason` | the cause in a few words |

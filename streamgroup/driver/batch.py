@@ -35,7 +35,7 @@ from streamgroup.planning.packing import pack
 from streamgroup.planning.starts import RangeBound, refuse_crossed, unread, within
 from streamgroup.planning.subscription import (
     lacking,
-    require_inner_index,
+    require_columns,
     subscribed_partitions,
     subscribed_topics,
     topics_to_ask,
@@ -69,7 +69,7 @@ def _plan(options: SourceOptions, timeout_ms: int) -> list[FetchTask]:
     with closing(open_cluster(options.client)) as cluster:
         deadline = cluster.deadline(timeout_ms)
         snapshot = _metadata(cluster, options.subscription, deadline)
-        require_inner_index(options.fetch, snapshot)
+        require_columns(options.fetch, snapshot)
         partitions = subscribed_partitions(options.subscription, snapshot)
         if unknown := unknown_assigned(options.subscription, partitions):
             log.warning(

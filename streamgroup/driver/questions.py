@@ -18,7 +18,7 @@ from streamgroup.driver.starts import log_ends
 from streamgroup.model import ClusterSnapshot
 from streamgroup.net.resolve import require_resolvable
 from streamgroup.options.types import SourceOptions
-from streamgroup.planning.subscription import of_interest, require_inner_index
+from streamgroup.planning.subscription import of_interest, require_columns
 from streamgroup.run import questions as ask
 from streamgroup.run.planner import Planner
 
@@ -97,7 +97,7 @@ class QuestionAnswerer:
         left = require_resolvable(options.client.bootstrap_servers, self._timeout_s)
         self._watcher.start()
         snapshot = self._snapshot(topics, max(1.0, left))
-        require_inner_index(options.fetch, snapshot)
+        require_columns(options.fetch, snapshot)
         self._backend.opened(snapshot.dialect)
         self._backend.thread.start()
         return snapshot

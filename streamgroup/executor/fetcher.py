@@ -7,6 +7,7 @@ leader has moved or is gone. A range is delivered whole, once, or the task fails
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -21,11 +22,15 @@ from streamgroup.executor.pool import POOL
 from streamgroup.executor.read_format import Portion, ReadFormat
 from streamgroup.executor.read_replicas import ReadReplicas
 from streamgroup.executor.recovery import Recovery
-from streamgroup.model import Broker, Dialect, FetchTask
+from streamgroup.logline import render
+from streamgroup.model import Broker, Dialect, FetchTask, TopicPartition
 from streamgroup.net.releases import RELEASE_MEMORY
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
+from streamgroup.records.damage import DamagedBatch, damaged_batch
 from streamgroup.records.decode import DecodeOptions, record_batches
 from streamgroup.remediation import OffsetLocation, StoredIn, how_to_step_to
+
+log = logging.getLogger(__name__)
 
 _PAUSE_S = 0.02
 """After an answer without records. A broker waits `fetch.max.wait.ms` before it sends one, unless it throttles."""
@@ -47,7 +52,8 @@ def read(
 
     Raises DataLossError for planned records that are gone (with `fail_on_data_loss` off they are left out with a
     warning), DecodeError for a batch that cannot be read, with the command that steps over it, TransportError after
-    `poll_timeout_ms` without progress, BrokerError for what a broker refuses.
+    `poll_timeout_ms` without progress, BrokerError for what a broker refuses. With `fetch.include_damaged_batches` a
+    damaged batch is a row, where its end is certain.
     """
     RELEASE_MEMORY.learn(task.releases)
     servers = dict.fromkeys((*client.bootstrap_servers, *task.brokers))
@@ -70,6 +76,10 @@ def _read_format_of(dialect: Dialect) -> ReadFormat:
     return KAFKA07_READ_FORMAT
 
 
+class _FetchAgainError(DecodeError):
+    """A damaged batch came for the first time."""
+
+
 class Reader:
     """Reads the ranges of one task, from one broker after the other."""
 
@@ -88,6 +98,8 @@ class Reader:
         self._recovery = Recovery(
             lookup, client, fetch, fail_on_data_loss=fail_on_data_loss, clock=self._clock, group=location.group or None
         )
+        self._seen_damaged: set[tuple[TopicPartition, int]] = set()
+        """The damaged batches that have been fetched once, by partition and base offset."""
         self._replicas = ReadReplicas(lookup, client, fetch, self._clock)
         self._decode = DecodeOptions(
             check_crcs=fetch.check_crcs,
@@ -136,6 +148,10 @@ class Reader:
                     yield from self._decoded(portions.pop(0), pipeline)
                     self._recovery.note_progress()
                 self._recovery.check_timeouts(cursors)
+        except _FetchAgainError:
+            for cursor in cursors:
+                if not cursor.done:
+                    cursor.move_to(cursor.leader, cursor.leader_epoch)
         except DecodeError as error:
             if all(cursor.replica is None for cursor in cursors):
                 raise
@@ -160,14 +176,43 @@ class Reader:
             except DecodeError as error:
                 if cursor.replica is not None:  # the leader's copy may be sound, so nothing is to be stepped over
                     raise
-                raise self._poisoned(cursor, error) from error
-            for batch in record_batches(decoded, cursor.tp.topic, cursor.tp.partition):
+                damaged = self._damaged(portion, error)
+                if damaged is None:
+                    raise self._poisoned(cursor, error) from error
+                yield from self._decoded(portion._replace(start=position, frames=damaged.before(position)), pipeline)
+                yield self._row_of(damaged, cursor)
+                portion = portion._replace(start=damaged.next_offset, frames=damaged.behind())
+                position = damaged.next_offset
+                cursor.mark_delivered(position)
+                continue
+            with_damage = self._fetch.include_damaged_batches
+            for batch in record_batches(decoded, cursor.tp.topic, cursor.tp.partition, with_damage=with_damage):
                 yield batch
                 pipeline.pump()
             if decoded.next_offset <= position:
                 raise DecodeError(f"{cursor.tp}: nothing could be decoded of the offsets [{position}, {end})")
             position = decoded.next_offset
             cursor.mark_delivered(position)
+
+    def _damaged(self, portion: Portion, error: DecodeError) -> DamagedBatch | None:
+        """Return the batch to set aside, None where `error` is to end the read.
+
+        The first time, it is fetched again: the bytes may have been damaged on their way. Raises _FetchAgainError.
+        """
+        if not self._fetch.include_damaged_batches:
+            return None
+        hides_aborted = self._decode.read_committed and bool(portion.aborted)
+        damaged = damaged_batch(portion.frames, error, hides_aborted=hides_aborted)
+        if damaged is not None and (place := (portion.cursor.tp, damaged.base_offset)) not in self._seen_damaged:
+            self._seen_damaged.add(place)
+            raise _FetchAgainError(str(error)) from error
+        return damaged
+
+    def _row_of(self, damaged: DamagedBatch, cursor: Cursor) -> pa.RecordBatch:
+        words = f"{cursor.tp}: set aside as a row: {damaged.reason}"
+        fields = {"group": self._location.group or None, "partition": cursor.tp, "from": damaged.base_offset}
+        log.warning("%s", render(words, "damaged_batch", **fields, to=damaged.next_offset, reason=damaged.reason))
+        return damaged.row(cursor.tp.topic, cursor.tp.partition, include_headers=self._fetch.include_headers)
 
     def _poisoned(self, cursor: Cursor, error: DecodeError) -> DecodeError:
         """Return `error` with the partition, and with what steps over the damaged frame."""

@@ -11,7 +11,7 @@ from typing import Any
 from streamgroup.errors import ConfigError
 from streamgroup.jobs.job_file import JobFileReader, Metrics, SparkSettings, Stop, Trigger, read_toml
 from streamgroup.jobs.keys import DEAD_LETTERS, PARSER, SECTIONS, SOURCE
-from streamgroup.jobs.parsing_sections import DeadLetterSettings, read_dead_letters, read_parser
+from streamgroup.jobs.parsing_sections import DAMAGED_BATCHES, DeadLetterSettings, read_dead_letters, read_parser
 from streamgroup.options.parse import parse_source
 from streamgroup.options.rows import Scope
 from streamgroup.options.source import SOURCE as SOURCE_OPTIONS
@@ -117,7 +117,7 @@ class _Reader(JobFileReader):
         return JobConfig(
             file=self.file,
             member=self.member,
-            source=source,
+            source={**source, **({DAMAGED_BATCHES: "true"} if dead_letters.damaged_batches else {})},
             trigger=Trigger(**values["trigger"]),
             sink=Sink(**values["sink"]),
             spark=SparkSettings(**{"app_name": self.file.stem, **values["spark"]}),

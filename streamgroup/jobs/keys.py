@@ -186,19 +186,21 @@ SECTIONS: Mapping[str, tuple[Key, ...]] = {
         Key("options", OPTIONS, "Options that Spark passes to the sink."),
     ),
     PARSER: (
-        Key("format", TEXT, "How the values of records are read: `json`, `csv` or `avro`. Required."),
+        Key("format", TEXT, "How the values of records are read: `json`, `csv`, `avro` or `protobuf`. Required."),
         Key("schema", TEXT, "Columns of a value in Spark's DDL: `id BIGINT`. For `avro`, a schema in JSON."),
         Key(
             "null_values",
             TEXT,
             "Whether a record without a value (a tombstone) goes on without fields, `keep`, or is a `dead_letter`.",
         ),
+        Key("message", TEXT, "For `protobuf`, the full name of the message: `shop.Order`."),
+        Key("descriptor", TEXT, "For `protobuf`, a file that protoc --descriptor_set_out has written."),
         Key("options", OPTIONS, "Options of Spark's `from_json` or `from_csv`."),
         Key(
             "framing",
             TEXT,
-            "For `avro`: `plain`, or `schema_id` for values with the prefix of a schema registry, which is the default "
-            "with `registry_url`.",
+            "For `avro` and `protobuf`: `plain`, or `schema_id` for values with the prefix of a schema registry, which "
+            "is the default with `registry_url`.",
         ),
         Key("registry_url", TEXT, "URL of the schema registry whose schemas the values have."),
         Key("registry_user", TEXT, "User of the registry, for HTTP's basic authentication."),
@@ -213,6 +215,11 @@ SECTIONS: Mapping[str, tuple[Key, ...]] = {
             "max_share",
             SHARE,
             "The largest share of dead letters in one batch, from 0 to 1. The default is 0.1 if neither limit is set.",
+        ),
+        Key(
+            "damaged_batches",
+            FLAG,
+            "Whether a damaged record batch is a dead letter with the batch's bytes. By default it stops the job.",
         ),
         Key("options", OPTIONS, "Options of the write to `topic`. The connection is by default that of `[source]`."),
     ),

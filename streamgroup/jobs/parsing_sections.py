@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from streamgroup.errors import ConfigError
@@ -22,6 +23,8 @@ from streamgroup.parsing.parser import KEEP, Parser
 from streamgroup.parsing.registry import SchemaRegistry
 from streamgroup.planning.subscription import is_subscribed
 
+DAMAGED_BATCHES = "includeDamagedBatches"
+"""The option of the source that `damaged_batches` sets."""
 OPTIONS_SECTION = f"{DEAD_LETTERS}.options"
 _ADDRESSES = ("kafka.bootstrap.servers", CONNECT)
 _CONNECTION = frozenset(
@@ -34,12 +37,16 @@ _CONNECTION = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterSettings:
-    """Where dead letters go: `topic` with `options` of a write, or `path`. Neither is set without the section."""
+    """Where dead letters go: `topic` with `options` of a write, or `path`. Neither is set without the section.
+
+    With `damaged_batches` the source makes rows of damaged batches, which become dead letters.
+    """
 
     topic: str | None = None
     path: str | None = None
     max_records: int | None = None
     max_share: float | None = None
+    damaged_batches: bool = False
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
 
 
@@ -51,7 +58,7 @@ def read_parser(reader: JobFileReader, content: Mapping[str, Any] | None) -> Par
     if "null_values" not in values:
         reader.note(PARSER, {"null_values": KEEP}, origin=DEFAULT)
     if "format" not in values:
-        reader.problems.append("[parser] format is required. Set json, csv or avro")
+        reader.problems.append("[parser] format is required. Set json, csv, avro or protobuf")
         return None
     of_registry = {name: values.pop(f"registry_{name}", None) for name in ("url", "user", "password", "ca")}
     try:
@@ -61,10 +68,20 @@ def read_parser(reader: JobFileReader, content: Mapping[str, Any] | None) -> Par
             values.setdefault("framing", SCHEMA_ID)
         elif given := [f"registry_{name}" for name, value in of_registry.items() if value is not None]:
             raise ConfigError(f"{', '.join(given)} requires registry_url. Set it")
+        if "descriptor" in values:
+            values["descriptor"] = _content(values["descriptor"])
         return Parser(**values, registry=registry)
     except ConfigError as error:
         reader.problems.append(f"[parser]: {error}")
         return None
+
+
+def _content(descriptor: str) -> bytes:
+    try:
+        return Path(descriptor).read_bytes()
+    except (OSError, ValueError) as error:  # a ValueError for a path with a null character
+        cause = getattr(error, "strerror", None) or error
+        raise ConfigError(f"cannot read descriptor {descriptor}: {cause}. Set the path of a file") from None
 
 
 def read_dead_letters(

@@ -18,8 +18,7 @@ _INTRODUCTION = """\
 # Options
 
 This page is the reference of all options of `format("streamgroup")` in a read, for everybody who writes a query or a
-job file. [write-options.md](write-options.md) has those of a write.
-`make docs` writes it from the tables in `streamgroup/options/`; change those.
+job file. Those of a write: [write-options.md](write-options.md). `make docs` writes both from `streamgroup/options/`.
 
 ## How options are read
 

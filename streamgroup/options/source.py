@@ -117,6 +117,14 @@ SOURCE: tuple[Option, ...] = (
         "fetch.include_inner_index",
     ),
     Option(
+        "includeDamagedBatches",
+        "Adds the column `damage`. A damaged record batch becomes a row whose `value` has the batch's bytes, and whose "
+        "`damage` has the reason; `damage` is null for records. By default a damaged batch fails the query. Set it "
+        "only where the query treats both kinds of rows. For Kafka 0.11 and later.",
+        kinds.BOOLEAN,
+        "fetch.include_damaged_batches",
+    ),
+    Option(
         "maxOffsetsPerTrigger",
         "The most offsets in one batch. Partitions share them in proportion to their backlog. Set it to limit how long "
         "a batch takes.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from io import BytesIO
 from typing import Any
@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from streamgroup.errors import ConfigError
-from streamgroup.parsing.framing import UnreadableError, split_schema_id, unknown_id_error
+from streamgroup.parsing.framing import UnreadableError, reason_of, split_schema_id, unknown_id_error
+from streamgroup.parsing.value_reader import ValueReader
 
 Convert = Callable[[Any], Any]
 """Makes the value of an Arrow column from one that fastavro has read."""
@@ -37,10 +38,9 @@ _TIMES: Mapping[tuple[str, str], tuple[pa.DataType, Convert | None]] = {
     ("long", "local-timestamp-micros"): (_LOCAL, None),
 }
 _MOST_DIGITS = 38
-_LONGEST = 200
 
 
-class AvroReader:
+class AvroReader(ValueReader):
     """Reads Avro values. `schema` is the JSON of the reader's schema, whose root is a record.
 
     With `schema_ids`, each value has the prefix of a schema registry. `writers` are the schemas by id; None reads all
@@ -70,45 +70,17 @@ class AvroReader:
             if self._writers is None:
                 writer = None
             elif writer not in self._writers:
-                raise UnreadableError(unknown_id_error(writer))
+                raise UnreadableError(unknown_id_error("Avro", writer))
         source = BytesIO(value)
         try:
             found = _fastavro().schemaless_reader(source, self._of(writer), None if writer is None else self._of(None))
         except ConfigError:
             raise
         except Exception as error:  # garbage makes fastavro raise nearly anything
-            reason = " ".join(f"{type(error).__name__} {error}".split())[:_LONGEST]
-            raise UnreadableError(f"the value is not Avro of its schema: {reason}") from None
+            raise UnreadableError(f"the value is not Avro of its schema: {reason_of(error)}") from None
         if rest := len(value) - source.tell():
             raise UnreadableError(f"{rest} bytes follow the Avro value")
         return found if self._convert is None else self._convert(found)
-
-    def columns(self, values: Iterable[bytes | None]) -> tuple[pa.Array, list[str | None]]:
-        """Return the fields of the values, and for each value the reason why it cannot be read, or None."""
-        fields: list[Any] = []
-        errors: list[str | None] = []
-        for value in values:
-            found, error = None, None
-            if value is not None:
-                try:
-                    found = self.read(value)
-                except UnreadableError as unreadable:
-                    error = str(unreadable)
-            fields.append(found)
-            errors.append(error)
-        try:
-            return pa.array(fields, self.type), errors
-        except (pa.ArrowException, ValueError, TypeError, OverflowError):
-            return self._one_by_one(fields, errors)
-
-    def _one_by_one(self, fields: list[Any], errors: list[str | None]) -> tuple[pa.Array, list[str | None]]:
-        """Find the values that have no place in the columns, such as a timestamp beyond the year 290 000."""
-        for n, found in enumerate(fields):
-            try:
-                pa.array([found], self.type)
-            except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-                fields[n], errors[n] = None, f"a field does not fit its column: {str(error)[:_LONGEST]}"
-        return pa.array(fields, self.type), errors
 
     def _of(self, writer: int | None) -> Any:
         """Return the schema of a writer, or of the reader for None, as fastavro takes it.

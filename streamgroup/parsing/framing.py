@@ -1,17 +1,35 @@
-"""The prefix of a schema registry: a zero byte and the id of the schema as a big-endian int32."""
+"""The prefix of a schema registry: a zero byte and the id of the schema as a big-endian int32.
+
+For Protobuf the message index follows: a count and as many positions, as zigzag varints. It is the place of the
+message in its file: [1, 0] is the first message within the second one. A single byte 0 stands for [0].
+"""
 
 from __future__ import annotations
+
+import re
 
 PLAIN, SCHEMA_ID = "plain", "schema_id"
 FRAMINGS = (PLAIN, SCHEMA_ID)
 
+_LONGEST = 200
+_PLACES = re.compile(r"( from)? <[^<>]* at 0x[0-9a-f]+>")
+"""Objects in the message of a library, whose addresses would make another reason of each record."""
 _SIZE = 5
 _MAGIC = 0
-_UNKNOWN = "the registry has no Avro schema with id "
+UNKNOWN_ID = "the registry has no "
+"""The beginning of each `unknown_id_error`."""
+_UNKNOWN = re.compile(UNKNOWN_ID + r"\w+ schema with id (-?\d+)")
+_VARINT_SIZE = 5
 
 
 class UnreadableError(ValueError):
     """The value of a record cannot be read. Its text is the reason."""
+
+
+def reason_of(error: Exception, *, named: bool = True) -> str:
+    """Return the message of a library's error as one short line, behind the name of its class if `named`."""
+    words = _PLACES.sub("", str(error)).split()
+    return " ".join([type(error).__name__, *words] if named else words)[:_LONGEST]
 
 
 def split_schema_id(value: bytes) -> tuple[int, bytes]:
@@ -23,11 +41,41 @@ def split_schema_id(value: bytes) -> tuple[int, bytes]:
     return int.from_bytes(value[1:_SIZE], "big", signed=True), value[_SIZE:]
 
 
-def unknown_id_error(schema_id: int) -> str:
-    """Return the reason of a dead letter whose schema nobody knows."""
-    return f"{_UNKNOWN}{schema_id}"
+def split_message_index(value: bytes) -> tuple[tuple[int, ...], bytes]:
+    """Return the message index and the bytes behind it. Raises UnreadableError for a value without one."""
+    count, at = _zigzag(value, 0)
+    # Each position takes a byte at least.
+    if not 0 <= count <= len(value) - at:
+        raise UnreadableError(
+            f"the message index of the value has {count} positions, and {len(value) - at} bytes follow"
+        )
+    index = []
+    for _ in range(count):
+        position, at = _zigzag(value, at)
+        if position < 0:
+            raise UnreadableError(f"the message index of the value has the position {position}")
+        index.append(position)
+    return tuple(index) or (0,), value[at:]
+
+
+def _zigzag(value: bytes, at: int) -> tuple[int, int]:
+    """Return a zigzag varint of 32 bits and where it ends."""
+    found = 0
+    for n, byte in enumerate(value[at : at + _VARINT_SIZE]):
+        found |= (byte & 0x7F) << 7 * n
+        if byte < 0x80:
+            if found >> 32:
+                break
+            return (found >> 1) ^ -(found & 1), at + n + 1
+    raise UnreadableError("the message index of the value is not a list of varints")
+
+
+def unknown_id_error(kind: str, schema_id: int) -> str:
+    """Return the reason of a dead letter whose schema nobody knows. `kind` is one word."""
+    return f"{UNKNOWN_ID}{kind} schema with id {schema_id}"
 
 
 def id_in_error(error: str) -> int | None:
     """Return the id of an `unknown_id_error`, or None for any other reason."""
-    return int(error.removeprefix(_UNKNOWN)) if error.startswith(_UNKNOWN) else None
+    found = _UNKNOWN.fullmatch(error)
+    return None if found is None else int(found[1])

@@ -14,8 +14,9 @@ PARSED = "parsed"
 ERROR = "error"
 """The column of a dead letter with the reason why its value cannot be read."""
 
-AVRO = "avro"
-FORMATS = ("json", "csv", AVRO)
+AVRO, PROTOBUF = "avro", "protobuf"
+BINARY = (AVRO, PROTOBUF)
+FORMATS = ("json", "csv", *BINARY)
 KEEP, DEAD_LETTER = "keep", "dead_letter"
 NULL_VALUES = (KEEP, DEAD_LETTER)
 
@@ -38,6 +39,11 @@ class Parser:
     fastavro. `framing` is `plain`, or `schema_id` for values with the prefix of a schema registry: a zero byte and an
     int32. With a `registry`, values are read by the schemas of their ids and resolved to `schema`.
 
+    For `protobuf`, the fields of `message`, a full name, become the columns. `descriptor` is a serialized
+    FileDescriptorSet with this message, as protoc --include_imports --descriptor_set_out writes it. It requires the
+    package protobuf. Behind the prefix of `schema_id`, the message index must lead to `message`: in the schema that a
+    `registry` has for the id, or else in the descriptor.
+
     Raises ConfigError for a parser that cannot work. Spark checks the schema when the query starts.
     """
 
@@ -47,6 +53,8 @@ class Parser:
     null_values: str = KEEP
     framing: str = PLAIN
     registry: SchemaRegistry | None = None
+    message: str = ""
+    descriptor: bytes = field(default=b"", repr=False)
 
     def __post_init__(self) -> None:
         """Raise ConfigError that names all problems together."""
@@ -56,28 +64,39 @@ class Parser:
     def _problems(self) -> list[str]:
         if self.format not in FORMATS:
             return [f"unknown format {self.format!r} of a parser: expected one of {', '.join(FORMATS)}"]
-        problems = []
-        if not self.schema.strip():
-            example = "the JSON of a record" if self.format == AVRO else "for example 'id BIGINT, name STRING'"
-            problems.append(f"format {self.format} requires a schema, {example}")
-        problems += self._problems_of_avro()
+        problems = self._problems_of_columns() + self._problems_of_framing()
         if self.null_values not in NULL_VALUES:
             problems.append(f"unknown value {self.null_values!r} for null_values: expected {' or '.join(NULL_VALUES)}")
+        if self.options and self.format in BINARY:
+            problems.append(
+                f"cannot set options with format {self.format}: they are those of Spark's from_json and from_csv"
+            )
         problems += [
             f"cannot set option {n} of a parser: {_OURS[n.lower()]}" for n in self.options if n.lower() in _OURS
         ]
         return problems
 
-    def _problems_of_avro(self) -> list[str]:
+    def _problems_of_columns(self) -> list[str]:
+        if self.format == PROTOBUF:
+            problems = [] if self.message and self.descriptor else ["format protobuf requires message and descriptor"]
+            if self.schema:
+                problems.append("cannot set a schema with format protobuf: the descriptor has it")
+            return problems
+        problems = []
+        if not self.schema.strip():
+            example = "the JSON of a record" if self.format == AVRO else "for example 'id BIGINT, name STRING'"
+            problems.append(f"format {self.format} requires a schema, {example}")
+        if self.message or self.descriptor:
+            problems.append(f"cannot use message or descriptor with format {self.format}: they are for protobuf")
+        return problems
+
+    def _problems_of_framing(self) -> list[str]:
         if self.framing not in FRAMINGS:
             return [f"unknown value {self.framing!r} for framing: expected {' or '.join(FRAMINGS)}"]
-        if self.format != AVRO:
+        if self.format not in BINARY:
             if self.framing == PLAIN and self.registry is None:
                 return []
-            return [f"cannot use framing or a registry with format {self.format}: they are for avro"]
-        problems = []
-        if self.options:
-            problems.append("cannot set options with format avro: they are those of Spark's from_json and from_csv")
+            return [f"cannot use framing or a registry with format {self.format}: they are for avro and protobuf"]
         if self.registry is not None and self.framing != SCHEMA_ID:
-            problems.append(f"a registry requires framing {SCHEMA_ID}: its ids are in the prefix. Set it")
-        return problems
+            return [f"a registry requires framing {SCHEMA_ID}: its ids are in the prefix. Set it"]
+        return []

@@ -94,8 +94,17 @@ def of_interest(snapshot: ClusterSnapshot, subscription: Subscription, others: I
     return replace(snapshot, topics={name: topic for name, topic in snapshot.topics.items() if name in kept})
 
 
-def require_inner_index(fetch: FetchOptions, snapshot: ClusterSnapshot) -> None:
-    """Raise ConfigError if `includeInnerIndex` is set for a cluster after Kafka 0.7: each record has its own offset."""
+def require_columns(fetch: FetchOptions, snapshot: ClusterSnapshot) -> None:
+    """Raise ConfigError if an option asks for a column that the records of this cluster do not have.
+
+    Since Kafka 0.8 each record has its own offset, so `inner` is for 0.7 alone. A damaged message of 0.7 does not show
+    where the next one begins, so `damage` is not for 0.7.
+    """
+    if fetch.include_damaged_batches and snapshot.log_format.has_shared_offsets:
+        raise ConfigError(
+            "includeDamagedBatches is for Kafka 0.11 and later, whose record batches show where they end. Remove it: "
+            "a damaged message of Kafka 0.7 fails the query"
+        )
     if fetch.include_inner_index and not snapshot.log_format.has_shared_offsets:
         raise ConfigError(
             "includeInnerIndex is for Kafka 0.7, where the messages of a compressed set share their offset. Remove it: "

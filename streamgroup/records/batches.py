@@ -13,7 +13,7 @@ between batches where a topic has changed its format: see `messages.py`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import google_crc32c
@@ -134,6 +134,11 @@ class Frames:
         yield from self._frames
         if self.failure is not None:
             raise self.failure
+
+    @property
+    def walked(self) -> Sequence[Frame]:
+        """The frames up to the end of the walk or the failure."""
+        return self._frames
 
     def _walk(self) -> None:
         position, size, expected = 0, len(self.data), 0

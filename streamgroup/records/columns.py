@@ -32,19 +32,25 @@ SCHEMA = pa.schema(
     ]
 )
 INNER = pa.field("inner", pa.int32())
+DAMAGE = pa.field("damage", pa.string())
 
 
 @cache
-def schema(include_headers: bool, include_inner_index: bool = False) -> pa.Schema:
-    """Return the schema of the record batches, with or without the columns `headers` and `inner`.
+def schema(
+    include_headers: bool, include_inner_index: bool = False, include_damaged_batches: bool = False
+) -> pa.Schema:
+    """Return the schema of the record batches, with or without the columns `headers`, `inner` and `damage`.
 
-    `inner` tells apart the messages of one wrapper of Kafka 0.7, which share its offset.
+    `inner` tells apart the messages of one wrapper of Kafka 0.7, which share its offset. `damage` has the reason where
+    a row stands for a damaged batch.
     """
     fields = [*SCHEMA]
     if include_headers:
         fields.append(pa.field("headers", HEADERS))
     if include_inner_index:
         fields.append(INNER)
+    if include_damaged_batches:
+        fields.append(DAMAGE)
     return pa.schema(fields)
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from streamgroup.errors import ChecksumMismatch, DecodeError
 from streamgroup.records import columns, kernel
 from streamgroup.records.batches import HEADER_SIZE, Batch, Frame, Frames
-from streamgroup.records.columns import HEADERS, SCHEMA, schema
+from streamgroup.records.columns import DAMAGE, HEADERS, SCHEMA, schema
 from streamgroup.records.fields import Fields, Ints, RecordFault
 from streamgroup.records.message_sets import MessageFault, MessageSetFault
 from streamgroup.records.messages import UncompressedMessages
@@ -174,15 +174,18 @@ def _wanted(frames: Frames, start: int, options: DecodeOptions, aborted: Sequenc
     return wanted
 
 
-def record_batches(decoded: Decoded, topic: str, partition: int, rows: int = ROWS) -> Iterator[pa.RecordBatch]:
+def record_batches(
+    decoded: Decoded, topic: str, partition: int, rows: int = ROWS, *, with_damage: bool = False
+) -> Iterator[pa.RecordBatch]:
     """Iterate over `decoded` as Arrow batches in the schema of Spark's own Kafka source (`schema`).
 
-    Each has at least one row, at most `rows` rows and about `BATCH_BYTES` of keys and values.
+    Each has at least one row, at most `rows` rows and about `BATCH_BYTES` of keys and values. `with_damage` adds the
+    column `damage`, which is null for records.
     """
     if not decoded.num_rows:
         return
     rows = max(1, min(rows, BATCH_BYTES * decoded.num_rows // max(1, decoded.key.nbytes + decoded.value.nbytes)))
-    target = schema(decoded.headers is not None, decoded.inner is not None)
+    target = schema(decoded.headers is not None, decoded.inner is not None, with_damage)
     for first in range(0, decoded.num_rows, rows):
         size = min(rows, decoded.num_rows - first)
         arrays = [
@@ -195,4 +198,6 @@ def record_batches(decoded: Decoded, topic: str, partition: int, rows: int = ROW
             decoded.timestamp_type.slice(first, size),
         ]
         arrays += [column.slice(first, size) for column in (decoded.headers, decoded.inner) if column is not None]
+        if with_damage:
+            arrays.append(pa.nulls(size, DAMAGE.type))
         yield pa.RecordBatch.from_arrays(arrays, schema=target)

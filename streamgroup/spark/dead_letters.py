@@ -14,7 +14,7 @@ from streamgroup.errors import ConfigError, DeadLetterError, StreamGroupError
 from streamgroup.logline import render
 from streamgroup.net.schema_registry import SchemaRegistryClient
 from streamgroup.options.parse_sink import parse_sink
-from streamgroup.parsing.framing import id_in_error
+from streamgroup.parsing.framing import UNKNOWN_ID, id_in_error
 from streamgroup.parsing.limit import NO_DEAD_LETTERS, DeadLetterLimit, FirstDeadLetter, text_above_limit
 from streamgroup.parsing.parser import ERROR, Parser
 from streamgroup.spark.letter_targets import RECORD, LetterTarget, PathTarget, TopicTarget
@@ -73,7 +73,7 @@ class DeadLetters:
         self._target = target
         self._limit = limit
         registry = parser.registry
-        self._schemas = None if registry is None else WriterSchemas(SchemaRegistryClient(registry))
+        self._schemas = None if registry is None else WriterSchemas(SchemaRegistryClient(registry), parser.format)
         self.error: StreamGroupError | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
@@ -137,7 +137,9 @@ def first_of_partitions(dead: DataFrame) -> list[FirstDeadLetter]:
 
 def unknown_ids(dead: DataFrame) -> list[int]:
     """Return the schema ids that dead letters have and the driver did not know."""
-    found = (id_in_error(row[0]) for row in dead.select(ERROR).distinct().collect())
+    # Other reasons differ from record to record, so none of them may reach the driver.
+    named = dead.filter(F.col(ERROR).startswith(UNKNOWN_ID)).select(ERROR).distinct()
+    found = (id_in_error(row[0]) for row in named.collect())
     return [one for one in found if one is not None]
 
 

@@ -16,10 +16,14 @@ from pyspark.sql.types import StringType, StructType
 from streamgroup.errors import ConfigError
 from streamgroup.parsing.avro import AvroReader
 from streamgroup.parsing.framing import SCHEMA_ID
-from streamgroup.parsing.parser import AVRO, DEAD_LETTER, ERROR, PARSED, Parser
+from streamgroup.parsing.parser import BINARY, DEAD_LETTER, ERROR, PARSED, PROTOBUF, Parser
+from streamgroup.parsing.protobuf import ProtobufReader
+from streamgroup.parsing.value_reader import ValueReader
 
 _CORRUPT = "_streamgroup_corrupt_record"
 _RAW = "_streamgroup_raw"
+DAMAGE = "damage"
+"""The column of the source with `includeDamagedBatches`."""
 _RELAXED = "allow"
 """The beginning of the JSON options that accept more than JSON."""
 
@@ -36,15 +40,23 @@ LINE_NO_FIT = "the line does not fit the schema"
 def with_parsed(frame: DataFrame, parser: Parser, writers: Mapping[int, str] | None = None) -> DataFrame:
     """Return `frame` with the columns `parsed` and `error`. An error is null for a record that was read.
 
-    `writers` are the Avro schemas of a registry by id, where the parser has one.
+    `writers` are the schemas of a registry by id, where the parser has one. A row of a damaged batch has the reason of
+    its column `damage` as its error, and that column is left out.
 
     Raises ConfigError for a schema that Spark cannot read, and for a frame that has one of the columns already.
     """
     if taken := sorted({PARSED, ERROR} & set(frame.columns)):
         raise ConfigError(f"cannot parse rows with a column {' and '.join(taken)}: rename it before")
+    if DAMAGE in frame.columns:
+        parsed = _with_parsed(frame, parser, writers).withColumn(ERROR, F.coalesce(F.col(DAMAGE), F.col(ERROR)))
+        return parsed.withColumn(PARSED, F.when(F.col(DAMAGE).isNull(), F.col(PARSED))).drop(DAMAGE)
+    return _with_parsed(frame, parser, writers)
+
+
+def _with_parsed(frame: DataFrame, parser: Parser, writers: Mapping[int, str] | None) -> DataFrame:
     of_null = F.lit(NULL) if parser.null_values == DEAD_LETTER else F.lit(None).cast("string")
-    if parser.format == AVRO:
-        return _with_avro(frame, parser, writers, of_null)
+    if parser.format in BINARY:
+        return _with_reader(frame, _reader(parser, writers), of_null)
     schema = struct_of(parser.schema)
     text = F.col("value").cast("string")
     read = F.from_json if parser.format == "json" else F.from_csv
@@ -60,8 +72,14 @@ def with_parsed(frame: DataFrame, parser: Parser, writers: Mapping[int, str] | N
     )
 
 
-def _with_avro(frame: DataFrame, parser: Parser, writers: Mapping[int, str] | None, of_null: Column) -> DataFrame:
-    reader = AvroReader(parser.schema, schema_ids=parser.framing == SCHEMA_ID, writers=writers)
+def _reader(parser: Parser, writers: Mapping[int, str] | None) -> ValueReader:
+    schema_ids = parser.framing == SCHEMA_ID
+    if parser.format == PROTOBUF:
+        return ProtobufReader(parser.descriptor, parser.message, schema_ids=schema_ids, writers=writers)
+    return AvroReader(parser.schema, schema_ids=schema_ids, writers=writers)
+
+
+def _with_reader(frame: DataFrame, reader: ValueReader, of_null: Column) -> DataFrame:
     fields = from_arrow_type(reader.type)
     result = StructType().add(PARSED, fields).add(ERROR, StringType())
 

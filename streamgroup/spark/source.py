@@ -87,7 +87,7 @@ class StreamGroupDataSource(DataSource):
         options = self.options if of_table is None else of_table
         if of_table != {}:  # a table without options gets them with each statement
             check_source(options)
-        schema = row_schema(_is_true(options, "includeHeaders"), _is_true(options, "includeInnerIndex"))
+        schema = row_schema(*(_is_true(options, name) for name in _WITH_COLUMNS))
         return schema if of_table is None else with_table_options(schema, of_table)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -159,7 +159,8 @@ class StreamGroupDataSource(DataSource):
         parsed = parse_source(options, streaming=streaming)
         parsed = replace(parsed, notes=(*parsed.notes, *notes))
         self._is_parsed = True
-        expected = row_schema(parsed.fetch.include_headers, parsed.fetch.include_inner_index)
+        fetch = parsed.fetch
+        expected = row_schema(fetch.include_headers, fetch.include_inner_index, fetch.include_damaged_batches)
         if [(f.name, f.dataType) for f in schema.fields] != [(f.name, f.dataType) for f in expected.fields]:
             raise ConfigError(
                 "cannot use another schema for format('streamgroup'): it has the fixed schema "
@@ -231,12 +232,18 @@ _HEADERS = StructField(
     "headers", ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 )
 _INNER = StructField("inner", IntegerType())
+_DAMAGE = StructField("damage", StringType())
+_WITH_COLUMNS = ("includeHeaders", "includeInnerIndex", "includeDamagedBatches")
+"""The options that add columns, in the order of the columns."""
 
 
-def row_schema(include_headers: bool, include_inner_index: bool = False) -> StructType:
+def row_schema(
+    include_headers: bool, include_inner_index: bool = False, include_damaged_batches: bool = False
+) -> StructType:
     """Return the schema of `spark.read.format("kafka")`. `headers` is null for a record without headers.
 
     streamgroup adds `inner`, the index of a message within a compressed set of Kafka 0.7, whose messages share one
-    offset.
+    offset, and `damage`, the reason where a row stands for a damaged batch.
     """
-    return StructType([*_FIELDS, *([_HEADERS] if include_headers else []), *([_INNER] if include_inner_index else [])])
+    asked = ((_HEADERS, include_headers), (_INNER, include_inner_index), (_DAMAGE, include_damaged_batches))
+    return StructType([*_FIELDS, *(field for field, is_asked in asked if is_asked)])

@@ -25,6 +25,7 @@ from streamgroup.jobs.mirror import plan
 from streamgroup.net import frames
 from streamgroup.net.sasl import bearer_token, tokens
 from streamgroup.options import jaas, kinds, parse_client
+from streamgroup.parsing import avro, framing, proto_text, protobuf
 from streamgroup.planning import document
 from streamgroup.records import batches, compression, messages07
 from streamgroup.spark import queries
@@ -134,4 +135,12 @@ BUGS = (
     ),
     PlantedBug(("options/jaas",), jaas._module, "value is None or value.text", "value.text"),
     PlantedBug(("options/client-file",), parse_client.kafka_properties, "found is None", "False"),
+    # Values
+    PlantedBug(("parsing/prefix",), framing.split_schema_id, "len(value) < _SIZE", "len(value) > 3 and value[0]"),
+    PlantedBug(("parsing/message-index",), framing.split_message_index, "position < 0", "position < -9"),
+    PlantedBug(("parsing/avro", "parsing/avro-schema"), avro.AvroReader.read, "except Exception", f"except {_NEVER}"),
+    PlantedBug(("parsing/avro-schema",), avro.is_schema, "except Exception", f"except {_NEVER}"),
+    PlantedBug(("parsing/protobuf",), protobuf.ProtobufReader.read, "except Exception", f"except {_NEVER}"),
+    PlantedBug(("parsing/descriptor",), protobuf.ProtobufReader.__init__, "except Exception", f"except {_NEVER}"),
+    PlantedBug(("parsing/proto-text",), proto_text.messages_in, 'token == "}" and len(blocks) > 1', 'token == "}"'),
 )

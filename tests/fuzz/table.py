@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.fuzz import records, sasl, text, wire
+from tests.fuzz import records, sasl, text, values, wire
 from tests.fuzz.decoder import Decoder
 
 DECODERS: dict[str, Decoder] = {
-    decoder.name: decoder for room in (wire, records, text, sasl) for decoder in room.decoders()
+    decoder.name: decoder for room in (wire, records, text, sasl, values) for decoder in room.decoders()
 }
 
 

@@ -23,9 +23,12 @@ from typing import Any
 
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from streamgroup import Parser, SchemaRegistry, dead_letters
 from streamgroup.driver.application import control
 from streamgroup.options.secrets import REDACTION_REGEX
+from streamgroup.parsing.framing import SCHEMA_ID
 
 Options = Mapping[str, str]
 
@@ -189,6 +192,26 @@ class Application:
         for kind, attempt in attempts.items():
             self.show(f"failing-{name}-{kind}", error_of(attempt))
 
+    # -- a schema registry ---------------------------------------------------------------------------------------------
+
+    def parse(self, name: str, case: Mapping[str, Any]) -> None:
+        """Read Avro by a registry that takes the password, then by one that refuses another; keep what they say."""
+        for kind, password in case["registry"]["passwords"].items():
+            registry = SchemaRegistry(case["registry"]["url"], "etl", password)
+            parser = Parser("avro", case["registry"]["schema"], framing=SCHEMA_ID, registry=registry)
+            seen: list[DataFrame] = []
+            letters = dead_letters(
+                parser, lambda rows, _, seen=seen: seen.append(rows), path=str(self.home / f"{name}-dead"), max_share=1
+            )
+            stream = self.spark.readStream.format("streamgroup").options(**case["options"], subscribe=case["topic"])
+            rows = stream.option("kafka.group.id", f"{case['group']}-{kind}").option("startingOffsets", "earliest")
+            writer = rows.load().writeStream.foreachBatch(letters).trigger(availableNow=True)
+            writer = writer.option("checkpointLocation", str(self.home / f"{name}-{kind}-checkpoint"))
+            said = error_of(partial(finish, writer))
+            self.show(f"{name}-registry-{kind}", f"{said}\n{parser!r}\n{registry}\n{letters.error!r}")
+            for rows in seen:
+                self.explain(f"{name}-registry-{kind}", rows)
+
     # -- the user interface --------------------------------------------------------------------------------------------
 
     def visit(self) -> None:
@@ -212,6 +235,11 @@ class Application:
     def _resources(self) -> Iterator[str]:
         for name in RESOURCES:
             yield f"/api/v1/applications/{self.spark.sparkContext.applicationId}/{name}"
+
+
+def finish(writer: DataStreamWriter) -> None:
+    """Run a query that reads what there is."""
+    assert writer.start().awaitTermination(TIMEOUT_S), "the query has not ended"
 
 
 def reading_requests() -> list[str]:
@@ -253,6 +281,8 @@ def main(home: str, plan: str) -> None:
         application.read_and_write(name, case)
         for failing, options in case["failing"].items():
             application.fail(f"{name}-{failing}", options, case)
+        if "registry" in case:
+            application.parse(name, case)
     application.statement(wanted["statement"], "canary")
     application.visit()
     application.spark.stop()

@@ -223,3 +223,18 @@ def repeated(values: Iterable[str]) -> dict[str, int]:
 def _admin(server: KafkaServer) -> AdminClient:
     """To be kept in a variable: what a client still waits for ends with it."""
     return AdminClient({"bootstrap.servers": server.direct_servers, "log_level": 3})
+
+
+def damage(server: KafkaServer, topic: str, offset: int) -> None:
+    """Flip a bit of the last byte of the batch at `offset`, while the broker is down; no flag tells it to look."""
+    (broker,) = server.brokers
+    broker.stop()  # in good order, else the broker checks the log when it starts, and cuts it
+    (segment,) = Path(server.data_dir).glob(f"*/data/{topic}-0/{0:020d}.log")
+    content = bytearray(segment.read_bytes())
+    position = 0
+    while int.from_bytes(content[position : position + 8], "big") != offset:
+        position += 12 + int.from_bytes(content[position + 8 : position + 12], "big")
+    end = position + 12 + int.from_bytes(content[position + 8 : position + 12], "big")
+    content[end - 3] ^= 1
+    segment.write_bytes(content)
+    broker.restart()

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -20,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.ports import LOOPBACK, free_ports
 from tests.conftest import MakeTopic
-from tests.spark.support import SHORT_SESSION, Load, Streams, committed, reset_offsets
+from tests.spark.support import SHORT_SESSION, Load, Streams, committed, damage, reset_offsets
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
@@ -199,21 +198,6 @@ def at(load: Load, offset: int) -> dict[str, str]:
 
 
 # -- bytes -------------------------------------------------------------------------------------------------------------
-
-
-def damage(server: KafkaServer, topic: str, offset: int) -> None:
-    """Flip a bit of the last byte of the batch at `offset`, while the broker is down; no flag tells it to look."""
-    (broker,) = server.brokers
-    broker.stop()  # in good order, else the broker checks the log when it starts, and cuts it
-    (segment,) = Path(server.data_dir).glob(f"*/data/{topic}-0/{0:020d}.log")
-    content = bytearray(segment.read_bytes())
-    position = 0
-    while int.from_bytes(content[position : position + 8], "big") != offset:
-        position += 12 + int.from_bytes(content[position + 8 : position + 12], "big")
-    end = position + 12 + int.from_bytes(content[position + 8 : position + 12], "big")
-    content[end - 3] ^= 1
-    segment.write_bytes(content)
-    broker.restart()
 
 
 def test_a_damaged_batch_is_reported_and_what_to_do_steps_over_it_alone(

@@ -13,6 +13,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from streamgroup.options.types import ClientOptions
 from streamgroup.testing import Kafka07Server, KafkaServer, Producer07, ZooKeeperServer
 from streamgroup.testing.directories import write_private
 from tests.conftest import MakeTopic
+from tests.fakes.schema_registry import schema_registry
 from tests.spark.canaries import (
     KAFKA_CASES,
     MECHANISMS,
@@ -49,6 +51,7 @@ pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(700)]
 
 ROOT = Path(__file__).parents[2]
 CHROOT = "/canary"
+AVRO = '{"type":"record","name":"r","fields":[{"name":"id","type":"int"}]}'
 APPLICATION_TIMEOUT_S = 540
 DRIVER, EXECUTOR = b"org.apache.spark.deploy.SparkSubmit", b"CoarseGrainedExecutorBackend"
 COORDINATOR, WORKER = b"python_streaming_source_runner", b"pyspark.daemon"
@@ -130,10 +133,30 @@ def kafka_cases(
         topic, to = make_topic(secured), make_topic(secured)
         for number in range(20):
             producer.produce(topic, f"record {number}".encode())
+        producer.produce(topic, b"\0\0\0\0\7\x0a")
         assert producer.flush(30) == 0
         cases[name] = KAFKA_CASES[name](secured, canaries)
         plan[name] = plan_of(cases[name], topic, to, f"canary-{canaries.way}-{name}")
     return cases, plan
+
+
+@contextmanager
+def registry_of(plan: dict[str, Any], canaries: Canaries) -> Iterator[None]:
+    """Add a schema registry to the plan of a case, with its password and with a wrong one."""
+    with schema_registry() as registry:
+        secret, password = canaries.password("schema registry")
+        _, wrong = canaries.password("schema registry: wrong password")
+        registry.user_info = f"etl:{secret}"
+        registry.schemas = {7: {"schema": AVRO}}
+        plan["registry"] = {"url": registry.url, "schema": AVRO, "passwords": {"right": password, "wrong": wrong}}
+        yield
+        assert registry.asked == [7], "the right password was not taken"
+
+
+def check_registry(ran: Run, name: str) -> None:
+    assert ran.text(f"shown/{name}-registry-right").startswith("no error")
+    assert "/schemas/ids/7: HTTP status 401" in ran.text(f"shown/{name}-registry-wrong")
+    assert f"shown/{name}-registry-right-explain-extended" in ran.files
 
 
 def commits_of(server: KafkaServer, groups: list[str]) -> bytes:
@@ -224,9 +247,12 @@ def test_no_secret_of_a_query_is_shown(
     application.read_and_write("plain", plan["plain"])
     wrong = plan["plain"]["failing"]["wrong-password"]
     application.fail("wrong-password", wrong, plan["plain"])
+    with registry_of(plan["plain"], canaries):
+        application.parse("plain", plan["plain"])
     ran = Run(canaries, home, cases)
     for kind in ("read", "write", "stream"):
         assert "rejected the credentials" in ran.text(f"shown/failing-wrong-password-{kind}")
+    check_registry(ran, "plain")
     for request in reading_requests():
         assert plan["plain"]["group"] in ran.text(f"shown/plain-control-{request}")
     assert any("not a request of this channel" in ran.text(name) for name in ran.files if "-control-unknown-" in name)
@@ -251,8 +277,10 @@ def test_no_secret_of_any_option_is_shown(
                 producer.produce(name, [b"record"] * 20)
                 producer.produce(f"{name}-copy", [b"record"])
         statement = {name: value for case in cases.values() for name, value in case.options.items()}
-        run(home, canaries, plan, statement)
+        with registry_of(plan["plain"], canaries):
+            run(home, canaries, plan, statement)
     ran = Run(canaries, home, cases)
     check(ran)
+    check_registry(ran, "plain")
     groups = [plan[name]["group"] for name in KAFKA_CASES]
     assert canaries.found_in(commits_of(secured, groups)) == []

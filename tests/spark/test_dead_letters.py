@@ -22,9 +22,10 @@ from streamgroup.jobs.config import load
 from streamgroup.jobs.signals import StopRequest
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
+from tests.fakes.protobuf_files import ORDERS, ORDERS_TEXT, message_bytes
 from tests.fakes.schema_registry import FakeRegistry, schema_registry
 from tests.spark.submitting import submitted
-from tests.spark.support import SHORT_SESSION, committed, log_ends, rows_of
+from tests.spark.support import SHORT_SESSION, committed, damage, log_ends, rows_of
 from tests.unit.parsing.test_avro import written
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
@@ -244,6 +245,28 @@ def test_rows_without_the_columns_of_a_record_are_refused(spark: SparkSession) -
         letters(spark.createDataFrame([(b"",)], "value BINARY"), 0)
 
 
+def test_a_damaged_batch_is_a_dead_letter_with_its_bytes_and_the_others_go_on(
+    spark: SparkSession, topic: Topic, start: Start, tmp_path: Path
+) -> None:
+    for _ in range(3):
+        topic.send([b'{"id": 7}'] * 20)
+    damage(topic.server, topic.name, 10)
+    good, path = Good(), tmp_path / "dead"
+    ended(start(streamgroup.dead_letters(PARSER, good, path=str(path)), includeDamagedBatches="true"))
+    (row,) = read_path(spark, path)
+    assert (row.topic, row.partition, row.offset, row.key, row.timestamp) == (topic.name, 0, 10, None, None)
+    assert row.error.startswith("the record batch at offset 10: its CRC-32C is 0x")
+    batch = bytes(row.value)
+    base, count = int.from_bytes(batch[:8], "big"), int.from_bytes(batch[57:61], "big")
+    assert len(batch) == 12 + int.from_bytes(batch[8:12], "big"), "the batch is whole"
+    within = {(0, offset) for offset in range(base, base + count)}
+    assert within
+    assert good.rows.keys() == topic.sent.keys() - within
+    assert good.columns[-1] == "parsed"
+    assert "damage" not in good.columns
+    assert committed(topic.server, topic.name, topic.name) == log_ends(topic.server, topic.name, PARTITIONS)
+
+
 # --- Avro by a schema registry ---------------------------------------------------------------------------------------
 
 V1 = json.dumps({"type": "record", "name": "r", "fields": [{"name": "id", "type": "int"}]})
@@ -287,6 +310,33 @@ def test_avro_is_read_by_the_schemas_of_a_registry(
         b"\0\0\0\0\x63": "the registry has no Avro schema with id 99",
     }
     assert len(good.ids) + 2 == len(topic.sent)
+
+
+def test_protobuf_is_read_by_the_order_of_messages_that_a_registry_has(
+    spark: SparkSession, topic: Topic, start: Start, tmp_path: Path
+) -> None:
+    good, path = GoodIds(), tmp_path / "dead"
+    refund = message_bytes(ORDERS, "shop.Refund", id="7")
+    with schema_registry() as registry:
+        registry.schemas = {
+            1: {"schema": ORDERS_TEXT, "schemaType": "PROTOBUF", "references": [{"name": "other.proto"}]},
+            2: {"schema": V1},
+        }
+        parser = streamgroup.Parser(
+            "protobuf",
+            message="shop.Refund",
+            descriptor=ORDERS,
+            framing="schema_id",
+            registry=streamgroup.SchemaRegistry(registry.url),
+        )
+        topic.send([b"\0\0\0\0" + rest + refund for rest in (b"\1\0", b"\1\2\0", b"\1\2\2", b"\2\0")])
+        ended(start(streamgroup.dead_letters(parser, good, path=str(path), max_share=0.5)))
+        assert registry.asked == [1, 2]
+    assert good.ids == [7, 7]
+    assert {row.error for row in read_path(spark, path)} == {
+        "the message index [1] in schema 1 is shop.Order, not shop.Refund",
+        "the registry has no Protobuf schema with id 2",
+    }
 
 
 def test_a_registry_that_is_down_fails_the_batch_and_makes_no_dead_letters(

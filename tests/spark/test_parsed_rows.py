@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from streamgroup.errors import ConfigError
 from streamgroup.parsing.parser import Parser
 from streamgroup.spark import parsed_rows
 from streamgroup.spark.parsed_rows import with_parsed
+from tests.fakes.protobuf_files import ORDERS, ORDERS_TEXT, message_bytes
 from tests.unit.parsing.test_avro import ALL, VALUE, written
 
 pytestmark = pytest.mark.spark
@@ -119,3 +123,71 @@ def test_avro_of_a_registry_is_read_by_the_schemas_that_the_driver_sends(spark: 
     frame = spark.createDataFrame([(n, written(ALL, VALUE, n)) for n in (1, 2)], "n INT, value BINARY")
     rows = with_parsed(frame, parser, {1: ALL}).orderBy("n").collect()
     assert [row.error for row in rows] == [None, "the registry has no Avro schema with id 2"]
+
+
+@pytest.mark.parametrize("parser", [Parser("json", "id INT"), Parser("avro", ALL, framing="schema_id")])
+def test_a_damaged_batch_has_its_damage_for_a_reason(spark: SparkSession, parser: Parser) -> None:
+    values = [(0, b'{"id": 1}', "the bytes are damaged"), (1, None, None), (2, b"\0", None)]
+    frame = spark.createDataFrame(values, "n INT, value BINARY, damage STRING")
+    batch, null, garbage = with_parsed(frame, parser).orderBy("n").collect()
+    assert (batch.parsed, batch.error, null.error) == (None, "the bytes are damaged", None)
+    assert garbage.error
+    assert batch.__fields__ == ["n", "value", "parsed", "error"]
+
+
+PROTOBUF = Parser("protobuf", message="shop.Order", descriptor=ORDERS)
+ORDER = {
+    "uint64": str(2**64 - 1),
+    "string": "ab",
+    "bytes": "/w==",
+    "state": "PAID",
+    "at": "2024-03-02T01:02:03.456789Z",
+    "lines": [{"cents": "5"}, {}],
+    "counts": {"a": "7"},
+}
+
+
+def test_protobuf_is_read_into_fields_and_garbage_has_a_reason(spark: SparkSession) -> None:
+    whole = message_bytes(ORDERS, "shop.Order", **ORDER)
+    good, cut, empty, null = read(spark, PROTOBUF, [whole, whole[:-1], b"", None])
+    assert (good.error, empty.error, null.error, null.parsed, cut.parsed) == (None, None, None, None, None)
+    assert cut.error.startswith("the value is not a message shop.Order: ")
+    found = good.parsed.asDict(recursive=True)
+    assert (found["uint64"], found["string"], bytes(found["bytes"])) == (Decimal(2**64 - 1), "ab", b"\xff")
+    assert (found["state"], found["lines"]) == ("PAID", [{"cents": 5}, {"cents": 0}])
+    assert (found["counts"], found["line"], found["maybe"]) == ({"a": Decimal(7)}, None, None)
+    assert (empty.parsed.int64, empty.parsed.state, empty.parsed.at, empty.parsed.lines) == (0, "NEW", None, [])
+    (row,) = spark.createDataFrame([(found["at"],)], "t TIMESTAMP").selectExpr("unix_micros(t) AS us").collect()
+    assert row.us == 1_709_341_323_456_789
+
+
+def test_protobuf_of_a_registry_is_read_by_the_message_index(spark: SparkSession) -> None:
+    parser = Parser("protobuf", message="shop.Order", descriptor=ORDERS, framing="schema_id")
+    value = message_bytes(ORDERS, "shop.Order", string="x")
+    values = [b"\0\0\0\0" + rest + value for rest in (b"\1\2\2", b"\1\0", b"\2\0")]
+    frame = spark.createDataFrame([*enumerate(values)], "n INT, value BINARY")
+    rows = with_parsed(frame, parser, {1: ORDERS_TEXT}).orderBy("n").collect()
+    assert [row.error for row in rows] == [
+        None,
+        "the message index [0] in schema 1 is shop.Refund, not shop.Order",
+        "the registry has no Protobuf schema with id 2",
+    ]
+    assert rows[0].parsed.string == "x"
+
+
+@pytest.mark.parametrize(
+    ("parser", "package"),
+    [(Parser("avro", ALL), "fastavro"), (PROTOBUF, "google/protobuf")],
+    ids=["avro", "protobuf"],
+)
+def test_an_executor_without_the_package_says_which_extra_to_install(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parser: Parser, package: str
+) -> None:
+    hidden = tmp_path / package / "__init__.py"
+    hidden.parent.mkdir(parents=True)
+    hidden.write_text("raise ImportError('hidden')")
+    # Spark starts workers of their own for another environment, and their Python finds the directory first.
+    monkeypatch.setitem(spark.sparkContext.environment, "PYTHONPATH", str(tmp_path))
+    steps = rf"Install streamgroup\[{parser.format}\] for the Python of the driver and of the executors"
+    with pytest.raises(PythonException, match=steps):
+        read(spark, parser, [b""])

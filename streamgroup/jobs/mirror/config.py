@@ -31,6 +31,7 @@ _IN_FLIGHT = "kafka.max.in.flight.requests.per.connection"
 _REFUSED_OF_SOURCE = {
     "includeheaders": "the mirror copies headers where both clusters have them",
     "includeinnerindex": "the mirror adds the column where it needs it",
+    "includedamagedbatches": "the mirror would copy the bytes of a damaged batch as a record",
     "minpartitions": "two tasks that read one partition would mix up the order of its records",
     "maxrecordsperpartition": "two tasks that read one partition would mix up the order of its records",
 }
@@ -42,6 +43,7 @@ _REFUSED_OF_VERIFY = {
     **dict.fromkeys(_SUBSCRIPTIONS, "a verification reads the topics of the mirror"),
     "includeheaders": _REFUSED_OF_SOURCE["includeheaders"],
     "includeinnerindex": _REFUSED_OF_SOURCE["includeinnerindex"],
+    "includedamagedbatches": "a damaged batch has no records to compare",
 }
 
 

@@ -74,7 +74,10 @@ def test_a_topic_of_another_cluster_inherits_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (PARQUET + PARSER.replace('format = "json"', ""), "[parser] format is required. Set json, csv or avro"),
+        (
+            PARQUET + PARSER.replace('format = "json"', ""),
+            "[parser] format is required. Set json, csv, avro or protobuf",
+        ),
         (PARQUET + PARSER.replace("json", "jsn"), "[parser]: unknown format 'jsn' of a parser"),
         (PARQUET + PARSER + 'null_values = "x"', "[parser]: unknown value 'x' for null_values"),
         (PARQUET + PARSER + "options.mode = 'x'", "[parser]: cannot set option mode of a parser"),
@@ -169,3 +172,37 @@ def test_the_password_of_a_registry_is_not_shown(tmp_path: Path) -> None:
 )
 def test_a_mistake_with_avro_is_named_with_the_next_step(tmp_path: Path, text: str, said: str) -> None:
     assert said in problem(tmp_path, SOURCE + PARQUET + text)
+
+
+PROTOBUF = """
+[parser]
+format = "protobuf"
+message = "shop.Order"
+descriptor = "{}"
+framing = "schema_id"
+"""
+
+
+def test_the_descriptor_is_the_content_of_its_file(tmp_path: Path) -> None:
+    (tmp_path / "orders.desc").write_bytes(b"\n\0")
+    parser = read(tmp_path, SOURCE + PARQUET + PROTOBUF.format(tmp_path / "orders.desc")).parser
+    assert parser == Parser("protobuf", framing="schema_id", message="shop.Order", descriptor=b"\n\0")
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("missing.desc", "[parser]: cannot read descriptor missing.desc: No such file or directory. Set the path"),
+        ("a\\u0000", "[parser]: cannot read descriptor a\0: embedded null byte. Set the path"),
+    ],
+)
+def test_a_descriptor_that_cannot_be_read_is_named(tmp_path: Path, path: str, said: str) -> None:
+    assert said in problem(tmp_path, SOURCE + PARQUET + PROTOBUF.format(path))
+
+
+def test_damaged_batches_become_rows_of_the_source_by_choice(tmp_path: Path) -> None:
+    job = read(tmp_path, SOURCE + PARQUET + PARSER + TOPIC + "damaged_batches = true\n")
+    assert job.source["includeDamagedBatches"] == "true"
+    assert "includeDamagedBatches" not in job.dead_letters.options
+    for text in ("", "damaged_batches = false\n"):
+        assert "includeDamagedBatches" not in read(tmp_path, SOURCE + PARQUET + PARSER + TOPIC + text).source

@@ -161,6 +161,7 @@ EXAMPLES = {
     "kafka.offsets.storage": ("Kafka", OffsetsStorage.KAFKA),
     "kafka.dual.commit.enabled": ("false", False),
     "includeInnerIndex": ("true", True),
+    "includeDamagedBatches": ("true", True),
     "zookeeper.session.timeout.ms": ("9000", 9_000),
     "zookeeper.connection.timeout.ms": ("700", 700),
     "zookeeper.username": ("bob", "bob"),

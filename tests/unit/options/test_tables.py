@@ -134,6 +134,7 @@ def test_the_defaults_of_used_properties_are_javas(name: str) -> None:
 
 def test_every_option_of_spark_has_its_row() -> None:
     ours = {option.name for option in SOURCE if option.name.startswith(("group.", "sasl."))} | {
+        "includeDamagedBatches",
         "includeInnerIndex",
         "strict",
     }

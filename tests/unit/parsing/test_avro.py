@@ -119,6 +119,12 @@ def test_garbage_has_a_reason(value: bytes, said: str) -> None:
     assert error.startswith(said)
 
 
+def test_equal_garbage_has_equal_reasons() -> None:
+    schema = record(("f", "double"))
+    _, reasons = AvroReader(schema).columns([b"a", b"b"])
+    assert reasons == ["the value is not Avro of its schema: EOFError cannot read double"] * 2
+
+
 @given(st.lists(st.binary(max_size=40)))
 def test_no_bytes_break_a_batch(values: list[bytes]) -> None:
     fields, errors = AvroReader(NEW).columns(values)

@@ -12,7 +12,7 @@ from streamgroup.options.types import FetchOptions, Subscription
 from streamgroup.planning.subscription import (
     is_subscribed,
     of_interest,
-    require_inner_index,
+    require_columns,
     subscribed_partitions,
     subscribed_topics,
     topics_to_ask,
@@ -106,7 +106,14 @@ def test_of_all_topics_those_of_interest_are_kept() -> None:
 
 def test_the_inner_index_is_for_messages_that_share_an_offset() -> None:
     asked = FetchOptions(include_inner_index=True)
-    require_inner_index(asked, ClusterSnapshot({}, {}, dialect=Dialect.KAFKA07))
-    require_inner_index(FetchOptions(), ClusterSnapshot({}, {}))
+    require_columns(asked, ClusterSnapshot({}, {}, dialect=Dialect.KAFKA07))
+    require_columns(FetchOptions(), ClusterSnapshot({}, {}))
     with pytest.raises(ConfigError, match=r"includeInnerIndex is for Kafka 0\.7"):
-        require_inner_index(asked, ClusterSnapshot({}, {}))
+        require_columns(asked, ClusterSnapshot({}, {}))
+
+
+def test_damaged_batches_are_set_aside_where_record_batches_show_their_end() -> None:
+    asked = FetchOptions(include_damaged_batches=True)
+    require_columns(asked, ClusterSnapshot({}, {}))
+    with pytest.raises(ConfigError, match=r"includeDamagedBatches is for Kafka 0\.11 and later"):
+        require_columns(asked, ClusterSnapshot({}, {}, dialect=Dialect.KAFKA07))

@@ -190,6 +190,11 @@ def test_the_inner_index_is_a_column_where_it_is_asked_for() -> None:
     assert [field.simpleString() for field in fields[-2:]] == [row_schema(True).fields[-1].simpleString(), "inner:int"]
 
 
+def test_the_damage_of_a_batch_is_a_column_where_it_is_asked_for() -> None:
+    fields = DefaultSource({**STREAM, "includeDamagedBatches": "true", "includeInnerIndex": "true"}).schema().fields
+    assert [field.simpleString() for field in fields[-2:]] == ["inner:int", "damage:string"]
+
+
 WRITE = {"kafka.bootstrap.servers": "localhost:9092", "topic": "t"}
 ROWS = StructType([StructField("value", StringType())])
 

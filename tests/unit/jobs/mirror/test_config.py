@@ -109,6 +109,10 @@ def test_every_key_arrives(tmp_path: Path) -> None:
         (LEAST.replace("subscribe =", "subscribee ="), "[source]: "),
         (LEAST.replace("[destination]", "minPartitions = 9\n[destination]"), "would mix up the order of its records"),
         (
+            LEAST.replace("[destination]", "includeDamagedBatches = true\n[destination]"),
+            "cannot set includeDamagedBatches in [source]",
+        ),
+        (
             LEAST.replace("[destination]", "includeHeaders = true\n[destination]"),
             "cannot set includeHeaders in [source]",
         ),
