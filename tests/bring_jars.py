@@ -1,7 +1,7 @@
 """Bring what the live tests need into the cache, once: so that no test waits for a download.
 
 python -m tests.bring_jars          what `make test` needs
-python -m tests.bring_jars --pin    bring everything anew, and write what it is into streamgroup/testing/jars.sha256
+python -m tests.bring_jars --pin    fetch all, also for long tests; write the sums to streamgroup/testing/jars.sha256
 """
 
 from __future__ import annotations
@@ -16,6 +16,14 @@ from streamgroup.testing import jars
 from streamgroup.testing.progress import progress
 from streamgroup.testing.releases import RELEASES, Coordinate, Quorum
 from streamgroup.testing.zookeeper import VERSIONS_APART
+
+DELTA = (
+    ("io.delta", "delta-spark_4.2_2.13", "4.4.0"),
+    ("io.delta", "delta-storage", "4.4.0"),
+    ("io.delta", "delta-kernel-api", "4.4.0"),
+    ("io.delta", "delta-kernel-defaults", "4.4.0"),
+)
+"""Delta Lake for Spark 4.2, of whose dependencies a table needs these; the long tests fetch it."""
 
 
 def of_tests() -> Iterator[tuple[Coordinate, bool]]:
@@ -40,11 +48,16 @@ def of_spark() -> Iterator[tuple[Coordinate, bool]]:
     yield from ((Coordinate(*module), False) for module in CONNECTOR)
 
 
+def of_long_tests() -> Iterator[tuple[Coordinate, bool]]:
+    """The modules that only long tests fetch."""
+    yield from ((Coordinate(*module), False) for module in DELTA)
+
+
 def pin() -> None:
     """Write the sums of all modules, of jars that were resolved for it and not taken from the cache."""
     sums: dict[str, dict[str, str]] = {}
     with tempfile.TemporaryDirectory() as work:
-        for coordinate, transitive in (*of_tests(), *of_spark()):
+        for coordinate, transitive in (*of_tests(), *of_spark(), *of_long_tests()):
             name = jars.directory_name(coordinate, transitive=transitive)
             into = Path(work, name)
             with progress(f"resolving {coordinate}") as shown:
@@ -59,7 +72,7 @@ def main() -> None:
     parser.add_argument("--pin", action="store_true", help="write streamgroup/testing/jars.sha256 anew")
     if parser.parse_args().pin:
         pin()
-        print(f"written: {jars.FILE}. Look at what has changed before you commit it (git diff)", file=sys.stderr)
+        print(f"written: {jars.PINS}. Look at what has changed before you commit it (git diff)", file=sys.stderr)
         return
     for coordinate, transitive in (*of_tests(), *of_spark()):
         jars.resolve(coordinate.organisation, coordinate.module, coordinate.revision, transitive=transitive)

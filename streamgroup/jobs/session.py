@@ -20,6 +20,7 @@ import streamgroup
 from streamgroup.errors import ConfigError, StreamGroupError, TransportError
 from streamgroup.jobs import probe
 from streamgroup.jobs.job_file import SparkSettings
+from streamgroup.options.sasl import TOKEN_MANAGER, TOKEN_MANAGER_HINT
 from streamgroup.options.secrets import REDACTION_REGEX
 
 log = logging.getLogger("streamgroup.jobs")
@@ -27,7 +28,6 @@ log = logging.getLogger("streamgroup.jobs")
 PYTHON = "PYSPARK_PYTHON"
 PYTHON_SETTING = "spark.pyspark.python"
 REDACTION = "spark.redaction.regex"
-_TOKEN_MANAGER = "spark.kafka.clusters."
 EXECUTORS_TIMEOUT_S = 300.0
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
@@ -82,13 +82,9 @@ def _redaction(conf: Mapping[str, str]) -> dict[str, str]:
 
 def refuse_token_manager(names: Collection[str]) -> None:
     """Raise ConfigError for settings of the manager of delegation tokens in Spark's Kafka connector."""
-    of_clusters = sorted(name for name in names if name.startswith(_TOKEN_MANAGER))
+    of_clusters = sorted(name for name in names if name.startswith(TOKEN_MANAGER))
     if of_clusters:
-        raise ConfigError(
-            f"cannot use {', '.join(of_clusters)}: Spark hands these delegation tokens to Java classes alone, so a "
-            "source in Python never sees them. Leave the settings out, and write the id and the HMAC of a token into "
-            "kafka.sasl.jaas.config, with tokenauth=true (docs/security.md)"
-        )
+        raise ConfigError(f"cannot use {', '.join(of_clusters)}: {TOKEN_MANAGER_HINT} (docs/security.md)")
 
 
 def refuse_late_settings(conf: Mapping[str, str], environment: Mapping[str, str]) -> None:

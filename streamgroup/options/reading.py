@@ -28,8 +28,8 @@ class OptionsReader(SettingsReader[Option]):
     """The options of one read or write while they are parsed.
 
     `options` is the table by names in lower case. `hints` has the cause and the next step for unknown names whose most
-    similar name would mislead. `strict` says whether every unknown option is a problem unless the option `strict` says
-    otherwise. A misspelled option is one in any case.
+    similar name would mislead; a key that ends with `*` is for all names that begin so. `strict` says whether every
+    unknown option is a problem unless the option `strict` says otherwise. A misspelled option is one in any case.
     """
 
     def __init__(self, options: Mapping[str, Option], scope: Scope, hints: Mapping[str, str], *, strict: bool) -> None:
@@ -70,6 +70,13 @@ class OptionsReader(SettingsReader[Option]):
             return True  # librdkafka's name of a setting: to ignore it would be to connect otherwise than asked
         return lower.startswith(_OWN) or near_miss(lower, self.rows) is not None
 
+    def _hint(self, lower: str) -> str | None:
+        if lower in self.hints:
+            return self.hints[lower]
+        return next(
+            (hint for name, hint in self.hints.items() if name[-1] == "*" and lower.startswith(name[:-1])), None
+        )
+
     def find(self, key: str) -> Option | None:
         """Return the option of this name, in any case."""
         return self.rows.get(key.lower())
@@ -102,8 +109,8 @@ class OptionsReader(SettingsReader[Option]):
     def unknown(self, key: str) -> str:
         """Return the problem of an unknown option, with the option that the user may have meant."""
         lower = key.lower()
-        if lower in self.hints:
-            return f"unknown option {key!r}: {self.hints[lower]}"
+        if hint := self._hint(lower):
+            return f"unknown option {key!r}: {hint}"
         prefixed = self.rows.get(PREFIX + lower)
         near = prefixed or self.rows.get(near_miss(lower, self.rows) or "") or self._nearest(lower)
         if near is None:

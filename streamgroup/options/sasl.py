@@ -31,6 +31,14 @@ GSSAPI = "GSSAPI"
 TOKEN_PROVIDER = "sasl.tokenProvider"
 """The option for a function that returns tokens. Java has no such thing, so it has no prefix."""
 
+TOKEN_MANAGER = "spark.kafka.clusters."
+"""The beginning of the settings of the manager of delegation tokens in Spark's Kafka connector."""
+TOKEN_MANAGER_HINT = (
+    "Spark hands these delegation tokens to Java classes alone, so a source in Python never sees them. Leave the "
+    "settings out, and write the id and the HMAC of a token into 'kafka.sasl.jaas.config', with tokenauth=true"
+)
+TOKEN_MANAGER_HINTS = {TOKEN_MANAGER + "*": TOKEN_MANAGER_HINT}
+
 Pairs = tuple[tuple[str, str], ...]
 
 _JAAS = "sasl.jaas.config"

@@ -8,6 +8,7 @@ from streamgroup.options import kinds
 from streamgroup.options.client_sasl import TOKEN_ROW
 from streamgroup.options.librdkafka import LIBRDKAFKA_HINTS
 from streamgroup.options.rows import Option, Scope
+from streamgroup.options.sasl import TOKEN_MANAGER_HINTS
 from streamgroup.options.source import SOURCE, STRICT_ROW
 from streamgroup.options.zookeeper import CONNECT, ZOOKEEPER
 
@@ -92,6 +93,7 @@ SINK_ZOOKEEPER: tuple[Option, ...] = tuple(
 
 SINK_HINTS: dict[str, str] = {
     **LIBRDKAFKA_HINTS,
+    **TOKEN_MANAGER_HINTS,
     "mode": "it is a method. Call mode('append') of a batch write",
     "path": "save('…') and start('…') have a path, and Kafka has none. Name the topic with 'topic'",
     "topics": "a write has one topic or a column for it. Name the topic with 'topic', or add the column 'topic'",

@@ -9,6 +9,7 @@ from streamgroup.options import kinds
 from streamgroup.options.client_sasl import TOKEN_ROW
 from streamgroup.options.librdkafka import LIBRDKAFKA_HINTS
 from streamgroup.options.rows import Effect, Option, Scope
+from streamgroup.options.sasl import TOKEN_MANAGER_HINTS
 
 _ENDLESS = "a stream has no end. Remove the option, or use it in a batch read"
 _ALL_AT_ONCE = "a batch read takes the whole backlog at once"
@@ -31,7 +32,8 @@ SOURCE: tuple[Option, ...] = (
         "subscribePattern",
         "Regular expression in Java's syntax. The query reads each topic whose name has a match anywhere: `orders` "
         "finds `my-orders`, too, and `^orders$` does not. Internal topics never match. A stream "
-        "finds new topics within 5 s, or within `kafka.metadata.max.age.ms` if that is less.",
+        "finds new topics within 5 s (later above some 6,000 partitions), or within `kafka.metadata.max.age.ms` if "
+        "that is less.",
         kinds.PATTERN,
     ),
     Option(
@@ -262,6 +264,8 @@ _OF_WRITES = "the option is for writes"
 
 HINTS: dict[str, str] = {
     **LIBRDKAFKA_HINTS,
+    **TOKEN_MANAGER_HINTS,
+    "groupid": "the name of the group is a property of Kafka. Set 'kafka.group.id'",
     "path": _NO_PATH,
     "paths": _NO_PATH,
     "topic": "it is an option of a sink. Name the topics to read with 'subscribe'",

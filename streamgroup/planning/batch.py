@@ -121,21 +121,24 @@ def whole_batch(start: Document, end: Document) -> Document:
     """Return `end` with its ranges, where it is of Spark's own connector, which writes positions only.
 
     That connector has planned the batch, and it has not sunk: it goes from the positions of `start` to those of
-    `end`. Raises ConfigError where `start` does not tell where a partition began: then only that connector knows.
+    `end`. A partition that an offset of the connector lacks was added later, and the connector reads it from offset 0.
+    Raises ConfigError where another `start` does not tell where a partition began. In batch 0 only the connector knows:
+    it keeps those offsets in a file of the checkpoint, which Spark shows no source in Python.
     """
     if end.lineage or not end.positions:
         return end
     unknown = sorted(tp for tp in end.positions if tp not in start.positions)
-    if unknown:
+    if unknown and (start.lineage or not start.positions):
         raise ConfigError(
-            "the checkpoint's last batch was planned by Spark's own Kafka source and has not sunk, and where it begins "
-            f"is not known for {', '.join(map(str, unknown))}: let format('kafka') finish that batch, then go on with "
-            "streamgroup"
+            "cannot replay the checkpoint's last batch: Spark's own Kafka source has planned it, it has not sunk, and "
+            f"only that source knows where it begins in {', '.join(map(str, unknown))}. Let format('kafka') finish "
+            "that batch, then go on with format('streamgroup')"
         )
+    begins = {tp: start.positions[tp].offset if tp in start.positions else 0 for tp in end.positions}
     ranges = tuple(
-        OffsetRange(tp, start.positions[tp].offset, position.offset)
+        OffsetRange(tp, begins[tp], position.offset)
         for tp, position in sorted(end.positions.items())
-        if start.positions[tp].offset < position.offset
+        if begins[tp] < position.offset
     )
     return replace(end, ranges=ranges)
 

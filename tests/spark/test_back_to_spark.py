@@ -1,4 +1,6 @@
-"""The way back: Spark's own source goes on with a checkpoint that `streamgroup checkpoint --to-spark` has rewritten."""
+"""There and back: a member goes on with a checkpoint of Spark's own source, and Spark's own source with one that
+`streamgroup checkpoint --to-spark` has rewritten.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +11,22 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
+from confluent_kafka.admin import AdminClient, NewPartitions
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 import streamgroup
 from streamgroup.cli.main import main
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
-from tests.spark.support import Load, Streams, Sunk, reset_offsets
+from tests.spark.beside import ADMIN_S
+from tests.spark.support import Load, Streams, Sunk, committed, log_ends, reset_offsets
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 
 PARTITIONS = 3
+TIMEOUT_S = 60.0
 
 
 @pytest.fixture
@@ -62,6 +68,12 @@ def planned(streams: Streams, batch: int) -> dict[int, tuple[int, int]]:
     lines = (streams.home / "q-checkpoint" / "offsets" / str(batch)).read_text().splitlines()
     (ranges,) = json.loads(lines[-1])["ranges"].values()
     return {int(partition): (start, until) for partition, (start, until) in ranges.items()}
+
+
+def planned_by_spark(streams: Streams, topic: str, batch: int) -> dict[int, int]:
+    """The ends of a batch in the document of Spark's own source."""
+    lines = (streams.home / "q-checkpoint" / "offsets" / str(batch)).read_text().splitlines()
+    return {int(partition): end for partition, end in json.loads(lines[-1])[topic].items()}
 
 
 def rows_of_batch(streams: Streams, batch: int) -> Counter[int]:
@@ -137,3 +149,62 @@ def test_a_query_without_a_group_goes_back_and_forth(streams: Streams, load: Loa
     assert sorted(again.values()) == sorted(load.sent)
     load.send(30)
     assert sorted(run_to_end(streams, ours.load()).values()) == sorted(load.sent)
+
+
+@pytest.mark.parametrize(
+    "added", [pytest.param(0, id="same partitions"), pytest.param(2, id="added partitions", marks=pytest.mark.long)]
+)
+def test_a_batch_planned_by_sparks_own_source_is_replayed_by_a_member_and_its_group_goes_on(
+    streams: Streams, load: Load, added: int
+) -> None:
+    load.send(90)
+    run_to_end(streams, sparks(streams, load, startingOffsets="earliest"))
+    if added:
+        add_partitions(load, added)
+    load.send(45)
+    run_to_end(streams, sparks(streams, load))
+    last = forget_last_batch(streams)
+    assert last == 1
+    starts, ends = (planned_by_spark(streams, load.topic, batch) for batch in (0, 1))
+    assert len(ends) == len(starts) + added
+    load.send(40)  # the replay has none of them
+
+    goes_on_as_a_member(streams, load)
+    assert rows_of_batch(streams, last) == {number: end - starts.get(number, 0) for number, end in ends.items()}
+
+
+def test_batch_0_planned_by_sparks_own_source_is_refused_until_that_source_has_finished_it(
+    streams: Streams, load: Load
+) -> None:
+    """Its file with the offsets at which batch 0 began is nothing that Spark shows a source in Python."""
+    load.send(30)
+    run_to_end(streams, sparks(streams, load, startingOffsets="earliest"))
+    assert forget_last_batch(streams) == 0
+    load.send(20)
+    refused = streams.to_parquet(streams.read(load.server, load.topic, "refused"), "q", availableNow=True)
+    assert refused.query is not None
+    with pytest.raises(PySparkException, match=r"Let format\('kafka'\) finish that batch"):
+        refused.query.awaitTermination(TIMEOUT_S)
+
+    run_to_end(streams, sparks(streams, load))
+    load.send(20)
+    goes_on_as_a_member(streams, load)
+
+
+def add_partitions(load: Load, count: int) -> None:
+    """Add partitions to the topic of a load, which sends to them, too."""
+    load.partitions += count
+    admin = AdminClient({"bootstrap.servers": load.server.bootstrap_servers, "log_level": 3})
+    admin.create_partitions([NewPartitions(load.topic, load.partitions)])[load.topic].result(ADMIN_S)
+
+
+def goes_on_as_a_member(streams: Streams, load: Load) -> None:
+    """Go on with the checkpoint as a member: everything is read once, also what comes later, and committed."""
+    group = f"adopts-{load.topic}"
+    member = streams.to_parquet(streams.read(load.server, load.topic, group), "q")
+    wait_until(lambda: len(member.values()) >= len(load.sent), "the member has read everything", TIMEOUT_S)
+    load.send(30)
+    wait_until(lambda: len(member.values()) >= len(load.sent), "and what came later", TIMEOUT_S)
+    done = log_ends(load.server, load.topic, load.partitions)
+    wait_until(lambda: committed(load.server, group, load.topic) == done, "all is committed", TIMEOUT_S)
+    assert sorted(member.values()) == sorted(load.sent)

@@ -5,12 +5,15 @@ docs/migrate-from-spark.md names.
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Callable
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import udf
 
 from streamgroup.spark.tasks import network_timeout_ms
@@ -47,6 +50,81 @@ def load(kafka41: KafkaServer, make_topic: MakeTopic) -> Load:
 
 
 # -- the same ----------------------------------------------------------------------------------------------------------
+
+
+LIMITS: dict[str, tuple[tuple[int, ...], int, int]] = {
+    "in proportion": ((31, 11, 1), 10, 5),
+    "fifteen by five": ((15,), 5, 3),
+    "the largest long": ((31, 11, 1), 2**63 - 1, 1),
+}
+"""By name: the records of each partition, the limit, the batches that it makes of them."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "in proportion" else pytest.mark.long) for name in LIMITS]
+)
+def test_a_limit_divides_the_records_into_the_same_batches(
+    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic, name: str
+) -> None:
+    sizes, limit, batches = LIMITS[name]
+    topic = make_topic(kafka41, len(sizes))
+    producer = Producer({"bootstrap.servers": kafka41.bootstrap_servers})
+    for partition, size in enumerate(sizes):
+        for n in range(size):
+            producer.produce(topic, b"%d" % n, partition=partition)
+    assert producer.flush(20) == 0
+    found: dict[str, list[Counter[int]]] = {form: [] for form in BOTH}
+    inputs = {}
+    for form, seen in found.items():
+        frame = stream(streams.spark, form, kafka41, subscribe=topic, maxOffsetsPerTrigger=limit)
+        writer = frame.select("partition").writeStream.foreachBatch(
+            lambda rows, _, seen=seen: seen.append(Counter(row.partition for row in rows.collect()))
+        )
+        writer = writer.option("checkpointLocation", str(streams.home / form)).trigger(availableNow=True)
+        query = writer.start()
+        assert query.awaitTermination(PATIENCE)
+        inputs[form] = [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
+    assert found[OURS] == found[THEIRS]
+    assert inputs[OURS] == inputs[THEIRS] == [seen.total() for seen in found[OURS]]
+    assert len(found[OURS]) == batches
+    assert sum(found[OURS], Counter()) == dict(enumerate(sizes))
+
+
+@pytest.mark.parametrize("way", ["assign", "subscribePattern"])
+def test_a_batch_read_by_assign_and_by_pattern_has_the_same_rows(
+    spark: SparkSession, load: Load, make_topic: MakeTopic, way: str
+) -> None:
+    other = Load(load.server, make_topic(load.server, 1), 1)
+    other.send(6)
+    options, count = {
+        "assign": ({"assign": json.dumps({load.topic: [1], other.topic: [0]})}, 10 + 6),
+        "subscribePattern": (
+            {"subscribePattern": f"^({load.topic}|{other.topic})$", "endingOffsets": "latest"},
+            20 + 6,
+        ),
+    }[way]
+    found = {
+        form: sorted(
+            batch(spark, form, load.server, **options).select("topic", "partition", "offset", "value").collect()
+        )
+        for form in BOTH
+    }
+    assert found[OURS] == found[THEIRS]
+    assert len(found[OURS]) == count
+
+
+def test_once_takes_all_in_one_batch_whatever_the_limit_is(streams: Streams, load: Load) -> None:
+    inputs: dict[str, list[int]] = {form: [] for form in BOTH}
+    for _ in range(2):
+        for form in BOTH:
+            frame = stream(streams.spark, form, load.server, subscribe=load.topic, maxOffsetsPerTrigger=3)
+            sunk = streams.to_parquet(frame, form, once=True)
+            sunk.finish(PATIENCE)
+            assert sunk.query is not None
+            assert sorted(sunk.values()) == sorted(load.sent), form
+            inputs[form] += [p.numInputRows for p in sunk.query.recentProgress if p.numInputRows]
+        load.send(8)
+    assert inputs[OURS] == inputs[THEIRS] == [20, 8]
 
 
 def test_options_of_others_change_nothing(spark: SparkSession, load: Load) -> None:
@@ -125,6 +203,70 @@ def test_both_refuse(spark: SparkSession, load: Load, options: dict[str, str], t
             batch(spark, form, load.server, subscribe=load.topic, **given).collect()
 
 
+@pytest.mark.parametrize("name", ["key.serializer", "value.serializer"])
+def test_both_sinks_refuse_a_serializer(spark: SparkSession, kafka41: KafkaServer, name: str) -> None:
+    rows = spark.createDataFrame([("a",)], "value string")
+    for form in BOTH:
+        writer = rows.write.format(form).mode("append").option("topic", "never-made").option(f"kafka.{name}", "x")
+        with pytest.raises((PySparkException, Py4JJavaError), match=rf"(?i)option '?(kafka\.)?{name}"):
+            writer.option("kafka.bootstrap.servers", kafka41.bootstrap_servers).save()
+
+
+WRONG_STREAMS = {
+    "no value": ("CAST(key AS STRING) AS key", "value", {"topic": "t"}),
+    "value of a wrong type": ("offset AS value", "value.*bigint", {"topic": "t"}),
+    "key of a wrong type": ("value, partition AS key", "key.*int", {"topic": "t"}),
+    "no topic": ("value", "topic", {}),
+    "topic of a wrong type": ("value, partition AS topic", "topic.*int", {}),
+}
+"""By name: the columns that a stream writes, words of both errors, the options."""
+
+
+def test_both_sinks_end_a_stream_that_they_cannot_write(streams: Streams, load: Load) -> None:
+    source = {form: stream(streams.spark, form, load.server, subscribe=load.topic) for form in BOTH}
+    for name, (columns, words, options) in WRONG_STREAMS.items():
+        for form in BOTH:
+            writer = source[form].selectExpr(*columns.split(", ")).writeStream.format(form).options(**options)
+            writer = writer.option("checkpointLocation", str(streams.home / f"{name}-{form}")).trigger(
+                availableNow=True
+            )
+            with pytest.raises(PySparkException, match=f"(?s){words}"):
+                writer.option("kafka.bootstrap.servers", load.server.bootstrap_servers).start().awaitTermination(
+                    PATIENCE
+                )
+
+
+def vanishing(streams: Streams, form: str, load: Load, vanish: Callable[[], object], words: str) -> list[int]:
+    """Run a query with AvailableNow in batches of 4, the first of which calls `vanish`; return the rows of each."""
+    seen: list[int] = []
+
+    def take(rows: DataFrame, number: int) -> None:
+        count = rows.count()
+        if number == 0:
+            vanish()
+        seen.append(count)
+
+    frame = stream(streams.spark, form, load.server, subscribe=load.topic, maxOffsetsPerTrigger=4)
+    writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(streams.home / form))
+    with pytest.raises(PySparkException, match=words):
+        writer.trigger(availableNow=True).start().awaitTermination(PATIENCE)
+    return seen
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("left", [1, 2], ids=["a partition", "offsets"])
+def test_available_now_ends_with_an_error_if_partitions_or_offsets_vanish_during_the_run(
+    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic, left: int
+) -> None:
+    """The topic is created again in the first batch, with so many partitions and without records."""
+    for form in BOTH:
+        load = Load(kafka41, make_topic(kafka41, 2), 2)
+        load.send(20)
+        words = "during running query with Trigger.AvailableNow" if form == THEIRS else "deleted and created again"
+        seen = vanishing(streams, form, load, lambda load=load: recreate(kafka41, load.topic, make_topic, left), words)
+        assert seen == [4], form
+
+
 def test_a_task_finds_the_network_timeout_of_its_application(streams: Streams, load: Load) -> None:
     """Spark's source waits as long for records by default."""
 
@@ -147,6 +289,18 @@ def test_this_source_takes_values_that_sparks_refuses(spark: SparkSession, load:
     assert values(batch(spark, OURS, load.server, subscribe=load.topic, **{option: value})) == sorted(load.sent)
     with pytest.raises(Exception, match=r"(?i)isolation|assertion|attempt"):
         batch(spark, THEIRS, load.server, subscribe=load.topic, **{option: value}).collect()
+
+
+def test_only_the_plan_of_sparks_source_names_the_topics_of_a_batch_read(
+    spark: SparkSession, load: Load, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plans = {}
+    for form in BOTH:
+        batch(spark, form, load.server, subscribe=load.topic).explain()
+        plans[form] = capsys.readouterr().out
+    assert f"KafkaRelation(strategy=Subscribe[{load.topic}]" in plans[THEIRS]
+    assert "BatchScan streamgroup[" in plans[OURS]
+    assert load.topic not in plans[OURS]
 
 
 def test_only_this_source_splits_a_batch_read_by_records(spark: SparkSession, load: Load) -> None:
@@ -187,10 +341,10 @@ def test_only_this_source_reads_the_rest_below_the_minimum_at_the_end_of_a_run(s
 # -- deleted topics ----------------------------------------------------------------------------------------------------
 
 
-def recreate(server: KafkaServer, topic: str, make_topic: MakeTopic) -> Load:
+def recreate(server: KafkaServer, topic: str, make_topic: MakeTopic, partitions: int = 1) -> Load:
     delete_topic(server, topic)
-    make_topic(server, 1, name=topic)
-    return Load(server, topic, 1)
+    make_topic(server, partitions, name=topic)
+    return Load(server, topic, partitions)
 
 
 @pytest.mark.long

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.timeout(240)]
 TIMEOUT_S = 120.0
 
 
-def test_a_progress_has_the_metrics_of_sparks_own_source_and_says_what_is_read(
+def test_only_streamgroup_progress_has_the_metrics_of_sparks_own_source_and_says_what_is_read(
     streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
 ) -> None:
     load = Load(kafka41, make_topic(kafka41, 2), 2)
@@ -37,6 +37,7 @@ def test_a_progress_has_the_metrics_of_sparks_own_source_and_says_what_is_read(
     own = [source.metrics for p in queries["kafka"].recentProgress for source in p.sources]
     ours = [source.metrics for p in queries["streamgroup"].recentProgress for source in streamgroup.progress(p).sources]
     assert ours == own
+    assert [source.metrics for p in queries["streamgroup"].recentProgress for source in p.sources] == [{}, {}]
     assert [metrics["maxOffsetsBehindLatest"] for metrics in ours] == ["7", "0"]
     last = streamgroup.progress(queries["streamgroup"])
     assert last.sources[0].description == f"streamgroup[Subscribe[{load.topic}], mode=off]"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable
 from functools import reduce
 from itertools import product
@@ -232,42 +231,6 @@ def test_both_refuse_these_options_of_a_batch_read(spark: SparkSession, timed: L
 
 
 # -- batches and limits ------------------------------------------------------------------------------------------------
-
-
-LIMITS: dict[str, tuple[tuple[int, ...], int, int]] = {
-    "in proportion": ((31, 11, 1), 10, 5),
-    "fifteen by five": ((15,), 5, 3),
-    "the largest long": ((31, 11, 1), 2**63 - 1, 1),
-}
-"""By name: the records of each partition, the limit, the batches that it makes of them."""
-
-
-@pytest.mark.parametrize("name", LIMITS)
-def test_a_limit_divides_the_records_into_the_same_batches(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic, name: str
-) -> None:
-    sizes, limit, batches = LIMITS[name]
-    topic = make_topic(kafka41, len(sizes))
-    producer = Producer({"bootstrap.servers": kafka41.bootstrap_servers})
-    for partition, size in enumerate(sizes):
-        for n in range(size):
-            producer.produce(topic, b"%d" % n, partition=partition)
-    assert producer.flush(20) == 0
-    found: dict[str, list[Counter[int]]] = {form: [] for form in BOTH}
-    inputs = {}
-    for form, seen in found.items():
-        frame = stream(streams.spark, form, kafka41, subscribe=topic, maxOffsetsPerTrigger=limit)
-        writer = frame.select("partition").writeStream.foreachBatch(
-            lambda rows, _, seen=seen: seen.append(Counter(row.partition for row in rows.collect()))
-        )
-        writer = writer.option("checkpointLocation", str(streams.home / form)).trigger(availableNow=True)
-        query = writer.start()
-        assert query.awaitTermination(PATIENCE)
-        inputs[form] = [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
-    assert found[OURS] == found[THEIRS]
-    assert inputs[OURS] == inputs[THEIRS] == [seen.total() for seen in found[OURS]]
-    assert len(found[OURS]) == batches
-    assert sum(found[OURS], Counter()) == dict(enumerate(sizes))
 
 
 def test_a_batch_waits_for_the_minimum_and_has_at_most_the_maximum(streams: Streams, load: Load) -> None:

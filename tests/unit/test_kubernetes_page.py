@@ -105,6 +105,7 @@ def test_driver_and_executors_run_one_image_of_this_version(driver: dict[str, An
     assert driver["image"].endswith(f":{streamgroup.__version__}")
     (image,) = blocks("dockerfile")
     assert f"FROM streamgroup:{streamgroup.__version__}\n" in image
+    assert f"COPY --from=apache/spark:{pyspark.__version__}-scala2.13-" in image
 
 
 def test_the_variables_that_the_pod_uses_are_set(driver: dict[str, Any], manifests: dict[str, Any]) -> None:

@@ -86,6 +86,8 @@ IGNORED = {
     "mode": "Parse the column 'value'",
     "checkpointLocation": "it is an option of writeStream",
     "includeTimestamp": "the option is for writes",
+    "groupId": "the name of the group is a property of Kafka. Set 'kafka.group.id'",
+    "spark.kafka.clusters.main.auth.bootstrap.servers": "into 'kafka.sasl.jaas.config', with tokenauth=true",
     "group.id": "Kafka's properties begin with 'kafka.'. Did you mean 'kafka.group.id'?",
     "Bootstrap.Servers": "Did you mean 'kafka.bootstrap.servers'?",
     "enable.auto.commit": "'kafka.enable.auto.commit' is refused too, because ",
@@ -119,6 +121,7 @@ def test_an_option_that_sparks_source_ignores_is_ignored_with_a_warning(given: d
     [
         ("path", "Name the topic with 'topic'"),
         ("mode", "Call mode('append')"),
+        ("spark.kafka.clusters.main.sasl.token.mechanism", "into 'kafka.sasl.jaas.config', with tokenauth=true"),
         ("acks", "Kafka's properties begin with 'kafka.'. Did you mean 'kafka.acks'?"),
         ("kafka.schema.registry.url", "unknown option 'kafka.schema.registry.url'"),
     ],

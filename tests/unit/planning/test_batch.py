@@ -174,11 +174,18 @@ class TestABatchThatSparksOwnConnectorPlanned:
         start, end = from_value({"t": {"0": 100, "1": 7}}), from_value({"t": {"0": 200, "1": 7}})
         assert whole_batch(start, end).ranges == (OffsetRange(TopicPartition("t", 0), 100, 200),)
 
-    def test_of_a_partition_that_began_nobody_knows_where_is_an_error(self) -> None:
-        with pytest.raises(ConfigError, match="t-1"):
-            whole_batch(from_value({"t": {"0": 100}}), from_value({"t": {"0": 200, "1": 7}}))
-        with pytest.raises(ConfigError, match="t-0"):
+    def test_reads_a_partition_that_was_added_from_offset_0(self) -> None:
+        ranges = whole_batch(from_value({"t": {"0": 100}}), from_value({"t": {"0": 200, "1": 7, "2": 0}})).ranges
+        assert ranges == (OffsetRange(TopicPartition("t", 0), 100, 200), OffsetRange(TopicPartition("t", 1), 0, 7))
+
+    def test_is_an_error_where_it_is_batch_0_whose_beginning_only_the_connector_knows(self) -> None:
+        with pytest.raises(ConfigError, match=r"last batch.*t-0\. Let format\('kafka'\) finish"):
             whole_batch(INITIAL_DOCUMENT, from_value({"t": {"0": 200}}))
+
+    def test_is_an_error_after_a_document_of_ours_which_lacks_the_partitions_of_other_members(self) -> None:
+        ours = Document("g", "l", "r", 3, (), {TopicPartition("t", 0): Position(100)})
+        with pytest.raises(ConfigError, match=r"begins in t-1\."):
+            whole_batch(ours, from_value({"t": {"0": 200, "1": 7}}))
 
     def test_of_our_own_is_left_as_it_is(self) -> None:
         ours = Document("g", "l", "r", 3, (OffsetRange(TopicPartition("t", 0), 1, 2),), {})

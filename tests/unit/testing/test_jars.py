@@ -174,7 +174,7 @@ def test_sums_beside_the_jars_do_not_stand_in_for_the_pins(cache: Path, pinned: 
 
 
 def test_every_module_of_the_project_is_pinned_and_no_other() -> None:
-    modules = (*bring_jars.of_tests(), *bring_jars.of_spark())
+    modules = (*bring_jars.of_tests(), *bring_jars.of_spark(), *bring_jars.of_long_tests())
     names = {jars.directory_name(coordinate, transitive=transitive) for coordinate, transitive in modules}
     assert names == jars.pinned()
     for coordinate, transitive in modules:
