@@ -25,10 +25,10 @@ from streamgroup.cli._findings import Finding, Verdict
 from streamgroup.cli._group_stores import GroupStore, opened_store
 from streamgroup.cli._pyspark_versions import of_pyspark
 from streamgroup.cli._tables import Column, json_rows, table
-from streamgroup.cluster.interface import open_cluster
+from streamgroup.cluster.interface import kafka_of, open_cluster
 from streamgroup.counting import counted
-from streamgroup.errors import AuthorizationError, StreamGroupError
-from streamgroup.model import Broker, ClusterSnapshot, Dialect, GroupState
+from streamgroup.errors import AuthorizationError, NoBrokersYetError, StreamGroupError
+from streamgroup.model import ClusterSnapshot, Dialect, GroupState
 from streamgroup.net.connection import Connection
 from streamgroup.options.types import ClientOptions
 from streamgroup.records import kernel
@@ -143,13 +143,18 @@ def of_cluster(options: ClientOptions) -> Iterator[Finding | ApiVersions]:
     where = "zookeeper" if options.zookeeper and not options.bootstrap_servers else "cluster"
     try:
         with closing(open_cluster(options)) as cluster:
-            snapshot = cluster.snapshot(None, cluster.deadline())
+            try:
+                snapshot = cluster.snapshot(None, cluster.deadline())
+            except NoBrokersYetError as error:
+                servers = kafka_of(cluster, cluster.deadline()).options.bootstrap_servers
+                yield from _without_brokers(where, error, servers, options)
+                return
     except StreamGroupError as error:
         yield Finding(where, Verdict.FAIL, str(error))
         return
     yield Finding(where, *_of_snapshot(snapshot))
     for broker in snapshot.brokers.values():
-        yield from _of_broker(broker, snapshot.dialect, options)
+        yield from _of_broker(f"broker {broker.node_id}", broker.host, broker.port, snapshot.dialect, options)
     if snapshot.dialect is Dialect.KAFKA:
         yield from of_clocks(options)
 
@@ -166,23 +171,41 @@ def _of_snapshot(snapshot: ClusterSnapshot) -> tuple[Verdict, str]:
     return Verdict.WARN, f"{seen}, {len(partitions) - led} of them without a leader. Queries wait until they have one"
 
 
-def _of_broker(broker: Broker, dialect: Dialect, options: ClientOptions) -> Iterator[Finding | ApiVersions]:
-    subject = f"broker {broker.node_id}"
+def _without_brokers(
+    where: str, error: NoBrokersYetError, servers: Iterable[tuple[str, int]], options: ClientOptions
+) -> Iterator[Finding | ApiVersions]:
+    """Check the bootstrap servers of a cluster whose metadata names no broker, as Kafka 0.8 begins."""
+    found = [
+        row for host, port in servers for row in _of_broker(f"broker {host}:{port}", host, port, Dialect.KAFKA, options)
+    ]
+    if any(
+        isinstance(row, ApiVersions) and row.api == JoinGroupRequest.NAME and row.at_broker is None for row in found
+    ):
+        text = "no topics. The brokers learn their addresses with the first topic: create a topic, then check again"
+        yield Finding(where, Verdict.WARN, text)
+    else:
+        yield Finding(where, Verdict.FAIL, str(error))
+    yield from found
+
+
+def _of_broker(
+    subject: str, host: str, port: int, dialect: Dialect, options: ClientOptions
+) -> Iterator[Finding | ApiVersions]:
     deadline = time.monotonic() + options.default_api_timeout_ms / 1000
     try:
-        with closing(Connection(broker.host, broker.port, options, dialect=dialect)) as connection:
+        with closing(Connection(host, port, options, dialect=dialect)) as connection:
             connection.connect(deadline)
             if dialect is Dialect.KAFKA07:
                 connection.send(OffsetsRequest07("streamgroup-doctor", 0, LATEST_TIME, 1))
                 connection.receive(deadline)
                 seen = "Kafka 0.7: ZooKeeper stores its groups and their offsets, and an offset is a byte position"
-                yield Finding(subject, Verdict.OK, f"{broker.host}:{broker.port} speaks {seen}")
+                yield Finding(subject, Verdict.OK, f"{host}:{port} speaks {seen}")
                 return
             versions = connection.versions
     except StreamGroupError as error:
         yield Finding(subject, Verdict.FAIL, str(error))
         return
-    yield Finding(subject, *_of_versions(f"{broker.host}:{broker.port}", versions, options))
+    yield Finding(subject, *_of_versions(f"{host}:{port}", versions, options))
     yield from (_api_versions(subject, api, versions) for api in APIS)
 
 

@@ -143,13 +143,6 @@ def _all(store: GroupStore, deadline: float) -> list[str]:
     return [group.group_id for group in tables.consumer_groups(store.list_groups(deadline).values())]
 
 
-def _offsets(store: GroupStore, deadline: float, group: GroupDescription) -> list[tables.OffsetRow]:
-    committed = store.committed(group.group_id, deadline)
-    held = (member.assigned or () for member in group.members)
-    partitions = {*committed, *(tp for assigned in held for tp in assigned)}
-    return tables.offset_rows(group, committed, store.log_ends(partitions, deadline), store.name_of)
-
-
 def _show(columns: Sequence[Column[Any]], parts: list[list[Any]], verbose: bool, as_json: bool) -> None:
     """Print one table for each part with rows, or one JSON list of all rows."""
     if as_json:

@@ -240,6 +240,16 @@ def test_doctor_names_the_release_of_a_broker_that_knows_no_apiversions(
     assert "speaks Kafka 0.8.2, which has no group protocol" in broker["found"]
 
 
+def test_a_new_cluster_of_082_is_healthy_before_it_has_topics() -> None:
+    with KafkaServer("0.8.2.2") as new:
+        for where in (("-z", new.zookeeper_connect), ("-b", new.bootstrap_servers)):
+            result = CliRunner().invoke(main, ["doctor", *where, "--timeout", "2000", "--json"])
+            assert result.exit_code == 0, result.output
+            cluster, broker = json.loads(result.stdout)["findings"][-2:]
+            assert (cluster["verdict"], "first topic: create a topic" in cluster["found"]) == ("warn", True)
+            assert f"{new.bootstrap_servers} speaks Kafka 0.8.2" in broker["found"]
+
+
 def test_groups_of_an_082_broker_itself_are_an_error_that_names_zookeeper(kafka08: KafkaServer) -> None:
     result = run("groups", "-b", kafka08.bootstrap_servers, "--list")
     assert result.exit_code == 1
