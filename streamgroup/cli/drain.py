@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,11 +58,30 @@ COLUMNS: tuple[tables.Column[Running], ...] = (
     tables.Column("GROUP", "group", lambda row: row.group or None),
     tables.Column("MEMBER", "member", lambda row: row.name or None),
     tables.Column("STATE", "state", lambda row: row.status.get("state")),
-    tables.Column("IN-FLIGHT", "in_flight", lambda row: "no" if row.status.get("idle") else "yes"),
+    tables.Column("IN-FLIGHT", "in_flight", lambda row: not row.status.get("idle")),
     tables.Column("CONSUMER-ID", "consumer_id", lambda row: row.status.get("member") or None),
     tables.Column("QUERY", "query", _query_name),
     tables.Column("RUN", "run", lambda row: row.run),
 )
+
+
+@dataclass(slots=True)
+class Report:
+    """The result of a drain for programs. `running` are all coordinators that were found, `chosen` the drained ones."""
+
+    running: Sequence[Running]
+    chosen: Sequence[Running] = ()
+    is_drained: bool = False
+    has_ended: bool = False
+
+    def document(self) -> dict[str, Any]:
+        """Return the value for JSON."""
+        return {
+            "drained": self.is_drained,
+            "ended": self.has_ended,
+            "chosen": tables.json_rows(COLUMNS, self.chosen),
+            "running": tables.json_rows(COLUMNS, self.running),
+        }
 
 
 @click.command()
@@ -81,25 +101,38 @@ COLUMNS: tuple[tables.Column[Running], ...] = (
     show_default=True,
     help="Seconds to wait for the last batch.",
 )
-def drain(*, groups: tuple[str, ...], member: str | None, pid: int | None, timeout: float) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: the result, and the queries on this machine.")
+def drain(*, groups: tuple[str, ...], member: str | None, pid: int | None, timeout: float, as_json: bool) -> None:
     """Stop a query on this machine so that no record is repeated.
 
     The last batch of the query sinks and is committed. Then the query leaves its group and ends. Without options the
     command drains the only query of this user, or lists them.
     """
     running = find()
-    chosen = choose(running, groups, member, pid)
-    names = ", ".join(dict.fromkeys(one.group or "(no group)" for one in chosen))
-    click.echo(f"draining {names} of driver {chosen[0].pid}: waiting up to {timeout:g} s for the last batch")
-    answers = drain_together(chosen[0].pid, [one.run for one in chosen], timeout, ends=True)
-    if not all(answer["drained"] for answer in answers):
+    report = Report(running)
+    try:
+        report.chosen = choose(running, groups, member, pid)
+        _drain(report, timeout, (lambda _: None) if as_json else click.echo)
+    finally:
+        if as_json:
+            click.echo(json.dumps(report.document(), indent=2))
+
+
+def _drain(report: Report, timeout: float, say: Callable[[str], None]) -> None:
+    """Drain the chosen query, and wait until it has ended. Raises NotDrained if its last batch may be repeated."""
+    pid, names = report.chosen[0].pid, ", ".join(dict.fromkeys(one.group or "(no group)" for one in report.chosen))
+    say(f"draining {names} of driver {pid}: waiting up to {timeout:g} s for the last batch")
+    answers = drain_together(pid, [one.run for one in report.chosen], timeout, ends=True)
+    report.is_drained = all(answer["drained"] for answer in answers)
+    if not report.is_drained:
         raise NotDrained(
             f"cannot drain {names} within {timeout:g} s: its last batch has not sunk, or another member holds its "
             "partitions now. The query ends with its next trigger all the same, and its last batch may be repeated"
         )
-    ended = _wait_for_end(chosen)
-    click.echo(
-        "drained: nothing will be repeated; the query " + ("has ended" if ended else "ends with its next trigger")
+    report.has_ended = _wait_for_end(report.chosen)
+    say(
+        "drained: nothing will be repeated; the query "
+        + ("has ended" if report.has_ended else "ends with its next trigger")
     )
 
 

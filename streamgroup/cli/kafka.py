@@ -66,6 +66,7 @@ def _pairs(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> di
     multiple=True,
     help=f"SASL mechanism of --secure; repeatable.  [default: {_DEFAULT_MECHANISM}]",
 )
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, as `status --json` does.")
 def up(
     *,
     version: str,
@@ -77,6 +78,7 @@ def up(
     zookeeper_port: int | None,
     secure: bool,
     mechanisms: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Start Kafka and print its bootstrap servers.
 
@@ -100,10 +102,20 @@ def up(
     )
     if ran_already:
         click.echo(f"Kafka {known.version} runs already, with its earlier options", err=True)
+    if as_json:
+        click.echo(_document(known))
+        return
     for line in _addresses(known):
         click.echo(line)
     for client in known.clients:
         click.echo(options_text(client))
+
+
+def _document(known: BackgroundKafka | None) -> str:
+    """Return a Kafka in the background, or none, as JSON."""
+    nodes = [{"name": n.name, "pid": n.pid, "alive": n.alive} for n in known.nodes] if known else []
+    running = known is not None and known.running
+    return json.dumps({**(known.as_json() if known else {}), "running": running, "nodes": nodes})
 
 
 def _addresses(known: BackgroundKafka) -> Iterator[str]:
@@ -115,12 +127,17 @@ def _addresses(known: BackgroundKafka) -> Iterator[str]:
 
 
 @kafka.command()
-def down() -> None:
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON: the Kafka that was stopped, as `status --json` does."
+)
+def down(as_json: bool) -> None:
     """Stop Kafka, and remove its data unless they are in --data-dir."""
     from streamgroup.testing import background  # noqa: PLC0415
 
     known = background.down()
-    if known is None:
+    if as_json:
+        click.echo(_document(known))
+    elif known is None:
         click.echo("no Kafka runs in the background")
     else:
         click.echo(f"Kafka {known.version} at {', '.join(_addresses(known))} has stopped")
@@ -138,8 +155,7 @@ def status(as_json: bool) -> None:
     known = background.load()
     running = known is not None and known.running
     if as_json:
-        nodes = [{"name": n.name, "pid": n.pid, "alive": n.alive} for n in known.nodes] if known else []
-        click.echo(json.dumps({**(known.as_json() if known else {}), "running": running, "nodes": nodes}))
+        click.echo(_document(known))
     elif known is None:
         click.echo("no Kafka runs in the background. Start one: streamgroup kafka up")
     else:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import click
 import pytest
@@ -38,6 +39,35 @@ def test_an_error_of_ours_is_its_message_and_exit_code_1(monkeypatch: pytest.Mon
     monkeypatch.setattr(CommandsByFile, "get_command", lambda *_: failing)
     result = CliRunner().invoke(main, ["failing"])
     assert (result.exit_code, result.output) == (1, "Error: group g: nobody is there; start somebody\n")
+
+
+WITHOUT_JSON = {
+    "completion": "prints a script for a shell",
+    "demo": "shows a run to a person; its exit code is the result",
+    "produce": "prints nothing on standard output; its --json reads JSON",
+}
+"""The commands whose results are not for programs to read as JSON, each with the reason (docs/cli.md)."""
+
+
+def commands(command: click.Command, name: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Each command that can be run, by the words that run it."""
+    if not isinstance(command, click.Group):
+        yield name, command
+        return
+    context = click.Context(command)
+    for word in command.list_commands(context):
+        found = command.get_command(context, word)
+        assert found is not None, word
+        yield from commands(found, f"{name} {word}".strip())
+
+
+def test_every_command_prints_json_or_is_listed_with_a_reason() -> None:
+    without = set()
+    for name, command in commands(main):
+        options = [option for option in command.params if "--json" in option.opts]
+        if not options or "Read JSON" in (getattr(options[0], "help", "") or ""):
+            without.add(name)
+    assert without == WITHOUT_JSON.keys()
 
 
 def test_a_command_loads_no_other_commands_imports() -> None:
