@@ -59,6 +59,23 @@ def test_a_query_with_a_long_trigger_is_reported_to_end_later(serve: Serve) -> N
     assert "drained: nothing will be repeated; the query ends with its next trigger" in result.output
 
 
+def test_a_list_drains_nothing(serve: Serve) -> None:
+    one, two = serve("r1", "l1"), serve("r2", "l2", OTHER_JVM)
+    result = run("--list")
+    assert result.exit_code == 0, result.output
+    assert [line.split()[-1] for line in result.stdout.splitlines()] == ["RUN", "r2", "r1"]
+    (row,) = json.loads(run("--list", "--pid", "1", "--json").stdout)
+    assert (row["run"], row["in_flight"]) == ("r2", False)
+    assert (one.drains, two.drains, one.ended + two.ended) == ([], [], 0)
+
+
+def test_a_list_of_nothing_is_not_an_error() -> None:
+    result = run("--list")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "no streamgroup query of this user runs" in result.stderr
+    assert json.loads(run("--list", "--json").stdout) == []
+
+
 def test_the_result_of_a_drain_for_programs_has_no_other_lines(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     one, _ = serve("r1", "l1"), serve("r2", "l2", OTHER_JVM)
     ending(one, monkeypatch)
