@@ -52,6 +52,10 @@ class TransportError(StreamGroupError):
     """A connection could not be made, was lost, or did not answer before its deadline."""
 
 
+class NoBrokersYetError(TransportError):
+    """A broker answers, but does not know the addresses of any broker. Kafka 0.8 learns them with the first topic."""
+
+
 class DecodeError(StreamGroupError):
     """Invalid bytes.
 

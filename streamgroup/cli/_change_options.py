@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from streamgroup.cli._help import flag, option
 from streamgroup.cli._reset import Reset, TopicScope, Way, parse_datetime, parse_duration, parse_topic
 from streamgroup.errors import ConfigError
 
@@ -68,60 +69,77 @@ class ChangeOptions:
             raise click.UsageError("--topic and --all-topics require --reset-offsets, --delete-offsets or --export")
 
 
-_TIME = "Reset to the first record of this time or later"
+ACTIONS = "Actions (give one)"
+GROUPS = "Which groups"
+_PARTITIONS = "Which partitions, for --reset-offsets, --delete-offsets and --export"
+_NEW_OFFSETS = "New offsets, for --reset-offsets (give one)"
+_RESET = "Further options of --reset-offsets and --export"
+_ACTION_OPTIONS = (
+    flag(ACTIONS, "--reset-offsets", help="Show new offsets of groups, and set them with --execute."),
+    flag(ACTIONS, "--export", help="Print committed offsets, for --from-file or for Spark's own source."),
+    flag(ACTIONS, "--delete", help="Delete groups with their offsets."),
+    flag(ACTIONS, "--delete-offsets", help="Delete the committed offsets of --topic or --all-topics."),
+)
 _OPTIONS = (
-    click.option(
-        "--reset-offsets",
-        is_flag=True,
-        help="Show the new offsets of groups without members, and set them with --execute. Choose partitions by "
-        "--topic or --all-topics, and one of the ways below.",
+    option(
+        _PARTITIONS,
+        "--topic",
+        "topics",
+        multiple=True,
+        metavar="TOPIC[:0,1]",
+        help="A topic, or some of its partitions; repeatable.",
     ),
-    click.option("--delete", is_flag=True, help="Delete groups without members, with their offsets."),
-    click.option("--delete-offsets", is_flag=True, help="Delete the committed offsets of --topic or --all-topics."),
-    click.option(
-        "--export",
-        is_flag=True,
-        help="Print the committed offsets as --from-file reads them; with --reset-offsets, the new ones.",
+    flag(_PARTITIONS, "--all-topics", help="All partitions with a committed offset."),
+    flag(_NEW_OFFSETS, "--to-earliest", help="The beginning of the logs."),
+    flag(_NEW_OFFSETS, "--to-latest", help="The end of the logs."),
+    flag(_NEW_OFFSETS, "--to-current", help="The committed offset; without one the end of the log."),
+    option(_NEW_OFFSETS, "--to-offset", type=click.IntRange(0), metavar="N", help="This offset."),
+    option(
+        _NEW_OFFSETS, "--shift-by", type=int, metavar="N", help="The committed offset plus N; a negative N moves back."
     ),
-    click.option(
+    option(
+        _NEW_OFFSETS,
+        "--to-datetime",
+        metavar="TIME",
+        help="The first record of this time or later: YYYY-MM-DDThh:mm:ss.sss, in UTC, or with +hh:mm behind it.",
+    ),
+    option(
+        _NEW_OFFSETS,
+        "--by-duration",
+        metavar="PnDTnHnMnS",
+        help="The first record of this long ago or later; PT1H30M is one hour and a half.",
+    ),
+    option(
+        _NEW_OFFSETS,
+        "--from-file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="The offsets of a file that --export has printed.",
+    ),
+    flag(_RESET, "--execute", help="Set the new offsets."),
+    flag(_RESET, "--dry-run", help="Only show the new offsets (the default)."),
+    option(
+        _RESET,
         "--format",
         "export_format",
         type=click.Choice([CSV, SPARK]),
         default=CSV,
         show_default=True,
-        help="Format of --export: lines GROUP,TOPIC,PARTITION,OFFSET (without GROUP for one --group), or the JSON of "
-        "startingOffsets for Spark's own source.",
+        help="Format of --export: csv has lines GROUP,TOPIC,PARTITION,OFFSET, without GROUP for one --group; spark has "
+        "the JSON of startingOffsets.",
     ),
-    click.option(
-        "--topic",
-        "topics",
-        multiple=True,
-        metavar="TOPIC[:0,1]",
-        help="Topic, and some of its partitions; repeatable.",
-    ),
-    click.option("--all-topics", is_flag=True, help="All partitions with a committed offset."),
-    click.option("--to-earliest", is_flag=True, help="Reset to the beginning of the logs."),
-    click.option("--to-latest", is_flag=True, help="Reset to the end of the logs."),
-    click.option("--to-current", is_flag=True, help="Reset to the committed offsets; to the end of the logs without."),
-    click.option("--to-offset", type=click.IntRange(0), metavar="N", help="Reset to this offset."),
-    click.option("--shift-by", type=int, metavar="N", help="Move committed offsets by N, back where N is negative."),
-    click.option(
-        "--to-datetime", metavar="TIME", help=f"{_TIME}, YYYY-MM-DDThh:mm:ss.sss, in UTC unless it has +hh:mm."
-    ),
-    click.option("--by-duration", metavar="PnDTnHnMnS", help="Reset to the first record of now minus this duration."),
-    click.option(
-        "--from-file",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        metavar="FILE",
-        help="Reset to the offsets of a file, as --export prints it.",
-    ),
-    click.option("--execute", is_flag=True, help="Set the new offsets."),
-    click.option("--dry-run", is_flag=True, help="Only show the new offsets (the default)."),
 )
 
 
+def action_options(command: Command) -> Command:
+    """Add the actions to `command`; `change_options` takes them."""
+    for add in reversed(_ACTION_OPTIONS):
+        command = add(command)
+    return command
+
+
 def change_options(command: Command) -> Command:
-    """Add the options to `command`, which gets them as `changes`."""
+    """Add the other options to `command`, which gets them and the actions as `changes`."""
 
     @functools.wraps(command)
     def with_changes(
@@ -173,8 +191,8 @@ def change_options(command: Command) -> Command:
         return command(*args, changes=changes, **others)
 
     decorated = cast("Command", with_changes)
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
+    for add in reversed(_OPTIONS):
+        decorated = add(decorated)
     return decorated
 
 

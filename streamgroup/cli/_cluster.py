@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from streamgroup.cli._help import CONNECTION, option
 from streamgroup.cluster.interface import Cluster, open_cluster
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import ConfigError
@@ -27,29 +28,27 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _FOR = "for Kafka before 0.9 and for groups of old consumers"
 EITHER = f"--bootstrap-server, or --zookeeper {_FOR}"
 """The options of which a command needs one."""
-_BROKERS = click.option(
+_BROKERS = option(
+    CONNECTION,
     "-b",
     "--bootstrap-server",
     metavar="HOST[:PORT]",
-    help="Addresses of some brokers, separated by commas. The port is 9092 where none is given.",
+    help="One or more brokers, separated by commas. The default port is 9092.",
 )
-_COMMAND_CONFIG = click.option(
+_COMMAND_CONFIG = option(
+    CONNECTION,
     "--command-config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="File with properties of the connection, one NAME=VALUE in a line, such as security.protocol and "
-    "ssl.truststore.location. The file of Kafka's own tools will do: what else it has for Java's clients, such as "
-    "group.id or acks, has no effect. With --zookeeper it may have properties such as zookeeper.ssl.client.enable, "
-    "too.",
+    help="Properties of the connection (TLS, SASL), one NAME=VALUE in a line. A file for Kafka's own tools works.",
 )
 _USER = (
-    click.option("--zookeeper-username", metavar="NAME", help="User for ZooKeeper's digest authentication."),
-    click.option(
+    option(CONNECTION, "--zookeeper-username", metavar="NAME", help="User for ZooKeeper's digest authentication."),
+    option(
+        CONNECTION,
         "--zookeeper-password",
         metavar="PASSWORD",
-        help="Password of the user, or better a reference to it: env:NAME or file:PATH. Other users of this machine "
-        "can "
-        "see the arguments of a command.",
+        help="Password of that user. Other users of this machine can see it, but not that of env:NAME or file:PATH.",
     ),
 )
 
@@ -108,8 +107,11 @@ def _with_port(server: str) -> str:
 
 
 def _with_cluster(command: Command, *zookeeper_names: str) -> Command:
-    zookeeper_option = click.option(
-        *zookeeper_names, metavar="HOST:PORT/CHROOT", help=f"Addresses of the ZooKeeper servers, {_FOR}."
+    zookeeper_option = option(
+        CONNECTION,
+        *zookeeper_names,
+        metavar="HOST:PORT[/CHROOT]",
+        help=f"One or more ZooKeeper servers, separated by commas, {_FOR}.",
     )
 
     @functools.wraps(command)
@@ -128,8 +130,8 @@ def _with_cluster(command: Command, *zookeeper_names: str) -> Command:
         return command(*args, where=ClusterAddress(brokers, zookeeper, username, password, command_config), **others)
 
     decorated = cast("Command", with_cluster)
-    for option in reversed((_BROKERS, _COMMAND_CONFIG, zookeeper_option, *_USER)):
-        decorated = option(decorated)
+    for add in reversed((_BROKERS, zookeeper_option, _COMMAND_CONFIG, *_USER)):
+        decorated = add(decorated)
     return decorated
 
 

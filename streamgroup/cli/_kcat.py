@@ -9,13 +9,15 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from streamgroup.cli._help import SectionedCommand, flag, option
 from streamgroup.cli._output import Notices
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 T = TypeVar("T")
+_NOTICES = "Notices on standard error"
 
 
-class KcatCommand(click.Command):
+class KcatCommand(SectionedCommand):
     """A command whose wrong usage has exit code 1, as in kcat, instead of click's 2."""
 
     def make_context(self, *args: Any, **others: Any) -> click.Context:
@@ -36,8 +38,8 @@ def _usage_is_1() -> Iterator[None]:
         raise
 
 
-_QUIET = click.option("-q", "--quiet", is_flag=True, help="Print no notices on standard error, only errors.")
-_VERBOSE = click.option("-v", "--verbose", count=True, help="Print more notices; -vv prints still more.")
+_QUIET = flag(_NOTICES, "-q", "--quiet", help="Print only errors.")
+_VERBOSE = option(_NOTICES, "-v", "--verbose", count=True, help="Print more notices; -vv prints still more.")
 
 
 def notice_options(command: Command) -> Command:
@@ -47,7 +49,7 @@ def notice_options(command: Command) -> Command:
     def with_notices(*args: Any, quiet: bool, verbose: int, **others: Any) -> Any:
         return command(*args, notices=Notices(0 if quiet else 1 + verbose), **others)
 
-    return _QUIET(_VERBOSE(cast("Command", with_notices)))
+    return cast("Command", _QUIET(_VERBOSE(with_notices)))
 
 
 def parsed(option: str, parse: Callable[[], T]) -> T:

@@ -13,5 +13,5 @@ def of_pyspark(version: str) -> Finding:
     if ".".join(version.split(".")[:2]) in TRIED:
         return Finding("pyspark", Verdict.OK, version)
     tried = " and ".join(TRIED)
-    text = f"{version} was not tried, PySpark {tried} were. Install one of these if a query fails"
+    text = f"{version}: streamgroup is tested with PySpark {tried}. Install one of these if a query fails"
     return Finding("pyspark", Verdict.WARN, text)

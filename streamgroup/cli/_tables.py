@@ -62,4 +62,6 @@ def _is_shown(column: Column[R], rows: Sequence[R], verbose: bool) -> bool:
 
 
 def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return "-" if value is None or value == "" else str(value)

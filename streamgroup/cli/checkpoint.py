@@ -12,7 +12,9 @@ import click
 
 from streamgroup.cli._checkpoint_files import VOID, CheckpointFiles, OffsetLines
 from streamgroup.cli._cluster import EITHER, ClusterAddress, client_options, cluster_options
+from streamgroup.cli._durations import timeout_option
 from streamgroup.cli._group_stores import opened_store
+from streamgroup.cli._help import SectionedCommand, flag, json_option
 from streamgroup.cli._spark_offsets import SparkOffsets, after_sunk, of_document, of_replay, spark_value
 from streamgroup.cli._tables import Column, json_rows, table
 from streamgroup.driver.application import control
@@ -52,24 +54,29 @@ COLUMNS: tuple[Column[Row], ...] = (
 )
 
 
-@click.command()
-@cluster_options
+@click.command(
+    cls=SectionedCommand,
+    short_help="Show the offsets of a query's checkpoint, or rewrite them for Spark's own source.",
+    examples={
+        "streamgroup checkpoint /data/orders-checkpoint": "the newest batch and its offsets",
+        "streamgroup checkpoint /data/orders-checkpoint --to-spark -b localhost:9092": "a way back to Spark",
+    },
+)
 @click.argument("path")
-@click.option(
+@flag(
+    "Actions (the default shows the offsets)",
     "--to-spark",
-    is_flag=True,
-    help='Rewrite the offsets, so that format("kafka") goes on with this checkpoint. Drain the query first. The former '
-    "files stay in a directory of the checkpoint.",
+    help='Rewrite the offsets, so that a query with format("kafka") goes on with this checkpoint. Drain the query '
+    "first. A copy of the original files stays in the checkpoint, in the directory before-to-spark-TIME.",
 )
-@click.option(
-    "--timeout", type=click.IntRange(1), default=10_000, show_default=True, help="Milliseconds for the whole command."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option("Print the batch and its offsets as JSON.")
+@cluster_options
+@timeout_option(10_000, "How long the whole command may take.")
 def checkpoint(*, where: ClusterAddress, path: str, to_spark: bool, timeout: int, as_json: bool) -> None:
-    """Show or rewrite the offsets in the checkpoint at PATH.
+    """Show the offsets in the checkpoint at PATH, or rewrite them for Spark's own Kafka source.
 
-    PATH is the checkpointLocation of a query, a local directory. --to-spark asks the brokers (or ZooKeeper) for the
-    group's state and offsets.
+    PATH is the checkpointLocation of a streamgroup query, a local directory. Only --to-spark needs a connection: it
+    reads the state and the offsets of the query's group.
     """
     history = History(CheckpointFiles(path))
     if to_spark:
@@ -151,8 +158,8 @@ def _rewrite(history: History, where: ClusterAddress, timeout: int, *, as_json: 
         _write(history, planned)
     except OSError as error:
         raise NotWrittenError(
-            f"cannot rewrite the checkpoint {history.files.home}: {error}. Run the command again; the former files are "
-            f"in its directory {backup}"
+            f"cannot rewrite the checkpoint {history.files.home}: {error}. Run the command again; the original files "
+            f"are in its directory {backup}"
         ) from error
     for offsets in planned.values():
         for note in offsets.notes:
@@ -164,8 +171,8 @@ def _rewrite(history: History, where: ClusterAddress, timeout: int, *, as_json: 
     ]
     _print(history, rows, as_json=as_json, backup=str(history.files.home / backup))
     click.echo(
-        f'Rewrote {history.files.home}: start the query with format("kafka") and this checkpoint. The former files are '
-        f"in its directory {backup}",
+        f'Rewrote {history.files.home}: start the query with format("kafka") and this checkpoint. The original files '
+        f"are in its directory {backup}",
         err=True,
     )
 
@@ -205,7 +212,7 @@ def _commits_of(groups: Collection[str], where: ClusterAddress, timeout: int) ->
 def _write(history: History, planned: Mapping[int, SparkOffsets]) -> None:
     """Write all offsets, the newest last: until then the command can be run again.
 
-    ClusterAddress the newest batch has not sunk, the offsets before it become those that it starts at.
+    Where the newest batch has not sunk, the offsets before it become those that it starts at.
     """
     files, last = history.files, history.last
     is_first = last == 0 and not history.is_sunk

@@ -17,69 +17,83 @@ from streamgroup.cli._consume_options import (
     parse_topics,
     source_options,
 )
+from streamgroup.cli._durations import timeout_option
+from streamgroup.cli._help import CONNECTION, flag, option
 from streamgroup.cli._kcat import KcatCommand, notice_options, parsed
 from streamgroup.cli._output import Notices, RecordPrinter, StopSignals, quiet_when_closed
 
+_WHAT = "What to read"
+_PRINT = "How to print"
 
-@click.command(cls=KcatCommand)
-@cluster_options
-@click.option(
+
+@click.command(
+    cls=KcatCommand,
+    short_help="Print the records of topics, with kcat's options.",
+    examples={
+        "streamgroup consume -b localhost:9092 -t orders": "all records, then wait for more",
+        "streamgroup consume -b localhost:9092 -t orders -o -10 -e -J": "the last 10 records of each partition",
+        r"streamgroup consume -b localhost:9092 -t orders -e -f '%p %o %k %s\n'": "a format of your own",
+        "streamgroup consume -b localhost:9092 -G my-group orders": "as a member of a group, which commits",
+    },
+)
+@option(
+    _WHAT,
     "-t",
     "--topic",
     "topics",
     multiple=True,
     metavar="TOPIC[:PARTITION]",
-    help="Topic to read, or one partition of it; repeatable. With -G topics may also follow all options.",
+    help="Topic, or one partition of it; repeatable. With -G topics may also follow all options.",
 )
 @click.argument("more_topics", metavar="[TOPIC]...", nargs=-1)
-@click.option(
+@option(
+    _WHAT,
     "-p",
     "--partition",
     metavar="PARTITION",
-    help="Partition to read of every topic without one of its own; `1-2` in Kafka 0.7.  [default: all]",
+    help="Partition of every topic that names none; `1-2` in Kafka 0.7.  [default: all]",
 )
-@click.option(
+@option(
+    _WHAT,
     "-o",
     "--offset",
     "offsets",
     multiple=True,
     metavar="OFFSET",
-    help="Where to start: `beginning`, `end`, `stored` (where the group of -X group.id has committed), N (an offset), "
-    "-N (N offsets before the end), s@MS (a timestamp). Or e@MS: stop before this timestamp. With -G it is where "
-    "partitions without a committed offset start.  [default: beginning; with -G: end]",
+    help="Where to start: `beginning`, `end`, N (an offset), -N (N offsets before the end), s@MS (the first record of "
+    "this time or later, in milliseconds since 1970), `stored` (where the group of -X group.id=GROUP has committed). "
+    "Or where to stop: e@MS (before this time). With -G it is the start of partitions without a committed offset.  "
+    "[default: beginning; with -G: end]",
 )
-@click.option("-c", "--count", type=click.IntRange(1), help="Exit after this many records.")
-@click.option("-e", "--exit", "until_ends", is_flag=True, help="Exit at the end of all partitions.")
-@click.option(
+@option(_WHAT, "-c", "--count", type=click.IntRange(1), metavar="N", help="Exit after N records.")
+@flag(_WHAT, "-e", "--exit", "until_ends", help="Exit at the ends that the logs have when the command starts.")
+@option(_WHAT, "-G", "--group", metavar="GROUP", help="Join this consumer group, and commit what is printed.")
+@option(
+    _PRINT,
     "-f",
     "--format",
     "template",
     metavar="FORMAT",
-    help=r"Print each record in this format: %s value, %k key, %t topic, %p partition, %o offset, %T timestamp (ms), "
-    r"%h headers, %S and %K lengths of value and key (-1: null), %R length of the value as 4 bytes, %%; \n, \t, \r, "
-    r"\xNN. Takes precedence over -D and -K.",
+    help=r"Format of a record: %s value, %k key, %t topic, %p partition, %o offset, %T timestamp (ms), %h headers, "
+    r"%S and %K lengths of value and key (-1: null), %R length of the value as 4 bytes, %%; \n, \t, \r, \0, \xNN. "
+    r"-D and -K have no effect with it.",
 )
-@click.option("-K", "--key-delimiter", metavar="TEXT", help="Print the key, then this text, then the value.")
-@click.option("-D", "--delimiter", default="\\n", metavar="TEXT", help="Text behind each record.  [default: \\n]")
-@click.option("-J", "--json", "as_json", is_flag=True, help="Print each record as a JSON object.")
-@click.option("-Z", "--show-null", is_flag=True, help="Print null keys and values as NULL; JSON has null anyway.")
-@click.option("-G", "--group", metavar="GROUP", help="Join this consumer group, and commit what is printed.")
-@click.option(
+@option(_PRINT, "-K", "--key-delimiter", metavar="TEXT", help="Print the key, then this text, then the value.")
+@option(_PRINT, "-D", "--delimiter", default="\\n", metavar="TEXT", help="Text after each record.  [default: \\n]")
+@flag(_PRINT, "-J", "--json", "as_json", help="Print each record as a JSON object.")
+@flag(_PRINT, "-Z", "--show-null", help="Print null keys and values as NULL; with -J they are null anyway.")
+@notice_options
+@cluster_options
+@option(
+    CONNECTION,
     "-X",
     "--property",
     "properties",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Property of a Kafka consumer, with or without `kafka.` before it, or failOnDataLoss; repeatable.",
+    help="Property of a Kafka consumer, such as fetch.max.bytes=1048576, or failOnDataLoss; repeatable.",
 )
-@notice_options
-@click.option(
-    "--timeout",
-    type=click.IntRange(1),
-    default=60_000,
-    show_default=True,
-    help="Milliseconds to wait for brokers that do not answer.",
-)
+@timeout_option(60_000, "How long brokers may give no answer.")
 def consume(
     *,
     where: ClusterAddress,

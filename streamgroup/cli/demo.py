@@ -22,16 +22,21 @@ TOPIC, GROUP, PARTITIONS = "orders", "orders-ingest", 6
 STEP_TIMEOUT_S = 90.0
 
 
-@click.command()
+@click.command(short_help="Run two jobs that share a group of a real Kafka, on this machine.")
 @click.option(
-    "--output", type=click.Path(path_type=Path), help="Directory for files and logs.  [default: a new directory]"
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="DIRECTORY",
+    help="Where files and logs go; it must be empty.  [default: a new directory]",
 )
-@click.option("--rate", type=click.IntRange(1, 100_000), default=2_000, show_default=True, help="Records per second.")
+@click.option(
+    "--rate", type=click.IntRange(1, 100_000), default=2_000, show_default=True, metavar="N", help="Records per second."
+)
 def demo(output: Path | None, rate: int) -> None:
-    """Run two jobs that share a group of a real Kafka.
+    """Run two jobs that share a group of a real Kafka, all on this machine.
 
     The second job joins and is drained while records arrive. At the end the command checks that every record arrived
-    exactly once.
+    exactly once. The exit code is 1 if not.
     """
     console = Console()
     home = output or Path(tempfile.mkdtemp(prefix="streamgroup-demo-"))

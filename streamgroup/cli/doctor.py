@@ -20,15 +20,17 @@ import cramjam
 
 from streamgroup.cli._clocks import of_clocks
 from streamgroup.cli._cluster import EITHER, ClusterAddress, client_options, cluster_options
+from streamgroup.cli._durations import OR_UNITS, Duration, timeout_option
 from streamgroup.cli._executors import of_executors
 from streamgroup.cli._findings import Finding, Verdict
 from streamgroup.cli._group_stores import GroupStore, opened_store
+from streamgroup.cli._help import OUTPUT, SectionedCommand, flag, json_option, option
 from streamgroup.cli._pyspark_versions import of_pyspark
 from streamgroup.cli._tables import Column, json_rows, table
-from streamgroup.cluster.interface import open_cluster
+from streamgroup.cluster.interface import kafka_of, open_cluster
 from streamgroup.counting import counted
-from streamgroup.errors import AuthorizationError, StreamGroupError
-from streamgroup.model import Broker, ClusterSnapshot, Dialect, GroupState
+from streamgroup.errors import AuthorizationError, NoBrokersYetError, StreamGroupError
+from streamgroup.model import ClusterSnapshot, Dialect, GroupState
 from streamgroup.net.connection import Connection
 from streamgroup.options.types import ClientOptions
 from streamgroup.records import kernel
@@ -72,6 +74,7 @@ APIS: tuple[type[Request[Any]], ...] = (
 )
 """The requests of queries and commands."""
 
+_EXECUTORS = "Executors of Spark"
 _PACKAGES = ("pyarrow", "numpy", "cryptography", "kazoo")
 _CODECS = ("gzip", "snappy", "lz4", "zstd")
 _SAMPLE = b"streamgroup" * 20
@@ -143,13 +146,18 @@ def of_cluster(options: ClientOptions) -> Iterator[Finding | ApiVersions]:
     where = "zookeeper" if options.zookeeper and not options.bootstrap_servers else "cluster"
     try:
         with closing(open_cluster(options)) as cluster:
-            snapshot = cluster.snapshot(None, cluster.deadline())
+            try:
+                snapshot = cluster.snapshot(None, cluster.deadline())
+            except NoBrokersYetError as error:
+                servers = kafka_of(cluster, cluster.deadline()).options.bootstrap_servers
+                yield from _without_brokers(where, error, servers, options)
+                return
     except StreamGroupError as error:
         yield Finding(where, Verdict.FAIL, str(error))
         return
     yield Finding(where, *_of_snapshot(snapshot))
     for broker in snapshot.brokers.values():
-        yield from _of_broker(broker, snapshot.dialect, options)
+        yield from _of_broker(f"broker {broker.node_id}", broker.host, broker.port, snapshot.dialect, options)
     if snapshot.dialect is Dialect.KAFKA:
         yield from of_clocks(options)
 
@@ -166,23 +174,41 @@ def _of_snapshot(snapshot: ClusterSnapshot) -> tuple[Verdict, str]:
     return Verdict.WARN, f"{seen}, {len(partitions) - led} of them without a leader. Queries wait until they have one"
 
 
-def _of_broker(broker: Broker, dialect: Dialect, options: ClientOptions) -> Iterator[Finding | ApiVersions]:
-    subject = f"broker {broker.node_id}"
+def _without_brokers(
+    where: str, error: NoBrokersYetError, servers: Iterable[tuple[str, int]], options: ClientOptions
+) -> Iterator[Finding | ApiVersions]:
+    """Check the bootstrap servers of a cluster whose metadata names no broker, as Kafka 0.8 begins."""
+    found = [
+        row for host, port in servers for row in _of_broker(f"broker {host}:{port}", host, port, Dialect.KAFKA, options)
+    ]
+    if any(
+        isinstance(row, ApiVersions) and row.api == JoinGroupRequest.NAME and row.at_broker is None for row in found
+    ):
+        text = "no topics. The brokers learn their addresses with the first topic: create a topic, then check again"
+        yield Finding(where, Verdict.WARN, text)
+    else:
+        yield Finding(where, Verdict.FAIL, str(error))
+    yield from found
+
+
+def _of_broker(
+    subject: str, host: str, port: int, dialect: Dialect, options: ClientOptions
+) -> Iterator[Finding | ApiVersions]:
     deadline = time.monotonic() + options.default_api_timeout_ms / 1000
     try:
-        with closing(Connection(broker.host, broker.port, options, dialect=dialect)) as connection:
+        with closing(Connection(host, port, options, dialect=dialect)) as connection:
             connection.connect(deadline)
             if dialect is Dialect.KAFKA07:
                 connection.send(OffsetsRequest07("streamgroup-doctor", 0, LATEST_TIME, 1))
                 connection.receive(deadline)
                 seen = "Kafka 0.7: ZooKeeper stores its groups and their offsets, and an offset is a byte position"
-                yield Finding(subject, Verdict.OK, f"{broker.host}:{broker.port} speaks {seen}")
+                yield Finding(subject, Verdict.OK, f"{host}:{port} speaks {seen}")
                 return
             versions = connection.versions
     except StreamGroupError as error:
         yield Finding(subject, Verdict.FAIL, str(error))
         return
-    yield Finding(subject, *_of_versions(f"{broker.host}:{broker.port}", versions, options))
+    yield Finding(subject, *_of_versions(f"{host}:{port}", versions, options))
     yield from (_api_versions(subject, api, versions) for api in APIS)
 
 
@@ -270,23 +296,37 @@ API_VERSIONS: tuple[Column[ApiVersions], ...] = (
 )
 
 
-@click.command()
-@cluster_options
-@click.option("--group", "names", multiple=True, metavar="GROUP", help="Group to check; repeatable.")
-@click.option("--master", metavar="URL", help="Spark master, such as spark://host:7077. A task runs on each executor.")
-@click.option("--conf", multiple=True, metavar="NAME=VALUE", help="Setting of Spark for --master; repeatable.")
-@click.option(
+@click.command(
+    cls=SectionedCommand,
+    short_help="Find out why a query cannot run: check this machine, a cluster, groups, executors.",
+    examples={
+        "streamgroup doctor": "this machine alone",
+        "streamgroup doctor -b localhost:9092 --group orders-ingest": "a cluster and a group, too",
+        "streamgroup doctor --master spark://host:7077": "the executors of a Spark cluster, too",
+    },
+)
+@option("Groups", "--group", "names", multiple=True, metavar="GROUP", help="Also check this group; repeatable.")
+@option(
+    _EXECUTORS,
+    "--master",
+    metavar="URL",
+    help="Also check that the executors can run streamgroup: start an application at this master, such as "
+    "spark://host:7077, and run a task on each executor that shows its Python and its packages.",
+)
+@option(_EXECUTORS, "--conf", multiple=True, metavar="NAME=VALUE", help="Setting of that application; repeatable.")
+@option(
+    _EXECUTORS,
     "--executors-timeout",
-    type=click.IntRange(1),
+    type=Duration("s", 1),
     default=120,
     show_default=True,
-    help="Seconds until the executors of --master must have run their tasks.",
+    metavar="SECONDS",
+    help=f"How long executors may take to start and to run their tasks. In seconds, {OR_UNITS}.",
 )
-@click.option("--verbose", is_flag=True, help="Show the versions of each API at each broker too.")
-@click.option(
-    "--timeout", type=click.IntRange(1), default=10_000, show_default=True, help="Milliseconds for each check."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON with all results.")
+@flag(OUTPUT, "--verbose", help="Show the versions of each API that each broker and this client support.")
+@json_option("Print all results as JSON.")
+@cluster_options
+@timeout_option(10_000, "How long each check may take.")
 @click.pass_context
 def doctor(
     ctx: click.Context,
@@ -295,14 +335,16 @@ def doctor(
     names: tuple[str, ...],
     master: str | None,
     conf: tuple[str, ...],
-    executors_timeout: int,
+    executors_timeout: float,
     verbose: bool,
     timeout: int,
     as_json: bool,
 ) -> None:
-    """Check this machine, a Kafka cluster, consumer groups and Spark's executors.
+    """Check what a query needs: this machine, and if given a Kafka cluster, consumer groups and Spark's executors.
 
-    The cluster may run any Kafka from 0.7 on. The exit code is 1 if a check fails.
+    This machine: Python, Java, the packages, and whether streamgroup is tested with this PySpark. Cluster: whether each
+    broker answers, its version, and whether its clock agrees with this machine's. The cluster may run any Kafka from
+    0.7 on. The command changes nothing. Its exit code is 1 if a check is FAIL.
     """
     checks: itertools.chain[Finding | ApiVersions] = itertools.chain(of_this_machine())
     if where != ClusterAddress():

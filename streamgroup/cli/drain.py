@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from streamgroup.cli import _tables as tables
+from streamgroup.cli._durations import OR_UNITS, Duration
+from streamgroup.cli._help import OTHERS, SectionedCommand, flag, json_option, option
 from streamgroup.driver.application import control
 from streamgroup.driver.application.drains import drain_together
 from streamgroup.errors import StreamGroupError
@@ -17,6 +20,9 @@ from streamgroup.errors import StreamGroupError
 ENDED_S = 5.0
 """How long the command waits until a drained query has ended, which happens at Spark's next trigger."""
 POLL_S = 0.1
+NOTHING_RUNS = (
+    "no streamgroup query of this user runs on this machine. Check that the driver and this shell have the same TMPDIR"
+)
 
 
 class NotDrained(StreamGroupError):
@@ -57,49 +63,110 @@ COLUMNS: tuple[tables.Column[Running], ...] = (
     tables.Column("GROUP", "group", lambda row: row.group or None),
     tables.Column("MEMBER", "member", lambda row: row.name or None),
     tables.Column("STATE", "state", lambda row: row.status.get("state")),
-    tables.Column("IN-FLIGHT", "in_flight", lambda row: "no" if row.status.get("idle") else "yes"),
+    tables.Column("IN-FLIGHT", "in_flight", lambda row: not row.status.get("idle")),
     tables.Column("CONSUMER-ID", "consumer_id", lambda row: row.status.get("member") or None),
     tables.Column("QUERY", "query", _query_name),
     tables.Column("RUN", "run", lambda row: row.run),
 )
 
 
-@click.command()
-@click.option(
+@dataclass(slots=True)
+class Report:
+    """The result of a drain for programs. `running` are all coordinators that were found, `chosen` the drained ones."""
+
+    running: Sequence[Running]
+    chosen: Sequence[Running] = ()
+    is_drained: bool = False
+    has_ended: bool = False
+
+    def document(self) -> dict[str, Any]:
+        """Return the value for JSON."""
+        return {
+            "drained": self.is_drained,
+            "ended": self.has_ended,
+            "chosen": tables.json_rows(COLUMNS, self.chosen),
+            "running": tables.json_rows(COLUMNS, self.running),
+        }
+
+
+_QUERY = "Which query"
+
+
+@click.command(
+    cls=SectionedCommand,
+    examples={
+        "streamgroup drain --list": "the queries on this machine; none is drained",
+        "streamgroup drain": "the only query on this machine",
+        "streamgroup drain --group orders-ingest --timeout 5m": "the query of a group, whose batches take minutes",
+    },
+)
+@option(
+    _QUERY,
     "--group",
     "groups",
     multiple=True,
     metavar="GROUP",
-    help="Group of the query; repeat it for a query of several groups.",
+    help="Consumer group of the query; repeat it for a query of several groups.",
 )
-@click.option("--member", metavar="NAME", help="The group.member or group.instance.id of the query.")
-@click.option("--pid", type=int, help="Process id of the driver's JVM.")
-@click.option(
+@option(_QUERY, "--member", metavar="NAME", help="Its option group.member or kafka.group.instance.id.")
+@option(_QUERY, "--pid", type=int, metavar="PID", help="Process id of the JVM of its driver.")
+@flag(_QUERY, "--list", "lists", help="List the queries on this machine, or those that the other options choose.")
+@option(
+    OTHERS,
     "--timeout",
-    type=click.FloatRange(0, control.LONGEST_DRAIN_S),
-    default=60.0,
+    type=Duration("s", 0, control.LONGEST_DRAIN_S),
+    default=60,
     show_default=True,
-    help="Seconds to wait for the last batch.",
+    metavar="SECONDS",
+    help=f"How long to wait until the last batch has sunk. In seconds, {OR_UNITS}.",
 )
-def drain(*, groups: tuple[str, ...], member: str | None, pid: int | None, timeout: float) -> None:
+@json_option("Print the result and the queries on this machine as JSON.")
+def drain(
+    *, groups: tuple[str, ...], member: str | None, pid: int | None, lists: bool, timeout: float, as_json: bool
+) -> None:
     """Stop a query on this machine so that no record is repeated.
 
-    The last batch of the query sinks and is committed. Then the query leaves its group and ends. Without options the
-    command drains the only query of this user, or lists them.
+    Run it on the machine of Spark's driver, as the driver's user. The query plans no more batches. Its last batch
+    sinks and is committed, then the query leaves its group and ends. Without options the command drains the only query
+    on this machine. If several run, it lists them and drains none.
     """
     running = find()
-    chosen = choose(running, groups, member, pid)
-    names = ", ".join(dict.fromkeys(one.group or "(no group)" for one in chosen))
-    click.echo(f"draining {names} of driver {chosen[0].pid}: waiting up to {timeout:g} s for the last batch")
-    answers = drain_together(chosen[0].pid, [one.run for one in chosen], timeout, ends=True)
-    if not all(answer["drained"] for answer in answers):
+    if lists:
+        _list(_matching(running, groups, member, pid), as_json=as_json)
+        return
+    report = Report(running)
+    try:
+        report.chosen = choose(running, groups, member, pid)
+        _drain(report, timeout, (lambda _: None) if as_json else click.echo)
+    finally:
+        if as_json:
+            click.echo(json.dumps(report.document(), indent=2))
+
+
+def _list(rows: Sequence[Running], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(tables.json_rows(COLUMNS, rows), indent=2))
+    elif rows:
+        click.echo(tables.table(COLUMNS, rows))
+    else:
+        click.echo(NOTHING_RUNS, err=True)
+
+
+def _drain(report: Report, timeout: float, say: Callable[[str], None]) -> None:
+    """Drain the chosen query, and wait until it has ended. Raises NotDrained if its last batch may be repeated."""
+    pid, names = report.chosen[0].pid, ", ".join(dict.fromkeys(one.group or "(no group)" for one in report.chosen))
+    say(f"draining {names} of driver {pid}: waiting up to {timeout:g} s for the last batch")
+    answers = drain_together(pid, [one.run for one in report.chosen], timeout, ends=True)
+    report.is_drained = all(answer["drained"] for answer in answers)
+    if not report.is_drained:
         raise NotDrained(
             f"cannot drain {names} within {timeout:g} s: its last batch has not sunk, or another member holds its "
             "partitions now. The query ends with its next trigger all the same, and its last batch may be repeated"
         )
-    ended = _wait_for_end(chosen)
-    click.echo(
-        "drained: nothing will be repeated; the query " + ("has ended" if ended else "ends with its next trigger")
+    report.has_ended = _wait_for_end(report.chosen)
+    say(
+        "drained: nothing will be repeated; the query "
+        + ("has ended" if report.has_ended else "ends with its next trigger")
     )
 
 
@@ -113,11 +180,7 @@ def choose(running: Sequence[Running], groups: Sequence[str], member: str | None
 
     Raises NotDrained, with a list of the queries, if the options choose no query or more than one.
     """
-    matching = [
-        one
-        for one in running
-        if (not groups or one.group in groups) and member in (None, one.name) and pid in (None, one.pid)
-    ]
+    matching = _matching(running, groups, member, pid)
     queries = {one.query for one in matching}
     # Without a listener the coordinators of one query are unknown, unless the user names all its groups.
     together = len(groups) > 1 and sorted(one.group for one in matching) == sorted(set(groups))
@@ -125,16 +188,21 @@ def choose(running: Sequence[Running], groups: Sequence[str], member: str | None
         return [one for one in running if one.query in queries]
     listed = "\n\n" + tables.table(COLUMNS, running) if running else ""
     if not running:
-        raise NotDrained(
-            "no streamgroup query of this user runs on this machine. Check that the driver and this shell have the "
-            "same TMPDIR"
-        )
+        raise NotDrained(NOTHING_RUNS)
     if not matching:
         raise NotDrained(f"no query matches the options. These run on this machine:{listed}")
     raise NotDrained(
         f"{len(queries)} queries match the options. Choose one with --group, --member or --pid. Name all groups of a "
         f"query that reads several, unless its application calls streamgroup.listen. These run on this machine:{listed}"
     )
+
+
+def _matching(running: Sequence[Running], groups: Sequence[str], member: str | None, pid: int | None) -> list[Running]:
+    return [
+        one
+        for one in running
+        if (not groups or one.group in groups) and member in (None, one.name) and pid in (None, one.pid)
+    ]
 
 
 def _wait_for_end(chosen: Sequence[Running]) -> bool:

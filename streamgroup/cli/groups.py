@@ -12,16 +12,19 @@ from typing import Any
 import click
 
 from streamgroup.cli import _group_tables as tables
-from streamgroup.cli._change_options import ChangeOptions, change_options
+from streamgroup.cli._change_options import ACTIONS, GROUPS, ChangeOptions, action_options, change_options
 from streamgroup.cli._cluster import ClusterAddress, client_options, cluster_options
+from streamgroup.cli._durations import timeout_option
 from streamgroup.cli._group_changes import GroupChanges
 from streamgroup.cli._group_stores import GroupStore, offsets_of, opened_store
 from streamgroup.cli._group_tables import Trouble
+from streamgroup.cli._help import OUTPUT, SectionedCommand, flag, json_option, option
 from streamgroup.cli._tables import Column, json_rows, table
 from streamgroup.driver.application import control
 from streamgroup.errors import StreamGroupError
 from streamgroup.model import GroupDescription, GroupListing, GroupState
 
+_VIEWS = "With --describe (give one)"
 _NOT_HERE = (
     "{who} is a streamgroup query of this user on this machine: this command reads the events only of such members."
 )
@@ -32,29 +35,41 @@ class NoSuchGroup(StreamGroupError):
     """A group of the command line does not exist."""
 
 
-@click.command()
-@cluster_options
-@click.option("--list", "list_groups", is_flag=True, help="List the names of the groups.")
-@click.option("--describe", is_flag=True, help="Describe groups: offsets and lag, or members, or state.")
-@click.option("--group", "names", multiple=True, metavar="GROUP", help="Group to describe or change; repeatable.")
-@click.option("--all-groups", is_flag=True, help="Describe or change all groups.")
-@click.option(
-    "--offsets", "view", flag_value="offsets", help="Describe the offsets and the lag of each partition (the default)."
+@click.command(
+    cls=SectionedCommand,
+    examples={
+        "streamgroup groups -b localhost:9092 --list --state": "all groups with their states",
+        "streamgroup groups -b localhost:9092 --describe --group orders-ingest": "offsets and lag of one group",
+        "streamgroup groups -b localhost:9092 --describe --group orders-ingest --members": "its members",
+        "streamgroup groups -b localhost:9092 --reset-offsets --group orders-ingest --all-topics --to-earliest": "new "
+        "offsets, only shown; --execute sets them",
+    },
 )
-@click.option(
-    "--members", "view", flag_value="members", help="Describe the members, and the events of those on this machine."
+@flag(ACTIONS, "--list", "list_groups", help="List the names of all groups; with --state also their states.")
+@flag(ACTIONS, "--describe", help="Show offsets and lag of groups, or their members or states.")
+@action_options
+@option(GROUPS, "--group", "names", multiple=True, metavar="GROUP", help="One group; repeatable.")
+@flag(GROUPS, "--all-groups", help="All groups.")
+@option(
+    _VIEWS,
+    "--offsets",
+    "view",
+    flag_value="offsets",
+    help="Committed offset, log end, lag and member of each partition (the default).",
 )
-@click.option(
-    "--state", "view", flag_value="state", help="Describe the state of each group; with --list, show the states."
+@option(
+    _VIEWS,
+    "--members",
+    "view",
+    flag_value="members",
+    help="Members, and the event counters of those that are streamgroup queries of this user on this machine.",
 )
+@option(_VIEWS, "--state", "view", flag_value="state", help="State, coordinator, strategy and number of members.")
 @change_options
-@click.option(
-    "--verbose", is_flag=True, help="Show more columns: leader epochs, assigned partitions, or offsets before a reset."
-)
-@click.option(
-    "--timeout", type=click.IntRange(1), default=5_000, show_default=True, help="Milliseconds for the whole command."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON with all columns; an unknown value is null.")
+@flag(OUTPUT, "--verbose", help="Show more columns: leader epochs, assigned partitions, or offsets before a reset.")
+@json_option("Print all columns as JSON; an unknown value is null.")
+@cluster_options
+@timeout_option(5_000, "How long the whole command may take.")
 def groups(
     *,
     where: ClusterAddress,
@@ -70,7 +85,8 @@ def groups(
 ) -> None:
     """List, describe, reset, export or delete consumer groups.
 
-    The offsets of a group may be stored at the brokers or in ZooKeeper.
+    The options and columns are those of kafka-consumer-groups.sh. With --bootstrap-server the command sees groups that
+    the brokers store, with --zookeeper those of old consumers. Changes need a group without members.
     """
     if list_groups + describe + changes.has_action != 1:
         raise click.UsageError(f"choose one of {_ACTIONS}")
@@ -141,13 +157,6 @@ def _describe(
 
 def _all(store: GroupStore, deadline: float) -> list[str]:
     return [group.group_id for group in tables.consumer_groups(store.list_groups(deadline).values())]
-
-
-def _offsets(store: GroupStore, deadline: float, group: GroupDescription) -> list[tables.OffsetRow]:
-    committed = store.committed(group.group_id, deadline)
-    held = (member.assigned or () for member in group.members)
-    partitions = {*committed, *(tp for assigned in held for tp in assigned)}
-    return tables.offset_rows(group, committed, store.log_ends(partitions, deadline), store.name_of)
 
 
 def _show(columns: Sequence[Column[Any]], parts: list[list[Any]], verbose: bool, as_json: bool) -> None:

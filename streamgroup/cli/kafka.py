@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from streamgroup.cli._help import SectionedCommand, flag, json_option, option
 from streamgroup.testing.releases import DEFAULT_VERSION, RELEASES
 
 if TYPE_CHECKING:
@@ -18,9 +19,9 @@ _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _DEFAULT_MECHANISM = "SCRAM-SHA-512"
 
 
-@click.group()
+@click.group(short_help="Run a real Kafka on this machine in the background.")
 def kafka() -> None:
-    """Run a real Kafka on this machine in the background."""
+    """Run a real Kafka on this machine in the background, for experiments and tests."""
 
 
 def _pairs(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -30,42 +31,81 @@ def _pairs(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> di
     return dict(value.split("=", 1) for value in values)
 
 
-@kafka.command()
-@click.option(
-    "--version", type=click.Choice(list(RELEASES)), default=DEFAULT_VERSION, show_default=True, help="Version of Kafka."
+_BROKERS = "Brokers"
+_ZOOKEEPER = "ZooKeeper, for versions before 3"
+_SECURITY = "Security"
+
+
+@kafka.command(
+    cls=SectionedCommand,
+    examples={
+        "streamgroup kafka up": "one broker of the newest version",
+        "streamgroup kafka up --version 0.8.2.2 --brokers 3": "an old cluster with its ZooKeeper",
+        "streamgroup kafka up --secure --mechanism PLAIN": "a broker with TLS and SASL",
+    },
 )
-@click.option("--brokers", type=click.IntRange(1, 9), default=1, show_default=True, help="Number of brokers.")
-@click.option(
+@option(
+    _BROKERS,
+    "--version",
+    type=click.Choice(list(RELEASES)),
+    default=DEFAULT_VERSION,
+    show_default=True,
+    help="Version of Kafka.",
+)
+@option(
+    _BROKERS,
+    "--brokers",
+    type=click.IntRange(1, 9),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Number of brokers.",
+)
+@option(
+    _BROKERS,
     "--port",
     type=click.IntRange(1024, 65535),
+    metavar="PORT",
     help="Port of the first broker; the others follow.  [default: free ports]",
 )
-@click.option(
-    "--config", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="Setting of the brokers; repeatable."
+@option(
+    _BROKERS,
+    "--config",
+    multiple=True,
+    callback=_pairs,
+    metavar="KEY=VALUE",
+    help="Setting of the brokers; repeatable.",
 )
-@click.option(
+@option(
+    _BROKERS,
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path, resolve_path=True),
-    help="Directory that keeps the data. Without it `down` removes them.",
+    metavar="DIRECTORY",
+    help="Directory that keeps the data. Without it `streamgroup kafka down` removes them.",
 )
-@click.option(
+@option(
+    _ZOOKEEPER,
     "--zookeeper",
-    metavar="HOST:PORT/CHROOT",
-    help="ZooKeeper for versions before 3. Without it the command starts one.",
+    metavar="HOST:PORT[/CHROOT]",
+    help="A ZooKeeper that runs. Without it the command starts one.",
 )
-@click.option(
+@option(
+    _ZOOKEEPER,
     "--zookeeper-port",
     type=click.IntRange(1024, 65535),
+    metavar="PORT",
     help="Port of the ZooKeeper that the command starts.  [default: a free port]",
 )
-@click.option("--secure", is_flag=True, help="Start with TLS and SASL, for a user `client` that is made with it.")
-@click.option(
+@flag(_SECURITY, "--secure", help="Start brokers with TLS and SASL, and create a user `client`.")
+@option(
+    _SECURITY,
     "--mechanism",
     "mechanisms",
     type=click.Choice(_MECHANISMS),
     multiple=True,
     help=f"SASL mechanism of --secure; repeatable.  [default: {_DEFAULT_MECHANISM}]",
 )
+@json_option("Print the Kafka that runs as JSON, as `streamgroup kafka status --json` does.")
 def up(
     *,
     version: str,
@@ -77,11 +117,13 @@ def up(
     zookeeper_port: int | None,
     secure: bool,
     mechanisms: tuple[str, ...],
+    as_json: bool,
 ) -> None:
-    """Start Kafka and print its bootstrap servers.
+    """Start Kafka in the background and print its bootstrap servers.
 
     For versions before 3 the command also prints zookeeper.connect. Version 0.7 is an emulated broker: clients find it
-    only through ZooKeeper. With --secure the command also prints the options of a client, with its password.
+    only through ZooKeeper. With --secure the command also prints the options of a client, with its password. The first
+    start of a version downloads its jars.
     """
     if mechanisms and not secure:
         raise click.UsageError("--mechanism needs --secure")
@@ -100,10 +142,20 @@ def up(
     )
     if ran_already:
         click.echo(f"Kafka {known.version} runs already, with its earlier options", err=True)
+    if as_json:
+        click.echo(_document(known))
+        return
     for line in _addresses(known):
         click.echo(line)
     for client in known.clients:
         click.echo(options_text(client))
+
+
+def _document(known: BackgroundKafka | None) -> str:
+    """Return a Kafka in the background, or none, as JSON."""
+    nodes = [{"name": n.name, "pid": n.pid, "alive": n.alive} for n in known.nodes] if known else []
+    running = known is not None and known.running
+    return json.dumps({**(known.as_json() if known else {}), "running": running, "nodes": nodes})
 
 
 def _addresses(known: BackgroundKafka) -> Iterator[str]:
@@ -115,19 +167,24 @@ def _addresses(known: BackgroundKafka) -> Iterator[str]:
 
 
 @kafka.command()
-def down() -> None:
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON: the Kafka that was stopped, as `status --json` does."
+)
+def down(as_json: bool) -> None:
     """Stop Kafka, and remove its data unless they are in --data-dir."""
     from streamgroup.testing import background  # noqa: PLC0415
 
     known = background.down()
-    if known is None:
+    if as_json:
+        click.echo(_document(known))
+    elif known is None:
         click.echo("no Kafka runs in the background")
     else:
         click.echo(f"Kafka {known.version} at {', '.join(_addresses(known))} has stopped")
 
 
-@kafka.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@kafka.command(cls=SectionedCommand)
+@json_option("Print addresses, data directory and processes as JSON.")
 def status(as_json: bool) -> None:
     """Show the running Kafka.
 
@@ -138,8 +195,7 @@ def status(as_json: bool) -> None:
     known = background.load()
     running = known is not None and known.running
     if as_json:
-        nodes = [{"name": n.name, "pid": n.pid, "alive": n.alive} for n in known.nodes] if known else []
-        click.echo(json.dumps({**(known.as_json() if known else {}), "running": running, "nodes": nodes}))
+        click.echo(_document(known))
     elif known is None:
         click.echo("no Kafka runs in the background. Start one: streamgroup kafka up")
     else:

@@ -15,30 +15,43 @@ from rich.live import Live
 from rich.text import Text
 
 from streamgroup.cli._cluster import ClusterAddress, client_options, cluster_options
+from streamgroup.cli._durations import Duration, timeout_option
 from streamgroup.cli._group_stores import GroupStore, offsets_of, opened_store
 from streamgroup.cli._group_tables import OffsetRow, consumer_groups
+from streamgroup.cli._help import SectionedCommand, flag, json_option, option
 from streamgroup.cli._lag_table import LAG, Key, LagRow, by_key, lag_rows, summary
 from streamgroup.cli._tables import json_rows, table
+from streamgroup.counting import counted
 from streamgroup.errors import StreamGroupError
 from streamgroup.model import GroupState
 
 Show = Callable[[str], None]
+_WATCH = "Live table"
 
 
-@click.command()
-@cluster_options
-@click.option("--group", "names", multiple=True, metavar="GROUP", help="Group to show; repeatable.  [default: all]")
-@click.option("--watch", is_flag=True, help="Show the table again and again, with rates, until Ctrl-C.")
-@click.option(
-    "--interval",
-    type=click.FloatRange(0.2, 3600.0),
-    default=5.0,
-    show_default=True,
-    help="With --watch: seconds between two looks.",
+@click.command(
+    cls=SectionedCommand,
+    short_help="Show how far consumer groups are behind, once or as a live table.",
+    examples={
+        "streamgroup lag -b localhost:9092": "the lag of all groups, once",
+        "streamgroup lag -b localhost:9092 --group orders-ingest --watch": "a live table of one group",
+    },
 )
-@click.option("--count", type=click.IntRange(1), help="With --watch: end after this many looks.")
-@click.option("--timeout", type=click.IntRange(1), default=5_000, show_default=True, help="Milliseconds for each look.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: a list, or with --watch a line for each look.")
+@option("Groups", "--group", "names", multiple=True, metavar="GROUP", help="Group to show; repeatable.  [default: all]")
+@flag(_WATCH, "--watch", help="Refresh the table until Ctrl-C, and show rates.")
+@option(
+    _WATCH,
+    "--interval",
+    type=Duration("s", 0.2, 3600),
+    default=5,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time between two refreshes.",
+)
+@option(_WATCH, "--count", type=click.IntRange(1), metavar="N", help="Exit after N refreshes.  [default: never]")
+@json_option("Print a JSON list; with --watch one JSON object in a line for each refresh.")
+@cluster_options
+@timeout_option(5_000, "How long reading the offsets may take, each time.")
 def lag(
     *,
     where: ClusterAddress,
@@ -49,44 +62,51 @@ def lag(
     timeout: int,
     as_json: bool,
 ) -> None:
-    """Show the lag of groups, the partition with the largest lag first.
+    """Show how many records consumer groups are behind, the partition with the largest lag first.
 
-    With --watch it shows also how fast each group commits, how fast its topics grow, and when it will have caught up.
-    A look that fails is named, and the next one is tried.
+    The lag is the end of the partition's log minus the committed offset; in Kafka 0.7 both count bytes. With --watch
+    the table also shows how fast the group commits, how fast the topic grows, and when the group will have caught up. A
+    refresh that fails is a warning.
     """
     if count is not None and not watch:
         raise click.UsageError("--count requires --watch")
     with opened_store(client_options(where, "streamgroup-lag", timeout)) as store:
         if not watch:
-            rows = lag_rows(_look(store, names, time.monotonic() + timeout / 1000), {}, 0.0)
+            rows = lag_rows(_read(store, names, time.monotonic() + timeout / 1000), {}, 0.0)
             click.echo(json.dumps(json_rows(LAG, rows), indent=2) if as_json else _text(rows))
             return
-        looks = itertools.count() if count is None else range(count)
+        refreshes = itertools.count() if count is None else range(count)
         with _screen(as_json) as show, suppress(KeyboardInterrupt):
-            for rows in _watched(store, names, looks, interval, timeout):
+            for rows in _watched(store, names, refreshes, interval, timeout):
                 show(_line(rows) if as_json else f"{_text(rows)}\n\n{time.strftime('%H:%M:%S')}  every {interval:g} s")
 
 
 def _watched(
-    store: GroupStore, names: Sequence[str], looks: Iterable[int], interval: float, timeout: int
+    store: GroupStore, names: Sequence[str], refreshes: Iterable[int], interval: float, timeout: int
 ) -> Iterator[list[LagRow]]:
-    """Yield the rows of each look, with the rates since the one before. A look that fails is named and left out."""
-    before: dict[Key, OffsetRow] = {}
-    looked_at = began = 0.0
-    for number in looks:
+    """Yield the rows of each refresh, with the rates since the one before. A refresh that fails is a warning.
+
+    Raises StreamGroupError at the end if all have failed.
+    """
+    before: dict[Key, OffsetRow] | None = None
+    read_at = began = 0.0
+    number = -1
+    for number in refreshes:
         if number:
             time.sleep(max(0.0, began + interval - time.monotonic()))
         began = time.monotonic()
         try:
-            rows = _look(store, names, began + timeout / 1000)
+            rows = _read(store, names, began + timeout / 1000)
         except StreamGroupError as error:
             click.echo(f"Warning: {error}", err=True)
             continue
-        yield lag_rows(rows, before, began - looked_at)
-        before, looked_at = by_key(rows), began
+        yield lag_rows(rows, before or {}, began - read_at)
+        before, read_at = by_key(rows), began
+    if before is None:
+        raise StreamGroupError(f"cannot read the lag: {counted(number + 1, 'refresh')} failed, see above")
 
 
-def _look(store: GroupStore, names: Sequence[str], deadline: float) -> list[OffsetRow]:
+def _read(store: GroupStore, names: Sequence[str], deadline: float) -> list[OffsetRow]:
     """Return the offsets of the groups. Raises StreamGroupError for one that does not exist."""
     wanted = names or [group.group_id for group in consumer_groups(store.list_groups(deadline).values())]
     described = store.describe(wanted, deadline)
@@ -107,7 +127,7 @@ def _line(rows: Sequence[LagRow]) -> str:
 
 @contextmanager
 def _screen(as_json: bool) -> Iterator[Show]:
-    """Show each look in place of the one before on a terminal, and below it elsewhere."""
+    """Show each refresh in place of the one before on a terminal, and below it elsewhere."""
     if as_json or not sys.stdout.isatty():
         yield click.echo
         return

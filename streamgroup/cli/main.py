@@ -42,7 +42,7 @@ class CommandsByFile(click.Group):
 @click.command(cls=CommandsByFile, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(streamgroup.__version__, prog_name="streamgroup")
 def main() -> None:
-    """Kafka consumer groups for Spark Structured Streaming.
+    """Kafka consumer groups for Spark Structured Streaming: look at clusters, groups and queries, and change them.
 
-    `streamgroup COMMAND --help` shows the options of a command.
+    The commands work with every Kafka from 0.7 on. `streamgroup COMMAND --help` shows options and examples.
     """

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from streamgroup.cli._cluster import ClusterAddress, cluster_options_without_z
+from streamgroup.cli._durations import timeout_option
+from streamgroup.cli._help import CONNECTION, flag, option
 from streamgroup.cli._kcat import KcatCommand, notice_options, parsed
 from streamgroup.cli._output import Notices, StopSignals
 from streamgroup.cli._produce_options import parse_properties, sink_options
@@ -44,31 +46,49 @@ def _headers(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> 
     return headers
 
 
-@click.command(cls=KcatCommand)
-@cluster_options_without_z
-@click.option("-t", "--topic", help="Topic to write to. Required without -J.  [default with -J: each object's own]")
-@click.option(
-    "-p", "--partition", metavar="PARTITION", help="Partition to write to; `1-2` in Kafka 0.7.  [default: by the key]"
+_WHERE = "Where to write"
+_INPUT = "What to write"
+
+
+@click.command(
+    cls=KcatCommand,
+    short_help="Write lines or JSON objects to a topic, with kcat's options.",
+    examples={
+        "streamgroup produce -b localhost:9092 -t orders orders.txt": "a record for each line of a file",
+        "echo 'k1:v1' | streamgroup produce -b localhost:9092 -t orders -K : --create 6": "a key, into a new topic",
+        "streamgroup produce -b localhost:9092 -J records.json": "records that `streamgroup consume -J` has printed",
+    },
 )
-@click.option(
+@option(
+    _WHERE, "-t", "--topic", metavar="TOPIC", help="Required without -J.  [default with -J: the topic of each object]"
+)
+@option(
+    _WHERE,
+    "-p",
+    "--partition",
+    metavar="PARTITION",
+    help="Partition; `1-2` in Kafka 0.7.  [default: chosen by the key]",
+)
+@option(
+    _WHERE,
     "--create",
     type=click.IntRange(1),
     metavar="PARTITIONS",
     help="Create the topic with this many partitions if it does not exist.",
 )
-@click.option(
+@option(
+    _INPUT,
     "-K",
     "--key-delimiter",
     metavar="TEXT",
-    help=r"Text between the key and the value of a record; takes \n, \t, \r, \0 and \xNN.",
+    help=r"Text between the key and the value of a record; takes \n, \t, \r, \0 and \xNN.  [default: no keys]",
 )
-@click.option("-k", "--key", metavar="KEY", help="Key of every record.")
-@click.option("-D", "--delimiter", default="\\n", metavar="TEXT", help="Text between two records.  [default: \\n]")
-@click.option(
-    "-J", "--json", "as_json", is_flag=True, help="Read JSON objects, as `streamgroup consume -J` prints them."
-)
-@click.option("-Z", "--empty-is-null", is_flag=True, help="Write empty keys and values as null.")
-@click.option(
+@option(_INPUT, "-k", "--key", metavar="KEY", help="Key of every record.")
+@option(_INPUT, "-D", "--delimiter", default="\\n", metavar="TEXT", help="Text between two records.  [default: \\n]")
+@flag(_INPUT, "-J", "--json", "as_json", help="Read JSON objects, as `streamgroup consume -J` prints them.")
+@flag(_INPUT, "-Z", "--empty-is-null", help="Write empty keys and values as null.")
+@option(
+    _INPUT,
     "-H",
     "--header",
     "headers",
@@ -77,7 +97,8 @@ def _headers(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> 
     metavar="KEY=VALUE",
     help="Header of every record; repeatable.",
 )
-@click.option(
+@option(
+    _INPUT,
     "-z",
     "--compression",
     type=click.Choice(COMPRESSIONS),
@@ -85,23 +106,18 @@ def _headers(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> 
     show_default=True,
     help="Compression codec.",
 )
-@click.option(
+@notice_options
+@cluster_options_without_z
+@option(
+    CONNECTION,
     "-X",
     "--property",
     "properties",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Property of a Kafka producer, with or without `kafka.` before it, or partitioner, verify, verifyWaitMs; "
-    "repeatable.",
+    help="Property of a Kafka producer, such as acks=1, or partitioner, verify, verifyWaitMs; repeatable.",
 )
-@notice_options
-@click.option(
-    "--timeout",
-    type=click.IntRange(1),
-    default=30_000,
-    show_default=True,
-    help="Milliseconds that the delivery of a record may take.",
-)
+@timeout_option(30_000, "How long the delivery of a record may take.")
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path, allow_dash=True), metavar="[FILE]...")
 def produce(
     *,
@@ -121,10 +137,10 @@ def produce(
     timeout: int,
     files: tuple[Path, ...],
 ) -> None:
-    """Write the lines of FILEs, or of standard input, to a topic: one record for each line.
+    """Write each line of FILEs, or of standard input, as one record of a topic.
 
-    The cluster may run any Kafka from 0.7 on. The options are kcat's. Kafka 0.7 acknowledges nothing: -X verify=true
-    reads the records back.
+    The cluster may run any Kafka from 0.7 on. The options are kcat's. Brokers of Kafka 0.7 acknowledge nothing: with
+    -X verify=true the command reads the records back.
     """
     from streamgroup.cli._produce_input import Constants, JsonReader, TextReader, split  # noqa: PLC0415  (loads Arrow)
     from streamgroup.cli._record_format import unescape  # noqa: PLC0415

@@ -10,12 +10,18 @@ from dataclasses import dataclass
 import click
 
 from streamgroup.cli._cluster import ClusterAddress, cluster_options, opened
+from streamgroup.cli._durations import timeout_option
+from streamgroup.cli._help import OUTPUT, SectionedCommand, flag, json_option, option
 from streamgroup.cli._tables import Column, PartitionName, json_rows, table
 from streamgroup.cli._topic_changes import TopicChange, carry_out
 from streamgroup.cluster.interface import Cluster, kafka_of
 from streamgroup.errors import StreamGroupError
 from streamgroup.model import EARLIEST, LATEST, Broker, ClusterSnapshot, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.options.types import Isolation
+
+_ACTIONS = "Actions (give one)"
+_TOPICS = "Which topics"
+_CHANGES = "Settings of --create and --alter"
 
 
 class NoSuchTopic(StreamGroupError):
@@ -57,36 +63,55 @@ COLUMNS: tuple[Column[PartitionRow], ...] = (
 )
 
 
-@click.command()
-@cluster_options
-@click.option("--list", "list_topics", is_flag=True, help="List the names of the topics.")
-@click.option("--describe", is_flag=True, help="Describe partitions: leaders, replicas, log offsets.")
-@click.option("--create", "action", flag_value="create", help="Create topics.")
-@click.option("--alter", "action", flag_value="alter", help="Give topics more partitions.")
-@click.option("--delete", "action", flag_value="delete", help="Delete topics with all their records.")
-@click.option(
-    "--topic", "names", multiple=True, metavar="TOPIC", help="Topic to describe or change; repeatable.  [default: all]"
+@click.command(
+    cls=SectionedCommand,
+    examples={
+        "streamgroup topics -b localhost:9092 --list": "the names of all topics",
+        "streamgroup topics -b localhost:9092 --describe --topic orders": "the partitions of one topic",
+        "streamgroup topics -b localhost:9092 --create --topic orders --partitions 6": "a new topic",
+    },
 )
-@click.option("--partitions", type=click.IntRange(1), help="With --create and --alter: how many partitions.")
-@click.option(
+@flag(_ACTIONS, "--list", "list_topics", help="List the names of all topics.")
+@flag(_ACTIONS, "--describe", help="Show leader, replicas and log offsets of each partition, of all topics or --topic.")
+@option(_ACTIONS, "--create", "action", flag_value="create", help="Create --topic with --partitions.")
+@option(_ACTIONS, "--alter", "action", flag_value="alter", help="Raise the number of partitions of --topic.")
+@option(_ACTIONS, "--delete", "action", flag_value="delete", help="Delete --topic with all its records.")
+@option(
+    _TOPICS,
+    "--topic",
+    "names",
+    multiple=True,
+    metavar="TOPIC",
+    help="Topic to describe, create, alter or delete; repeatable. Only --describe has a default: all topics.",
+)
+@flag(_TOPICS, "--exclude-internal", help="With --list and --describe: leave out Kafka's internal topics.")
+@option(
+    _CHANGES,
+    "--partitions",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Number of partitions. Required by --create and --alter; with --alter it is the new total.",
+)
+@option(
+    _CHANGES,
     "--replication-factor",
     type=click.IntRange(1, 32_767),
-    help="With --create: replicas of each partition. Brokers before 2.4 need it; later ones have a default.",
+    metavar="N",
+    help="With --create: replicas of each partition. Required by brokers before 2.4.  [default: the broker's]",
 )
-@click.option(
+@option(
+    _CHANGES,
     "--config",
     "configs",
     multiple=True,
     metavar="NAME=VALUE",
-    help="With --create: a setting of the topic; repeatable.",
+    help="With --create: a configuration of the topic, such as retention.ms=3600000; repeatable.",
 )
-@click.option("--if-not-exists", is_flag=True, help="With --create: pass over topics that exist.")
-@click.option("--exclude-internal", is_flag=True, help="Leave out Kafka's internal topics.")
-@click.option("--verbose", is_flag=True, help="Show more columns: broker addresses, leader epochs, topic ids.")
-@click.option(
-    "--timeout", type=click.IntRange(1), default=10_000, show_default=True, help="Milliseconds for the whole command."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON with all columns; an unknown value is null.")
+@flag(_CHANGES, "--if-not-exists", help="With --create: a topic that exists already is not an error.")
+@flag(OUTPUT, "--verbose", help="Show more columns: broker addresses, leader epochs, topic ids.")
+@json_option("Print all columns as JSON; an unknown value is null.")
+@cluster_options
+@timeout_option(10_000, "How long the whole command may take.")
 def topics(
     *,
     where: ClusterAddress,
@@ -103,9 +128,9 @@ def topics(
     timeout: int,
     as_json: bool,
 ) -> None:
-    """List, describe, create, grow or delete topics.
+    """List, describe, create, alter or delete topics.
 
-    The cluster may run any Kafka from 0.7 on. Brokers create topics from 0.10.1 on, and more partitions from 1.0 on.
+    The cluster may run any Kafka from 0.7 on. --create and --delete need brokers of 0.10.1 or later, --alter 1.0.
     """
     if list_topics + describe + (action is not None) != 1:
         raise click.UsageError("choose one of --list, --describe, --create, --alter and --delete")

@@ -31,6 +31,7 @@ from streamgroup.errors import (
     ConfigError,
     DecodeError,
     ErrorCode,
+    NoBrokersYetError,
     TransportError,
     error_of,
     may_succeed_later,
@@ -103,7 +104,8 @@ class KafkaCluster:
 
         Topics that do not exist are absent, and are not created. Partitions without a leader have NO_LEADER. Requests
         are retried while a topic is being created. Raises BrokerError for a topic that may not be described, and
-        TransportError if no broker gives a definite response by the deadline.
+        TransportError if no broker gives a definite response by the deadline: NoBrokersYetError where the last response
+        names no broker.
         """
         wanted = None if topics is None else frozenset(topics)
         cached = None if refresh else self._cache.get(wanted, self.clock())
@@ -121,7 +123,7 @@ class KafkaCluster:
                 self._cache.put(snapshot, wanted, self.clock())
                 self._forget_brokers(snapshot)
                 return snapshot
-            retry.again("; ".join(unsettled))
+            retry.again("; ".join(unsettled), TransportError if snapshot.brokers else NoBrokersYetError)
 
     def distrust_metadata(self) -> None:
         """Send the next metadata request to another broker: the last one may lag behind the controller."""
@@ -446,6 +448,13 @@ class KafkaCluster:
         return min(deadline, self.clock() + self.options.request_timeout_ms / 1000)
 
 
+_NEXT_STEPS: dict[type[TransportError], str] = {
+    TransportError: "Check that its brokers run, and that this machine reaches them",
+    NoBrokersYetError: "Brokers of Kafka 0.8 learn their addresses with the first topic: create a topic. Later brokers "
+    "know them once they have started",
+}
+
+
 class Retry:
     """Waits between the attempts of one operation, and raises its last error at the deadline."""
 
@@ -462,17 +471,16 @@ class Retry:
         """Return `error` with the cause of the previous attempt, since the deadline may have ended this one early."""
         return TransportError(f"{error}{self._earlier}")
 
-    def again(self, cause: str | Exception) -> None:
-        """Wait before the next attempt. Raises TransportError with `cause` if the deadline comes first."""
+    def again(self, cause: str | Exception, raised: type[TransportError] = TransportError) -> None:
+        """Wait before the next attempt. Raises `raised` with `cause` if the deadline comes first."""
         self._attempts += 1
         wait = self._backoff.next()
         now = self._cluster.clock()
         if now + wait >= self._deadline:
             before = self._earlier if now >= self._deadline else ""  # the deadline may have ended this attempt early
-            raise TransportError(
+            raise raised(
                 f"no {self._what} from cluster {self._cluster} after {self._attempts} attempts "
-                f"in {now - self._began:.1f} s; last error: {cause}{before}. "
-                "Check that its brokers run, and that this machine reaches them"
+                f"in {now - self._began:.1f} s; last error: {cause}{before}. {_NEXT_STEPS[raised]}"
             ) from (cause if isinstance(cause, Exception) else None)
         self._earlier = f"; error before: {cause}"
         self._sleep(wait)

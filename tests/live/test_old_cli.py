@@ -118,6 +118,18 @@ def test_a_group_of_kafka_07_is_described_as_any_other(kafka07: Kafka07Server) -
     assert states == [{"group": "g", "state": "Stable"}]
 
 
+def test_lag_of_a_group_of_kafka_07_is_in_bytes(kafka07: Kafka07Server) -> None:
+    with zookeeper_client(kafka07.zookeeper_connect) as client:
+        client.create("/consumers/behind/offsets/orders/1-2", b"15", makepath=True)
+        client.create("/consumers/behind/offsets/orders/0-1", b"30", makepath=True)
+    shown = run("lag", "-z", kafka07.zookeeper_connect, "--group", "behind").stdout
+    assert [line.split()[:6] for line in shown.splitlines()[1:3]] == [
+        ["behind", "orders", "1-2", "15", "30", "15"],
+        ["behind", "orders", "0-1", "30", "30", "0"],
+    ]
+    assert "behind: lag 15 in 2 partitions" in shown
+
+
 def test_doctor_tells_what_brokers_of_kafka_07_speak(kafka07: Kafka07Server) -> None:
     told = rows("doctor", "-z", kafka07.zookeeper_connect)
     brokers = [row for row in told["findings"] if row["check"].startswith("broker")]
@@ -145,6 +157,11 @@ def test_topics_and_groups_of_kafka_082_are_found_through_its_zookeeper(
         client.create(f"/consumers/{group}/offsets/{topic}/1", b"0", makepath=True)
     (row,) = rows("groups", *where, "--describe", "--group", group)
     assert (row["partition"], row["current_offset"], row["lag"]) == (1, 0, 0)
+    produce(kafka08, topic, partition=1, count=4)
+    watched = run("lag", *where, "--group", group, "--watch", "--count", "2", "--interval", "0.2", "--json")
+    looks = [json.loads(line)["partitions"] for line in watched.stdout.splitlines()]
+    assert [(look["partition"], look["lag"]) for (look,) in looks] == [(1, 4), (1, 4)]
+    assert looks[1][0]["committed_per_second"] == 0
 
 
 def test_offsets_that_a_group_of_082_keeps_in_kafka_are_its_offsets(
@@ -221,6 +238,16 @@ def test_doctor_names_the_release_of_a_broker_that_knows_no_apiversions(
     broker = findings[f"broker {kafka08.brokers[0].node_id}"]
     assert broker["verdict"] == "warn"
     assert "speaks Kafka 0.8.2, which has no group protocol" in broker["found"]
+
+
+def test_a_new_cluster_of_082_is_healthy_before_it_has_topics() -> None:
+    with KafkaServer("0.8.2.2") as new:
+        for where in (("-z", new.zookeeper_connect), ("-b", new.bootstrap_servers)):
+            result = CliRunner().invoke(main, ["doctor", *where, "--timeout", "2000", "--json"])
+            assert result.exit_code == 0, result.output
+            cluster, broker = json.loads(result.stdout)["findings"][-2:]
+            assert (cluster["verdict"], "first topic: create a topic" in cluster["found"]) == ("warn", True)
+            assert f"{new.bootstrap_servers} speaks Kafka 0.8.2" in broker["found"]
 
 
 def test_groups_of_an_082_broker_itself_are_an_error_that_names_zookeeper(kafka08: KafkaServer) -> None:

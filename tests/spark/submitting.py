@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.spark.support import Load, rows_of
+from tests.terminals import Terminal
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -103,13 +104,14 @@ def submitted(
     environment: Mapping[str, str] | None = None,
     master: str = "local[1]",
     submit: Sequence[str] = (),
+    user: Terminal | None = None,
 ) -> Iterator[Job]:
     """Run the job `jobs/<script>.py` in `home`, away from the sources; nothing of it outlives the block.
 
-    `submit` are further arguments of spark-submit.
+    `submit` are further arguments of spark-submit. `user` is the job's controlling terminal; its output is in its log.
     """
     jvm = ["--driver-memory", "512m", "--driver-java-options", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
-    argv = [SUBMIT, "--master", master, *jvm, *submit, ROOT / "jobs" / f"{script}.py"]
+    job = [SUBMIT, "--master", master, *jvm, *submit, ROOT / "jobs" / f"{script}.py", "--config", file, *arguments]
     log = home / "job.log"
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     settings = {
@@ -119,7 +121,7 @@ def submitted(
     }
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [*argv, "--config", file, *arguments],
+            [str(word) for word in (job if user is None else user.argv(job))],
             cwd=home,
             stdout=out,
             stderr=subprocess.STDOUT,

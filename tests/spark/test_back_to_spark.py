@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -45,6 +46,19 @@ def to_spark(streams: Streams, load: Load, name: str = "q") -> Result:
     checkpoint = str(streams.home / f"{name}-checkpoint")
     where = ["-b", load.server.bootstrap_servers]
     return CliRunner().invoke(main, ["checkpoint", checkpoint, "--to-spark", "--timeout", "20000", "--json", *where])
+
+
+def shown(streams: Streams) -> Any:
+    """What `streamgroup checkpoint PATH --json` shows, without a cluster. The plain table must show the same."""
+    command = ["checkpoint", str(streams.home / "q-checkpoint")]
+    plain, result = CliRunner().invoke(main, command), CliRunner().invoke(main, [*command, "--json"])
+    assert (plain.exit_code, result.exit_code) == (0, 0), result.output
+    value = json.loads(result.stdout)
+    first, titles, *lines = plain.stdout.splitlines()
+    assert first.startswith(f"Batch {value['batch']} has {'sunk.' if value['sunk'] else 'not sunk'}")
+    assert titles.split() == ["SOURCE", "GROUP", "TOPIC", "PARTITION", "START", "END"]
+    assert [line.split() for line in lines] == [[str(cell) for cell in row.values()] for row in value["offsets"]]
+    return value
 
 
 def run_to_end(streams: Streams, frame: DataFrame) -> Sunk:
@@ -93,6 +107,14 @@ def test_a_drained_query_goes_on_as_sparks_own_and_nothing_is_lost_or_repeated(s
     assert "Drain it first" in refused.output
     assert running.query is not None
     assert streamgroup.drain(running.query, 60).drained
+    assert shown(streams)["offsets"][0] | {"start": 0} == {
+        "source": "0",
+        "group": group,
+        "topic": load.topic,
+        "partition": 0,
+        "start": 0,
+        "end": 30,
+    }
     load.send(60)
     result = to_spark(streams, load)
     assert result.exit_code == 0, result.output
@@ -120,7 +142,12 @@ def test_a_batch_planned_but_not_sunk_is_replayed_by_spark_with_the_same_ranges(
     run_to_end(streams, streams.read(load.server, load.topic, group, maxOffsetsPerTrigger=limit))
     last = forget_last_batch(streams)
     assert (last == 0) is first
+    before = shown(streams)
+    assert (before["batch"], before["sunk"]) == (last, False)
     ranges = planned(streams, last)
+    assert {(row["partition"], row["start"], row["end"]) for row in before["offsets"]} >= {
+        (number, *bounds) for number, bounds in ranges.items()
+    }
     # The group's offsets are where they were before that batch: nobody has committed it.
     reset_offsets(load.server, group, load.topic, {number: start for number, (start, _) in ranges.items()})
     load.send(40)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
 from tests.spark.submitting import START_S, Job, submitted
 from tests.spark.support import Load
+from tests.terminals import terminal
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
@@ -57,10 +59,11 @@ def values(home: Path) -> list[str]:
     return [value for file in files for value in parquet.read_table(file, columns=["value"])["value"].to_pylist()]
 
 
-def complete(home: Path, file: Path) -> Job:
-    with submitted(home, file, script="backfill") as job:
+def complete(home: Path, file: Path) -> tuple[Job, str]:
+    """Run the job on a terminal until it is complete. Return it with what it has drawn."""
+    with terminal() as user, submitted(home, file, script="backfill", environment={"TERM": "xterm"}, user=user) as job:
         assert job.exit_code(180) == 0, job.log()
-    return job
+    return job, user.text()
 
 
 @pytest.mark.long
@@ -76,7 +79,10 @@ def test_a_backfill_that_is_killed_goes_on_and_repeats_no_row(tmp_path: Path, lo
     assert before < 12
     planned = list(load.sent)
     load.send(10)
-    said = complete(tmp_path, file).said()
+    job, drawn = complete(tmp_path, file)
+    said = job.said()
     assert f"120 offsets in 12 steps, {before} done" in said
     assert said[-1] == "the backfill is complete"
     assert sorted(values(tmp_path)) == sorted(planned), "all that was there at the first run, and nothing twice"
+    assert re.search(r"\b[1-9][0-9]+/120\b", drawn), f"spark-submit's job shows its bar to its user: {drawn!r}"
+    assert "steps" not in drawn, "its lines are on its standard output alone"

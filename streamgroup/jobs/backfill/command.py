@@ -9,17 +9,15 @@ configuration.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 from pyspark.errors import PySparkException
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TimeRemainingColumn
 
 from streamgroup.jobs.backfill.config import BackfillConfig, effective, load
-from streamgroup.jobs.backfill.steps import Advance, run_steps
+from streamgroup.jobs.backfill.steps import run_steps
+from streamgroup.jobs.backfill.terminal_bar import terminal_bar
 from streamgroup.jobs.job_run import file_options, job_session, run_command
 from streamgroup.jobs.sinkguard import HadoopFiles
 
@@ -45,19 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(config: BackfillConfig) -> None:
     """Build the session, and carry out the steps until the backfill is complete or a signal arrives."""
-    with job_session(config.spark) as (spark, stop), _bar() as advance:
+    with job_session(config.spark) as (spark, stop), terminal_bar() as advance:
         if run_steps(spark, config, HadoopFiles(spark), stop=stop, say=say, advance=advance):
             say("the backfill is complete")
-
-
-@contextmanager
-def _bar() -> Iterator[Advance]:
-    """Show a bar on a terminal, and nothing elsewhere."""
-    columns = (BarColumn(), TaskProgressColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("offsets", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def say(line: str, *, error: bool = False) -> None:

@@ -36,3 +36,26 @@ def test_commands_and_options_are_completed(words: str, completed: list[str]) ->
         [program], env={**os.environ, **asked}, capture_output=True, text=True, timeout=60, check=True
     )
     assert [line.partition(",")[2] for line in done.stdout.splitlines()] == completed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [(("streamgroup", "la"), ["lag"]), (("streamgroup", "topics", "--cr"), ["--create"])],
+    ids=["command", "option"],
+)
+def test_bash_completes_by_the_script(words: tuple[str, ...], completed: list[str]) -> None:
+    typed = " ".join(words)
+    script = rf"""
+        eval "$(streamgroup completion bash)" || exit 1
+        [[ $(complete -p streamgroup) =~ -F\ ([^ ]+) ]] || exit 2
+        COMP_WORDS=({typed}); COMP_CWORD={len(words) - 1}
+        "${{BASH_REMATCH[1]}}" streamgroup
+        printf '%s\n' "${{COMPREPLY[@]}}"
+    """
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    bash = ["bash", "--norc", "--noprofile", "-c", script]
+    done = subprocess.run(
+        bash, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout.split()) == (0, completed), done.stderr

@@ -13,7 +13,8 @@ from streamgroup.cli import doctor as module
 from streamgroup.cli._findings import Finding, Verdict
 from streamgroup.cli.doctor import ApiVersions
 from streamgroup.cli.main import main
-from streamgroup.errors import ConfigError, TransportError
+from streamgroup.cluster.kafka import KafkaCluster
+from streamgroup.errors import ConfigError, NoBrokersYetError, TransportError
 from streamgroup.model import Broker, ClusterSnapshot, Dialect, GroupDescription, GroupState, PartitionInfo, TopicInfo
 from streamgroup.net.releases import RELEASES
 from streamgroup.options.types import ClientOptions, ZooKeeperOptions
@@ -175,6 +176,38 @@ def test_a_broker_that_is_registered_and_silent_is_a_finding_and_the_others_are_
     found = list(module.of_cluster(NOWHERE))
     assert asked == ["one", "two"]
     assert [row.verdict for row in found if isinstance(row, Finding)] == [Verdict.WARN, Verdict.FAIL, Verdict.FAIL]
+
+
+@pytest.mark.parametrize(
+    ("versions_there", "verdict", "text"),
+    [
+        (RELEASES[1].versions("one:9092"), Verdict.WARN, "no topics. The brokers learn their addresses with the first"),
+        (versions(17), Verdict.FAIL, "no broker is known"),
+    ],
+    ids=["0.8.2", "3.9"],
+)
+def test_brokers_of_08_know_no_addresses_before_the_first_topic_and_others_always_do(
+    monkeypatch: pytest.MonkeyPatch, versions_there: BrokerVersions, verdict: Verdict, text: str
+) -> None:
+    class Answering:
+        def __init__(self, *_: object, **__: object) -> None:
+            self.versions = versions_there
+
+        def connect(self, deadline: float) -> None:
+            pass
+
+        def close(self) -> None:
+            pass
+
+    def snapshot(*_: object, **__: object) -> ClusterSnapshot:
+        raise NoBrokersYetError("no broker is known")
+
+    monkeypatch.setattr(KafkaCluster, "snapshot", snapshot)
+    monkeypatch.setattr(module, "Connection", Answering)
+    cluster, broker = (row for row in module.of_cluster(NOWHERE) if isinstance(row, Finding))
+    assert (cluster.subject, cluster.verdict) == ("cluster", verdict)
+    assert cluster.text.startswith(text)
+    assert broker.subject == "broker 127.0.0.1:1"
 
 
 def test_a_group_that_the_user_may_not_describe_is_a_finding_and_the_others_are_looked_at(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -56,6 +57,57 @@ def test_a_query_with_a_long_trigger_is_reported_to_end_later(serve: Serve) -> N
     result = run()
     assert result.exit_code == 0, result.output
     assert "drained: nothing will be repeated; the query ends with its next trigger" in result.output
+
+
+def test_a_list_drains_nothing(serve: Serve) -> None:
+    one, two = serve("r1", "l1"), serve("r2", "l2", OTHER_JVM)
+    result = run("--list")
+    assert result.exit_code == 0, result.output
+    assert [line.split()[-1] for line in result.stdout.splitlines()] == ["RUN", "r2", "r1"]
+    (row,) = json.loads(run("--list", "--pid", "1", "--json").stdout)
+    assert (row["run"], row["in_flight"]) == ("r2", False)
+    assert (one.drains, two.drains, one.ended + two.ended) == ([], [], 0)
+
+
+def test_a_list_of_nothing_is_not_an_error() -> None:
+    result = run("--list")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "no streamgroup query of this user runs" in result.stderr
+    assert json.loads(run("--list", "--json").stdout) == []
+
+
+def test_the_result_of_a_drain_for_programs_has_no_other_lines(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, _ = serve("r1", "l1"), serve("r2", "l2", OTHER_JVM)
+    ending(one, monkeypatch)
+    result = run("--pid", str(JVM), "--json")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert (told["drained"], told["ended"]) == (True, True)
+    assert told["chosen"] == [
+        {
+            "pid": JVM,
+            "group": "group of r1",
+            "member": None,
+            "state": "stable",
+            "in_flight": False,
+            "consumer_id": None,
+            "query": None,
+            "run": "r1",
+        }
+    ]
+    assert {row["run"] for row in told["running"]} == {"r1", "r2"}
+
+
+@pytest.mark.parametrize("chosen", [(), ("--pid", "1")], ids=["several", "not in time"])
+def test_a_query_that_is_not_drained_is_json_and_an_error(serve: Serve, chosen: tuple[str, ...]) -> None:
+    serve("r1", "l1")
+    serve("r2", "l2", OTHER_JVM).drained = False
+    result = run("--json", "--timeout", "0.5", *chosen)
+    assert result.exit_code == 1
+    told = json.loads(result.stdout)
+    assert (told["drained"], told["ended"], len(told["chosen"])) == (False, False, len(chosen) // 2)
+    assert {row["run"] for row in told["running"]} == {"r1", "r2"}
+    assert result.stderr.startswith("Error: ")
 
 
 def test_a_drain_without_a_query_is_an_error() -> None:

@@ -36,6 +36,16 @@ def test_status_for_programs_is_json_even_of_nothing() -> None:
     result = run("status", "--json")
     assert result.exit_code == 3
     assert json.loads(result.output) == {"running": False, "nodes": []}
+    assert json.loads(run("down", "--json").output) == {"running": False, "nodes": []}
+
+
+def test_up_and_down_print_the_kafka_for_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = BackgroundKafka("4.1.1", "127.0.0.1:5000", str(tmp_path), True, ())
+    monkeypatch.setattr(background, "up", lambda *_, **__: (known, False))
+    monkeypatch.setattr(background, "down", lambda: known)
+    for command in ("up", "down"):
+        told = json.loads(run(command, "--json").stdout)
+        assert (told["version"], told["bootstrap_servers"], told["nodes"]) == ("4.1.1", "127.0.0.1:5000", [])
 
 
 def test_down_without_a_running_kafka_succeeds() -> None:

@@ -28,6 +28,10 @@ class MovingStore(FakeStore):
         return {orders(0): CommittedOffset(80 + 5 * self.looks)} if name == "g" else {}
 
 
+def unreachable(*_: object) -> None:
+    raise TransportError("no broker answers")
+
+
 def run(monkeypatch: pytest.MonkeyPatch, store: FakeStore, *arguments: str) -> Result:
     @contextmanager
     def opened(options: ClientOptions) -> Iterator[FakeStore]:
@@ -66,6 +70,17 @@ def test_a_look_that_fails_is_named_and_the_next_one_is_tried(monkeypatch: pytes
     assert result.exit_code == 0
     assert "Warning: no broker answers" in result.stderr
     assert len(result.stdout.splitlines()) == 2
+
+
+def test_a_watch_whose_refreshes_all_fail_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MovingStore()
+    monkeypatch.setattr(store, "committed", unreachable)
+    result = run(monkeypatch, store, "--group", "g", "--watch", "--count", "2", "--json")
+    assert (result.exit_code, result.stdout, str(result.exception)) == (
+        1,
+        "",
+        "cannot read the lag: 2 refreshes failed, see above",
+    )
 
 
 def test_a_watch_in_a_pipe_prints_one_table_below_the_other(monkeypatch: pytest.MonkeyPatch) -> None:

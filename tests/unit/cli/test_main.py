@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -10,6 +12,7 @@ from click.testing import CliRunner
 import streamgroup
 from streamgroup.cli.main import CommandsByFile, main
 from streamgroup.errors import StreamGroupError
+from tests.unit.cli.commands import commands
 
 
 def test_the_version_is_shown() -> None:
@@ -40,6 +43,31 @@ def test_an_error_of_ours_is_its_message_and_exit_code_1(monkeypatch: pytest.Mon
     assert (result.exit_code, result.output) == (1, "Error: group g: nobody is there; start somebody\n")
 
 
+DOCS = Path(__file__).parents[3] / "docs"
+WITHOUT_JSON = {
+    "completion": "prints a script for a shell",
+    "demo": "shows a run to a person; its exit code is the result",
+    "produce": "prints nothing on standard output; its --json reads JSON",
+}
+"""The commands whose results are not for programs to read as JSON, each with the reason (docs/cli.md)."""
+
+
+def test_every_command_prints_json_or_is_listed_with_a_reason() -> None:
+    without = set()
+    for name, command in commands(main):
+        options = [option for option in command.params if "--json" in option.opts]
+        if not options or "Read JSON" in (getattr(options[0], "help", "") or ""):
+            without.add(name)
+    assert without == WITHOUT_JSON.keys()
+
+
+def test_the_pages_have_the_exit_codes_of_every_command() -> None:
+    _, _, section = (DOCS / "cli.md").read_text().partition("\n## Exit codes\n")
+    rows = [line for line in section.partition("\n## ")[0].splitlines() if line.startswith("| `")]
+    listed = [name for row in rows for name in re.findall(r"`([a-z]+)`", row.split("|")[1])]
+    assert sorted(listed) == sorted(main.list_commands(click.Context(main)))
+
+
 def test_a_command_loads_no_other_commands_imports() -> None:
     code = (
         "import sys\n"
@@ -48,7 +76,7 @@ def test_a_command_loads_no_other_commands_imports() -> None:
         "loaded = {m.split('.')[0] for m in sys.modules}\n"
         "assert not loaded & {'pyspark', 'numpy', 'pyarrow', 'confluent_kafka', 'rich', 'cryptography'}, loaded\n"
         "ours = {m for m in sys.modules if m.startswith('streamgroup.cli.')}\n"
-        "assert ours == {'streamgroup.cli.main', 'streamgroup.cli.kafka'}, ours\n"
+        "assert ours == {'streamgroup.cli.main', 'streamgroup.cli._help', 'streamgroup.cli.kafka'}, ours\n"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr

@@ -21,7 +21,7 @@ def test_a_tried_minor_version_is_ok(version: str) -> None:
 def test_another_version_is_warned_of_with_those_that_were_tried(version: str) -> None:
     finding = of_pyspark(version)
     assert finding.verdict is Verdict.WARN
-    assert finding.text.startswith(f"{version} was not tried, PySpark 4.2 and 4.3 were. ")
+    assert finding.text.startswith(f"{version}: streamgroup is tested with PySpark 4.2 and 4.3. ")
 
 
 def test_the_package_requires_the_first_version_that_was_tried() -> None:

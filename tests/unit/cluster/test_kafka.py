@@ -8,7 +8,7 @@ import pytest
 
 from streamgroup.cluster.kafka import ANY, KafkaCluster
 from streamgroup.cluster.requests import NO_OFFSET, EpochCheck, EpochEnd, ListedOffset
-from streamgroup.errors import BrokerError, ConfigError, TransportError
+from streamgroup.errors import BrokerError, ConfigError, NoBrokersYetError, TransportError
 from streamgroup.model import LATEST, NO_LEADER, Broker, TopicPartition
 from streamgroup.net.releases import RELEASES
 from streamgroup.options.types import ClientOptions, Isolation
@@ -138,6 +138,15 @@ def test_a_topic_that_is_coming_up_is_asked_for_again_and_a_lone_partition_witho
     snapshot = KafkaCluster(options(fake.port)).snapshot(["new"], soon())
     assert [p.leader for p in snapshot.topics["new"].partitions] == [1, NO_LEADER]
     assert len(fake.requests) == 4
+
+
+def test_a_cluster_whose_brokers_know_none_at_the_deadline_is_an_error_that_names_the_first_topic(
+    broker: Start, options: Options
+) -> None:
+    fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: script(MetadataResponse())})
+    cluster = KafkaCluster(options(fake.port, retry_backoff_ms=60_000, retry_backoff_max_ms=60_000))
+    with pytest.raises(NoBrokersYetError, match="with the first topic: create a topic"):
+        cluster.snapshot(None, soon())
 
 
 def test_a_client_that_is_to_bootstrap_again_forgets_the_brokers_that_it_knows(broker: Start, options: Options) -> None:
