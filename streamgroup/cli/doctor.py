@@ -290,9 +290,9 @@ FINDINGS: tuple[Column[Finding], ...] = (
 API_VERSIONS: tuple[Column[ApiVersions], ...] = (
     Column("BROKER", "broker", lambda row: row.broker),
     Column("API", "api", lambda row: row.api),
-    Column("BROKER-VERSIONS", "there", lambda row: row.at_broker),
-    Column("CLIENT-VERSIONS", "here", lambda row: row.at_client),
-    Column("USED", "spoken", lambda row: row.used),
+    Column("BROKER-VERSIONS", "broker_versions", lambda row: row.at_broker),
+    Column("CLIENT-VERSIONS", "client_versions", lambda row: row.at_client),
+    Column("USED", "used", lambda row: row.used),
 )
 
 

@@ -36,7 +36,10 @@ _AGGREGATE = re.compile(r"^\W*Aggregate ", re.MULTILINE)
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @file_options
 def command(file: Path, member: str | None, check: bool, print_config: bool) -> None:
-    """Stream a Kafka consumer group into a sink of Spark."""
+    """Run a streaming query that is a member of a Kafka consumer group and writes into a sink of Spark.
+
+    Start it several times with different --member names: the members share the partitions. SIGTERM and Ctrl-C drain it.
+    """
     if print_config:
         click.echo("\n".join(effective(file, member)))
         return

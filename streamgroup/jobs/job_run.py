@@ -24,10 +24,18 @@ FAILED, MISCONFIGURED = 1, 2
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _FILE_OPTIONS = (
-    click.option("--config", "file", type=click.Path(path_type=Path), required=True, help="The job file (TOML)."),
+    click.option(
+        "--config",
+        "file",
+        type=click.Path(path_type=Path),
+        required=True,
+        metavar="FILE",
+        help="The job file (TOML); conf/ has one of each job, with a comment for every line.",
+    ),
     click.option(
         "--member",
-        help=f"Name of this member, which replaces {{member}} in the file. Default: the variable {MEMBER_VARIABLE}.",
+        metavar="NAME",
+        help=f"Text that replaces {{member}} in the file.  [default: the environment variable {MEMBER_VARIABLE}]",
     ),
     click.option("--check", is_flag=True, help="Check the file without starting Spark, then exit."),
     click.option(

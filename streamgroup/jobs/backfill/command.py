@@ -25,7 +25,11 @@ from streamgroup.jobs.sinkguard import HadoopFiles
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @file_options
 def command(file: Path, member: str | None, check: bool, print_config: bool) -> None:
-    """Copy a fixed range of topics into a sink of Spark, step by step. A restart goes on where the last run was."""
+    """Copy what topics hold, or held in a range of time, into files or a table, once.
+
+    The job works in steps, and notes each that is done. Run it again after a stop or a failure: it goes on with the
+    next step.
+    """
     if print_config:
         click.echo("\n".join(effective(file, member)))
         return

@@ -34,7 +34,10 @@ from streamgroup.jobs.sinkguard import HadoopFiles
 @file_options
 @click.option("--verify", is_flag=True, help="Compare both clusters instead of copying. Exit code 1 if they differ.")
 def command(file: Path, member: str | None, check: bool, print_config: bool, verify: bool) -> None:
-    """Copy topics from one Kafka cluster to another."""
+    """Copy topics from one Kafka cluster to another, and go on with what is written to them.
+
+    SIGTERM and Ctrl-C drain the job.
+    """
     if print_config:
         click.echo("\n".join(effective(file, member)))
         return

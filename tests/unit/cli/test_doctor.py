@@ -137,7 +137,7 @@ def test_verbose_shows_the_versions_of_each_api(monkeypatch: pytest.MonkeyPatch)
         "broker 1 JoinGroup - {}-{} -".format(*JoinGroupRequest.VERSIONS),
     ]
     told = json.loads(run("-b", "one:9092", "--json").stdout)
-    assert told["apis"][1]["spoken"] is None
+    assert told["apis"][1]["used"] is None
     assert told["findings"][-1] == {
         "check": "broker 1",
         "verdict": "ok",
