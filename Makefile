@@ -2,14 +2,15 @@
 #   PYTHON=   the Python that the virtual environment is made with
 #   VENV=     where the virtual environment is
 #   LIVE=     how many files of tests without Spark run at a time, each with its own servers (about 1 GiB)
-#   SPARK=    how many files of tests with Spark run at a time, each with its own Spark and servers (about 3 GiB)
+#   SPARK=    how many files of tests with Spark run at a time, each with its own Spark and servers (about 3 GiB):
+#             three where 14 GiB are available, else two
 #   ONLY=     rules or ids of mutants that `make test-mutants` plants ("R14 R30"); all of them without it
 #   JOBS=     how many mutants it tries at a time; as many as there are cores without it
 #   CASES=    how many cases `make test-fuzz` tries at each decoder, and with the sanitizers at each of the kernel's
 PYTHON ?= python3
 VENV   ?= .venv
 LIVE   ?= 3
-SPARK  ?= 2
+SPARK  ?= $(shell awk '/^MemAvailable/ && $$2 > 14000000 { n = 1 } END { print 2 + n }' /proc/meminfo 2>/dev/null || echo 2)
 CASES  ?= 1000000
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
