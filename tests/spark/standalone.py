@@ -81,8 +81,12 @@ class StandaloneCluster:
         return self._state().get("status") == "ALIVE"
 
     def _state(self) -> dict[str, Any]:
-        """Return what the master's web UI says of its workers and applications."""
-        with suppress(OSError), urllib.request.urlopen(f"http://{LOOPBACK}:{self._web_port}/json/", timeout=5) as page:
+        """Return what the master's web UI says of its workers and applications.
+
+        A master that starts answers with its HTML page until it has the JSON one.
+        """
+        url = f"http://{LOOPBACK}:{self._web_port}/json/"
+        with suppress(OSError, ValueError), urllib.request.urlopen(url, timeout=5) as page:
             state: dict[str, Any] = json.load(page)
             return state
         return {"workers": []}
