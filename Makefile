@@ -71,10 +71,10 @@ pins: $(STAMP) ## write streamgroup/testing/jars.sha256 anew, from jars download
 	$(BIN)/python -m tests.bring_jars --pin
 
 # A test mostly waits for its servers, so several files run side by side: each process has servers, a Spark session
-# and ports of its own.
+# and ports of its own. In the order of their names: files of one long test would come last otherwise, and run alone.
 test: check slow timing jars ## all tests but the long ones: real brokers, real Spark
 	$(BIN)/pytest tests -m "not long and not spark" --ignore=tests/unit --ignore=tests/timing --numprocesses $(LIVE) --dist loadfile
-	$(BIN)/pytest tests -m "not long and spark" --ignore=tests/unit --ignore=tests/timing --numprocesses $(SPARK) --dist loadfile
+	$(BIN)/pytest tests -m "not long and spark" --ignore=tests/unit --ignore=tests/timing --numprocesses $(SPARK) --dist loadfile --no-loadscope-reorder
 
 test-live: jars ## the long tests, but for those of faults
 	$(BIN)/pytest tests -m long --ignore=tests/fault

@@ -20,8 +20,8 @@ COOPERATIVE = {SUNK, COMMITTING}
 """Where the members offer `cooperative-sticky` alone (R25)."""
 
 
-LONG = {PLANNED, READ, COMMITTED}
-"""Not in the test command: nothing has sunk at these points, or a commit has been answered."""
+LONG = {PLANNED, READ, COMMITTING, COMMITTED}
+"""Not in the test command. The point that it keeps has the most to lose: the batch has sunk, nothing is committed."""
 
 
 @pytest.mark.timeout(900)

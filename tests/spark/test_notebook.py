@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 COLUMN = 60
 
 
+@pytest.mark.long
 def test_one_word_changes_and_a_notebook_prints_the_same(
     spark: SparkSession,
     kafka41: KafkaServer,
