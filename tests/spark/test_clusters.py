@@ -100,6 +100,7 @@ def assert_all_is_sunk_once(job: Job, home: Path, load: Load) -> None:
     assert committed(load.server, load.topic, load.topic) == log_ends(load.server, load.topic, PARTITIONS)
 
 
+@pytest.mark.long
 def test_executors_of_two_workers_read_for_one_member(cluster: StandaloneCluster, tmp_path: Path, load: Load) -> None:
     """The package is in the environment of the workers' Python."""
     events = EventLog(tmp_path / "events")

@@ -36,6 +36,7 @@ def executors(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, li
     return done.returncode, [row for row in rows if row["check"] == "executors"]
 
 
+@pytest.mark.long
 def test_in_local_mode_the_driver_is_the_only_executor(monkeypatch: pytest.MonkeyPatch) -> None:
     code, (found,) = executors(monkeypatch, "--master", "local[2]")
     assert (code, found["verdict"]) == (0, "ok"), found
