@@ -54,6 +54,11 @@ def parse(line: str) -> dict[str, str]:
         return {}
 
 
+def snake_case(name: str) -> str:
+    """Return the key for a name of Spark's, such as `max_offsets_behind_latest` for `maxOffsetsBehindLatest`."""
+    return re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", name)
+
+
 def message_of(line: str) -> str:
     """Return the message of a line, without its fields."""
     return line.partition(_MARK)[0]

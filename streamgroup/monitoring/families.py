@@ -5,10 +5,10 @@ Lag and offsets have the names of kafka-lag-exporter, so that its dashboards and
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from streamgroup.logline import snake_case
 from streamgroup.monitoring.family import Family, Kind
 from streamgroup.monitoring.query_totals import QueryTotals
 
@@ -123,9 +123,5 @@ def _queries(queries: Iterable[QueryTotals]) -> Iterator[Family]:
         if totals.most_behind is not None:
             behind.add(labels, totals.most_behind)
         for phase in sorted(totals.phases):
-            phases.add({**labels, "phase": _snake(phase)}, totals.phase_s[phase], totals.phases[phase])
+            phases.add({**labels, "phase": snake_case(phase)}, totals.phase_s[phase], totals.phases[phase])
     yield from (batches, rows, last, behind, phases)
-
-
-def _snake(name: str) -> str:
-    return re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", name)

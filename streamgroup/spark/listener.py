@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import re
 import threading
 import weakref
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from streamgroup.counting import counted
 from streamgroup.driver.application import control
-from streamgroup.logline import render
+from streamgroup.logline import render, snake_case
 from streamgroup.planning.backlog import offset_metrics, offsets_behind
 from streamgroup.spark.channel import CoordinatorChannel, LocalChannel, is_remote
 from streamgroup.spark.queries import Value, document, documents_in, driver_context, jvm_pid
@@ -107,12 +106,8 @@ def lines_of(progress: StreamingQueryProgress) -> Iterator[str]:
             group=end["group"] or None,
             batch=progress.batchId,
             rows=source.numInputRows,
-            **{_snake(name): value for name, value in offset_metrics(behind).items()},
+            **{snake_case(name): value for name, value in offset_metrics(behind).items()},
         )
-
-
-def _snake(name: str) -> str:
-    return re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", name)
 
 
 _listening: weakref.WeakKeyDictionary[SparkContext, list[tuple[Any, GroupListener]]] = weakref.WeakKeyDictionary()

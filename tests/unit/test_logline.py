@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroup.logline import message_of, parse, render
+from streamgroup.logline import message_of, parse, render, snake_case
 
 VALUES = st.one_of(st.text(), st.integers(), st.booleans())
 
@@ -46,3 +46,8 @@ def test_a_log_formats_prefix_does_not_matter_and_other_lines_are_none() -> None
     assert parse("an ordinary line | count=3") == {}
     assert parse(r'another program | event=skip why="\q"') == {}
     assert message_of("an ordinary line") == "an ordinary line"
+
+
+def test_a_name_of_sparks_becomes_a_key() -> None:
+    assert snake_case("maxOffsetsBehindLatest") == "max_offsets_behind_latest"
+    assert snake_case("rows") == "rows"
