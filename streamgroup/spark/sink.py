@@ -99,9 +99,14 @@ def _report(messages: Sequence[WriterCommitMessage | None], level: int) -> None:
     _say(total.notes)
     records, partitions = counted(total.records, "record"), counted(len(total.partitions), "partition")
     log.log(level, "wrote %s (%d bytes) to %s", records, total.bytes, partitions)
+    _show_details(total, "wrote")
+
+
+def _show_details(total: WriteTotals, words: str) -> None:
+    """Log at DEBUG a line for each partition. Without DEBUG no line is made: there may be thousands."""
     if log.isEnabledFor(logging.DEBUG):
         for sentence in total.details():
-            log.debug("wrote %s", sentence)
+            log.debug("%s %s", words, sentence)
 
 
 def _say(notes: Iterable[str]) -> None:
@@ -176,5 +181,4 @@ def _warn_of_abort(messages: Sequence[WriterCommitMessage | None]) -> None:
             "the write has failed after %d records were written, which stay in Kafka: writing again repeats them",
             total.records,
         )
-        for sentence in total.details():
-            log.debug("the failed write wrote %s", sentence)
+        _show_details(total, "the failed write wrote")
