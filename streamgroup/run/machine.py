@@ -49,7 +49,7 @@ class Run:
         self._describing: int | None = None
         """The number of the task that describes the group (R28)."""
         self._ends: Memo[Logs] = Memo()
-        """The answer to `ReportEnds`."""
+        """The answer to `ReportEnds`, which a status has, too."""
         self._spark: set[int] = set()
         """The calls of Spark that are under way."""
         self._failure = Failure()
@@ -188,11 +188,15 @@ class Run:
             case io.EndQuery():
                 self.shutdown.end()
             case io.ReportEnds():
-                held = self._ledger.partitions()
-                return self._ends.get(lambda: self._logs.known(held), held, *self._logs.known_since)
+                return self._known_ends()
             case io.ReportStatus():
                 return self._status()
         return None
+
+    def _known_ends(self) -> Logs:
+        """Return what was last listed of the logs held; the same object while it stays the same."""
+        held = self._ledger.partitions()
+        return self._ends.get(lambda: self._logs.known(held), held, *self._logs.known_since)
 
     def _status(self) -> dict[str, Any]:
         return {
@@ -205,7 +209,7 @@ class Run:
             "idle": self._ledger.idle,
             "query": dict(self.completion.query),
             "positions": {str(tp): p.offset for tp, p in self._ledger.positions().items()},
-            "ends": {str(tp): log.latest for tp, log in self._logs.known(self._ledger.partitions()).items()},
+            "ends": {str(tp): log.latest for tp, log in self._known_ends().items()},
             "trouble": self._events.status(),
         }
 
