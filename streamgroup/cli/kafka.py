@@ -166,10 +166,8 @@ def _addresses(known: BackgroundKafka) -> Iterator[str]:
         yield f"zookeeper.connect={known.zookeeper_connect}"
 
 
-@kafka.command()
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON: the Kafka that was stopped, as `status --json` does."
-)
+@kafka.command(cls=SectionedCommand)
+@json_option("Print the Kafka that was stopped as JSON, as `streamgroup kafka status --json` does.")
 def down(as_json: bool) -> None:
     """Stop Kafka, and remove its data unless they are in --data-dir."""
     from streamgroup.testing import background  # noqa: PLC0415
