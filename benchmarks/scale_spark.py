@@ -3,8 +3,8 @@
     python -m benchmarks.scale_spark [--partitions N] [--rounds N]
 
 A topic has one record in each partition when the query starts. Then, round by round, each partition gets another one.
-A round ends when all its records have sunk. The first batch has a task for each partition
-in Spark's source, and at most 512 tasks in ours.
+A round ends when all its records have sunk. The first batch of Spark's source has a task for each partition. That
+of streamgroup has at most 512 tasks.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ COMMON: Mapping[str, tuple[Key, ...]] = {
         ),
     ),
 }
-"""The sections that every job has. A batch job has no metrics."""
+"""The sections that streaming jobs share. The backfill, a batch job, shares `spark` alone."""
 
 PARSER = "parser"
 DEAD_LETTERS = "dead_letters"

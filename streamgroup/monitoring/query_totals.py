@@ -1,4 +1,4 @@
-"""What the batches of one query add up to, from the progress that Spark reports of each."""
+"""Totals of one query: batches, rows and seconds, added up from the progress that Spark reports for each batch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class QueryTotals:
-    """The batches of one query since the driver began to count. `query` is the query's name, or else its id."""
+    """The totals since the driver began to count. `query` is the query's name, or else its id."""
 
     query: str
     group: str = ""
@@ -22,7 +22,7 @@ class QueryTotals:
     phase_s: dict[str, float] = field(default_factory=dict)
     """Seconds by Spark's names of the phases of a batch."""
     phases: Counter[str] = field(default_factory=Counter)
-    """How often each phase took place."""
+    """The number of times that each phase took place."""
 
     def add(self, rows: int, durations_ms: Mapping[str, int], behind: list[int], now: float) -> None:
         """Add a batch that sank at `now`, in seconds since 1970."""

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("streamgroup")
 
 STATUS_TIMEOUT_S = 1.0
-"""How long a scrape waits for one coordinator."""
+"""The most seconds that a scrape waits for one coordinator."""
 SCRAPE_S = 5.0
-"""How long a scrape asks coordinators in all: Prometheus gives up after 10 s, by default."""
+"""The most seconds that a scrape waits for all coordinators. Prometheus gives up after 10 s, by default."""
 
 
 class QueryCounter(StreamingQueryListener):

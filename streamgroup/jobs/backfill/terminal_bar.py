@@ -24,7 +24,7 @@ _COLUMNS = 78
 """The width of the bar. A line of a log is mostly longer, and leaves nothing of a bar that it overwrites."""
 _START_OF_LINE, _ERASE = "\r", "\r\x1b[K"
 _JOIN_S = 5.0
-"""How long to wait for a terminal that takes no bytes, because its user has stopped the output."""
+"""The most seconds to wait for a terminal that takes no bytes, because its user has stopped the output."""
 
 
 @contextmanager
