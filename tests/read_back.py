@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from streamgroup.driver.batch import plan_batch
 from streamgroup.executor.fetcher import read
 from streamgroup.options.parse import parse_source
 from streamgroup.testing import KafkaServer
 from tests.old_kafka import librdkafka
-from tests.waiting import soon
+from tests.waiting import soon, wait_until
 
 _TIMEOUT_S = 60
 
@@ -32,7 +32,7 @@ def read_back(
     with closing(consumer):
         partitions = consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
         wanted = [TopicPartition(topic, partition, 0) for partition in range(len(partitions))]
-        ends = sum(consumer.get_watermark_offsets(tp, timeout=_TIMEOUT_S)[1] for tp in wanted)
+        ends = sum(_end(consumer, tp) for tp in wanted)
         consumer.assign(wanted)
         found: list[list[Message]] = [[] for _ in wanted]
         while (missing := max(ends, at_least) - sum(map(len, found))) > 0:
@@ -40,6 +40,21 @@ def read_back(
             for message in consumer.consume(min(missing, 10_000), 0.2):
                 assert message.error() is None, message.error()
                 found[message.partition()].append(message)
+    return found
+
+
+def _end(consumer: Consumer, partition: TopicPartition) -> int:
+    """Return the end of a log. A broker that was restarted may have to become its leader before."""
+
+    def end() -> list[int]:
+        try:
+            return [consumer.get_watermark_offsets(partition, timeout=_TIMEOUT_S)[1]]
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
+                raise
+            return []
+
+    (found,) = wait_until(end, f"{partition.topic}-{partition.partition} has a leader", _TIMEOUT_S)
     return found
 
 
