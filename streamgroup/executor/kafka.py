@@ -274,7 +274,7 @@ class KafkaLookup(LogLookup):
         if topic is None:
             return None
         if is_another_topic(cursor.topic_id, topic.topic_id):
-            return Loss(cursor, cursor.until, f"the topic was deleted and made anew (id {topic.topic_id})")
+            return Loss(cursor, cursor.until, f"the topic was deleted and created again (id {topic.topic_id})")
         info = snapshot.partition(cursor.tp)
         if info is not None:
             failure = cursor.failure

@@ -178,7 +178,7 @@ def test_a_topic_deleted_and_made_anew_is_never_read_in_its_place(kafka: KafkaSe
     create_topics(cluster, {topic: 1}, deadline)
     cluster.close()
     produce(kafka, topic, [b"new"] * 100)
-    with pytest.raises(DataLossError, match="deleted and made anew"):
+    with pytest.raises(DataLossError, match="deleted and created again"):
         table(kafka, task)
 
 

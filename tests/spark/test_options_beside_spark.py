@@ -258,7 +258,10 @@ def vanishing(streams: Streams, form: str, load: Load, vanish: Callable[[], obje
 def test_available_now_ends_with_an_error_if_partitions_or_offsets_vanish_during_the_run(
     streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic, left: int
 ) -> None:
-    """The topic is created again in the first batch, with so many partitions and without records."""
+    """The topic is created again in the first batch, with so many partitions and without records.
+
+    The driver notices it, or else a task that reads the second batch.
+    """
     for form in BOTH:
         load = Load(kafka41, make_topic(kafka41, 2), 2)
         load.send(20)

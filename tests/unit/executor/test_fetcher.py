@@ -380,7 +380,7 @@ def test_an_old_leader_that_takes_itself_for_the_leader_is_no_loss(broker: Start
 def test_a_topic_made_anew_under_its_name_is_data_loss(broker: Start, options: Options) -> None:
     leader = Leader(broker, Log([batch(0, 10)], errors=[100] * 5))
     leader.topic_id = OTHER_ID
-    with pytest.raises(DataLossError, match=rf"orders-0.*\[0, 10\).*deleted and made anew \(id {OTHER_ID}\)"):
+    with pytest.raises(DataLossError, match=rf"orders-0.*\[0, 10\).*deleted and created again \(id {OTHER_ID}\)"):
         Reading(options, leader).offsets(planned(leader, 0, 10))
 
 

@@ -257,7 +257,7 @@ def test_a_topic_made_anew_is_a_loss_by_the_leaders_word(broker: Start, options:
     pair = Pair(broker, Log(TEN, errors=[0, 100, 100]), Log(TEN, errors=[100]))
     pair.leader.topic_id = OTHER_ID
     pair.leader.logs[0].errors[:] = [100]
-    with pytest.raises(DataLossError, match="made anew"):
+    with pytest.raises(DataLossError, match="created again"):
         pair.offsets(options(pair.leader.broker.port), 0, 100)
 
 
