@@ -65,7 +65,7 @@ slow: $(STAMP) ## the unit tests that `make check` leaves out: many random cases
 timing: $(STAMP) ## the tests that measure CPU time, one after the other, beside nothing else
 	$(BIN)/pytest tests/timing -q
 
-jars: $(STAMP) ## what the live tests download, once
+jars: $(STAMP) ## what the live tests download, and archives of classes, once
 	$(BIN)/python -m tests.bring_jars
 
 pins: $(STAMP) ## write streamgroup/testing/jars.sha256 anew, from jars downloaded for it
