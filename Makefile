@@ -20,7 +20,7 @@ STAMP  := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo check lint types imports unit slow timing jars pins test test-live test-faults test-sim test-mutants test-fuzz test-sanitizers bench docs format clean
+.PHONY: help venv lock demo check lint types imports unit slow timing jars pins test test-live test-faults test-sim test-mutants test-fuzz test-sanitizers golden bench docs format clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +100,9 @@ bench: $(STAMP) ## reads, writes and the smallest micro-batch beside Spark's own
 	$(BIN)/python -m benchmarks.batch_write
 	$(BIN)/python -m benchmarks.micro_batch_write
 	$(BIN)/python -m benchmarks.micro_batch_read
+
+golden: $(STAMP) ## write the golden files of the version in development, after a meant change of a format
+	STREAMGROUP_WRITE_GOLDEN=1 $(BIN)/pytest -q tests/unit/test_golden_files.py -k changes_only
 
 format: $(STAMP) ## let ruff lay out the code and mend what it can
 	$(BIN)/ruff check --fix .
