@@ -6,12 +6,15 @@
 #             three where 14 GiB are available, else two
 #   ONLY=     rules or ids of mutants that `make test-mutants` plants ("R14 R30"); all of them without it
 #   JOBS=     how many mutants it tries at a time; as many as there are cores without it
+#   MINUTES=  how long `make soak` runs, at least 5; SEED= which kills, pauses and restarts
 #   CASES=    how many cases `make test-fuzz` tries at each decoder, and with the sanitizers at each of the kernel's
 PYTHON ?= python3
 VENV   ?= .venv
 LIVE   ?= 3
 SPARK  ?= $(shell awk '/^MemAvailable/ && $$2 > 14000000 { n = 1 } END { print 2 + n }' /proc/meminfo 2>/dev/null || echo 2)
 CASES  ?= 1000000
+MINUTES ?= 120
+SEED   ?= 1
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
@@ -20,7 +23,7 @@ STAMP  := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo check lint types imports unit slow timing jars pins test test-live test-faults test-sim test-mutants test-fuzz test-sanitizers golden bench docs format clean
+.PHONY: help venv lock demo check lint types imports unit slow timing jars pins test test-live test-faults test-sim test-mutants test-fuzz test-sanitizers soak golden bench docs format clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,6 +97,9 @@ test-fuzz: $(STAMP) ## damaged bytes and text at every decoder, CASES (a million
 
 test-sanitizers: $(STAMP) ## the tests of records with the compiled kernel under gcc's sanitizers
 	$(BIN)/python -m tests.sanitizers
+
+soak: jars ## three jobs of a group for MINUTES (120), with kills from a SEED (1): memory, handles, lag, records
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(SEED)
 
 bench: $(STAMP) ## reads, writes and the smallest micro-batch beside Spark's own connector, in alternating pairs
 	$(BIN)/python -m benchmarks.batch_read
