@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -33,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.minutes < FEWEST_MINUTES:
         parser.error(f"--minutes must be at least {FEWEST_MINUTES:.0f}: a shorter run measures nothing")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the servers are ended, too
     findings = run(given.minutes * 60, given.seed, given.rate, given.output)
     print(table(findings), flush=True)
     failed = [finding.check for finding in findings if not finding.passes]
@@ -63,7 +65,7 @@ def run(seconds: float, seed: int, rate: float, output: Path | None) -> list[Fin
         finally:
             soak.close()
         findings = judge(measured, Limits())
-        say({"event": "result", "seed": seed, "seconds": seconds, **summary(measured, findings)})
+        say({"event": "result", "seed": seed, "seconds": round(measured.seconds), **summary(measured, findings)})
         if lines is not None:
             lines.close()
     return findings

@@ -12,6 +12,9 @@ COORDINATOR, WORKER, DRIVER, JVM = ROLES = "coordinator", "worker", "driver", "j
 JUDGED = (COORDINATOR, WORKER)
 """The processes that run streamgroup's code for hours. The others are reported."""
 
+IDLE_SHARE = 0.002
+"""A process that uses less CPU time than this share of its life does nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -117,12 +120,19 @@ def _events(run: Measured) -> Finding:
 
 
 def series_of(run: Measured, role: str, value: Callable[[ProcessSample], float]) -> dict[str, Series]:
-    """Return the points of each process of a role and of the judged release, by process."""
-    found: dict[str, list[tuple[float, float]]] = {}
+    """Return the points of each process of a role and of the judged release, by process.
+
+    A process that does nothing is left out: Spark keeps idle workers, whose memory is flat whatever leaks in others.
+    """
+    found: dict[str, list[ProcessSample]] = {}
     for sample in run.processes:
         if sample.role == role and sample.release == run.release:
-            found.setdefault(sample.process, []).append((sample.at, value(sample)))
-    return dict(found)
+            found.setdefault(sample.process, []).append(sample)
+    return {
+        process: [(sample.at, value(sample)) for sample in samples]
+        for process, samples in found.items()
+        if samples[-1].cpu_s - samples[0].cpu_s > IDLE_SHARE * (samples[-1].at - samples[0].at)
+    }
 
 
 def table(findings: Sequence[Finding]) -> str:

@@ -13,6 +13,7 @@ from tests.soak.judgement import COORDINATOR, DRIVER, JVM, WORKER
 _PROC = Path("/proc")
 _DAEMON = "pyspark.daemon"
 _KIB_PER_MIB = 1024.0
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +23,15 @@ class Process:
     pid: int
     role: str
     started: int
+    cpu_s: float
     rss_mib: float
     handles: int
     threads: int
+
+    @property
+    def name(self) -> str:
+        """Return a name that no other life of a process has."""
+        return f"{self.role}-{self.pid}-{self.started}"
 
 
 def processes_of(session: int, coordinator: int | None) -> Iterator[Process]:
@@ -49,7 +56,8 @@ def _read(stat: Path, session: int, coordinator: int | None) -> Process | None:
     status = (stat.parent / "status").read_text()
     handles = len(os.listdir(stat.parent / "fd"))
     rss = int(_number(status, "VmRSS")) / _KIB_PER_MIB
-    return Process(pid, role, int(fields[19]), rss, handles, int(_number(status, "Threads")))
+    cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+    return Process(pid, role, int(fields[19]), cpu_s, rss, handles, int(_number(status, "Threads")))
 
 
 def _number(status: str, name: str) -> str:

@@ -7,12 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ProcessSample:
-    """A process at `at` (seconds of the run). `process` names one life of it; `release` is that of its package."""
+    """A process at `at` (seconds of the run). `process` names one life of it; `release` is that of its package.
+
+    `cpu_s` is the CPU time that it has used since it started.
+    """
 
     at: float
     process: str
     role: str
     release: str
+    cpu_s: float
     rss_mib: float
     handles: int
     threads: int

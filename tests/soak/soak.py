@@ -87,10 +87,11 @@ class Soak:
                 self._wait_until(event.at_s)
                 self._carry_out(event)
             self._wait_until(seconds)
+        took = self._now  # longer than wanted where the events have taken their time
         lost, repeats, wrong = self._check()
         self._look_at_logs()
         return Measured(
-            seconds=seconds,
+            seconds=took,
             rate=self._rate,
             warm_s=warm_s,
             bin_s=bin_s,
@@ -143,6 +144,7 @@ class Soak:
                 "process": p.process,
                 "role": p.role,
                 "release": p.release,
+                "cpu_s": p.cpu_s,
                 "rss_mib": round(p.rss_mib, 1),
                 "handles": p.handles,
                 "threads": p.threads,
@@ -159,7 +161,9 @@ class Soak:
         coordinator = int(note.read_text() or 0) if note.exists() else None
         release = self._releases[application.home.name]
         return [
-            ProcessSample(now, f"{p.role}-{p.pid}-{p.started}", p.role, release, p.rss_mib, p.handles, p.threads)
+            ProcessSample(
+                now, f"{p.role}-{p.pid}-{p.started}", p.role, release, p.cpu_s, p.rss_mib, p.handles, p.threads
+            )
             for p in processes_of(application.process.pid, coordinator)
         ]
 

@@ -15,15 +15,18 @@ SECONDS = 7200.0
 LIMITS = Limits()
 
 
-def samples(role: str, *, release: str = "2", rss: float = 0, handles: float = 0, threads: float = 0) -> list[Any]:
-    """Two hours of a process, which grows by so much an hour."""
+def samples(
+    role: str, *, release: str = "2", rss: float = 0, handles: float = 0, threads: float = 0, cpu: float = 0.1
+) -> list[Any]:
+    """Two hours of a process, which grows by so much an hour. `cpu` is the share of a core that it uses."""
     rng = random.Random(role)
     return [
         ProcessSample(
             float(at),
-            f"{role}-{release}",
+            f"{role}-{release}-{cpu}",
             role,
             release,
+            cpu * at,
             80 + rng.gauss(0, 0.5) + rss * at / 3600,
             20 + int(handles * at / 3600),
             9 + int(threads * at / 3600),
@@ -95,6 +98,13 @@ def test_a_run_that_measured_nothing_does_not_pass() -> None:
 def test_a_leak_of_the_release_before_is_not_this_ones() -> None:
     leaking = samples(COORDINATOR, release="1", rss=200)
     assert failing(replace(GOOD, processes=[*GOOD.processes, *leaking])) == []
+
+
+def test_idle_workers_do_not_hide_the_leak_of_a_busy_one() -> None:
+    """A line through the points of all would rise by a third of the leak only."""
+    workers = [*samples(WORKER, rss=20), *samples(WORKER, cpu=0), *samples(WORKER, cpu=0.001)]
+    run = replace(GOOD, processes=[*samples(COORDINATOR), *workers])
+    assert failing(run) == ["memory of worker processes, MiB/h"]
 
 
 @pytest.mark.parametrize(("seconds", "limit"), [(7200, 16), (3600, 16), (600, 96)])
