@@ -17,13 +17,15 @@ MINUTES ?= 120
 SEED   ?= 1
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+TOOLS  := $(VENV)-release
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' streamgroup/__init__.py)
 
 # Byte code is kept whatever the environment says: without it every process of a test run, and every coordinator that
 # Spark starts, would compile the package anew, and each test worker would rewrite the assertions of all test files.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo check lint types imports unit slow timing jars pins test test-live test-faults test-sim test-mutants test-fuzz test-sanitizers soak golden bench docs format clean
+.PHONY: help venv lock demo check lint types imports unit slow timing jars pins test test-live test-faults test-sim test-mutants test-fuzz test-sanitizers soak golden wheel sbom bench docs format clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +44,9 @@ lock: ## write requirements.lock anew (pins and hashes, no addresses)
 	$(BIN)/python -m piptools compile --quiet --generate-hashes --allow-unsafe --strip-extras \
 	    --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header \
 	    --extra dev --output-file requirements.lock pyproject.toml
+	$(BIN)/python -m piptools compile --quiet --generate-hashes --allow-unsafe --strip-extras \
+	    --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header \
+	    --output-file requirements-release.lock requirements-release.in
 
 demo: $(STAMP) ## two spark-submit jobs share a group of a real Kafka
 	$(BIN)/streamgroup demo
@@ -100,6 +105,30 @@ test-sanitizers: $(STAMP) ## the tests of records with the compiled kernel under
 
 soak: jars ## three jobs of a group for MINUTES (120), with kills from a SEED (1): memory, handles, lag, records
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(SEED)
+
+$(TOOLS)/.installed: requirements-release.lock
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --quiet --require-hashes -r requirements-release.lock
+	@touch $@
+
+# The wheel is built from the sdist, so that the sdist is complete. auditwheel replaces the tag of this machine by that
+# of the oldest Linux that has what the kernel asks of libc.
+wheel: $(TOOLS)/.installed ## the sdist and the wheel of a release in dist/, checked for what they must contain
+	rm -rf build dist
+	PYTHONWARNINGS=ignore $(TOOLS)/bin/python -m build --no-isolation --outdir dist > $(TOOLS)/build.log 2>&1 || { cat $(TOOLS)/build.log; exit 1; }
+	for one in dist/*-linux_*.whl; do \
+	    [ ! -e "$$one" ] || PATH="$(abspath $(TOOLS))/bin:$$PATH" auditwheel repair --wheel-dir dist "$$one" && rm -f "$$one" || exit 1; done
+	$(TOOLS)/bin/python -m tests.wheels dist/*.whl dist/*.tar.gz
+
+# The dependencies in the versions that the tests run with.
+sbom: wheel ## the bill of materials of the wheel and all it needs, in CycloneDX: dist/streamgroup-VERSION.cdx.json
+	$(PYTHON) -m venv --without-pip build/sbom
+	sed -n 's/^\([A-Za-z0-9._-]*==[^ ;]*\).*/\1/p' requirements.lock > build/versions.txt
+	$(TOOLS)/bin/python -m pip --python build/sbom/bin/python install --quiet --constraint build/versions.txt dist/*.whl
+	sed 's/^dynamic = \["version"\]/version = "$(VERSION)"/' pyproject.toml > build/pyproject.toml
+	$(TOOLS)/bin/cyclonedx-py environment --pyproject build/pyproject.toml --mc-type library --output-reproducible --validate \
+	    --output-file dist/streamgroup-$(VERSION).cdx.json build/sbom/bin/python
+	$(TOOLS)/bin/python -m tests.wheels dist/*.cdx.json
 
 bench: $(STAMP) ## reads, writes and the smallest micro-batch beside Spark's own connector, in alternating pairs
 	$(BIN)/python -m benchmarks.batch_read
