@@ -21,6 +21,8 @@ class Announcements:
         self.unknown: list[str] = []
         """Lines that announce a repeat of a document that no checkpoint had."""
         self._read: dict[Path, int] = {}
+        self._parsed: set[Path] = set()
+        """The files of documents that were read: Spark never changes one."""
         self._seen: dict[tuple[str, int], InFlight] = {}
 
     def look(self, applications: list[Application], jobs: list[Job], at: float) -> None:
@@ -32,11 +34,12 @@ class Announcements:
                 self._take(line, at)
 
     def _look_at_documents(self, job: Job, at: float) -> None:
-        for path in (job.checkpoint / "offsets").glob("[0-9]*"):
+        for path in set((job.checkpoint / "offsets").glob("[0-9]*")) - self._parsed:
             try:
                 document = json.loads(path.read_text().splitlines()[2])
             except (FileNotFoundError, IndexError):  # it is being written, or purged
                 continue
+            self._parsed.add(path)
             key = str(document["run"]), int(document["sequence"])
             if key not in self._seen:
                 ranges = document["ranges"].get(job.load.topic, {})
