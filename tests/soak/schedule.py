@@ -39,7 +39,8 @@ def interval(seconds: float) -> float:
 def schedule(seed: int, seconds: float, members: Sequence[str]) -> tuple[Event, ...]:
     """Return the events in order. The same arguments give the same events.
 
-    Each round has every kind once, in random order, so that a short run has all kinds too. Intervals vary by half.
+    Each round has every kind once, in random order, so that a short run has all kinds too. Intervals vary by half. The
+    first member is paused, and never killed: its memory is measured from the upgrade to the end of the run.
     """
     rng = random.Random(seed)
     found: list[Event] = []
@@ -55,6 +56,15 @@ def schedule(seed: int, seconds: float, members: Sequence[str]) -> tuple[Event, 
             kinds = [Kind.SIGKILL, Kind.SIGTERM, Kind.PAUSE, Kind.BROKER]
             rng.shuffle(kinds)
         kind = kinds.pop()
-        found.append(Event(at, kind, "" if kind is Kind.BROKER else rng.choice(members)))
+        found.append(Event(at, kind, _struck(rng, kind, members)))
         at += interval(seconds) * rng.uniform(0.5, 1.5)
     return tuple(found)
+
+
+def _struck(rng: random.Random, kind: Kind, members: Sequence[str]) -> str:
+    match kind:
+        case Kind.SIGKILL | Kind.SIGTERM:
+            return rng.choice(members[1:])
+        case Kind.PAUSE:
+            return rng.choice(members)
+    return ""

@@ -31,3 +31,10 @@ def test_every_kind_happens_and_the_upgrade_once(seed: int, seconds: float) -> N
 def test_an_event_of_one_member_names_it() -> None:
     for event in schedule(5, 7200, MEMBERS):
         assert (event.member in MEMBERS) is (event.kind not in (Kind.BROKER, Kind.UPGRADE))
+
+
+def test_the_first_member_lives_from_the_upgrade_to_the_end() -> None:
+    events = [event for seed in range(20) for event in schedule(seed, 7200, MEMBERS)]
+    struck = {kind: {event.member for event in events if event.kind is kind} for kind in Kind}
+    assert struck[Kind.SIGKILL] == struck[Kind.SIGTERM] == {"b", "c"}
+    assert struck[Kind.PAUSE] == set(MEMBERS)
