@@ -13,7 +13,6 @@ from typing import Any
 from streamgroup.cli import _tables, drain
 from streamgroup.driver.application import control
 from streamgroup.driver.application.drains import drain_together
-from streamgroup.monitoring.families import families
 from streamgroup.net import local
 from streamgroup.planning.document import to_value
 from streamgroup.spark.sunk_notifier import SunkNotifier
@@ -97,15 +96,10 @@ def _normalized(value: Any) -> Any:
 
 
 def shown(status: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what this version's `streamgroup drain --list` and its metrics show of a coordinator's status."""
+    """Return what this version's `streamgroup drain --list` shows of a coordinator process's status."""
     (row,) = _tables.json_rows(drain.COLUMNS, [drain.Running(JVM, RUN, dict(status))])
     del row["pid"]
-    metrics = {
-        family.name: [sample.value for sample in family.samples]
-        for family in families([status], [], "default")
-        if family.samples
-    }
-    return {"row": row, "metrics": metrics}
+    return row
 
 
 def read_answers(answers: Mapping[str, str]) -> dict[str, Any]:
