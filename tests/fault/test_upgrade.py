@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,7 +81,7 @@ def test_two_members_are_upgraded_one_by_one_and_one_goes_back(arena: Arena, beg
 @pytest.mark.parametrize("options", [{}, COOPERATIVE], ids=["eager", "cooperative"])
 @pytest.mark.parametrize("release", RELEASES, ids=lambda release: release.version)
 def test_three_members_are_upgraded_one_by_one_and_go_back(
-    release: Release, options: dict[str, str], arena: Arena, begin: Begin
+    release: Release, options: dict[str, Any], arena: Arena, begin: Begin
 ) -> None:
     """Each in an application of its own. One of the old release and one of this one are killed while both are there."""
     jobs = [arena.job(name, **options) for name in ("a", "b", "c")]
