@@ -5,23 +5,28 @@
 #             four where 18 GiB are available, else two
 #   ONLY=     rules or ids of mutants that `make test-mutants` plants ("R14 R30"); all of them without it
 #   JOBS=     how many mutants it tries at a time; as many as there are cores without it
+#   MINUTES=  how long `make soak` runs, at least 5; SEED= which kills, pauses and restarts
 #   CASES=    how many cases `make test-fuzz` tries at each decoder, and with the sanitizers at each of the kernel's
 PYTHON ?= python3
 VENV   ?= .venv
 FILES  ?= $(shell awk '/^MemAvailable/ && $$2 > 18000000 { n = 2 } END { print 2 + n }' /proc/meminfo 2>/dev/null || echo 2)
 CASES  ?= 1000000
+MINUTES ?= 120
+SEED   ?= 1
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 # A test mostly waits for its servers, so several files run side by side: each process has servers, a Spark session
 # and ports of its own. tests/scheduling.py gives the order.
 SERVERS = --ignore=tests/unit --ignore=tests/timing --numprocesses $(FILES) --dist loadfile --no-loadscope-reorder
+TOOLS  := $(VENV)-release
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' streamgroup/__init__.py)
 
 # Byte code is kept whatever the environment says: without it every process of a test run, and every coordinator that
 # Spark starts, would compile the package anew, and each test worker would rewrite the assertions of all test files.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo check lint types imports unit slow timing jars pins test test-live test-faults test-sim test-mutants test-fuzz test-sanitizers bench docs format clean
+.PHONY: help venv lock demo check lint types imports unit slow timing jars pins test test-live test-faults test-sim test-mutants test-fuzz test-sanitizers soak golden wheel sbom bench docs format clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +45,9 @@ lock: ## write requirements.lock anew (pins and hashes, no addresses)
 	$(BIN)/python -m piptools compile --quiet --generate-hashes --allow-unsafe --strip-extras \
 	    --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header \
 	    --extra dev --output-file requirements.lock pyproject.toml
+	$(BIN)/python -m piptools compile --quiet --generate-hashes --allow-unsafe --strip-extras \
+	    --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header \
+	    --output-file requirements-release.lock requirements-release.in
 
 demo: $(STAMP) ## two spark-submit jobs share a group of a real Kafka
 	$(BIN)/streamgroup demo
@@ -95,11 +103,41 @@ test-fuzz: $(STAMP) ## damaged bytes and text at every decoder, CASES (a million
 test-sanitizers: $(STAMP) ## the tests of records with the compiled kernel under gcc's sanitizers
 	$(BIN)/python -m tests.sanitizers
 
+soak: jars ## three jobs of a group for MINUTES (120), with kills from a SEED (1): memory, handles, lag, records
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(SEED)
+
+$(TOOLS)/.installed: requirements-release.lock
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --quiet --require-hashes -r requirements-release.lock
+	@touch $@
+
+# The wheel is built from the sdist, so that the sdist is complete. auditwheel replaces the tag of this machine by that
+# of the oldest Linux that has what the kernel asks of libc.
+wheel: $(TOOLS)/.installed ## the sdist and the wheel of a release in dist/, checked for what they must contain
+	rm -rf build dist
+	PYTHONWARNINGS=ignore $(TOOLS)/bin/python -m build --no-isolation --outdir dist > $(TOOLS)/build.log 2>&1 || { cat $(TOOLS)/build.log; exit 1; }
+	for one in dist/*-linux_*.whl; do \
+	    [ ! -e "$$one" ] || PATH="$(abspath $(TOOLS))/bin:$$PATH" auditwheel repair --wheel-dir dist "$$one" && rm -f "$$one" || exit 1; done
+	$(TOOLS)/bin/python -m tests.wheels dist/*.whl dist/*.tar.gz
+
+# The dependencies in the versions that the tests run with.
+sbom: wheel ## the bill of materials of the wheel and all it needs, in CycloneDX: dist/streamgroup-VERSION.cdx.json
+	$(PYTHON) -m venv --without-pip build/sbom
+	sed -n 's/^\([A-Za-z0-9._-]*==[^ ;]*\).*/\1/p' requirements.lock > build/versions.txt
+	$(TOOLS)/bin/python -m pip --python build/sbom/bin/python install --quiet --constraint build/versions.txt dist/*.whl
+	sed 's/^dynamic = \["version"\]/version = "$(VERSION)"/' pyproject.toml > build/pyproject.toml
+	$(TOOLS)/bin/cyclonedx-py environment --pyproject build/pyproject.toml --mc-type library --output-reproducible --validate \
+	    --output-file dist/streamgroup-$(VERSION).cdx.json build/sbom/bin/python
+	$(TOOLS)/bin/python -m tests.wheels dist/*.cdx.json
+
 bench: $(STAMP) ## reads, writes and the smallest micro-batch beside Spark's own connector, in alternating pairs
 	$(BIN)/python -m benchmarks.batch_read
 	$(BIN)/python -m benchmarks.batch_write
 	$(BIN)/python -m benchmarks.micro_batch_write
 	$(BIN)/python -m benchmarks.micro_batch_read
+
+golden: $(STAMP) ## write the golden files of the version in development, after a meant change of a format
+	STREAMGROUP_WRITE_GOLDEN=1 $(BIN)/pytest -q tests/unit/test_golden_files.py -k changes_only
 
 format: $(STAMP) ## let ruff lay out the code and mend what it can
 	$(BIN)/ruff check --fix .

@@ -44,7 +44,7 @@ __all__ = [
     "ranges",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _loader = __spec__.loader
 if isinstance(_loader, zipimporter):

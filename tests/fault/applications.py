@@ -77,9 +77,12 @@ class Struck:
 
 
 class Application:
-    """A Spark application as a process group, and the queries that it was told to run."""
+    """A Spark application as a process group, and the queries that it was told to run.
 
-    def __init__(self, home: Path, jvm_flags: Iterable[str] = ()) -> None:
+    `package` is a directory with the package of another release, which all of its processes import.
+    """
+
+    def __init__(self, home: Path, jvm_flags: Iterable[str] = (), package: Path | None = None) -> None:
         home.mkdir(parents=True)
         self.home = home
         self.log = home / "log"
@@ -93,7 +96,7 @@ class Application:
             **os.environ,
             "STREAMGROUP_FAULTS": str(home),
             "STREAMGROUP_FAULTS_JAVA": " ".join((*_QUICK_JVM, *jvm_flags)),
-            "PYTHONPATH": os.pathsep.join(filter(None, (str(HOOKS), os.environ.get("PYTHONPATH")))),
+            "PYTHONPATH": os.pathsep.join(map(str, filter(None, (HOOKS, package, os.environ.get("PYTHONPATH"))))),
             # spark-submit starts a JVM only to put a command line together.
             "SPARK_LAUNCHER_OPTS": " ".join(_QUICK_JVM),
         }
@@ -105,6 +108,7 @@ class Application:
                 stderr=log,
                 start_new_session=True,
                 env=environment,
+                cwd=home,  # Spark starts workers with `python -m`, which import from the directory first
             )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -263,6 +267,10 @@ class Application:
             return self.batches(job) >= count
 
         wait_until(sunk, f"{count} batches of {job.name}; the log of {self.home.name} ends\n{self.log_end()}", timeout)
+
+    def packages(self) -> dict[str, Path]:
+        """Return the directory of the package that each kind of process has imported, by the kind."""
+        return {path.name.removeprefix("package-"): Path(path.read_text()) for path in self.home.glob("package-*")}
 
     def commits(self) -> list[dict[str, Any]]:
         """The answers to its commits, as `hooks/named_points.py` journals them."""

@@ -13,7 +13,8 @@ class Pool:
 
     def __init__(self, home: Path) -> None:
         self._home = home
-        self._archive = class_archive()
+        self.jvm_flags = (f"-XX:SharedArchiveFile={class_archive()}",)
+        """The flags of a JVM that starts fast."""
         self._spare: list[Application] = []
         self.all: list[Application] = []
 
@@ -21,7 +22,7 @@ class Pool:
         """See to `count` spare ones, warm or about to be."""
         while len(self._spare) < count:
             home = self._home / f"app{len(self.all)}"
-            made = Application(home, (f"-XX:SharedArchiveFile={self._archive}",))
+            made = Application(home, self.jvm_flags)
             self.all.append(made)
             self._spare.append(made)
 

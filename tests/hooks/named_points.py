@@ -7,6 +7,7 @@ The directory of an application (STREAMGROUP_FAULTS) holds:
 
     processes      its process group and its JVM, written by `job_driver.py`
     coordinator    the process that plans its newest query
+    package-KIND   the directory of the package that its processes of a kind import: coordinator, task
     armed-POINT    what is to be struck when POINT is passed next: a word of STROKES
     struck         which point, when (seconds of time.monotonic, one clock for all processes), written just before
     commits.jsonl  one line per answer to an OffsetCommit
@@ -98,6 +99,7 @@ def _around_stream(module: ModuleType) -> None:
     @functools.wraps(plan)
     def latest_offset(self: Any, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         (home() / "coordinator").write_text(str(os.getpid()))
+        _note_package("coordinator", module)
         document: dict[str, Any] = plan(self, start, limit)
         if document != start and document["ranges"]:
             pass_point(PLANNED)
@@ -106,9 +108,18 @@ def _around_stream(module: ModuleType) -> None:
     @functools.wraps(read)
     def read_and_pass(self: Any, partition: Any) -> Iterator[Any]:
         yield from read(self, partition)
+        _note_package("task", module)
         pass_point(READ)
 
     reader.latestOffset, reader.read = latest_offset, read_and_pass
+
+
+def _note_package(kind: str, module: ModuleType) -> None:
+    """Write down from where this process has imported the product: tests mix releases."""
+    directory = Path(str(module.__file__)).parents[2]
+    note = home() / f"{kind}.{os.getpid()}.new"
+    note.write_text(str(directory))
+    note.rename(home() / f"package-{kind}")
 
 
 def _around_member(module: ModuleType) -> None:

@@ -1,8 +1,8 @@
-"""This release reads the checkpoints, commits, group metadata and log lines that an earlier release wrote.
+"""This release reads the checkpoints, commits, group metadata and log lines that 0.1.0a1 wrote.
 
-`tests/vectors/stored` holds them. The checkpoint and the commits are of a real query on Kafka 4.1.1 that read two
-partitions in three batches. The other texts were written by the earlier release's functions. An upgraded query resumes
-from them, and during a rolling upgrade both releases are members of one group: never write these files anew.
+`tests/vectors/releases/0.1.0a1` holds them. The checkpoint and the commits are of a real query on Kafka 4.1.1 that
+read two partitions in three batches. The other texts were written by that release's functions. An upgraded query
+resumes from them, and during a rolling upgrade both releases are members of one group: never write these files anew.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from streamgroup.model import CommittedOffset, Dialect, Document, OffsetRange, P
 from streamgroup.planning.document import from_value, to_value
 from streamgroup.znodes import ZNode
 
-STORED = Path(__file__).parents[1] / "vectors" / "stored"
+STORED = Path(__file__).parents[1] / "vectors" / "releases" / "0.1.0a1"
 GROUP: dict[str, Any] = json.loads((STORED / "group.json").read_text())
 
 ORDERS = tuple(TopicPartition("orders", number) for number in (0, 1))

@@ -1,0 +1,139 @@
+"""What is stored: checkpoints, commits, the user data of members, nodes of ZooKeeper, files of the jobs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from streamgroup.group.commit_metadata import CommitMetadata
+from streamgroup.group.identity import Identity, decode_identity, encode_identity
+from streamgroup.group.registry.formats import GroupPaths
+from streamgroup.group.registry.stored import committed_in, metadata_data
+from streamgroup.group.sticky import encode_user_data
+from streamgroup.group.userdata import AssignmentBasis, decode_basis, encode_basis
+from streamgroup.jobs.backfill.plan import Plan as BackfillPlan
+from streamgroup.jobs.mirror.plan import Placement, TopicPlan
+from streamgroup.jobs.mirror.plan import Plan as MirrorPlan
+from streamgroup.jobs.sinkguard import Owner
+from streamgroup.model import CommittedOffset, Dialect, Document, OffsetRange, Position, TopicPartition
+from streamgroup.planning.document import from_value, to_value
+from streamgroup.znodes import ZNode
+from tests.golden.case import Case
+
+ORDERS = tuple(TopicPartition("orders", number) for number in range(2))
+EVENTS = TopicPartition("events", 10002)
+TOPIC_ID = "9aa68196-23c9-4da3-870e-c3c5405fb8e5"
+LINEAGE, RUN = "44d92456d0074f04", "748f7385639a45c4"
+NODE_VERSION = 7
+
+DOCUMENTS = {
+    "a batch": Document(
+        "etl",
+        LINEAGE,
+        RUN,
+        7,
+        tuple(OffsetRange(tp, 10, 20) for tp in ORDERS),
+        {tp: Position(20, TOPIC_ID, 4) for tp in ORDERS},
+    ),
+    "a batch of Kafka 0.7": Document(
+        "drain", LINEAGE, RUN, 3, (OffsetRange(EVENTS, 194, 2048),), {EVENTS: Position(2048)}
+    ),
+    "a member without partitions": Document("etl", LINEAGE, RUN, 8),
+    "a query without a group": Document("", LINEAGE, RUN, 1, (), {ORDERS[0]: Position(5, TOPIC_ID, 0)}),
+    "a first run that found no partition": Document("etl", LINEAGE, RUN, 1, is_founded=True),
+}
+COMMITS = {
+    "without a listener": CommitMetadata(LINEAGE, RUN, sequence=3, asked=3, founding=1, topic_id=TOPIC_ID),
+    "with Spark's batch": CommitMetadata(LINEAGE, RUN, 9, asked=10, founding=1, topic_id=TOPIC_ID, batch=8),
+    "in a group that others founded": CommitMetadata(LINEAGE, RUN, sequence=1, asked=2, founding=-1),
+}
+IDENTITIES = {
+    "joining": Identity(LINEAGE, RUN),
+    "admitted": Identity(LINEAGE, RUN, admitted=True),
+    "asking": Identity(LINEAGE, RUN, admitted=True, asking=True),
+}
+BASES = {
+    "an assignment": AssignmentBasis({"orders": 6, "payments": 0}, 3),
+    "an assignment with partitions withheld": AssignmentBasis({"orders": 6}, 2, 1),
+}
+NODES = {
+    "our commit": CommittedOffset(194, COMMITS["with Spark's batch"].text(), 4),
+    "a commit of another client": CommittedOffset(194, "by hand"),
+}
+PLACES = {3: 0, 4: 1}
+
+
+def cases() -> Iterator[Case]:
+    """Yield a case for each text that outlives its process, or that another member reads."""
+    for name, document in DOCUMENTS.items():
+        yield Case("documents", name, document, partial(document_text, document), _read_document)
+    for name, metadata in COMMITS.items():
+        yield Case("commit-metadata", name, metadata, metadata.text, CommitMetadata.parse)
+    for name, identity in IDENTITIES.items():
+        yield Case("user-data", name, identity, partial(_identity_text, identity), _read_identity)
+        yield Case("user-data", f"{name}, cooperative-sticky", identity, partial(_sticky_text, identity), _read_sticky)
+    for name, basis in BASES.items():
+        yield Case("user-data", name, basis, partial(_basis_text, basis), _read_basis)
+    for name, committed in NODES.items():
+        yield Case("zookeeper", name, committed, partial(_node_text, committed), _read_node)
+    yield from _of_jobs()
+
+
+def _of_jobs() -> Iterator[Case]:
+    for name, owner in {
+        "note of a sink before its query has started": Owner("file:/ckpt/a"),
+        "note of a sink": Owner("file:/ckpt/a", "0f6a64d6-0000-4000-8000-c2b54d8e0001"),
+    }.items():
+        yield Case("jobs", name, owner, owner.text, Owner.of)
+    backfill = BackfillPlan(tuple(OffsetRange(tp, 5, 105) for tp in ORDERS), 50, {"topics": "orders"})
+    yield Case("jobs", "plan of a backfill", backfill, backfill.to_json, BackfillPlan.from_json)
+    mirror = MirrorPlan({"orders": TopicPlan("orders", "copy", Placement.KEEP, PLACES)})
+    yield Case("jobs", "plan of a mirror", mirror, mirror.to_json, MirrorPlan.from_json)
+
+
+def document_text(document: Document) -> str:
+    """Return a document as Spark writes it."""
+    return json.dumps(to_value(document))
+
+
+def _read_document(text: str) -> Document:
+    return from_value(json.loads(text))
+
+
+def _identity_text(identity: Identity) -> str:
+    return encode_identity(identity).decode()
+
+
+def _read_identity(text: str) -> Identity | None:
+    return decode_identity(text.encode())
+
+
+def _sticky_text(identity: Identity) -> str:
+    return encode_user_data(NODE_VERSION, encode_identity(identity)).hex()
+
+
+def _read_sticky(text: str) -> Identity | None:
+    return decode_identity(bytes.fromhex(text))
+
+
+def _basis_text(basis: AssignmentBasis) -> str:
+    return encode_basis(basis).decode()
+
+
+def _read_basis(text: str) -> AssignmentBasis | None:
+    return decode_basis(text.encode())
+
+
+def _node_text(committed: CommittedOffset) -> str:
+    return metadata_data(committed, NODE_VERSION).decode()
+
+
+def _read_node(text: str) -> Any:
+    paths = GroupPaths("drain", Dialect.KAFKA07)
+    nodes = {
+        paths.offset(EVENTS): ZNode(b"194", NODE_VERSION, 1, 2, 1),
+        paths.metadata_of(EVENTS): ZNode(text.encode(), 0, 1, 2, 1),
+    }
+    return committed_in(paths, nodes)[EVENTS]

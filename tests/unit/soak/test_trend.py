@@ -1,0 +1,84 @@
+"""Slopes with their confidence intervals: they find a planted leak, and none where there is none."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.soak.trend import Series, growth, t_quantile, trend
+
+MINUTE = 60.0
+HOUR = 3600.0
+
+
+def life(
+    rng: random.Random, *, begins: float = 0.0, seconds: float = HOUR, level: float = 80.0, leak: float = 0.0
+) -> Series:
+    """A process: it takes 30 MiB while it warms up, then its memory wavers by steps that die away, every 5 s."""
+    points, step = [], 0.0
+    for second in range(0, int(seconds), 5):
+        step = 0.9 * step + rng.gauss(0, 0.3)
+        warming = -30 * max(0.0, 1 - second / 90)
+        points.append((begins + second, level + warming + step + leak * second / HOUR))
+    return points
+
+
+def test_a_slope_without_noise_is_exact() -> None:
+    found = trend([[(n * MINUTE, 10 + n / 60 * 7) for n in range(60)]], 0, MINUTE)
+    assert found is not None
+    assert found.per_hour == pytest.approx(7)
+    assert found.high - found.low == pytest.approx(0, abs=1e-6)
+
+
+def test_processes_of_different_levels_share_a_slope() -> None:
+    """A line through the points of both would rise, since the later process is larger."""
+    lives = [[(at, level + at / HOUR) for at in range(first, first + 600, 30)] for first, level in ((0, 50), (900, 90))]
+    found = trend(lives, 0, MINUTE)
+    assert found is not None
+    assert found.per_hour == pytest.approx(1, abs=1e-6)
+    assert found.processes == 2
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_planted_leak_is_noticed_and_memory_that_wavers_is_not(seed: int) -> None:
+    rng = random.Random(seed)
+    flat = trend([life(rng, begins=n * HOUR / 2) for n in range(3)], 120, MINUTE)
+    leak = trend([life(rng, begins=n * HOUR / 2, leak=20.0) for n in range(3)], 120, MINUTE)
+    assert flat is not None
+    assert leak is not None
+    assert flat.high < 5 < leak.low
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("lives", "seconds", "warm_s", "bin_s"), [(1, 3600, 120, 60), (3, 600, 100, 15)])
+def test_the_interval_has_the_true_slope_as_often_as_it_promises(
+    lives: int, seconds: int, warm_s: float, bin_s: float
+) -> None:
+    """Bins that resemble their neighbours make the textbook's interval too narrow."""
+    rng = random.Random(4)
+    found = [trend([life(rng, seconds=seconds, leak=3) for _ in range(lives)], warm_s, bin_s) for _ in range(100)]
+    covered = sum(each is not None and each.low <= 3 <= each.high for each in found)
+    assert covered >= 90
+
+
+def test_too_few_points_give_no_slope() -> None:
+    assert trend([], 0, MINUTE) is None
+    assert trend([[]], 0, MINUTE) is None
+    assert trend([[(0, 1), (70, 1)]], 0, MINUTE) is None
+    assert trend([[(at, 1) for at in range(0, 100, 5)]], 120, MINUTE) is None, "it never got warm"
+
+
+@pytest.mark.parametrize(
+    ("freedom", "known"), [(1, 12.706), (2, 4.303), (5, 2.571), (10, 2.228), (30, 2.042), (120, 1.980), (10_000, 1.960)]
+)
+def test_quantiles_are_those_of_the_tables(freedom: int, known: float) -> None:
+    assert t_quantile(freedom) == pytest.approx(known, abs=0.003)
+
+
+def test_growth_compares_the_ends_of_a_life_and_ignores_a_peak() -> None:
+    steady: Series = [(at, 12.0 + 30 * (at == 300)) for at in range(0, 600, 5)]
+    leaking: Series = [(at, 12.0 + at // 60) for at in range(0, 600, 5)]
+    assert growth(steady, 60) == 0
+    assert growth(leaking, 60) == pytest.approx(6, abs=1)
+    assert growth(steady[:20], 60) is None
