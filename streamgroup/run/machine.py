@@ -15,13 +15,13 @@ from streamgroup.group import events as ev
 from streamgroup.group.member import Member, MemberAction, MetadataStale, Resolve
 from streamgroup.model import Document
 from streamgroup.planning.memo import Memo
-from streamgroup.planning.packing_limit import PackingLimit
 from streamgroup.run import interface as io
 from streamgroup.run.completion import BatchCompletion
 from streamgroup.run.config import RunConfig
 from streamgroup.run.failure import Failure
 from streamgroup.run.lineage_watch import LineageWatch
 from streamgroup.run.offline_brokers import OfflineBrokers
+from streamgroup.run.pace import Pace
 from streamgroup.run.planner import Logs, LogView, Planner
 from streamgroup.run.questions import Question
 from streamgroup.run.run_events import ERROR, RunEvents
@@ -53,8 +53,8 @@ class Run:
         self._spark: set[int] = set()
         """The calls of Spark that are under way."""
         self._failure = Failure()
-        packing = PackingLimit()
-        self.completion = BatchCompletion(member, self._perform, self._skipped, packing)
+        pace = Pace(config.target_batch_s)
+        self.completion = BatchCompletion(member, self._perform, self._skipped, pace)
         self.shutdown = Shutdown(
             member,
             self._perform,
@@ -94,7 +94,7 @@ class Run:
             shutdown=self.shutdown,
             events=events,
             failure=self._failure,
-            packing=packing,
+            pace=pace,
         )
 
     @property
