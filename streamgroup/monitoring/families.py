@@ -78,6 +78,9 @@ def _place(partition: str) -> tuple[str, str]:
 
 def _members(statuses: list[Status]) -> Iterator[Family]:
     held = Family("streamgroup_partitions", Kind.GAUGE, "Partitions that the member holds.", _OF_MEMBER)
+    paused = Family(
+        "streamgroup_paused_partitions", Kind.GAUGE, "Partitions held that an operator has paused.", _OF_MEMBER
+    )
     generation = Family("streamgroup_generation", Kind.GAUGE, "Generation of the member's assignment.", _OF_MEMBER)
     state = Family(
         "streamgroup_member_state", Kind.GAUGE, "1 for the state that the membership is in.", (*_OF_MEMBER, "state")
@@ -92,12 +95,13 @@ def _members(statuses: list[Status]) -> Iterator[Family]:
     for status in statuses:
         labels = {"group": status["group"] or "", "name": status["name"], "run": status["run"]}
         held.add(labels, len(status["positions"]))
+        paused.add(labels, len(status["paused"]))
         generation.add(labels, status["generation"])
         state.add({**labels, "state": status["state"]}, 1)
         draining.add(labels, int(status["draining"]))
         for event, counter in status["trouble"].items():
             happened.add({**labels, "event": event}, counter["count"])
-    yield from (held, generation, state, draining, happened)
+    yield from (held, paused, generation, state, draining, happened)
 
 
 def _queries(queries: Iterable[QueryTotals]) -> Iterator[Family]:

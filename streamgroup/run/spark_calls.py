@@ -17,6 +17,7 @@ from streamgroup.run.failure import Failure
 from streamgroup.run.lineage_watch import LineageWatch
 from streamgroup.run.offline_brokers import OfflineBrokers
 from streamgroup.run.pace import Pace
+from streamgroup.run.paused_partitions import PausedPartitions
 from streamgroup.run.plan_gate import PlanGate
 from streamgroup.run.planner import Logs, Planner
 from streamgroup.run.run_events import RunEvents
@@ -50,6 +51,7 @@ class SparkCalls:
         events: RunEvents,
         failure: Failure,
         pace: Pace,
+        paused: PausedPartitions,
     ) -> None:
         self._config = config
         self._member = member
@@ -63,6 +65,7 @@ class SparkCalls:
         self._events = events
         self._failure = failure
         self._pace = pace
+        self._paused = paused
         self._tasks: tuple[Document, Any] | None = None
         self._gate = PlanGate(
             member,
@@ -198,7 +201,9 @@ class SparkCalls:
         if once and (unjudged := self._unjudged(now)):
             self._gate.check_unanswered(unjudged, "Trigger.Once", now)
             return None
-        planned = self._planner.next(previous, known, limits, now=now, once=once)
+        planned = self._planner.next(previous, self._paused.without(known), limits, now=now, once=once)
+        if once:
+            self._paused.report_left_out(self._ledger.positions(), known, "Trigger.Once")
         if planned is not None:
             self._pace.planned(sum(map(len, planned.ranges)), self._planner.size_of(planned, limits))
         if planned is None and self._startup.found_nothing:
@@ -223,8 +228,11 @@ class SparkCalls:
         if not is_complete or self._ledger.positions() is not judged:
             return False  # partitions were gained or lost meanwhile
         now = yield NOW
-        if left := self._unjudged(now) | self._planner.unread(logs):
+        unread = self._planner.unread(logs)
+        if left := self._unjudged(now) | self._paused.without(dict.fromkeys(unread)).keys():
             self._gate.check_unanswered(left, "Trigger.AvailableNow", now)
+        else:
+            self._paused.report_left_out(judged, {tp: logs[tp] for tp in unread if tp in logs}, "Trigger.AvailableNow")
         return not left
 
     def _unjudged(self, now: float) -> frozenset[TopicPartition]:
