@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import click
 
 from streamgroup.cli import _tables as tables
-from streamgroup.cli._help import option
 from streamgroup.cli._running import COLUMNS, Running, choose, find, print_list, select
 from streamgroup.driver.application import control
 from streamgroup.errors import StreamGroupError
@@ -25,34 +23,6 @@ def _paused(row: Running) -> str | None:
 
 
 PAUSES: tuple[tables.Column[Running], ...] = (*COLUMNS, tables.Column("PAUSED", "paused", _paused))
-
-
-class PartitionName(click.ParamType[TopicPartition]):
-    """A partition such as `orders-0`."""
-
-    name = "topic-partition"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> TopicPartition:
-        """Return the partition. Fails for a text that is not a name of one."""
-        if isinstance(value, TopicPartition):
-            return value
-        try:
-            return control.partition_of(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-def partitions_option(text: str) -> Callable[[Any], Any]:
-    """Return `--topic-partition`, whose help is `text`."""
-    return option(
-        "Which partitions",
-        "--topic-partition",
-        "partitions",
-        type=PartitionName(),
-        multiple=True,
-        metavar="TOPIC-N",
-        help=text,
-    )
 
 
 def run(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from streamgroup.cli._help import SectionedCommand, json_option
-from streamgroup.cli._pausing import partitions_option, run
+from streamgroup.cli._partition_names import partitions_option
+from streamgroup.cli._pausing import run
 from streamgroup.cli._running import query_options
 from streamgroup.model import TopicPartition
 
