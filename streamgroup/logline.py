@@ -4,8 +4,8 @@
 
 A value of letters, digits and `_.:/+@-` is written bare; any other value is a JSON string. `event` comes first and is
 one of rebalance, fence, replay, skip, repeat, data_loss, damaged_batch; or batch in the output of a job (docs/jobs.md),
-or progress or dead_letters in the driver's own log (docs/log-events.md). The other keys are present only if their value
-is known:
+or progress or dead_letters in the driver's own log, or operator_skip in the output of `streamgroup skip`
+(docs/log-events.md). The other keys are present only if their value is known:
 
 | key | meaning |
 |---|---|

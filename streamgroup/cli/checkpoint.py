@@ -10,23 +10,18 @@ from datetime import UTC, datetime
 
 import click
 
-from streamgroup.cli._checkpoint_files import VOID, CheckpointFiles, OffsetLines
+from streamgroup.cli._checkpoint_files import VOID, CheckpointFiles
+from streamgroup.cli._checkpoint_history import History, StillRunningError, batch_of, refuse_running
 from streamgroup.cli._cluster import EITHER, ClusterAddress, client_options, cluster_options
 from streamgroup.cli._durations import timeout_option
 from streamgroup.cli._group_stores import opened_store
 from streamgroup.cli._help import SectionedCommand, flag, json_option
 from streamgroup.cli._spark_offsets import SparkOffsets, after_sunk, of_document, of_replay, spark_value
 from streamgroup.cli._tables import Column, json_rows, table
-from streamgroup.driver.application import control
 from streamgroup.errors import ConfigError, StreamGroupError
-from streamgroup.model import CommittedOffset, Document, GroupState, TopicPartition
-from streamgroup.planning.document import from_value
+from streamgroup.model import CommittedOffset, GroupState, TopicPartition
 
 Commits = Mapping[TopicPartition, CommittedOffset]
-
-
-class StillRunningError(StreamGroupError):
-    """The query of the checkpoint runs, or its group has members."""
 
 
 class NotWrittenError(StreamGroupError):
@@ -83,51 +78,11 @@ def checkpoint(*, where: ClusterAddress, path: str, to_spark: bool, timeout: int
         _rewrite(history, where, timeout, as_json=as_json)
     else:
         rows = [
-            Row(history.name_of(source), document.group, tp, *_batch_of(document, tp))
+            Row(history.name_of(source), document.group, tp, *batch_of(document, tp))
             for source, document in history.newest.items()
             for tp in sorted(document.positions)
         ]
         _print(history, rows, as_json=as_json)
-
-
-class History:
-    """The offsets of all batches in a checkpoint, and which of its sources are streamgroup's."""
-
-    def __init__(self, files: CheckpointFiles) -> None:
-        self.files = files
-        self.batches = {batch: files.offsets(batch) for batch in files.batches()}
-        self.last = max(self.batches)
-        self.is_sunk = files.is_sunk(self.last)
-        self.documents = {batch: documents_in(lines) for batch, lines in self.batches.items()}
-        """By batch and index of the source, of streamgroup's sources."""
-        self.newest = self.documents[self.last]
-
-    def name_of(self, source: int) -> str:
-        """Return the name of a source in the directory `sources`."""
-        return self.batches[self.last].source_id(source)
-
-    def topics_of(self, source: int) -> frozenset[str]:
-        """Return the topics that the source has read."""
-        found = (documents[source] for documents in self.documents.values() if source in documents)
-        return frozenset(tp.topic for document in found for tp in document.positions)
-
-    def lineages(self) -> frozenset[str]:
-        """Return the lineages of the newest documents, by which a running query is known."""
-        return frozenset(document.lineage for document in self.newest.values() if document.lineage)
-
-
-def documents_in(lines: OffsetLines) -> dict[int, Document]:
-    """Return the documents of streamgroup by the index of their source. Raises ConfigError for one that is invalid."""
-    found = {}
-    for index, text in enumerate(lines.sources):
-        try:
-            value = json.loads(text) if text != VOID else None
-        except (ValueError, RecursionError):
-            continue
-        # In an offset of Spark's own connector, "streamgroup" may be a topic, whose value is not a number.
-        if isinstance(value, dict) and isinstance(value.get("streamgroup"), int):
-            found[index] = from_value(value)
-    return found
 
 
 # -- rewriting ---------------------------------------------------------------------------------------------------------
@@ -144,7 +99,7 @@ def _rewrite(history: History, where: ClusterAddress, timeout: int, *, as_json: 
             f"cannot rewrite the checkpoint {history.files.home}: batch {history.last} has not sunk, and the offsets "
             f"of the batch before it are missing. Restore offsets/{history.last - 1}"
         )
-    _refuse_running(history.lineages())
+    refuse_running("rewrite the checkpoint", history.lineages())
     committed = _commits_of({document.group for document in history.newest.values()}, where, timeout)
     planned = {
         source: (after_sunk if history.is_sunk else of_replay)(
@@ -175,16 +130,6 @@ def _rewrite(history: History, where: ClusterAddress, timeout: int, *, as_json: 
         f"are in its directory {backup}",
         err=True,
     )
-
-
-def _refuse_running(lineages: Collection[str]) -> None:
-    for pid in control.drivers():
-        for status in control.statuses(pid).values():
-            if status.get("lineage") in lineages:
-                raise StillRunningError(
-                    f"cannot rewrite the checkpoint: its query, or one with a copy of it, runs on this machine (driver "
-                    f"{pid}). Drain it first: streamgroup drain --pid {pid}"
-                )
 
 
 def _commits_of(groups: Collection[str], where: ClusterAddress, timeout: int) -> dict[str, Commits]:
@@ -235,16 +180,7 @@ def _first_starts(history: History, source: int, offsets: SparkOffsets) -> dict[
     if oldest == history.last and not history.is_sunk:
         return dict(offsets.starts)
     document = history.documents[oldest][source]
-    return {tp: _batch_of(document, tp)[0] for tp in sorted(document.positions)}
-
-
-def _batch_of(document: Document, tp: TopicPartition) -> tuple[int, int]:
-    """Return the offsets of one partition that the batch of a document starts and ends at."""
-    for each in document.ranges:
-        if each.partition == tp:
-            return each.start, each.until
-    offset = document.positions[tp].offset
-    return offset, offset
+    return {tp: batch_of(document, tp)[0] for tp in sorted(document.positions)}
 
 
 def _text(offsets: Mapping[TopicPartition, int]) -> str:

@@ -6,7 +6,7 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import click
@@ -22,11 +22,14 @@ from streamgroup.cli._help import SectionedCommand, flag, json_option, option
 from streamgroup.cli._lag_table import LAG, Key, LagRow, by_key, lag_rows, summary
 from streamgroup.cli._tables import json_rows, table
 from streamgroup.counting import counted
+from streamgroup.driver.application import control
 from streamgroup.errors import StreamGroupError
 from streamgroup.model import GroupState
 
 Show = Callable[[str], None]
 _WATCH = "Live table"
+ANSWER_S = 2.0
+"""How long to wait for the queries on this machine, which tell what they have paused."""
 
 
 @click.command(
@@ -118,7 +121,20 @@ def _read(store: GroupStore, names: Sequence[str], deadline: float) -> list[Offs
 
 
 def _text(rows: Sequence[LagRow]) -> str:
-    return "\n".join((table(LAG, rows), "", *summary(rows))) if rows else "no group has a partition or a commit"
+    if not rows:
+        return "no group has a partition or a commit"
+    return "\n".join((table(LAG, rows), "", *summary(rows), *_pauses({row.now.group for row in rows})))
+
+
+def _pauses(groups: Collection[str]) -> list[str]:
+    """Return a line for each query of `groups` on this machine with paused partitions, whose lag grows on purpose."""
+    deadline = time.monotonic() + ANSWER_S
+    return [
+        f"{status['group']}: paused on this machine (driver {pid}): {', '.join(status['paused'])}"
+        for pid in control.drivers()
+        for status in control.statuses(pid, ANSWER_S, deadline).values()
+        if status.get("group") in groups and status.get("paused")
+    ]
 
 
 def _line(rows: Sequence[LagRow]) -> str:

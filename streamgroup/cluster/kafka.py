@@ -26,6 +26,7 @@ from streamgroup.cluster.requests import (
     read_epoch_ends,
     read_offsets,
 )
+from streamgroup.cluster.samples import LAST_WITH_NAMES, ROUNDS, Sample, read_samples, sample_requests, without
 from streamgroup.errors import (
     BrokerError,
     ConfigError,
@@ -374,6 +375,25 @@ class KafkaCluster:
                 retry.again("; ".join(causes))
             except TransportError:
                 return ends
+
+    def samples(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, Sample]:
+        """Return samples of the logs from the positions `wanted` on. The first partitions of each leader come first.
+
+        Partitions without an answer are absent: a sample serves an estimate, which goes without it.
+        """
+        found: dict[TopicPartition, Sample] = {}
+        try:
+            for piece in ROUNDS:
+                left = without(wanted, found)
+                requests = sample_requests(left, self.snapshot({tp.topic for tp in left}, deadline), piece)
+                for answer in self.call_each(requests, deadline, ceiling=LAST_WITH_NAMES).values():
+                    if not isinstance(answer, TransportError):
+                        found |= read_samples(answer, left)
+                if len(found) == len(wanted):
+                    break
+        except TransportError as error:
+            log.debug("no samples of the logs: %s", error)
+        return found
 
     def _warn_of_refusal(self, ends: Mapping[TopicPartition, EpochEnd]) -> None:
         """Log once that the brokers do not check positions for this user."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import random
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from functools import partial
@@ -188,6 +188,11 @@ class Coordinator:
         result = self._inbox.call(io.DrainRun(timeout, ends))
         self._end_unbegun()
         return {**result, "group": self._group.group_id, "run": self.run}
+
+    def pause(self, partitions: Collection[TopicPartition] | None, *, is_paused: bool) -> dict[str, Any]:
+        """Pause the reading of `partitions`, or resume it; None stands for the whole query. Raises PauseRefused."""
+        chosen = None if partitions is None else frozenset(partitions)
+        return dict(self._inbox.call(io.PauseReading(chosen, is_paused)))
 
     def status(self) -> dict[str, Any]:
         """Return the state of the member, its positions and its events."""

@@ -1,18 +1,19 @@
-"""Checks positions beyond the ends of the logs: leader epochs (R8), and message boundaries of Kafka 0.7 (R34)."""
+"""Asks about logs beyond their ends: leader epochs (R8), message boundaries of Kafka 0.7 (R34), sizes of records."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from streamgroup.cluster.requests import EpochCheck, EpochEnd
 from streamgroup.driver.logs.boundaries import BoundaryScans, PositionChecks
 from streamgroup.driver.logs.epochs import EpochChecks
+from streamgroup.driver.logs.sizes import SizeSamples
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.errors import DecodeError
 from streamgroup.model import LogRange, OffsetRange, Position, TopicPartition
 from streamgroup.options.types import LimitOptions
-from streamgroup.planning.limits import Boundaries
+from streamgroup.planning.limits import Boundaries, smaller
 from streamgroup.remediation import OffsetLocation, how_to_reset
 
 Logs = Mapping[TopicPartition, LogRange]
@@ -29,6 +30,7 @@ class LogChecks:
         self._location = location
         self.epochs = EpochChecks(watcher)
         self._scans = BoundaryScans(watcher)
+        self._sizes = SizeSamples(watcher)
         self._checks = PositionChecks(watcher, clock)
 
     def ask(
@@ -45,13 +47,16 @@ class LogChecks:
         """
         self.epochs.ask(positions, wait)
         if not self._watcher.snapshot.log_format.has_boundaries:
+            if limits.max_bytes_per_trigger is not None:
+                self._sizes.ask(positions, logs, wait)
             return
         try:
             self._checks.ask(positions, logs, wait)
-            if limits.max_offsets_per_trigger is not None:
+            max_bytes = smaller(limits.max_offsets_per_trigger, limits.max_bytes_per_trigger)
+            if max_bytes is not None:
                 unsound = self._checks.unsound(positions, logs)
                 sound = {tp: position for tp, position in positions.items() if tp not in unsound}
-                self._scans.ask(sound, logs, limits.max_offsets_per_trigger, targets, wait)
+                self._scans.ask(sound, logs, max_bytes, targets, wait)
         except DecodeError as error:
             raise self._no_position(error) from error
 
@@ -79,6 +84,10 @@ class LogChecks:
     def boundaries(self, logs: Logs) -> Boundaries | None:
         """Return where messages end, as far as known; None if every offset is a boundary."""
         return self._scans.known(logs) if self._watcher.snapshot.log_format.has_boundaries else None
+
+    def densities(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the estimated bytes of `record_sizes.UNIT` offsets of each partition."""
+        return self._sizes.densities(partitions)
 
     def planned(self, ranges: Iterable[OffsetRange]) -> None:
         """Take note that `ranges` are planned: they end at boundaries."""

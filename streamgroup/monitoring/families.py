@@ -78,6 +78,9 @@ def _place(partition: str) -> tuple[str, str]:
 
 def _members(statuses: list[Status]) -> Iterator[Family]:
     held = Family("streamgroup_partitions", Kind.GAUGE, "Partitions that the member holds.", _OF_MEMBER)
+    paused = Family(
+        "streamgroup_paused_partitions", Kind.GAUGE, "Partitions held that an operator has paused.", _OF_MEMBER
+    )
     generation = Family("streamgroup_generation", Kind.GAUGE, "Generation of the member's assignment.", _OF_MEMBER)
     state = Family(
         "streamgroup_member_state", Kind.GAUGE, "1 for the state that the membership is in.", (*_OF_MEMBER, "state")
@@ -110,6 +113,7 @@ def _members(statuses: list[Status]) -> Iterator[Family]:
     for status in statuses:
         labels = {"group": status["group"] or "", "name": status["name"], "run": status["run"]}
         held.add(labels, len(status["positions"]))
+        paused.add(labels, len(status["paused"]))
         generation.add(labels, status["generation"])
         state.add({**labels, "state": status["state"]}, 1)
         draining.add(labels, int(status["draining"]))
@@ -119,7 +123,7 @@ def _members(statuses: list[Status]) -> Iterator[Family]:
             rebalances.add({**labels, "cause": cause}, count)
         without.add(labels, status["without_assignment_s"])
         commits.add(labels, status["commits"]["seconds"], status["commits"]["count"])
-    yield from (held, generation, state, draining, happened, rebalances, without, commits)
+    yield from (held, paused, generation, state, draining, happened, rebalances, without, commits)
 
 
 def _queries(queries: Iterable[QueryTotals]) -> Iterator[Family]:

@@ -31,9 +31,7 @@ job file. Those of a write: [write-options.md](write-options.md). `make docs` wr
   options once. No error and no log line shows passwords, keys and tokens.
 - A duration is a number of milliseconds, or a number with a unit: `500ms`, `60s`, `2m`, `1h`, `1d`.
 
-The column "for" has these values:
-
-| for | takes effect in |
+| column "for" | takes effect in |
 |---|---|
 | all | streams and batch reads |
 | batch reads | `spark.read` |
@@ -43,14 +41,12 @@ The column "for" has these values:
 
 ## Group modes
 
-`group.mode` says how a stream uses its group. A session or an application may have the default `off`
-([how](migrate-from-spark.md#choose-the-mode)).
+`group.mode` says how a stream uses its group. Its default may be `off` ([how](migrate-from-spark.md#choose-the-mode)).
 
 - `member` reads the partitions that the group assigns to it, and commits as a member. After a restart it continues at
   the group's committed offset, or at its checkpoint if that is known to be ahead.
-- `commit` reads all partitions and commits without joining. The group must have no members. After a restart it
-  continues at its checkpoint. Without a checkpoint, or after an operator has reset the group's offsets, it continues at
-  the committed offset.
+- `commit` reads all partitions and commits without joining. The group must have no members. After a restart it goes on
+  at its checkpoint; without one, or after a reset of the group's offsets, at the committed offset.
 - `off` reads all partitions and commits nothing. After a restart it continues at its checkpoint.
 
 ## Starts and ends

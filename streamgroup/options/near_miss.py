@@ -18,6 +18,8 @@ _SEPARATORS = re.compile(r"[._\s-]")
 _MISTAKES = ((8, 1), (14, 2))
 """Below this many letters, this many mistakes make a near miss."""
 _MOST_MISTAKES = 3
+_OTHER_SOURCES = frozenset({"maxfilespertrigger"})
+"""Names that are near to one of ours, but are options of Spark's file source."""
 
 
 def near_miss(name: str, known: Iterable[str]) -> str | None:
@@ -25,6 +27,8 @@ def near_miss(name: str, known: Iterable[str]) -> str | None:
 
     Kafka's properties are compared without their prefix: with it, short names would have much in common.
     """
+    if name in _OTHER_SOURCES:
+        return None
     is_property = name.startswith(PREFIX)
     written = _letters(name.removeprefix(PREFIX))
     best: tuple[int, str] | None = None

@@ -136,6 +136,17 @@ SOURCE: tuple[Option, ...] = (
         why=_ALL_AT_ONCE,
     ),
     Option(
+        "maxBytesPerTrigger",
+        "The most bytes in one batch, as the records lie in the logs: compressed. The driver estimates the bytes of "
+        "an offset from samples of the logs; of `maxOffsetsPerTrigger` and this option the smaller limit holds. Each "
+        "partition takes one offset at least, however large its record is. Set it where the records' sizes vary, so "
+        "that the offsets of a batch do not tell how long it takes.",
+        kinds.POSITIVE_LONG,
+        "limits.max_bytes_per_trigger",
+        scope=Scope.STREAM,
+        why=_ALL_AT_ONCE,
+    ),
+    Option(
         "minOffsetsPerTrigger",
         "Delays a batch until this many offsets are available, or until `maxTriggerDelay` has passed. The first batch "
         "of a run, Trigger.Once and Trigger.AvailableNow are never delayed. Set it to avoid many small batches.",
@@ -254,6 +265,35 @@ SOURCE: tuple[Option, ...] = (
         "group.max_silence_ms",
         scope=Scope.MEMBER,
     ),
+    Option(
+        "group.maxOffsetsPerSecond",
+        "The most offsets that this query reads per second, over the time between its batches. Where it has read them, "
+        "it plans nothing until time has passed. Each query of a group has its own rate. Trigger.Once ignores it. Set "
+        "it to protect the system that the query writes into.",
+        kinds.POSITIVE_LONG,
+        "limits.max_offsets_per_second",
+        scope=Scope.STREAM,
+        why=_ALL_AT_ONCE,
+    ),
+    Option(
+        "group.maxBytesPerSecond",
+        "The most bytes that this query reads per second, estimated as for `maxBytesPerTrigger`. Set it to share the "
+        "network with others. Kafka's quotas limit a client id for the brokers' sake.",
+        kinds.POSITIVE_LONG,
+        "limits.max_bytes_per_second",
+        scope=Scope.STREAM,
+        why=_ALL_AT_ONCE,
+    ),
+    Option(
+        "group.targetBatchDuration",
+        "How long a batch is to last, from its tasks until it has sunk. The query adapts the number of offsets of each "
+        "batch to what earlier batches took, within the other limits. Register `streamgroup.listen`: without it the "
+        "wait for the next trigger counts as part of a batch. Trigger.Once ignores it.",
+        kinds.DURATION,
+        "limits.target_batch_duration_ms",
+        scope=Scope.STREAM,
+        why=_ALL_AT_ONCE,
+    ),
     STRICT_ROW,
     TOKEN_ROW,
 )
@@ -265,6 +305,7 @@ _OF_WRITES = "the option is for writes"
 HINTS: dict[str, str] = {
     **LIBRDKAFKA_HINTS,
     **TOKEN_MANAGER_HINTS,
+    "maxrateperpartition": "it is of Spark's older DStreams. Set 'group.maxOffsetsPerSecond', for the whole query",
     "groupid": "the name of the group is a property of Kafka. Set 'kafka.group.id'",
     "path": _NO_PATH,
     "paths": _NO_PATH,

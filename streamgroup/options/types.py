@@ -177,7 +177,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class LimitOptions:
-    """How many offsets one micro-batch takes. The default sets no limit."""
+    """How many offsets and bytes one micro-batch takes. The default sets no limit."""
 
     max_offsets_per_trigger: int | None = None
     """The most offsets that all partitions of the batch take together. None means no maximum."""
@@ -185,8 +185,18 @@ class LimitOptions:
     """The planner delays a batch until this many offsets are available. None means no minimum."""
     max_trigger_delay_ms: int = 900_000
     """Milliseconds since the batch before, after which `min_offsets_per_trigger` no longer delays a batch."""
+    max_bytes_per_trigger: int | None = None
+    """The most bytes that all partitions of the batch take together, by estimate. None means no maximum."""
     is_strict: bool = False
     """Whether a batch never takes more than `max_offsets_per_trigger`, even if some partitions then take nothing."""
+    max_offsets_per_second: int | None = None
+    """The most offsets per second of all batches together. None means no maximum."""
+    max_bytes_per_second: int | None = None
+    """The most bytes per second of all batches together, by estimate. None means no maximum."""
+    target_batch_duration_ms: int | None = None
+    """How long a batch is to last: the planner adapts its size. None sizes no batch by its duration."""
+    is_spent: bool = False
+    """Whether nothing may be planned now, because earlier batches have used up what the rates allow."""
 
 
 @dataclass(frozen=True, slots=True)

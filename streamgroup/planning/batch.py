@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from streamgroup.errors import ConfigError
 from streamgroup.model import CommittedOffset, Document, OffsetRange, Position, TopicPartition
-from streamgroup.planning.limits import Boundaries, rate_limit, strict_limit, whole_messages
+from streamgroup.planning.limits import Boundaries, byte_limit, rate_limit, strict_limit, whole_messages
 
 
 def next_document(
@@ -22,6 +22,8 @@ def next_document(
     positions: Mapping[TopicPartition, Position],
     ends: Mapping[TopicPartition, int],
     max_offsets: int | None = None,
+    max_bytes: int | None = None,
+    densities: Mapping[TopicPartition, int] | None = None,
     is_strict: bool = False,
     min_offsets: int = 1,
     targets: Mapping[TopicPartition, int] | None = None,
@@ -30,7 +32,8 @@ def next_document(
     """Return the document of a batch from `positions` (all partitions held) to `ends` (log ends, as far as known).
 
     None where there is nothing new, or less than `min_offsets`: the caller then returns Spark's `start` unchanged (R2).
-    `max_offsets` is shared by the backlog; with `is_strict` the batch never exceeds it. `targets` are AvailableNow's
+    `max_offsets` is shared by the backlog; with `is_strict` the batch never exceeds it. `max_bytes` is shared, too, by
+    the `densities` of the partitions; both limits hold. `targets` are AvailableNow's
     snapshot (R11): no partition goes beyond its target, and one without a target, which came later, stays where it is.
     With `boundaries` (Kafka 0.7) a limit is rounded to one of them (R34), and a partition where none is known yet stays
     where it is.
@@ -42,6 +45,9 @@ def next_document(
         until = {tp: r.until for tp, r in backlog.items()}
     else:
         until = strict_limit(backlog, max_offsets) if is_strict else rate_limit(backlog, max_offsets)
+    if max_bytes is not None:
+        most = byte_limit(backlog, max_bytes, densities or {})
+        until = {tp: min(end, most[tp]) for tp, end in until.items()}
     if boundaries is not None:
         until = whole_messages({tp: backlog[tp] for tp in until}, until, boundaries).until
         if not until:

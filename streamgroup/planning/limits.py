@@ -1,12 +1,13 @@
-"""How many offsets a batch takes: `maxOffsetsPerTrigger`, and `minOffsetsPerTrigger` with `maxTriggerDelay`."""
+"""How much a batch takes: `maxOffsetsPerTrigger`, `maxBytesPerTrigger`, `minOffsetsPerTrigger`, `maxTriggerDelay`."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streamgroup.model import OffsetRange, TopicPartition
+from streamgroup.planning.record_sizes import UNIT
 
 
 def min_offsets_now(min_offsets: int | None, waited_s: float | None, max_delay_s: float) -> int:
@@ -34,6 +35,35 @@ def rate_limit(backlog: Mapping[TopicPartition, OffsetRange], max_offsets: int) 
         raise ValueError(f"invalid limit of offsets: expected at least 1, not {max_offsets}")
     total = sum(map(len, backlog.values()))
     return {tp: _limited(range_, max_offsets, total) for tp, range_ in backlog.items()}
+
+
+def byte_limit(
+    backlog: Mapping[TopicPartition, OffsetRange], max_bytes: int, densities: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Return the end offset of each partition's batch when all partitions together may take `max_bytes` bytes.
+
+    `densities` has the bytes of UNIT offsets of each partition. Each takes a share of the bytes in proportion to the
+    bytes of its backlog, rounded down to offsets. A share below one offset is rounded up to one: a record larger than
+    the limit would never be read otherwise. The end never passes the backlog's end.
+
+    Raises ValueError where `max_bytes` is below 1.
+    """
+    if max_bytes < 1:
+        raise ValueError(f"invalid limit of bytes: expected at least 1, not {max_bytes}")
+    total = sum(len(range_) * densities[tp] for tp, range_ in backlog.items())
+    # A share of bytes, max_bytes * UNIT * len * density / total, is len * max_bytes * UNIT / total offsets.
+    shares = {tp: len(range_) * max_bytes * UNIT // total for tp, range_ in backlog.items() if len(range_)}
+    return {tp: min(range_.until, range_.start + max(1, shares.get(tp, 0))) for tp, range_ in backlog.items()}
+
+
+def size_of(ranges: Iterable[OffsetRange], densities: Mapping[TopicPartition, int]) -> int:
+    """Return the bytes of `ranges` by the same estimate, rounded up."""
+    return -(-sum(len(range_) * densities[range_.partition] for range_ in ranges) // UNIT)
+
+
+def smaller(*limits: int | None) -> int | None:
+    """Return the smallest of the limits that are set; None if none is."""
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def strict_limit(backlog: Mapping[TopicPartition, OffsetRange], max_offsets: int) -> dict[TopicPartition, int]:

@@ -8,7 +8,7 @@ from typing import Any
 from streamgroup.errors import ConfigError
 from streamgroup.group.member import Member, MemberAction
 from streamgroup.model import Document
-from streamgroup.planning.packing_limit import PackingLimit
+from streamgroup.run.pace import Pace
 
 
 class BatchCompletion:
@@ -22,12 +22,12 @@ class BatchCompletion:
         member: Member,
         perform: Callable[[Iterable[MemberAction]], None],
         on_skipped: Callable[[Document, ConfigError], None],
-        packing: PackingLimit,
+        pace: Pace,
     ) -> None:
         self._member = member
         self._perform = perform
         self._on_skipped = on_skipped
-        self._packing = packing
+        self._pace = pace
         self._was_reported = False
         self.is_announced: Callable[[], bool] = lambda: False
         """Whether a listener has registered with the driver."""
@@ -58,7 +58,7 @@ class BatchCompletion:
                 "proven": False,
                 "why": f"document {document.sequence} of run {document.run} is not in flight: {awaited}",
             }
-        self._packing.end(now)
+        self._pace.end(now)
         try:
             self._perform(self._member.mark_sunk(document, now))
         except ConfigError as error:

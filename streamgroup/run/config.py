@@ -32,6 +32,8 @@ class RunConfig:
     fetch_timeout_s: float = 120.0
     """`kafkaConsumer.pollTimeoutMs`: how long a replay waits for the brokers of its partitions."""
     fail_on_data_loss: bool = True
+    target_batch_s: float | None = None
+    """`group.targetBatchDuration`: how long a batch is to last. None sizes no batch by its duration."""
     start_retries: int = 3
     """`fetchOffset.numRetries`: how often the lookup of starting offsets is repeated."""
     start_retry_interval_s: float = 1.0

@@ -15,7 +15,7 @@ from streamgroup.group.events import Event as GroupEvent
 from streamgroup.group.member import MemberAction
 from streamgroup.group.offsets.store import Answer
 from streamgroup.group.registry.events import RegistryEvent
-from streamgroup.model import ClusterSnapshot, Document
+from streamgroup.model import ClusterSnapshot, Document, TopicPartition
 from streamgroup.run.questions import Question
 
 if TYPE_CHECKING:
@@ -93,9 +93,20 @@ class ReportStatus:
     """The result is a mapping with the state of the member, its positions and its events."""
 
 
+@dataclass(frozen=True, slots=True)
+class PauseReading:
+    """An operator pauses `partitions` (`is_paused`) or resumes them; None stands for the whole query.
+
+    The result is a mapping with the partitions that are paused then. Raises PauseRefused.
+    """
+
+    partitions: frozenset[TopicPartition] | None
+    is_paused: bool
+
+
 SparkRequest = PrepareAvailableNow | LatestOffset | Partitions | ReportEnds
 """Requests of Spark's engine: while one is answered, Spark is not silent (R27)."""
-Request = SparkRequest | StopRun | DrainRun | EndQuery | BatchSunk | ReportRanges | ReportStatus
+Request = SparkRequest | StopRun | DrainRun | EndQuery | BatchSunk | ReportRanges | ReportStatus | PauseReading
 
 # --- events --------------------------------------------------------------------------------------------------------
 

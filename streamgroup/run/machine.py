@@ -13,9 +13,8 @@ from typing import Any
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.member import Member, MemberAction, MetadataStale, Resolve
-from streamgroup.model import Document
+from streamgroup.model import Document, TopicPartition
 from streamgroup.planning.memo import Memo
-from streamgroup.planning.packing_limit import PackingLimit
 from streamgroup.run import interface as io
 from streamgroup.run.assignment_clock import AssignmentClock
 from streamgroup.run.completion import BatchCompletion
@@ -23,6 +22,8 @@ from streamgroup.run.config import RunConfig
 from streamgroup.run.failure import Failure
 from streamgroup.run.lineage_watch import LineageWatch
 from streamgroup.run.offline_brokers import OfflineBrokers
+from streamgroup.run.pace import Pace
+from streamgroup.run.paused_partitions import PausedPartitions
 from streamgroup.run.planner import Logs, LogView, Planner
 from streamgroup.run.questions import Question
 from streamgroup.run.run_events import ERROR, RunEvents
@@ -55,8 +56,9 @@ class Run:
         self._spark: set[int] = set()
         """The calls of Spark that are under way."""
         self._failure = Failure()
-        packing = PackingLimit()
-        self.completion = BatchCompletion(member, self._perform, self._skipped, packing)
+        self._paused = PausedPartitions(config.group_id, self._note)
+        pace = Pace(config.target_batch_s)
+        self.completion = BatchCompletion(member, self._perform, self._skipped, pace)
         self.shutdown = Shutdown(
             member,
             self._perform,
@@ -96,7 +98,8 @@ class Run:
             shutdown=self.shutdown,
             events=events,
             failure=self._failure,
-            packing=packing,
+            pace=pace,
+            paused=self._paused,
         )
 
     @property
@@ -193,12 +196,23 @@ class Run:
                 return self._known_ends()
             case io.ReportStatus():
                 return self._status()
+            case io.PauseReading(partitions, is_paused):
+                return self._pause_reading(partitions, is_paused=is_paused)
         return None
 
     def _known_ends(self) -> Logs:
         """Return what was last listed of the logs held; the same object while it stays the same."""
         held = self._ledger.partitions()
         return self._ends.get(lambda: self._logs.known(held), held, *self._logs.known_since)
+
+    def _pause_reading(self, partitions: frozenset[TopicPartition] | None, *, is_paused: bool) -> dict[str, Any]:
+        """Pause or resume `partitions`, or the whole query for None."""
+        held = self._ledger.partitions()
+        if is_paused:
+            self._paused.pause(partitions, held)
+        else:
+            self._paused.resume(partitions)
+        return {"paused": self._paused.names(held), "is_whole": self._paused.is_whole}
 
     def _status(self) -> dict[str, Any]:
         commits = self._ledger.commits
@@ -210,6 +224,8 @@ class Run:
             "draining": self.shutdown.draining,
             "stopped": self.shutdown.stopped,
             "idle": self._ledger.idle,
+            "paused": self._paused.names(self._ledger.partitions()),
+            "paused_whole": self._paused.is_whole,
             "query": dict(self.completion.query),
             "positions": {str(tp): p.offset for tp, p in self._ledger.positions().items()},
             "ends": {str(tp): log.latest for tp, log in self._known_ends().items()},
@@ -302,7 +318,9 @@ class Run:
                     self._actions.append(io.RefreshMetadata())
                 case ev.Fail(error):
                     self._failure.set(error)
-                case ev.Joining() | ev.Assigned() | ev.Lost() | ev.GaveUp() | ev.Left():
+                case ev.Assigned():
+                    self._paused.assigned(action.partitions)
+                case ev.Joining() | ev.Lost() | ev.GaveUp() | ev.Left():
                     pass  # reported above
                 case _:
                     self._actions.append(action)

@@ -20,7 +20,7 @@ from streamgroup.model import (
 )
 from streamgroup.planning import loss
 from streamgroup.planning.batch import backlog_of, below_targets, empty_document, founded_document, next_document
-from streamgroup.planning.limits import Boundaries, min_offsets_now
+from streamgroup.planning.limits import Boundaries, min_offsets_now, size_of, smaller
 from streamgroup.planning.memo import Memo
 from streamgroup.planning.suspicions import Suspicions
 from streamgroup.remediation import OffsetLocation
@@ -83,6 +83,9 @@ class LogCheckResults(Protocol):
 
     def boundaries(self, logs: Logs) -> Boundaries | None:
         """Return where messages end, as far as known; None if every offset is a boundary."""
+
+    def densities(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the estimated bytes of `record_sizes.UNIT` offsets of each partition."""
 
     def planned(self, ranges: Collection[OffsetRange]) -> None:
         """Take note that `ranges` are planned."""
@@ -248,13 +251,13 @@ class Planner:
     def next(
         self, previous: Document, logs: Logs, limits: LimitOptions, *, now: float, once: bool = False
     ) -> Document | None:
-        """Return the next document; None if nothing is new, or less than `minOffsetsPerTrigger`.
+        """Return the next document; None if nothing is new, less than `minOffsetsPerTrigger`, or the rates are used up.
 
         A position that no group keeps goes into a document at once, even into one without ranges (R6): startingOffsets
         may resolve to another position at the next start.
         """
         document = None
-        if self._has_backlog(logs):
+        if self._has_backlog(logs) and not limits.is_spent:
             document = self._batch(previous, logs, limits, min_offsets=self._min_offsets(limits, now, once))
         if document is not None:
             self._planned_at = now
@@ -289,6 +292,10 @@ class Planner:
         return min_offsets_now(limits.min_offsets_per_trigger, waited_s, limits.max_trigger_delay_ms / 1000)
 
     def _batch(self, previous: Document, logs: Logs, limits: LimitOptions, min_offsets: int) -> Document | None:
+        boundaries = self._checks.boundaries(logs)
+        max_offsets, max_bytes = limits.max_offsets_per_trigger, limits.max_bytes_per_trigger
+        if boundaries is not None:  # offsets are bytes
+            max_offsets, max_bytes = smaller(max_offsets, max_bytes), None
         document = next_document(
             previous,
             group=self._ledger.group,
@@ -296,13 +303,23 @@ class Planner:
             run=self._ledger.run,
             positions=self._ledger.positions(),
             ends={tp: known.latest for tp, known in logs.items()},
-            max_offsets=limits.max_offsets_per_trigger,
+            max_offsets=max_offsets,
+            max_bytes=max_bytes,
+            densities=None if max_bytes is None else self._checks.densities(logs),
             is_strict=limits.is_strict,
             min_offsets=min_offsets,
             targets=self.targets,
-            boundaries=self._checks.boundaries(logs),
+            boundaries=boundaries,
         )
         return None if document is None else self._carried(document, previous)
+
+    def size_of(self, document: Document, limits: LimitOptions) -> int:
+        """Return the bytes of a document's ranges by the estimate; 0 if no limit of bytes has asked for one."""
+        if self._logs.snapshot.log_format.has_boundaries:
+            return sum(map(len, document.ranges))
+        if limits.max_bytes_per_trigger is None:
+            return 0
+        return size_of(document.ranges, self._checks.densities([r.partition for r in document.ranges]))
 
     def _carried(self, document: Document, previous: Document) -> Document:
         """Return `document` with the positions that `previous` has of partitions that the metadata lacks.

@@ -80,6 +80,8 @@ class ListEnds:
 class CheckPositions:
     """Check `positions` against leader epochs, and against message boundaries in Kafka 0.7; no answer.
 
+    Where `limits` count bytes, the sizes of records at `positions` are sampled.
+
     Raises BrokerError, DecodeError.
     """
 

@@ -11,18 +11,19 @@ from streamgroup.group.member import Member, MemberAction
 from streamgroup.group.positions import is_of_a_query
 from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicPartition
 from streamgroup.planning.batch import replay_ranges
-from streamgroup.planning.packing_limit import PackingLimit
 from streamgroup.run import questions as ask
 from streamgroup.run.config import RunConfig
 from streamgroup.run.failure import Failure
 from streamgroup.run.lineage_watch import LineageWatch
 from streamgroup.run.offline_brokers import OfflineBrokers
+from streamgroup.run.pace import Pace
+from streamgroup.run.paused_partitions import PausedPartitions
 from streamgroup.run.plan_gate import PlanGate
 from streamgroup.run.planner import Logs, Planner
 from streamgroup.run.run_events import RunEvents
 from streamgroup.run.shutdown import Shutdown
 from streamgroup.run.startup import Startup
-from streamgroup.run.steps import NOW, Steps
+from streamgroup.run.steps import NOW, Steps, Until
 
 if TYPE_CHECKING:
     from streamgroup.options.types import LimitOptions
@@ -49,7 +50,8 @@ class SparkCalls:
         shutdown: Shutdown,
         events: RunEvents,
         failure: Failure,
-        packing: PackingLimit,
+        pace: Pace,
+        paused: PausedPartitions,
     ) -> None:
         self._config = config
         self._member = member
@@ -62,7 +64,8 @@ class SparkCalls:
         self._shutdown = shutdown
         self._events = events
         self._failure = failure
-        self._packing = packing
+        self._pace = pace
+        self._paused = paused
         self._tasks: tuple[Document, Any] | None = None
         self._gate = PlanGate(
             member,
@@ -71,7 +74,7 @@ class SparkCalls:
             api_timeout_s=config.api_timeout_s,
             is_standalone=not config.is_member,
             is_clear=lambda: lineages.is_clear,
-            is_over=lambda: failure.error is not None or shutdown.wanted,
+            is_over=self._is_over,
             is_paused=lambda: shutdown.paused,
         )
 
@@ -97,6 +100,8 @@ class SparkCalls:
         self._complete(start, now)
         self._join(start, now)
         yield from self._shutdown.wait_for_end(END_TIMEOUT_S)
+        if not once:
+            limits = yield from self._paced(limits)
         began = yield NOW
         while (planned := (yield from self._plan(start, limits, once=once))) is None:
             ends = self._planner.targets is not None
@@ -123,9 +128,9 @@ class SparkCalls:
         self._join(start, now)
         yield from self._offline.wait_for_brokers(ranges, lambda: self._failure.error is not None)
         self._failure.raise_it()
-        now, tasks = yield ask.MakeFetchTasks(end, ranges, self._packing.offsets)
+        now, tasks = yield ask.MakeFetchTasks(end, ranges, self._pace.packing.offsets)
         self._tasks = end, tasks
-        self._packing.begin(tasks, now)
+        self._pace.begin(tasks, now)
         return tasks
 
     def _open(self) -> Steps[None]:
@@ -144,6 +149,20 @@ class SparkCalls:
             self._perform([ev.Note(ev.WARNING, text)])
 
     # --- planning ----------------------------------------------------------------------------------------------------
+
+    def _paced(self, limits: LimitOptions) -> Steps[LimitOptions]:
+        """Return the limits of a batch planned now. AvailableNow waits for its rates: a batch without rows would follow
+        at once. Under other triggers Spark asks again.
+        """
+        now = yield NOW
+        paced = self._pace.limits(limits, now)
+        while paced.is_spent and self._planner.targets is not None and not self._is_over():
+            now = yield Until(lambda _: self._is_over(), self._pace.wait_s(limits))
+            paced = self._pace.limits(limits, now)
+        return paced
+
+    def _is_over(self) -> bool:
+        return self._failure.error is not None or self._shutdown.wanted
 
     def _plan(self, previous: Document, limits: LimitOptions, *, once: bool) -> Steps[Document | None]:
         """Return the next document, or `previous` if nothing is new; None if that is not known yet."""
@@ -182,7 +201,11 @@ class SparkCalls:
         if once and (unjudged := self._unjudged(now)):
             self._gate.check_unanswered(unjudged, "Trigger.Once", now)
             return None
-        planned = self._planner.next(previous, known, limits, now=now, once=once)
+        planned = self._planner.next(previous, self._paused.without(known), limits, now=now, once=once)
+        if once:
+            self._paused.report_left_out(self._ledger.positions(), known, "Trigger.Once")
+        if planned is not None:
+            self._pace.planned(sum(map(len, planned.ranges)), self._planner.size_of(planned, limits))
         if planned is None and self._startup.found_nothing:
             planned = self._planner.founded(previous)
         if planned is not None:
@@ -205,8 +228,11 @@ class SparkCalls:
         if not is_complete or self._ledger.positions() is not judged:
             return False  # partitions were gained or lost meanwhile
         now = yield NOW
-        if left := self._unjudged(now) | self._planner.unread(logs):
+        unread = self._planner.unread(logs)
+        if left := self._unjudged(now) | self._paused.without(dict.fromkeys(unread)).keys():
             self._gate.check_unanswered(left, "Trigger.AvailableNow", now)
+        else:
+            self._paused.report_left_out(judged, {tp: logs[tp] for tp in unread if tp in logs}, "Trigger.AvailableNow")
         return not left
 
     def _unjudged(self, now: float) -> frozenset[TopicPartition]:
@@ -239,7 +265,7 @@ class SparkCalls:
 
     def _complete(self, start: Document, now: float) -> None:
         """Mark the batch of `start` as sunk. Raises ConfigError if the sink skipped it (R17)."""
-        self._packing.end(now)
+        self._pace.end(now)
         try:
             self._perform(self._member.mark_sunk(start, now))
         except ConfigError:

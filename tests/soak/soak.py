@@ -64,7 +64,7 @@ class Soak:
         """The version of each application, by its name."""
         self._old: Release | None = old
         """The release of new applications. None: this version."""
-        self._flags = (f"-XX:SharedArchiveFile={class_archive(home)}",)
+        self._flags = (f"-XX:SharedArchiveFile={class_archive()}",)
         self._struck: list[InFlight] = []
         self._announced = Announcements()
         self._processes: list[ProcessSample] = []

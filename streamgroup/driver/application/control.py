@@ -17,7 +17,7 @@ import stat
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from streamgroup.errors import ConfigError, StreamGroupError, TransportError
+from streamgroup.model import TopicPartition
 from streamgroup.net import local
 
 log = logging.getLogger("streamgroup")
@@ -33,6 +34,8 @@ LARGEST_MESSAGE = 1 << 22
 """Bytes of a message: a document of some 50 000 partitions fits."""
 _LISTENED = ".listened"
 _BACKLOG = 16
+_MOST_DIGITS = 10
+"""Digits of a partition's number, which is an int32."""
 _NO_DRAIN = "This query can be stopped, but not drained"
 MESSAGE_TIMEOUT_S = 5.0
 """How long either side waits for the other's message."""
@@ -62,6 +65,9 @@ class ControlledRun(Protocol):
 
     def end(self) -> dict[str, Any]:
         """End the query: every coordinator of it is drained."""
+
+    def pause(self, partitions: Collection[TopicPartition] | None, *, is_paused: bool) -> dict[str, Any]:
+        """Pause the reading of `partitions`, or resume it; None stands for the whole query."""
 
     def status(self) -> dict[str, Any]:
         """Return the state of the member, its positions and its events."""
@@ -189,6 +195,14 @@ def unannounce_listener(jvm_pid: int) -> None:
 def is_listened(jvm_pid: int) -> bool:
     """Return whether this driver has a listener."""
     return (directory(jvm_pid).parent / f"{jvm_pid}{_LISTENED}").exists()
+
+
+def partition_of(name: object) -> TopicPartition:
+    """Return the partition of a name such as `orders-0`. Raises ValueError for anything else."""
+    topic, _, number = name.rpartition("-") if isinstance(name, str) else ("", "", "")
+    if not topic or not (number.isascii() and number.isdecimal()) or len(number) > _MOST_DIGITS:
+        raise ValueError(f"invalid topic-partition {name!r}: expected a topic, a hyphen and a number, such as orders-0")
+    return TopicPartition(topic, int(number))
 
 
 def _sweep(home: Path) -> None:
@@ -336,6 +350,9 @@ class ControlServer:
                 return self._coordinator.drain(float(timeout), ends=message.get("ends") is True)
             case {"request": "end"}:
                 return self._coordinator.end()
+            case {"request": "pause", "partitions": list() | None as names, "paused": bool() as is_paused}:
+                partitions = None if names is None else [partition_of(name) for name in names]
+                return self._coordinator.pause(partitions, is_paused=is_paused)
             case {"request": "status"}:
                 return self._coordinator.status()
         raise ValueError(f"not a request of this channel: {message.get('request')!r}")

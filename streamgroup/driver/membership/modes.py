@@ -130,6 +130,9 @@ def run_config(options: SourceOptions, group: GroupOptions) -> RunConfig:
         api_timeout_s=options.client.default_api_timeout_ms / 1000,
         fetch_timeout_s=options.fetch.poll_timeout_s,
         fail_on_data_loss=options.fail_on_data_loss,
+        target_batch_s=None
+        if options.limits.target_batch_duration_ms is None
+        else options.limits.target_batch_duration_ms / 1000,
         start_retries=options.fetch_offset_retries,
         start_retry_interval_s=options.fetch_offset_retry_interval_ms / 1000,
     )

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from streamgroup.cli import checkpoint as module
+from streamgroup.driver.application import control
 from streamgroup.errors import ConfigError
 from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG
 from streamgroup.model import (
@@ -69,7 +70,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
         yield fake
 
     monkeypatch.setattr(module, "opened_store", opened)
-    monkeypatch.setattr(module.control, "drivers", list)
+    monkeypatch.setattr(control, "drivers", list)
     return fake
 
 
@@ -183,13 +184,13 @@ def test_a_group_with_members_is_left_alone(store: FakeStore, tmp_path: Path, st
 def test_a_query_that_runs_here_is_left_alone_also_without_a_group(
     store: FakeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module.control, "drivers", lambda: [4711])
-    monkeypatch.setattr(module.control, "statuses", lambda pid: {"run": {"lineage": "line"}, "r": {"lineage": "o"}})
+    monkeypatch.setattr(control, "drivers", lambda: [4711])
+    monkeypatch.setattr(control, "statuses", lambda pid: {"run": {"lineage": "line"}, "r": {"lineage": "o"}})
     line = document(1, (5, 10), (0, 20), group="")
     home = write(tmp_path, {0: [line]}, sunk=0)
     assert "streamgroup drain --pid 4711" in str(run(home, "--to-spark").exception)
     assert unchanged(home, line)
-    monkeypatch.setattr(module.control, "statuses", lambda pid: {"r": {"lineage": "o"}})
+    monkeypatch.setattr(control, "statuses", lambda pid: {"r": {"lineage": "o"}})
     assert run(home, "--to-spark", where=()).exit_code == 0
     assert store.asked == [], "a query without a group needs no cluster"
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -12,6 +12,9 @@ from streamgroup.errors import TransportError
 from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.options.types import ClientOptions
 from tests.unit.cli.test_groups import FakeStore, orders
+from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
+
+__all__ = ["home", "serve"]
 
 
 class MovingStore(FakeStore):
@@ -113,3 +116,15 @@ def test_an_unknown_group_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_count_without_a_watch_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(monkeypatch, FakeStore(), "--count", "2").exit_code == 2
+
+
+@pytest.mark.usefixtures("home")
+def test_a_query_of_the_group_on_this_machine_shows_what_it_has_paused(
+    monkeypatch: pytest.MonkeyPatch, serve: Callable[..., FakeCoordinator]
+) -> None:
+    coordinator = serve("r1")
+    coordinator.paused = {"orders-0"}
+    monkeypatch.setattr(coordinator, "status", lambda: {"group": "g", "paused": ["orders-0"]})
+    result = run(monkeypatch, FakeStore(), "--group", "g")
+    assert result.output.splitlines()[-1] == f"g: paused on this machine (driver {JVM}): orders-0"
+    assert "paused" not in run(monkeypatch, FakeStore(), "--group", "done").output

@@ -37,6 +37,9 @@ class FakeCoordinator:
         self.while_draining: Callable[[], Any] = lambda: None
         self.drained = True
         self.idle = True
+        self.positions: dict[str, int] = {}
+        self.paused: set[str] = set()
+        self.is_whole = False
         self.refusal: Exception | None = None
         self.may_answer = threading.Event()
         self.may_answer.set()
@@ -68,6 +71,18 @@ class FakeCoordinator:
         self.ended += 1
         return {}
 
+    def pause(self, partitions: Any, *, is_paused: bool) -> dict[str, Any]:
+        if self.refusal is not None:
+            raise self.refusal
+        if partitions is None:
+            self.is_whole = is_paused
+            self.paused = set(self.positions) if is_paused else set()
+        elif is_paused:
+            self.paused |= {str(tp) for tp in partitions}
+        else:
+            self.paused -= {str(tp) for tp in partitions}
+        return {}
+
     def status(self) -> dict[str, Any]:
         assert self.may_answer.wait(SOON)
         return {
@@ -78,6 +93,9 @@ class FakeCoordinator:
             "lineage": self.lineage,
             "state": "stable",
             "idle": self.idle,
+            "positions": self.positions,
+            "paused": sorted(self.paused),
+            "paused_whole": self.is_whole,
             "query": self.query,
         }
 

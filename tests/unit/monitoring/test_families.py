@@ -21,6 +21,7 @@ def status(group: str | None = "orders", **fields: Any) -> dict[str, Any]:
         "generation": 4,
         "state": "stable",
         "draining": False,
+        "paused": [],
         "positions": {},
         "ends": {},
         "trouble": trouble,
@@ -125,5 +126,5 @@ def test_the_phases_of_batches_are_summed_and_counted() -> None:
 
 def test_the_names_are_those_of_the_page_whether_there_is_a_sample_or_not() -> None:
     names = [family.name for family in families([], [], "c")]
-    assert len(names) == len(set(names)) == 18
+    assert len(names) == len(set(names)) == 19
     assert all((family.kind is Kind.COUNTER) == family.name.endswith("_total") for family in families([], [], "c"))

@@ -71,7 +71,7 @@ def test_a_misspelled_option_is_found(name: str, meant: str) -> None:
 FOREIGN = """
     path paths mode topic topics inferSchema checkpointLocation queryName outputMode mergeSchema header sep delimiter
     multiLine encoding compression schema format table dbtable url user password host port numPartitions fetchsize
-    maxFilesPerTrigger maxBytesPerTrigger latestFirst cleanSource includeExistingFiles recursiveFileLookup
+    maxFilesPerTrigger latestFirst cleanSource includeExistingFiles recursiveFileLookup
     pathGlobFilter rowsPerSecond startingVersion endingVersion startingPosition streamName ignoreChanges ignoreDeletes
     readChangeFeed maxRatePerPartition minRecordsPerTrigger useDeprecatedOffsetFetching serialization.format key value
     kafka.schema.registry.url kafka.ssl.ca.location kafka.message.max.bytes kafka.statistics.interval.ms

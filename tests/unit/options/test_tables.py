@@ -136,6 +136,7 @@ def test_every_option_of_spark_has_its_row() -> None:
     ours = {option.name for option in SOURCE if option.name.startswith(("group.", "sasl."))} | {
         "includeDamagedBatches",
         "includeInnerIndex",
+        "maxBytesPerTrigger",
         "strict",
     }
     assert {option.name for option in SOURCE} - ours == SPARK

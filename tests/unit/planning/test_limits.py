@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroup.model import OffsetRange, TopicPartition
-from streamgroup.planning.limits import Boundaries, min_offsets_now, rate_limit, strict_limit, whole_messages
+from streamgroup.planning.limits import (
+    Boundaries,
+    byte_limit,
+    min_offsets_now,
+    rate_limit,
+    size_of,
+    smaller,
+    strict_limit,
+    whole_messages,
+)
+from streamgroup.planning.record_sizes import UNIT
 
 P0 = TopicPartition("t", 0)
 
@@ -157,3 +167,49 @@ def test_plans_tile_the_log_with_whole_messages(sizes: list[int], every: int, li
         first = next(end for end in ends if end > position)
         assert until <= max(first, position + limit)
         position = until
+
+
+# -- bytes -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sizes", "bytes_each", "limit", "taken"),
+    [
+        ((100, 100), (10, 10), 1_000, [50, 50]),
+        ((100, 100), (10, 90), 1_000, [10, 10]),
+        ((100, 10), (10, 10), 550, [50, 5]),
+        ((100,), (2_000_000,), 1_000, [1]),
+        ((100, 0), (10, 10), 200, [20, 0]),
+        ((3, 4), (10, 10), 2**63 - 1, [3, 4]),
+    ],
+)
+def test_a_limit_of_bytes_is_shared_in_proportion_to_the_bytes_of_the_backlog(
+    sizes: tuple[int, ...], bytes_each: tuple[int, ...], limit: int, taken: list[int]
+) -> None:
+    ranges = backlog(*sizes, start=100)
+    densities = {tp: size * UNIT for tp, size in zip(ranges, bytes_each, strict=True)}
+    assert [until - 100 for until in byte_limit(ranges, limit, densities).values()] == taken
+
+
+def test_a_limit_of_no_bytes_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 1, not 0"):
+        byte_limit(backlog(1), 0, {P0: UNIT})
+
+
+@given(SIZES, LIMITS, st.data())
+def test_only_partitions_with_a_share_below_one_offset_pass_a_limit_of_bytes(
+    sizes: list[int], limit: int, data: st.DataObject
+) -> None:
+    ranges = backlog(*sizes, start=7)
+    densities = {tp: data.draw(st.integers(1, 10**9)) for tp in ranges}
+    until = byte_limit(ranges, limit, densities)
+    total = sum(len(range_) * densities[tp] for tp, range_ in ranges.items())
+    shared = [r for r in ranges.values() if len(r) and len(r) * limit * UNIT >= total]
+    taken = [OffsetRange(r.partition, r.start, until[r.partition]) for r in shared]
+    assert size_of(taken, densities) <= max(limit, 1)
+    for tp, range_ in ranges.items():
+        assert min(range_.start + 1, range_.until) <= until[tp] <= range_.until
+
+
+def test_the_smaller_of_the_limits_that_are_set_holds() -> None:
+    assert (smaller(None, 3, 2), smaller(None, None)) == (2, None)

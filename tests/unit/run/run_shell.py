@@ -25,6 +25,7 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions
+from streamgroup.planning.record_sizes import UNIT
 from streamgroup.run import interface as io
 from streamgroup.run import questions as ask
 from streamgroup.run.machine import Run
@@ -83,6 +84,9 @@ class KnownLogs:
 
     def unsound(self, positions: Any, logs: Any) -> frozenset[TopicPartition]:
         return frozenset()
+
+    def densities(self, partitions: Any) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 10 * UNIT)
 
     def boundaries(self, logs: Any) -> None:
         return None

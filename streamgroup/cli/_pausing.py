@@ -1,0 +1,68 @@
+"""What `pause` and `resume` share: the query's coordinators get the request by their control channels."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import click
+
+from streamgroup.cli import _tables as tables
+from streamgroup.cli._running import COLUMNS, Running, choose, find, print_list, select
+from streamgroup.driver.application import control
+from streamgroup.errors import StreamGroupError
+from streamgroup.model import TopicPartition
+
+
+class NotHeldError(StreamGroupError):
+    """No source of the query holds a partition that the command names."""
+
+
+def _paused(row: Running) -> str | None:
+    return ", ".join(row.status.get("paused", ())) or ("all" if row.status.get("paused_whole") else None)
+
+
+PAUSES: tuple[tables.Column[Running], ...] = (*COLUMNS, tables.Column("PAUSED", "paused", _paused))
+
+
+def run(
+    *,
+    is_paused: bool,
+    groups: tuple[str, ...],
+    member: str | None,
+    pid: int | None,
+    lists: bool,
+    partitions: tuple[TopicPartition, ...],
+    as_json: bool,
+) -> None:
+    """List the queries, or pause or resume one. Raises NotChosen, NotHeldError, and the refusal of a coordinator."""
+    running = find()
+    if lists:
+        print_list(select(running, groups, member, pid), as_json=as_json, columns=PAUSES)
+        return
+    chosen = choose(running, groups, member, pid)
+    for one, names in _shares(chosen, partitions):
+        control.ask(one.pid, one.run, "pause", partitions=names, paused=is_paused)
+    runs = {one.run for one in chosen}
+    rows = [one for one in find() if one.run in runs]
+    click.echo(json.dumps(tables.json_rows(PAUSES, rows), indent=2) if as_json else tables.table(PAUSES, rows))
+
+
+def _shares(chosen: Sequence[Running], partitions: Sequence[TopicPartition]) -> list[tuple[Running, list[str] | None]]:
+    """Return each coordinator with its share of the partitions; all of them with None where no partition is named.
+
+    Raises NotHeldError before any coordinator is asked: the command pauses all partitions or none.
+    """
+    if not partitions:
+        return [(one, None) for one in chosen]
+    held = {name: one for one in chosen for name in one.status.get("positions", {})}
+    if strange := [str(tp) for tp in partitions if str(tp) not in held]:
+        raise NotHeldError(
+            f"the query does not hold {', '.join(strange)} now. It holds {', '.join(sorted(held)) or 'nothing'}. "
+            "Another member of the group may: run the command on its machine"
+        )
+    return [
+        (one, names)
+        for one in chosen
+        if (names := sorted({str(tp) for tp in partitions if held[str(tp)].run == one.run}))
+    ]

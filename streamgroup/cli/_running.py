@@ -1,0 +1,135 @@
+"""The queries on this machine, as `drain`, `pause` and `resume` find and choose them by their control channels."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from streamgroup.cli import _tables as tables
+from streamgroup.cli._help import flag, option
+from streamgroup.driver.application import control
+from streamgroup.errors import StreamGroupError
+
+NOTHING_RUNS = (
+    "no streamgroup query of this user runs on this machine. Check that the driver and this shell have the same TMPDIR"
+)
+
+
+class NotChosen(StreamGroupError):
+    """The options choose no query on this machine, or more than one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A coordinator on this machine, and its status."""
+
+    pid: int
+    run: str
+    status: dict[str, Any]
+
+    @property
+    def group(self) -> str:
+        """Return its group, or an empty text without a group."""
+        return str(self.status.get("group", ""))
+
+    @property
+    def name(self) -> str:
+        """Return its `group.member`, or an empty text without one."""
+        return str(self.status.get("name", ""))
+
+    @property
+    def query(self) -> tuple[int, str]:
+        """Return what coordinators of one query share: Spark's id of it if a listener has reported it, else the run."""
+        return self.pid, str(self.status.get("query", {}).get("id") or self.run)
+
+
+def _query_name(row: Running) -> str | None:
+    query = row.status.get("query", {})
+    return str(query.get("name") or query.get("id") or "") or None
+
+
+COLUMNS: tuple[tables.Column[Running], ...] = (
+    tables.Column("PID", "pid", lambda row: row.pid),
+    tables.Column("GROUP", "group", lambda row: row.group or None),
+    tables.Column("MEMBER", "member", lambda row: row.name or None),
+    tables.Column("STATE", "state", lambda row: row.status.get("state")),
+    tables.Column("IN-FLIGHT", "in_flight", lambda row: not row.status.get("idle")),
+    tables.Column("CONSUMER-ID", "consumer_id", lambda row: row.status.get("member") or None),
+    tables.Column("QUERY", "query", _query_name),
+    tables.Column("RUN", "run", lambda row: row.run),
+)
+
+
+_QUERY = "Which query"
+_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    option(
+        _QUERY,
+        "--group",
+        "groups",
+        multiple=True,
+        metavar="GROUP",
+        help="Consumer group of the query; repeat it for a query of several groups.",
+    ),
+    option(_QUERY, "--member", metavar="NAME", help="Its option group.member or kafka.group.instance.id."),
+    option(_QUERY, "--pid", type=int, metavar="PID", help="Process id of the JVM of its driver."),
+    flag(_QUERY, "--list", "lists", help="List the queries on this machine, or those that the other options choose."),
+)
+
+
+def query_options(command: Any) -> Any:
+    """Add the options that choose a query: `--group`, `--member`, `--pid` and `--list`."""
+    for add in reversed(_OPTIONS):
+        command = add(command)
+    return command
+
+
+def print_list(
+    rows: Sequence[Running], *, as_json: bool, columns: tuple[tables.Column[Running], ...] = COLUMNS
+) -> None:
+    """Print a table of queries, or that nothing runs."""
+    if as_json:
+        click.echo(json.dumps(tables.json_rows(columns, rows), indent=2))
+    elif rows:
+        click.echo(tables.table(columns, rows))
+    else:
+        click.echo(NOTHING_RUNS, err=True)
+
+
+def find() -> list[Running]:
+    """Return the coordinators of this user on this machine that answer."""
+    return [Running(pid, run, status) for pid in control.drivers() for run, status in control.statuses(pid).items()]
+
+
+def choose(running: Sequence[Running], groups: Sequence[str], member: str | None, pid: int | None) -> list[Running]:
+    """Return the coordinators of the query that the options choose: all of them, if a listener has reported them.
+
+    Raises NotChosen, with a list of the queries, if the options choose no query or more than one.
+    """
+    matching = select(running, groups, member, pid)
+    queries = {one.query for one in matching}
+    # Without a listener the coordinators of one query are unknown, unless the user names all its groups.
+    together = len(groups) > 1 and sorted(one.group for one in matching) == sorted(set(groups))
+    if len(queries) == 1 or (together and len({one.pid for one in matching}) == 1):
+        return [one for one in running if one.query in queries]
+    listed = "\n\n" + tables.table(COLUMNS, running) if running else ""
+    if not running:
+        raise NotChosen(NOTHING_RUNS)
+    if not matching:
+        raise NotChosen(f"no query matches the options. These run on this machine:{listed}")
+    raise NotChosen(
+        f"{len(queries)} queries match the options. Choose one with --group, --member or --pid. Name all groups of a "
+        f"query that reads several, unless its application calls streamgroup.listen. These run on this machine:{listed}"
+    )
+
+
+def select(running: Sequence[Running], groups: Sequence[str], member: str | None, pid: int | None) -> list[Running]:
+    """Return the coordinators that all the options match."""
+    return [
+        one
+        for one in running
+        if (not groups or one.group in groups) and member in (None, one.name) and pid in (None, one.pid)
+    ]

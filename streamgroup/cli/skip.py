@@ -1,0 +1,247 @@
+"""`streamgroup skip`: give up records that a stopped query cannot get past, with a record of which they were."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from streamgroup.cli._checkpoint_files import CheckpointFiles
+from streamgroup.cli._checkpoint_history import History, StillRunningError, refuse_running
+from streamgroup.cli._cluster import EITHER, ClusterAddress, client_options, cluster_options
+from streamgroup.cli._durations import timeout_option
+from streamgroup.cli._group_stores import GroupStore, opened_store
+from streamgroup.cli._help import SectionedCommand, flag, json_option, option
+from streamgroup.cli._partition_names import partitions_option
+from streamgroup.cli._skips import Skip, plan_skips
+from streamgroup.cli._tables import Column, json_rows, table
+from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.logline import render
+from streamgroup.model import EARLIEST, LATEST, Document, GroupState, TopicPartition
+
+AUDIT = "streamgroup-skips.jsonl"
+"""The file in the checkpoint with a line for each skip. Spark ignores it."""
+_DRY = "Dry run: no offset was changed. Add --execute to give these records up."
+
+
+class NotSkippedError(StreamGroupError):
+    """The record of a skip cannot be written, so nothing was skipped."""
+
+
+COLUMNS: tuple[Column[Skip], ...] = (
+    Column("GROUP", "group", lambda row: row.group),
+    Column("TOPIC", "topic", lambda row: row.range.partition.topic),
+    Column("PARTITION", "partition", lambda row: row.range.partition.partition),
+    Column("FROM", "from", lambda row: row.range.start),
+    Column("UNTIL", "until", lambda row: row.range.until),
+    Column("OFFSETS", "offsets", lambda row: len(row.range)),
+)
+
+
+@click.command(
+    cls=SectionedCommand,
+    examples={
+        "streamgroup skip /data/orders-checkpoint -b localhost:9092": "what would be given up of the batch that fails",
+        "streamgroup skip /data/orders-checkpoint -b localhost:9092 --topic-partition orders-3 --execute": (
+            "the range of one partition"
+        ),
+        "streamgroup skip /data/orders-checkpoint -b localhost:9092 --topic-partition orders-3 --to-offset 4712 "
+        "--execute": "one partition to an offset, such as that behind the bad record",
+    },
+)
+@click.argument("path")
+@partitions_option("Partition to skip, such as orders-3; repeat it for several. The default is the whole batch.")
+@option(
+    "Which partitions",
+    "--to-offset",
+    type=click.IntRange(min=0),
+    metavar="OFFSET",
+    help="The first offset of the one --topic-partition that is read again. The default is the end of its range.",
+)
+@flag(
+    "Actions (the default is a dry run)",
+    "--execute",
+    "executes",
+    help="Give the records up: commit the offsets behind them to the group.",
+)
+@json_option("Print the given-up offsets as JSON.")
+@cluster_options
+@timeout_option(10_000, "How long the whole command may take.")
+def skip(
+    *,
+    where: ClusterAddress,
+    path: str,
+    partitions: tuple[TopicPartition, ...],
+    to_offset: int | None,
+    executes: bool,
+    timeout: int,
+    as_json: bool,
+) -> None:
+    """Give up records that the stopped query of the checkpoint at PATH cannot get past.
+
+    PATH is the checkpointLocation of the query, a local directory. The newest batch that has not sunk is replayed at
+    each start. This command commits the end of its ranges to the query's group, so that the replay leaves them out. The
+    records stay in Kafka. It refuses while the query runs or the group has members.
+    """
+    if to_offset is not None and len(partitions) != 1:
+        raise click.UsageError("--to-offset requires one --topic-partition")
+    history = History(CheckpointFiles(path))
+    documents = _documents(history)
+    refuse_running("skip records", history.lineages())
+    if not where.bootstrap_server and not where.zookeeper:
+        raise click.UsageError(f"name the cluster of the group with {EITHER}")
+    with opened_store(client_options(where, "streamgroup-skip", timeout)) as store:
+        deadline = time.monotonic() + timeout / 1000
+        skips = _planned(history, documents, store, deadline, partitions=partitions, to_offset=to_offset)
+        if executes:
+            _execute(history, skips, store, deadline)
+    if as_json:
+        value = {"batch": history.last, "sunk": history.is_sunk, "executed": executes}
+        click.echo(json.dumps({**value, "skipped": json_rows(COLUMNS, skips)}, indent=2))
+    else:
+        click.echo(f"Batch {history.last} has {'sunk' if history.is_sunk else 'not sunk: it is replayed'}.")
+        click.echo(table(COLUMNS, skips))
+    if executes:
+        for one in skips:
+            click.echo(_line(one, history), err=True)
+    else:
+        click.echo(_DRY, err=True)
+
+
+def _documents(history: History) -> list[Document]:
+    """Return the newest documents of the checkpoint's sources. Raises ConfigError where a skip has no safe way."""
+    documents = list(history.newest.values())
+    if not documents:
+        raise ConfigError(
+            f"cannot skip records of {history.files.home}: no source of its newest batch is streamgroup's"
+        )
+    if alone := [document for document in documents if not document.group]:
+        ends = {tp: range_.until for document in alone for tp, range_ in _ranges(document).items()}
+        raise ConfigError(
+            f"cannot skip records of {history.files.home}: its query has no group (group.mode=off), so only its "
+            "checkpoint knows its positions, and a batch in it cannot be changed safely. Start the query with a new "
+            f"checkpoint and startingOffsets behind the records; the newest batch ends at {_starting(alone, ends)}"
+        )
+    return documents
+
+
+def _ranges(document: Document) -> Mapping[TopicPartition, Any]:
+    return {range_.partition: range_ for range_ in document.ranges}
+
+
+def _starting(documents: Sequence[Document], ends: Mapping[TopicPartition, int]) -> str:
+    nested: dict[str, dict[str, int]] = {}
+    for document in documents:
+        for tp, position in sorted(document.positions.items()):
+            nested.setdefault(tp.topic, {})[str(tp.partition)] = ends.get(tp, position.offset)
+    return json.dumps(nested)
+
+
+def _planned(
+    history: History,
+    documents: Sequence[Document],
+    store: GroupStore,
+    deadline: float,
+    *,
+    partitions: Sequence[TopicPartition],
+    to_offset: int | None,
+) -> list[Skip]:
+    """Return what is to be given up. Raises StillRunningError for a group with members, ConfigError."""
+    if history.is_sunk and to_offset is None:
+        raise ConfigError(
+            f"nothing to skip: batch {history.last} has sunk, and no batch is replayed. To skip records that were not "
+            "planned yet, name --topic-partition and --to-offset"
+        )
+    held = {tp for document in documents for tp in document.positions}
+    if strange := sorted(tp for tp in partitions if tp not in held):
+        raise ConfigError(
+            f"the newest batch of the checkpoint does not have {', '.join(map(str, strange))}. It has "
+            f"{', '.join(map(str, sorted(held)))}"
+        )
+    skips = []
+    for document in documents:
+        mine = [tp for tp in partitions if tp in document.positions]
+        if partitions and not mine:
+            continue
+        state = store.state_of(document.group, deadline).state
+        if state not in (GroupState.EMPTY, GroupState.DEAD):
+            raise StillRunningError(
+                f"cannot skip records of group {document.group!r}: it is {state}, so queries may still read. Drain all "
+                f"of them first: streamgroup drain --group {document.group}"
+            )
+        committed = store.committed(document.group, deadline)
+        skips += plan_skips(document, committed, mine, to_offset, is_sunk=history.is_sunk)
+    if not skips:
+        raise ConfigError("nothing to skip: the group has committed the ends of these ranges already")
+    _require_in_logs(skips, store, deadline, is_given=to_offset is not None)
+    return skips
+
+
+def _require_in_logs(skips: Sequence[Skip], store: GroupStore, deadline: float, *, is_given: bool) -> None:
+    """Raise ConfigError for a given offset beyond the end of a log, or within a message of Kafka 0.7."""
+    if not is_given:
+        return
+    for one in skips:
+        tp, until = one.range.partition, one.range.until
+        earliest, latest = (store.offsets_at({tp: at}, deadline).get(tp) for at in (EARLIEST, LATEST))
+        name = store.log_format.name(tp)
+        if latest is None or until > latest:
+            ends = "it does not exist" if latest is None else f"its log ends at {latest}"
+            raise ConfigError(f"cannot skip {name} to offset {until}: {ends}")
+        if until not in (earliest, latest) and not store.starts_message(tp, until, deadline):
+            raise ConfigError(f"cannot skip {name} to offset {until}: no message begins there")
+
+
+def _execute(history: History, skips: Sequence[Skip], store: GroupStore, deadline: float) -> None:
+    """Record the skip in the checkpoint, then commit. A record without its `done` shows a commit that may have failed.
+
+    Raises NotSkippedError if the record cannot be written, and the error of the store.
+    """
+    audit = history.files.home / AUDIT
+    _record(audit, history, skips, "begun")
+    for group in sorted({one.group for one in skips}):
+        store.set_offsets(
+            group, {one.range.partition: one.range.until for one in skips if one.group == group}, deadline
+        )
+    _record(audit, history, skips, "done")
+
+
+def _record(audit: Path, history: History, skips: Sequence[Skip], state: str) -> None:
+    value = {
+        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "state": state,
+        "user": getpass.getuser(),
+        "batch": history.last,
+        "skipped": json_rows(COLUMNS, skips),
+    }
+    try:
+        with audit.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(value) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise NotSkippedError(
+            f"cannot write {audit}, which records what is given up: {error}. Mend its directory and run the command "
+            "again" + (": the offsets are committed already" if state == "done" else "; nothing was skipped")
+        ) from error
+
+
+def _line(one: Skip, history: History) -> str:
+    """Return the log line of a skip, in the format of docs/log-events.md."""
+    tp = one.range.partition
+    return render(
+        f"group {one.group}: skipped {tp} from {one.range.start} to {one.range.until}: these records are given up",
+        "operator_skip",
+        group=one.group,
+        count=len(one.range),
+        partition=str(tp),
+        **{"from": one.range.start, "to": one.range.until},
+        batch=history.last,
+    )

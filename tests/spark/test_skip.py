@@ -1,0 +1,61 @@
+"""A record that a query cannot get past is given up, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+
+from streamgroup.cli.main import main
+from streamgroup.testing import KafkaServer
+from tests.conftest import MakeTopic
+from tests.spark.support import Load, Streams
+
+pytestmark = [pytest.mark.spark, pytest.mark.live]
+
+
+class Sink:
+    """A function for foreachBatch that fails at the offset `poison` of partition 0."""
+
+    def __init__(self, poison: int) -> None:
+        self.poison = poison
+        self.offsets: list[tuple[int, int]] = []
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        found = [(row["partition"], row["offset"]) for row in rows.select("partition", "offset").collect()]
+        if (0, self.poison) in found:
+            raise ValueError(f"poison at offset {self.poison}")
+        self.offsets += found
+
+
+@pytest.mark.timeout(180)
+def test_a_skip_of_one_record_lets_the_query_go_on_with_everything_else(
+    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load.send(40)
+    group, home, sink = f"skip-{load.topic}", streams.home / "checkpoint", Sink(7)
+
+    def run() -> None:
+        """A run to the end of the topic. Raises the error that ends it."""
+        frame = streams.read(kafka41, load.topic, group, maxOffsetsPerTrigger=10)
+        writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(home))
+        writer.trigger(availableNow=True).start().awaitTermination(60)
+
+    def skip(*arguments: str) -> Result:
+        result = CliRunner().invoke(main, ["skip", str(home), "-b", kafka41.bootstrap_servers, *arguments, "--json"])
+        assert result.exit_code == 0, result.output
+        return result
+
+    for _ in range(2):
+        with pytest.raises(StreamingQueryException, match="poison at offset 7"):
+            run()
+    planned = json.loads(skip().stdout)
+    assert [(row["partition"], row["from"], row["until"]) for row in planned["skipped"]] == [(0, 5, 10), (1, 5, 10)]
+    skip("--topic-partition", f"{load.topic}-0", "--to-offset", "8", "--execute")
+    run()
+    wanted = {(n, offset) for n in range(2) for offset in range(20)} - {(0, 5), (0, 6), (0, 7)}
+    assert sorted(sink.offsets) == sorted(wanted), "given up are offsets 5 to 7, and nothing is read twice"
