@@ -208,6 +208,7 @@ class Run:
             "stopped": self.shutdown.stopped,
             "idle": self._ledger.idle,
             "query": dict(self.completion.query),
+            "batches": list(self.completion.batches),
             "positions": {str(tp): p.offset for tp, p in self._ledger.positions().items()},
             "ends": {str(tp): log.latest for tp, log in self._known_ends().items()},
             "trouble": self._events.status(),
