@@ -80,7 +80,7 @@ def test_the_coordinators_of_all_streamgroup_sources_are_notified(serve: Serve, 
     until(lambda: bool(one.told and two.told), "told")
     assert one.told == [(json.loads(document("r1", "l1")), 7)]
     assert (two.told[0][0]["run"], other.told) == ("r2", [])
-    figures = {"batch": 7, "began": "2026-01-01T00:00:00.000Z", "rows": 150, "durations_ms": {"addBatch": 40}}
+    figures = {"batch": 7, "began": "2026-01-01T00:00:00.000Z", "rows": 250, "durations_ms": {"addBatch": 40}}
     assert one.query == {"id": "q-1", "name": "orders", "batch": figures}
 
 
