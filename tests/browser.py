@@ -36,7 +36,7 @@ class Browser:
             *("--hide-scrollbars", "--no-first-run", "--disable-background-networking", "--disable-dev-shm-usage"),
             *(f"--user-data-dir={self._home.name}", "about:blank"),
         ]
-        shell = f"exec {_READS_FROM}<&{their_in} {_WRITES_TO}>&{their_out}; exec \"$@\""
+        shell = f'exec {_READS_FROM}<&{their_in} {_WRITES_TO}>&{their_out}; exec "$@"'
         self._process = subprocess.Popen(
             ["bash", "-c", shell, "browser", *command],
             pass_fds=(their_in, their_out),
@@ -142,5 +142,3 @@ class Browser:
                 self.console.append(str(details.get("exception", {}).get("description", details)))
             case {"method": "Log.entryAdded", "params": {"entry": {"level": "error", "text": text, **rest}}}:
                 self.console.append(f"{text} {rest.get('url', '')}")
-
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from functools import partial
 
 import click
@@ -11,9 +12,12 @@ from streamgroup.cli._cluster import ClusterAddress, client_options, cluster_opt
 from streamgroup.cli._durations import Duration, timeout_option
 from streamgroup.cli._help import SectionedCommand, option
 from streamgroup.errors import ConfigError
-from streamgroup.options.kinds import SECRET
+from streamgroup.options.secrets import Secret
 
+DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 9405
+DEFAULT_INTERVAL_S = 5
+DEFAULT_TIMEOUT_MS = 10_000
 _PAGE = "The page"
 
 
@@ -29,7 +33,7 @@ _PAGE = "The page"
 @option(
     _PAGE,
     "--host",
-    default="127.0.0.1",
+    default=DEFAULT_HOST,
     show_default=True,
     metavar="HOST",
     help="Address to listen at. Another one than loopback requires --token.",
@@ -63,7 +67,7 @@ _PAGE = "The page"
     _PAGE,
     "--interval",
     type=Duration("s", 0.5, 3600),
-    default=5,
+    default=DEFAULT_INTERVAL_S,
     show_default=True,
     metavar="SECONDS",
     help="Time between two readings of the cluster.",
@@ -72,7 +76,7 @@ _PAGE = "The page"
     "Groups", "--group", "groups", multiple=True, metavar="GROUP", help="Group to show; repeatable.  [default: all]"
 )
 @cluster_options
-@timeout_option(10_000, "How long one reading of the cluster may take.")
+@timeout_option(DEFAULT_TIMEOUT_MS, "How long one reading of the cluster may take.")
 def ui(
     *,
     where: ClusterAddress,
@@ -89,6 +93,21 @@ def ui(
     The page changes nothing. It has a history from the start of this command on, in memory. Members on this machine,
     of this user, also show their batches and events. Ctrl-C ends the command.
     """
+    serve_page(where, host=host, port=port, token=token, names=names, groups=groups, interval=interval, timeout=timeout)
+
+
+def serve_page(
+    where: ClusterAddress,
+    *,
+    host: str = DEFAULT_HOST,
+    port: int = DEFAULT_PORT,
+    token: str | None = None,
+    names: Sequence[str] = (),
+    groups: Sequence[str] = (),
+    interval: float = DEFAULT_INTERVAL_S,
+    timeout: int = DEFAULT_TIMEOUT_MS,
+) -> None:
+    """Serve the page of the cluster until Ctrl-C, and print its address. Raises ConfigError without the extra `ui`."""
     try:
         from streamgroup.ui.access import Access  # noqa: PLC0415  (of the extra `ui`)
         from streamgroup.ui.server import serve  # noqa: PLC0415
@@ -99,14 +118,13 @@ def ui(
         ) from None
     from streamgroup.cli._ui_reader import opened_reader  # noqa: PLC0415
 
-    secret = None if token is None else SECRET.parse(token).reveal("--token")
-    own = {socket.gethostname(), socket.getfqdn()}
-    access = Access(host, secret, frozenset({*names, *own}))
+    secret = None if token is None else Secret(token).reveal("--token")
+    access = Access(host, secret, frozenset({*names, socket.gethostname(), socket.getfqdn()}))
     options = client_options(where, "streamgroup-ui", timeout)
     serve(
         partial(opened_reader, options, groups, timeout),
         access,
         port=port,
         interval=interval,
-        on_start=lambda url: click.echo(f"{url}  (Ctrl-C to end)"),
+        on_start=lambda url: click.echo(f"{url}  (Ctrl-C ends the page)"),
     )

@@ -60,7 +60,7 @@ class Simulated:
     def held(self) -> dict[str, tuple[TopicPartition, ...]]:
         every = [TopicPartition(self.topic, n) for n in range(self.partitions)]
         if self.rebalancing:
-            return {member: () for member in self.members}
+            return dict.fromkeys(self.members, ())
         count = max(1, len(self.members))
         bounds = [self.partitions * n // count for n in range(count + 1)]
         return {member: tuple(every[bounds[n] : bounds[n + 1]]) for n, member in enumerate(self.members)}
