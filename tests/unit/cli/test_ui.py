@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -14,10 +15,13 @@ from streamgroup.cli._ui_reader import ClusterReader
 from streamgroup.cli.ui import ui
 from streamgroup.driver.application import control
 from streamgroup.errors import AuthorizationError, StreamGroupError, TransportError
-from streamgroup.model import EARLIEST, ClusterSnapshot, CommittedOffset, GroupDescription, TopicPartition
+from streamgroup.model import EARLIEST, ClusterSnapshot, CommittedOffset, Dialect, GroupDescription, TopicPartition
 from streamgroup.ui import server
 from streamgroup.ui.access import Access
+from streamgroup.ui.history import views
+from streamgroup.ui.history.history import History
 from tests.unit.cli.clusters import orders_cluster
+from tests.unit.cli.test_group_stores import KAFKA07, store
 from tests.unit.cli.test_groups import FakeStore, orders
 
 TOKEN = "0123456789abcdef"
@@ -157,3 +161,19 @@ def test_members_of_this_machine_are_in_the_reading(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(control, "drivers", lambda: [7])
     monkeypatch.setattr(control, "statuses", lambda pid, *_: {"r1": {"group": "g", "member": "a-1", "pid": pid}})
     assert read(Store()).statuses == ({"group": "g", "member": "a-1", "pid": 7},)
+
+
+def test_groups_of_kafka_07_are_read_in_zookeeper_with_its_names_of_partitions() -> None:
+    found = ClusterReader(store(Dialect.KAFKA07, KAFKA07)).read(7.0, time.monotonic() + 5)
+    history = History()
+    history.add(found)
+    shown = views.group_view(history, "g")
+    assert shown is not None
+    assert (shown["state"], shown["unit"]) == ("Stable", "bytes")
+    assert [(row["name"], row["committed"], row["lag"]) for row in shown["partitions"]] == [
+        ("1-0", 90, 10),
+        ("1-1", None, None),
+        ("2-0", None, None),
+    ]
+    assert [group.name for group in found.groups] == ["g", "left"]
+    assert any("nine" in note for note in found.notes)
