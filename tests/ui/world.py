@@ -48,7 +48,7 @@ class Simulated:
                 self.members.pop()
             else:
                 self.members.append(_id(self.name, len(self.members)))
-        wave = 1 + 0.6 * math.sin(number / 17)
+        wave = 1 + 0.6 * math.sin(number / 17 + sum(map(ord, self.name)))
         for n in range(self.partitions):
             skew = 1 + (n % 5) / 4
             self.ends[n] += self.rate * skew * wave * interval * chance.uniform(0.7, 1.3)
@@ -165,7 +165,7 @@ def fifty(until: float) -> World:
         name = f"{topic}-{job}"
         speed = (1.0, 0.9, 0.02, 1.0, 0.5)[number % 5]
         count = 0 if number % 13 == 12 else 1 + number % 4
-        groups.append(Simulated(name, topic, 6 + number % 3 * 6, members(name, count), speed=speed))
+        groups.append(Simulated(name, topic, 6 + number % 10 % 3 * 6, members(name, count), speed=speed))
     groups[7].rebalances = (119,)
     return World(groups, until=until, readings=120)
 

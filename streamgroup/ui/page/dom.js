@@ -25,6 +25,9 @@ export function color(name) {
   return getComputedStyle(probe).color;
 }
 
+/** Pixels of a text in a canvas: the page's own size grows with the screen. */
+export const textSize = (part) => Math.round(parseFloat(getComputedStyle(document.documentElement).fontSize) * part);
+
 const OWNERS = ["#4269d0", "#efb118", "#ff725c", "#3ca951", "#a463f2", "#38b2ac", "#ff8ab7", "#9c6b4e", "#97bbf5", "#8a9a5b"];
 export const ownerColor = (number) => OWNERS[number % OWNERS.length];
 

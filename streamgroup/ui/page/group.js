@@ -22,10 +22,11 @@ export function mount(main, name, state, again) {
   const parts = {
     owners: new Lanes("owners", "the member that held each partition, over time"),
     heat: new Lanes("heat", "the lag of each partition, over time"),
-    lag: new Chart(() => [line("all partitions", color("text"), count, { width: 2.5 }), ...lagLines(state)]),
+    lag: new Chart(() => [line("all partitions", color("text"), count, { width: 2.5 }), ...lagLines(state)], { each: true }),
     rates: new Chart(() => [line("written", color("written"), rate), line("committed", color("committed"), rate)]),
   };
   const legend = el("ul", { class: "legend" });
+  const ramp = heatLegend();
   const marks = el("ol", { class: "events" });
   const batches = batchCards();
   const members = new Table(memberColumns(), { key: (row) => row.id, label: "Members" });
@@ -38,7 +39,7 @@ export function mount(main, name, state, again) {
       { class: "grid" },
       card("Who held which partition", "two", parts.owners.node, legend),
       card("Events", "", marks),
-      card("Lag of each partition", "two", parts.heat.node, heatLegend()),
+      card("Lag of each partition", "two", parts.heat.node, ramp.node),
       card("Lag", "", parts.lag.node),
       card("Records per second", "", parts.rates.node),
       batches.node,
@@ -56,6 +57,7 @@ export function mount(main, name, state, again) {
       showMarks(marks, data);
       parts.owners.update(data);
       parts.heat.update(data);
+      ramp.update(data);
       state.shown = data.lines.map((one) => one.id);
       parts.lag.update(lagData(data), state.shown.join());
       const { times, written_per_s: written, committed_per_s: committed } = data.totals;
@@ -134,12 +136,15 @@ function showMarks(list, data) {
   list.replaceChildren(...(items.length ? items : [el("li", { class: "sub" }, "None since this page began to read.")]));
 }
 
-const heatLegend = () =>
-  el("ul", { class: "legend" }, el("li", {}, "0", el("i", { class: "ramp" }), "the largest lag shown (logarithmic)"));
+function heatLegend() {
+  const most = el("span");
+  const node = el("ul", { class: "legend" }, el("li", {}, "lag 0", el("i", { class: "ramp" }), most));
+  return { node, update: (data) => setText(most, count(data.mostLag)) };
+}
 
 // -- the lag chart: all partitions together, and a line for each of those chosen or of the largest --
 
-const lagLines = (state) => (state.shown ?? []).map((id, number) => line(id, ownerColor(number), count, { width: 1.3 }));
+const lagLines = (state) => (state.shown ?? []).map((id, number) => line(id, ownerColor(number), count, { width: 1.3, scale: "each" }));
 
 function lagData(data) {
   const totals = new Map(data.totals.times.map((at, number) => [at, data.totals.lag[number]]));
@@ -165,17 +170,20 @@ function batchCards() {
     el("p", { class: "sub" }, "Members on this machine, of this user, show their batches if their application called "),
     el("code", {}, "streamgroup.listen(spark)"),
   );
-  const node = el("div", { class: "full grid" }, none);
+  const node = el("div", { class: "flow" }, none);
   return {
     node,
     update(runs) {
       none.hidden = runs.some((run) => run.batches.length);
-      for (const run of runs) {
+      let place = 1; // behind `none`
+      const ended = (run) => -(run.batches[run.batches.length - 1]?.at ?? 0);
+      for (const run of [...runs].sort((one, other) => ended(one) - ended(other))) {
         if (!run.batches.length) continue;
         if (!cards.has(run.run)) {
           cards.set(run.run, batchCard(run));
-          node.append(cards.get(run.run).node);
         }
+        if (node.children[place] !== cards.get(run.run).node) node.insertBefore(cards.get(run.run).node, node.children[place] ?? null);
+        place += 1;
         cards.get(run.run).update(run);
       }
       for (const [id, known] of cards) {
@@ -198,7 +206,7 @@ function batchCard(run) {
       phases.map((phase, number) => ({
         ...line(words(phase), ownerColor(number), seconds),
         // The values are sums, so that the bars stand on each other. The legend has the phase's own.
-        value: (plot, _, series, index) => seconds(index === null ? null : own(plot.data, series, index)),
+        value: (plot, _, series, index) => seconds(own(plot.data, series, index ?? plot.data[0].length - 1)),
         fill: ownerColor(number),
         paths: barPaths(),
       })),
@@ -210,7 +218,7 @@ function batchCard(run) {
     update(now) {
       phases = largestPhases(now.batches);
       const last = now.batches[now.batches.length - 1];
-      setText(about, `batch ${last.number}: ${plural(last.rows, "row")} in ${compact(last.phases.triggerExecution ?? 0)} ms`);
+      setText(about, `batch ${last.number}: ${plural(last.rows, "row")} at ${dayAndTime(last.at)} in ${compact(last.phases.triggerExecution ?? 0)} ms`);
       chart.update(stacked(now.batches, phases), phases.join());
     },
   };
@@ -278,5 +286,5 @@ function owner(row, data) {
   if (row.owner === null) return el("span", { class: "sub" }, "no member");
   const swatch = el("i", { class: "swatch" });
   swatch.style.background = ownerColor(row.owner);
-  return el("span", { class: "legend" }, swatch, data.ownerNames[row.owner]);
+  return el("span", { class: "owner" }, swatch, data.ownerNames[row.owner]);
 }

@@ -96,5 +96,9 @@ function curve(lags) {
     open = lag !== null;
   });
   context.stroke();
+  context.globalAlpha = 0.15;
+  context.lineTo(x(lags.length - 1), 54);
+  context.lineTo(x(lags.findIndex((lag) => lag !== null)), 54);
+  context.fill();
   return canvas;
 }

@@ -41,7 +41,7 @@ export function mount(main) {
 const MOST_GROUPS = 6;
 
 function columns(groups) {
-  const lags = groups.slice(0, MOST_GROUPS).map((group) => ({ title: `Lag of ${group}`, kind: "num", cell: (row) => count(row.lags[group]) }));
+  const lags = groups.slice(0, MOST_GROUPS).map((group) => ({ title: `Lag of ${group}`, kind: "num free", cell: (row) => count(row.lags[group]) }));
   return [
     { title: "Partition", kind: "num", cell: (row) => String(row.name) },
     { title: "Leader", kind: "num", cell: (row) => (row.leader === null ? "none" : String(row.leader)) },
