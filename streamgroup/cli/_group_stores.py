@@ -25,6 +25,7 @@ from streamgroup.group.registry.view import View, owner_subtrees, subtrees, view
 from streamgroup.logformat import KAFKA_LOG, LogFormat
 from streamgroup.model import (
     LATEST,
+    ClusterSnapshot,
     CommittedOffset,
     Dialect,
     GroupDescription,
@@ -54,6 +55,9 @@ class GroupStore(Protocol):
 
     notes: list[str]
     unseen: str
+
+    def snapshot(self, deadline: float) -> ClusterSnapshot:
+        """Brokers and topics, as the cluster has them now."""
 
     def list_groups(self, deadline: float) -> dict[str, GroupListing]:
         """All groups by id; a state may be empty."""
@@ -118,6 +122,10 @@ class AtBrokers:
     def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster = cluster
         self.notes: list[str] = []
+
+    def snapshot(self, deadline: float) -> ClusterSnapshot:
+        """Brokers and topics."""
+        return self._cluster.snapshot(None, deadline, refresh=True)
 
     def list_groups(self, deadline: float) -> dict[str, GroupListing]:
         """All groups by id; brokers before 2.6 tell no states."""
@@ -209,6 +217,10 @@ class InZooKeeper:
         self._silent = False
         """The brokers have not answered once: a second wait would take the time of what else is asked."""
         self.notes: list[str] = []
+
+    def snapshot(self, deadline: float) -> ClusterSnapshot:
+        """Brokers and topics that are registered."""
+        return self._cluster.snapshot(None, deadline, refresh=True)
 
     def list_groups(self, deadline: float) -> dict[str, GroupListing]:
         """All groups that have a node below `/consumers`."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streamgroup.cli._help import SectionedCommand, flag, json_option, option
+from streamgroup.cli._help import OUTPUT, SectionedCommand, flag, json_option, option
 from streamgroup.testing.releases import DEFAULT_VERSION, RELEASES
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _DEFAULT_MECHANISM = "SCRAM-SHA-512"
+_FIRST_WITH_GROUPS = (0, 9)
 
 
 @click.group(short_help="Run a real Kafka on this machine in the background.")
@@ -41,6 +42,7 @@ _SECURITY = "Security"
     examples={
         "streamgroup kafka up": "one broker of the newest version",
         "streamgroup kafka up --version 0.8.2.2 --brokers 3": "an old cluster with its ZooKeeper",
+        "streamgroup kafka up --ui": "a broker, and the live page of its groups",
         "streamgroup kafka up --secure --mechanism PLAIN": "a broker with TLS and SASL",
     },
 )
@@ -105,6 +107,11 @@ _SECURITY = "Security"
     multiple=True,
     help=f"SASL mechanism of --secure; repeatable.  [default: {_DEFAULT_MECHANISM}]",
 )
+@flag(
+    OUTPUT,
+    "--ui",
+    help="Then serve the live page of the cluster, as `streamgroup ui` does, until Ctrl-C. Kafka runs on.",
+)
 @json_option("Print the Kafka that runs as JSON, as `streamgroup kafka status --json` does.")
 def up(
     *,
@@ -117,6 +124,7 @@ def up(
     zookeeper_port: int | None,
     secure: bool,
     mechanisms: tuple[str, ...],
+    ui: bool,
     as_json: bool,
 ) -> None:
     """Start Kafka in the background and print its bootstrap servers.
@@ -127,6 +135,8 @@ def up(
     """
     if mechanisms and not secure:
         raise click.UsageError("--mechanism needs --secure")
+    if ui and as_json:
+        raise click.UsageError("--ui and --json exclude each other: the page is served until Ctrl-C")
     from streamgroup.cli._secured_options import options_text  # noqa: PLC0415
     from streamgroup.testing import background  # noqa: PLC0415
 
@@ -149,6 +159,23 @@ def up(
         click.echo(line)
     for client in known.clients:
         click.echo(options_text(client))
+    if ui:
+        _serve_page(known)
+
+
+def _serve_page(known: BackgroundKafka) -> None:
+    """Serve the live page of a Kafka. Brokers before 0.9 keep no groups: theirs are in ZooKeeper."""
+    from streamgroup.cli._cluster import ClusterAddress  # noqa: PLC0415
+    from streamgroup.cli.ui import serve_page  # noqa: PLC0415
+
+    in_zookeeper = RELEASES[known.version].number < _FIRST_WITH_GROUPS
+    serve_page(
+        ClusterAddress(
+            bootstrap_server=None if in_zookeeper else known.bootstrap_servers,
+            zookeeper=known.zookeeper_connect if in_zookeeper else None,
+            command_config=Path(known.clients[0].properties) if known.clients else None,
+        )
+    )
 
 
 def _document(known: BackgroundKafka | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -9,6 +10,9 @@ from streamgroup.errors import ConfigError
 from streamgroup.group.member import Member, MemberAction
 from streamgroup.model import Document
 from streamgroup.run.pace import Pace
+
+MOST_BATCHES = 32
+"""Batches whose figures are kept for the status: those of a few seconds, where batches are short."""
 
 
 class BatchCompletion:
@@ -33,6 +37,8 @@ class BatchCompletion:
         """Whether a listener has registered with the driver."""
         self.query: Mapping[str, Any] = {}
         """The query's `id` and `name` from the listener's report, the only source that names them."""
+        self.batches: deque[Mapping[str, Any]] = deque(maxlen=MOST_BATCHES)
+        """The figures of the newest batches, as the listener reports them: rows, and the duration of each phase."""
 
     @property
     def is_listened(self) -> bool:
@@ -49,7 +55,9 @@ class BatchCompletion:
         that the sink skipped (R17) fails the query at its next call.
         """
         self._was_reported = True
-        self.query = query or self.query
+        self.query = {name: value for name, value in query.items() if name != "batch"} or self.query
+        if isinstance(figures := query.get("batch"), dict):
+            self.batches.append(figures)
         ledger = self._member.ledger
         if not ledger.on_batch_done(document, batch):
             flight = ledger.in_flight

@@ -227,6 +227,7 @@ class Run:
             "paused": self._paused.names(self._ledger.partitions()),
             "paused_whole": self._paused.is_whole,
             "query": dict(self.completion.query),
+            "batches": list(self.completion.batches),
             "positions": {str(tp): p.offset for tp, p in self._ledger.positions().items()},
             "ends": {str(tp): log.latest for tp, log in self._known_ends().items()},
             "trouble": self._events.status(),

@@ -71,14 +71,14 @@ class GroupListener(StreamingQueryListener):
         self._stateful.discard(str(getattr(event, "id", "")))
 
     def _on_progress(self, progress: StreamingQueryProgress, documents: list[Value]) -> None:
-        query = {"id": str(progress.id), "name": progress.name or ""}
+        query = {"id": str(progress.id), "name": progress.name or "", "batch": _figures(progress)}
         operators = sorted({operator.operatorName for operator in progress.stateOperators})
         arguments = (documents, progress.batchId, query, operators)
         threading.Thread(target=self._notify, args=arguments, name="streamgroup-sunk", daemon=True).start()
         for line in lines_of(progress):
             log.info("%s", line)
 
-    def _notify(self, documents: list[Value], batch: int, query: dict[str, str], operators: list[str]) -> None:
+    def _notify(self, documents: list[Value], batch: int, query: dict[str, Any], operators: list[str]) -> None:
         self._channel.notify(documents, batch, query)
         if not operators or query["id"] in self._stateful:
             return
@@ -86,6 +86,16 @@ class GroupListener(StreamingQueryListener):
         if shared:
             self._stateful.add(query["id"])
             log.warning(_STATEFUL, query["name"] or query["id"], ", ".join(operators), ", ".join(shared))
+
+
+def _figures(progress: StreamingQueryProgress) -> dict[str, Any]:
+    """Return the figures of a batch, which the status of its coordinators then has (docs/log-events.md)."""
+    return {
+        "batch": progress.batchId,
+        "began": progress.timestamp,
+        "rows": sum(source.numInputRows for source in progress.sources),
+        "durations_ms": dict(progress.durationMs),
+    }
 
 
 def lines_of(progress: StreamingQueryProgress) -> Iterator[str]:

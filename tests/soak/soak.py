@@ -15,7 +15,7 @@ from streamgroup.errors import StreamGroupError
 from streamgroup.testing import KafkaServer
 from tests.fault.applications import Application, Group, Job, Struck
 from tests.fault.jobs_checker import Checker, InFlight, in_flight
-from tests.fault.pool import class_archive
+from tests.spark.class_archive import class_archive
 from tests.hooks.named_points import READ
 from tests.releases import Release, package_of
 from tests.soak.announcements import Announcements

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from streamgroup.cli._cluster import ClusterAddress
 from streamgroup.cli.main import main
 from streamgroup.testing import background
 from streamgroup.testing.background import BackgroundClient, BackgroundKafka
@@ -63,6 +64,7 @@ def test_down_without_a_running_kafka_succeeds() -> None:
         ("up", "--version", "0.1"),
         ("up", "--port", "80"),
         ("up", "--brokers", "0"),
+        ("up", "--ui", "--json"),
     ],
 )
 def test_wrong_options_are_usage_errors(arguments: tuple[str, ...]) -> None:
@@ -150,3 +152,34 @@ def test_the_commands_in_the_job_files_are_valid(file: Path, tmp_path: Path, mon
     (line,) = re.findall(r"^#   streamgroup kafka (up .*)$", file.read_text(), re.MULTILINE)
     result = run(*shlex.split(line))
     assert (result.exit_code, len(asked)) == (0, 1), result.output
+
+
+@pytest.mark.parametrize(
+    ("version", "clients", "where"),
+    [
+        ("4.1.1", (), ClusterAddress("127.0.0.1:5000")),
+        ("1.1.1", (), ClusterAddress("127.0.0.1:5000")),
+        ("0.8.2.2", (), ClusterAddress(zookeeper="127.0.0.1:2181/k")),
+        ("0.7", (), ClusterAddress(zookeeper="127.0.0.1:2181/k")),
+        (
+            "4.1.1",
+            (BackgroundClient("PLAIN", {}, "/p"),),
+            ClusterAddress("127.0.0.1:5000", command_config=Path("/p")),
+        ),
+    ],
+)
+def test_up_serves_the_page_of_the_groups_where_they_are(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    version: str,
+    clients: tuple[BackgroundClient, ...],
+    where: ClusterAddress,
+) -> None:
+    zookeeper = "" if version == "4.1.1" else "127.0.0.1:2181/k"
+    known = BackgroundKafka(version, "127.0.0.1:5000", str(tmp_path), True, (), zookeeper, clients=clients)
+    served: list[ClusterAddress] = []
+    monkeypatch.setattr(background, "up", lambda *_, **__: (known, False))
+    monkeypatch.setattr("streamgroup.cli._secured_options.options_text", lambda _: "")
+    monkeypatch.setattr("streamgroup.cli.ui.serve_page", served.append)
+    result = run("up", "--version", version, "--ui")
+    assert (result.exit_code, served) == (0, [where]), result.output

@@ -47,6 +47,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 WITHOUT_JSON = {
     "completion": "prints a script for a shell",
     "demo": "shows a run to a person; its exit code is the result",
+    "ui": "serves a page, whose views are JSON at /api/",
     "produce": "prints nothing on standard output; its --json reads JSON",
 }
 """The commands whose results are not for programs to read as JSON, each with the reason (docs/cli.md)."""

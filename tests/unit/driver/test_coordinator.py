@@ -403,6 +403,7 @@ def test_the_status_names_group_run_lineage_and_positions(start: Start) -> None:
         "generation": 1,
         "state": "stable",
         "query": {},
+        "batches": [],
         "draining": False,
         "stopped": False,
         "idle": False,

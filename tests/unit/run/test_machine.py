@@ -491,5 +491,7 @@ def test_reports_wait_for_nothing() -> None:
     assert (status["state"], status["generation"], status["idle"]) == ("stable", shell.ledger.generation, False)
     assert status["positions"] == {"t-0": 0, "t-1": 0}
     assert status["trouble"]["rebalance"]["count"] == 1
-    shell.result(io.BatchSunk(document, 0, {"name": "orders"}))
-    assert shell.result(io.ReportStatus())["query"] == {"name": "orders"}
+    figures = {"batch": 0, "rows": 20}
+    shell.result(io.BatchSunk(document, 0, {"name": "orders", "batch": figures}))
+    status = shell.result(io.ReportStatus())
+    assert (status["query"], status["batches"]) == ({"name": "orders"}, [figures])

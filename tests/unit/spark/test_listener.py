@@ -48,6 +48,8 @@ def progress(
             id="q-1",
             name=name,
             batchId=batch,
+            timestamp="2026-01-01T00:00:00.000Z",
+            durationMs={"addBatch": 40},
             sources=[
                 SimpleNamespace(endOffset=end, startOffset=None, latestOffset=latest, numInputRows=50) for end in ends
             ],
@@ -78,7 +80,8 @@ def test_the_coordinators_of_all_streamgroup_sources_are_notified(serve: Serve, 
     until(lambda: bool(one.told and two.told), "told")
     assert one.told == [(json.loads(document("r1", "l1")), 7)]
     assert (two.told[0][0]["run"], other.told) == ("r2", [])
-    assert one.query == {"id": "q-1", "name": "orders"}
+    figures = {"batch": 7, "began": "2026-01-01T00:00:00.000Z", "rows": 250, "durations_ms": {"addBatch": 40}}
+    assert one.query == {"id": "q-1", "name": "orders", "batch": figures}
 
 
 def test_a_replay_is_reported_to_the_run_that_replays(serve: Serve, heard: GroupListener) -> None:

@@ -1,0 +1,80 @@
+"""Access to the page: by which names it may be reached, and with which token. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import re
+import secrets
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from streamgroup.errors import ConfigError
+
+LEAST_TOKEN = 16
+"""Characters of a token: fewer could be guessed over the network."""
+_HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
+_COOKIE_OF = b"the cookie of streamgroup ui"
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach a server that listens at `host`."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The rules of one server that listens at `host`. `names` are host names by which browsers may address it.
+
+    A page of another site could make a browser resolve its own name to this server's address, and would then read the
+    answers (DNS rebinding). So a request must name the server by an address or by one of `names`.
+    """
+
+    host: str
+    token: str | None = field(default=None, repr=False)
+    names: Collection[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.token is None and not is_loopback(self.host):
+            raise ConfigError(
+                f"cannot serve the page at {self.host}: other machines could read the names of topics and groups. Set "
+                "--token, for example to env:STREAMGROUP_UI_TOKEN, or keep the default --host 127.0.0.1"
+            )
+        if self.token is not None and len(self.token) < LEAST_TOKEN:
+            raise ConfigError(
+                f"the value of --token has {len(self.token)} characters: expected {LEAST_TOKEN} or more, for example "
+                "those that `openssl rand -hex 16` prints"
+            )
+
+    def allows_host(self, header: str) -> bool:
+        """Return whether a request with this `Host` header is meant for this server."""
+        found = _HOST.fullmatch(header)
+        if found is None:
+            return False
+        name = found["name"].strip("[]").lower().rstrip(".")
+        if name in {known.lower() for known in self.names} or name == "localhost":
+            return True
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return address.is_loopback or not is_loopback(self.host)
+
+    def allows_token(self, given: str) -> bool:
+        """Return whether `given` is the token. The time that it takes does not depend on where they differ."""
+        return self.token is None or secrets.compare_digest(given.encode(), self.token.encode())
+
+    def allows_cookie(self, given: str) -> bool:
+        """Return whether a browser that has this cookie has sent the token before."""
+        return self.token is None or secrets.compare_digest(given.encode(), self.cookie().encode())
+
+    def cookie(self) -> str:
+        """Return the value of the cookie: it proves the token without containing it."""
+        assert self.token is not None, "a server without a token sets no cookie"
+        return hmac.new(self.token.encode(), _COOKIE_OF, hashlib.sha256).hexdigest()

@@ -1,0 +1,88 @@
+"""The batches that the members of this machine report: rows, and the duration of each phase."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from streamgroup.ui.history.reading import Status
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch that has sunk. `phases` has the milliseconds of each, by Spark's names; `at` is when it began."""
+
+    number: int
+    at: float
+    rows: int
+    phases: Mapping[str, int] = field(default_factory=dict)
+
+
+class RunBatches:
+    """The newest batches of one run, by a name that people know."""
+
+    def __init__(self, name: str, capacity: int) -> None:
+        self.name = name
+        self.batches: deque[Batch] = deque(maxlen=capacity)
+
+    def add(self, reported: Iterable[Any]) -> None:
+        """Add the batches of a status. It repeats those of the status before."""
+        newest = self.batches[-1].number if self.batches else -1
+        for value in reported:
+            batch = _batch_of(value)
+            if batch is not None and batch.number > newest:
+                self.batches.append(batch)
+                newest = batch.number
+
+
+class GroupBatches:
+    """The batches of the runs of one group; the run that was silent for longest is forgotten first."""
+
+    def __init__(self, runs: int, batches: int) -> None:
+        self._most_runs = runs
+        self._capacity = batches
+        self._runs: dict[str, RunBatches] = {}
+
+    def add(self, statuses: Iterable[Status]) -> None:
+        """Add the batches of all statuses."""
+        for status in statuses:
+            run = str(status.get("run", ""))
+            reported = status.get("batches")
+            if not isinstance(reported, list) or not reported:
+                continue
+            known = self._runs.pop(run, None) or RunBatches(_name_of(status), self._capacity)
+            known.add(reported)
+            self._runs[run] = known
+        while len(self._runs) > self._most_runs:
+            del self._runs[next(iter(self._runs))]
+
+    def runs(self) -> dict[str, RunBatches]:
+        """Return the batches by run."""
+        return dict(self._runs)
+
+
+def _name_of(status: Status) -> str:
+    query = status.get("query")
+    name = query.get("name") or query.get("id") if isinstance(query, Mapping) else ""
+    return str(status.get("name") or name or status.get("run", ""))
+
+
+def _batch_of(value: Any) -> Batch | None:
+    """Return a batch as a status has it; None for anything else: the process may be of another release."""
+    match value:
+        case {
+            "batch": int() as number,
+            "began": str() as began,
+            "rows": int() as rows,
+            "durations_ms": dict() as phases,
+        }:
+            try:
+                at = datetime.fromisoformat(began).timestamp()
+            except ValueError:
+                return None
+            known = {str(name): ms for name, ms in phases.items() if isinstance(ms, int)}
+            return Batch(number, at, rows, known)
+    return None

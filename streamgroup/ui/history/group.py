@@ -1,0 +1,77 @@
+"""The history of one group."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+import numpy as np
+
+from streamgroup.model import TopicPartition
+from streamgroup.ui.history.batches import GroupBatches
+from streamgroup.ui.history.limits import Limits
+from streamgroup.ui.history.marks import Mark, MemberEvents, between
+from streamgroup.ui.history.offset_series import UNKNOWN, OffsetSeries, advance, lags
+from streamgroup.ui.history.ownership import Ownership
+from streamgroup.ui.history.reading import GroupReading, Reading
+from streamgroup.ui.history.totals import Total
+
+
+class GroupHistory:
+    """Series, timeline and marks of one group. `now` is its newest reading."""
+
+    def __init__(self, limits: Limits, partitions: int) -> None:
+        self.offsets = OffsetSeries(limits.samples_for(partitions))
+        self.ownership = Ownership(limits.assignments_for(partitions))
+        self.totals: deque[Total] = deque(maxlen=limits.samples)
+        self.marks: deque[Mark] = deque(maxlen=limits.marks)
+        self.batches = GroupBatches(limits.runs, limits.batches)
+        self.now: GroupReading | None = None
+        self._events = MemberEvents()
+
+    def add(self, group: GroupReading, reading: Reading) -> None:
+        """Add what `reading` says of this group."""
+        at, partitions = reading.at, tuple(group.partitions())
+        if self.now is not None:
+            self.marks.extend(between(at, self.now, group))
+        statuses = list(reading.statuses_of(group.name))
+        self.marks.extend(self._events.marks(at, statuses))
+        self.batches.add(statuses)
+        self.ownership.add(at, self._shown(group), group.owners())
+        self.offsets.add(at, partitions, group.committed, reading.log_ends)
+        self.ownership.forget(float(self.offsets.times()[0]))
+        self.totals.append(self._total(at))
+        self.now = group
+
+    def resize(self, limits: Limits, partitions: int) -> None:
+        """Keep as much as the limits allow where all groups together have `partitions`."""
+        self.offsets.resize(limits.samples_for(partitions))
+        self.ownership.resize(limits.assignments_for(partitions))
+
+    def lag_of(self, logs: Mapping[TopicPartition, int], tp: TopicPartition) -> int | None:
+        """Return the lag of one partition in the newest reading; None where it is not known."""
+        committed = None if self.now is None else self.now.committed.get(tp)
+        end = logs.get(tp)
+        return None if committed is None or end is None else max(0, end - committed)
+
+    def _shown(self, group: GroupReading) -> tuple[TopicPartition, ...]:
+        """Return the partitions of the timeline.
+
+        A partition without a commit counts while a member holds it. The brokers tell no holders while the group
+        rebalances, so the partitions from before stay until it is over.
+        """
+        found = group.partitions()
+        if group.description.is_rebalancing:
+            return tuple(sorted({*found, *self.ownership.partitions}))
+        return tuple(found)
+
+    def _total(self, at: float) -> Total:
+        """Return the newest total. The rates are those since the sample before."""
+        times, committed, ends = self.offsets.newest(2)
+        newest = lags(committed[-1:], ends[-1:])
+        known = newest[newest != UNKNOWN]
+        lag = int(known.sum()) if known.size else None
+        if len(times) < 2 or times[1] <= times[0]:
+            return Total(at, lag)
+        seconds = float(times[1] - times[0])
+        return Total(at, lag, float(np.sum(advance(committed))) / seconds, float(np.sum(advance(ends))) / seconds)

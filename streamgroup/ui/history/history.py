@@ -1,0 +1,63 @@
+"""The history of a cluster: that of each group, the newest reading, and the errors of readings that failed."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from streamgroup.ui.history.group import GroupHistory
+from streamgroup.ui.history.limits import Limits
+from streamgroup.ui.history.reading import Reading
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingError:
+    """A reading that failed, or a part of it: `count` times in a row, the last time at `at`."""
+
+    at: float
+    text: str
+    count: int = 1
+
+
+class History:
+    """Everything that the page shows. One thread at a time uses it."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.sequence = 0
+        """Grows with each reading, failed or not: a page that has seen it needs no answer."""
+        self.reading: Reading | None = None
+        """The newest one."""
+        self.groups: dict[str, GroupHistory] = {}
+        self.errors: deque[ReadingError] = deque(maxlen=self.limits.errors)
+        self.failed = ""
+        """The error of the newest reading; empty where it succeeded."""
+
+    def add(self, reading: Reading) -> None:
+        """Add a reading. A group that does not exist any more is forgotten."""
+        self.sequence += 1
+        self.reading, self.failed = reading, ""
+        partitions = sum(len(group.partitions()) for group in reading.groups)
+        for group in self.groups.values():
+            group.resize(self.limits, partitions)
+        before, self.groups = self.groups, {}
+        for group_now in reading.groups:
+            group = before.get(group_now.name) or GroupHistory(self.limits, partitions)
+            group.add(group_now, reading)
+            self.groups[group_now.name] = group
+        for note in reading.notes:
+            self._add_error(reading.at, note)
+
+    def fail(self, at: float, text: str) -> None:
+        """Take the error of a reading that failed. What is known stays."""
+        self.sequence += 1
+        self.failed = text
+        self._add_error(at, text)
+
+    def _add_error(self, at: float, text: str) -> None:
+        for known in self.errors:
+            if known.text == text:
+                self.errors.remove(known)
+                self.errors.append(ReadingError(at, text, known.count + 1))
+                return
+        self.errors.append(ReadingError(at, text))

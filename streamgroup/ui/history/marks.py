@@ -1,0 +1,117 @@
+"""The marks of a timeline: what has happened to a group between two readings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from streamgroup.counting import counted
+from streamgroup.model import GroupDescription, GroupState, TopicPartition
+from streamgroup.ui.history.reading import GroupReading, Status
+
+
+class MarkKind(StrEnum):
+    """The kinds of marks. Those of the members' own events have the names of docs/log-events.md."""
+
+    REBALANCE = "rebalance"
+    """The group rebalances, or a partition has another member."""
+    JOIN = "join"
+    LEAVE = "leave"
+    DRAIN = "drain"
+    FENCE = "fence"
+    REPLAY = "replay"
+    SKIP = "skip"
+    REPEAT = "repeat"
+    DATA_LOSS = "data_loss"
+
+
+_EVENTS = (MarkKind.FENCE, MarkKind.REPLAY, MarkKind.SKIP, MarkKind.REPEAT, MarkKind.DATA_LOSS)
+"""The events that members count. Their rebalances are left out: the description of the group shows those of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that has happened at `at` (seconds since 1970), to a member unless `member` is empty."""
+
+    at: float
+    kind: MarkKind
+    text: str
+    member: str = ""
+
+
+def between(at: float, before: GroupReading, after: GroupReading) -> Iterator[Mark]:
+    """Yield what two readings of a group show: members that joined or left, and a rebalance."""
+    old = {member.member_id: member for member in before.description.members}
+    new = {member.member_id: member for member in after.description.members}
+    for name in sorted(new.keys() - old.keys()):
+        client = new[name].client_id or new[name].host
+        yield Mark(at, MarkKind.JOIN, f"{client} joined" if client else "a member joined", name)
+    for name in sorted(old.keys() - new.keys()):
+        client = old[name].client_id or old[name].host
+        yield Mark(at, MarkKind.LEAVE, f"{client} left" if client else "a member left", name)
+    rebalances = after.description.is_rebalancing
+    if rebalances and not before.description.is_rebalancing:
+        yield Mark(at, MarkKind.REBALANCE, f"rebalance begins ({after.description.state})")
+    elif not rebalances and _is_known(after.description):
+        yield from _moved(at, before, after)
+
+
+def _is_known(description: GroupDescription) -> bool:
+    """Return whether the brokers tell what each member holds."""
+    return description.state in {GroupState.STABLE, GroupState.EMPTY}
+
+
+def _moved(at: float, before: GroupReading, after: GroupReading) -> Iterator[Mark]:
+    old, new = before.owners(), after.owners()
+    if before.description.is_rebalancing:  # the brokers told no owners while the group rebalanced
+        members = counted(len(after.description.members), "member")
+        yield Mark(at, MarkKind.REBALANCE, f"assigned: {counted(len(new), 'partition')} to {members}")
+        return
+    moved = [tp for tp in old.keys() | new.keys() if old.get(tp) != new.get(tp)]
+    if moved:
+        yield Mark(at, MarkKind.REBALANCE, f"{_named(moved)} moved")
+
+
+def _named(partitions: Iterable[TopicPartition]) -> str:
+    found = sorted(partitions)
+    return str(found[0]) if len(found) == 1 else counted(len(found), "partition")
+
+
+class MemberEvents:
+    """Yields marks where the counters in the statuses of a group's members have grown."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, dict[str, int]] = {}
+        """By run. Holds the runs of the last reading only."""
+
+    def marks(self, at: float, statuses: Iterable[Status]) -> list[Mark]:
+        """Return the marks of `statuses`. Those of a new run tell of its past, at the time of each event."""
+        found: list[Mark] = []
+        known, self._counts = self._counts, {}
+        for status in statuses:
+            run, member = str(status.get("run", "")), str(status.get("member", ""))
+            before = known.get(run, {})
+            counts = {"drain": int(bool(status.get("draining")))}
+            trouble = status.get("trouble")
+            counters: Mapping[str, Any] = trouble if isinstance(trouble, Mapping) else {}
+            for kind in _EVENTS:
+                counter = counters.get(kind, {})
+                counts[kind] = int(counter.get("count") or 0)
+                if counts[kind] > before.get(kind, 0):
+                    reason = str(counter.get("reason") or "")
+                    found.append(Mark(_time_of(counter.get("last"), at), kind, reason, member))
+            if counts["drain"] and not before.get("drain"):
+                found.append(Mark(at, MarkKind.DRAIN, f"{status.get('name') or member} drains", member))
+            self._counts[run] = counts
+        return found
+
+
+def _time_of(text: Any, default: float) -> float:
+    """Return the time of an event, in seconds since 1970; `default` where the status has none."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (TypeError, ValueError):
+        return default

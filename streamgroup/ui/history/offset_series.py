@@ -1,0 +1,122 @@
+"""The committed offsets and log ends of a group's partitions: one row for each sample, the oldest is overwritten."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamgroup.model import TopicPartition
+
+UNKNOWN = -1
+"""Stands for an offset that is not known. No offset is negative."""
+Offsets = NDArray[np.int64]
+
+
+class OffsetSeries:
+    """A ring of `capacity` samples. A partition that a sample lacks is forgotten with its earlier samples."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._next = 0
+        self._count = 0
+        self.partitions: tuple[TopicPartition, ...] = ()
+        self._times = np.zeros(capacity)
+        self._committed: Offsets = np.empty((capacity, 0), np.int64)
+        self._ends: Offsets = np.empty((capacity, 0), np.int64)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the ring."""
+        return self._times.nbytes + self._committed.nbytes + self._ends.nbytes
+
+    def add(
+        self,
+        at: float,
+        partitions: Sequence[TopicPartition],
+        committed: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+    ) -> None:
+        """Add a sample. An offset that `committed` or `ends` lacks is UNKNOWN."""
+        if tuple(partitions) != self.partitions:
+            self._set_partitions(tuple(partitions))
+        row = self._next
+        self._times[row] = at
+        self._committed[row] = [committed.get(tp, UNKNOWN) for tp in self.partitions]
+        self._ends[row] = [ends.get(tp, UNKNOWN) for tp in self.partitions]
+        self._next = (row + 1) % self._capacity
+        self._count = min(self._count + 1, self._capacity)
+
+    def resize(self, capacity: int) -> None:
+        """Keep `capacity` samples from now on, and the newest of those that there are."""
+        if capacity == self._capacity:
+            return
+        rows = self._rows()[-capacity:]
+        kept = len(rows)
+        times, committed, ends = self._times[rows], self._committed[rows], self._ends[rows]
+        self._times = np.zeros(capacity)
+        self._committed = np.empty((capacity, len(self.partitions)), np.int64)
+        self._ends = np.empty_like(self._committed)
+        self._times[:kept], self._committed[:kept], self._ends[:kept] = times, committed, ends
+        self._capacity, self._count, self._next = capacity, kept, kept % capacity
+
+    def times(self) -> NDArray[np.float64]:
+        """Return the times of the samples, the oldest first."""
+        return self._times[self._rows()]
+
+    def committed(self) -> Offsets:
+        """Return the committed offsets, one row for each sample, one column for each of `partitions`."""
+        return self._committed[self._rows()]
+
+    def ends(self) -> Offsets:
+        """Return the log ends, in the same shape."""
+        return self._ends[self._rows()]
+
+    def newest(self, count: int) -> tuple[NDArray[np.float64], Offsets, Offsets]:
+        """Return times, committed offsets and log ends of the newest `count` samples, or of all if there are fewer."""
+        rows = self._rows()[-count:]
+        return self._times[rows], self._committed[rows], self._ends[rows]
+
+    def lags(self) -> Offsets:
+        """Return the lags, in the same shape; UNKNOWN where an offset is."""
+        return lags(self.committed(), self.ends())
+
+    def _rows(self) -> NDArray[np.intp]:
+        first = self._next - self._count
+        return np.arange(first, self._next, dtype=np.intp) % self._capacity
+
+    def _set_partitions(self, partitions: tuple[TopicPartition, ...]) -> None:
+        """Change the columns. Those of new partitions are UNKNOWN so far."""
+        columns = {tp: number for number, tp in enumerate(self.partitions)}
+        kept = [(number, columns[tp]) for number, tp in enumerate(partitions) if tp in columns]
+        to, source = [pair[0] for pair in kept], [pair[1] for pair in kept]
+        for name in ("_committed", "_ends"):
+            before: Offsets = getattr(self, name)
+            after = np.full((self._capacity, len(partitions)), UNKNOWN, np.int64)
+            after[:, to] = before[:, source]
+            setattr(self, name, after)
+        self.partitions = partitions
+
+
+def lags(committed: Offsets, ends: Offsets) -> Offsets:
+    """Return `ends - committed`, at least 0; UNKNOWN where either is.
+
+    The brokers answer for the ends before the group commits further, so that a difference may be negative.
+    """
+    known = (committed != UNKNOWN) & (ends != UNKNOWN)
+    return np.where(known, np.maximum(ends - committed, 0), UNKNOWN)
+
+
+def advance(offsets: Offsets) -> NDArray[np.int64]:
+    """Return by how much all partitions together advanced between each sample and the one before.
+
+    A partition counts where both samples know it. A step back, after a reset or a new topic, counts as none.
+    """
+    before, after = offsets[:-1], offsets[1:]
+    known = (before != UNKNOWN) & (after != UNKNOWN)
+    steps: NDArray[np.int64] = np.where(known, np.maximum(after - before, 0), 0).sum(axis=1)
+    return steps

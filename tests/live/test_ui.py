@@ -1,0 +1,96 @@
+"""The live page's application over a real broker: what it shows of a group that reads, rebalances and falls behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from functools import partial
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from starlette.testclient import TestClient
+
+from streamgroup.cli._cluster import ClusterAddress, client_options
+from streamgroup.cli._ui_reader import opened_reader
+from streamgroup.testing import KafkaServer
+from streamgroup.ui.access import Access
+from streamgroup.ui.app import application
+from streamgroup.ui.board import Board
+from streamgroup.ui.poller import Poller
+from tests.conftest import MakeTopic
+from tests.old_kafka import librdkafka
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.live
+
+
+def polled(server: KafkaServer, stack: ExitStack, *groups: str) -> TestClient:
+    """The page of a broker that is read five times a second."""
+    board = Board()
+    options = client_options(ClusterAddress(server.bootstrap_servers), "streamgroup-ui", 10_000)
+    poller = Poller(partial(opened_reader, options, groups, 10_000), board, 0.2)
+    poller.start()
+    stack.callback(poller.stop, 10)
+    return TestClient(application(board, Access("127.0.0.1"), 0.2), base_url="http://127.0.0.1")
+
+
+def test_the_page_follows_a_group_through_a_rebalance(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka41, 4)
+    group = f"g-{topic}"
+    settings = {
+        **librdkafka(kafka41),
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "session.timeout.ms": 6000,
+    }
+    with ExitStack() as stack:
+        page = polled(kafka41, stack, group)
+        producer = Producer(librdkafka(kafka41))
+        for number in range(40):
+            producer.produce(topic, b"value", partition=number % 4)
+        assert producer.flush(30) == 0
+
+        def shown() -> dict[str, Any]:
+            answer = page.get("/api/group", params={"name": group})
+            found: dict[str, Any] = answer.json()
+            return found
+
+        consumers = [stack.enter_context(closing(Consumer({**settings, "client.id": "first"})))]
+        consumers[0].subscribe([topic])
+
+        def reads(condition: Callable[[], bool]) -> Callable[[], bool]:
+            def look() -> bool:
+                for consumer in consumers:
+                    consumer.poll(0.05)
+                return condition()
+
+            return look
+
+        wait_until(reads(lambda: len(shown().get("partitions", [])) == 4), "one member holds four partitions")
+        wait_until(reads(lambda: {row["owner"] for row in shown()["partitions"]} == {0}), "the first member holds all")
+        offsets = [consumers[0].position(consumers[0].assignment())]
+        wait_until(reads(lambda: all(p.offset == 10 for p in consumers[0].position(consumers[0].assignment()))), "read")
+        consumers[0].commit(offsets=consumers[0].position(offsets[0]), asynchronous=False)
+        wait_until(reads(lambda: shown()["lag"] == 0), "the commit shows")
+        for _ in range(7):
+            producer.produce(topic, b"value", partition=3)
+        assert producer.flush(30) == 0
+        wait_until(reads(lambda: shown()["lag"] == 7), "the lag of what was written since")
+
+        consumers.append(stack.enter_context(closing(Consumer({**settings, "client.id": "second"}))))
+        consumers[1].subscribe([topic])
+        wait_until(reads(lambda: {row["owner"] for row in shown()["partitions"]} == {0, 1}), "both hold partitions")
+        found = shown()
+        kinds = [mark["kind"] for mark in found["marks"]]
+        assert {"join", "rebalance"} <= set(kinds)
+        assert any("second joined" in mark["text"] for mark in found["marks"])
+        assert {member["client"] for member in found["members_list"]} == {"first", "second"}
+        assert {len({owner for _, _, owner in spans}) for spans in found["spans"]} == {1, 2}
+
+        listed = page.get("/api/overview").json()["groups"]
+        assert [(row["group"], row["members"], row["topics"]) for row in listed] == [(group, 2, [topic])]
+        rows = page.get("/api/topic", params={"name": topic}).json()["rows"]
+        assert [(row["end"], row["lags"][group]) for row in rows] == [(10, 0), (10, 0), (10, 0), (17, 7)]
+        assert page.get("/api/cluster").json()["brokers"][0]["leads"] > 0

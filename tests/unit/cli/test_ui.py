@@ -1,0 +1,179 @@
+"""`streamgroup ui`: its options, and the readings that it takes of a cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+from click.testing import CliRunner, Result
+
+from streamgroup.cli import _ui_reader as reading
+from streamgroup.cli._group_stores import GroupStore
+from streamgroup.cli._ui_reader import ClusterReader
+from streamgroup.cli.ui import ui
+from streamgroup.driver.application import control
+from streamgroup.errors import AuthorizationError, StreamGroupError, TransportError
+from streamgroup.model import EARLIEST, ClusterSnapshot, CommittedOffset, Dialect, GroupDescription, TopicPartition
+from streamgroup.ui import server
+from streamgroup.ui.access import Access
+from streamgroup.ui.history import views
+from streamgroup.ui.history.history import History
+from tests.unit.cli.clusters import orders_cluster
+from tests.unit.cli.test_group_stores import KAFKA07, store
+from tests.unit.cli.test_groups import FakeStore, orders
+
+TOKEN = "0123456789abcdef"
+
+
+def run(*arguments: str, env: Mapping[str, str] | None = None) -> Result:
+    return CliRunner().invoke(ui, ["-b", "broker", *arguments], env=env)
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    calls: list[dict[str, Any]] = []
+    monkeypatch.setattr(server, "serve", lambda opened, access, **named: calls.append({"access": access, **named}))
+    return calls
+
+
+def test_the_page_is_on_loopback_by_default(served: list[dict[str, Any]]) -> None:
+    assert run().exit_code == 0
+    access: Access = served[0]["access"]
+    assert (access.host, access.token, served[0]["port"], served[0]["interval"]) == ("127.0.0.1", None, 9405, 5)
+
+
+def test_a_page_for_other_machines_needs_a_token_before_anything_listens(served: list[dict[str, Any]]) -> None:
+    result = run("--host", "0.0.0.0")
+    assert isinstance(result.exception, StreamGroupError)
+    assert "--token" in str(result.exception)
+    assert served == []
+
+
+def test_the_token_comes_from_a_variable_and_is_not_shown(served: list[dict[str, Any]]) -> None:
+    result = run("--host", "0.0.0.0", "--token", "env:PAGE_TOKEN", env={"PAGE_TOKEN": TOKEN})
+    assert result.exit_code == 0
+    assert served[0]["access"].token == TOKEN
+    assert TOKEN not in result.output + repr(served)
+
+
+def test_further_names_of_the_page(served: list[dict[str, Any]]) -> None:
+    assert run("--name", "kafka.example").exit_code == 0
+    assert served[0]["access"].allows_host("kafka.example:9405")
+
+
+def test_a_port_in_use_is_an_error_that_names_the_next_step() -> None:
+    import socket  # noqa: PLC0415
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        result = run("--port", str(other.getsockname()[1]))
+    assert isinstance(result.exception, StreamGroupError)
+    assert "Choose another --port" in str(result.exception)
+
+
+# -- readings ----------------------------------------------------------------------------------------------------------
+
+
+class Store(FakeStore):
+    """The groups of FakeStore; the topics of orders_cluster, whose last partition has no leader."""
+
+    refused: Mapping[str, Exception]
+
+    def __init__(self, refused: Mapping[str, Exception] | None = None) -> None:
+        super().__init__()
+        self.refused = refused or {}
+        self.listed: list[set[TopicPartition]] = []
+
+    def snapshot(self, deadline: float) -> ClusterSnapshot:
+        return orders_cluster().snapshot(None, deadline)
+
+    def describe(self, names: Any, deadline: float) -> dict[str, GroupDescription]:
+        for name in names:
+            if name in self.refused:
+                raise self.refused[name]
+        return super().describe(names, deadline)
+
+    def committed(self, name: str, deadline: float) -> Mapping[TopicPartition, CommittedOffset]:
+        return super().committed(name, deadline)
+
+    def offsets_at(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
+        if "logs" in self.refused:
+            raise self.refused["logs"]
+        self.listed.append(set(wanted))
+        return {tp: 10 if at == EARLIEST else 100 for tp, at in wanted.items()}
+
+
+@pytest.fixture(autouse=True)
+def no_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "drivers", list)
+
+
+def read(store: Store, *names: str) -> Any:
+    return ClusterReader(cast("GroupStore", store), names).read(7.0, 1.0)
+
+
+def test_a_reading_has_the_consumer_groups_and_the_logs_that_have_a_leader() -> None:
+    store = Store()
+    found = read(store)
+    assert [(g.name, g.description.state) for g in found.groups] == [
+        ("done", "Empty"),
+        ("g", "Stable"),
+        ("turning", "PreparingRebalance"),
+    ]
+    assert found.groups[1].committed == {orders(0): 90, orders(3): 5}
+    assert found.groups[1].coordinator == "broker:9092 (7)"
+    assert (found.log_starts[orders(0)], found.log_ends[orders(0)]) == (10, 100)
+    assert orders(3) not in store.listed[0]
+    assert (found.at, found.notes) == (7.0, ())
+
+
+def test_a_reading_of_chosen_groups_has_those_only() -> None:
+    assert [group.name for group in read(Store(), "g").groups] == ["g"]
+
+
+def test_a_group_that_the_user_may_not_see_is_a_note_and_the_others_are_read() -> None:
+    found = read(Store({"g": AuthorizationError("not authorized to describe group 'g'")}))
+    assert [group.name for group in found.groups] == ["done", "turning"]
+    assert found.notes == ("not authorized to describe group 'g'",)
+
+
+def test_a_cluster_that_does_not_answer_is_an_error() -> None:
+    with pytest.raises(TransportError):
+        read(Store({"g": TransportError("no broker answers")}))
+
+
+def test_offsets_that_a_leader_does_not_tell_are_a_note_and_the_groups_are_shown() -> None:
+    found = read(Store({"logs": TransportError("broker 1 does not answer")}))
+    assert (len(found.groups), found.log_ends) == (3, {})
+    assert found.notes == ("the offsets of the logs are not known: broker 1 does not answer",)
+
+
+def test_a_reading_of_more_groups_and_partitions_than_the_limits_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MOST_GROUPS", 2)
+    monkeypatch.setattr(reading, "MOST_PARTITIONS", 1)
+    found = read(Store())
+    assert ([group.name for group in found.groups], len(found.log_ends)) == (["done", "g"], 1)
+    assert [note.partition(":")[0] for note in found.notes] == ["3 groups exist", "3 partitions exist"]
+
+
+def test_members_of_this_machine_are_in_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "drivers", lambda: [7])
+    monkeypatch.setattr(control, "statuses", lambda pid, *_: {"r1": {"group": "g", "member": "a-1", "pid": pid}})
+    assert read(Store()).statuses == ({"group": "g", "member": "a-1", "pid": 7},)
+
+
+def test_groups_of_kafka_07_are_read_in_zookeeper_with_its_names_of_partitions() -> None:
+    found = ClusterReader(store(Dialect.KAFKA07, KAFKA07)).read(7.0, time.monotonic() + 5)
+    history = History()
+    history.add(found)
+    shown = views.group_view(history, "g")
+    assert shown is not None
+    assert (shown["state"], shown["unit"]) == ("Stable", "bytes")
+    assert [(row["name"], row["committed"], row["lag"]) for row in shown["partitions"]] == [
+        ("1-0", 90, 10),
+        ("1-1", None, None),
+        ("2-0", None, None),
+    ]
+    assert [group.name for group in found.groups] == ["g", "left"]
+    assert any("nine" in note for note in found.notes)

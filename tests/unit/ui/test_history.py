@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamgroup.model import GroupState, TopicPartition
+from streamgroup.ui.history.history import History
+from streamgroup.ui.history.limits import Limits
+from streamgroup.ui.history.marks import MarkKind
+from streamgroup.ui.history.ownership import Ownership
+from streamgroup.ui.history.totals import Direction, Total, trend
+from tests.unit.ui.readings import group, partitions, reading, status
+
+P = partitions(4)
+
+
+def kinds(history: History, name: str = "etl") -> list[tuple[MarkKind, str]]:
+    return [(mark.kind, mark.text) for mark in history.groups[name].marks]
+
+
+# -- totals ------------------------------------------------------------------------------------------------------------
+
+
+def test_lag_and_rates_are_those_of_all_partitions() -> None:
+    history = History()
+    history.add(reading(100, group(committed={P[0]: 10, P[1]: 0}), ends={P[0]: 30, P[1]: 5}))
+    history.add(reading(110, group(committed={P[0]: 60, P[1]: 0}), ends={P[0]: 90, P[1]: 15}))
+    assert list(history.groups["etl"].totals) == [Total(100, 25), Total(110, 45, 5.0, 7.0)]
+
+
+def test_a_lag_that_no_log_end_is_known_of_is_unknown_and_not_zero() -> None:
+    history = History()
+    history.add(reading(100, group(committed={P[0]: 10})))
+    assert history.groups["etl"].totals[-1].lag is None
+
+
+@pytest.mark.parametrize(
+    ("lags", "direction"),
+    [
+        ([100, 200, 300, 400], Direction.RISING),
+        ([400, 300, 200, 100], Direction.FALLING),
+        ([100_000, 100_500, 100_100, 100_400], Direction.STEADY),
+        ([0, 0, 0], Direction.STEADY),
+        ([0, 1, 0, 1], Direction.STEADY),
+        ([5, 7], Direction.UNKNOWN),
+        ([None, None, None], Direction.UNKNOWN),
+    ],
+)
+def test_the_trend_of_a_lag(lags: list[int | None], direction: Direction) -> None:
+    assert trend([Total(5.0 * n, lag) for n, lag in enumerate(lags)]).direction is direction
+
+
+def test_a_trend_looks_back_a_minute_only() -> None:
+    totals = [Total(5.0 * n, 100_000 - 1000 * n) for n in range(50)] + [Total(250 + 5.0 * n, 50_000) for n in range(20)]
+    assert trend(totals).direction is Direction.STEADY
+
+
+# -- the timeline ------------------------------------------------------------------------------------------------------
+
+
+def test_a_rebalance_moves_partitions_on_the_timeline_and_leaves_marks() -> None:
+    history = History()
+    history.add(reading(100, group(held={"a": P})))
+    history.add(reading(105, group(held={"a": [], "b": []}, state=GroupState.PREPARING_REBALANCE)))
+    history.add(reading(110, group(held={"a": P[:2], "b": P[2:]})))
+    history.add(reading(115, group(held={"a": P[:2], "b": P[2:]})))
+    found = history.groups["etl"].ownership.spans()
+    assert [(s.start, s.end, s.owner) for s in found[P[0]]] == [(100, 105, "a"), (110, 115, "a")]
+    assert [(s.start, s.end, s.owner) for s in found[P[3]]] == [(100, 105, "a"), (110, 115, "b")]
+    assert kinds(history) == [
+        (MarkKind.JOIN, "client-b joined"),
+        (MarkKind.REBALANCE, "rebalance begins (PreparingRebalance)"),
+        (MarkKind.REBALANCE, "assigned: 4 partitions to 2 members"),
+    ]
+
+
+def test_a_cooperative_rebalance_between_two_readings_names_what_moved() -> None:
+    history = History()
+    history.add(reading(100, group(held={"a": P[:3], "b": P[3:]})))
+    history.add(reading(105, group(held={"a": P[:2], "b": P[2:]})))
+    history.add(reading(110, group(held={"b": P})))
+    assert kinds(history) == [
+        (MarkKind.REBALANCE, "orders-2 moved"),
+        (MarkKind.LEAVE, "client-a left"),
+        (MarkKind.REBALANCE, "2 partitions moved"),
+    ]
+
+
+ASSIGNMENTS = st.lists(st.lists(st.sampled_from(("a", "b", None)), min_size=2, max_size=2), min_size=1, max_size=30)
+
+
+@given(ASSIGNMENTS, st.integers(2, 40))
+def test_the_spans_of_a_partition_are_what_was_read_of_it(owners: list[list[str | None]], capacity: int) -> None:
+    timeline = Ownership(capacity)
+    shown = (P[0], P[1])
+    for at, held in enumerate(owners):
+        timeline.add(float(at), shown, {tp: who for tp, who in zip(shown, held, strict=True) if who is not None})
+    changes = [at for at, held in enumerate(owners) if at == 0 or owners[at - 1] != held]
+    since = changes[-capacity:][0]
+    for column, tp in enumerate(shown):
+        spans = timeline.spans()[tp]
+        assert all(one.end <= other.start for one, other in itertools.pairwise(spans))
+        for at in range(since, len(owners) - 1):
+            middle = at + 0.5
+            assert [s.owner for s in spans if s.start < middle < s.end] == [who for who in (owners[at][column],) if who]
+
+
+def test_the_timeline_forgets_what_is_older_than_the_series() -> None:
+    history = History(Limits(samples=3))
+    for at in range(10):
+        history.add(reading(at, group(held={"ab"[at % 2]: P})))
+    assert len(history.groups["etl"].ownership) == 3
+
+
+# -- members of this machine -------------------------------------------------------------------------------------------
+
+
+def test_fences_and_drains_of_members_are_marks_with_their_reasons() -> None:
+    history = History()
+    lost = {"fence": {"count": 1, "last": "2026-01-01T00:00:07+00:00", "reason": "session over"}}
+    history.add(reading(100, group(), statuses=[status("a", trouble={"fence": {"count": 0}})]))
+    history.add(reading(105, group(), statuses=[status("a", trouble=lost), status("b", group="other")]))
+    history.add(reading(110, group(), statuses=[status("a", trouble=lost, draining=True, name="east")]))
+    history.add(reading(115, group(), statuses=[status("a", trouble=lost, draining=True, name="east")]))
+    assert kinds(history) == [(MarkKind.FENCE, "session over"), (MarkKind.DRAIN, "east drains")]
+    assert history.groups["etl"].marks[0].at == 1767225607
+
+
+def test_a_batch_that_several_statuses_repeat_is_kept_once() -> None:
+    history = History(Limits(batches=3))
+    batches = [
+        {"batch": n, "began": f"2026-01-01T00:00:0{n}.000Z", "rows": 10 * n, "durations_ms": {"addBatch": n}}
+        for n in range(6)
+    ]
+    for at in range(4):
+        history.add(reading(at, group(), statuses=[status("a", batches=batches[at : at + 3])]))
+    (found,) = history.groups["etl"].batches.runs().values()
+    assert [(b.number, b.rows, b.phases) for b in found.batches] == [(n, 10 * n, {"addBatch": n}) for n in (3, 4, 5)]
+    assert found.name == "orders"
+
+
+@pytest.mark.parametrize("batch", [None, {}, {"batch": 1, "began": "soon", "rows": 1, "durations_ms": {}}])
+def test_a_batch_of_another_shape_is_left_out(batch: object) -> None:
+    history = History()
+    history.add(reading(0, group(), statuses=[status("a", batches=[batch])]))
+    assert [list(run.batches) for run in history.groups["etl"].batches.runs().values()] == [[]]
+
+
+# -- bounds ------------------------------------------------------------------------------------------------------------
+
+
+def test_all_series_together_stay_within_the_limit_of_offsets() -> None:
+    limits = Limits(samples=64, offsets=10_000)
+    history = History(limits)
+    many = partitions(50)
+    for at in range(100):
+        groups = [group(f"g{n}", committed=dict.fromkeys(many, at)) for n in range(1 + at // 10)]
+        history.add(reading(at, *groups, ends=dict.fromkeys(many, at)))
+        kept = sum(g.offsets.committed().size + g.offsets.ends().size for g in history.groups.values())
+        assert kept <= limits.offsets
+    assert {len(g.offsets) for g in history.groups.values()} == {8}  # 64 samples, halved until 10 x 50 x 2 x 8 fit
+
+
+def test_a_deleted_group_is_forgotten() -> None:
+    history = History()
+    history.add(reading(0, group("old"), group("etl")))
+    history.add(reading(5, group("etl")))
+    assert list(history.groups) == ["etl"]
+
+
+def test_an_error_that_repeats_is_counted_and_what_is_known_stays() -> None:
+    history = History(Limits(errors=2))
+    history.add(reading(0, group(), notes=["no rights on topic secret"]))
+    for at in (5.0, 10.0):
+        history.fail(at, "no broker answers")
+    assert [(e.at, e.text, e.count) for e in history.errors] == [
+        (0, "no rights on topic secret", 1),
+        (10, "no broker answers", 2),
+    ]
+    assert (history.failed, history.sequence, list(history.groups)) == ("no broker answers", 3, ["etl"])
+    history.add(reading(15, group()))
+    assert history.failed == ""
+
+
+def test_a_partition_without_a_commit_keeps_its_row_while_the_group_rebalances() -> None:
+    history = History()
+    history.add(reading(0, group(held={"a": P[:1]})))
+    history.add(reading(5, group(held={"a": []}, state=GroupState.COMPLETING_REBALANCE)))
+    assert set(history.groups["etl"].ownership.spans()) == {TopicPartition("orders", 0)}

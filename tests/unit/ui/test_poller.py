@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from streamgroup.errors import TransportError
+from streamgroup.ui.board import Board
+from streamgroup.ui.history import views
+from streamgroup.ui.history.reading import Reading
+from streamgroup.ui.poller import Poller, Read
+from tests.unit.ui.readings import group, reading
+from tests.waiting import wait_until
+
+
+class Cluster:
+    """Fails with the errors of `failures` first. Counts how often it was opened and closed."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.failures = list(failures)
+        self.opened = self.closed = self.read = 0
+
+    @contextmanager
+    def open(self) -> Iterator[Read]:
+        self.opened += 1
+        try:
+            yield self._read
+        finally:
+            self.closed += 1
+
+    def _read(self) -> Reading:
+        self.read += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        return reading(self.read, group())
+
+
+def shown(board: Board) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(board.answer("overview", views.overview)[1] or b"{}")
+    return found
+
+
+def test_readings_go_on_until_the_poller_is_stopped() -> None:
+    board, cluster = Board(), Cluster()
+    poller = Poller(cluster.open, board, 0.01)
+    poller.start()
+    wait_until(lambda: shown(board)["sequence"] >= 3, "three readings")
+    poller.stop(5)
+    assert (cluster.opened, cluster.closed) == (1, 1)
+    assert shown(board)["sequence"] == cluster.read
+
+
+def test_after_an_error_of_any_kind_the_cluster_is_opened_again() -> None:
+    board, cluster = Board(), Cluster(TransportError("no broker answers"), KeyError("x"))
+    poller = Poller(cluster.open, board, 0.01)
+    poller.start()
+    wait_until(lambda: shown(board)["at"], "a reading")
+    poller.stop(5)
+    assert (cluster.opened, cluster.closed) == (3, 3)
+    errors = json.loads(board.answer("cluster", views.cluster_view)[1] or b"{}")["errors"]
+    assert [error["text"] for error in errors] == [
+        "unexpected error, the log of streamgroup ui has more: KeyError('x')",
+        "no broker answers",
+    ]

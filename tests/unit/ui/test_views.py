@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import json
+
+from streamgroup.ui.history import views
+from streamgroup.ui.history.history import History
+from tests.unit.ui.readings import group, partitions, reading, status
+
+P = partitions(4)
+
+
+def test_groups_come_with_the_largest_lag_first_and_unknown_ones_last() -> None:
+    history = History()
+    groups = [group("a", committed={P[0]: 9}), group("b", committed={P[0]: 1}), group("c"), group("d", held={"m": P})]
+    history.add(reading(0, *groups, ends={P[0]: 10}))
+    shown = views.overview(history)["groups"]
+    assert [(row["group"], row["lag"]) for row in shown] == [("b", 9), ("a", 1), ("c", None), ("d", None)]
+
+
+def test_a_falling_lag_has_a_time_until_it_is_caught_up() -> None:
+    history = History()
+    for at in range(10):
+        history.add(reading(at * 5, group(committed={P[0]: at * 50}), ends={P[0]: 1000}))
+    (row,) = views.overview(history)["groups"]
+    assert (row["trend"], row["lag"], row["trend_per_s"], row["seconds_left"]) == ("falling", 550, -10.0, 55)
+
+
+def test_the_view_of_a_group_is_json_with_a_row_for_each_partition() -> None:
+    history = History()
+    for at in range(3):
+        held = {"a": P[:2], "b": P[2:]}
+        history.add(
+            reading(
+                at,
+                group(held=held, committed=dict.fromkeys(P, at)),
+                ends=dict.fromkeys(P, 5),
+                statuses=[status("b", draining=True)],
+            )
+        )
+    shown = json.loads(json.dumps(views.group_view(history, "etl")))
+    assert [row["id"] for row in shown["partitions"]] == [f"orders-{n}" for n in range(4)]
+    assert shown["owners"] == ["a", "b"]
+    assert shown["spans"][3] == [[0, 2, 1]]
+    assert shown["heat"][0] == [5, 4, 3]
+    assert shown["times"] == [0, 1, 2]
+    assert [m["local"] and m["local"]["draining"] for m in shown["members_list"]] == [None, True]
+    assert [mark["kind"] for mark in shown["marks"]] == ["drain"]
+
+
+def test_the_lines_are_those_of_the_largest_lags_or_those_chosen() -> None:
+    history = History()
+    many = partitions(20)
+    history.add(reading(0, group(committed=dict.fromkeys(many, 0)), ends={tp: tp.partition for tp in many}))
+
+    def lines(*chosen: str) -> list[str]:
+        shown = views.group_view(history, "etl", chosen)
+        assert shown is not None
+        return [line["id"] for line in shown["lines"]]
+
+    assert lines() == [f"orders-{n}" for n in range(19, 11, -1)]
+    assert lines("orders-3", "orders-4") == ["orders-3", "orders-4"]
+
+
+def test_a_view_of_a_long_history_has_as_many_points_as_a_screen_shows_and_the_newest() -> None:
+    history = History()
+    for at in range(700):
+        history.add(reading(at, group(committed={P[0]: at}), ends={P[0]: 1000}))
+    shown = views.group_view(history, "etl")
+    assert shown is not None
+    assert len(shown["times"]) == len(shown["heat"][0]) <= views.POINTS
+    assert (shown["times"][-1], shown["totals"]["lag"][-1]) == (699, 301)
+
+
+def test_a_topic_shows_its_groups_and_their_lags() -> None:
+    history = History()
+    history.add(reading(0, group(committed={P[1]: 3}), group("idle"), ends={P[1]: 5}))
+    shown = views.topic_view(history, "orders")
+    assert shown is not None
+    assert (shown["groups"], shown["in_log"]) == (["etl"], 5)
+    assert [row["lags"] for row in shown["rows"]] == [{"etl": None}, {"etl": 2}, {"etl": None}, {"etl": None}]
+    assert [row["topic"] for row in views.topics_view(history)["topics"]] == ["orders"]
+
+
+def test_what_does_not_exist_has_no_view() -> None:
+    history = History()
+    assert views.topic_view(history, "orders") is views.group_view(history, "etl") is None
+    assert views.overview(history)["groups"] == views.cluster_view(history)["brokers"] == []
+
+
+def test_the_cluster_names_partitions_without_a_leader_and_errors() -> None:
+    history = History()
+    history.add(reading(0, notes=["cannot read"], topics={"orders": 2, "payments": 1}))
+    shown = views.cluster_view(history)
+    assert (shown["topics_count"], shown["partitions_count"], shown["degraded_count"]) == (2, 3, 0)
+    assert [(b["id"], b["leads"], b["controller"]) for b in shown["brokers"]] == [(1, 3, True)]
+    assert [error["text"] for error in shown["errors"]] == ["cannot read"]
