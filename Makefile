@@ -108,6 +108,7 @@ format: $(STAMP) ## let ruff lay out the code and mend what it can
 docs: $(STAMP) pictures ## write the pages and pictures that are made from code
 	for page in options.md write-options.md; do \
 	    $(BIN)/python -m streamgroup.options.docs $$page > docs/$$page.new && mv docs/$$page.new docs/$$page || exit 1; done
+	$(BIN)/python -m tools.reference.errors docs
 
 pictures: $(STAMP) ## draw docs/pictures anew
 	$(BIN)/python -m tools.pictures

@@ -15,7 +15,7 @@ from tools.pictures.gallery import DIRECTORY, PICTURES
 from tools.pictures.ladder import Arrow, Band, Ladder, draw
 from tools.pictures.svg import PALETTE
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 TEXT = "{http://www.w3.org/2000/svg}text"
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tools.site.navigation import groups, toctrees
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 INDEX = (ROOT / "docs" / "README.md").read_text()
 
 
