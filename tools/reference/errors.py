@@ -42,6 +42,7 @@ PAGES = (
         "testing": "Servers",
     }),
 )  # fmt: skip
+NAMES = frozenset({"errors.md"} | {f"{which.name}.md" for which in PAGES})
 _ANSWER = "<name> (<code>): <meaning>"
 _SENTENCE = re.compile(r"(?<=[^.\s]\.) (?=[A-Z`<])")
 

@@ -47,14 +47,19 @@ def _modules() -> dict[str, ast.Module]:
 
 
 @functools.cache
+def _classes() -> list[ast.ClassDef]:
+    """The classes of all files. Those of errors are never inside of a function."""
+    return [node for tree in _trees().values() for node in tree.body if isinstance(node, ast.ClassDef)]
+
+
+@functools.cache
 def kinds() -> dict[str, str]:
     """Return the classes of errors of this package with the first sentence of their docstrings."""
     found = {BASE: ""}
-    classes = [node for tree in _trees().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     while True:
         new = {
             node.name: (ast.get_docstring(node) or "").partition("\n\n")[0].replace("\n", " ")
-            for node in classes
+            for node in _classes()
             if node.name not in found and any(isinstance(base, ast.Name) and base.id in found for base in node.bases)
         }
         if not new:
@@ -66,24 +71,21 @@ def kinds() -> dict[str, str]:
 def parents() -> dict[str, str]:
     """Return each class of errors with the first class that it derives from."""
     found = {}
-    for tree in _trees().values():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef) and node.name in kinds() and node.name != BASE:
-                found[node.name] = next(
-                    base.id for base in node.bases if isinstance(base, ast.Name) and base.id in kinds()
-                )
+    for node in _classes():
+        if node.name in kinds() and node.name != BASE:
+            found[node.name] = next(base.id for base in node.bases if isinstance(base, ast.Name) and base.id in kinds())
     return found
 
 
 @functools.cache
 def raised() -> tuple[Raised, ...]:
     """Return all errors that the package makes, sorted, each pattern of a file once."""
-    found = {one for file, tree in _trees().items() for one in _in_file(file, tree)}
+    files: dict[str, Texts] = {}
+    found = {one for file, tree in _trees().items() for one in _in_file(file, Texts(tree, _modules(), files), tree)}
     return tuple(sorted(found))
 
 
-def _in_file(file: str, tree: ast.Module) -> Iterator[Raised]:
-    texts = Texts(tree, _modules())
+def _in_file(file: str, texts: Texts, tree: ast.Module) -> Iterator[Raised]:
     for node, function, inside in _statements(tree):
         kind, text = _error_of(node, inside)
         for pattern in texts.of(text, function) if kind and text is not None else ():
@@ -138,8 +140,5 @@ def _holds_problems(node: ast.expr) -> bool:
 @functools.cache
 def _words_itself(kind: str) -> bool:
     """Whether the class puts its text together in its own `__init__`, from values."""
-    for tree in _trees().values():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef) and node.name == kind and kind in kinds():
-                return any(isinstance(part, ast.FunctionDef) and part.name == "__init__" for part in node.body)
-    return False
+    own = next((node.body for node in _classes() if node.name == kind), []) if kind in kinds() else []
+    return any(isinstance(part, ast.FunctionDef) and part.name == "__init__" for part in own)

@@ -26,8 +26,15 @@ def letters(pattern: str) -> int:
 class Texts:
     """The texts of the expressions in one file."""
 
-    def __init__(self, tree: ast.Module, modules: Mapping[str, ast.Module]) -> None:
-        """`modules` has the files by the names of their modules: what the file imports is read there."""
+    def __init__(
+        self, tree: ast.Module, modules: Mapping[str, ast.Module], files: dict[str, Texts] | None = None
+    ) -> None:
+        """`modules` has the files by the names of their modules: what the file imports is read there.
+
+        `files` keeps the texts of files that others import from.
+        """
+        self._files = {} if files is None else files
+        self._assigned: dict[ast.AST, dict[str, list[tuple[str, ast.expr]]]] = {}
         self._modules = modules
         self._imported: dict[str, str] = {}
         self._functions: dict[str, ast.FunctionDef] = {}
@@ -106,7 +113,22 @@ class Texts:
     def _there(self, name: str) -> Texts:
         """The texts of the file that an imported name is from."""
         module = self._imported[name]
-        return Texts(self._modules[module], self._modules)
+        if module not in self._files:
+            self._files[module] = Texts(self._modules[module], self._modules, self._files)
+        return self._files[module]
+
+    def _assignments(self, function: ast.AST) -> dict[str, list[tuple[str, ast.expr]]]:
+        """What a function assigns to each name. Behind a `+=` stands what the name had before."""
+        if function not in self._assigned:
+            found: dict[str, list[tuple[str, ast.expr]]] = {}
+            for node in ast.walk(function):
+                match node:
+                    case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                        found.setdefault(name, []).append(("", value))
+                    case ast.AugAssign(target=ast.Name(id=name), value=value):
+                        found.setdefault(name, []).append((f"<{name}>", value))
+            self._assigned[function] = found
+        return self._assigned[function]
 
     def _values(self, name: str, depth: int) -> Iterator[str]:
         """The texts in a table of texts."""
@@ -122,12 +144,8 @@ class Texts:
                 yield from self.of(node.value, function, depth)
 
     def _named(self, name: str, function: ast.AST | None, depth: int) -> Iterator[str]:
-        for node in ast.walk(function) if function is not None else ():
-            match node:
-                case ast.Assign(targets=[ast.Name(id=target)], value=value) if target == name:
-                    yield from self.of(value, function, depth)
-                case ast.AugAssign(target=ast.Name(id=target), value=value) if target == name:
-                    yield from (f"<{name}>{text}" for text in self.of(value, function, depth))
+        for before, value in self._assignments(function).get(name, ()) if function is not None else ():
+            yield from (f"{before}{text}" for text in self.of(value, function, depth))
         if name in self._constants:
             yield from self.of(self._constants[name], None, depth)
         elif name.isupper() and name in self._imported:
