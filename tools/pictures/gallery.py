@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from benchmarks import charts
 from tools.pictures import batch, machines, rooms, threads
 
 DIRECTORY = rooms.ROOT / "docs" / "pictures"
@@ -16,5 +17,8 @@ PICTURES: Mapping[str, Callable[[], str]] = {
     "producer": machines.producer,
     "member": machines.member,
     "registered-member": machines.registered_member,
+    "batch-read": charts.batch_read,
+    "batch-write": charts.batch_write,
+    "micro-batch-write": charts.micro_batch_write,
 }
 """A file that begins with `recorded-` is not drawn but recorded."""
