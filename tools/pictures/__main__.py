@@ -11,7 +11,7 @@ def main(directory: Path) -> None:
     """Draw each picture anew, and remove those that are not drawn any more."""
     directory.mkdir(exist_ok=True)
     for old in directory.glob("*.svg"):
-        if old.stem not in PICTURES and not old.stem.startswith("recorded-"):
+        if old.stem not in PICTURES:
             old.unlink()
     for name, draw in PICTURES.items():
         (directory / f"{name}.svg").write_text(draw())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from benchmarks import charts
-from tools.pictures import batch, machines, rooms, threads
+from tools.pictures import batch, machines, rooms, terminal, threads
 
 DIRECTORY = rooms.ROOT / "docs" / "pictures"
 PICTURES: Mapping[str, Callable[[], str]] = {
@@ -20,5 +20,5 @@ PICTURES: Mapping[str, Callable[[], str]] = {
     "batch-read": charts.batch_read,
     "batch-write": charts.batch_write,
     "micro-batch-write": charts.micro_batch_write,
+    "demo": terminal.demo,
 }
-"""A file that begins with `recorded-` is not drawn but recorded."""
