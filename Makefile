@@ -109,6 +109,7 @@ docs: $(STAMP) pictures ## write the pages and pictures that are made from code
 	for page in options.md write-options.md; do \
 	    $(BIN)/python -m streamgroup.options.docs $$page > docs/$$page.new && mv docs/$$page.new docs/$$page || exit 1; done
 	$(BIN)/python -m tools.reference.errors docs
+	$(BIN)/python -m tools.reference.commands docs
 
 pictures: $(STAMP) ## draw docs/pictures anew
 	$(BIN)/python -m tools.pictures
