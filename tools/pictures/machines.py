@@ -79,7 +79,7 @@ def _draw(title: str, arrows: Arrows, starts: Mapping[Any, str], ends: set[Any])
             Arrow(
                 states.index(source),
                 states.index(target),
-                " · ".join(label.replace(" ", _FIRM) for label in arrows[source, target]),
+                f"{_FIRM}· ".join(label.replace(" ", _FIRM) for label in arrows[source, target]),
             )
             for target in states
             if (source, target) in arrows
