@@ -26,7 +26,7 @@ VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' streamgroup/__init__.p
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo check lint types imports unit slow timing jars pins test test-live test-faults test-sim test-mutants test-fuzz test-sanitizers soak golden wheel sbom bench docs format clean
+.PHONY: help venv lock demo check lint types imports unit slow timing jars pins test test-live test-faults test-sim test-mutants test-fuzz test-sanitizers soak golden wheel sbom bench docs pictures site format clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,7 +44,7 @@ venv: $(STAMP) ## the virtual environment with the package in it
 lock: ## write requirements.lock anew (pins and hashes, no addresses)
 	$(BIN)/python -m piptools compile --quiet --generate-hashes --allow-unsafe --strip-extras \
 	    --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header \
-	    --extra dev --output-file requirements.lock pyproject.toml
+	    --extra dev --extra docs --output-file requirements.lock pyproject.toml
 	$(BIN)/python -m piptools compile --quiet --generate-hashes --allow-unsafe --strip-extras \
 	    --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header \
 	    --output-file requirements-release.lock requirements-release.in
@@ -143,9 +143,20 @@ format: $(STAMP) ## let ruff lay out the code and mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(STAMP) ## write docs/options.md and docs/write-options.md from the tables of options
+docs: $(STAMP) pictures ## write the pages and pictures that are made from code
 	for page in options.md write-options.md; do \
 	    $(BIN)/python -m streamgroup.options.docs $$page > docs/$$page.new && mv docs/$$page.new docs/$$page || exit 1; done
+	$(BIN)/python -m tools.reference.errors docs
+	$(BIN)/python -m tools.reference.commands docs
+
+pictures: $(STAMP) ## draw docs/pictures anew
+	$(BIN)/python -m tools.pictures
+
+# Warnings are errors: a link or an anchor that leads nowhere, a page outside of the navigation. All pages are read anew
+# (-E), because Sphinx does not repeat the warnings of a page that it has kept.
+site: $(STAMP) ## the pages as a site, in build/site
+	$(BIN)/sphinx-build -q -E -W --keep-going -c tools/site -b html -d build/site-cache . build/site
+	@echo "build/site/index.html"
 
 clean: ## remove the virtual environment and what tests leave
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \

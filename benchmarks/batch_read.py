@@ -14,11 +14,13 @@ import os
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
+from benchmarks.charts import chart_option, pairs_chart
 from benchmarks.pairs import PARTITIONS, compare, show
 from benchmarks.topics import create_topic
 from streamgroup.testing import KafkaServer
@@ -125,7 +127,8 @@ def measure(spark: SparkSession, server: KafkaServer, case: Case, records: int, 
 @click.option("--records", default=2_000_000, show_default=True, help="Records of 100 bytes; a quarter of 1000 bytes.")
 @click.option("--tls", is_flag=True, help="Read over TLS.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def main(pairs: int, records: int, tls: bool, as_json: bool) -> None:
+@chart_option
+def main(pairs: int, records: int, tls: bool, as_json: bool, chart: Path | None) -> None:
     """Compare batch reads with Spark's own connector."""
     with KafkaServer("4.1.1", security="SSL" if tls else None, jvm_flags=("-Xmx1g", "-Xms1g")) as server:
         spark = session()
@@ -135,6 +138,8 @@ def main(pairs: int, records: int, tls: bool, as_json: bool) -> None:
             fill(server, case, count)
             results.append(measure(spark, server, case, count, pairs))
         spark.stop()
+    if chart is not None:
+        chart.write_text(pairs_chart(results, f"A batch read{' over TLS' if tls else ''}", "Spark's connector"))
     if as_json:
         click.echo(json.dumps(results, indent=2))
     else:

@@ -12,11 +12,13 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import click
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.batch_read import session
+from benchmarks.charts import chart_option, pairs_chart
 from benchmarks.pairs import SIDES, compare, show
 from benchmarks.topics import create_topic
 from streamgroup.testing import KafkaServer
@@ -83,7 +85,8 @@ def measure(frame: DataFrame, server: KafkaServer, case: Case, records: int, pai
 @click.option("--records", default=2_000_000, show_default=True, help="Records of 100 bytes; a quarter of 1000 bytes.")
 @click.option("--case", "only", help="Only the cases whose name contains this.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def main(pairs: int, records: int, only: str | None, as_json: bool) -> None:
+@chart_option
+def main(pairs: int, records: int, only: str | None, as_json: bool, chart: Path | None) -> None:
     """Compare batch writes with Spark's own sink."""
     with KafkaServer("4.1.1", config=BROKER, jvm_flags=("-Xmx1g", "-Xms1g")) as server:
         spark = session()
@@ -96,6 +99,8 @@ def main(pairs: int, records: int, only: str | None, as_json: bool) -> None:
                 results += [measure(frame, server, case, count, pairs) for case in cases]
                 frame.unpersist()
         spark.stop()
+    if chart is not None and results:
+        chart.write_text(pairs_chart(results, "A batch write", "Spark's sink"))
     if as_json:
         click.echo(json.dumps(results, indent=2))
     else:

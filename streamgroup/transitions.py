@@ -1,8 +1,8 @@
-"""The states of a machine and the transitions between them as a table, and the diagram drawn from it. A leaf module."""
+"""The states of a machine and the transitions between them as a table. A leaf module."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
@@ -29,8 +29,8 @@ class TransitionTable(Generic[S, C]):
         Raises ValueError where two rows are for the same cue in the same state.
         """
         self.rows = rows
+        self.starts = starts
         self._machine = machine
-        self._starts = starts
         self._next = {(row.state, row.cue): row.to for row in rows}
         if len(self._next) != len(rows):
             raise ValueError(f"a {machine} takes a cue in two ways in one state. Remove one of the two rows")
@@ -40,15 +40,3 @@ class TransitionTable(Generic[S, C]):
         if (state, cue) not in self._next:
             raise ValueError(f"a {self._machine} that is {state.value} cannot take {cue.value!r}")
         return self._next[state, cue]
-
-    def diagram(self) -> Iterator[str]:
-        """Yield the rows that change the state, as the lines of a Mermaid state diagram."""
-        yield "stateDiagram-v2"
-        for state, reason in self._starts.items():
-            yield f"    [*] --> {state.name}{f': {reason}' if reason else ''}"
-        changes = [row for row in self.rows if row.to is not row.state]
-        for row in changes:
-            yield f"    {row.state.name} --> {row.to.name}: {row.cue.value}"
-        for state in dict.fromkeys(row.to for row in changes):
-            if all(row.state is not state for row in changes):
-                yield f"    {state.name} --> [*]"

@@ -86,16 +86,3 @@ def name_of(cue: MemberCue) -> str:
     if isinstance(cue, tuple):
         return f"{cue[0]} {cue[1].__name__.removeprefix('Request').lower()}"
     return str(cue.value) if isinstance(cue, Enum) else cue.__name__
-
-
-def diagram(table: Table) -> Iterator[str]:
-    """Yield the rows that change the state, as the lines of a Mermaid state diagram."""
-    yield "stateDiagram-v2"
-    yield f"    [*] --> {State.UNJOINED.name}"
-    arrows: dict[tuple[State, State], list[str]] = {}
-    for row in table.values():
-        for target in row.to:
-            arrows.setdefault((row.state, target), []).append(name_of(row.cue))
-    for (source, target), cue in sorted(arrows.items(), key=lambda arrow: [s.name for s in arrow[0]]):
-        yield f"    {source.name} --> {target.name}: {', '.join(sorted(cue))}"
-    yield f"    {State.LEFT.name} --> [*]"

@@ -1,4 +1,4 @@
-"""The table is complete, its picture in the docs is its own, and no run leaves it."""
+"""The table is complete, and no run leaves it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from streamgroup.group import events as ev
 from streamgroup.group.membership import Membership
 from streamgroup.group.requests import Purpose, Timer
-from streamgroup.group.table import State, diagram, on, table_of
+from streamgroup.group.table import State, on, table_of
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.wire.consumer import (
@@ -31,15 +31,10 @@ from streamgroup.wire.messages.group import (
     LeaveGroupResponse,
     SyncGroupResponse,
 )
-from tests.unit.pictures import check_picture
 
 TABLE = Membership.TABLE
 MOST_ACTIONS = 14
 """Of one step; more would be a storm."""
-
-
-def test_the_picture_in_the_docs_is_drawn_from_the_table() -> None:
-    check_picture("group.md", diagram(TABLE))
 
 
 def test_every_event_has_a_row_in_every_state_but_a_second_start() -> None:

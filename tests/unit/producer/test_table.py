@@ -1,15 +1,10 @@
-"""The states of a producer: the table is whole, and is the picture in the docs."""
+"""The states of a producer: the table is whole."""
 
 from __future__ import annotations
 
 import pytest
 
 from streamgroup.producer.table import TABLE, ProducerCue, ProducerState
-from tests.unit.pictures import check_picture
-
-
-def test_the_picture_in_the_docs_is_drawn_from_the_table() -> None:
-    check_picture("producer.md", TABLE.diagram())
 
 
 def test_every_state_is_reached_and_only_a_failure_is_the_end() -> None:

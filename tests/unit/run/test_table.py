@@ -1,15 +1,10 @@
-"""The states of a run: the table is complete, holds no dead end, and is the picture in the docs."""
+"""The states of a run: the table is complete, and holds no dead end."""
 
 from __future__ import annotations
 
 import pytest
 
 from streamgroup.run.table import TABLE, RunCue, RunState
-from tests.unit.pictures import check_picture
-
-
-def test_the_picture_in_the_docs_is_drawn_from_the_table() -> None:
-    check_picture("run.md", TABLE.diagram())
 
 
 @pytest.mark.parametrize("state", RunState)

@@ -1,0 +1,107 @@
+"""What the pages of EMR, Databricks and Airflow say, as far as it can be checked without them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar
+
+import pytest
+
+from streamgroup.jobs.ingest import command as ingest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+MARK = re.compile(r"^\*\*(Tried|Not tried)\.\*\* ", re.MULTILINE)
+TRIED = ("migrate-from-spark", "security", "kerberos", "old-brokers", "clusters", "connect")
+NOT_TRIED = ("kubernetes-yarn", "emr", "databricks", "airflow")
+
+
+def parameters(arguments: list[str]) -> dict[str, Any]:
+    """What the ingest job's own parser makes of arguments; the file need not exist."""
+    with ingest.make_context("ingest", list(arguments)) as context:
+        return context.params
+
+
+# --- the marks -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", TRIED + NOT_TRIED)
+def test_a_page_says_whether_it_was_tried_and_by_what(page: str) -> None:
+    text = (DOCS / f"{page}.md").read_text()
+    (mark,) = MARK.findall(text)
+    assert mark == ("Tried" if page in TRIED else "Not tried")
+    said = text[text.index(f"**{mark}.**") :].partition("\n\n")[0]
+    assert re.search(r"`(?:spark|live|unit)/test_\w+\.py`", said), "name the tests"
+    assert not (page in TRIED and "unit/" in said), "unit tests try nothing on a real cluster"
+
+
+# --- EMR -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_job_of_emr_serverless_has_valid_arguments_and_one_python_from_its_archive() -> None:
+    (block,) = re.findall(r"^```json\n(.*?)^```", (DOCS / "emr.md").read_text(), re.MULTILINE | re.DOTALL)
+    driver = json.loads(block)["sparkSubmit"]
+    assert parameters(driver["entryPointArguments"]) == {
+        "file": Path("ingest.toml"),
+        "member": "a",
+        "check": False,
+        "print_config": False,
+    }
+    words = shlex.split(driver["sparkSubmitParameters"])
+    assert words[::2] == ["--conf"] * (len(words) // 2)
+    settings = dict(word.split("=", 1) for word in words[1::2])
+    directory = settings["spark.archives"].partition("#")[2]
+    pythons = {value for name, value in settings.items() if name.endswith("_PYTHON")}
+    assert pythons == {f"./{directory}/bin/python"}
+    assert settings["spark.files"].endswith(f"/{driver['entryPointArguments'][1]}")
+    assert {name.rpartition(".")[2] for name in settings if "driverEnv" in name} == {
+        "PYSPARK_PYTHON",
+        "PYSPARK_DRIVER_PYTHON",
+    }
+
+
+# --- Airflow ---------------------------------------------------------------------------------------------------------
+
+
+class Dag:
+    """Keeps what the DAG's file gives to Airflow."""
+
+    made: ClassVar[list[dict[str, Any]]] = []
+
+    def __init__(self, **settings: Any) -> None:
+        self.made.append(settings)
+
+    def __enter__(self) -> Dag:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, name: str, **content: Any) -> None:
+    """Put a module of this name, and the packages that it is in, where an import finds them."""
+    parts = name.split(".")
+    for end in range(1, len(parts) + 1):
+        monkeypatch.setitem(sys.modules, ".".join(parts[:end]), ModuleType(".".join(parts[:end])))
+    vars(sys.modules[name]).update(content)
+
+
+def test_the_dag_submits_the_job_one_run_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks: list[dict[str, Any]] = []
+    operator = "airflow.providers.apache.spark.operators.spark_submit"
+    stand_in(monkeypatch, operator, SparkSubmitOperator=lambda **settings: tasks.append(settings))
+    stand_in(monkeypatch, "airflow.sdk", DAG=Dag)
+    stand_in(monkeypatch, "pendulum", datetime=lambda *day, tz: (*day, tz))
+    monkeypatch.setattr(Dag, "made", [])
+    file = ROOT / "examples" / "airflow_dag.py"
+    exec(compile(file.read_text(), str(file), "exec"), {"__name__": "airflow_dag"})
+    (dag,), (task,) = Dag.made, tasks
+    assert (dag["max_active_runs"], dag["catchup"]) == (1, False)
+    assert parameters(task["application_args"])["member"] == "hourly"
+    assert (ROOT / task["application"].removeprefix("/opt/streamgroup/")).is_file()
+    assert "PYSPARK_PYTHON" in task["env_vars"]

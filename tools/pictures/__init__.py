@@ -1,0 +1,1 @@
+"""The pictures of the pages, drawn from tables, contracts and recorded figures: `make pictures`."""
