@@ -15,7 +15,6 @@ from streamgroup.errors import StreamGroupError
 from streamgroup.testing import KafkaServer
 from tests.fault.applications import Application, Group, Job, Struck
 from tests.fault.jobs_checker import Checker, InFlight, in_flight
-from tests.spark.class_archive import class_archive
 from tests.hooks.named_points import READ
 from tests.releases import Release, package_of
 from tests.soak.announcements import Announcements
@@ -23,6 +22,7 @@ from tests.soak.judgement import Measured
 from tests.soak.processes import processes_of
 from tests.soak.sample import LagSample, ProcessSample
 from tests.soak.schedule import Event, Kind, schedule
+from tests.spark.class_archive import class_archive
 from tests.spark.support import Load, committed
 from tests.waiting import repeatedly
 
