@@ -21,6 +21,10 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 _READS_FROM, _WRITES_TO = 3, 4
 """The descriptors of `--remote-debugging-pipe`."""
 _ANSWER_S = 30.0
+_KEYS = {"Enter": ("\r", 13), "Escape": ("", 27)}
+"""The text that a key types, and its code."""
+_SERVER_ENDED = "ERR_CONNECTION_REFUSED"
+"""In the console of a page that is still open when a test ends its server."""
 
 
 class Browser:
@@ -91,14 +95,14 @@ class Browser:
         return answer["result"].get("value")
 
     def wait_for(self, expression: str, timeout: float = 20.0) -> None:
-        """Wait until an expression is true."""
-        wait_until(lambda: bool(self.evaluate(expression)), expression, timeout)
+        """Wait until an expression is true; a node is."""
+        wait_until(lambda: self.evaluate(f"Boolean({expression})"), expression, timeout)
 
     def press(self, key: str) -> None:
         """Press and release a key."""
-        text = key if len(key) == 1 else "\r" if key == "Enter" else ""
-        for kind in ("keyDown", "keyUp"):
-            self._call("Input.dispatchKeyEvent", type=kind, key=key, **({"text": text} if kind == "keyDown" else {}))
+        text, code = _KEYS.get(key) or (key, ord(key.upper()))
+        for kind, typed in (("keyDown", {"text": text}), ("keyUp", {})):
+            self._call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **typed)
 
     def hover(self, x: float, y: float) -> None:
         """Move the pointer."""
@@ -141,4 +145,5 @@ class Browser:
             case {"method": "Runtime.exceptionThrown", "params": {"exceptionDetails": details}}:
                 self.console.append(str(details.get("exception", {}).get("description", details)))
             case {"method": "Log.entryAdded", "params": {"entry": {"level": "error", "text": text, **rest}}}:
-                self.console.append(f"{text} {rest.get('url', '')}")
+                if _SERVER_ENDED not in text:
+                    self.console.append(f"{text} {rest.get('url', '')}")

@@ -18,6 +18,8 @@ MOST_GROUPS = 1_000
 """Groups that a reading describes; each takes two requests. Further ones are left out, with a note."""
 MOST_PARTITIONS = 20_000
 """Partitions whose log starts and ends a reading lists. Those of groups come first."""
+_COORDINATORS_EVERY = 12
+"""Readings after which the coordinators are looked up again: a broker may have failed."""
 _STATUS_S = 1.0
 """How long a reading waits for one coordinator process."""
 
@@ -38,6 +40,7 @@ class ClusterReader:
         self._names = frozenset(names)
         self._notes: list[str] = []
         self._coordinators: dict[str, str] = {}
+        self._readings = 0
 
     def read(self, at: float, deadline: float) -> Reading:
         """Return one reading. Raises StreamGroupError if the cluster cannot be reached.
@@ -45,6 +48,9 @@ class ClusterReader:
         What cannot be read of one group or of the logs is missing, and a note says why.
         """
         self._notes = []
+        if self._readings % _COORDINATORS_EVERY == 0:
+            self._coordinators = {}
+        self._readings += 1
         del self._store.notes[:]
         snapshot = self._store.snapshot(deadline)
         groups = self._groups(deadline)

@@ -30,6 +30,7 @@ class Poller:
         self._board = board
         self._interval = interval
         self._stopped = threading.Event()
+        self._failure = ""
         self._thread = threading.Thread(target=self._run, name="streamgroup-ui-poller", daemon=True)
 
     def start(self) -> None:
@@ -47,15 +48,22 @@ class Poller:
                 with self._opened() as read:
                     self._read_until_stopped(read)
             except StreamGroupError as error:
-                log.warning("cannot read the cluster: %s", error)
-                self._board.fail(time.time(), str(error))
+                self._fail(str(error))
             except Exception as error:  # the page would show old data forever, and nobody would know
-                log.exception("cannot read the cluster")
-                self._board.fail(time.time(), f"unexpected error, the log of streamgroup ui has more: {error!r}")
+                log.debug("cannot read the cluster", exc_info=True)
+                self._fail(f"unexpected error of streamgroup ui: {error!r}")
             self._stopped.wait(self._interval)
+
+    def _fail(self, text: str) -> None:
+        """Show an error, and log it once for as long as it repeats: a cluster may be away for days."""
+        if text != self._failure:
+            log.warning("cannot read the cluster: %s", text)
+        self._failure = text
+        self._board.fail(time.time(), text)
 
     def _read_until_stopped(self, read: Read) -> None:
         while not self._stopped.is_set():
             began = time.monotonic()
             self._board.add(read())
+            self._failure = ""
             self._stopped.wait(max(0.0, began + self._interval - time.monotonic()))

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from streamgroup.cli._pyspark_versions import TRIED
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
 from tests.spark.support import committed
-from tests.wheels import built_wheel
+from tests.wheels import ROOT, built_wheel
 
 APPLICATION = Path(__file__).with_name("clean_environment_application.py")
 INSTALLATION_TIMEOUT_S = 900
@@ -30,7 +31,10 @@ def test_the_wheel_reads_writes_and_commits(
     environment, topic, group = tmp_path / "environment", make_topic(kafka41, 2), f"clean-{version}"
     venv.create(environment, with_pip=True)
     binaries = environment / "bin"
-    install = [binaries / "python", "-m", "pip", "install", "--quiet", built_wheel(tmp_path), f"pyspark=={version}.*"]
+    wheel = built_wheel(tmp_path)
+    page = {str(path.relative_to(ROOT)) for path in (ROOT / "streamgroup" / "ui" / "page").rglob("*") if path.is_file()}
+    assert page <= set(zipfile.ZipFile(wheel).namelist()), "the wheel lacks files of the live page"
+    install = [binaries / "python", "-m", "pip", "install", "--quiet", wheel, f"pyspark=={version}.*"]
     subprocess.run(install, check=True, timeout=INSTALLATION_TIMEOUT_S)
     outside = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "SPARK_HOME"}}
     clean = {**outside, "PYSPARK_PYTHON": str(binaries / "python"), "PATH": f"{binaries}:{os.environ['PATH']}"}

@@ -299,5 +299,8 @@ def test_with_a_trigger_of_20_s_a_batch_is_committed_at_once_and_a_drain_waits_f
     assert told.batch == sunk.query.lastProgress["batchId"]
     (status,) = control.statuses(jvm_pid(driver_context("the test"))).values()
     assert status["query"]["id"] == str(sunk.query.id)
+    newest, progress = status["batches"][-1], sunk.query.lastProgress
+    assert (newest["batch"], newest["began"]) == (progress["batchId"], progress["timestamp"])
+    assert (newest["rows"], newest["durations_ms"]) == (progress["numInputRows"], progress["durationMs"])
     assert streamgroup.drain(sunk.query, AT_ONCE_S) == streamgroup.DrainResult(True, ("long",))
     assert time.monotonic() - began < 15, "no trigger was waited for"

@@ -26,7 +26,7 @@ let failed = "";
 function route() {
   const [, name = "groups", ...rest] = location.hash.split("/");
   const view = VIEWS[name] ? name : "groups";
-  const about = decodeURIComponent(rest.join("/"));
+  const about = decoded(rest.join("/"));
   const shown = VIEWS[view];
   main.replaceChildren();
   const state = {};
@@ -39,6 +39,14 @@ function route() {
   }
   window.scrollTo(0, 0);
   refreshSoon();
+}
+
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text; // typed by hand
+  }
 }
 
 function refreshSoon() {

@@ -11,7 +11,7 @@ export function mount(main) {
   const filter = el("input", { type: "search", placeholder: "Filter groups and topics", "aria-label": "Filter" });
   const total = el("span", { class: "sub" });
   const table = new Table(columns(), { key: (row) => row.group, label: "Consumer groups" });
-  const card = el("div", { class: "card scroll" }, table.node);
+  const card = el("div", { class: "card scroll", hidden: true }, table.node);
   const empty = el("div", { class: "card empty", hidden: true });
   main.append(el("div", { class: "bar" }, el("h1", {}, "Groups"), total, filter), card, empty);
   let rows = [];
@@ -28,8 +28,8 @@ export function mount(main) {
     update(data) {
       rows = data.groups;
       const lag = rows.reduce((sum, row) => sum + (row.lag ?? 0), 0);
-      total.textContent = rows.length ? `${plural(rows.length, "group")}, lag ${count(lag)}` : "";
-      if (data.at || data.failed) show();
+      total.textContent = data.at && rows.length ? `${plural(rows.length, "group")}, lag ${count(lag)}` : "";
+      if (data.at) show(); // before the first reading nothing is known, not even that there is none
     },
     draw: () => { table.rows.clear(); table.body.replaceChildren(); show(); },
   };

@@ -9,7 +9,7 @@ export function mount(main) {
   const filter = el("input", { type: "search", placeholder: "Filter topics and groups", "aria-label": "Filter" });
   const total = el("span", { class: "sub" });
   const table = new Table(COLUMNS, { key: (row) => row.topic, label: "Topics" });
-  const card = el("div", { class: "card scroll" }, table.node);
+  const card = el("div", { class: "card scroll", hidden: true }, table.node);
   const empty = el("div", { class: "card empty", hidden: true });
   main.append(el("div", { class: "bar" }, el("h1", {}, "Topics"), total, filter), card, empty);
   let rows = [];
@@ -25,8 +25,8 @@ export function mount(main) {
   return {
     update(data) {
       rows = data.topics;
-      total.textContent = plural(rows.length, "topic");
-      if (data.at || data.failed) show();
+      total.textContent = data.at ? plural(rows.length, "topic") : "";
+      if (data.at) show(); // before the first reading nothing is known, not even that there is none
     },
   };
 }

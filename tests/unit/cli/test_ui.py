@@ -177,3 +177,12 @@ def test_groups_of_kafka_07_are_read_in_zookeeper_with_its_names_of_partitions()
     ]
     assert [group.name for group in found.groups] == ["g", "left"]
     assert any("nine" in note for note in found.notes)
+
+
+def test_a_coordinator_that_has_moved_is_shown_after_some_readings(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = Store()
+    reader = ClusterReader(cast("GroupStore", moved), ["g"])
+    seen = [reader.read(7.0, 1.0).groups[0].coordinator]
+    monkeypatch.setattr(moved, "coordinator", lambda *_: "other:9092 (8)")
+    seen += [reader.read(7.0, 1.0).groups[0].coordinator for _ in range(12)]
+    assert seen == ["broker:9092 (7)"] * 12 + ["other:9092 (8)"]

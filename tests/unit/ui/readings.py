@@ -28,6 +28,7 @@ def snapshot(topics: Mapping[str, int], brokers: int = 1) -> ClusterSnapshot:
         name: TopicInfo(
             name,
             tuple(PartitionInfo(n, 1 + n % brokers, 0, (1 + n % brokers,), (1 + n % brokers,)) for n in range(count)),
+            internal=name.startswith("__"),
         )
         for name, count in topics.items()
     }

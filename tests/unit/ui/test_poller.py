@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 from streamgroup.errors import TransportError
 from streamgroup.ui.board import Board
 from streamgroup.ui.history import views
@@ -60,6 +62,18 @@ def test_after_an_error_of_any_kind_the_cluster_is_opened_again() -> None:
     assert (cluster.opened, cluster.closed) == (3, 3)
     errors = json.loads(board.answer("cluster", views.cluster_view)[1] or b"{}")["errors"]
     assert [error["text"] for error in errors] == [
-        "unexpected error, the log of streamgroup ui has more: KeyError('x')",
+        "unexpected error of streamgroup ui: KeyError('x')",
         "no broker answers",
     ]
+
+
+def test_an_error_that_repeats_is_logged_once_until_a_reading_succeeds(caplog: pytest.LogCaptureFixture) -> None:
+    away = [TransportError("no broker answers") for _ in range(3)]
+    board, cluster = Board(), Cluster(*away)
+    poller = Poller(cluster.open, board, 0.01)
+    poller.start()
+    wait_until(lambda: shown(board)["at"], "a reading")
+    cluster.failures.append(TransportError("no broker answers"))
+    wait_until(lambda: cluster.opened == 5, "opened again after another failure")
+    poller.stop(5)
+    assert [record.getMessage() for record in caplog.records] == ["cannot read the cluster: no broker answers"] * 2
