@@ -36,6 +36,7 @@ _ABOUT = {
     "spark": "source, sink, listener",
     "jobs": "ingest, backfill, mirror",
     "testing": "servers for tests",
+    "ui": "the live page",
     "cli": "the command",
 }
 

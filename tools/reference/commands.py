@@ -13,7 +13,7 @@ from streamgroup.cli._help import OTHERS
 from streamgroup.cli.main import main
 
 NAME = "cli-options.md"
-_OF_SEVERAL = 3
+_OF_SEVERAL = 2
 """An option that as many commands have, with the same meaning, is listed once."""
 _INTRODUCTION = """\
 # All options of the command

@@ -26,7 +26,9 @@ PAGES = (
         "options": "Options", "planning": "Starts, ends and checkpoints", "spark": "Queries", "run": "Runs",
         "jobs": "Job files and jobs",
     }),
-    Page("errors-commands", "Errors of the command line", "operators who use `streamgroup`", {"cli": "The command"}),
+    Page("errors-commands", "Errors of the command line", "operators who use `streamgroup`", {
+        "cli": "The command", "ui": "The live page",
+    }),
     Page("errors-brokers", "Errors of brokers, networks and ZooKeeper", "operators", {
         "net": "Connections", "auth": "SASL", "": "Rights and errors in general", "cluster": "Brokers and topics",
         "zookeeper": "ZooKeeper", "wire": "Messages of the protocol",

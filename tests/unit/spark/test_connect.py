@@ -113,7 +113,9 @@ def event(batch: int, *documents: dict[str, Any], operators: tuple[str, ...] = (
         id="q-1",
         name="orders",
         batchId=batch,
-        sources=[SimpleNamespace(startOffset=None, endOffset=document) for document in documents],
+        timestamp="2026-01-01T00:00:00.000Z",
+        durationMs={"addBatch": 40},
+        sources=[SimpleNamespace(startOffset=None, endOffset=document, numInputRows=5) for document in documents],
         stateOperators=[SimpleNamespace(operatorName=operator) for operator in operators],
     )
     return SimpleNamespace(progress=progress)
@@ -167,7 +169,8 @@ def test_a_listener_reports_sunk_batches_to_the_servers_coordinators(serve: Serv
     listener.onQueryProgress(event(7, document("r1", "l1")))
     until(lambda: bool(ours.told), "told")
     assert ours.told == [(document("r1", "l1"), 7)]
-    assert ours.query == {"id": "q-1", "name": "orders"}
+    figures = {"batch": 7, "began": "2026-01-01T00:00:00.000Z", "rows": 5, "durations_ms": {"addBatch": 40}}
+    assert ours.query == {"id": "q-1", "name": "orders", "batch": figures}
 
 
 def test_batches_that_a_later_one_has_overtaken_are_not_reported(serve: Serve) -> None:
