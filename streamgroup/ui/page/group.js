@@ -40,7 +40,7 @@ export function mount(main, name, state, again) {
       card("Who held which partition", "two", parts.owners.node, legend),
       card("Events", "", marks),
       card("Lag of each partition", "two", parts.heat.node, ramp.node),
-      card("Lag", "", parts.lag.node),
+      card("Lag: of all partitions (left), of each (right)", "", parts.lag.node),
       card("Records per second", "", parts.rates.node),
       batches.node,
       el("section", { class: "full" }, el("h2", {}, "Members"), el("div", { class: "card scroll" }, members.node)),
