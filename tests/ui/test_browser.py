@@ -127,6 +127,12 @@ def test_500_partitions_are_drawn_without_a_stutter(page: Browser) -> None:
             shown = "document.querySelector('.tall tbody tr td:nth-child(4)').innerText.replaceAll(',', '')"
             end = one.log_ends[sorted(one.log_ends)[0]]
             page.wait_for(f"{shown} === '{end}'")
+        page.evaluate("document.querySelector('h2 button').click()")
+        lags = page.evaluate(
+            "[...document.querySelectorAll('.tall tbody tr td:nth-child(5)')]"
+            ".map(cell => Number(cell.innerText.replaceAll(',', '')))"
+        )
+        assert lags == sorted(lags, reverse=True)
         assert page.evaluate("window.longest") < 400  # measured: see docs/ui.md; a busy machine is slower
 
 

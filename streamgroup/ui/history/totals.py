@@ -12,6 +12,8 @@ TREND_S = 60.0
 _STEADY = 0.02
 """A change of the lag by less than this part of it is none."""
 _LEAST_SAMPLES = 3
+_TREND_SAMPLES = 6
+"""The samples that a trend looks at, at the least, where there are as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +45,15 @@ class Trend:
 
 
 def trend(totals: Sequence[Total] | deque[Total]) -> Trend:
-    """Return the trend of the newest samples, as far as TREND_S goes back.
+    """Return the trend of the newest samples, as far as TREND_S goes back, or of the last six.
 
     It compares the means of the first and of the last third, because a lag goes up and down with each batch.
     """
-    newest = [total for total in totals if total.lag is not None and total.at >= totals[-1].at - TREND_S]
+    if not totals:
+        return Trend(Direction.UNKNOWN)
+    # Where the cluster is read once a minute, a minute has too few samples.
+    since = min(totals[-1].at - TREND_S, totals[max(0, len(totals) - _TREND_SAMPLES)].at)
+    newest = [total for total in totals if total.lag is not None and total.at >= since]
     if len(newest) < _LEAST_SAMPLES:
         return Trend(Direction.UNKNOWN)
     third = max(1, len(newest) // 3)

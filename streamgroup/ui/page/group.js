@@ -31,6 +31,13 @@ export function mount(main, name, state, again) {
   const batches = batchCards();
   const members = new Table(memberColumns(), { key: (row) => row.id, label: "Members" });
   const partitions = new Table(partitionColumns(state, again), { key: (row) => row.id, label: "Partitions" });
+  const sort = el("button", { type: "button", "aria-pressed": "false" }, "Largest lag first");
+  const showPartitions = () => partitions.update(sorted(state.data.partitions, state.byLag));
+  sort.addEventListener("click", () => {
+    state.byLag = !state.byLag;
+    sort.setAttribute("aria-pressed", String(state.byLag));
+    if (state.data) showPartitions();
+  });
   main.append(
     head,
     tiles,
@@ -40,11 +47,11 @@ export function mount(main, name, state, again) {
       card("Who held which partition", "two", parts.owners.node, legend),
       card("Events", "", marks),
       card("Lag of each partition", "two", parts.heat.node, ramp.node),
-      card("Lag", "", parts.lag.node),
+      card("Lag: of all partitions (left), of each (right)", "", parts.lag.node),
       card("Records per second", "", parts.rates.node),
       batches.node,
       el("section", { class: "full" }, el("h2", {}, "Members"), el("div", { class: "card scroll" }, members.node)),
-      el("section", { class: "full" }, el("h2", {}, "Partitions"), el("div", { class: "card tall" }, partitions.node)),
+      el("section", { class: "full" }, el("h2", {}, "Partitions ", sort), el("div", { class: "card tall" }, partitions.node)),
     ),
   );
   return {
@@ -64,7 +71,7 @@ export function mount(main, name, state, again) {
       parts.rates.update([times, written, committed]);
       batches.update(data.batches);
       members.update(data.members_list);
-      partitions.update(data.partitions);
+      showPartitions();
     },
     draw() {
       Object.values(parts).forEach((part) => part.draw());
@@ -73,6 +80,8 @@ export function mount(main, name, state, again) {
     },
   };
 }
+
+const sorted = (rows, byLag) => (byLag ? [...rows].sort((one, other) => (other.lag ?? -1) - (one.lag ?? -1)) : rows);
 
 const card = (head, kind, ...nodes) => el("section", { class: `card ${kind}` }, el("h2", {}, head), ...nodes);
 

@@ -190,3 +190,8 @@ def test_a_partition_without_a_commit_keeps_its_row_while_the_group_rebalances()
     history.add(reading(0, group(held={"a": P[:1]})))
     history.add(reading(5, group(held={"a": []}, state=GroupState.COMPLETING_REBALANCE)))
     assert set(history.groups["etl"].ownership.spans()) == {TopicPartition("orders", 0)}
+
+
+def test_a_cluster_that_is_read_once_in_ten_minutes_has_trends_too() -> None:
+    assert trend([Total(600.0 * n, 1000 - 10 * n) for n in range(50)]).direction is Direction.FALLING
+    assert trend([]).direction is Direction.UNKNOWN
