@@ -85,6 +85,10 @@ class PausedPartitions:
             return logs
         return {tp: log for tp, log in logs.items() if not self._is_paused(tp)}
 
+    def unpaused(self, partitions: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
+        """Return those of `partitions` that are not paused."""
+        return frozenset(tp for tp in partitions if not self._is_paused(tp))
+
     def report_left_out(
         self, positions: Mapping[TopicPartition, Position], logs: Mapping[TopicPartition, LogRange], trigger: str
     ) -> None:

@@ -229,7 +229,7 @@ class SparkCalls:
             return False  # partitions were gained or lost meanwhile
         now = yield NOW
         unread = self._planner.unread(logs)
-        if left := self._unjudged(now) | self._paused.without(dict.fromkeys(unread)).keys():
+        if left := self._unjudged(now) | self._paused.unpaused(unread):
             self._gate.check_unanswered(left, "Trigger.AvailableNow", now)
         else:
             self._paused.report_left_out(judged, {tp: logs[tp] for tp in unread if tp in logs}, "Trigger.AvailableNow")
@@ -239,9 +239,11 @@ class SparkCalls:
         """Return the partitions that cannot be judged yet, for which a trigger that ends must wait.
 
         These are partitions held, and partitions of the run's beginning that the metadata lacks. Partitions of Kafka
-        0.7 whose broker is offline are excluded: `OfflineBrokers` decides about those.
+        0.7 whose broker is offline are excluded: `OfflineBrokers` decides about those. So are paused ones, whose broker
+        may be the reason for the pause.
         """
-        unjudged = self._planner.unjudged - self._offline.left_out(self._planner.unjudged)
+        unjudged = self._paused.unpaused(self._planner.unjudged)
+        unjudged -= self._offline.left_out(unjudged)
         return unjudged | self._planner.absent(self._startup.there, now)
 
     def _nothing_planned(self, start: Document) -> Document:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -428,6 +428,13 @@ class Process:
         return None
 
     # -- the end -------------------------------------------------------------------------------------------------------
+
+    def pause(self, partitions: Collection[TopicPartition] | None, *, is_paused: bool = True) -> Steps:
+        """`Coordinator.pause`: the names of the partitions that are paused then."""
+        result = yield from self._call(
+            io.PauseReading(None if partitions is None else frozenset(partitions), is_paused)
+        )
+        return result["paused"]
 
     def stop(self) -> Steps:
         """`Coordinator.stop`."""

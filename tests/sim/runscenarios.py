@@ -6,12 +6,13 @@ from dataclasses import replace
 
 from streamgroup.group.events import Lane
 from streamgroup.group.table import State
+from streamgroup.model import TopicPartition
 from streamgroup.run.table import RunState
 from tests.fakes.group import GroupState
 from tests.sim.clock import Sleep, Steps
 from tests.sim.process import Process
 from tests.sim.scenarios import A0, A1, Scenario, bring_up, connected, joined, keep_down, queries, running, when
-from tests.sim.settings import RegistrySettings, Settings
+from tests.sim.settings import COOPERATIVE, RegistrySettings, Settings
 from tests.sim.world import Query, World
 
 FOREVER_S = 1e6
@@ -172,6 +173,67 @@ def _a_member_comes_back_with_a_copy_of_its_checkpoint(world: World) -> Steps:
     q0.driver.wake()
 
 
+# -- an operator's pauses ----------------------------------------------------------------------------------------------
+
+
+def _committed(world: World, tp: TopicPartition) -> int:
+    return world.broker.offsets[tp].offset if tp in world.broker.offsets else -1
+
+
+def _a_paused_partition_moves(world: World) -> Steps:
+    """A member pauses both of its partitions. One moves to a member that joins, which reads it. The other one stays
+    paused over the rebalance, until its query is killed and started again."""
+    q0, q1 = world.queries
+    q0.start()
+    yield from when(world, joined(q0, 2))
+    _produce(world)
+    yield from when(world, lambda: _read_up_to(world, 5))
+    process = running(q0)
+    assert (yield from process.pause([A0, A1])) == ["a-0", "a-1"]
+    _produce(world)
+    yield Sleep(3.0)
+    assert (_committed(world, A0), _committed(world, A1)) == (5, 5)
+    q1.start()
+    yield from when(world, lambda: joined(q0, 1)() and joined(q1, 1)())
+    (stays,) = process.ledger.held
+    moves = A1 if stays == A0 else A0
+    yield from when(world, lambda: _committed(world, moves) >= 10)
+    yield Sleep(3.0)
+    assert _committed(world, stays) == 5, "a rebalance resumes nothing that stays"
+    keep_down(q1, q1.kill)
+    yield from when(world, joined(q0, 2))
+    _produce(world)
+    yield from when(world, lambda: _committed(world, moves) >= 15)
+    assert _committed(world, stays) == 5, "the partition that came back is read, the other one is not"
+    keep_down(q0, q0.kill)
+    bring_up(q0)
+    yield from when(world, lambda: _committed(world, stays) >= 15)
+    bring_up(q1)
+
+
+def _a_query_is_paused_and_resumed(world: World) -> Steps:
+    """A member is paused whole in the middle of a batch, and joins anew meanwhile. Its batch sinks and is committed.
+    It plans nothing until it is resumed."""
+    q0, q1 = world.queries
+    q0.start()
+    yield from when(world, joined(q0, 2))
+    q0.slow_s = 2.0
+    _produce(world)
+    process = running(q0)
+    yield from when(world, lambda: process.ledger.in_flight is not None)
+    yield from process.pause(None)
+    q0.slow_s = None
+    yield from when(world, lambda: _read_up_to(world, 5))
+    q1.start()
+    yield from when(world, lambda: joined(q0, 1)() and joined(q1, 1)())
+    (held,) = process.ledger.held
+    _produce(world)
+    yield Sleep(3.0)
+    assert _committed(world, held) == 5
+    assert (yield from process.pause(None, is_paused=False)) == []
+    yield from when(world, lambda: _read_up_to(world, 10))
+
+
 def _scenario(script: object, settings: Settings, seconds: float) -> Scenario:
     return Scenario(script.__doc__ or "", settings, seconds, script)  # type: ignore[arg-type]
 
@@ -190,6 +252,9 @@ RUN_SCENARIOS = {
         Settings(_TWO, initial_delay_s=2.0, describes_groups=True),
         60.0,
     ),
+    "paused-moves": _scenario(_a_paused_partition_moves, Settings(_TWO), 60.0),
+    "paused-moves-cooperative": _scenario(_a_paused_partition_moves, Settings(_TWO, strategies=COOPERATIVE), 60.0),
+    "paused-query": _scenario(_a_query_is_paused_and_resumed, Settings(_TWO), 60.0),
     "predecessor": _scenario(_a_predecessor_looks_alive, _IN_ZOOKEEPER, 40.0),
     "predecessor-and-copy": _scenario(_a_copy_starts_while_a_predecessor_looks_alive, _TWO_IN_ZOOKEEPER, 40.0),
     "predecessor-outage": _scenario(_servers_are_away_while_a_predecessor_looks_alive, _IN_ZOOKEEPER, 40.0),

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from streamgroup.cluster.samples import Piece, Sample, read_samples, sample_requests, without
+from collections.abc import Callable
+
+from streamgroup.cluster.kafka import KafkaCluster
+from streamgroup.cluster.samples import LAST_WITH_NAMES, ROUNDS, Piece, Sample, read_samples, sample_requests, without
 from streamgroup.model import NO_LEADER, ClusterSnapshot, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.records.batches import HEADER, HEADER_SIZE, SIZE_END
-from streamgroup.wire.messages.log import FetchableTopicResponse, FetchResponse, PartitionData
+from streamgroup.wire.messages.log import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from tests.fakes.broker import CLOSE
 from tests.fakes.cluster import NODES
+from tests.unit.cluster.test_kafka import ORDERS, Options, Start, Two
+from tests.waiting import soon
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 SNAPSHOT = ClusterSnapshot(
@@ -56,3 +62,47 @@ def test_an_error_an_empty_answer_and_a_first_batch_that_is_cut_are_no_samples()
 def test_what_was_not_asked_for_is_left_out() -> None:
     assert read_samples(answer(batch(10, 5, 500)), {P1: 10}) == {}
     assert without({P0: 1, P1: 2}, {P0: Sample(1, 1)}) == {P1: 2}
+
+
+# -- by the brokers ----------------------------------------------------------------------------------------------------
+
+
+def answering(*records: bytes) -> Callable[[FetchRequest, int], FetchResponse]:
+    """Answers one Fetch after the other, each for the first partition that it asks for."""
+    left = list(records)
+
+    def answer(request: FetchRequest, version: int) -> FetchResponse:
+        assert version <= LAST_WITH_NAMES
+        asked = request.topics[0]
+        row = PartitionData(
+            partition_index=asked.partitions[0].partition, error_code=0, high_watermark=100, records=left.pop(0)
+        )
+        return FetchResponse(responses=(FetchableTopicResponse(topic=asked.topic, partitions=(row,)),))
+
+    return answer
+
+
+def test_a_batch_that_is_larger_than_a_piece_is_asked_for_again_with_a_larger_one(
+    broker: Start, options: Options
+) -> None:
+    two = Two(
+        broker,
+        first={FetchRequest: answering(b"", batch(3, 10, 90_000))},
+        second={FetchRequest: answering(batch(8, 2, 100))},
+    )
+    cluster = KafkaCluster(options(two.first.port))
+    assert cluster.samples({ORDERS[0]: 3, ORDERS[1]: 8}, soon()) == {
+        ORDERS[0]: Sample(90_000, 10),
+        ORDERS[1]: Sample(100, 2),
+    }
+    pieces = [r.topics[0].partitions[0].partition_max_bytes for r in two.first.asked("Fetch")]
+    assert pieces == [piece.size for piece in ROUNDS]
+    assert len(two.second.asked("Fetch")) == 1
+    cluster.close()
+
+
+def test_a_broker_that_hangs_up_gives_no_sample_and_no_error(broker: Start, options: Options) -> None:
+    two = Two(broker, first={FetchRequest: lambda request, version: CLOSE}, second={})
+    cluster = KafkaCluster(options(two.first.port))
+    assert cluster.samples({ORDERS[0]: 3}, soon(0.5)) == {}
+    cluster.close()

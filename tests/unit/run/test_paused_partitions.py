@@ -80,9 +80,6 @@ def test_a_replay_reads_what_it_planned_paused_or_not() -> None:
 
 def test_available_now_ends_without_a_paused_partition_and_says_what_it_leaves_out() -> None:
     shell = Shell()
-    shell.result(io.PrepareAvailableNow())
-    plan(shell, INITIAL_DOCUMENT)
-    shell = Shell()
     shell.logs.ends = {P0: 0, P1: 0}
     first = plan(shell, INITIAL_DOCUMENT)  # the member joins
     shell.logs.ends = {P0: 10, P1: 10}
@@ -107,6 +104,21 @@ def test_once_takes_the_others_and_says_what_it_leaves_out() -> None:
     assert "group g: Trigger.Once leaves out paused partitions: t-0 from 0 to 10. The next run reads them" in notes(
         shell
     )
+
+
+@pytest.mark.parametrize("once", [False, True], ids=["AvailableNow", "Once"])
+def test_a_trigger_that_ends_does_not_wait_for_the_broker_of_a_paused_partition(
+    monkeypatch: pytest.MonkeyPatch, *, once: bool
+) -> None:
+    shell = Shell()
+    shell.logs.ends = {P0: 0, P1: 0}
+    first = plan(shell, INITIAL_DOCUMENT)
+    shell.logs.ends = {P0: 10, P1: 0}
+    if not once:
+        shell.result(io.PrepareAvailableNow())
+    monkeypatch.setattr(shell.logs, "unsound", lambda positions, logs: frozenset({P0}))
+    pause(shell, P0)
+    assert plan(shell, first, once=once) is first
 
 
 def test_a_partition_that_is_not_held_is_refused_and_the_query_goes_on() -> None:
