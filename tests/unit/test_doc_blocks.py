@@ -85,6 +85,10 @@ def test_options_exist(block: Block) -> None:
         match node:
             case ast.Call(func=ast.Attribute(attr="option"), args=[ast.Constant(value=str(name)), _]):
                 assert name.lower() in OPTIONS | OF_SPARK, name
+            case ast.Dict(keys=keys):
+                names = [key.value for key in keys if isinstance(key, ast.Constant)]
+                ours = [name for name in names if str(name).startswith(("kafka.", "zookeeper.", "group."))]
+                assert {name.lower() for name in ours} <= OPTIONS
 
 
 # --- shell -----------------------------------------------------------------------------------------------------------

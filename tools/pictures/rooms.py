@@ -134,6 +134,9 @@ def layers() -> list[list[str]]:
 def architecture() -> str:
     """Return the rooms in layers, as SVG."""
     wide, tall, gap, margin = 158.0, 52.0, 14.0, 20.0
+    if set(_ABOUT) != set(rooms()):
+        named = ", ".join(sorted(set(_ABOUT) ^ set(rooms())))
+        raise ValueError(f"tools/pictures/rooms.py says what each room holds, and no more: correct {named}")
     rows = layers()[::-1]
     across = max(map(len, rows))
     width = 2 * margin + across * (wide + gap) - gap

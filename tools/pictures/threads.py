@@ -36,7 +36,7 @@ class Box:
 _SPARK = Box(0, 0, "micro-batch thread", "Spark's driver, the JVM")
 _LISTENER = Box(0, 1, "listener", "the application")
 _DRAIN = Box(0, 2, "drain(query), ranges()", "the application")
-_SHELL = Box(0, 3, "streamgroup drain", "a shell; also groups")
+_SHELL = Box(0, 3, "streamgroup drain", "a shell; also pause, groups, ui")
 _MAIN = Box(1, 0, "main", "serves Spark's calls")
 _CONTROL = Box(1, 2, "streamgroup-control", "Unix socket")
 _PARENT = Box(1, 3.25, "streamgroup-parent", "watches the JVM")
@@ -54,7 +54,7 @@ _CALLS = (
     (_SPARK, _MAIN, "latestOffset, partitions"),
     (_LISTENER, _CONTROL, "sunk"),
     (_DRAIN, _CONTROL, "drain, ranges"),
-    (_SHELL, _CONTROL, "drain, status"),
+    (_SHELL, _CONTROL, "drain, pause, status"),
     (_GROUP, _COORDINATOR, "joins, heartbeats, commits"),
     (_REGISTRY, _ZOOKEEPER, "ids, owners, offsets"),
     (_LOGS, _ZOOKEEPER, "brokers, topics"),

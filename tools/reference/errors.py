@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from tools.reference.advice import ADVICE, Advice
 from tools.reference.raised import BASE, Raised, kinds, parents, raised
+from tools.reference.texts import letters
 
 
 class Page(NamedTuple):
@@ -46,6 +47,8 @@ PAGES = (
 )  # fmt: skip
 NAMES = frozenset({"errors.md"} | {f"{which.name}.md" for which in PAGES})
 _ANSWER = "<name> (<code>): <meaning>"
+_FEWEST_LETTERS = 5
+"""Fewer letters, beside `<names>`, tell nobody what to do."""
 _SENTENCE = re.compile(r"(?<=[^.\s]\.) (?=[A-Z`<])")
 
 _INDEX = """\
@@ -102,7 +105,8 @@ def entry(error: Raised) -> str:
     """Return the line of one error: what happened, its class, what to do."""
     first, *rest = _SENTENCE.split(error.pattern.replace(f": {_ANSWER}", ""))
     what = first + (f": {_ANSWER}" if _ANSWER in error.pattern else "")
-    do = re.sub(r"[^.?]$", r"\g<0>.", _plain(" ".join(rest))) if rest else advice(error.kind).do
+    said = " ".join(rest)
+    do = re.sub(r"[^.?:]$", r"\g<0>.", _plain(said)) if letters(said) >= _FEWEST_LETTERS else advice(error.kind).do
     return f"- {_code(what.removesuffix('.'))} {error.kind}. {do}"
 
 

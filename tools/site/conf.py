@@ -15,14 +15,14 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 import streamgroup  # noqa: E402
-from tools.site.navigation import toctrees  # noqa: E402
+from tools.site.navigation import PROJECT, toctrees  # noqa: E402
 
 project = "streamgroup"
 author = "the contributors of streamgroup"
 version = release = streamgroup.__version__
 extensions = ["myst_parser"]
 root_doc = "README"
-include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs/*.md"]
+include_patterns = ["README.md", "docs/*.md", *(f"{page}.md" for page in PROJECT)]
 exclude_patterns = [".*", "build", "dist", "streamgroup", "tests", "benchmarks", "tools", "jobs", "**/__pycache__"]
 nitpicky = True
 myst_heading_anchors = 6  # GitHub makes an anchor of every heading, and the pages use them

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+PROJECT = ("CONTRIBUTING", "SECURITY", "CHANGELOG", "docker/README")
+"""Pages beside docs/ that are in the site."""
 _SECTION = re.compile(r"## (?:[^:]*: )?(?:the )?(?P<name>.+)")
 _HEAD = re.compile(r"\| (?P<name>[^|\[]+) \|")
 _ROW = re.compile(r"\| \[[^\]]+\]\((?P<page>[\w-]+)\.md\) \|")
@@ -34,4 +36,4 @@ def toctrees(index: str) -> Iterator[str]:
         yield "\n```{toctree}\n:hidden:"
         yield from [f":caption: {caption}"] if caption else []
         yield from ["", *(f"docs/{page}" for page in pages), "```"]
-    yield "\n```{toctree}\n:hidden:\n:caption: Project\n\nCONTRIBUTING\nSECURITY\nCHANGELOG\n```"
+    yield "\n".join(["\n```{toctree}\n:hidden:\n:caption: Project\n", *PROJECT, "```"])

@@ -116,6 +116,7 @@ def test_an_entry_parts_what_happened_from_what_to_do() -> None:
     assert entry(error) == (
         "- `cannot reach <peer>: no route to 10.0.0.1` TransportError. Check the \\*route\\* to \\<peer\\>."
     )
+    assert entry(Raised("net/a.py", "TlsError", "no. <next step>")).endswith(ADVICE["AuthError"].do)
     assert entry(Raised("net/a.py", "TlsError", "no")) == (
         "- `no` TlsError. [security-errors.md](security-errors.md) has cause and remedy."
     )
