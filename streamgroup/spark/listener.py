@@ -71,7 +71,7 @@ class GroupListener(StreamingQueryListener):
         self._stateful.discard(str(getattr(event, "id", "")))
 
     def _on_progress(self, progress: StreamingQueryProgress, documents: list[Value]) -> None:
-        query = {"id": str(progress.id), "name": progress.name or "", "batch": _figures(progress)}
+        query = {"id": str(progress.id), "name": progress.name or "", **_figures(progress)}
         operators = sorted({operator.operatorName for operator in progress.stateOperators})
         arguments = (documents, progress.batchId, query, operators)
         threading.Thread(target=self._notify, args=arguments, name="streamgroup-sunk", daemon=True).start()
@@ -89,13 +89,21 @@ class GroupListener(StreamingQueryListener):
 
 
 def _figures(progress: StreamingQueryProgress) -> dict[str, Any]:
-    """Return the figures of a batch, which the status of its coordinators then has (docs/log-events.md)."""
-    return {
-        "batch": progress.batchId,
-        "began": progress.timestamp,
-        "rows": sum(source.numInputRows for source in progress.sources),
-        "durations_ms": dict(progress.durationMs),
-    }
+    """Return the figures of a batch as `batch`, which the status of its coordinators then has (docs/log-events.md).
+
+    Returns nothing for a progress of another Spark that lacks one: the commit must not depend on figures.
+    """
+    try:
+        figures = {
+            "batch": progress.batchId,
+            "began": progress.timestamp,
+            "rows": sum(source.numInputRows for source in progress.sources),
+            "durations_ms": dict(progress.durationMs),
+        }
+    except (AttributeError, TypeError):
+        log.debug("cannot read the figures of a batch", exc_info=True)
+        return {}
+    return {"batch": figures}
 
 
 def lines_of(progress: StreamingQueryProgress) -> Iterator[str]:

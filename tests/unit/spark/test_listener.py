@@ -84,6 +84,14 @@ def test_the_coordinators_of_all_streamgroup_sources_are_notified(serve: Serve, 
     assert one.query == {"id": "q-1", "name": "orders", "batch": figures}
 
 
+def test_a_batch_whose_figures_cannot_be_read_is_reported_all_the_same(serve: Serve, heard: GroupListener) -> None:
+    coordinator, event = serve("r1", "l1"), progress(document("r1", "l1"))
+    del event.progress.durationMs
+    heard.onQueryProgress(event)
+    until(lambda: bool(coordinator.told), "told")
+    assert coordinator.query == {"id": "q-1", "name": "orders"}
+
+
 def test_a_replay_is_reported_to_the_run_that_replays(serve: Serve, heard: GroupListener) -> None:
     coordinator = serve("r7", "l1")
     for sequence in (3, 4):
