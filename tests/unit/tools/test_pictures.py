@@ -23,6 +23,7 @@ def texts(svg: str) -> list[str]:
     return [str(element.text) for element in ET.fromstring(svg).iter(TEXT)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_is_the_one_that_the_code_draws(name: str) -> None:
     assert (DIRECTORY / f"{name}.svg").read_text() == PICTURES[name](), "run `make pictures`, and look at it"
