@@ -203,7 +203,7 @@ def test_the_token_opens_the_page_and_the_browser_remembers_it(page: Browser) ->
         page.open(f"{url}/")
         page.wait_for("location.pathname === '/login'")
         page.evaluate("document.getElementById('token').value = 'wrong'; document.forms[0].submit()")
-        page.wait_for("location.search === '?wrong' && !document.getElementById('wrong').hidden")
+        page.wait_for("location.search === '?wrong' && document.getElementById('wrong')?.hidden === false")
         page.evaluate("document.getElementById('token').value = '0123456789abcdef'; document.forms[0].submit()")
         page.wait_for("location.pathname === '/' && document.querySelector('tbody tr')")
         page.open(f"{url}/#/cluster")
