@@ -17,6 +17,7 @@ from streamgroup.model import GroupDescription, MemberDescription
 from streamgroup.testing import KafkaServer
 from streamgroup.ui.access import Access
 from streamgroup.ui.board import Board
+from streamgroup.ui.history import views
 from streamgroup.ui.history.reading import GroupReading
 from streamgroup.ui.poller import Poller
 from tests.browser import CHROMIUM, Browser
@@ -75,6 +76,7 @@ def test_the_page_follows_a_rebalance_of_a_real_group(
         poller.start()
         stack.callback(poller.stop, 10)
         url = stack.enter_context(served(board, interval=0.5))
+        wait_until(lambda: board.answer(name, lambda found: views.group_view(found, name))[1], "the group is read")
         page.open(f"{url}/#/group/{name}")
         held = "[...document.querySelectorAll('.tall tbody tr')].map(row => row.lastChild.innerText.split(' ')[0])"
         page.wait_for(f"{held}.join() === 'first,first,first,first'", 40)
@@ -85,6 +87,17 @@ def test_the_page_follows_a_rebalance_of_a_real_group(
         events = page.evaluate("document.querySelector('.events').innerText")
         assert "second joined" in events
         assert "rebalance" in events
+
+
+def test_a_group_that_does_not_exist_yet_is_shown_when_it_does(started: Browser) -> None:
+    board = Board()
+    board.add(reading(time.time(), group("other")))
+    with served(board, interval=0.5) as url:
+        started.show(1366, 850)
+        started.open(f"{url}/#/group/etl")
+        started.wait_for("document.querySelector('.empty')?.innerText.includes('No group etl')")
+        board.add(reading(time.time(), group(committed=dict.fromkeys(P, 1)), ends=dict.fromkeys(P, 5)))
+        started.wait_for("document.querySelectorAll('.tall tbody tr').length === 4")
 
 
 def test_names_from_the_brokers_are_text(page: Browser) -> None:
@@ -190,7 +203,7 @@ def test_the_token_opens_the_page_and_the_browser_remembers_it(page: Browser) ->
         page.open(f"{url}/")
         page.wait_for("location.pathname === '/login'")
         page.evaluate("document.getElementById('token').value = 'wrong'; document.forms[0].submit()")
-        page.wait_for("location.search === '?wrong' && !document.getElementById('wrong').hidden")
+        page.wait_for("location.search === '?wrong' && document.getElementById('wrong')?.hidden === false")
         page.evaluate("document.getElementById('token').value = '0123456789abcdef'; document.forms[0].submit()")
         page.wait_for("location.pathname === '/' && document.querySelector('tbody tr')")
         page.open(f"{url}/#/cluster")

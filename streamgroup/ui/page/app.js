@@ -68,6 +68,10 @@ async function refresh() {
       if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
       const data = await answer.json();
       if (asked !== current) return;
+      if (asked.isMissing) { // it exists now
+        route();
+        return;
+      }
       asked.tag = answer.headers.get("ETag");
       [readAt, failed] = [data.at, data.failed];
       asked.mounted.update(data);
@@ -83,11 +87,12 @@ async function refresh() {
 
 function showMissing(asked) {
   asked.tag = null;
+  asked.isMissing = true;
   const what = asked.view.tab === "topics" ? "topic" : "group";
   main.replaceChildren(
     el("div", { class: "card empty" }, el("b", {}, `No ${what} ${asked.name}`), "It does not exist, or not any more."),
   );
-  asked.mounted = asked.view.mount(el("div"), asked.name, asked.state, refreshSoon);
+  asked.mounted = null;
 }
 
 function showState(lost) {

@@ -90,6 +90,7 @@ def test_every_answer_binds_the_browser_to_the_scripts_of_this_server(board: Boa
     assert (policy["default-src"], policy["script-src"], policy["style-src"]) == ("'none'", "'self'", "'self'")
     assert policy["frame-ancestors"] == "'none'"
     assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "same-origin"  # no-referrer would take the Origin from the form
 
 
 def test_figures_are_never_stored_by_a_browser_or_a_proxy(board: Board) -> None:
@@ -129,8 +130,10 @@ def test_a_program_sends_the_token_in_a_header(board: Board) -> None:
 
 def test_a_form_of_another_site_or_of_another_size_is_refused(board: Board) -> None:
     page = client(board, Access("0.0.0.0", TOKEN), "10.0.0.7:9405")
-    other = page.post("/login", content=f"token={TOKEN}", headers={"Origin": "https://evil.example"})
-    assert other.status_code == 403
+    for origin in ("https://evil.example", "null"):
+        assert page.post("/login", content=f"token={TOKEN}", headers={"Origin": origin}).status_code == 403
+    own = page.post("/login", content=f"token={TOKEN}", headers={"Origin": "http://10.0.0.7:9405"})
+    assert own.headers["location"] == "/"
     assert page.post("/login", content="x" * 10_000).status_code == 413
 
 
