@@ -1,17 +1,15 @@
 # Everything here runs on a fresh machine with Python 3.11+ and Java 17+; .ci/run installs those on a new Debian.
 #   PYTHON=   the Python that the virtual environment is made with
 #   VENV=     where the virtual environment is
-#   LIVE=     how many files of tests without Spark run at a time, each with its own servers (about 1 GiB)
-#   SPARK=    how many files of tests with Spark run at a time, each with its own Spark and servers (about 3 GiB):
-#             three where 14 GiB are available, else two
+#   FILES=    how many files of tests with servers run at a time, each with its own Spark and servers (about 4 GiB):
+#             four where 18 GiB are available, else two
 #   ONLY=     rules or ids of mutants that `make test-mutants` plants ("R14 R30"); all of them without it
 #   JOBS=     how many mutants it tries at a time; as many as there are cores without it
 #   MINUTES=  how long `make soak` runs, at least 5; SEED= which kills, pauses and restarts
 #   CASES=    how many cases `make test-fuzz` tries at each decoder, and with the sanitizers at each of the kernel's
 PYTHON ?= python3
 VENV   ?= .venv
-LIVE   ?= 3
-SPARK  ?= $(shell awk '/^MemAvailable/ && $$2 > 14000000 { n = 1 } END { print 2 + n }' /proc/meminfo 2>/dev/null || echo 2)
+FILES  ?= $(shell awk '/^MemAvailable/ && $$2 > 18000000 { n = 2 } END { print 2 + n }' /proc/meminfo 2>/dev/null || echo 2)
 CASES  ?= 1000000
 MINUTES ?= 120
 SEED   ?= 1
@@ -19,6 +17,9 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 TOOLS  := $(VENV)-release
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' streamgroup/__init__.py)
+# A test mostly waits for its servers, so several files run side by side: each process has servers, a Spark session
+# and ports of its own. tests/scheduling.py gives the order.
+SERVERS = --ignore=tests/unit --ignore=tests/timing --numprocesses $(FILES) --dist loadfile --no-loadscope-reorder
 
 # Byte code is kept whatever the environment says: without it every process of a test run, and every coordinator that
 # Spark starts, would compile the package anew, and each test worker would rewrite the assertions of all test files.
@@ -72,20 +73,19 @@ slow: $(STAMP) ## the unit tests that `make check` leaves out: many random cases
 timing: $(STAMP) ## the tests that measure CPU time, one after the other, beside nothing else
 	$(BIN)/pytest tests/timing -q
 
-jars: $(STAMP) ## what the live tests download, once
+jars: $(STAMP) ## what the live tests download, and archives of classes, once
 	$(BIN)/python -m tests.bring_jars
 
 pins: $(STAMP) ## write streamgroup/testing/jars.sha256 anew, from jars downloaded for it
 	$(BIN)/python -m tests.bring_jars --pin
 
-# A test mostly waits for its servers, so several files run side by side: each process has servers, a Spark session
-# and ports of its own. In the order of their names: files of one long test would come last otherwise, and run alone.
-test: check slow timing jars ## all tests but the long ones: real brokers, real Spark
-	$(BIN)/pytest tests -m "not long and not spark" --ignore=tests/unit --ignore=tests/timing --numprocesses $(LIVE) --dist loadfile
-	$(BIN)/pytest tests -m "not long and spark" --ignore=tests/unit --ignore=tests/timing --numprocesses $(SPARK) --dist loadfile --no-loadscope-reorder
+test: lint types imports $(STAMP) ## all tests but the long ones: real brokers, real Spark
+	$(BIN)/pytest tests/unit -q --numprocesses 4
+	$(MAKE) timing jars
+	$(BIN)/pytest tests -m "not long" $(SERVERS)
 
 test-live: jars ## the long tests, but for those of faults
-	$(BIN)/pytest tests -m long --ignore=tests/fault
+	$(BIN)/pytest tests -m long --ignore=tests/fault $(SERVERS)
 
 test-faults: jars ## what breaks under a group, each fault STREAMGROUP_REPEATS (20) times
 	STREAMGROUP_REPEATS=$${STREAMGROUP_REPEATS:-20} $(BIN)/pytest tests/fault -m "long or not long"

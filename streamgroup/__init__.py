@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from streamgroup.spark.drain import DrainResult, drain
     from streamgroup.spark.listener import listen
     from streamgroup.spark.metrics import MetricsServer, metrics
+    from streamgroup.spark.open_telemetry import OpenTelemetryMetrics, open_telemetry
     from streamgroup.spark.progress import progress
     from streamgroup.spark.ranges import ranges
 
@@ -28,6 +29,7 @@ __all__ = [
     "DrainResult",
     "DrainedError",
     "MetricsServer",
+    "OpenTelemetryMetrics",
     "Parser",
     "SchemaRegistry",
     "StreamGroupError",
@@ -37,6 +39,7 @@ __all__ = [
     "drain",
     "listen",
     "metrics",
+    "open_telemetry",
     "progress",
     "ranges",
 ]
@@ -55,6 +58,7 @@ if isinstance(_loader, zipimporter):
 _LAZY = {
     "DrainResult": "streamgroup.spark.drain",
     "MetricsServer": "streamgroup.spark.metrics",
+    "OpenTelemetryMetrics": "streamgroup.spark.open_telemetry",
     "Parser": "streamgroup.parsing.parser",
     "SchemaRegistry": "streamgroup.parsing.registry",
     "dead_letters": "streamgroup.spark.dead_letters",
@@ -62,6 +66,7 @@ _LAZY = {
     "drain": "streamgroup.spark.drain",
     "listen": "streamgroup.spark.listener",
     "metrics": "streamgroup.spark.metrics",
+    "open_telemetry": "streamgroup.spark.open_telemetry",
     "progress": "streamgroup.spark.progress",
     "ranges": "streamgroup.spark.ranges",
 }

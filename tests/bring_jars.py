@@ -1,4 +1,4 @@
-"""Bring what the live tests need into the cache, once: so that no test waits for a download.
+"""Bring what the live tests need into the cache, once: so that no test waits for it.
 
 python -m tests.bring_jars          what `make test` needs
 python -m tests.bring_jars --pin    fetch all, also for long tests; write the sums to streamgroup/testing/jars.sha256
@@ -12,10 +12,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from streamgroup.testing import jars
+from streamgroup.testing import archive_classes, jars
 from streamgroup.testing.progress import progress
 from streamgroup.testing.releases import RELEASES, Coordinate, Quorum
 from streamgroup.testing.zookeeper import VERSIONS_APART
+from tests.spark.class_archive import class_archive
 
 DELTA = (
     ("io.delta", "delta-spark_4.2_2.13", "4.4.0"),
@@ -76,6 +77,9 @@ def main() -> None:
         return
     for coordinate, transitive in (*of_tests(), *of_spark()):
         jars.resolve(coordinate.organisation, coordinate.module, coordinate.revision, transitive=transitive)
+    with progress("archiving the classes that servers and Spark load"):
+        archive_classes()
+        class_archive()
 
 
 if __name__ == "__main__":

@@ -11,11 +11,14 @@ import pytest
 from hypothesis import settings
 
 from streamgroup.testing import KafkaServer, create_topic
+from tests.scheduling import SharedServersScheduling, alternate
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
+LONGEST = {"fault", "sim"}
+"""The directories whose tests are started first, since one of them would run alone at the end."""
 _ADMIN_TIMEOUT_S = 20
 
 # Every run tries the same cases, so that a failure comes from the change. STREAMGROUP_RANDOM=1 tries others. A case has
@@ -23,6 +26,22 @@ _ADMIN_TIMEOUT_S = 20
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 if not os.environ.get("STREAMGROUP_RANDOM"):
     settings.load_profile("repeatable")
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> SharedServersScheduling | None:
+    """Have files that share their servers run in one process."""
+    return SharedServersScheduling(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let files that start Spark alternate with others. Faults and simulation, which take longest, come first."""
+    with_spark = {item.path: item.get_closest_marker("spark") is not None for item in reversed(items)}
+    first = [path for path in with_spark if path.parent.name in LONGEST]
+    rest = [path for path in with_spark if path.parent.name not in LONGEST]
+    computing = sorted(str(path) for path in rest if with_spark[path])
+    waiting = sorted(str(path) for path in rest if not with_spark[path])
+    order = {path: number for number, path in enumerate([*sorted(map(str, first)), *alternate(computing, waiting)])}
+    items.sort(key=lambda item: order[str(item.path)])
 
 
 def _serves(version: str) -> Callable[..., Iterator[KafkaServer]]:

@@ -26,6 +26,8 @@ class Commit:
     member_id: str
     generation: int
     offsets: Mapping[TopicPartition, CommittedOffset]
+    made_at: float
+    """Monotonic time."""
 
 
 class CommitVerdict(Enum):
@@ -39,7 +41,7 @@ class CommitVerdict(Enum):
 class Commits:
     """Which commit is awaited, and whether one is to be made again. At most one is awaited; `now` is monotonic."""
 
-    __slots__ = ("_again", "_awaited", "_last_at", "_made", "_sunk")
+    __slots__ = ("_again", "_awaited", "_last_at", "_made", "_sunk", "accepted", "accepted_s")
 
     def __init__(self) -> None:
         self._awaited: Commit | None = None
@@ -47,6 +49,10 @@ class Commits:
         self._made = 0
         self._last_at: float | None = None
         self._sunk: dict[TopicPartition, int] = {}
+        self.accepted = 0
+        """The number of commits that were accepted."""
+        self.accepted_s = 0.0
+        """Seconds from the making of each of them to its acceptance, in total."""
 
     def sank(self, ranges: Iterable[OffsetRange]) -> None:
         """The batch of these ranges, planned here, has sunk: the newest one."""
@@ -82,7 +88,7 @@ class Commits:
         """The commit to send; it is awaited from here on."""
         self._made += 1
         self._last_at, self._again = now, False
-        self._awaited = Commit(self._made, member_id, generation, offsets)
+        self._awaited = Commit(self._made, member_id, generation, offsets, now)
         return self._awaited
 
     def nothing_held(self) -> None:
@@ -97,13 +103,15 @@ class Commits:
     def awaits(self, commit: Commit) -> bool:
         return self._awaited is not None and self._awaited.number == commit.number
 
-    def answered(self, commit: Commit, verdict: CommitVerdict) -> bool:
+    def answered(self, commit: Commit, verdict: CommitVerdict, now: float) -> bool:
         """Whether this is the one awaited and was accepted. Any other answer changes nothing (R18)."""
         if not self.awaits(commit):
             return False
         self._awaited = None
         self._again = verdict is CommitVerdict.RETRY
         if not self._again:
+            self.accepted += 1
+            self.accepted_s += now - commit.made_at
             self.seen(commit.offsets)
         return not self._again
 

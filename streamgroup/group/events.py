@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any
 
 from streamgroup.counting import counted
@@ -250,6 +250,29 @@ class NeedTopics:
     urgent: bool
 
 
+class JoinCause(StrEnum):
+    """Why a member joins its group, in the words of the metrics."""
+
+    START = "start"
+    """The query starts."""
+    GROUP = "group"
+    """Another member comes, goes, or asks for a rebalance."""
+    SUBSCRIPTION = "subscription"
+    """The subscription of this member matches other topics."""
+    PARTITIONS = "partitions"
+    """A topic has more or fewer partitions."""
+    REVOKED = "revoked"
+    """This member gives up partitions that the assignment revoked (R25)."""
+    CLAIMS = "claims"
+    """Others wait for partitions that this member or its predecessor may hold."""
+    IDENTITY = "identity"
+    """The members tell each other anew which query each is of (R28)."""
+    LOST = "lost"
+    """The group, or the session in ZooKeeper, has gone on without this member."""
+    COORDINATOR = "coordinator"
+    """The connection to the coordinator broke, or the coordinator moved."""
+
+
 @dataclass(frozen=True, slots=True)
 class Joining:
     """The member rejoins. An eager member gives up all partitions now.
@@ -264,6 +287,7 @@ class Joining:
     abandoned: bool
     keeps: bool = False
     gives_up: frozenset[TopicPartition] = frozenset()
+    cause: JoinCause = JoinCause.GROUP
 
 
 @dataclass(frozen=True, slots=True)

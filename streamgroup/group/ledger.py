@@ -484,9 +484,9 @@ class Ledger:
                 held.committed = offset.offset
         self._changed()
 
-    def answered(self, commit: Commit, verdict: CommitVerdict) -> None:
+    def answered(self, commit: Commit, verdict: CommitVerdict, now: float) -> None:
         """Note the outcome of `commit`. An answer to any commit but the awaited one changes nothing (R18)."""
         if verdict is CommitVerdict.ACCEPTED:
             self.acknowledged(commit, commit.offsets)
-        if self.commits.answered(commit, verdict):
+        if self.commits.answered(commit, verdict, now):
             self._unplaced = self._unplaced and not self.settled

@@ -380,7 +380,7 @@ class Member:
             if isinstance(answer, OffsetsCommitted):
                 self._committed(committing, answer, now, actions)
             else:
-                self.ledger.answered(committing.commit, CommitVerdict.RETRY)
+                self.ledger.answered(committing.commit, CommitVerdict.RETRY, now)
         else:
             return
         if isinstance(answer, NoAnswer):
@@ -424,13 +424,13 @@ class Member:
             return
         if not sent.left:
             self._went_well()  # not after each part: one may fail for ever behind another that goes well
-            self.ledger.answered(commit, CommitVerdict.ACCEPTED)
+            self.ledger.answered(commit, CommitVerdict.ACCEPTED, now)
         if self.store.is_the_groups:
             self._machine(ev.CommitAccepted(commit.member_id, commit.generation, sent.sent_at), now, actions)
         if sent.left and self.membership.may_commit and self.ledger.commits.awaits(commit):
             self._commit_part(commit, sent.left, now, actions)
         elif sent.left:  # the member leaves, or joins again
-            self.ledger.answered(commit, CommitVerdict.RETRY)
+            self.ledger.answered(commit, CommitVerdict.RETRY, now)
 
     def _commit_refused(
         self,
@@ -449,7 +449,7 @@ class Member:
             refusal = replace(refusal, verdict=Verdict.REFUSED if len(sent.part) == 1 else Verdict.RETRIABLE)
         elif refusal.verdict is Verdict.FAILED:
             self._shrunk(sent, refusal, actions)
-        self.ledger.answered(commit, CommitVerdict.RETRY)
+        self.ledger.answered(commit, CommitVerdict.RETRY, now)
         if refusal.verdict in {Verdict.FENCED, Verdict.MOVED}:
             self._commit_waits_for_join = refusal.verdict is Verdict.FENCED
             self._later(now)

@@ -22,7 +22,7 @@ from streamgroup.errors import DecodeError, ErrorCode, FencedError, StreamGroupE
 from streamgroup.group import events as ev
 from streamgroup.group import requests
 from streamgroup.group.broker_machine import BrokerMachine
-from streamgroup.group.events import INFO, WARNING
+from streamgroup.group.events import INFO, WARNING, JoinCause
 from streamgroup.group.held_assignment import HeldAssignment
 from streamgroup.group.leading import Leadership, read_assignment
 from streamgroup.group.pending import PendingRequest
@@ -96,7 +96,7 @@ class Membership(BrokerMachine):
         self._topics, self._wait.settles = tuple(sorted(set(event.topics))), event.settles
         self._member_id, self._coordinator = "", None  # nothing is left of an earlier membership
         self._unexpected = 0
-        self._rejoin("the query starts")
+        self._rejoin("the query starts", JoinCause.START)
 
     def _stop(self, event: ev.Stop) -> None:
         instance_id = self._config.instance_id
@@ -148,7 +148,7 @@ class Membership(BrokerMachine):
         if waited and self._wait.batch.in_flight:
             self._out.append(ev.GaveUp(self._wait.gave_up(self._now, self._rebalance_ms)))  # the group did not wait
         self._let_go(reason)
-        self._rejoin(reason)
+        self._rejoin(reason, JoinCause.LOST)
 
     def _let_go(self, reason: str) -> None:
         """Give up all partitions: the group has removed this member, or may have. None of them is kept (R18)."""
@@ -190,7 +190,7 @@ class Membership(BrokerMachine):
             if reaction in {Reaction.UNKNOWN, Reaction.STALE} and was_member:
                 self._let_go(name)
             if purpose is Purpose.SYNC:
-                self._rejoin(name, after_backoff=True)
+                self._rejoin(name, JoinCause.GROUP, after_backoff=True)
             else:
                 self._retry_later(name)
 
@@ -229,7 +229,7 @@ class Membership(BrokerMachine):
         """Find the coordinator again, after a backoff: for a while brokers may still name the dead one."""
         self._coordinator = None
         if self._state is State.SYNCING:
-            self._rejoin(reason, after_backoff=True)
+            self._rejoin(reason, JoinCause.COORDINATOR, after_backoff=True)
             return
         if self._state is not State.STABLE:
             self._transition_to(State.FINDING)
@@ -240,7 +240,12 @@ class Membership(BrokerMachine):
     # -- joining ------------------------------------------------------------------------------------------------------
 
     def _rejoin(
-        self, reason: str, *, after_backoff: bool = False, gives_up: frozenset[TopicPartition] = frozenset()
+        self,
+        reason: str,
+        cause: JoinCause,
+        *,
+        after_backoff: bool = False,
+        gives_up: frozenset[TopicPartition] = frozenset(),
     ) -> None:
         """Join again.
 
@@ -250,7 +255,7 @@ class Membership(BrokerMachine):
         keeps = self._assignment.stands and self._state is State.STABLE
         self._give_up_requests(*((Purpose.HEARTBEAT,) if keeps else ()))
         abandoned = self._wait.batch.in_flight and not self._assignment.stands
-        self._out.append(ev.Joining(reason, abandoned, keeps, gives_up))
+        self._out.append(ev.Joining(reason, abandoned, keeps, gives_up, cause))
         self._wait.end()
         self._leadership.rejoin()
         if keeps:
@@ -380,13 +385,13 @@ class Membership(BrokerMachine):
         self._set_rejoin_due()
         if change.withheld:
             lost = counted(len(change.withheld), "partition")
-            self._want(f"the others wait for {lost} that this member claimed and has lost")
+            self._want(f"the others wait for {lost} that this member claimed and has lost", JoinCause.CLAIMS)
         elif restarted and self._assignment.cooperative and withheld:
             # In a stable group its return moves nothing, and nobody gets what its predecessor was to give up.
             theirs = counted(withheld, "partition")
-            self._want(f"the others wait for {theirs} that this member's predecessor may have held")
+            self._want(f"the others wait for {theirs} that this member's predecessor may have held", JoinCause.CLAIMS)
         elif self._topics != self._joined_topics:
-            self._want("the subscription has changed")
+            self._want("the subscription has changed", JoinCause.SUBSCRIPTION)
 
     # -- heartbeats and commits ---------------------------------------------------------------------------------------
 
@@ -452,7 +457,7 @@ class Membership(BrokerMachine):
         name = error_of(code).name
         match reaction:
             case Reaction.REJOIN:
-                self._want("the group rebalances")
+                self._want("the group rebalances", JoinCause.GROUP)
             case Reaction.STALE:
                 self._lost(name)
             case Reaction.UNKNOWN:
@@ -465,15 +470,15 @@ class Membership(BrokerMachine):
 
     # -- rejoining at the boundary of a batch -------------------------------------------------------------------------
 
-    def _want(self, reason: str) -> None:
+    def _want(self, reason: str, cause: JoinCause) -> None:
         """Rejoin at once when idle, else when the awaited thing is done (R21)."""
         if self.rebalance_wanted:
             return
         awaited = self._wait.awaited
         if awaited is None:
-            self._rejoin(reason)
+            self._rejoin(reason, cause)
             return
-        self._wait.begin(reason, self._now)
+        self._wait.begin(reason, cause, self._now)
         self._note(INFO, f"{reason}: rejoining when {awaited}")
         self._set_rejoin_due()
 
@@ -483,7 +488,7 @@ class Membership(BrokerMachine):
 
     def _rejoin_if_idle(self) -> None:
         if self._wait.reason is not None and self._wait.awaited is None:
-            self._rejoin(self._wait.reason)
+            self._rejoin(self._wait.reason, self._wait.cause)
 
     def _waited_enough(self) -> None:
         if self._assignment.leaving or (self._wait.batch.in_flight and not self._assignment.stands):
@@ -493,7 +498,7 @@ class Membership(BrokerMachine):
         if self._assignment.leaving:
             self._give_up_revoked()
         else:
-            self._rejoin(self._wait.reason or "the group rebalances")
+            self._rejoin(self._wait.reason or "the group rebalances", self._wait.cause)
 
     def _revocation_completed(self, event: ev.RevocationCompleted) -> None:
         if self._assignment.leaving:
@@ -502,7 +507,7 @@ class Membership(BrokerMachine):
     def _give_up_revoked(self) -> None:
         """Give up the revoked partitions by a JoinGroup: the rebalance that follows assigns them to others (R25)."""
         given_up = self._assignment.give_up()
-        self._rejoin(f"gives up {name_some(given_up)}", gives_up=given_up)
+        self._rejoin(f"gives up {name_some(given_up)}", JoinCause.REVOKED, gives_up=given_up)
 
     def _asked(self, event: ev.Asked) -> None:
         super()._asked(event)
@@ -522,17 +527,17 @@ class Membership(BrokerMachine):
     def _identified(self, event: ev.Identified) -> None:
         super()._identified(event)
         if event.rejoins and self._state is State.STABLE:
-            self._want("all members tell again what they are known by")
+            self._want("all members tell again what they are known by", JoinCause.IDENTITY)
 
     def _subscribed(self, event: ev.Subscribed) -> None:
         super()._subscribed(event)
         if self._state is State.STABLE and self._topics != self._joined_topics:
-            self._want("the subscription has changed")
+            self._want("the subscription has changed", JoinCause.SUBSCRIPTION)
 
     def _counted(self, event: ev.MetadataRefreshed) -> None:
         changes = self._leadership.changes(event)
         if changes:
-            self._want(f"partitions have changed ({', '.join(changes)})")
+            self._want(f"partitions have changed ({', '.join(changes)})", JoinCause.PARTITIONS)
 
 
 _UNJOINED, _FINDING, _JOINING, _SYNCING = State.UNJOINED, State.FINDING, State.JOINING, State.SYNCING

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from streamgroup.group.events import JoinCause
+
 FOREIGN_TIMEOUT_S = 5.0
 """R33: a consumer of another make tries 4 times in 8 s to claim its partitions, and then owns nothing."""
 _REJOIN_MARGIN_S = 5.0
@@ -98,7 +100,7 @@ class BatchClock:
 class RejoinWait:
     """Why the member is to rejoin, since when it waits to do so, and for what it waits."""
 
-    __slots__ = ("_cooperative", "_rebalance_wait_ms", "batch", "reason", "settles", "settling", "since")
+    __slots__ = ("_cooperative", "_rebalance_wait_ms", "batch", "cause", "reason", "settles", "settling", "since")
 
     def __init__(self, rebalance_wait_ms: int, *, cooperative: bool) -> None:
         self._rebalance_wait_ms = rebalance_wait_ms
@@ -106,6 +108,8 @@ class RejoinWait:
         self.batch = BatchClock()
         self.reason: str | None = None
         """Why the member is to rejoin at the next boundary of a batch; None where it is not."""
+        self.cause = JoinCause.GROUP
+        """Which kind of reason that is."""
         self.since = 0.0
         self.settles = False
         """Whether `Settled` follows each assignment that brings new partitions."""
@@ -124,8 +128,8 @@ class RejoinWait:
             return "the batch in flight is done"
         return "the positions of the partitions gained are committed" if self.settling else None
 
-    def begin(self, reason: str, now: float) -> None:
-        self.reason, self.since = reason, now
+    def begin(self, reason: str, cause: JoinCause, now: float) -> None:
+        self.reason, self.cause, self.since = reason, cause, now
 
     def end(self) -> None:
         """Wait for nothing any more: the member rejoins, or has lost its membership."""

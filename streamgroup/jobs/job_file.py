@@ -54,11 +54,13 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """The endpoint of the driver's metrics. Without a port there is none."""
+    """Where the driver's metrics go: to Prometheus at a port, by OpenTelemetry to an endpoint, or nowhere."""
 
     port: int | None = None
     host: str = "127.0.0.1"
     cluster_name: str = "default"
+    otlp_endpoint: str | None = None
+    otlp_interval_seconds: float = 60.0
 
 
 def read_toml(file: Path) -> dict[str, Any]:
@@ -308,9 +310,9 @@ class JobFileReader:
             )
 
     def check_metrics(self, metrics: Mapping[str, Any]) -> None:
-        """Check that other keys of [metrics] have a port to be of use for."""
-        if metrics and "port" not in metrics:
-            self.problems.append("[metrics] port is required. Set it, or remove the section")
+        """Check that other keys of [metrics] have a port or an endpoint to be of use for."""
+        if metrics and not metrics.keys() & {"port", "otlp_endpoint"}:
+            self.problems.append("[metrics] port or otlp_endpoint is required. Set one, or remove the section")
 
     def check_spark(self, spark: Mapping[str, Any]) -> None:
         """Check the names of Spark's settings."""

@@ -17,6 +17,7 @@ from streamgroup.jobs.session import build_session, check_executors
 from streamgroup.jobs.signals import StopAtOnce, StopRequest, catch_in_jvm
 from streamgroup.spark.listener import listen
 from streamgroup.spark.metrics import metrics
+from streamgroup.spark.open_telemetry import OpenTelemetryMetrics, open_telemetry
 
 FAILED, MISCONFIGURED = 1, 2
 """Exit codes."""
@@ -86,14 +87,17 @@ def run_command(
 
 
 @contextmanager
-def job_session(settings: SparkSettings, served: Metrics | None = None) -> Iterator[tuple[SparkSession, StopRequest]]:
+def job_session(
+    settings: SparkSettings, say: Say, served: Metrics | None = None
+) -> Iterator[tuple[SparkSession, StopRequest]]:
     """Open a session whose streams report their batches, and catch the signals that stop the job.
 
-    Serves metrics where `served` has a port. Raises ConfigError for executors that cannot run this package, and the
-    errors of `streamgroup.metrics`.
+    Serves and exports metrics where `served` says so. Raises ConfigError for executors that cannot run this package,
+    and the errors of `streamgroup.metrics` and `streamgroup.open_telemetry`.
     """
     stop = StopRequest()
     stop.install()
+    exported: OpenTelemetryMetrics | None = None
     spark = build_session(settings)
     stop.install()  # SparkContext has replaced the handler for SIGINT
     try:
@@ -101,7 +105,17 @@ def job_session(settings: SparkSettings, served: Metrics | None = None) -> Itera
         check_executors(spark)
         listen(spark)
         if served is not None and served.port is not None:
-            metrics(spark, served.port, host=served.host, cluster_name=served.cluster_name)
+            server = metrics(spark, served.port, host=served.host, cluster_name=served.cluster_name)
+            say(f"metrics: http://{served.host}:{server.port}/metrics")
+        if served is not None and served.otlp_endpoint is not None:
+            exported = open_telemetry(
+                spark,
+                served.otlp_endpoint,
+                interval_s=served.otlp_interval_seconds,
+                cluster_name=served.cluster_name,
+            )
         yield spark, stop
     finally:
+        if exported is not None:
+            exported.close()
         spark.stop()

@@ -142,6 +142,16 @@ COMMON: Mapping[str, tuple[Key, ...]] = {
             TEXT,
             "Value of the label `cluster_name` of the metrics of groups and logs. The default is `default`.",
         ),
+        Key(
+            "otlp_endpoint",
+            TEXT,
+            "URL that the driver exports metrics to by OpenTelemetry, such as `http://collector:4318/v1/metrics`.",
+        ),
+        Key(
+            "otlp_interval_seconds",
+            SECONDS,
+            "Seconds from one export by OpenTelemetry to the next. The default is 60.",
+        ),
     ),
 }
 """The sections that streaming jobs share. The backfill, a batch job, shares `spark` alone."""

@@ -89,6 +89,24 @@ def _members(statuses: list[Status]) -> Iterator[Family]:
         "Rebalances, fences, replays, skips, repeats and losses of records since the member started.",
         (*_OF_MEMBER, "event"),
     )
+    rebalances = Family(
+        "streamgroup_rebalances_total",
+        Kind.COUNTER,
+        "Assignments of the member since it started, by the cause of its join.",
+        (*_OF_MEMBER, "cause"),
+    )
+    without = Family(
+        "streamgroup_without_assignment_seconds_total",
+        Kind.COUNTER,
+        "Time for which the member had no assignment since it started.",
+        _OF_MEMBER,
+    )
+    commits = Family(
+        "streamgroup_commit_seconds",
+        Kind.SUMMARY,
+        "Time from a commit to its acceptance by the group.",
+        _OF_MEMBER,
+    )
     for status in statuses:
         labels = {"group": status["group"] or "", "name": status["name"], "run": status["run"]}
         held.add(labels, len(status["positions"]))
@@ -97,7 +115,11 @@ def _members(statuses: list[Status]) -> Iterator[Family]:
         draining.add(labels, int(status["draining"]))
         for event, counter in status["trouble"].items():
             happened.add({**labels, "event": event}, counter["count"])
-    yield from (held, generation, state, draining, happened)
+        for cause, count in status["rebalances"].items():
+            rebalances.add({**labels, "cause": cause}, count)
+        without.add(labels, status["without_assignment_s"])
+        commits.add(labels, status["commits"]["seconds"], status["commits"]["count"])
+    yield from (held, generation, state, draining, happened, rebalances, without, commits)
 
 
 def _queries(queries: Iterable[QueryTotals]) -> Iterator[Family]:

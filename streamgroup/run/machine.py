@@ -17,6 +17,7 @@ from streamgroup.model import Document
 from streamgroup.planning.memo import Memo
 from streamgroup.planning.packing_limit import PackingLimit
 from streamgroup.run import interface as io
+from streamgroup.run.assignment_clock import AssignmentClock
 from streamgroup.run.completion import BatchCompletion
 from streamgroup.run.config import RunConfig
 from streamgroup.run.failure import Failure
@@ -43,6 +44,7 @@ class Run:
         self._logs = logs
         self._events = events
         self._now = 0.0
+        self._assignment_clock = AssignmentClock()
         self._actions: list[io.RunAction] = []
         self._scheduler = StepScheduler(self)
         self._numbers = itertools.count(-1, -1)
@@ -199,6 +201,7 @@ class Run:
         return self._ends.get(lambda: self._logs.known(held), held, *self._logs.known_since)
 
     def _status(self) -> dict[str, Any]:
+        commits = self._ledger.commits
         return {
             "lineage": self._ledger.lineage,
             "member": self._ledger.member_id,
@@ -211,6 +214,9 @@ class Run:
             "positions": {str(tp): p.offset for tp, p in self._ledger.positions().items()},
             "ends": {str(tp): log.latest for tp, log in self._known_ends().items()},
             "trouble": self._events.status(),
+            "rebalances": self._events.rebalances(),
+            "without_assignment_s": round(self._assignment_clock.seconds(self._now), 3),
+            "commits": {"count": commits.accepted, "seconds": round(commits.accepted_s, 3)},
         }
 
     def _stop(self, last_word: bool) -> Steps[bool]:
@@ -285,6 +291,7 @@ class Run:
         describes = False
         for action in actions:
             self._events.on_action(action, self._ledger.in_flight)
+            self._assignment_clock.on_action(action, self._now)
             describes |= self._lineages.on_action(action, self._now)
             match action:
                 case ev.NeedTopics(topics):

@@ -9,6 +9,7 @@ learn of them and does not count them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +19,7 @@ from typing import Any
 from streamgroup.counting import counted
 from streamgroup.errors import FencedError, StreamGroupError
 from streamgroup.group import events as ev
-from streamgroup.group.events import INFO, WARNING
+from streamgroup.group.events import INFO, WARNING, JoinCause
 from streamgroup.group.in_flight import InFlightBatch
 from streamgroup.logformat import KAFKA_LOG, LogFormat
 from streamgroup.logline import render
@@ -99,6 +100,8 @@ class RunEvents:
         self._generation = -1
         self._held = 0
         self._joining = ""
+        self._cause = JoinCause.START
+        self._causes: Counter[JoinCause] = Counter()
         self._left = False
         self._given_up: Document | None = None
         self._newest_losses: dict[TopicPartition, tuple[object, ...]] = {}
@@ -110,8 +113,8 @@ class RunEvents:
     def on_action(self, action: object, flight: InFlightBatch | None) -> None:
         """Report an action of the member if it is an event. `flight` is the batch in flight."""
         match action:
-            case ev.Joining(reason):
-                self._joining = reason
+            case ev.Joining(reason, cause=cause):
+                self._joining, self._cause = reason, cause
             case ev.Assigned(member_id=""):  # not a member: it has all partitions, and nothing rebalances
                 self._held = len(action.partitions)
             case ev.Assigned():
@@ -127,6 +130,7 @@ class RunEvents:
     def _assigned(self, given: ev.Assigned) -> None:
         self._member, self._generation, self._held = given.member_id, given.generation, len(given.partitions)
         self._left = False
+        self._causes[self._cause] += 1
         kept = len(given.kept)
         self._report(RunEventKind.REBALANCE, INFO, given.line(self._group), self._joining, count=self._held, kept=kept)
 
@@ -226,6 +230,10 @@ class RunEvents:
             kind.value: {"count": counter.count, "last": counter.last, "reason": counter.reason}
             for kind, counter in self._counters.items()
         }
+
+    def rebalances(self) -> dict[str, int]:
+        """Return the number of rebalances by cause: why the member had joined."""
+        return {cause.value: self._causes[cause] for cause in JoinCause}
 
     @property
     def _unit(self) -> str:

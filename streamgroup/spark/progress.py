@@ -1,119 +1,45 @@
-"""`streamgroup.progress(query)`: a query's progress with the metrics and the description of Spark's Kafka source.
-
-Spark takes the offsets of the progress from a source in Python, `latestOffset` among them. It takes neither metrics nor
-a description from it: `metrics` stays empty, and `description` is the name of a Java class.
-"""
+"""`streamgroup.progress(...)`: what Spark's Kafka source shows in the progress of a query, of this source."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
-from uuid import UUID
+from typing import TYPE_CHECKING, overload
 
-from py4j.protocol import Py4JError
-from pyspark.sql.streaming.listener import SourceProgress, StreamingQueryProgress
-from pyspark.sql.types import StructType
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from streamgroup.errors import ConfigError
-from streamgroup.options.parse import parse_source
-from streamgroup.planning.backlog import offset_metrics, offsets_behind
-from streamgroup.spark.queries import document, driver_context, is_initial, running_query
-from streamgroup.spark.tables import read_options
+from streamgroup.spark.completed_progress import of_progress, of_query
+from streamgroup.spark.progress_table import progress_table
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from typing_extensions import TypeIs
 
 
-def progress(of: StreamingQuery | StreamingQueryProgress) -> StreamingQueryProgress | None:
+@overload
+def progress(of: StreamingQueryProgress) -> StreamingQueryProgress: ...
+@overload
+def progress(of: StreamingQuery) -> StreamingQueryProgress | None: ...
+@overload
+def progress(of: SparkSession) -> DataFrame: ...
+def progress(
+    of: StreamingQuery | StreamingQueryProgress | SparkSession,
+) -> StreamingQueryProgress | DataFrame | None:
     """Return the last progress of a query, or a progress that a listener was given, with what Spark leaves out.
 
     In each streamgroup source `metrics` has minOffsetsBehindLatest, maxOffsetsBehindLatest and avgOffsetsBehindLatest,
     and `description` says what is read: `streamgroup[Subscribe[orders], group=orders-ingest, mode=member]`. All other
     fields are Spark's. Returns None for a query without a progress.
 
+    Of a session: a table with a row for each recent batch and streamgroup source of the queries that run in it
+    (docs/monitor.md has the columns). Spark keeps `spark.sql.streaming.numRecentProgressUpdates` batches of a query.
+
     Through Spark Connect, and for a progress whose query has ended, `description` stays the one of Spark.
     """
     if isinstance(of, StreamingQueryProgress):
-        return completed(of, _options_of(_running(of.id)))
-    found = of.lastProgress
-    return None if found is None else completed(found, _options_of(_execution(of)))
+        return of_progress(of)
+    return progress_table(of) if _is_session(of) else of_query(of)
 
 
-def completed(found: StreamingQueryProgress, options: Mapping[str, Mapping[str, str]]) -> StreamingQueryProgress:
-    """Return a copy of a progress with metrics and descriptions.
-
-    `options` has those of each source, by the description that Spark gives the source.
-    """
-    values = json.loads(found.json)
-    sources = []
-    for source, value in zip(found.sources, values["sources"], strict=True):
-        sources.append(_completed_source(source, value, options.get(source.description)))
-    return StreamingQueryProgress(**{**found, "sources": sources}, jdict=values)
-
-
-def _completed_source(
-    source: SourceProgress, value: dict[str, Any], options: Mapping[str, str] | None
-) -> SourceProgress:
-    """Complete one source, and the JSON `value` of it in place."""
-    if document(source.endOffset) is None and not is_initial(source.endOffset):
-        return source  # of another format
-    added: dict[str, Any] = {"metrics": {**source.metrics, **offset_metrics(_behind(source))}}
-    if options is not None:
-        added["description"] = describe(options, source.endOffset)
-    value.update(added)
-    return SourceProgress(**{**source, **added}, jdict=value)
-
-
-def _behind(source: SourceProgress) -> list[int]:
-    return offsets_behind(source.endOffset, source.latestOffset)
-
-
-def describe(options: Mapping[str, str], end: Any = None) -> str:
-    """Return what a stream with these options reads. `end` is a document of its query, where one is known.
-
-    The document names the group, and has none in mode `off`, which may be the default of the application.
-    """
-    known = document(end)
-    if known is not None and not known["group"]:
-        options = {
-            **{name: text for name, text in options.items() if name.lower() != "group.mode"},
-            "group.mode": "off",
-        }
-    return parse_source(options, streaming=True).description
-
-
-def _running(query_id: UUID) -> Any:
-    """Return Spark's execution of a running query; None if it has ended, or through Spark Connect."""
-    try:
-        return running_query(driver_context("progress"), str(query_id))
-    except ConfigError:
-        return None
-
-
-def _execution(query: StreamingQuery) -> Any:
-    """Return Spark's execution of a query; None through Spark Connect."""
-    try:
-        return query._jsq.streamingQuery()
-    except (Py4JError, AttributeError, TypeError):
-        return None
-
-
-def _options_of(execution: Any) -> dict[str, dict[str, str]]:
-    """Return the options of a query's sources by the description that Spark gives each of them.
-
-    They are in the query's plan, which is not part of Spark's public API. With a Spark that keeps them elsewhere the
-    result is empty.
-    """
-    found: dict[str, dict[str, str]] = {}
-    if execution is None:
-        return found
-    with suppress(Py4JError, AttributeError, TypeError):
-        leaves = execution.logicalPlan().collectLeaves()
-        for leaf in (leaves.apply(index) for index in range(leaves.size())):
-            with suppress(Py4JError, ConfigError):  # a leaf that is not a streaming source, or one without options
-                given = dict(leaf.relation().options().asCaseSensitiveMap())
-                schema = StructType.fromJson(json.loads(leaf.schema().json()))
-                found[str(leaf.stream().toString())] = read_options(schema, given)
-    return found
+def _is_session(of: StreamingQuery | SparkSession) -> TypeIs[SparkSession]:
+    """Return whether it is a session, of this process or of Spark Connect."""
+    return hasattr(of, "readStream")

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streamgroup.testing.archiving import archive_classes
     from streamgroup.testing.flow import End, Fault
     from streamgroup.testing.kafka import KafkaServer
     from streamgroup.testing.kafka07 import Compressed, Kafka07Server, Producer07
@@ -39,6 +40,7 @@ __all__ = [
     "ServerStartError",
     "Which",
     "ZooKeeperServer",
+    "archive_classes",
     "create_topic",
     "java_tool",
     "write_jks",
@@ -61,6 +63,7 @@ _HOMES = {
     "ServerStartError": "streamgroup.testing.processes",
     "Which": "streamgroup.testing.proxy",
     "ZooKeeperServer": "streamgroup.testing.zookeeper",
+    "archive_classes": "streamgroup.testing.archiving",
     "create_topic": "streamgroup.testing.topics",
     "java_tool": "streamgroup.testing.tools",
     "write_jks": "streamgroup.testing.security.stores",

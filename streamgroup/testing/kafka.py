@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from streamgroup.errors import ConfigError
+from streamgroup.testing.class_archive import archive_flags
 from streamgroup.testing.directories import write_private
 from streamgroup.testing.java import java_command, write_log4j2
 from streamgroup.testing.kraft import KRaftMode
@@ -34,7 +35,7 @@ JVM_FLAGS = ("-Xmx384m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=
 """Small heaps that start fast; for a benchmark use `jvm_flags=("-Xmx1g",)`."""
 
 _POLL_S = 0.05
-_MAIN_CLASS = "kafka.Kafka"
+MAIN_CLASS = "kafka.Kafka"
 _EMULATOR = "streamgroup.testing.kafka07"
 
 
@@ -316,12 +317,13 @@ class KafkaServer:
                     )
                 time.sleep(_POLL_S)
 
-    def _command(self, properties: Path, classpath: Iterable[Path]) -> list[str]:
+    def _command(self, properties: Path, classpath: Sequence[Path]) -> list[str]:
         if self._release.emulated:
             return [sys.executable, "-m", _EMULATOR, str(properties)]
         secured = () if self._security is None else self._security.jvm_flags()
-        flags = (*self._jvm_flags, *secured, write_log4j2(properties.parent))
-        return java_command(_MAIN_CLASS, [str(properties)], classpath=classpath, flags=flags)
+        archived = archive_flags(MAIN_CLASS, classpath)
+        flags = (*self._jvm_flags, *archived, *secured, write_log4j2(properties.parent))
+        return java_command(MAIN_CLASS, [str(properties)], classpath=classpath, flags=flags)
 
     def _serves(self, plan: NodePlan) -> bool:
         """Return whether a broker lists itself in its Metadata response.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from streamgroup.errors import ConfigError
+from streamgroup.testing.class_archive import archive_flags
 from streamgroup.testing.directories import write_private
 from streamgroup.testing.jars import resolve
 from streamgroup.testing.java import java_command, logging_jars, pyspark_jar_files, write_log4j2
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 JVM_FLAGS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 _CONFIGURATION = "zoo.cfg"
-_MAIN_CLASS = "org.apache.zookeeper.server.ZooKeeperServerMain"
+MAIN_CLASS = "org.apache.zookeeper.server.ZooKeeperServerMain"
 VERSIONS_APART = ("3.3.6",)
 """Versions that Ivy downloads. 3.3.6 has no transactions (multi, since 3.4) and drops the request without a response.
 """
@@ -201,12 +202,13 @@ class ZooKeeperServer:
         values = configuration(directory / "data", port, self._tick_time_ms)
         security = self._security
         write_private(file, properties_text(values if security is None else {**values, **security.properties()}))
-        flags = (*self._jvm_flags, *(() if security is None else security.jvm_flags()), write_log4j2(directory))
-        jars = zookeeper_jars(self._version)
+        classpath = (*logging_jars(), *zookeeper_jars(self._version))
+        secured = () if security is None else security.jvm_flags()
+        flags = (*self._jvm_flags, *archive_flags(MAIN_CLASS, classpath), *secured, write_log4j2(directory))
         (directory / "data").mkdir(exist_ok=True)  # 3.3 does not create it
         return ServerProcess(
             "ZooKeeper",
-            java_command(_MAIN_CLASS, [str(file)], classpath=(*logging_jars(), *jars), flags=flags),
+            java_command(MAIN_CLASS, [str(file)], classpath=classpath, flags=flags),
             directory / "server.log",
             lambda: zookeeper_serves(LOOPBACK, port, str(directory / "data")),
             start_timeout_s=self._start_timeout_s,

@@ -21,6 +21,7 @@ from streamgroup.options.kinds import SERVERS
 from streamgroup.options.types import ClientOptions
 from streamgroup.testing import KafkaServer
 from tests.hooks.named_points import signal_together
+from tests.processes import is_running
 from tests.spark.support import Load
 from tests.waiting import wait_until
 
@@ -279,14 +280,6 @@ class Application:
 def is_end_of(event: Mapping[str, Any], job: Job) -> bool:
     """Whether an event tells that a job's query has ended."""
     return event["event"] == "ended" and event["query"] == job.name
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process exists and is more than an entry that nobody has asked for."""
-    try:
-        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def whole_lines(path: Path) -> list[dict[str, Any]]:

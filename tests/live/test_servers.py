@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ from kazoo.client import KazooClient
 
 from streamgroup.cli.main import main
 from streamgroup.errors import ConfigError
-from streamgroup.testing import KafkaServer, ServerStartError, ZooKeeperServer, create_topic, java_tool
+from streamgroup.testing import KafkaServer, ServerStartError, ZooKeeperServer, archive_classes, create_topic, java_tool
 from streamgroup.testing.ports import LOOPBACK, free_ports
 from streamgroup.testing.probe import accepts, brokers_known_to
 from tests.conftest import MakeTopic
@@ -324,3 +325,11 @@ def test_the_command_starts_one_in_the_background_and_ends_it(tmp_path: Path, mo
     assert down.exit_code == 0, down.output
     assert brokers_known_to(LOOPBACK, port) == frozenset()
     assert run(main, ["kafka", "status"]).exit_code == 3
+
+
+def test_broker_and_zookeeper_map_the_archives_of_their_classes() -> None:
+    archive_classes()
+    with ZooKeeperServer() as zookeeper, KafkaServer() as kafka:
+        for pid, log in ((zookeeper.pid, zookeeper.log), (kafka.brokers[0].pid, kafka.brokers[0].log)):
+            mapped = Path(f"/proc/{pid}/maps").read_text()
+            assert re.search(r"/classes/[0-9a-f]{16}\.jsa$", mapped, re.MULTILINE), log.read_text()

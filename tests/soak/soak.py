@@ -15,7 +15,6 @@ from streamgroup.errors import StreamGroupError
 from streamgroup.testing import KafkaServer
 from tests.fault.applications import Application, Group, Job, Struck
 from tests.fault.jobs_checker import Checker, InFlight, in_flight
-from tests.fault.pool import class_archive
 from tests.hooks.named_points import READ
 from tests.releases import Release, package_of
 from tests.soak.announcements import Announcements
@@ -23,6 +22,7 @@ from tests.soak.judgement import Measured
 from tests.soak.processes import processes_of
 from tests.soak.sample import LagSample, ProcessSample
 from tests.soak.schedule import Event, Kind, schedule
+from tests.spark.class_archive import class_archive
 from tests.spark.support import Load, committed
 from tests.waiting import repeatedly
 
@@ -64,7 +64,7 @@ class Soak:
         """The version of each application, by its name."""
         self._old: Release | None = old
         """The release of new applications. None: this version."""
-        self._flags = (f"-XX:SharedArchiveFile={class_archive(home)}",)
+        self._flags = (f"-XX:SharedArchiveFile={class_archive()}",)
         self._struck: list[InFlight] = []
         self._announced = Announcements()
         self._processes: list[ProcessSample] = []

@@ -20,12 +20,13 @@ from pyspark.sql.streaming.listener import (
 )
 
 from benchmarks.batch_read import connector_jars
+from tests.spark.class_archive import jvm_flags
 from tests.spark.support import Streams
 
 HOOKS = Path(__file__).parents[1] / "hooks"
-JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
-"""For many plans over little data, where compiling code well would cost more than it saves; and for the many processes
-that Spark starts: without Hadoop's native library it runs `chmod` for every file of a checkpoint."""
+VFORK = "-Djdk.lang.Process.launchMechanism=VFORK"
+"""For the many processes that Spark starts: without Hadoop's native library it runs `chmod` for every file of a
+checkpoint."""
 
 
 class Hearing(StreamingQueryListener):
@@ -77,7 +78,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         session = (
             SparkSession.builder.master("local[2]")
             .appName("streamgroup-tests")
-            .config("spark.driver.extraJavaOptions", JVM_FLAGS)
+            .config("spark.driver.extraJavaOptions", jvm_flags(VFORK))
             .config("spark.jars", connector_jars())  # Spark's own sink, which this one is compared with
             .config("spark.ui.enabled", "false")
             .config("spark.ui.showConsoleProgress", "false")

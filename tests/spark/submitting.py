@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.spark.class_archive import jvm_flags
 from tests.spark.support import Load, rows_of
 from tests.terminals import Terminal
 from tests.waiting import wait_until
@@ -110,7 +111,7 @@ def submitted(
 
     `submit` are further arguments of spark-submit. `user` is the job's controlling terminal; its output is in its log.
     """
-    jvm = ["--driver-memory", "512m", "--driver-java-options", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
+    jvm = ["--driver-memory", "512m", "--driver-java-options", jvm_flags()]
     job = [SUBMIT, "--master", master, *jvm, *submit, ROOT / "jobs" / f"{script}.py", "--config", file, *arguments]
     log = home / "job.log"
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

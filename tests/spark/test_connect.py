@@ -18,7 +18,7 @@ from streamgroup.testing.probe import accepts
 from streamgroup.testing.processes import ServerProcess, on_free_ports
 from tests.conftest import MakeTopic
 from tests.read_back import read_back
-from tests.spark.conftest import JVM_FLAGS
+from tests.spark.class_archive import jvm_flags
 from tests.spark.submitting import SUBMIT
 from tests.spark.support import SHORT_SESSION, Load, committed, log_ends, rows_of
 from tests.waiting import wait_until
@@ -43,7 +43,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
             "spark.sql.session.timeZone": "UTC",
         }
         confs = [argument for name, value in settings.items() for argument in ("--conf", f"{name}={value}")]
-        jvm = ["--driver-memory", "512m", "--driver-java-options", JVM_FLAGS]
+        jvm = ["--driver-memory", "512m", "--driver-java-options", jvm_flags()]
         process = ServerProcess(
             f"connect-{port}",
             [str(SUBMIT), "--class", SERVER, "--master", "local[2]", *jvm, *confs, "spark-internal"],

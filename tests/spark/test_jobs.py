@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import urllib.request
 import venv
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
@@ -18,8 +20,9 @@ from streamgroup.testing import KafkaServer
 from streamgroup.testing.kafka07 import Kafka07Server
 from streamgroup.testing.zookeeper_mode import zookeeper_client
 from tests.cluster07 import Cluster
+from tests.collector import collector, sums
 from tests.conftest import MakeTopic
-from tests.spark.submitting import ROOT, START_S, SUBMIT, ingest_file, submitted, values
+from tests.spark.submitting import ROOT, START_S, SUBMIT, Job, ingest_file, submitted, values
 from tests.spark.support import Load, committed, log_ends, rows_of
 from tests.waiting import wait_until
 
@@ -61,11 +64,15 @@ def to_spark_submit(process: subprocess.Popen[bytes]) -> None:
 )
 def test_sigterm_drains_the_job(tmp_path: Path, load: Load, send: Callable[[subprocess.Popen[bytes]], None]) -> None:
     load.send(200)
-    with submitted(tmp_path, configured(tmp_path, load), "--member", "a") as job:
-        wait_until(lambda: len(values(tmp_path, "a")) >= 120 or job.process.poll() is not None, "some batches", START_S)
-        load.send(2_000)
-        send(job.process)
-        assert job.exit_code() == 0, job.log()
+    file = configured(tmp_path, load)
+    with collector() as (url, received):
+        file.write_text(f'{file.read_text()}\n[metrics]\nport = 0\notlp_endpoint = "{url}"\n')
+        with submitted(tmp_path, file, "--member", "a") as job:
+            wait_until(lambda: len(values(tmp_path, "a")) >= 120 or job.process.poll() is not None, "batches", START_S)
+            assert "streamgroup_rows_total{" in scraped(job)
+            load.send(2_000)
+            send(job.process)
+            assert job.exit_code() == 0, job.log()
     # Spark's own log goes through the same pipe and may begin before the job's line has ended.
     said = "\n".join(job.said())
     assert (tmp_path / "checkpoints" / "a" / "commits" / "0").exists()
@@ -79,6 +86,15 @@ def test_sigterm_drains_the_job(tmp_path: Path, load: Load, send: Callable[[subp
     assert "SIGTERM: waiting up to 60 s for the batch in flight. Send it again to stop at once" in said
     assert "stopped; nothing will be repeated" in said
     assert sorted(sunk) == sorted(done)
+    (rows,) = sums(received, "streamgroup_rows")
+    assert 120 <= rows <= len(sunk), "exported as the job ended"
+
+
+def scraped(job: Job) -> str:
+    """Return the page of the job's metrics, at the port that it names."""
+    (url,) = re.findall(r"metrics: (http://\S+)", job.log())
+    with urllib.request.urlopen(url, timeout=10) as page:
+        return str(page.read().decode())
 
 
 @pytest.mark.long

@@ -56,3 +56,11 @@ def test_the_progress_of_a_running_member_names_its_group_where_a_listener_sees_
     assert source.description == f"streamgroup[Subscribe[{load.topic}], group=described, mode=member]"
     assert set(source.metrics.values()) == {"0", "0.0"}
     assert streamgroup.progress(streams.spark.streams.get(query.id)).sources[0].description == source.description
+    shown = streamgroup.progress(streams.spark).where(f"query_id = '{query.id}'")
+    (total, most) = (
+        shown.agg({"rows": "sum", "max_offsets_behind": "max"}).select("sum(rows)", "max(max_offsets_behind)").first()
+    )
+    assert (total, most) == (5, 0)
+    (row,) = shown.orderBy("batch").tail(1)
+    assert (row.group, row.source, row.positions) == ("described", source.description, {f"{load.topic}-0": 5})
+    assert row.duration_ms["triggerExecution"] > 0

@@ -24,6 +24,8 @@ from streamgroup.testing.releases import DEFAULT_VERSION
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"
 IN_IMAGE = "/opt/streamgroup"
+WATCHING = {"prometheus", "grafana"}
+"""The services whose images are of others, beside Kafka."""
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,7 @@ def environment() -> dict[str, str]:
 
 
 def test_the_cluster_has_a_broker_a_master_two_workers_and_the_job(services: dict[str, Any]) -> None:
-    assert set(services) == {"kafka", "topic", "spark-master", "spark-worker-1", "spark-worker-2", "job"}
+    assert set(services) == {"kafka", "topic", "spark-master", "spark-worker-1", "spark-worker-2", "job"} | WATCHING
     assert services["spark-worker-1"] == services["spark-worker-2"]
 
 
@@ -68,7 +70,7 @@ def test_the_broker_is_the_one_that_the_tests_run_in_kraft_mode(services: dict[s
 
 
 def test_ours_is_one_image_of_this_version(services: dict[str, Any]) -> None:
-    ours = [service for name, service in services.items() if name != "kafka"]
+    ours = [service for name, service in services.items() if name not in {"kafka", *WATCHING}]
     assert {service["image"] for service in ours} == {f"streamgroup:{streamgroup.__version__}"}
     assert all(service["build"] == {"context": "..", "dockerfile": "docker/Dockerfile"} for service in ours)
 
@@ -113,6 +115,30 @@ def test_two_members_fit_into_the_cluster(services: dict[str, Any]) -> None:
     cores = 2 * int(worker[worker.index("--cores") + 1])
     job = load(DOCKER / "ingest.toml", "a", {})
     assert 2 * int(job.spark.conf["spark.cores.max"]) <= cores
+
+
+def test_prometheus_scrapes_the_job_and_has_the_alert_rules(services: dict[str, Any]) -> None:
+    config = yaml.safe_load((DOCKER / "prometheus.yml").read_text())
+    job = load(DOCKER / "ingest.toml", "a", {})
+    (scraped,) = config["scrape_configs"]
+    assert scraped["static_configs"] == [{"targets": [f"job:{job.metrics.port}"]}]
+    rules = yaml.safe_load((ROOT / "conf/prometheus/alerts.yml").read_text())
+    assert f'job="{scraped["job_name"]}"' in str(rules), "the rules name the job of the scrapes"
+    assert all(file in mounted(services["prometheus"]) for file in config["rule_files"])
+
+
+def test_grafana_has_the_prometheus_and_the_board(services: dict[str, Any]) -> None:
+    (source,) = yaml.safe_load((DOCKER / "grafana/datasources.yaml").read_text())["datasources"]
+    assert (source["type"], source["url"]) == ("prometheus", "http://prometheus:9090")
+    (provider,) = yaml.safe_load((DOCKER / "grafana/dashboards.yaml").read_text())["providers"]
+    boards = mounted(services["grafana"])[provider["options"]["path"]]
+    assert [file.name for file in boards.iterdir()] == ["streamgroup.json"]
+
+
+def mounted(service: dict[str, Any]) -> dict[str, Path]:
+    """The files of the repository that a service has, by their paths in the container."""
+    volumes = [volume.split(":") for volume in service["volumes"]]
+    return {inside: (DOCKER / outside).resolve() for outside, inside, *_ in volumes}
 
 
 def parsed(command: click.Command, arguments: list[str]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from streamgroup.backoff import Random
 from streamgroup.counting import counted
 from streamgroup.errors import ConfigError, ErrorCode, StreamGroupError
 from streamgroup.group import events as ev
-from streamgroup.group.events import INFO, WARNING
+from streamgroup.group.events import INFO, WARNING, JoinCause
 from streamgroup.group.pending import PendingRequest
 from streamgroup.group.registry import events as zk
 from streamgroup.group.registry.formats import GroupPaths, Incarnation
@@ -169,10 +169,13 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         self._session.began(event.timeout_ms)
         if event.timeout_ms < (asked := self._config.session_timeout_ms):
             self._note_once(WARNING, _GRANTED.format(asked=asked, granted=event.timeout_ms))
-        self._enter("the query starts" if self._generation < 0 else "a new session in ZooKeeper")
+        if self._generation < 0:
+            self._enter("the query starts", JoinCause.START)
+        else:
+            self._enter("a new session in ZooKeeper", JoinCause.LOST)
 
-    def _enter(self, reason: str) -> None:
-        self._rejoin(reason)
+    def _enter(self, reason: str, cause: JoinCause) -> None:
+        self._rejoin(reason, cause)
         self._requests.set(
             RegistryTimer.HEARTBEAT, self._now + self._config.heartbeat_interval_s(self._session.timeout_ms)
         )
@@ -187,7 +190,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         self._lose(reason)
         self._requests.reset()
         self._forget_registration()
-        self._enter(reason)
+        self._enter(reason, JoinCause.LOST)
         self._set_backoff(RegistryTimer.RETRY)
 
     def _lose(self, reason: str) -> None:
@@ -426,10 +429,10 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         """
         awaited = self._wait.awaited
         if awaited is None:
-            self._rejoin(reason)
+            self._rejoin(reason, JoinCause.GROUP)
             return True
         if not self.rebalance_wanted:
-            self._wait.begin(reason, self._now)
+            self._wait.begin(reason, JoinCause.GROUP, self._now)
             self._note(INFO, f"{reason}: giving up when {awaited}")
         due = self._wait.due(self._config.max_poll_interval_ms, foreign=bool(view.foreign))
         self._requests.set(RegistryTimer.REJOIN, due)
@@ -442,11 +445,11 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
             self._out.append(ev.GaveUp(text))
         else:
             self._note(WARNING, self._wait.left_unsettled(self._generation, self._now))
-        self._rejoin(self._wait.reason or "the group rebalances")
+        self._rejoin(self._wait.reason or "the group rebalances", self._wait.cause)
 
-    def _rejoin(self, reason: str) -> None:
+    def _rejoin(self, reason: str, cause: JoinCause) -> None:
         """Plan and commit nothing until the next assignment."""
-        self._out.append(ev.Joining(reason, abandoned=self._wait.batch.in_flight))
+        self._out.append(ev.Joining(reason, abandoned=self._wait.batch.in_flight, cause=cause))
         self._transition_to(State.JOINING)
         self._wait.end()
         self._waited = False

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(config: BackfillConfig) -> None:
     """Build the session, and carry out the steps until the backfill is complete or a signal arrives."""
-    with job_session(config.spark) as (spark, stop), terminal_bar() as advance:
+    with job_session(config.spark, say) as (spark, stop), terminal_bar() as advance:
         if run_steps(spark, config, HadoopFiles(spark), stop=stop, say=say, advance=advance):
             say("the backfill is complete")
 

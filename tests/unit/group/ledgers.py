@@ -77,7 +77,7 @@ def due(ledger: Ledger, now: float = NOW) -> Commit:
 
 def accept(ledger: Ledger, now: float = NOW) -> Commit:
     commit = due(ledger, now)
-    ledger.answered(commit, CommitVerdict.ACCEPTED)
+    ledger.answered(commit, CommitVerdict.ACCEPTED, NOW)
     return commit
 
 

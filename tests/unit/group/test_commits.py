@@ -24,7 +24,7 @@ def test_one_is_due_when_something_has_moved_and_none_while_one_is_awaited() -> 
     assert due(commits, moved=True)
     commit = commits.make(NOW, "m", 3, OFFSETS)
     assert (due(commits, moved=True), due(commits, everything=True)) == (False, True)
-    assert commits.answered(commit, CommitVerdict.ACCEPTED)
+    assert commits.answered(commit, CommitVerdict.ACCEPTED, NOW)
     assert not commits.unfinished
 
 
@@ -32,13 +32,13 @@ def test_an_idle_one_is_made_anew_hourly() -> None:
     commits = Commits()
     assert not due(commits)
     assert due(commits, NOW + RECOMMIT_AFTER_S)
-    commits.answered(commits.make(NOW + RECOMMIT_AFTER_S, "m", 3, OFFSETS), CommitVerdict.ACCEPTED)
+    commits.answered(commits.make(NOW + RECOMMIT_AFTER_S, "m", 3, OFFSETS), CommitVerdict.ACCEPTED, NOW)
     assert not due(commits, NOW + RECOMMIT_AFTER_S + 1)
 
 
 def test_one_that_is_to_be_made_again_is_due_although_nothing_has_moved_since() -> None:
     commits = Commits()
-    assert not commits.answered(commits.make(NOW, "m", 3, OFFSETS), CommitVerdict.RETRY)
+    assert not commits.answered(commits.make(NOW, "m", 3, OFFSETS), CommitVerdict.RETRY, NOW)
     assert (due(commits), commits.unfinished) == (True, True)
     commits.nothing_held()
     assert (due(commits), commits.unfinished) == (False, False)
@@ -48,11 +48,21 @@ def test_only_the_answer_to_the_one_awaited_counts() -> None:
     commits = Commits()
     first = commits.make(NOW, "m", 3, OFFSETS)
     second = commits.make(NOW, "m", 3, OFFSETS)
-    assert not commits.answered(first, CommitVerdict.ACCEPTED)
+    assert not commits.answered(first, CommitVerdict.ACCEPTED, NOW)
     assert commits.unfinished
-    assert commits.answered(second, CommitVerdict.ACCEPTED)
-    assert not commits.answered(second, CommitVerdict.RETRY)
+    assert commits.answered(second, CommitVerdict.ACCEPTED, NOW)
+    assert not commits.answered(second, CommitVerdict.RETRY, NOW)
     assert not commits.unfinished
+
+
+def test_it_measures_how_long_the_accepted_ones_took() -> None:
+    commits = Commits()
+    commits.answered(commits.make(NOW, "m", 3, OFFSETS), CommitVerdict.RETRY, NOW + 10)
+    overtaken = commits.make(NOW + 10, "m", 3, OFFSETS)
+    commits.answered(commits.make(NOW + 20, "m", 3, OFFSETS), CommitVerdict.ACCEPTED, NOW + 20.5)
+    commits.answered(overtaken, CommitVerdict.ACCEPTED, NOW + 21)
+    commits.answered(commits.make(NOW + 30, "m", 3, OFFSETS), CommitVerdict.ACCEPTED, NOW + 31)
+    assert (commits.accepted, commits.accepted_s) == (2, 1.5)
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -61,7 +71,7 @@ def test_an_assignment_between_commit_and_answer(kept: bool) -> None:
     commit = commits.make(NOW, "m", 3, OFFSETS)
     commits.interrupted(kept=kept)
     assert (commits.unfinished, due(commits)) == (kept, kept)
-    assert not commits.answered(commit, CommitVerdict.ACCEPTED), "it was of another generation"
+    assert not commits.answered(commit, CommitVerdict.ACCEPTED, NOW), "it was of another generation"
 
 
 def test_a_partition_without_a_verdict_was_not_committed_and_a_deleted_one_is_no_refusal() -> None:
@@ -92,9 +102,9 @@ def test_a_batch_that_has_sunk_is_outstanding_until_the_group_is_known_to_have_i
     commits.sank([OffsetRange(A, 0, 5), OffsetRange(B, 3, 9), OffsetRange(C, 0, 8)])
     assert commits.outstanding == {A, B, C}
     refused = commits.make(NOW, "m", 3, OFFSETS)
-    commits.answered(refused, CommitVerdict.RETRY)
+    commits.answered(refused, CommitVerdict.RETRY, NOW)
     assert commits.outstanding == {A, B, C}
-    commits.answered(commits.make(NOW, "m", 3, OFFSETS), CommitVerdict.ACCEPTED)
+    commits.answered(commits.make(NOW, "m", 3, OFFSETS), CommitVerdict.ACCEPTED, NOW)
     assert commits.outstanding == {B, C}, "C is committed at 7 only"
     commits.seen({B: CommittedOffset(20, "another member's"), C: CommittedOffset(7)})
     assert commits.outstanding == {C}
@@ -107,5 +117,5 @@ def test_what_sank_outlives_the_assignment_under_which_it_was_to_be_committed() 
     commits.sank([OffsetRange(A, 0, 5)])
     commit = commits.make(NOW, "m", 3, OFFSETS)
     commits.interrupted(kept=False)
-    assert not commits.answered(commit, CommitVerdict.ACCEPTED)
+    assert not commits.answered(commit, CommitVerdict.ACCEPTED, NOW)
     assert commits.outstanding == {A}

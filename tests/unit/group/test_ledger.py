@@ -191,7 +191,7 @@ def test_the_group_is_founded_by_the_first_commit_that_is_accepted() -> None:
     ledger = started()
     gain(ledger, {}, A)
     ledger.resolved(3, {A: 500})
-    ledger.answered(due(ledger), CommitVerdict.RETRY)
+    ledger.answered(due(ledger), CommitVerdict.RETRY, NOW)
     assign(ledger, A, generation=4, kept=(A,))
     assert told(accept(ledger), A).founding == 4
     assign(ledger, A, generation=5, kept=(A,))
@@ -383,7 +383,7 @@ def test_a_refused_commit_is_made_again_after_the_rebalance_for_what_is_kept() -
     planned = document(5, a=(90, 100), b=(40, 60))
     ledger = in_flight({A: ours(90), B: ours(40)}, planned)
     ledger.mark_sunk(planned)
-    ledger.answered(due(ledger), CommitVerdict.RETRY)
+    ledger.answered(due(ledger), CommitVerdict.RETRY, NOW)
     assert ledger.commit_pending
     gain(ledger, {B: ours(41, 9, run="other"), A: ours(90)}, A, B, generation=4, kept=(A,))
     again = due(ledger)
@@ -396,7 +396,7 @@ def test_an_answer_that_comes_after_the_next_generation_changes_nothing() -> Non
     ledger.mark_sunk(planned)
     old = due(ledger)
     assign(ledger, A, generation=4, kept=(A,))
-    ledger.answered(old, CommitVerdict.ACCEPTED)
+    ledger.answered(old, CommitVerdict.ACCEPTED, NOW)
     assert ledger.commit_pending
     assert offsets(due(ledger)) == {A: 100}
 
@@ -419,16 +419,16 @@ def test_a_farewell_commits_what_has_not_moved_and_takes_the_place_of_what_is_un
     assert (told(farewell, A).sequence, told(farewell, A).asked) == (4, 5)
     second = ledger.commit_due(NOW, everything=True)
     assert second is not None
-    ledger.answered(farewell, CommitVerdict.ACCEPTED)
+    ledger.answered(farewell, CommitVerdict.ACCEPTED, NOW)
     assert ledger.commit_pending
-    ledger.answered(second, CommitVerdict.ACCEPTED)
+    ledger.answered(second, CommitVerdict.ACCEPTED, NOW)
     assert not ledger.commit_pending
 
 
 def test_a_member_that_holds_nothing_owes_nothing() -> None:
     ledger = started(document(4, a=(90, 90)))
     gain(ledger, {}, A)
-    ledger.answered(due(ledger), CommitVerdict.RETRY)
+    ledger.answered(due(ledger), CommitVerdict.RETRY, NOW)
     assign(ledger, generation=4)
     assert ledger.commit_due(NOW, everything=True) is None
     assert ledger.settled

@@ -68,7 +68,7 @@ def told_by(run: str) -> str:
 def test_a_refused_commit_is_made_again_with_the_next_assignment() -> None:
     ledger = alone(document(4, a=(90, 100)))
     hold(ledger, {}, A)
-    ledger.answered(due(ledger), CommitVerdict.RETRY)
+    ledger.answered(due(ledger), CommitVerdict.RETRY, NOW)
     ledger.assigned("", 2, (A,), frozenset({A}))
     assert offsets(due(ledger)) == {A: 100}
 

@@ -45,7 +45,7 @@ def test_its_batch_is_committed_with_the_rest_before_it_goes() -> None:
     commit = due(ledger)
     assert (commit.generation, offsets(commit)) == (4, {A: 100, B: 60, C: 7})
     assert ledger.in_use({B}), "the commit is unanswered"
-    ledger.answered(commit, CommitVerdict.ACCEPTED)
+    ledger.answered(commit, CommitVerdict.ACCEPTED, NOW)
     assert not ledger.in_use({B})
     ledger.give_up({B})
     assert ledger.held.keys() == {A, C}
@@ -62,7 +62,7 @@ def test_what_no_batch_reads_is_free_at_once() -> None:
 def test_a_commit_that_a_rebalance_interrupted_is_made_again_for_what_is_to_be_given_up_too() -> None:
     ledger = in_flight(COMMITS, document(5, a=(90, 100), b=(40, 60)))
     ledger.mark_sunk(document(5, a=(90, 100), b=(40, 60)))
-    ledger.answered(due(ledger), CommitVerdict.RETRY)
+    ledger.answered(due(ledger), CommitVerdict.RETRY, NOW)
     ledger.assigned("m", 4, [], frozenset(), {A, B})
     assert offsets(accept(ledger)) == {A: 100, B: 60}
 

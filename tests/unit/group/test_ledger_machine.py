@@ -208,7 +208,7 @@ class LedgerMachine(RuleBasedStateMachine):
         commit = ledger.commit_due(self.now)
         if commit is not None:
             self.arrive(commit)
-            ledger.answered(commit, CommitVerdict.ACCEPTED)
+            ledger.answered(commit, CommitVerdict.ACCEPTED, self.now)
 
     def arrive(self, commit: Commit) -> None:
         assert (commit.member_id, commit.generation) == (f"member-{self.members}", self.generation)
@@ -222,7 +222,7 @@ class LedgerMachine(RuleBasedStateMachine):
         sent = self.commits.pop(data.draw(st.integers(0, len(self.commits) - 1)))
         stale = (sent.commit.member_id, sent.commit.generation) != (self.ledger.member_id, self.ledger.generation)
         before = repr(self.ledger.held), self.ledger.commit_pending
-        self.ledger.answered(sent.commit, CommitVerdict.ACCEPTED if sent.applied else CommitVerdict.RETRY)
+        self.ledger.answered(sent.commit, CommitVerdict.ACCEPTED if sent.applied else CommitVerdict.RETRY, self.now)
         if stale or not self.in_group:
             assert (repr(self.ledger.held), self.ledger.commit_pending) == before
 

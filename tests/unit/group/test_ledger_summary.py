@@ -17,7 +17,7 @@ from streamgroup.model import (
     OffsetRange,
     Position,
 )
-from tests.unit.group.ledgers import A, B, C, topics
+from tests.unit.group.ledgers import NOW, A, B, C, topics
 
 
 def holding() -> Ledger:
@@ -68,7 +68,7 @@ def is_committed(ledger: Ledger) -> None:
     commit = ledger.commit_due(0.0)
     assert ledger.commit_pending
     assert commit is not None
-    ledger.answered(commit, CommitVerdict.ACCEPTED)
+    ledger.answered(commit, CommitVerdict.ACCEPTED, NOW)
     assert not ledger.commit_pending
 
 

@@ -150,7 +150,9 @@ def test_what_is_revoked_is_given_up_when_its_batch_is_done_and_then_it_joins_ag
     assert not d.has(ev.Joining), "what is in use only the ledger knows"
     d.step(ev.RevocationCompleted())
     gives_up = frozenset(tps("t", 2))
-    assert d.only(ev.Joining) == ev.Joining("gives up t-2", abandoned=False, keeps=True, gives_up=gives_up)
+    assert d.only(ev.Joining) == ev.Joining(
+        "gives up t-2", abandoned=False, keeps=True, gives_up=gives_up, cause=ev.JoinCause.REVOKED
+    )
     assert d.owned() == (tuple(tps("t", 0, 1)), 5)
     d.joined(6)
     assert synced(d, 0, 1).kept == set(tps("t", 0, 1))

@@ -146,7 +146,8 @@ def test_the_leader_notices_new_partitions_and_only_the_leader_rejoins_for_them(
     group.tell_topics(leader, frozenset({"t"}))
     group.run(10)
     assert {name: len(share) for name, share in group.shares().items()} == {"A": 2, "B": 2}
-    assert ev.Joining("partitions have changed (t: 2 -> 4)", abandoned=False) in group.log[leader]
+    joining = ev.Joining("partitions have changed (t: 2 -> 4)", abandoned=False, cause=ev.JoinCause.PARTITIONS)
+    assert joining in group.log[leader]
 
 
 def test_a_topic_that_appears_is_assigned() -> None:

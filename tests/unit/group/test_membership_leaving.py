@@ -75,7 +75,7 @@ def test_a_member_that_has_left_comes_back_as_a_new_one() -> None:
     d.answer(LeaveGroupResponse())
     d.step(ev.Idle())
     d.step(ev.Start(("t",)))
-    assert d.only(ev.Joining) == ev.Joining("the query starts", abandoned=False)
+    assert d.only(ev.Joining) == ev.Joining("the query starts", abandoned=False, cause=ev.JoinCause.START)
     d.answer(coordinator_is(4))
     assert d.request("JoinGroup").member_id == ""
     d.joined(generation=5)

@@ -141,7 +141,10 @@ def test_a_key_given_twice_with_and_without_quotes_is_refused(tmp_path: Path) ->
             SOURCE + '[sink]\nformat = "Parquet"\ntable = "t"\ncheckpoint = "/c"',
             "cannot use [sink] table with format 'parquet': Spark knows the batches in its files by their numbers",
         ),
-        (SOURCE + CONSOLE + '[metrics]\nhost = "::"', "[metrics] port is required. Set it, or remove the section"),
+        (
+            SOURCE + CONSOLE + '[metrics]\nhost = "::"',
+            "[metrics] port or otlp_endpoint is required. Set one, or remove the section",
+        ),
         (SOURCE + CONSOLE + "[metrics]\nport = 65536", "expected a port from 0 to 65535, 0 for any free one"),
         (SOURCE + "[sink]\n", "[sink] format is required"),
         (SOURCE, "[sink] format is required"),

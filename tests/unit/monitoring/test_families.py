@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from streamgroup.group.events import JoinCause
 from streamgroup.monitoring.families import families
 from streamgroup.monitoring.family import Family, Kind
 from streamgroup.monitoring.query_totals import QueryTotals
@@ -23,6 +24,9 @@ def status(group: str | None = "orders", **fields: Any) -> dict[str, Any]:
         "positions": {},
         "ends": {},
         "trouble": trouble,
+        "rebalances": dict.fromkeys(JoinCause, 0),
+        "without_assignment_s": 0.0,
+        "commits": {"count": 0, "seconds": 0.0},
         **fields,
     }
 
@@ -84,6 +88,17 @@ def test_a_member_shows_its_state_and_its_events() -> None:
     assert set(events) == {(*who, kind.value) for kind in RunEventKind}
 
 
+def test_a_member_shows_its_rebalances_by_cause_its_commits_and_its_time_without_an_assignment() -> None:
+    member = status(without_assignment_s=2.5, commits={"count": 4, "seconds": 0.2})
+    member["rebalances"] = {"start": 1, "group": 3}
+    made = families([member], [], "c")
+    who = ("orders", "a", "r1")
+    assert figures(made, "streamgroup_rebalances_total") == {(*who, "start"): 1, (*who, "group"): 3}
+    assert figures(made, "streamgroup_without_assignment_seconds_total") == {who: 2.5}
+    (commits,) = (each for each in made if each.name == "streamgroup_commit_seconds")
+    assert [(sample.labels, sample.value, sample.count) for sample in commits.samples] == [(who, 0.2, 4)]
+
+
 def test_two_coordinators_that_hold_the_same_partition_give_no_sample_twice() -> None:
     both = [status(run=run, member="", positions={"t-0": 1}, ends={"t-0": 4}) for run in ("r1", "r2")]
     for family in families(both, [], "c"):
@@ -101,7 +116,7 @@ def test_the_phases_of_batches_are_summed_and_counted() -> None:
     assert figures(made, "streamgroup_rows_total") == {query: 15}
     assert figures(made, "streamgroup_last_batch_timestamp_seconds") == {query: 1010.5}
     assert figures(made, "streamgroup_max_offsets_behind") == {}, "the ends were unknown at the last batch"
-    (phases,) = (each for each in made if each.kind is Kind.SUMMARY)
+    (phases,) = (each for each in made if each.name == "streamgroup_batch_phase_seconds")
     assert {sample.labels[2]: (sample.value, sample.count) for sample in phases.samples} == {
         "add_batch": (0.75, 2),
         "trigger_execution": (1.0, 2),
@@ -110,5 +125,5 @@ def test_the_phases_of_batches_are_summed_and_counted() -> None:
 
 def test_the_names_are_those_of_the_page_whether_there_is_a_sample_or_not() -> None:
     names = [family.name for family in families([], [], "c")]
-    assert len(names) == len(set(names)) == 15
+    assert len(names) == len(set(names)) == 18
     assert all((family.kind is Kind.COUNTER) == family.name.endswith("_total") for family in families([], [], "c"))

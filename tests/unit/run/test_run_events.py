@@ -81,6 +81,18 @@ def test_the_first_line_of_a_query_tells_its_share_and_every_assignment_counts()
     }
 
 
+def test_rebalances_are_counted_by_their_cause() -> None:
+    told = Told()
+    told.hear(ev.Joining("the query starts", abandoned=False, cause=ev.JoinCause.START), assigned())
+    told.hear(ev.Joining("the group rebalances", abandoned=False), assigned(4))
+    told.hear(ev.Joining("the group rebalances", abandoned=False), ev.Joining("NOT_COORDINATOR", abandoned=False))
+    told.hear(ev.Lost("ILLEGAL_GENERATION"), ev.Joining("ILLEGAL_GENERATION", False, cause=ev.JoinCause.LOST))
+    told.hear(assigned(6))
+    counts = told.troubles.rebalances()
+    assert list(counts) == [cause.value for cause in ev.JoinCause]
+    assert {cause: count for cause, count in counts.items() if count} == {"start": 1, "group": 1, "lost": 1}
+
+
 def test_every_kind_has_a_counter_from_the_beginning() -> None:
     status = Told().troubles.status()
     assert list(status) == [kind.value for kind in RunEventKind]

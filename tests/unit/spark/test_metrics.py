@@ -18,7 +18,9 @@ from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.model import Document, Position, TopicPartition
 from streamgroup.planning.document import to_value
 from streamgroup.spark import metrics as module
-from streamgroup.spark.metrics import MetricsServer, QueryCounter
+from streamgroup.spark.driver_metrics import DriverMetrics
+from streamgroup.spark.metrics import MetricsServer
+from streamgroup.spark.query_counter import QueryCounter
 from tests.unit.monitoring.test_families import status
 
 JVM = 4711
@@ -31,7 +33,7 @@ def counter() -> QueryCounter:
 
 @pytest.fixture
 def server(counter: QueryCounter) -> Iterator[MetricsServer]:
-    served = MetricsServer(JVM, counter, port=0, host="127.0.0.1", cluster_name="prod")
+    served = MetricsServer(DriverMetrics(JVM, counter, "prod"), port=0, host="127.0.0.1", on_close=lambda: None)
     yield served
     served.close()
 
@@ -109,30 +111,34 @@ def test_a_port_in_use_is_named(counter: QueryCounter) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(StreamGroupError, match=rf"cannot serve metrics at 127\.0\.0\.1:{port}: .*another port"):
-            MetricsServer(JVM, counter, port=port, host="127.0.0.1", cluster_name="c")
+            MetricsServer(DriverMetrics(JVM, counter, "c"), port=port, host="127.0.0.1", on_close=lambda: None)
 
 
 def test_without_the_package_the_error_names_the_extra(counter: QueryCounter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(ConfigError, match=r"pip install 'streamgroup\[metrics\]'"):
-        MetricsServer(JVM, counter, port=0, host="127.0.0.1", cluster_name="c")
+        MetricsServer(DriverMetrics(JVM, counter, "c"), port=0, host="127.0.0.1", on_close=lambda: None)
 
 
 def test_a_driver_has_one_endpoint_and_the_next_application_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    listeners: list[object] = []
-    spark: Any = SimpleNamespace(streams=SimpleNamespace(addListener=listeners.append))
+    counting: list[object] = []
+    streams = SimpleNamespace(addListener=counting.append, removeListener=counting.remove)
+    spark: Any = SimpleNamespace(streams=streams)
+    application, next_one = SimpleNamespace(_jsc="up"), SimpleNamespace(_jsc="up")
     monkeypatch.setattr(module, "jvm_pid", lambda _: JVM)
-    monkeypatch.setattr(module, "driver_context", lambda _: "first")
+    monkeypatch.setattr(module, "driver_context", lambda _: application)
     first = module.metrics(spark, 0)
     try:
         with pytest.raises(StreamGroupError, match=f"serves metrics already, at port {first.port}"):
             module.metrics(spark, 0)
-        monkeypatch.setattr(module, "driver_context", lambda _: "second")
+        application._jsc = None  # type: ignore[assignment]  (as Spark leaves it when it stops)
+        monkeypatch.setattr(module, "driver_context", lambda _: next_one)
         second = module.metrics(spark, first.port)
         assert not first.is_open
+        assert len(counting) == 2, "the listeners of an application end with it"
         second.close()
         second.close()
         module.metrics(spark, 0).close()
-        assert len(listeners) == 3
+        assert len(counting) == 1, "a server that was closed counts no more"
     finally:
         first.close()

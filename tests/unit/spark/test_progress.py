@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,9 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 import streamgroup
 from streamgroup.model import INITIAL_DOCUMENT, Document, Position, TopicPartition
 from streamgroup.planning.document import to_value
-from streamgroup.spark.progress import describe
+from streamgroup.spark.completed_progress import describe, of_progress
+from streamgroup.spark.progress_table import COLUMNS
+from streamgroup.spark.progress_table import rows as rows_of
 from streamgroup.spark.source import row_schema
 from streamgroup.spark.tables import with_table_options
 
@@ -171,3 +174,17 @@ def test_a_document_without_a_group_shows_that_the_mode_is_off_by_default() -> N
     assert (
         describe({**OPTIONS, "subscribe": "orders"}, document(group="")) == "streamgroup[Subscribe[orders], mode=off]"
     )
+
+
+def test_the_table_has_a_row_for_each_source_of_a_batch_that_is_of_this_format() -> None:
+    other = source(3, {"orders": {"0": 7}}, None)
+    batch = made(source(1, document(), LATEST), other, source(2, document(""), None))
+    rows = [dict(zip(COLUMNS.names, row, strict=True)) for row in rows_of(of_progress(batch))]
+    assert [row["group"] for row in rows] == ["etl", None]
+    behind = [(row["max_offsets_behind"], row["min_offsets_behind"], row["avg_offsets_behind"]) for row in rows]
+    assert behind == [(10, 5, 7.5), (None, None, None)]
+    first = rows[0]
+    assert (first["query"], first["batch"], first["rows"]) == ("orders", 7, 50)
+    assert first["started_at"] == datetime(2026, 1, 1, tzinfo=UTC)
+    assert first["positions"] == {"orders-0": 100, "orders-1": 195}
+    assert first["duration_ms"] == {"addBatch": 300}

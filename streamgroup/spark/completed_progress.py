@@ -1,0 +1,116 @@
+"""The progress of a query, completed with the metrics and the description of Spark's Kafka source.
+
+Spark takes the offsets of the progress from a source in Python, `latestOffset` among them. It takes neither metrics nor
+a description from it: `metrics` stays empty, and `description` is the name of a Java class.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from py4j.protocol import Py4JError
+from pyspark.sql.streaming.listener import SourceProgress, StreamingQueryProgress
+from pyspark.sql.types import StructType
+
+from streamgroup.errors import ConfigError
+from streamgroup.options.parse import parse_source
+from streamgroup.planning.backlog import offset_metrics, offsets_behind
+from streamgroup.spark.queries import document, driver_context, is_initial, running_query
+from streamgroup.spark.tables import read_options
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+def of_query(query: StreamingQuery) -> StreamingQueryProgress | None:
+    """Return the completed last progress of a query; None if it has none."""
+    found = query.lastProgress
+    return None if found is None else completed(found, _options_of(_execution(query)))
+
+
+def of_progress(found: StreamingQueryProgress) -> StreamingQueryProgress:
+    """Return a progress completed, with descriptions if its query runs in this driver."""
+    return completed(found, _options_of(_running(found.id)))
+
+
+def completed(found: StreamingQueryProgress, options: Mapping[str, Mapping[str, str]]) -> StreamingQueryProgress:
+    """Return a copy of a progress with metrics and descriptions.
+
+    `options` has those of each source, by the description that Spark gives the source.
+    """
+    values = json.loads(found.json)
+    sources = []
+    for source, value in zip(found.sources, values["sources"], strict=True):
+        sources.append(_completed_source(source, value, options.get(source.description)))
+    return StreamingQueryProgress(**{**found, "sources": sources}, jdict=values)
+
+
+def _completed_source(
+    source: SourceProgress, value: dict[str, Any], options: Mapping[str, str] | None
+) -> SourceProgress:
+    """Complete one source, and the JSON `value` of it in place."""
+    if document(source.endOffset) is None and not is_initial(source.endOffset):
+        return source  # of another format
+    added: dict[str, Any] = {"metrics": {**source.metrics, **offset_metrics(behind_of(source))}}
+    if options is not None:
+        added["description"] = describe(options, source.endOffset)
+    value.update(added)
+    return SourceProgress(**{**source, **added}, jdict=value)
+
+
+def behind_of(source: SourceProgress) -> list[int]:
+    """Return the offsets from the end of the batch to the end of each log, of a source."""
+    return offsets_behind(source.endOffset, source.latestOffset)
+
+
+def describe(options: Mapping[str, str], end: Any = None) -> str:
+    """Return what a stream with these options reads. `end` is a document of its query, where one is known.
+
+    The document names the group, and has none in mode `off`, which may be the default of the application.
+    """
+    known = document(end)
+    if known is not None and not known["group"]:
+        options = {
+            **{name: text for name, text in options.items() if name.lower() != "group.mode"},
+            "group.mode": "off",
+        }
+    return parse_source(options, streaming=True).description
+
+
+def _running(query_id: UUID) -> Any:
+    """Return Spark's execution of a running query; None if it has ended, or through Spark Connect."""
+    try:
+        return running_query(driver_context("progress"), str(query_id))
+    except ConfigError:
+        return None
+
+
+def _execution(query: StreamingQuery) -> Any:
+    """Return Spark's execution of a query; None through Spark Connect."""
+    try:
+        return query._jsq.streamingQuery()
+    except (Py4JError, AttributeError, TypeError):
+        return None
+
+
+def _options_of(execution: Any) -> dict[str, dict[str, str]]:
+    """Return the options of a query's sources by the description that Spark gives each of them.
+
+    They are in the query's plan, which is not part of Spark's public API. With a Spark that keeps them elsewhere the
+    result is empty.
+    """
+    found: dict[str, dict[str, str]] = {}
+    if execution is None:
+        return found
+    with suppress(Py4JError, AttributeError, TypeError):
+        leaves = execution.logicalPlan().collectLeaves()
+        for leaf in (leaves.apply(index) for index in range(leaves.size())):
+            with suppress(Py4JError, ConfigError):  # a leaf that is not a streaming source, or one without options
+                given = dict(leaf.relation().options().asCaseSensitiveMap())
+                schema = StructType.fromJson(json.loads(leaf.schema().json()))
+                found[str(leaf.stream().toString())] = read_options(schema, given)
+    return found

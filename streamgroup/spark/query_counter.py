@@ -1,0 +1,81 @@
+"""Adds up the batches of the queries of one driver."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from streamgroup.monitoring.query_totals import QueryTotals
+from streamgroup.planning.backlog import offsets_behind
+from streamgroup.spark.queries import document
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+        StreamingQueryProgress,
+    )
+
+log = logging.getLogger("streamgroup")
+
+
+class QueryCounter(StreamingQueryListener):
+    """Adds up the batches of the queries that read from streamgroup."""
+
+    def __init__(self) -> None:
+        self._totals: dict[tuple[str, str], QueryTotals] = {}
+        """By the query's id and the group: one query may read for two groups."""
+        self._lock = threading.Lock()
+
+    def totals(self) -> list[QueryTotals]:
+        """Return the totals of each query that runs."""
+        with self._lock:
+            return list(self._totals.values())
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  (Spark's name)
+        """Do nothing: no batch has sunk."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """Add a batch. A progress that cannot be read must not fail Spark's listener bus."""
+        try:
+            self.add(event.progress, time.time())
+        except Exception:
+            log.warning("cannot read the progress of a query: its metrics lack a batch", exc_info=True)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """Do nothing: no batch has sunk."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """Forget the query, so that no alert waits for its next batch."""
+        with self._lock:
+            for key in [key for key in self._totals if key[0] == str(event.id)]:
+                del self._totals[key]
+
+    def add(self, progress: StreamingQueryProgress, now: float) -> None:
+        """Add the batch of `progress` to the totals of each group that it reads for."""
+        groups: dict[str, tuple[int, list[int]]] = {}
+        for source in progress.sources:
+            end = document(source.endOffset)
+            if end is not None:
+                rows, behind = groups.get(end["group"] or "", (0, []))
+                behind = behind + offsets_behind(end, source.latestOffset)
+                groups[end["group"] or ""] = rows + source.numInputRows, behind
+        query = str(progress.id)
+        with self._lock:
+            for group, (rows, behind) in groups.items():
+                totals = self._totals.setdefault((query, group), QueryTotals(progress.name or query, group))
+                totals.add(rows, progress.durationMs, behind, now)
+
+
+def stop_counting(spark: SparkSession, context: SparkContext, counter: QueryCounter) -> None:
+    """Take the counter from the queries of the application, unless that has ended."""
+    if context._jsc is not None:
+        spark.streams.removeListener(counter)

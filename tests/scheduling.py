@@ -1,0 +1,39 @@
+"""The order of the tests, and which of them run in one process, where several processes of pytest run side by side."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from xdist.scheduler import LoadFileScheduling
+
+_SHARED = re.compile(r"(?P<unit>tests/fault/test_processes)_\w+\.py")
+"""Files whose tests take applications of Spark from one pool."""
+
+
+class SharedServersScheduling(LoadFileScheduling):
+    """Runs the tests of a file in one process, which starts their servers once; and so several files that share."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(nodeid)
+
+
+def unit_of(nodeid: str) -> str:
+    """Return the name of what runs in one process: the test's file, or that of several files."""
+    path = nodeid.split("::", 1)[0]
+    shared = _SHARED.fullmatch(path)
+    return path if shared is None else shared["unit"]
+
+
+def alternate(computing: Sequence[str], waiting: Sequence[str]) -> list[str]:
+    """Merge two lists of files evenly.
+
+    The files of `computing` start Spark, which keeps a core busy. Those of `waiting` mostly wait for their servers. So
+    there are always some of each at a time.
+    """
+    places = [*_places(computing), *_places(waiting)]
+    return [path for _, path in sorted(places, key=lambda place: place[0])]
+
+
+def _places(paths: Sequence[str]) -> Iterable[tuple[float, str]]:
+    return (((number + 0.5) / len(paths), path) for number, path in enumerate(paths))
