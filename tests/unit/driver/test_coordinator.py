@@ -387,6 +387,11 @@ def test_the_status_names_group_run_lineage_and_positions(start: Start) -> None:
     trouble = status.pop("trouble")
     assert {kind: counter["count"] for kind, counter in trouble.items() if counter["count"]} == {"rebalance": 1}
     assert trouble["rebalance"]["reason"] == "the query starts"
+    rebalances = status.pop("rebalances")
+    assert {cause: count for cause, count in rebalances.items() if count} == {"start": 1}
+    assert status.pop("without_assignment_s") >= 0
+    commits = status.pop("commits")
+    assert (commits["count"], commits["seconds"] >= 0) == (1, True), "its starting positions"
     assert status == {
         "group": "g",
         "mode": "member",
