@@ -12,14 +12,15 @@ import pytest
 
 from tests.soak.judgement import COORDINATOR, DRIVER
 from tests.soak.processes import processes_of
-from tests.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="this system has no /proc")
 
 PROGRAM = """
 import subprocess, sys, threading
 held = [open("/dev/null") for _ in range(5)]
-child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+program = "import sys; print(flush=True); sys.stdin.read()"
+child = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+child.stdout.readline()  # a child that has not begun its program has the handles of its parent
 threading.Thread(target=sys.stdin.read, daemon=True).start()
 print(child.pid, flush=True)
 child.wait()
@@ -41,7 +42,6 @@ def application() -> Iterator[tuple[int, int]]:
 
 def test_roles_memory_handles_and_threads_are_read(application: tuple[int, int]) -> None:
     driver, child = application
-    wait_until(lambda: len(list(processes_of(driver, child))) == 2, "both processes are there")
     found = {process.role: process for process in processes_of(driver, child)}
     assert found[DRIVER].pid == driver
     assert found[COORDINATOR].pid == child
