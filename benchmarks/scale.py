@@ -155,7 +155,7 @@ def sink_and_commit(n: int) -> Step:
         ledger.mark_sunk(document)
         commit = ledger.commit_due(0.0)
         assert commit is not None
-        ledger.answered(commit, CommitVerdict.ACCEPTED)
+        ledger.answered(commit, CommitVerdict.ACCEPTED, 0.0)
 
     return step
 

@@ -87,8 +87,15 @@ class SettingsReader(ABC, Generic[R]):
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that is most similar to `name`, or None where none is similar. Both are in lower case."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=_SIMILAR)
-    return near[0] if near else None
+    matcher = difflib.SequenceMatcher(b=name)  # it prepares `name` once
+    best, found = _SIMILAR, None
+    for candidate in sorted(known, key=lambda each: abs(len(each) - len(name))):
+        matcher.set_seq1(candidate)
+        # The bounds first: they take a tenth of the time, and most candidates are below the best one so far.
+        if matcher.real_quick_ratio() >= best and matcher.quick_ratio() >= best and (ratio := matcher.ratio()) >= best:
+            found = candidate if found is None or ratio > best else max(found, candidate)
+            best = ratio
+    return found
 
 
 def suggestion(name: str, known: Iterable[str], template: str = "{!r}") -> str:
