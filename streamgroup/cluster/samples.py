@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 
 from streamgroup.model import ClusterSnapshot, TopicPartition
 from streamgroup.options.types import Isolation
-from streamgroup.records.batches import Frames
 from streamgroup.wire.messages.log import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
 LAST_WITH_NAMES: Final = 12
@@ -69,6 +68,9 @@ def sample_requests(
 
 def read_samples(response: FetchResponse, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, Sample]:
     """Return the samples of `response`. Partitions with an error or without a whole frame are absent."""
+    # It loads the decoders, which only a coordinator with a limit of bytes needs.
+    from streamgroup.records.batches import Frames  # noqa: PLC0415
+
     samples = {}
     for topic in response.responses:
         for row in topic.partitions:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamgroup.records import kernel
+from streamgroup.records.arrow_values import scalar
 from streamgroup.records.fields import Bytes, Fields, Ints, Longs
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -115,11 +116,11 @@ _REPLACEMENT = "\ufffd".encode()
 
 @lru_cache(maxsize=32)
 def _constant(value: str | int, kind: pa.DataType) -> pa.Array:
-    return pa.repeat(pa.scalar(value, kind), CONSTANT_ROWS)
+    return pa.repeat(scalar(value, kind), CONSTANT_ROWS)
 
 
 def constant(value: str | int, kind: pa.DataType, rows: int) -> pa.Array:
     """Return an array of `rows` times the same value."""
     if rows > CONSTANT_ROWS:
-        return pa.repeat(pa.scalar(value, kind), rows)
+        return pa.repeat(scalar(value, kind), rows)
     return _constant(value, kind).slice(0, rows)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgroup.errors import EncodeError
+from streamgroup.records.arrow_values import scalar
 from streamgroup.records.fields import Longs
 from streamgroup.records.record_columns import BinaryColumn, ColumnBuffers
 
@@ -143,8 +144,8 @@ def encode_messages07(value: BinaryColumn, magic: int, start: int, stop: int, re
 
 
 _NO_DATA = pa.py_buffer(b"")
-_NO_HEADERS = pa.scalar(b"\0", pa.large_binary())
-_NOTHING = pa.scalar(b"", pa.large_binary())
+_NO_HEADERS = scalar(b"\0", pa.large_binary())
+_NOTHING = scalar(b"", pa.large_binary())
 _ATTRIBUTES = _Varints(np.zeros(1, np.int64))
 """Of every record: none."""
 

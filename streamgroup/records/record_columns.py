@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgroup.errors import EncodeError
+from streamgroup.records.arrow_values import numbers
 from streamgroup.records.fields import Longs
 
 
@@ -118,7 +119,7 @@ class RecordColumns:
 
     def take(self, indices: npt.NDArray[np.int64]) -> RecordColumns:
         """Return the records at `indices`, in their order."""
-        chosen = pa.array(indices)
+        chosen = numbers(indices)
         key, value, headers = (a if a is None else a.take(chosen) for a in (self.key, self.value, self.headers))
         return RecordColumns(key, value, self.timestamp_ms[indices], headers)
 

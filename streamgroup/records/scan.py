@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamgroup.records.arrow_values import numbers
 from streamgroup.records.fields import (
     BLOCK,
     MAX_MILLISECONDS,
@@ -331,5 +332,5 @@ def gather(buffer: Bytes, start: Ints, length: Ints) -> tuple[pa.Buffer, pa.Buff
     np.add(start, np.maximum(length, 0), out=bounds[1::2])
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(buffer)]
     pieces = pa.Array.from_buffers(pa.binary(), 2 * rows - 1, buffers, null_count=0)
-    _, offsets, data = pieces.take(pa.array(np.arange(0, 2 * rows, 2, dtype=np.int32))).buffers()
+    _, offsets, data = pieces.take(numbers(np.arange(0, 2 * rows, 2, dtype=np.int32))).buffers()
     return offsets, data
