@@ -2,14 +2,14 @@
 #   PYTHON=   the Python that the virtual environment is made with
 #   VENV=     where the virtual environment is
 #   FILES=    how many files of tests with servers run at a time, each with its own Spark and servers (about 4 GiB):
-#             four where 18 GiB are available, else two
+#             three where 14 GiB are available, else two
 #   ONLY=     rules or ids of mutants that `make test-mutants` plants ("R14 R30"); all of them without it
 #   JOBS=     how many mutants it tries at a time; as many as there are cores without it
 #   MINUTES=  how long `make soak` runs, at least 5; SEED= which kills, pauses and restarts
 #   CASES=    how many cases `make test-fuzz` tries at each decoder, and with the sanitizers at each of the kernel's
 PYTHON ?= python3
 VENV   ?= .venv
-FILES  ?= $(shell awk '/^MemAvailable/ && $$2 > 18000000 { n = 2 } END { print 2 + n }' /proc/meminfo 2>/dev/null || echo 2)
+FILES  ?= $(shell awk '/^MemAvailable/ && $$2 > 14000000 { n = 1 } END { print 2 + n }' /proc/meminfo 2>/dev/null || echo 2)
 CASES  ?= 1000000
 MINUTES ?= 120
 SEED   ?= 1
@@ -80,7 +80,7 @@ pins: $(STAMP) ## write streamgroup/testing/jars.sha256 anew, from jars download
 	$(BIN)/python -m tests.bring_jars --pin
 
 test: lint types imports $(STAMP) ## all tests but the long ones: real brokers, real Spark
-	$(BIN)/pytest tests/unit -q --numprocesses 4
+	$(BIN)/pytest tests/unit -q --numprocesses 3
 	$(MAKE) timing jars
 	$(BIN)/pytest tests -m "not long" $(SERVERS)
 

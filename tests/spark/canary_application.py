@@ -35,7 +35,7 @@ Options = Mapping[str, str]
 TIMEOUT_S = 60.0
 PAGES = ("/jobs/", "/stages/", "/SQL/", "/StreamingQuery/", "/environment/", "/executors/", "/storage/")
 RESOURCES = ("sql?details=true", "environment", "jobs", "stages?details=true")
-CHANGING_REQUESTS = {"sunk", "drain", "end", "pause", "resume"}
+CHANGING_REQUESTS = {"sunk", "drain", "end", "pause"}
 """The requests of a control channel after which a query goes on in another way, or ends."""
 LINK = re.compile(r'href="(/(?:SQL|StreamingQuery|jobs|stages)/[^"#]*)"')
 MOST_PAGES = 300
