@@ -80,7 +80,7 @@ pins: $(STAMP) ## write streamgroup/testing/jars.sha256 anew, from jars download
 	$(BIN)/python -m tests.bring_jars --pin
 
 test: lint types imports $(STAMP) ## all tests but the long ones: real brokers, real Spark
-	$(BIN)/pytest tests/unit -q --numprocesses 3
+	$(BIN)/pytest tests/unit -q --numprocesses 4
 	$(MAKE) timing jars
 	$(BIN)/pytest tests -m "not long" $(SERVERS)
 
