@@ -101,7 +101,12 @@ def create(kafka: Kafka07Server, cluster: Cluster, topic: str) -> ClusterSnapsho
     with Producer07(zookeeper=kafka.zookeeper_connect) as producer:
         for broker in (0, 1):
             producer.produce(topic, [], partition=0, broker=broker)
-    wait_until(lambda: len(planned(cluster, topic).topics[topic].partitions) == 6, "both brokers have registered it")
+
+    def registered() -> int:
+        found = planned(cluster, topic).topics.get(topic)  # none before the first has registered
+        return 0 if found is None else len(found.partitions)
+
+    wait_until(lambda: registered() == 6, "both brokers have registered it")
     return planned(cluster, topic)
 
 
