@@ -250,6 +250,9 @@ class NeedTopics:
     urgent: bool
 
 
+Partitions = frozenset[TopicPartition]
+
+
 class JoinCause(StrEnum):
     """Why a member joins its group, in the words of the metrics."""
 
@@ -286,7 +289,7 @@ class Joining:
     reason: str
     abandoned: bool
     keeps: bool = False
-    gives_up: frozenset[TopicPartition] = frozenset()
+    gives_up: Partitions = frozenset()
     cause: JoinCause = JoinCause.GROUP
 
 

@@ -240,12 +240,7 @@ class Membership(BrokerMachine):
     # -- joining ------------------------------------------------------------------------------------------------------
 
     def _rejoin(
-        self,
-        reason: str,
-        cause: JoinCause,
-        *,
-        after_backoff: bool = False,
-        gives_up: frozenset[TopicPartition] = frozenset(),
+        self, reason: str, cause: JoinCause, *, after_backoff: bool = False, gives_up: ev.Partitions = frozenset()
     ) -> None:
         """Join again.
 
@@ -488,7 +483,7 @@ class Membership(BrokerMachine):
 
     def _rejoin_if_idle(self) -> None:
         if self._wait.reason is not None and self._wait.awaited is None:
-            self._rejoin(self._wait.reason, self._wait.cause)
+            self._rejoin(*self._wait.why)
 
     def _waited_enough(self) -> None:
         if self._assignment.leaving or (self._wait.batch.in_flight and not self._assignment.stands):
@@ -498,7 +493,7 @@ class Membership(BrokerMachine):
         if self._assignment.leaving:
             self._give_up_revoked()
         else:
-            self._rejoin(self._wait.reason or "the group rebalances", self._wait.cause)
+            self._rejoin(*self._wait.why)
 
     def _revocation_completed(self, event: ev.RevocationCompleted) -> None:
         if self._assignment.leaving:

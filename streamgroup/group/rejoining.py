@@ -133,7 +133,12 @@ class RejoinWait:
 
     def end(self) -> None:
         """Wait for nothing any more: the member rejoins, or has lost its membership."""
-        self.reason, self.settling = None, False
+        self.reason, self.cause, self.settling = None, JoinCause.GROUP, False
+
+    @property
+    def why(self) -> tuple[str, JoinCause]:
+        """The reason and its kind for a rejoin now: those of `begin`, or else that the group rebalances."""
+        return self.reason or "the group rebalances", self.cause
 
     def due(self, max_poll_ms: int, *, foreign: bool = False) -> float:
         """Return when the member waits no longer. `foreign`: a consumer of another make waits, too (R33)."""

@@ -445,7 +445,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
             self._out.append(ev.GaveUp(text))
         else:
             self._note(WARNING, self._wait.left_unsettled(self._generation, self._now))
-        self._rejoin(self._wait.reason or "the group rebalances", self._wait.cause)
+        self._rejoin(*self._wait.why)
 
     def _rejoin(self, reason: str, cause: JoinCause) -> None:
         """Plan and commit nothing until the next assignment."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroup.group.rejoining import BatchClock, gave_up_waiting, rejoin_due
+from streamgroup.group.events import JoinCause
+from streamgroup.group.rejoining import BatchClock, RejoinWait, gave_up_waiting, rejoin_due
 
 
 @pytest.mark.parametrize(
@@ -72,3 +73,11 @@ def test_what_is_said_when_a_batch_is_waited_for_no_longer_names_the_cause_and_t
     assert "tasks are presumably done: this member was asked to rejoin 36 s ago" in unproven
     assert "raise group.rebalanceWait, now 30000 ms" in unproven
     assert all("up to one batch may be repeated" in text for text in (outlasted, unproven))
+
+
+def test_the_cause_of_a_wait_ends_with_it() -> None:
+    wait = RejoinWait(1000, cooperative=False)
+    wait.begin("partitions have changed", JoinCause.PARTITIONS, 1.0)
+    assert wait.why == ("partitions have changed", JoinCause.PARTITIONS)
+    wait.end()
+    assert wait.why == ("the group rebalances", JoinCause.GROUP)
