@@ -31,7 +31,7 @@ class Browser:
     """One browser with one page. `console` has what the page has logged as an error, and its exceptions."""
 
     def __init__(self) -> None:
-        assert CHROMIUM is not None, "no Chromium on the PATH"
+        assert CHROMIUM is not None, "no Chromium on the PATH: install one, on Debian by apt-get install chromium"
         self._home = tempfile.TemporaryDirectory(prefix="sg-browser-")
         their_in, self._out = os.pipe()
         self._in, their_out = os.pipe()

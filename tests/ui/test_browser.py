@@ -20,7 +20,7 @@ from streamgroup.ui.board import Board
 from streamgroup.ui.history import views
 from streamgroup.ui.history.reading import GroupReading
 from streamgroup.ui.poller import Poller
-from tests.browser import CHROMIUM, Browser
+from tests.browser import Browser
 from tests.conftest import MakeTopic
 from tests.old_kafka import librdkafka
 from tests.ui import world
@@ -28,7 +28,7 @@ from tests.ui.served import served
 from tests.unit.ui.readings import group, partitions, reading
 from tests.waiting import repeatedly, wait_until
 
-pytestmark = [pytest.mark.long, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH")]
+pytestmark = pytest.mark.long
 
 P = partitions(4)
 ROWS = "[...document.querySelectorAll('tbody tr')].map(row => row.innerText)"
