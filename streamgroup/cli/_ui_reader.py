@@ -45,7 +45,7 @@ class ClusterReader:
     def read(self, at: float, deadline: float) -> Reading:
         """Return one reading. Raises StreamGroupError if the cluster cannot be reached.
 
-        What cannot be read of one group or of the logs is missing, and a note says why.
+        The result lacks a group or a log that cannot be read, and a note says why.
         """
         self._notes = []
         if self._readings % _COORDINATORS_EVERY == 0:

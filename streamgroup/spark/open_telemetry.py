@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("streamgroup")
 
 SAME_READING_S = 1.0
-"""The instruments of one export share a reading, which is no older than this."""
+"""The instruments of one export use the same reading of the metrics, which is at most this old."""
 
 
 class OpenTelemetryMetrics:

@@ -13,7 +13,7 @@ from streamgroup.ui.access import Access
 
 COOKIE = "streamgroup-ui"
 _OPEN = ("/login", "/assets/login.css", "/assets/login.js", "/assets/theme.js")
-"""What a browser may read before it has sent the token: the form, and what the form is made of."""
+"""The paths that need no token: the form that asks for it, and the files of the form."""
 _BEARER = "Bearer "
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "

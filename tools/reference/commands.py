@@ -19,8 +19,8 @@ _INTRODUCTION = """\
 # All options of the command
 
 For operators and developers. This page has every option of every subcommand, as `--help` shows them, for the search.
-What the commands do: [cli.md](cli.md). Real output: [cli-screens.md](cli-screens.md). `make docs` writes this page from
-the parsers."""
+[cli.md](cli.md) says how to use the commands, [cli-screens.md](cli-screens.md) shows real output. `make docs` writes
+this page from the parsers."""
 
 
 def commands(

@@ -49,7 +49,7 @@ class History:
             self._add_error(reading.at, note)
 
     def fail(self, at: float, text: str) -> None:
-        """Take the error of a reading that failed. What is known stays."""
+        """Take the error of a reading that failed. The series and marks so far stay."""
         self.sequence += 1
         self.failed = text
         self._add_error(at, text)
