@@ -13,14 +13,16 @@ import threading
 from collections import OrderedDict
 from dataclasses import fields
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from streamgroup.errors import ConfigError
 from streamgroup.net.tls.memory_file import readable_path
-from streamgroup.net.tls.stores import Identity, client_identity, trusted_certificates
 from streamgroup.options.cipher_suites import TLS13
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import TlsOptions
+
+if TYPE_CHECKING:
+    from streamgroup.net.tls.stores import Identity
 
 log = logging.getLogger("streamgroup")
 
@@ -112,6 +114,8 @@ def endpoint_context(options: TlsOptions) -> ssl.SSLContext:
 
 def make_context(options: TlsOptions) -> ssl.SSLContext:
     """Return a client's context for `options`. Raises ConfigError, which names the option and the cause."""
+    from streamgroup.net.tls.stores import client_identity  # noqa: PLC0415  (it loads cryptography: a tenth of a second)
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     versions = [_VERSIONS[version] for version in options.versions]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
@@ -128,6 +132,8 @@ def make_context(options: TlsOptions) -> ssl.SSLContext:
 
 def _trust(context: ssl.SSLContext, options: TlsOptions) -> bool:
     """Trust the certificates of the trust store. Return whether the options name one."""
+    from streamgroup.net.tls.stores import trusted_certificates  # noqa: PLC0415  (it loads cryptography)
+
     # As in Java, every certificate of the trust store is trusted by itself, also one that is not an authority's root.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     trusted = trusted_certificates(options)

@@ -1,9 +1,7 @@
-"""Scalars and arrays are those of pyarrow, and cost no import of pandas."""
+"""Scalars and arrays are those of pyarrow."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -40,24 +38,3 @@ def test_numbers_are_those_of_pyarrow(kind: type[np.generic]) -> None:
     assert numbers(values).equals(pa.array(values))
     assert numbers(values[::2]).equals(pa.array(values[::2]))
     assert numbers(values[:0]).equals(pa.array(values[:0]))
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import streamgroup.spark.stream, streamgroup.driver.process",
-        "import streamgroup.executor.fetcher, streamgroup.executor.sink_writer; "
-        "from streamgroup.records import columns; import pyarrow as pa; columns.constant('t', pa.string(), 10)",
-    ],
-    ids=["coordinator", "task"],
-)
-def test_no_process_of_a_query_loads_pandas(code: str) -> None:
-    pytest.importorskip("pandas")
-    shown = subprocess.run(
-        [sys.executable, "-c", f"{code}; import sys; print('pandas' in sys.modules)"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert shown.stdout == "False\n", "it takes a quarter of a second of each process"

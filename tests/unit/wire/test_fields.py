@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import copy
 import dataclasses
+import pickle
 
 import pytest
 
 from streamgroup.wire import fields
 from streamgroup.wire.fields import Struct, Versions, specs_of
-from streamgroup.wire.messages.group import JoinGroupRequest
+from streamgroup.wire.messages.group import JoinGroupRequest, SyncGroupRequest
 from streamgroup.wire.messages.log import FetchPartition
 
 
@@ -33,10 +35,25 @@ def test_messages_are_frozen_slotted_and_given_by_keyword() -> None:
     assert not hasattr(request, "__dict__")
     with pytest.raises(dataclasses.FrozenInstanceError):
         request.group_id = "h"  # type: ignore[misc]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        del request.group_id
     with pytest.raises(TypeError):
         JoinGroupRequest("g")  # type: ignore[call-arg]
     with pytest.raises(TypeError):
         JoinGroupRequest(group="g")  # type: ignore[call-arg]
+
+
+def test_messages_are_compared_shown_and_copied_by_value() -> None:
+    request = JoinGroupRequest(group_id="g", session_timeout_ms=5)
+    same = JoinGroupRequest(session_timeout_ms=5, group_id="g")
+    other = dataclasses.replace(request, group_id="h")
+    assert request == same
+    assert len({request, same, other}) == 2
+    assert request != other
+    assert request.group_id == "g"
+    assert repr(FetchPartition(partition=3)).startswith("FetchPartition(partition=3, current_leader_epoch=-1, ")
+    assert pickle.loads(pickle.dumps(request)) == copy.deepcopy(request) == request
+    assert request != SyncGroupRequest(group_id="g")
 
 
 def test_a_tag_needs_its_versions() -> None:

@@ -1,0 +1,33 @@
+"""The processes of a query start without packages that take long to load and that few queries need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+SLOW = ("cryptography", "pandas")
+"""A tenth and a quarter of a second of CPU time."""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import streamgroup.spark.stream, streamgroup.driver.process",
+        "import streamgroup.executor.fetcher, streamgroup.executor.sink_writer; "
+        "from streamgroup.records import columns; import pyarrow as pa; columns.constant('t', pa.string(), 10)",
+    ],
+    ids=["coordinator", "task"],
+)
+def test_no_process_of_a_query_loads_a_slow_package(code: str) -> None:
+    for package in SLOW:
+        pytest.importorskip(package)
+    shown = subprocess.run(
+        [sys.executable, "-c", f"{code}; import sys; print(*(p for p in {SLOW} if p in sys.modules))"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert shown.stdout == "\n"
