@@ -125,11 +125,8 @@ class OptionsReader(SettingsReader[Option]):
 
     def fields(self, section: str) -> dict[str, Any]:
         """Return the values of all options whose target is a field of this section."""
-        return {
-            option.target.partition(".")[2]: self.values[option.name]
-            for option in self.rows.values()
-            if option.name in self.values and option.target.startswith(section + ".")
-        }
+        targets = ((self.rows[name.lower()].target, value) for name, value in self.values.items())
+        return {target.partition(".")[2]: value for target, value in targets if target.startswith(section + ".")}
 
     def section(self, name: str, cls: type) -> Any:
         """Return a section with the values that are set, or None where one that it requires has no valid value.
@@ -207,7 +204,7 @@ class OptionsReader(SettingsReader[Option]):
 
     def _given_with(self, starts: tuple[str, ...]) -> list[str]:
         """Return the used options that the user has set and whose names begin with one of `starts`, sorted."""
-        given = (row for row in self.rows.values() if row.name in self.given and row.name.startswith(starts))
+        given = (self.rows[name.lower()] for name in self.given if name.startswith(starts))
         return sorted(row.name for row in given if row.effect(self.scope) is Effect.USED)
 
     def all_notes(self) -> tuple[str, ...]:
