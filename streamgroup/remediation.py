@@ -2,7 +2,7 @@
 
 | stored | set by |
 |---|---|
-| in Kafka | `kafka-consumer-groups.sh --reset-offsets` of 0.11 or later, where the brokers are of 0.10 or later |
+| in Kafka | `streamgroup groups --reset-offsets`, where the brokers are of 0.9 or later |
 | in ZooKeeper | the number in the partition's node: members follow it (R32) |
 | in both | both, since a start takes the larger |
 
@@ -44,7 +44,7 @@ def how_to_reset(location: OffsetLocation) -> str:
     """Say how to set the offsets of a group, whichever they are; one way out of several. Empty without a group."""
     if not location.group:
         return ""
-    tool = f"set the group's offsets (kafka-consumer-groups.sh --group {location.group} --reset-offsets, {_OF})"
+    tool = f"set the group's offsets (streamgroup groups --reset-offsets --group {location.group}; {_OR})"
     nodes = f"write the group's offsets into ZooKeeper's nodes {location.node()} ({_CHROOT}; {_NAMED})"
     return f"stop the query and all members, and {_both_or_one(location.stored_in, tool, nodes)}"
 
@@ -55,8 +55,8 @@ def how_to_step_to(location: OffsetLocation, topic: str, partition: str, offset:
     `partition` is as its Kafka calls it, `servers` is `host:port,host:port`.
     """
     tool = (
-        f"run: kafka-consumer-groups.sh --bootstrap-server {servers} --group {location.group} "
-        f"--topic {topic}:{partition} --reset-offsets --to-offset {offset} --execute ({_OF})"
+        f"run: streamgroup groups --bootstrap-server {servers} --reset-offsets --group {location.group} "
+        f"--topic {topic}:{partition} --to-offset {offset} --execute ({_OR})"
     )
     node = f"write {offset} into ZooKeeper's node {location.node(topic, partition)} ({_CHROOT})"
     return f"stop the query and all members, and {_both_or_one(location.stored_in, tool, node)}"
@@ -82,7 +82,7 @@ def _both_or_one(stored_in: StoredIn, in_kafka: str, in_zookeeper: str) -> str:
     }[stored_in]
 
 
-_OF = "the tool of Kafka 0.11 or later; brokers before 0.10 need a client of their time that commits"
+_OR = "kafka-consumer-groups.sh of Kafka 0.11 or later does the same; brokers before 0.9 need a client that commits"
 _ANEW = "start with a new checkpointLocation, since nothing tells a reset from a commit there"
 _CHROOT = "below the brokers' chroot, if they have one"
 _NAMED = "Kafka 0.7 calls a partition <broker>-<partition>"

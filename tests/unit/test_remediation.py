@@ -6,7 +6,7 @@ import pytest
 
 from streamgroup.remediation import NO_LOCATION, OffsetLocation, StoredIn, how_to_look, how_to_reset, how_to_step_to
 
-TOOL = "kafka-consumer-groups.sh"
+TOOL = "streamgroup groups --"
 NODE = "/consumers/etl/offsets/"
 
 
@@ -14,16 +14,15 @@ def at(stored_in: StoredIn) -> OffsetLocation:
     return OffsetLocation("etl", stored_in)
 
 
-def test_offsets_in_kafka_are_set_by_its_tool_from_the_release_on_that_can() -> None:
+def test_offsets_in_kafka_are_set_by_the_command_and_by_kafkas_tool() -> None:
     for text in (how_to_reset(at(StoredIn.KAFKA)), how_to_step_to(at(StoredIn.KAFKA), "orders", "3", 20, "b:1,c:2")):
         assert text.startswith("stop the query and all members, and ")
-        assert f"{TOOL} --" in text
-        assert "0.11 or later" in text
-        assert "brokers before 0.10" in text
+        assert TOOL in text
+        assert "kafka-consumer-groups.sh of Kafka 0.11 or later does the same" in text
+        assert "brokers before 0.9" in text
         assert "ZooKeeper" not in text
     assert (
-        f"{TOOL} --bootstrap-server b:1,c:2 --group etl --topic orders:3 --reset-offsets --to-offset 20 --execute"
-        in text
+        f"{TOOL}bootstrap-server b:1,c:2 --reset-offsets --group etl --topic orders:3 --to-offset 20 --execute" in text
     )
 
 

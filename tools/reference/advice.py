@@ -28,6 +28,11 @@ ADVICE = {
         "bytes or nodes are invalid; never decoded into wrong rows",
         "Find out who wrote them: another protocol at the port, a damaged log, a foreign node.",
     ),
+    "ChecksumMismatch": Advice(
+        "the bytes are not those that were written",
+        "Step over the batch by the command in the message, or set damaged batches aside: "
+        "[dead-letters.md](dead-letters.md#damaged-batches).",
+    ),
     "EncodeError": Advice("a value that Kafka's protocol cannot carry", "Correct the value in the query."),
     "BrokerError": Advice(
         "the broker answered with an error code", "[error-codes.md](error-codes.md) explains the code."
@@ -94,9 +99,11 @@ ELSEWHERE = {
     "options/settings_reader.py": "an unknown name, with the most similar known one",
     "parsing/parser.py": _COLLECTED,
     "planning/loss.py": "each lost range, then the ways to go on",
+    "records/decode.py": "the fault of a record: records/scan.py",
     "records/kernel.py": "the words of the compiled kernel",
     "records/messages.py": "the fault of a message: records/message_scan.py",
     "records/messages07.py": "the fault of a message: records/message_scan.py",
+    "records/transactions.py": "the fault of a record: records/scan.py",
     "testing/kafka07/log.py": "the fault of a file of the emulated broker",
 }
 """Files with an error whose text is not in the place where it is made, and where it comes from."""

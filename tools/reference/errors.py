@@ -45,6 +45,8 @@ PAGES = (
         "testing": "Servers",
     }),
 )  # fmt: skip
+_ROOMS = {"DeadLetterError": "parsing"}
+"""The rooms of errors that their readers look for with others than those of the file that raises them."""
 NAMES = frozenset({"errors.md"} | {f"{which.name}.md" for which in PAGES})
 _ANSWER = "<name> (<code>): <meaning>"
 _FEWEST_LETTERS = 5
@@ -110,6 +112,11 @@ def entry(error: Raised) -> str:
     return f"- {_code(what.removesuffix('.'))} {error.kind}. {do}"
 
 
+def room_of(error: Raised) -> str:
+    """Return the room whose heading the error stands under."""
+    return _ROOMS.get(error.kind, error.room)
+
+
 def page(which: Page) -> str:
     """Return the text of a page."""
     return "\n".join(_page(which)) + "\n"
@@ -120,7 +127,7 @@ def _page(which: Page) -> Iterator[str]:
     yield f"For {which.readers}, who look up a message. After this page you know what to do about it."
     yield "How to search, and the classes: [errors.md](errors.md). `make docs` writes this page from the code."
     for room, heading in which.rooms.items():
-        found = {(one.pattern, one.kind): one for one in raised() if one.room == room and one.pattern}
+        found = {(one.pattern, one.kind): one for one in raised() if room_of(one) == room and one.pattern}
         if found:
             yield f"\n## {heading}\n"
             yield from dict.fromkeys(entry(one) for _, one in sorted(found.items(), key=_place))

@@ -14,6 +14,7 @@ from itertools import islice, product
 _DEPTH = 5
 _MOST = 4
 """Patterns of one expression; a text that is put together of more has a name in the place of its parts."""
+_UNNAMED = "<...>"
 _PLACEHOLDER = re.compile(r"<[^<>]*>")
 _FIELD = re.compile(r"\{(\w*)[^}]*\}")
 
@@ -89,7 +90,7 @@ class Texts:
             case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(between)), attr="join"), args=[parts]):
                 yield from self._parts(between, parts, function, depth)
             case ast.Call(func=ast.Attribute(value=template, attr="format")):
-                yield from (_FIELD.sub(r"<\1>", text) for text in self.of(template, function, depth))
+                yield from (_FIELD.sub(_field, text) for text in self.of(template, function, depth))
             case ast.Call(func=ast.Attribute(value=whole, attr="rstrip" | "removesuffix" | "replace")):
                 yield from self.of(whole, function, depth)
             case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in self._functions:
@@ -144,12 +145,24 @@ class Texts:
                 yield from self.of(node.value, function, depth)
 
     def _named(self, name: str, function: ast.AST | None, depth: int) -> Iterator[str]:
+        """The texts of a name. Where its value has no name, its own says more than nothing."""
+        unnamed = f"<{name_of(ast.Name(name.lower()))}>"
+        yield from (unnamed if text == _UNNAMED else text for text in self._of_name(name, function, depth))
+
+    def _of_name(self, name: str, function: ast.AST | None, depth: int) -> Iterator[str]:
         for before, value in self._assignments(function).get(name, ()) if function is not None else ():
             yield from (f"{before}{text}" for text in self.of(value, function, depth))
-        if name in self._constants:
-            yield from self.of(self._constants[name], None, depth)
-        elif name.isupper() and name in self._imported:
-            yield from self._there(name)._named(name, None, depth)
+        match self._constants.get(name):
+            case ast.Constant(value=int() | float() as number):
+                yield f"{number:g}"
+            case ast.expr() as value:
+                yield from self.of(value, None, depth)
+            case _ if name.isupper() and name in self._imported:
+                yield from self._there(name)._named(name, None, depth)
+
+
+def _field(match: re.Match[str]) -> str:
+    return f"<{match[1] or 'value'}>"
 
 
 def name_of(node: ast.expr) -> str:

@@ -409,8 +409,8 @@ def test_a_poisoned_batch_names_the_command_that_steps_over_it(broker: Start, op
         Reading(options, leader).offsets(planned(leader, 0, 30), group="etl")
     assert (caught.value.base_offset, caught.value.next_offset) == (10, 20)
     command = (
-        f"kafka-consumer-groups.sh --bootstrap-server 127.0.0.1:{leader.broker.port} --group etl "
-        "--topic orders:0 --reset-offsets --to-offset 20 --execute"
+        f"streamgroup groups --bootstrap-server 127.0.0.1:{leader.broker.port} --reset-offsets --group etl "
+        "--topic orders:0 --to-offset 20 --execute"
     )
     assert command in str(caught.value)
     assert "records before offset 10 that have not sunk yet are stepped over, too" in str(caught.value)

@@ -145,7 +145,7 @@ def test_without_fail_on_data_loss_reading_goes_on_and_the_log_tells_of_each_los
 def test_with_fail_on_data_loss_the_error_tells_of_all_losses_and_the_ways_out() -> None:
     with pytest.raises(DataLossError) as caught:
         settle(POSITIONS, VERDICTS, location=ETL, fail_on_data_loss=True)
-    for part in ("t-1", "up to 7", "t-3", "failOnDataLoss=false", "--group etl --reset-offsets"):
+    for part in ("t-1", "up to 7", "t-3", "failOnDataLoss=false", "--reset-offsets --group etl"):
         assert part in str(caught.value)
     assert "t-2" not in str(caught.value)
 
