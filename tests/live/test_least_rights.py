@@ -20,6 +20,7 @@ from confluent_kafka import TopicPartition as LibrdkafkaPartition
 
 from streamgroup.authorization import RESOURCES
 from streamgroup.cli._group_changes import NotChangedError
+from streamgroup.cli._ui_reader import opened_reader
 from streamgroup.cli.main import main
 from streamgroup.driver.batch import plan_batch
 from streamgroup.driver.coordinator import Coordinator
@@ -31,7 +32,7 @@ from streamgroup.jobs.mirror.clusters import Clusters
 from streamgroup.jobs.mirror.config import MirrorConfig
 from streamgroup.jobs.mirror.plan import Plan
 from streamgroup.jobs.mirror.renaming import Renaming
-from streamgroup.model import INITIAL_DOCUMENT
+from streamgroup.model import INITIAL_DOCUMENT, TopicPartition
 from streamgroup.options.parse import parse_source
 from streamgroup.options.parse_sink import parse_sink
 from streamgroup.planning.document import to_value
@@ -276,6 +277,15 @@ def doctor(case: Case) -> bool:
     return "--group" not in case.arguments or "lag 2" in printed
 
 
+def ui(case: Case) -> bool:
+    commit(case, 1)
+    options = parse_source(case.source(), streaming=False).client
+    with opened_reader(options, (), 20_000) as read_cluster:
+        reading = read_cluster()
+    shown = {group.name for group in reading.groups}
+    return case.group in shown and TopicPartition(case.topic, 0) in reading.log_ends
+
+
 class _Printed(AuthorizationError):
     """A refusal among the findings of the doctor, which tells it and goes on with the other checks."""
 
@@ -305,6 +315,7 @@ SCENARIOS: Mapping[str, Callable[[Case], bool]] = {
     "groups-delete": groups_delete,
     "groups-delete-offsets": groups_delete,
     "doctor": doctor,
+    "ui": ui,
 }
 NEW_TOPIC = {"sink-new-topic", "produce-new-topic", "mirror-create"}
 
