@@ -16,11 +16,15 @@ Key = tuple[str, TopicPartition]
 
 @dataclass(frozen=True, slots=True)
 class LagRow:
-    """A partition of a group, and its offsets as they were `seconds` before; None where they were unknown."""
+    """A partition of a group, and its offsets as they were `seconds` before; None where they were unknown.
+
+    `paused` is None where no query on this machine holds the partition.
+    """
 
     now: OffsetRow
     before: OffsetRow | None = None
     seconds: float = 0.0
+    paused: bool | None = None
 
     @property
     def committed_per_s(self) -> float | None:
@@ -51,9 +55,22 @@ def _rate(now: int, before: int, seconds: float) -> float | None:
     return (now - before) / seconds if seconds > 0 else None
 
 
-def lag_rows(now: Iterable[OffsetRow], before: Mapping[Key, OffsetRow], seconds: float) -> list[LagRow]:
-    """Return a row for each partition, the largest lag first, and those of an unknown lag last."""
-    rows = [LagRow(row, before.get((row.group, row.partition)), seconds) for row in now if row.partition is not None]
+def lag_rows(
+    now: Iterable[OffsetRow],
+    before: Mapping[Key, OffsetRow],
+    seconds: float,
+    paused: Mapping[tuple[str, str], bool] | None = None,
+) -> list[LagRow]:
+    """Return a row for each partition, the largest lag first, and those of an unknown lag last.
+
+    `paused` is by group and name of the partition.
+    """
+    known = paused or {}
+    rows = [
+        LagRow(row, before.get((row.group, row.partition)), seconds, known.get((row.group, str(row.partition))))
+        for row in now
+        if row.partition is not None
+    ]
     return sorted(rows, key=lambda row: -1 if row.now.lag is None else row.now.lag, reverse=True)
 
 
@@ -106,4 +123,5 @@ LAG: tuple[Column[LagRow], ...] = (
     Column("WRITTEN/S", "written_per_second", lambda row: _rounded(row.written_per_s)),
     Column("CAUGHT-UP-IN", "seconds_left", lambda row: _duration(row.seconds_left)),
     Column("CONSUMER-ID", "consumer_id", lambda row: None if row.now.member is None else row.now.member.member_id),
+    Column("PAUSED", "paused", lambda row: row.paused, verbose=True),
 )

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 
 from streamgroup.cli import _tables as tables
+from streamgroup.cli._pause_options import PauseRequest
 from streamgroup.cli._running import COLUMNS, Running, choose, find, print_list, select
 from streamgroup.driver.application import control
 from streamgroup.errors import StreamGroupError
@@ -25,27 +26,19 @@ def _paused(row: Running) -> str | None:
 PAUSES: tuple[tables.Column[Running], ...] = (*COLUMNS, tables.Column("PAUSED", "paused", _paused))
 
 
-def run(
-    *,
-    is_paused: bool,
-    groups: tuple[str, ...],
-    member: str | None,
-    pid: int | None,
-    lists: bool,
-    partitions: tuple[TopicPartition, ...],
-    as_json: bool,
-) -> None:
+def run(request: PauseRequest, *, is_paused: bool) -> None:
     """List the queries, or pause or resume one. Raises NotChosen, NotHeldError, and the refusal of a coordinator."""
     running = find()
-    if lists:
-        print_list(select(running, groups, member, pid), as_json=as_json, columns=PAUSES)
+    if request.lists:
+        listed = select(running, request.groups, request.member, request.pid)
+        print_list(listed, as_json=request.as_json, columns=PAUSES)
         return
-    chosen = choose(running, groups, member, pid)
-    for one, names in _shares(chosen, partitions):
+    chosen = choose(running, request.groups, request.member, request.pid)
+    for one, names in _shares(chosen, request.partitions):
         control.ask(one.pid, one.run, "pause", partitions=names, paused=is_paused)
     runs = {one.run for one in chosen}
     rows = [one for one in find() if one.run in runs]
-    click.echo(json.dumps(tables.json_rows(PAUSES, rows), indent=2) if as_json else tables.table(PAUSES, rows))
+    click.echo(json.dumps(tables.json_rows(PAUSES, rows), indent=2) if request.as_json else tables.table(PAUSES, rows))
 
 
 def _shares(chosen: Sequence[Running], partitions: Sequence[TopicPartition]) -> list[tuple[Running, list[str] | None]]:

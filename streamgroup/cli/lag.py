@@ -6,8 +6,9 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import click
 from rich.console import Console
@@ -25,8 +26,11 @@ from streamgroup.counting import counted
 from streamgroup.driver.application import control
 from streamgroup.errors import StreamGroupError
 from streamgroup.model import GroupState
+from streamgroup.monitoring.pauses import pauses
 
 Show = Callable[[str], None]
+Statuses = Sequence[tuple[int, Mapping[str, Any]]]
+"""The process of each query's driver on this machine, and the query's status."""
 _WATCH = "Live table"
 ANSWER_S = 2.0
 """How long to wait for the queries on this machine, which tell what they have paused."""
@@ -75,19 +79,27 @@ def lag(
         raise click.UsageError("--count requires --watch")
     with opened_store(client_options(where, "streamgroup-lag", timeout)) as store:
         if not watch:
-            rows = lag_rows(_read(store, names, time.monotonic() + timeout / 1000), {}, 0.0)
-            click.echo(json.dumps(json_rows(LAG, rows), indent=2) if as_json else _text(rows))
+            read = _read(store, names, time.monotonic() + timeout / 1000)
+            statuses = _statuses()
+            rows = lag_rows(read, {}, 0.0, _paused(read, statuses))
+            click.echo(json.dumps(json_rows(LAG, rows), indent=2) if as_json else _text(rows, statuses))
             return
         refreshes = itertools.count() if count is None else range(count)
         with _screen(as_json) as show, suppress(KeyboardInterrupt):
-            for rows in _watched(store, names, refreshes, interval, timeout):
-                show(_line(rows) if as_json else f"{_text(rows)}\n\n{time.strftime('%H:%M:%S')}  every {interval:g} s")
+            for rows, statuses in _watched(store, names, refreshes, interval, timeout):
+                show(
+                    _line(rows)
+                    if as_json
+                    else f"{_text(rows, statuses)}\n\n{time.strftime('%H:%M:%S')}  every {interval:g} s"
+                )
 
 
 def _watched(
     store: GroupStore, names: Sequence[str], refreshes: Iterable[int], interval: float, timeout: int
-) -> Iterator[list[LagRow]]:
-    """Yield the rows of each refresh, with the rates since the one before. A refresh that fails is a warning.
+) -> Iterator[tuple[list[LagRow], Statuses]]:
+    """Yield the rows of each refresh, with the rates since the one before, and the statuses of this machine.
+
+    A refresh that fails is a warning.
 
     Raises StreamGroupError at the end if all have failed.
     """
@@ -103,7 +115,8 @@ def _watched(
         except StreamGroupError as error:
             click.echo(f"Warning: {error}", err=True)
             continue
-        yield lag_rows(rows, before or {}, began - read_at)
+        statuses = _statuses()
+        yield lag_rows(rows, before or {}, began - read_at, _paused(rows, statuses)), statuses
         before, read_at = by_key(rows), began
     if before is None:
         raise StreamGroupError(f"cannot read the lag: {counted(number + 1, 'refresh')} failed, see above")
@@ -120,19 +133,31 @@ def _read(store: GroupStore, names: Sequence[str], deadline: float) -> list[Offs
     return [row for group in alive for row in offsets_of(store, deadline, group)]
 
 
-def _text(rows: Sequence[LagRow]) -> str:
+def _text(rows: Sequence[LagRow], statuses: Statuses) -> str:
     if not rows:
         return "no group has a partition or a commit"
-    return "\n".join((table(LAG, rows), "", *summary(rows), *_pauses({row.now.group for row in rows})))
+    return "\n".join((table(LAG, rows), "", *summary(rows), *_pauses({row.now.group for row in rows}, statuses)))
 
 
-def _pauses(groups: Collection[str]) -> list[str]:
-    """Return a line for each query of `groups` on this machine with paused partitions, whose lag grows on purpose."""
+def _statuses() -> Statuses:
+    """Return the process and the status of each query on this machine that answers in time."""
     deadline = time.monotonic() + ANSWER_S
+    return [(pid, status) for pid in control.drivers() for status in control.statuses(pid, ANSWER_S, deadline).values()]
+
+
+def _paused(rows: Iterable[OffsetRow], statuses: Statuses) -> dict[tuple[str, str], bool]:
+    """Return by group and partition whether it is paused, of those that queries on this machine hold."""
+    only = [status for _, status in statuses]
+    return {
+        (group, name): is_paused for group in {r.group for r in rows} for name, is_paused in pauses(only, group).items()
+    }
+
+
+def _pauses(groups: Collection[str], statuses: Statuses) -> list[str]:
+    """Return a line for each query of `groups` on this machine with paused partitions, whose lag grows on purpose."""
     return [
         f"{status['group']}: paused on this machine (driver {pid}): {', '.join(status['paused'])}"
-        for pid in control.drivers()
-        for status in control.statuses(pid, ANSWER_S, deadline).values()
+        for pid, status in statuses
         if status.get("group") in groups and status.get("paused")
     ]
 

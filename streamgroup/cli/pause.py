@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import click
 
-from streamgroup.cli._help import SectionedCommand, json_option
-from streamgroup.cli._partition_names import partitions_option
+from streamgroup.cli._help import SectionedCommand
+from streamgroup.cli._pause_options import PauseRequest, pause_options
 from streamgroup.cli._pausing import run
-from streamgroup.cli._running import query_options
-from streamgroup.model import TopicPartition
 
 
 @click.command(
@@ -19,24 +17,14 @@ from streamgroup.model import TopicPartition
         "streamgroup pause --group orders-ingest": "the whole query, also partitions that it gains",
     },
 )
-@query_options
-@partitions_option(
+@pause_options(
     "A partition that the query holds, such as orders-0; repeat it for several. The default is the whole query."
 )
-@json_option("Print the query and its paused partitions as JSON.")
-def pause(
-    *,
-    groups: tuple[str, ...],
-    member: str | None,
-    pid: int | None,
-    lists: bool,
-    partitions: tuple[TopicPartition, ...],
-    as_json: bool,
-) -> None:
+def pause(request: PauseRequest) -> None:
     """Stop a query on this machine from reading partitions, without leaving its group.
 
     Run it on the machine of Spark's driver, as the driver's user. The batch in flight goes on. Later batches leave the
     partitions out. The query keeps them, their positions and their commits. A pause ends with `streamgroup resume`,
     when the partition moves to another member, and when the query is started again.
     """
-    run(is_paused=True, groups=groups, member=member, pid=pid, lists=lists, partitions=partitions, as_json=as_json)
+    run(request, is_paused=True)

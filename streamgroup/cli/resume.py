@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import click
 
-from streamgroup.cli._help import SectionedCommand, json_option
-from streamgroup.cli._partition_names import partitions_option
+from streamgroup.cli._help import SectionedCommand
+from streamgroup.cli._pause_options import PauseRequest, pause_options
 from streamgroup.cli._pausing import run
-from streamgroup.cli._running import query_options
-from streamgroup.model import TopicPartition
 
 
 @click.command(
@@ -18,20 +16,10 @@ from streamgroup.model import TopicPartition
         "streamgroup resume --group orders-ingest": "everything that the query has paused",
     },
 )
-@query_options
-@partitions_option("A paused partition, such as orders-0; repeat it for several. The default is all that are paused.")
-@json_option("Print the query and its paused partitions as JSON.")
-def resume(
-    *,
-    groups: tuple[str, ...],
-    member: str | None,
-    pid: int | None,
-    lists: bool,
-    partitions: tuple[TopicPartition, ...],
-    as_json: bool,
-) -> None:
+@pause_options("A paused partition, such as orders-0; repeat it for several. The default is all that are paused.")
+def resume(request: PauseRequest) -> None:
     """Let a query on this machine read the partitions again that `streamgroup pause` has paused.
 
     Run it on the machine of Spark's driver, as the driver's user. Reading goes on at the position of each partition.
     """
-    run(is_paused=False, groups=groups, member=member, pid=pid, lists=lists, partitions=partitions, as_json=as_json)
+    run(request, is_paused=False)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgroup.model import MemberDescription, PartitionInfo, TopicInfo, TopicPartition
+from streamgroup.monitoring.pauses import pauses
 from streamgroup.ui.history.group import GroupHistory
 from streamgroup.ui.history.history import History
 from streamgroup.ui.history.offset_series import UNKNOWN
@@ -43,7 +44,11 @@ def group_view(history: History, name: str, chosen: Collection[str] = ()) -> Jso
     owners = _Numbers()
     spans = group.ownership.spans(float(times[0]))
     label = reading.snapshot.log_format.partition_label
-    partitions = [_partition_row(group, reading, tp, label(tp.partition), owners) for tp in sorted(spans)]
+    paused = pauses(reading.statuses, name)
+    partitions = [
+        {**_partition_row(group, reading, tp, label(tp.partition), owners), "paused": paused.get(str(tp))}
+        for tp in sorted(spans)
+    ]
     lags = group.offsets.lags()[columns]
     by_partition = dict(zip(group.offsets.partitions, lags.T, strict=True))
     return {
@@ -54,6 +59,7 @@ def group_view(history: History, name: str, chosen: Collection[str] = ()) -> Jso
         "unit": reading.snapshot.log_format.unit,
         "members_list": [_member_row(member, reading) for member in group.now.description.members],
         "partitions": partitions,
+        "pauses": _pauses(reading.statuses_of(name)),
         "spans": [[[s.start, s.end, owners.of(s.owner)] for s in spans[tp]] for tp in sorted(spans)],
         "times": times[columns].tolist(),
         "heat": [_known(by_partition[tp]) if tp in by_partition else [] for tp in sorted(spans)],
@@ -179,6 +185,19 @@ def _partition_row(
         "lag": group.lag_of(reading.log_ends, tp),
         "owner": None if owner is None else owners.of(owner),
     }
+
+
+def _pauses(statuses: Iterable[Status]) -> list[Json]:
+    """Return the paused members of this machine: how many partitions each has paused, or that all of it is paused."""
+    return [
+        {
+            "name": str(status.get("name") or status.get("run") or ""),
+            "whole": bool(status.get("paused_whole")),
+            "partitions": len(status.get("paused") or ()),
+        }
+        for status in statuses
+        if status.get("paused") or status.get("paused_whole")
+    ]
 
 
 def _member_row(member: MemberDescription, reading: Reading) -> Json:

@@ -99,7 +99,7 @@ function memberName(member, id) {
 }
 
 function showHead(head, data) {
-  const key = `${data.group} ${data.state} ${data.coordinator} ${data.strategy}`;
+  const key = `${data.group} ${data.state} ${data.coordinator} ${data.strategy} ${JSON.stringify(data.pauses)}`;
   if (head.dataset.key === key) return;
   head.dataset.key = key;
   const about = [data.strategy, data.coordinator && `coordinator ${data.coordinator}`].filter(Boolean).join(", ");
@@ -107,9 +107,12 @@ function showHead(head, data) {
     el("a", { class: "crumb", href: "#/groups" }, "← Groups"),
     el("h1", {}, data.group || "(empty group id)"),
     badge(data.state),
+    ...data.pauses.map((one) => el("span", { class: "badge warn", title: `Paused by streamgroup pause: ${one.name}` }, pauseText(one))),
     el("span", { class: "sub" }, about),
   );
 }
+
+const pauseText = (one) => (one.whole ? `${one.name} is paused` : `${plural(one.partitions, "partition")} of ${one.name} paused`);
 
 function showTiles(tiles, data) {
   const unit = data.unit === "bytes" ? " bytes" : "";
@@ -283,12 +286,17 @@ function partitionColumns(state, again) {
     el("input", { type: "checkbox", "aria-label": `Lag of ${row.id} as a line`, checked: state.lines.includes(row.id), onchange: () => choose(row.id) });
   return [
     { title: "Line", kind: "", cell: (row) => ({ key: state.lines.includes(row.id), node: () => box(row) }) },
-    { title: "Partition", kind: "name", cell: (row) => ({ key: row.id, node: () => el("a", { href: `#/topic/${encodeURIComponent(row.topic)}` }, `${row.topic}-${row.name}`) }) },
+    { title: "Partition", kind: "name", cell: (row) => ({ key: `${row.id} ${row.paused}`, node: () => partitionName(row) }) },
     { title: "Committed", kind: "num wide", cell: (row) => count(row.committed) },
     { title: "Log end", kind: "num wide", cell: (row) => count(row.end) },
     { title: "Lag", kind: "num", cell: (row) => count(row.lag) },
     { title: "Member", kind: "", cell: (row) => ({ key: state.data.ownerNames[row.owner] ?? row.owner, node: () => owner(row, state.data) }) },
   ];
+}
+
+function partitionName(row) {
+  const link = el("a", { href: `#/topic/${encodeURIComponent(row.topic)}` }, `${row.topic}-${row.name}`);
+  return row.paused ? el("span", {}, link, " ", el("span", { class: "badge warn" }, "paused")) : link;
 }
 
 function owner(row, data) {

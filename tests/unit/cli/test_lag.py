@@ -128,3 +128,17 @@ def test_a_query_of_the_group_on_this_machine_shows_what_it_has_paused(
     result = run(monkeypatch, FakeStore(), "--group", "g")
     assert result.output.splitlines()[-1] == f"g: paused on this machine (driver {JVM}): orders-0"
     assert "paused" not in run(monkeypatch, FakeStore(), "--group", "done").output
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("watch", [(), ("--watch", "--count", "1")], ids=["once", "watch"])
+def test_json_has_paused_where_a_query_on_this_machine_holds_the_partition(
+    monkeypatch: pytest.MonkeyPatch, serve: Callable[..., FakeCoordinator], watch: tuple[str, ...]
+) -> None:
+    status = {"group": "g", "positions": {"orders-0": 90, "orders-1": 0}, "paused": ["orders-0"]}
+    monkeypatch.setattr(serve("r1"), "status", lambda: status)
+    printed = json.loads(run(monkeypatch, FakeStore(), "--json", *watch).stdout)
+    rows = printed["partitions"] if watch else printed
+    found = {(row["group"], row["topic"], row["partition"]): row["paused"] for row in rows}
+    assert (found["g", "orders", 0], found["g", "orders", 1]) == (True, False)
+    assert {paused for key, paused in found.items() if key[:2] != ("g", "orders") or key[2] > 1} == {None}

@@ -47,6 +47,21 @@ def test_the_view_of_a_group_is_json_with_a_row_for_each_partition() -> None:
     assert [mark["kind"] for mark in shown["marks"]] == ["drain"]
 
 
+def test_the_view_of_a_group_marks_what_its_members_on_this_machine_have_paused() -> None:
+    history = History()
+    here = status("a", name="east", positions={"orders-0": 1, "orders-1": 1}, paused=["orders-1"], paused_whole=False)
+    whole = status("b", run="r2", positions={"orders-2": 1}, paused=["orders-2"], paused_whole=True)
+    other = status("c", group="other", positions={"orders-3": 1}, paused=["orders-3"])
+    history.add(reading(0, group(committed=dict.fromkeys(P, 1)), statuses=[here, whole, other]))
+    shown = views.group_view(history, "etl")
+    assert shown is not None
+    assert [row["paused"] for row in shown["partitions"]] == [False, True, True, None]
+    assert shown["pauses"] == [
+        {"name": "east", "whole": False, "partitions": 1},
+        {"name": "r2", "whole": True, "partitions": 1},
+    ]
+
+
 def test_the_lines_are_those_of_the_largest_lags_or_those_chosen() -> None:
     history = History()
     many = partitions(20)
