@@ -25,7 +25,7 @@ from tests.conftest import MakeTopic
 from tests.old_kafka import librdkafka
 from tests.ui import world
 from tests.ui.served import served
-from tests.unit.ui.readings import group, partitions, reading
+from tests.unit.ui.readings import group, partitions, reading, status
 from tests.waiting import repeatedly, wait_until
 
 pytestmark = pytest.mark.long
@@ -98,6 +98,24 @@ def test_a_group_that_does_not_exist_yet_is_shown_when_it_does(started: Browser)
         started.wait_for("document.querySelector('.empty')?.innerText.includes('No group etl')")
         board.add(reading(time.time(), group(committed=dict.fromkeys(P, 1)), ends=dict.fromkeys(P, 5)))
         started.wait_for("document.querySelectorAll('.tall tbody tr').length === 4")
+
+
+def test_a_pause_is_marked_and_its_end_too(started: Browser) -> None:
+    board = Board()
+
+    def read(paused: list[str]) -> None:
+        east = status("a", name="east", positions=dict.fromkeys(map(str, P), 1), paused=paused)
+        board.add(reading(time.time(), group(committed=dict.fromkeys(P, 1)), statuses=[east]))
+
+    read(["orders-1"])
+    with served(board, interval=0.5) as url:
+        started.show(1366, 850)
+        started.open(f"{url}/#/group/etl")
+        marked = "[...document.querySelectorAll('.tall tbody .badge.warn')].map(one => one.closest('tr').innerText)"
+        started.wait_for(f"{marked}.length === 1 && {marked}[0].includes('orders-1')")
+        assert "1 partition of east paused" in started.evaluate("document.querySelector('.bar').innerText")
+        read([])
+        started.wait_for(f"{marked}.length === 0 && !document.querySelector('.bar').innerText.includes('paused')")
 
 
 def test_names_from_the_brokers_are_text(page: Browser) -> None:
