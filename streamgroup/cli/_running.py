@@ -19,17 +19,29 @@ NOTHING_RUNS = (
 )
 
 
+_SILENT = (
+    "a streamgroup query runs on this machine, and its coordinator does not answer: {which}. Its process may be "
+    "stopped (state T in `ps -e -o pid,ppid,stat,args`): `kill -CONT` lets it go on. Or it hangs, or the machine is "
+    "too busy"
+)
+
+
 class NotChosen(StreamGroupError):
     """The options choose no query on this machine, or more than one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A coordinator on this machine, and its status."""
+    """A coordinator on this machine, and its status; an empty one if it does not answer."""
 
     pid: int
     run: str
     status: dict[str, Any]
+
+    @property
+    def answers(self) -> bool:
+        """Return whether its process answers."""
+        return bool(self.status)
 
     @property
     def group(self) -> str:
@@ -56,8 +68,8 @@ COLUMNS: tuple[tables.Column[Running], ...] = (
     tables.Column("PID", "pid", lambda row: row.pid),
     tables.Column("GROUP", "group", lambda row: row.group or None),
     tables.Column("MEMBER", "member", lambda row: row.name or None),
-    tables.Column("STATE", "state", lambda row: row.status.get("state")),
-    tables.Column("IN-FLIGHT", "in_flight", lambda row: not row.status.get("idle")),
+    tables.Column("STATE", "state", lambda row: row.status.get("state") if row.answers else "no answer"),
+    tables.Column("IN-FLIGHT", "in_flight", lambda row: not row.status.get("idle") if row.answers else None),
     tables.Column("CONSUMER-ID", "consumer_id", lambda row: row.status.get("member") or None),
     tables.Column("QUERY", "query", _query_name),
     tables.Column("RUN", "run", lambda row: row.run),
@@ -100,24 +112,33 @@ def print_list(
 
 
 def find() -> list[Running]:
-    """Return the coordinators of this user on this machine that answer."""
-    return [Running(pid, run, status) for pid in control.drivers() for run, status in control.statuses(pid).items()]
+    """Return the coordinators of this user on this machine: of each driver those that answer, then the others."""
+    found = []
+    for pid in control.drivers():
+        statuses, silent = control.survey(pid)
+        found += [Running(pid, run, status) for run, status in statuses.items()]
+        found += [Running(pid, run, {}) for run in silent]
+    return found
 
 
 def choose(running: Sequence[Running], groups: Sequence[str], member: str | None, pid: int | None) -> list[Running]:
     """Return the coordinators of the query that the options choose: all of them, if a listener has reported them.
 
-    Raises NotChosen, with a list of the queries, if the options choose no query or more than one.
+    Coordinators that do not answer are passed over. Raises NotChosen, with a list of the queries, if the options choose
+    no query or more than one.
     """
-    matching = select(running, groups, member, pid)
+    answering = [one for one in running if one.answers]
+    matching = select(answering, groups, member, pid)
     queries = {one.query for one in matching}
     # Without a listener the coordinators of one query are unknown, unless the user names all its groups.
     together = len(groups) > 1 and sorted(one.group for one in matching) == sorted(set(groups))
     if len(queries) == 1 or (together and len({one.pid for one in matching}) == 1):
-        return [one for one in running if one.query in queries]
+        return [one for one in answering if one.query in queries]
     listed = "\n\n" + tables.table(COLUMNS, running) if running else ""
     if not running:
         raise NotChosen(NOTHING_RUNS)
+    if not answering:
+        raise NotChosen(_SILENT.format(which=", ".join(f"run {one.run} of driver {one.pid}" for one in running)))
     if not matching:
         raise NotChosen(f"no query matches the options. These run on this machine:{listed}")
     raise NotChosen(

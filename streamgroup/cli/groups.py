@@ -26,7 +26,8 @@ from streamgroup.model import GroupDescription, GroupListing, GroupState
 
 _VIEWS = "With --describe (give one)"
 _NOT_HERE = (
-    "{who} is a streamgroup query of this user on this machine: this command reads the events only of such members."
+    "{who} is a streamgroup query of this user on this machine that answers: this command reads the events only of "
+    "such members."
 )
 _ACTIONS = "--list, --describe, --reset-offsets, --export, --delete and --delete-offsets"
 

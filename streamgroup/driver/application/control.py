@@ -22,7 +22,7 @@ from concurrent.futures import Future, wait
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from streamgroup.errors import ConfigError, StreamGroupError, TransportError
 from streamgroup.model import TopicPartition
@@ -78,6 +78,10 @@ def directory(jvm_pid: int) -> Path:
     return Path(tempfile.gettempdir()) / f"streamgroup-{os.getuid()}" / str(jvm_pid)
 
 
+class NoAnswerError(TransportError):
+    """A coordinator's process is there and does not answer: it is stopped, hung or too busy."""
+
+
 def drivers() -> list[int]:
     """Return the pids of this user's JVMs on this machine that have channels, or had when they were killed."""
     home = directory(0).parent
@@ -119,8 +123,8 @@ def ask(
 ) -> dict[str, Any]:
     """Send one request to a run's coordinator and wait for the answer.
 
-    Raises TransportError if the run does not exist or does not answer within `answer_timeout` seconds,
-    StreamGroupError if the coordinator refuses.
+    Raises NoAnswerError if the coordinator does not answer within `answer_timeout` seconds, TransportError if it
+    cannot be reached, and StreamGroupError if it refuses.
     """
     base = directory(jvm_pid) / run
     who = f"the coordinator of run {run} (driver pid {jvm_pid})"
@@ -131,10 +135,10 @@ def ask(
         with local.connect(base.with_suffix(".sock"), min(answer_timeout, MESSAGE_TIMEOUT_S)) as connection:
             connection.send_bytes(json.dumps({"token": token, "request": request, **arguments}).encode())
             if not connection.poll(answer_timeout):
-                raise TransportError(f"{who} has not answered to {request} within {answer_timeout:.0f} s")
+                raise NoAnswerError(f"{who} has not answered to {request} within {answer_timeout:.0f} s")
             answer = read_message(connection.recv_bytes(LARGEST_MESSAGE))
     except BlockingIOError:
-        raise TransportError(f"{who} accepts nothing: is its process stopped or hung?") from None
+        raise NoAnswerError(f"{who} accepts nothing: is its process stopped or hung?") from None
     except ValueError as error:
         raise TransportError(f"invalid answer of {who} to {request}: {error}. Is it of another release?") from None
     except (OSError, EOFError) as error:
@@ -157,20 +161,36 @@ def read_message(data: bytes) -> dict[str, Any]:
     return value
 
 
-def statuses(jvm_pid: int, timeout: float = MESSAGE_TIMEOUT_S, deadline: float = math.inf) -> dict[str, dict[str, Any]]:
-    """Return the status of each coordinator of a driver, by run.
+class Survey(NamedTuple):
+    """The answers of a driver's coordinators: the status of each run that answers, and the runs that do not."""
 
-    A coordinator that does not answer within `timeout` seconds is left out. After `deadline`, in monotonic seconds, no
-    further one is asked.
+    statuses: dict[str, dict[str, Any]]
+    silent: list[str]
+    """Their processes are there, and are stopped, hung or too busy."""
+
+
+def statuses(jvm_pid: int, timeout: float = MESSAGE_TIMEOUT_S, deadline: float = math.inf) -> dict[str, dict[str, Any]]:
+    """Return the status of each coordinator of a driver that answers, by run. The arguments are those of `survey`."""
+    return survey(jvm_pid, timeout, deadline).statuses
+
+
+def survey(jvm_pid: int, timeout: float = MESSAGE_TIMEOUT_S, deadline: float = math.inf) -> Survey:
+    """Ask each coordinator of a driver for its status, each for up to `timeout` seconds.
+
+    After `deadline`, in monotonic seconds, no further one is asked.
     """
-    by_run = {}
+    found = Survey({}, [])
     for run in runs(jvm_pid):
         left = min(timeout, deadline - time.monotonic())
         if left <= 0:
             break
-        with suppress(StreamGroupError, ValueError):  # it was killed and left its socket behind, or it is ending
-            by_run[run] = ask(jvm_pid, run, "status", answer_timeout=left)
-    return by_run
+        try:
+            found.statuses[run] = ask(jvm_pid, run, "status", answer_timeout=left)
+        except NoAnswerError:
+            found.silent.append(run)
+        except (StreamGroupError, ValueError):  # it was killed and left its socket behind, or it is ending
+            continue
+    return found
 
 
 def announce_listener(jvm_pid: int) -> None:

@@ -185,14 +185,31 @@ def test_a_drain_after_its_timeout_ends_the_query_and_says_what_may_be_repeated(
     assert coordinator.ended == 1
 
 
-def test_a_coordinator_that_does_not_answer_is_passed_over(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    hung, well = serve("r1", "l1"), serve("r2", "l2")
-    hung.may_answer.clear()
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     ask = control.ask
 
     def shortly(*arguments: Any, **others: Any) -> dict[str, Any]:
         return ask(*arguments, **{**others, "answer_timeout": 0.2})
 
     monkeypatch.setattr(control, "ask", shortly)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_coordinator_that_does_not_answer_is_passed_over(serve: Serve) -> None:
+    hung, well = serve("r1", "l1"), serve("r2", "l2")
+    hung.may_answer.clear()
     assert run().exit_code == 0
     assert well.drains == [60.0]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_coordinator_that_does_not_answer_is_listed_and_not_denied(serve: Serve) -> None:
+    serve("r1", "l1").may_answer.clear()
+    (row,) = json.loads(run("--list", "--json").stdout)
+    assert (row["pid"], row["run"], row["state"], row["in_flight"]) == (JVM, "r1", "no answer", None)
+    for chosen in ([], ["--group", "orders"]):
+        refused = run(*chosen)
+        assert refused.exit_code == 1
+        assert f"its coordinator does not answer: run r1 of driver {JVM}." in refused.stderr
+        assert "kill -CONT" in refused.stderr
