@@ -57,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(job: JobConfig) -> None:
     """Build the session, start the query, and follow it until it ends or a signal arrives."""
-    with job_session(job.spark, say, job.metrics) as (spark, stop):
+    packages = job.parser.packages if job.parser is not None else ()
+    with job_session(job.spark, say, job.metrics, packages) as (spark, stop):
         letters = letters_of(spark, job)
         query = start(spark, job, letters)
         say(f"started {describe(job)}; query {query.id}")

@@ -88,12 +88,12 @@ def run_command(
 
 @contextmanager
 def job_session(
-    settings: SparkSettings, say: Say, served: Metrics | None = None
+    settings: SparkSettings, say: Say, served: Metrics | None = None, packages: Sequence[str] = ()
 ) -> Iterator[tuple[SparkSession, StopRequest]]:
     """Open a session whose streams report their batches, and catch the signals that stop the job.
 
-    Serves and exports metrics where `served` says so. Raises ConfigError for executors that cannot run this package,
-    and the errors of `streamgroup.metrics` and `streamgroup.open_telemetry`.
+    Serves and exports metrics where `served` says so. Raises ConfigError for executors that cannot import this package
+    or one of `packages`, and the errors of `streamgroup.metrics` and `streamgroup.open_telemetry`.
     """
     stop = StopRequest()
     stop.install()
@@ -102,7 +102,7 @@ def job_session(
     stop.install()  # SparkContext has replaced the handler for SIGINT
     try:
         catch_in_jvm(spark)
-        check_executors(spark)
+        check_executors(spark, packages)
         listen(spark)
         if served is not None and served.port is not None:
             server = metrics(spark, served.port, host=served.host, cluster_name=served.cluster_name)

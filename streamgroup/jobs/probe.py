@@ -11,13 +11,13 @@ import sys
 import time
 
 NEEDED = ("streamgroup", "pyarrow", "numpy", "cramjam", "google_crc32c")
-"""The packages that a task imports."""
+"""The packages that every task imports."""
 
 
-def look(_: int) -> dict[str, str]:
-    """Return the host and the Python of this task, and the version of each package that it can import."""
+def look(_: int, packages: tuple[str, ...] = NEEDED) -> dict[str, str]:
+    """Return the host and the Python of this task, and the version of each of `packages` that it can import."""
     found = {"host": platform.node(), "python": sys.executable, "python_version": platform.python_version()}
-    for name in NEEDED:
+    for name in packages:
         try:
             module = importlib.import_module(name)
         except Exception:  # a broken installation may raise any exception

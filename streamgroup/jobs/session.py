@@ -8,7 +8,8 @@ import os
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -117,14 +118,15 @@ def _register(spark: SparkSession) -> None:
     spark.dataSource.register(DefaultSource)
 
 
-def check_executors(spark: SparkSession, timeout_s: float = EXECUTORS_TIMEOUT_S) -> None:
-    """Run tasks on the executors that import what the source needs. Raises ConfigError if an import fails.
+def check_executors(spark: SparkSession, packages: Sequence[str] = (), timeout_s: float = EXECUTORS_TIMEOUT_S) -> None:
+    """Run tasks on the executors that import what the source needs, and `packages`. Raises ConfigError if one cannot.
 
     Local mode with this same Python needs no check. Raises TransportError if no executor runs a task in `timeout_s`.
     """
     if _is_local(str(spark.sparkContext.master)) and os.environ[PYTHON] == sys.executable:
         return
-    problem = what_is_missing(run_probe(spark, probe.look, timeout_s))
+    needed = (*probe.NEEDED, *packages)
+    problem = what_is_missing(run_probe(spark, partial(probe.look, packages=needed), timeout_s), needed)
     if problem is not None:
         raise ConfigError(problem)
 
@@ -163,12 +165,12 @@ def _by_value() -> Iterator[None]:
         cloudpickle.unregister_pickle_by_value(probe)  # type: ignore[no-untyped-call]
 
 
-def what_is_missing(found: Iterable[Mapping[str, str]]) -> str | None:
-    """Return what the executors' Pythons lack, from the results of the probe, or None if all can run the source."""
+def what_is_missing(found: Iterable[Mapping[str, str]], needed: Sequence[str] = probe.NEEDED) -> str | None:
+    """Return which of the needed packages the executors' Pythons lack, from the results of the probe; None if none."""
     problems: dict[str, None] = {}
     for look in found:
         where = f"the executor's Python {look['python']} ({look['python_version']}) on {look['host']}"
-        absent = [name for name in probe.NEEDED if name not in look]
+        absent = [name for name in needed if name not in look]
         if "streamgroup" in absent:
             problems[f"{where} lacks the package streamgroup"] = None
         elif absent:

@@ -74,7 +74,7 @@ class AvroReader(ValueReader):
         source = BytesIO(value)
         try:
             found = _fastavro().schemaless_reader(source, self._of(writer), None if writer is None else self._of(None))
-        except ConfigError:
+        except (ConfigError, UnreadableError):
             raise
         except Exception as error:  # garbage makes fastavro raise nearly anything
             raise UnreadableError(f"the value is not Avro of its schema: {reason_of(error)}") from None
@@ -89,6 +89,8 @@ class AvroReader(ValueReader):
         """
         if writer not in self._parsed:
             text = self._schema if writer is None or self._writers is None else self._writers[writer]
+            if writer is not None and _has_empty_items(_fastavro().schema.expand_schema(json.loads(text))):
+                raise UnreadableError(f"schema {writer} has an array whose items take no bytes. {_EMPTY_ITEMS}")
             self._parsed[writer] = _fastavro().parse_schema(_without_logical_types(json.loads(text)))
         return self._parsed[writer]
 
@@ -140,7 +142,39 @@ def _type(schema: Any, path: str) -> tuple[pa.DataType, Convert | None]:
     return found
 
 
+_EMPTY_ITEMS = "A few damaged bytes could announce any number of them"
+
+
+def _takes_no_bytes(schema: Any) -> bool:
+    """Return whether a value of an expanded schema has no bytes in Avro."""
+    match schema:
+        case "null" | {"type": "fixed", "size": 0}:
+            return True
+        case {"type": "record" | "error", "fields": [*fields]}:
+            return all(_takes_no_bytes(one["type"]) for one in fields)
+        case {"type": inner}:
+            return _takes_no_bytes(inner)
+    return False  # a union has the number of its branch
+
+
+def _has_empty_items(schema: Any) -> bool:
+    """Return whether an expanded schema has an array whose items take no bytes."""
+    match schema:
+        case [*several]:
+            return any(map(_has_empty_items, several))
+        case {"type": "array", "items": items}:
+            return _takes_no_bytes(items) or _has_empty_items(items)
+        case {}:
+            return any(_has_empty_items(schema.get(part)) for part in ("type", "values", "fields"))
+    return False
+
+
 def _array(schema: Mapping[str, Any], path: str) -> tuple[pa.DataType, Convert | None]:
+    if _takes_no_bytes(schema["items"]):
+        raise ConfigError(
+            f"cannot read field {path} of the Avro schema: the items of its array take no bytes. {_EMPTY_ITEMS}. Leave "
+            "the field out of the parser's schema"
+        )
     of, convert = _type(schema["items"], path)
     return pa.list_(of), None if convert is None else (lambda found: [convert(one) for one in found])
 

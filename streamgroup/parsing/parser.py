@@ -61,6 +61,11 @@ class Parser:
         if problems := [*self._problems()]:
             raise ConfigError("; ".join(problems))
 
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The optional packages that a task imports to read values."""
+        return {AVRO: ("fastavro",), PROTOBUF: ("google.protobuf",)}.get(self.format, ())
+
     def _problems(self) -> list[str]:
         if self.format not in FORMATS:
             return [f"unknown format {self.format!r} of a parser: expected one of {', '.join(FORMATS)}"]

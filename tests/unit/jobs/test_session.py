@@ -20,8 +20,10 @@ from streamgroup.jobs.session import (
     refuse_token_manager,
     what_is_missing,
 )
+from streamgroup.parsing.parser import Parser
 
 SUBMITTED = {"PYSPARK_GATEWAY_PORT": "1"}
+AVRO_SCHEMA = '{"type": "record", "name": "r", "fields": [{"name": "id", "type": "int"}]}'
 HEALTHY = probe.look(0)
 
 
@@ -49,6 +51,14 @@ def test_a_python_without_the_package_is_named() -> None:
 
 def test_a_python_that_cannot_import_pyarrow_is_named() -> None:
     assert "has streamgroup but cannot import pyarrow" in str(what_is_missing([without("pyarrow")]))
+
+
+def test_the_package_of_the_jobs_parser_is_asked_for() -> None:
+    needed = (*probe.NEEDED, *Parser("avro", schema=AVRO_SCHEMA).packages)
+    assert what_is_missing([probe.look(0, needed)], needed) is None
+    message = str(what_is_missing([HEALTHY], needed))
+    assert "has streamgroup but cannot import fastavro" in message
+    assert Parser("json", schema="id INT").packages == ()
 
 
 def test_another_version_of_the_package_is_named() -> None:

@@ -132,6 +132,35 @@ def test_no_bytes_break_a_batch(values: list[bytes]) -> None:
     assert all((found is None) == (error is not None) for found, error in zip(fields.to_pylist(), errors, strict=True))
 
 
+@pytest.mark.parametrize(
+    "items",
+    [
+        "null",
+        {"type": "null"},
+        {"type": "fixed", "name": "f", "size": 0},
+        {"type": "record", "name": "e", "fields": []},
+    ],
+)
+def test_an_array_whose_items_take_no_bytes_is_refused(items: Any) -> None:
+    """Two bytes announce a thousand of them here, ten would announce 2^62."""
+    array = record(("a", {"type": "array", "items": items}))
+    with pytest.raises(ConfigError, match=r"field a of the Avro schema: the items of its array take no bytes\. A few"):
+        AvroReader(array)
+    nested = record(("id", "int"), ("m", ["null", {"type": "map", "values": {"type": "array", "items": items}}]))
+    reader = AvroReader(OLD, schema_ids=True, writers={1: OLD, 2: nested})
+    value = b"\x00\x00\x00\x00\x02" + b"\x0a\x02\x02\x02a" + b"\xd0\x0f\x00\x00"
+    assert one(reader, value) == (
+        None,
+        "schema 2 has an array whose items take no bytes. A few damaged bytes could announce any number of them",
+    )
+    assert one(reader, written(OLD, {"id": 5}, 1)) == ({"id": 5}, None)
+
+
+def test_an_array_whose_items_take_bytes_is_read() -> None:
+    schema = record(("a", {"type": "array", "items": ["null", "int"]}))
+    assert one(AvroReader(schema), written(schema, {"a": [None, 1]})) == ({"a": [None, 1]}, None)
+
+
 def test_a_value_without_room_in_its_column_is_unreadable_alone() -> None:
     schema = record(("price", {"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 1}))
     plain = record(("price", "bytes"))
