@@ -34,6 +34,7 @@ class MetricsServer:
         self._on_close = on_close
         registry = client.CollectorRegistry(auto_describe=False)
         registry.register(self)
+        client.ProcessCollector(registry=registry)  # its start time tells a driver that is restarted again and again
         try:
             self._server, self._thread = client.start_http_server(port, addr=host, registry=registry)
         except (OSError, OverflowError) as error:

@@ -16,7 +16,7 @@ def test_no_rule_is_left_out_of_the_tests() -> None:
     rules = re.findall(r"- alert: (\w+)", (CONF / "prometheus" / "alerts.yml").read_text())
     tests = (CONF / "prometheus" / "alerts.test.yml").read_text()
     for rule in rules:
-        assert len(re.findall(rf"alertname: {rule}\b", tests)) == 3, f"{rule}: before it, while it fires, after it"
+        assert len(re.findall(rf"alertname: {rule}\b", tests)) >= 3, f"{rule}: before it, while it fires, after it"
 
 
 def test_rules_and_board_name_metrics_that_exist() -> None:

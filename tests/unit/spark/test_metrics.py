@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -84,7 +85,14 @@ def test_a_scrape_has_the_coordinators_and_the_queries(
 def test_a_scrape_without_a_coordinator_has_names_and_no_samples(server: MetricsServer) -> None:
     found = scrape(server)
     assert "streamgroup_events" in found
-    assert not any(found.values())
+    assert not any(samples for name, samples in found.items() if not name.startswith("process_"))
+
+
+def test_a_scrape_has_the_time_at_which_the_driver_started(server: MetricsServer) -> None:
+    (first,) = scrape(server)["process_start_time_seconds"]
+    (second,) = scrape(server)["process_start_time_seconds"]
+    assert first.value == second.value, "the alert rule counts its changes"
+    assert time.time() - 86_400 < first.value < time.time() + 1
 
 
 def test_a_query_that_reads_for_two_groups_is_counted_for_each_until_it_ends(counter: QueryCounter) -> None:
