@@ -86,6 +86,12 @@ def _members(statuses: list[Status]) -> Iterator[Family]:
         "streamgroup_member_state", Kind.GAUGE, "1 for the state that the membership is in.", (*_OF_MEMBER, "state")
     )
     draining = Family("streamgroup_draining", Kind.GAUGE, "1 while the member drains.", _OF_MEMBER)
+    in_flight = Family(
+        "streamgroup_batch_in_flight_seconds",
+        Kind.GAUGE,
+        "Time since the batch in flight was given to Spark; 0 without one.",
+        _OF_MEMBER,
+    )
     happened = Family(
         "streamgroup_events_total",
         Kind.COUNTER,
@@ -117,13 +123,14 @@ def _members(statuses: list[Status]) -> Iterator[Family]:
         generation.add(labels, status["generation"])
         state.add({**labels, "state": status["state"]}, 1)
         draining.add(labels, int(status["draining"]))
+        in_flight.add(labels, status["in_flight_s"] or 0.0)
         for event, counter in status["trouble"].items():
             happened.add({**labels, "event": event}, counter["count"])
         for cause, count in status["rebalances"].items():
             rebalances.add({**labels, "cause": cause}, count)
         without.add(labels, status["without_assignment_s"])
         commits.add(labels, status["commits"]["seconds"], status["commits"]["count"])
-    yield from (held, paused, generation, state, draining, happened, rebalances, without, commits)
+    yield from (held, paused, generation, state, draining, in_flight, happened, rebalances, without, commits)
 
 
 def _queries(queries: Iterable[QueryTotals]) -> Iterator[Family]:

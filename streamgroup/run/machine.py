@@ -17,6 +17,7 @@ from streamgroup.model import Document, TopicPartition
 from streamgroup.planning.memo import Memo
 from streamgroup.run import interface as io
 from streamgroup.run.assignment_clock import AssignmentClock
+from streamgroup.run.batch_clock import BatchClock
 from streamgroup.run.completion import BatchCompletion
 from streamgroup.run.config import RunConfig
 from streamgroup.run.failure import Failure
@@ -46,6 +47,7 @@ class Run:
         self._events = events
         self._now = 0.0
         self._assignment_clock = AssignmentClock()
+        self._batch_clock = BatchClock()
         self._actions: list[io.RunAction] = []
         self._scheduler = StepScheduler(self)
         self._numbers = itertools.count(-1, -1)
@@ -122,6 +124,7 @@ class Run:
         except Exception as error:  # whichever thread steps the run must not end for a defect, and the query must
             self._fail_by(error)
         self._scheduler.advance(now)
+        self._batch_clock.look(self._ledger.in_flight, now)
         return self._actions
 
     def _take(self, event: io.Event, now: float) -> None:
@@ -216,6 +219,7 @@ class Run:
 
     def _status(self) -> dict[str, Any]:
         commits = self._ledger.commits
+        age = self._batch_clock.look(self._ledger.in_flight, self._now)
         return {
             "lineage": self._ledger.lineage,
             "member": self._ledger.member_id,
@@ -224,6 +228,7 @@ class Run:
             "draining": self.shutdown.draining,
             "stopped": self.shutdown.stopped,
             "idle": self._ledger.idle,
+            "in_flight_s": None if age is None else round(age, 3),
             "paused": self._paused.names(self._ledger.partitions()),
             "paused_whole": self._paused.is_whole,
             "query": dict(self.completion.query),

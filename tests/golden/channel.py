@@ -31,7 +31,7 @@ _RANDOM = {
     "last": "2026-11-21T12:00:00+00:00",
 }
 """Values that differ from run to run, and what stands for them in a golden file."""
-_MEASURED = {"without_assignment_s": 0.5, "seconds": 0.25}
+_MEASURED = {"in_flight_s": 1.5, "without_assignment_s": 0.5, "seconds": 0.25}
 """Durations, and what stands for them, also for one of no time."""
 
 

@@ -94,6 +94,8 @@ class Simulated:
                 "source": f"streamgroup[Subscribe[{self.topic}], group={self.name}, mode=member]",
                 "generation": 4,
                 "draining": False,
+                "idle": False,
+                "in_flight_s": 0.4,
                 "query": {"id": f"q-{n}", "name": f"{self.name}-{n}"},
                 "trouble": {"rebalance": {"count": 2}, "fence": {"count": 0}, "data_loss": {"count": 0}},
                 "batches": [

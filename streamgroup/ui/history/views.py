@@ -226,6 +226,8 @@ def _status_row(status: Status) -> Json:
         "state": str(status.get("state", "")),
         "generation": status.get("generation"),
         "draining": bool(status.get("draining")),
+        "idle": bool(status.get("idle", True)),
+        "in_flight_s": status.get("in_flight_s"),
         "events": {kind: int(c.get("count") or 0) for kind, c in counters.items() if isinstance(c, Mapping)},
     }
 

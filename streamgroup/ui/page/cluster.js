@@ -1,5 +1,6 @@
 import { el, Table } from "./dom.js";
 import { count, dayAndTime, plural } from "./format.js";
+import { batchInFlight } from "./groups.js";
 
 export const tab = "cluster";
 export const title = () => "Cluster";
@@ -66,6 +67,7 @@ const MEMBERS = [
   { title: "Member", kind: "name", cell: (row) => row.name || row.query || row.run },
   { title: "Group", kind: "", cell: (row) => ({ key: row.group, node: () => (row.group ? el("a", { href: `#/group/${encodeURIComponent(row.group)}` }, row.group) : el("span", {}, "none")) }) },
   { title: "State", kind: "", cell: (row) => `${row.state}${row.draining ? ", draining" : ""}` },
+  { title: "Batch in flight", kind: "", cell: batchInFlight },
   { title: "Reads", kind: "wide", cell: (row) => row.source },
   { title: "Events", kind: "wide", cell: (row) => plural(Object.values(row.events).reduce((sum, number) => sum + number, 0), "event") },
 ];

@@ -1,7 +1,7 @@
 import { barPaths, Chart, line } from "./charts.js";
 import { color, el, ownerColor, setText, Table } from "./dom.js";
 import { compact, count, dayAndTime, plural, rate, span, words } from "./format.js";
-import { badge, trend } from "./groups.js";
+import { badge, batchInFlight, trend } from "./groups.js";
 import { Lanes, markColor } from "./lanes.js";
 
 export const tab = "groups";
@@ -265,6 +265,7 @@ function memberColumns() {
     { title: "Host", kind: "wide", cell: (row) => row.host || "–" },
     { title: "Partitions", kind: "num", cell: (row) => count(row.partitions) },
     { title: "State", kind: "", cell: (row) => (local(row) ? `${local(row).state}${local(row).draining ? ", draining" : ""}` : "–") },
+    { title: "Batch in flight", kind: "", cell: (row) => batchInFlight(local(row)) },
     { title: "Query", kind: "wide", cell: (row) => local(row)?.query || "–" },
     { title: "Generation", kind: "num wide", cell: (row) => count(local(row)?.generation) },
     { title: "Events", kind: "", cell: (row) => eventsOf(local(row)) },

@@ -57,6 +57,17 @@ function columns() {
   ];
 }
 
+const STUCK_S = 1800; // as the alert rule StreamgroupBatchStuck has it
+
+/** The cell with the age of a member's batch in flight. Members of other machines have none, old releases no age. */
+export function batchInFlight(local) {
+  if (!local) return "–";
+  if (local.in_flight_s === null) return local.idle ? "none" : "yes";
+  const text = span(local.in_flight_s);
+  if (local.in_flight_s <= STUCK_S) return text;
+  return { key: text, node: () => el("span", { class: "badge bad", title: "Does the sink hang?" }, text) };
+}
+
 export const badge = (state) => el("span", { class: `badge ${stateClass(state)}` }, state);
 
 function name(row) {

@@ -390,6 +390,7 @@ def test_the_status_names_group_run_lineage_and_positions(start: Start) -> None:
     rebalances = status.pop("rebalances")
     assert {cause: count for cause, count in rebalances.items() if count} == {"start": 1}
     assert status.pop("without_assignment_s") >= 0
+    assert status.pop("in_flight_s") >= 0
     commits = status.pop("commits")
     assert (commits["count"], commits["seconds"] >= 0) == (1, True), "its starting positions"
     assert status == {

@@ -21,6 +21,7 @@ def status(group: str | None = "orders", **fields: Any) -> dict[str, Any]:
         "generation": 4,
         "state": "stable",
         "draining": False,
+        "in_flight_s": None,
         "paused": [],
         "positions": {},
         "ends": {},
@@ -76,6 +77,14 @@ def test_a_query_without_a_group_has_no_lag_of_a_group() -> None:
     assert figures(made, "streamgroup_partitions") == {("", "", "r1"): 1}
 
 
+def test_a_member_shows_the_age_of_its_batch_in_flight_and_none_is_no_age() -> None:
+    made = families([status(in_flight_s=312.5), status(name="b", run="r2")], [], "c")
+    assert figures(made, "streamgroup_batch_in_flight_seconds") == {
+        ("orders", "a", "r1"): 312.5,
+        ("orders", "b", "r2"): 0.0,
+    }
+
+
 def test_a_member_shows_its_state_and_its_events() -> None:
     rejoining = status(state="joining", draining=True)
     rejoining["trouble"]["fence"] = {"count": 2, "last": "2026-11-24T00:00:00+00:00", "reason": "session over"}
@@ -126,5 +135,5 @@ def test_the_phases_of_batches_are_summed_and_counted() -> None:
 
 def test_the_names_are_those_of_the_page_whether_there_is_a_sample_or_not() -> None:
     names = [family.name for family in families([], [], "c")]
-    assert len(names) == len(set(names)) == 19
+    assert len(names) == len(set(names)) == 20
     assert all((family.kind is Kind.COUNTER) == family.name.endswith("_total") for family in families([], [], "c"))

@@ -489,9 +489,13 @@ def test_reports_wait_for_nothing() -> None:
     assert shell.result(io.ReportRanges())["ranges"] == [["t", 0, 0, 10], ["t", 1, 0, 10]]
     status = shell.result(io.ReportStatus())
     assert (status["state"], status["generation"], status["idle"]) == ("stable", shell.ledger.generation, False)
+    assert status["in_flight_s"] == 0.0
+    shell.now += 7.5
+    assert shell.result(io.ReportStatus())["in_flight_s"] == 7.5
     assert status["positions"] == {"t-0": 0, "t-1": 0}
     assert status["trouble"]["rebalance"]["count"] == 1
     figures = {"batch": 0, "rows": 20}
     shell.result(io.BatchSunk(document, 0, {"name": "orders", "batch": figures}))
     status = shell.result(io.ReportStatus())
     assert (status["query"], status["batches"]) == ({"name": "orders"}, [figures])
+    assert (status["idle"], status["in_flight_s"]) == (True, None)

@@ -62,6 +62,16 @@ def test_the_view_of_a_group_marks_what_its_members_on_this_machine_have_paused(
     ]
 
 
+def test_a_member_of_this_machine_shows_its_batch_in_flight() -> None:
+    history = History()
+    flying, older = status("b", idle=False, in_flight_s=312.5), status("c", idle=False)
+    history.add(reading(0, group(held={"a": P[:2], "b": P[2:3], "c": P[3:]}), statuses=[flying, older]))
+    shown = views.group_view(history, "etl")
+    assert shown is not None
+    found = [m["local"] and (m["local"]["idle"], m["local"]["in_flight_s"]) for m in shown["members_list"]]
+    assert found == [None, (False, 312.5), (False, None)], "a member of an older release does not say since when"
+
+
 def test_the_lines_are_those_of_the_largest_lags_or_those_chosen() -> None:
     history = History()
     many = partitions(20)
