@@ -66,6 +66,8 @@ class Texts:
                 yield text
             case ast.JoinedStr(values=parts):
                 yield from self._joined(parts, function, depth)
+            case ast.BinOp(op=ast.Add(), right=ast.Constant(value=int())):
+                return  # a number
             case ast.BinOp(op=ast.Add(), left=left, right=right):
                 yield from self._joined([left, right], function, depth)
             case ast.FormattedValue(value=value, conversion=-1) if depth:
@@ -99,8 +101,13 @@ class Texts:
                 yield from self._there(name)._returned(name, depth)
 
     def _joined(self, parts: Iterable[ast.expr], function: ast.AST | None, depth: int) -> Iterator[str]:
-        choices = [self.of(part, function, depth) for part in parts]
+        choices = [self._of_part(part, function, depth) for part in parts]
         yield from ("".join(chosen) for chosen in product(*choices))
+
+    def _of_part(self, part: ast.expr, function: ast.AST | None, depth: int) -> list[str]:
+        """The patterns of a part. Where nothing is known of its value, the expression has a name."""
+        unnamed = f"<{name_of(part)}>"
+        return [unnamed if text == _UNNAMED else text for text in self.of(part, function, depth)]
 
     def _parts(self, between: str, parts: ast.expr, function: ast.AST | None, depth: int) -> Iterator[str]:
         """The parts of a joined text. Of sentences each is a text of its own."""
@@ -146,7 +153,7 @@ class Texts:
 
     def _named(self, name: str, function: ast.AST | None, depth: int) -> Iterator[str]:
         """The texts of a name. Where its value has no name, its own says more than nothing."""
-        unnamed = f"<{name_of(ast.Name(name.lower()))}>"
+        unnamed = f"<{name_of(ast.Name(name))}>"
         yield from (unnamed if text == _UNNAMED else text for text in self._of_name(name, function, depth))
 
     def _of_name(self, name: str, function: ast.AST | None, depth: int) -> Iterator[str]:
@@ -171,16 +178,21 @@ def name_of(node: ast.expr) -> str:
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             name = name.strip("_").replace("_", " ")
+            name = name.lower() if name.isupper() else name
         case (
             ast.FormattedValue(value=inner)
             | ast.Starred(value=inner)
             | ast.Call(func=ast.Attribute(attr="join"), args=[inner, *_])
             | ast.Call(func=ast.Attribute(value=inner, attr="rstrip" | "format" | "strip" | "replace" | "decode"))
             | ast.Subscript(value=inner)
+            | ast.GeneratorExp(elt=ast.JoinedStr(), generators=[ast.comprehension(iter=inner), *_])
             | ast.GeneratorExp(elt=inner)
             | ast.ListComp(elt=inner)
             | ast.IfExp(body=inner)
+            | ast.BoolOp(values=[inner, *_])
         ):
+            name = name_of(inner)
+        case ast.Call(func=ast.Name(id="map"), args=[_, inner, *_]):
             name = name_of(inner)
         case ast.Call(func=function, args=arguments):
             spoken = [argument for argument in arguments if not isinstance(argument, ast.Constant)]

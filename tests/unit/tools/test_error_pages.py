@@ -93,6 +93,11 @@ def found(source: str, **modules: str) -> list[str]:
         ("raise E('; '.join(f'no topic {t}' for t in ts))", ["no topic <t>"]),
         ("from m import word\nraise E(word(1))", ["a word"]),
         ("raise E(str(error))", ["<error>"]),
+        ("raise E(f'step {number + 1} of {total}')", ["step <number> of <total>"]),
+        ("raise E(f'leader: {cursor.leader or 1}')", ["leader: <leader>"]),
+        ("def g():\n    return 1\nraise E(f'code {g()}')", ["code <g>"]),
+        ("raise E(f'no {PARTS} in {map(str, held)}')", ["no <parts> in <held>"]),
+        ("raise E(', '.join(f'[{k}]' for k in known))", ["<known>"]),
     ],
 )
 def test_a_text_is_followed_to_its_words(source: str, patterns: list[str]) -> None:
