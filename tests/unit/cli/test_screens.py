@@ -7,8 +7,11 @@ import pkgutil
 import re
 from pathlib import Path
 
+import click
+
 import streamgroup.cli
 from streamgroup.cli._tables import Column
+from streamgroup.cli.main import main
 
 PAGE = Path(__file__).parents[3] / "docs" / "cli-screens.md"
 
@@ -29,3 +32,9 @@ def test_the_headings_of_the_screens_are_titles_of_columns() -> None:
     known = titles()
     for heading in headings:
         assert set(re.split(r"  +", heading)) <= known, heading
+
+
+def test_every_command_for_operators_has_a_screen() -> None:
+    shown = set(re.findall(r"^    \$ streamgroup (\w+)", PAGE.read_text(), re.MULTILINE))
+    names = set(main.list_commands(click.Context(main)))
+    assert names - shown == {"produce", "kafka", "demo", "completion"}, "docs/cli.md and their own pages say enough"
