@@ -118,6 +118,30 @@ def test_a_pause_is_marked_and_its_end_too(started: Browser) -> None:
         started.wait_for(f"{marked}.length === 0 && !document.querySelector('.bar').innerText.includes('paused')")
 
 
+def test_a_batch_in_flight_shows_its_age_and_stands_out_when_it_is_stuck(started: Browser) -> None:
+    board = Board()
+
+    def read(age: float) -> None:
+        members = [status("a", idle=False, in_flight_s=age), status("b", run="r2", idle=True, in_flight_s=None)]
+        held = {"a": P[:2], "b": P[2:3], "c": P[3:]}
+        board.add(reading(time.time(), group(held=held, committed=dict.fromkeys(P, 1)), statuses=members))
+
+    read(312.0)
+    with served(board, interval=0.5) as url:
+        for path, others in (("group/etl", ["none", "\N{EN DASH}"]), ("cluster", ["none"])):
+            started.show(1366, 850)
+            started.open(f"{url}/#/{path}")
+            column = (
+                "[...document.querySelectorAll('th')].find(one => one.innerText.toLowerCase() === 'batch in flight')"
+            )
+            ages = f"[...{column}.closest('table').tBodies[0].rows].map(row => row.cells[{column}.cellIndex].innerText)"
+            read(312.0)
+            started.wait_for(f"!!{column} && {ages}.join() === {json.dumps(','.join(['5 min 12 s', *others]))}")
+            assert started.evaluate("document.querySelectorAll('tbody .badge.bad').length") == 0
+            read(2400.0)
+            started.wait_for("document.querySelector('tbody .badge.bad')?.innerText === '40 min 0 s'")
+
+
 def test_names_from_the_brokers_are_text(page: Browser) -> None:
     evil = "<img src=x onerror=\"document.title='owned'\">'\"&/../%2F"
     member = MemberDescription(f"{evil}-id", evil, evil, assigned=tuple(P))
