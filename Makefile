@@ -18,6 +18,8 @@ STAMP  := $(VENV)/.installed
 # A test mostly waits for its servers, so several files run side by side: each process has servers, a Spark session
 # and ports of its own. tests/scheduling.py gives the order.
 SERVERS = --ignore=tests/unit --ignore=tests/timing --numprocesses $(FILES) --dist loadfile --no-loadscope-reorder
+# Each process takes neighbouring tests, and those of others when it has none left: what a file's tests share is made once.
+UNIT    = --numprocesses 4 --dist worksteal
 TOOLS  := $(VENV)-release
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' streamgroup/__init__.py)
 
@@ -65,10 +67,10 @@ imports: $(STAMP)
 	$(BIN)/lint-imports
 
 unit: $(STAMP)
-	$(BIN)/pytest tests/unit -q -m "not slow" --numprocesses 4
+	$(BIN)/pytest tests/unit -q -m "not slow" $(UNIT)
 
 slow: $(STAMP) ## the unit tests that `make check` leaves out: many random cases, processes, waits
-	$(BIN)/pytest tests/unit -q -m slow --numprocesses 4
+	$(BIN)/pytest tests/unit -q -m slow $(UNIT)
 
 timing: $(STAMP) ## the tests that measure CPU time, one after the other, beside nothing else
 	$(BIN)/pytest tests/timing -q
@@ -80,7 +82,7 @@ pins: $(STAMP) ## write streamgroup/testing/jars.sha256 anew, from jars download
 	$(BIN)/python -m tests.bring_jars --pin
 
 test: lint types imports $(STAMP) ## all tests but the long ones: real brokers, real Spark
-	$(BIN)/pytest tests/unit -q --numprocesses 4
+	$(BIN)/pytest tests/unit -q $(UNIT)
 	$(MAKE) timing jars
 	$(BIN)/pytest tests -m "not long" $(SERVERS)
 
