@@ -85,6 +85,12 @@ class Machine(Protocol):
         """Take one event; return the actions to carry out, in order."""
 
 
+def shown_state(machine: Machine) -> str:
+    """Return the machine's state in lower case; `suspended` where it holds partitions and has lost ZooKeeper (R36)."""
+    is_suspended = machine.state is State.STABLE and not machine.may_commit
+    return "suspended" if is_suspended else machine.state.name.lower()
+
+
 @dataclass(frozen=True, slots=True)
 class Resolve:
     """An action of the member: look up in the logs where these partitions, gained in `generation`, start."""

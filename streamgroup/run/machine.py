@@ -12,7 +12,7 @@ from typing import Any
 
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.group import events as ev
-from streamgroup.group.member import Member, MemberAction, MetadataStale, Resolve
+from streamgroup.group.member import Member, MemberAction, MetadataStale, Resolve, shown_state
 from streamgroup.model import Document, TopicPartition
 from streamgroup.planning.memo import Memo
 from streamgroup.run import interface as io
@@ -224,7 +224,7 @@ class Run:
             "lineage": self._ledger.lineage,
             "member": self._ledger.member_id,
             "generation": self._ledger.generation,
-            "state": self._member.membership.state.name.lower(),
+            "state": shown_state(self._member.membership),
             "draining": self.shutdown.draining,
             "stopped": self.shutdown.stopped,
             "idle": self._ledger.idle,

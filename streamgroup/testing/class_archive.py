@@ -16,9 +16,20 @@ from streamgroup.testing.java import java_executable
 
 
 def archive_path(main_class: str, classpath: Iterable[Path]) -> Path:
-    """Return the place of a server's archive, which need not exist."""
-    loaded = (str(java_executable().resolve()), main_class, *map(str, classpath))
+    """Return the place of a server's archive, which need not exist.
+
+    Java refuses an archive of jars that are older or newer than those it finds, so such jars have a place of their own.
+    """
+    loaded = (str(java_executable().resolve()), main_class, *map(version_of, classpath))
     return cache_directory() / "classes" / f"{hashlib.sha256(os.pathsep.join(loaded).encode()).hexdigest()[:16]}.jsa"
+
+
+def version_of(jar: Path) -> str:
+    """Return the path of a jar with what Java compares of it: its size and the time of its last change."""
+    if not jar.exists():
+        return str(jar)
+    found = jar.stat()
+    return f"{jar} {found.st_size} {found.st_mtime_ns}"
 
 
 def archive_flags(main_class: str, classpath: Iterable[Path]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 import pyspark
 
+from streamgroup.testing.class_archive import version_of
 from streamgroup.testing.directories import cache_directory, file_lock
 from tests.processes import is_running
 from tests.waiting import wait_until
@@ -30,7 +31,8 @@ def jvm_flags(*more: str) -> str:
 def class_archive() -> Path:
     """Return the archive, which is made once for each Java and PySpark. A JVM that cannot use it goes without."""
     java = shutil.which("java") or ""
-    made_of = (os.path.realpath(java), os.path.dirname(pyspark.__file__), pyspark.__version__, APPLICATION.read_text())
+    jars = sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
+    made_of = (os.path.realpath(java), pyspark.__version__, APPLICATION.read_text(), *map(version_of, jars))
     path = cache_directory() / "classes" / f"{hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]}.jsa"
     with file_lock(path.with_suffix(".lock"), _MAKING_S):
         if not path.exists():

@@ -221,7 +221,7 @@ def test_a_damaged_batch_is_reported_and_what_to_do_steps_over_it_alone(
     with pytest.raises(PySparkException) as raised:
         streams.to_parquet(frame, "q", availableNow=True).finish()
     assert damaged in str(raised.value)
-    assert f"--group damaged --topic {load.topic}:0 --reset-offsets --to-offset 20 --execute" in str(raised.value)
+    assert f"--reset-offsets --group damaged --topic {load.topic}:0 --to-offset 20 --execute" in str(raised.value)
     assert committed(kafka41, "damaged", load.topic).get(0, 0) == 0
 
     reset_offsets(kafka41, "damaged", load.topic, {0: 20})

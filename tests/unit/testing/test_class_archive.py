@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,16 @@ def test_each_main_class_and_classpath_has_an_archive_of_its_own(cache: Path) ->
     assert len(paths) == 3
     assert archive_path("a.Main", JARS) in paths, "it is the same in each process"
     assert {path.parent for path in paths} == {cache / "classes"}
+
+
+def test_jars_that_were_written_anew_have_an_archive_of_their_own(tmp_path: Path) -> None:
+    """Java refuses the earlier one, so a new environment at the same place would never have any."""
+    jar = tmp_path / "a.jar"
+    jar.write_bytes(b"jar")
+    earlier = archive_path("a.Main", [jar])
+    assert archive_path("a.Main", [jar]) == earlier
+    os.utime(jar, ns=(1, 1))
+    assert archive_path("a.Main", [jar]) != earlier
 
 
 def test_a_jvm_maps_the_archive_only_where_there_is_one() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from streamgroup.errors import ConfigError, ErrorCode
 from streamgroup.group import events as ev
+from streamgroup.group.member import shown_state
 from streamgroup.group.registry import events as zk
 from streamgroup.group.registry.membership import RegistryMembership
 from streamgroup.group.registry.purposes import RegistryPurpose, RegistryTimer
@@ -27,6 +28,7 @@ def test_without_a_connection_nothing_is_planned_at_once() -> None:
     a.hear(a.client.events.popleft())
     assert a.machine.state is State.STABLE
     assert (a.machine.can_plan, a.machine.may_commit, a.machine.lease_at) == (False, False, None)
+    assert shown_state(a.machine) == "suspended"
     assert a.machine.revoking == frozenset()
 
 
@@ -41,6 +43,7 @@ def test_after_the_connection_is_back_the_member_goes_on_when_it_has_seen_itself
     assert a.machine.can_plan
     assert a.machine.lease_at is not None
     assert a.machine.lease_at > 103
+    assert shown_state(a.machine) == "stable"
     assert len(of(a.out, ev.Assigned)) == 1
     assert not of(a.out, ev.Lost)
 
