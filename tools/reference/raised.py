@@ -112,8 +112,6 @@ def _error_of(node: ast.AST, inside: str) -> tuple[str, ast.expr | None]:
     kind = ""
     words: Any = None
     match node:
-        case ast.Call(func=ast.Attribute(attr="error" | "_damaged"), args=[*_, words, ast.Name(id=kind)]):
-            kind = kind if kind in kinds() else ""  # of a frame: a batch or messages
         case ast.Call(func=ast.Name(id="BrokerError" as kind), args=[_, words]):
             pass
         case ast.Call(func=ast.Name(id=kind) | ast.Attribute(attr=kind), args=[words, *_]) if kind in OF_CLICK or (
