@@ -103,7 +103,6 @@ class Process:
         self.run.completion.is_announced = lambda: query.settings.listener
         self._inbox: deque[io.Event] = deque()
         self._is_stepping = False
-        self._is_hearing = False
         self._numbers = itertools.count()
         self._mail: dict[int, deque[io.Reply | io.Raise | io.Ask]] = {}
         self.batch = -1
@@ -200,14 +199,8 @@ class Process:
             self.query.gate(partial(self._heard, act))
 
     def _heard(self, act: Act) -> None:
-        if not self.alive:
-            return
-        outermost, self._is_hearing = not self._is_hearing, True
-        try:
+        if self.alive:
             act()
-        finally:
-            self._is_hearing = not outermost
-        if outermost:
             self._changed()
 
     def later(self, seconds: float, act: Act) -> None:
@@ -225,8 +218,7 @@ class Process:
                     self._carry_out(action)
         finally:
             self._is_stepping = False
-        if not self._is_hearing:  # else at the end of what it hears
-            self._changed()
+        self._changed()
 
     def _carry_out(self, action: io.RunAction) -> None:
         match action:
