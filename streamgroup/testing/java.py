@@ -16,6 +16,7 @@ from streamgroup.errors import ConfigError
 MINIMUM_JAVA = 17
 """The Java release that Spark 4 and Kafka 4 need."""
 
+_NEXT_STEP = f"Install Java {MINIMUM_JAVA} or newer, and set JAVA_HOME to its directory or add its bin to the PATH."
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _VERSION_TIMEOUT_S = 30
 
@@ -29,11 +30,11 @@ def java_executable() -> Path:
     found = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
     if found is None:
         where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on the PATH"
-        raise ConfigError(f"cannot find Java: {where}. Install Java {MINIMUM_JAVA} or newer, or set JAVA_HOME.")
+        raise ConfigError(f"cannot find Java: {where}. {_NEXT_STEP}")
     version = _java_version(found)
     if version < MINIMUM_JAVA:
         raise ConfigError(
-            f"unsupported Java {version} at {found}: Java {MINIMUM_JAVA} or newer is needed. Set JAVA_HOME."
+            f"unsupported Java {version} at {found}: Java {MINIMUM_JAVA} or newer is needed. {_NEXT_STEP}"
         )
     return Path(found)
 
