@@ -77,7 +77,10 @@ def _read_format_of(dialect: Dialect) -> ReadFormat:
 
 
 class _FetchAgainError(DecodeError):
-    """A damaged batch came for the first time."""
+    """What is not delivered has to be fetched again.
+
+    A damaged batch came for the first time, or nothing sound follows the one that was set aside.
+    """
 
 
 class Reader:
@@ -181,9 +184,11 @@ class Reader:
                     raise self._poisoned(cursor, error) from error
                 yield from self._decoded(portion._replace(start=position, frames=damaged.before(position)), pipeline)
                 yield self._row_of(damaged, cursor)
-                portion = portion._replace(start=damaged.next_offset, frames=damaged.behind())
                 position = damaged.next_offset
                 cursor.mark_delivered(position)
+                if not damaged.is_followed:
+                    raise _FetchAgainError(str(error)) from error
+                portion = portion._replace(start=position, frames=damaged.behind())
                 continue
             with_damage = self._fetch.include_damaged_batches
             for batch in record_batches(decoded, cursor.tp.topic, cursor.tp.partition, with_damage=with_damage):
@@ -201,8 +206,7 @@ class Reader:
         """
         if not self._fetch.include_damaged_batches:
             return None
-        hides_aborted = self._decode.read_committed and bool(portion.aborted)
-        damaged = damaged_batch(portion.frames, error, hides_aborted=hides_aborted)
+        damaged = damaged_batch(portion.frames, error, self._decode, portion.aborted)
         if damaged is not None and (place := (portion.cursor.tp, damaged.base_offset)) not in self._seen_damaged:
             self._seen_damaged.add(place)
             raise _FetchAgainError(str(error)) from error

@@ -122,7 +122,7 @@ SOURCE: tuple[Option, ...] = (
         "includeDamagedBatches",
         "Adds the column `damage`. A damaged record batch becomes a row whose `value` has the batch's bytes, and whose "
         "`damage` has the reason; `damage` is null for records. By default a damaged batch fails the query. Set it "
-        "only where the query treats both kinds of rows. For Kafka 0.11 and later.",
+        "only where the query treats both kinds of rows. For Kafka 0.8 and later.",
         kinds.BOOLEAN,
         "fetch.include_damaged_batches",
     ),

@@ -102,8 +102,8 @@ def require_columns(fetch: FetchOptions, snapshot: ClusterSnapshot) -> None:
     """
     if fetch.include_damaged_batches and snapshot.log_format.has_shared_offsets:
         raise ConfigError(
-            "includeDamagedBatches is for Kafka 0.11 and later, whose record batches show where they end. Remove it: "
-            "a damaged message of Kafka 0.7 fails the query"
+            "includeDamagedBatches is for Kafka 0.8 and later. Remove it: a damaged message of Kafka 0.7 fails the "
+            "query, since it does not show where the next one begins"
         )
     if fetch.include_inner_index and not snapshot.log_format.has_shared_offsets:
         raise ConfigError(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from confluent_kafka import Producer
 
 from streamgroup.cluster.admin import committed, describe_groups, list_groups
 from streamgroup.cluster.kafka import ANY, KafkaCluster, Node
-from streamgroup.errors import StreamGroupError, TlsError, TransportError, UnsupportedVersionError
+from streamgroup.errors import ChecksumMismatch, StreamGroupError, TlsError, TransportError, UnsupportedVersionError
 from streamgroup.executor.fetcher import read
 from streamgroup.model import EARLIEST, LATEST, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.net.connection import Connection
@@ -25,7 +27,7 @@ from streamgroup.wire.messages.offsets import (
     OffsetCommitRequestTopic,
 )
 from tests.conftest import MakeTopic
-from tests.old_kafka import committed_by_tool, java_produce
+from tests.old_kafka import committed_by_tool, java_produce, librdkafka
 from tests.servers import address_of, each_of
 from tests.waiting import soon, wait_until
 
@@ -113,6 +115,48 @@ def test_records_are_read_from_end_to_end(
     rows = [row for batch in read(task, options_for(kafka), fetch) for row in batch.to_pylist()]
     assert [row["value"].decode() for row in rows] == values
     assert [row["offset"] for row in rows] == list(range(len(values)))
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_a_message_that_is_damaged_in_the_log_is_a_row_with_its_bytes(
+    kafka: KafkaServer, cluster: KafkaCluster, make_topic: MakeTopic, codec: str
+) -> None:
+    topic = make_topic(kafka)
+    producer = Producer({**librdkafka(kafka), "compression.codec": codec, "linger.ms": 1000})
+    for number in range(30):
+        producer.produce(topic, b"%d" % number)
+        if number % 10 == 9:
+            assert producer.flush(30) == 0
+    begin, end = damage_first(kafka, topic, behind=10)
+    tp = TopicPartition(topic, 0)
+    task = FetchTask((FetchRange(OffsetRange(tp, 0, 30), cluster.snapshot([topic], soon(30)).leader(tp)),))
+    with pytest.raises(ChecksumMismatch, match=f"{topic}-0: the .* at offset|{topic}-0: the compressed messages"):
+        list(read(task, options_for(kafka), FetchOptions()))
+    fetch = FetchOptions(include_damaged_batches=True)
+    rows = [row for batch in read(task, options_for(kafka), fetch) for row in batch.to_pylist()]
+    (bad,) = (row for row in rows if row["damage"] is not None)
+    assert (bad["offset"], len(bad["value"])) == (10, end - begin)
+    gone = range(10, 11 if codec == "none" else 20)
+    assert [row["value"] for row in rows if row is not bad] == [b"%d" % n for n in range(30) if n not in gone]
+
+
+def damage_first(server: KafkaServer, topic: str, *, behind: int) -> tuple[int, int]:
+    """Flip a bit of the first message whose offset is not below `behind`, and return where it begins and ends."""
+    segment = server.data_dir / "broker-0" / "data" / f"{topic}-0" / f"{0:020}.log"
+    with segment.open("r+b") as file:
+        begin = 0
+        while True:
+            file.seek(begin)
+            offset, size = struct.unpack(">qi", file.read(12))
+            end = begin + 12 + size
+            if offset >= behind:
+                break
+            begin = end
+        file.seek(end - 1)
+        last = file.read(1)[0]
+        file.seek(end - 1)
+        file.write(bytes([last ^ 1]))
+    return begin, end
 
 
 def commit(cluster: KafkaCluster, version: int, node: Node, group: str, at: dict[TopicPartition, int]) -> int:

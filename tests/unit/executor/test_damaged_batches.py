@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
@@ -128,6 +129,18 @@ def test_a_damaged_batch_of_compacted_records_ends_where_a_sound_one_begins(brok
     assert row["damage"].endswith("begins at offset 25")
 
 
+@pytest.mark.parametrize("bit", range(6))
+def test_nothing_is_read_where_a_damaged_size_says_that_the_next_batch_begins(
+    broker: Start, options: Options, bit: int
+) -> None:
+    """The bytes there may look like a batch behind the range, so that nothing seems to be left."""
+    bad = bytearray(batch(5, 5))
+    bad[11] ^= 1 << bit
+    leader = Leader(broker, Log([batch(0, 5), bytes(bad), *(batch(start, 5) for start in range(10, 40, 5))]))
+    offsets, (row,) = damaged_rows(Reading(options, leader, WITH_DAMAGE), planned(leader, 0, 40))
+    assert (offsets, row["offset"]) == ([*range(5), *range(10, 40)], 5)
+
+
 def test_beside_aborted_transactions_a_damaged_batch_is_an_error(broker: Start, options: Options) -> None:
     """It may be the end of the transaction: without it later records of its producer would be hidden."""
     sent = [Record(0, 0, None, b"x")]
@@ -153,7 +166,7 @@ class ByTrueOffsets(Log):
 
 @pytest.mark.parametrize("seed", range(150))
 def test_each_record_is_a_row_or_within_a_row_unless_the_read_fails(broker: Start, options: Options, seed: int) -> None:
-    """Bytes behind the magic are flipped, in the fields that tell the length of a batch, too."""
+    """Bits are flipped behind the magic, in the fields that tell the length of a batch, too, and in its size."""
     chance = Random(seed)
     sound, start = [], 0
     for _ in range(8):
@@ -164,9 +177,10 @@ def test_each_record_is_a_row_or_within_a_row_unless_the_read_fails(broker: Star
     log = [bytearray(data) for _, data in sound]
     for _ in range(chance.randint(1, 3)):
         place = chance.choice(log)
-        # The records, any field of the header, the field that tells the length.
+        # The records, any field of the header, the field that tells the length, the size.
         at = chance.choice(
-            [chance.randrange(61, len(place))] * 6 + [chance.randrange(17, 61), chance.randrange(23, 27)]
+            [chance.randrange(61, len(place))] * 6
+            + [chance.randrange(17, 61), chance.randrange(23, 27), chance.randrange(8, 12)]
         )
         place[at] ^= 1 << chance.randrange(8)
     leader = Leader(broker, ByTrueOffsets([bytes(data) for data in log], high_watermark=start))
@@ -180,4 +194,7 @@ def test_each_record_is_a_row_or_within_a_row_unless_the_read_fails(broker: Star
         offset for row in rows for kept, data in sound if row["offset"] == kept[0] - kept[0] % 5 for offset in kept
     ]
     assert sorted([*offsets, *within]) == [offset for kept, _ in sound for offset in kept]
-    assert all(row["value"] not in whole and row["value"] in [bytes(data) for data in log] for row in rows)
+    # Where the size is damaged, the row ends elsewhere.
+    places = list(itertools.accumulate(map(len, log), initial=0))
+    assert all(b"".join(log).startswith(row["value"], places[row["offset"] // 5]) for row in rows)
+    assert all(row["value"] not in whole for row in rows)

@@ -115,5 +115,5 @@ def test_the_inner_index_is_for_messages_that_share_an_offset() -> None:
 def test_damaged_batches_are_set_aside_where_record_batches_show_their_end() -> None:
     asked = FetchOptions(include_damaged_batches=True)
     require_columns(asked, ClusterSnapshot({}, {}))
-    with pytest.raises(ConfigError, match=r"includeDamagedBatches is for Kafka 0\.11 and later"):
+    with pytest.raises(ConfigError, match=r"includeDamagedBatches is for Kafka 0\.8 and later"):
         require_columns(asked, ClusterSnapshot({}, {}, dialect=Dialect.KAFKA07))
