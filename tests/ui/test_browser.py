@@ -1,7 +1,8 @@
-"""The page in a real Chromium. Without one on the PATH these tests are skipped."""
+"""The page in a real Chromium. Without one on the PATH these tests fail."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from streamgroup.cli._cluster import ClusterAddress, client_options
 from streamgroup.cli._ui_reader import opened_reader
 from streamgroup.model import GroupDescription, MemberDescription
 from streamgroup.testing import KafkaServer
+from streamgroup.testing.kafka07 import Kafka07Server, Producer07
 from streamgroup.ui.access import Access
 from streamgroup.ui.board import Board
 from streamgroup.ui.history import views
@@ -22,7 +24,9 @@ from streamgroup.ui.history.reading import GroupReading
 from streamgroup.ui.poller import Poller
 from tests.browser import Browser
 from tests.conftest import MakeTopic
+from tests.fault.harness import Query
 from tests.old_kafka import librdkafka
+from tests.peers.consumer07 import Config, Consumer07
 from tests.ui import world
 from tests.ui.served import served
 from tests.unit.ui.readings import group, partitions, reading, status
@@ -87,6 +91,48 @@ def test_the_page_follows_a_rebalance_of_a_real_group(
         events = page.evaluate("document.querySelector('.events').innerText")
         assert "second joined" in events
         assert "rebalance" in events
+
+
+@pytest.mark.live
+def test_the_page_follows_a_rebalance_of_a_group_in_zookeeper(page: Browser) -> None:
+    """A member of streamgroup and a consumer of 0.7: who holds what, lags in bytes, and the consumer's end."""
+    name, topic = "drain", "events"
+    with ExitStack() as stack:
+        kafka = stack.enter_context(Kafka07Server(brokers=2, config={"num.partitions": 2}))
+        with Producer07(zookeeper=kafka.zookeeper_connect) as producer:
+            for broker, partition in itertools.product((0, 1), (0, 1)):
+                producer.produce(topic, [b"value"] * 10, broker=broker, partition=partition)
+        board = Board()
+        where = client_options(ClusterAddress(None, kafka.zookeeper_connect), "streamgroup-ui", 10_000)
+        poller = Poller(partial(opened_reader, where, (), 10_000), board, 0.5)
+        query = Query(
+            "ours",
+            {
+                "zookeeper.connect": kafka.zookeeper_connect,
+                "kafka.group.id": name,
+                "subscribe": topic,
+                "startingOffsets": "earliest",
+            },
+        )
+        stack.enter_context(query)
+        poller.start()
+        stack.callback(poller.stop, 10)
+        url = stack.enter_context(served(board, interval=0.5))
+        wait_until(lambda: board.answer(name, lambda found: views.group_view(found, name))[1], "the group is read")
+        page.open(f"{url}/#/group/{name}")
+        rows = "[...document.querySelectorAll('.tall tbody tr')].map(row => [...row.cells].map(cell => cell.innerText))"
+        page.wait_for(f"{rows}.filter(row => !row[row.length - 1].includes('old07')).length === 4", 40)
+        config = Config(kafka.zookeeper_connect, name, topics={topic: 1}, consumerid="old07", rebalance_backoff_ms=300)
+        old = Consumer07(config, lambda *_: None)
+        old.start()
+        stack.callback(old.shutdown)
+        page.wait_for(f"{rows}.filter(row => row[row.length - 1].includes('old07')).length === 2", 40)
+        events = page.evaluate("document.querySelector('.events').innerText")
+        assert "drain_old07 joined" in events
+        assert "rebalance" in events
+        legends = page.evaluate("[...document.querySelectorAll('.u-label')].map(label => label.innerText)")
+        assert "events-1-1" in legends
+        assert "bytes" in page.evaluate("document.querySelector('.tiles').innerText")
 
 
 def test_a_group_that_does_not_exist_yet_is_shown_when_it_does(started: Browser) -> None:

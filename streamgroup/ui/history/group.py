@@ -33,7 +33,7 @@ class GroupHistory:
         """Add what `reading` says of this group."""
         at, partitions = reading.at, tuple(group.partitions())
         if self.now is not None:
-            self.marks.extend(between(at, self.now, group))
+            self.marks.extend(between(at, self.now, group, reading.snapshot.log_format))
         statuses = list(reading.statuses_of(group.name))
         self.marks.extend(self._events.marks(at, statuses))
         self.batches.add(statuses)

@@ -9,7 +9,8 @@ from enum import StrEnum
 from typing import Any
 
 from streamgroup.counting import counted
-from streamgroup.model import GroupDescription, GroupState, TopicPartition
+from streamgroup.logformat import LogFormat
+from streamgroup.model import GroupDescription, GroupState
 from streamgroup.ui.history.reading import GroupReading, Status
 
 
@@ -42,21 +43,19 @@ class Mark:
     member: str = ""
 
 
-def between(at: float, before: GroupReading, after: GroupReading) -> Iterator[Mark]:
+def between(at: float, before: GroupReading, after: GroupReading, log_format: LogFormat) -> Iterator[Mark]:
     """Yield what two readings of a group show: members that joined or left, and a rebalance."""
     old = {member.member_id: member for member in before.description.members}
     new = {member.member_id: member for member in after.description.members}
     for name in sorted(new.keys() - old.keys()):
-        client = new[name].client_id or new[name].host
-        yield Mark(at, MarkKind.JOIN, f"{client} joined" if client else "a member joined", name)
+        yield Mark(at, MarkKind.JOIN, f"{new[name].client_id or name} joined", name)
     for name in sorted(old.keys() - new.keys()):
-        client = old[name].client_id or old[name].host
-        yield Mark(at, MarkKind.LEAVE, f"{client} left" if client else "a member left", name)
+        yield Mark(at, MarkKind.LEAVE, f"{old[name].client_id or name} left", name)
     rebalances = after.description.is_rebalancing
     if rebalances and not before.description.is_rebalancing:
         yield Mark(at, MarkKind.REBALANCE, f"rebalance begins ({after.description.state})")
     elif not rebalances and _is_known(after.description):
-        yield from _moved(at, before, after)
+        yield from _moved(at, before, after, log_format)
 
 
 def _is_known(description: GroupDescription) -> bool:
@@ -64,7 +63,7 @@ def _is_known(description: GroupDescription) -> bool:
     return description.state in {GroupState.STABLE, GroupState.EMPTY}
 
 
-def _moved(at: float, before: GroupReading, after: GroupReading) -> Iterator[Mark]:
+def _moved(at: float, before: GroupReading, after: GroupReading, log_format: LogFormat) -> Iterator[Mark]:
     old, new = before.owners(), after.owners()
     if before.description.is_rebalancing:  # the brokers told no owners while the group rebalanced
         members = counted(len(after.description.members), "member")
@@ -72,12 +71,8 @@ def _moved(at: float, before: GroupReading, after: GroupReading) -> Iterator[Mar
         return
     moved = [tp for tp in old.keys() | new.keys() if old.get(tp) != new.get(tp)]
     if moved:
-        yield Mark(at, MarkKind.REBALANCE, f"{_named(moved)} moved")
-
-
-def _named(partitions: Iterable[TopicPartition]) -> str:
-    found = sorted(partitions)
-    return str(found[0]) if len(found) == 1 else counted(len(found), "partition")
+        what = log_format.name(moved[0]) if len(moved) == 1 else counted(len(moved), "partition")
+        yield Mark(at, MarkKind.REBALANCE, f"{what} moved")
 
 
 class MemberEvents:

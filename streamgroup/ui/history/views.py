@@ -31,7 +31,7 @@ def overview(history: History) -> Json:
     """Return state, members, lag and trend of each group, the one with the largest lag first."""
     rows = [_group_row(name, group) for name, group in history.groups.items()]
     rows.sort(key=lambda row: (-(row["lag"] if row["lag"] is not None else -1), row["group"]))
-    return {**_head(history), "groups": rows}
+    return {**_head(history), "groups": rows, "unit": _unit(history)}
 
 
 def group_view(history: History, name: str, chosen: Collection[str] = ()) -> Json | None:
@@ -41,8 +41,10 @@ def group_view(history: History, name: str, chosen: Collection[str] = ()) -> Jso
         return None
     times = group.offsets.times()
     columns = _thinned(len(times))
-    owners = _Numbers()
     spans = group.ownership.spans(float(times[0]))
+    owners = _Numbers()
+    for span in sorted((span for found in spans.values() for span in found), key=lambda span: span.start):
+        owners.of(span.owner)  # a member that comes later has a higher number, so the others keep their colors
     label = reading.snapshot.log_format.partition_label
     paused = pauses(reading.statuses, name)
     partitions = [
@@ -56,14 +58,14 @@ def group_view(history: History, name: str, chosen: Collection[str] = ()) -> Jso
         **_group_row(name, group),
         "coordinator": group.now.coordinator,
         "strategy": group.now.description.strategy,
-        "unit": reading.snapshot.log_format.unit,
+        "unit": _unit(history),
         "members_list": [_member_row(member, reading) for member in group.now.description.members],
         "partitions": partitions,
         "pauses": _pauses(reading.statuses_of(name)),
         "spans": [[[s.start, s.end, owners.of(s.owner)] for s in spans[tp]] for tp in sorted(spans)],
         "times": times[columns].tolist(),
         "heat": [_known(by_partition[tp]) if tp in by_partition else [] for tp in sorted(spans)],
-        "lines": _lines(group, by_partition, frozenset(chosen)),
+        "lines": _lines(reading, by_partition, frozenset(chosen)),
         "totals": _totals(group.totals),
         "marks": [asdict(mark) for mark in sorted(group.marks, key=lambda mark: mark.at)],
         "batches": [
@@ -96,7 +98,7 @@ def topic_view(history: History, name: str) -> Json | None:
         lags = {group: history.groups[group].lag_of(reading.log_ends, tp) for group in readers.get(name, ())}
         rows.append({**_log_row(reading, tp, info), "name": label(info.partition), "lags": lags})
     head = {**_head(history), **_topic_row(history, topic, readers)}
-    return {**head, "rows": rows, "unit": reading.snapshot.log_format.unit}
+    return {**head, "rows": rows, "unit": _unit(history)}
 
 
 def cluster_view(history: History) -> Json:
@@ -147,6 +149,11 @@ def _head(history: History) -> Json:
         "at": None if history.reading is None else history.reading.at,
         "failed": history.failed,
     }
+
+
+def _unit(history: History) -> str:
+    """Return what offsets count: `offsets`, or `bytes` in Kafka 0.7."""
+    return "offsets" if history.reading is None else history.reading.snapshot.log_format.unit
 
 
 def _group_row(name: str, group: GroupHistory) -> Json:
@@ -272,13 +279,17 @@ def _readers(history: History) -> dict[str, list[str]]:
 
 
 def _lines(
-    group: GroupHistory, by_partition: Mapping[TopicPartition, NDArray[np.int64]], chosen: frozenset[str]
+    reading: Reading, by_partition: Mapping[TopicPartition, NDArray[np.int64]], chosen: frozenset[str]
 ) -> list[Json]:
     """Return the curves of the chosen partitions, or of those with the largest lag."""
     wanted = [tp for tp in by_partition if str(tp) in chosen]
     if not wanted:
         wanted = sorted(by_partition, key=lambda tp: (-by_partition[tp][-1], tp))[:LINES]
-    return [{"id": str(tp), "lags": _known(by_partition[tp])} for tp in wanted[:LINES]]
+    label = reading.snapshot.log_format.partition_label
+    return [
+        {"id": str(tp), "name": f"{tp.topic}-{label(tp.partition)}", "lags": _known(by_partition[tp])}
+        for tp in wanted[:LINES]
+    ]
 
 
 def _totals(totals: Iterable[Total]) -> Json:

@@ -4,7 +4,9 @@ const short = new Intl.NumberFormat("en", { notation: "compact", maximumFraction
 /** A number, or a dash where it is not known: unknown is not 0. */
 export const count = (value) => (value === null || value === undefined ? "–" : whole.format(value));
 export const compact = (value) => (value === null || value === undefined ? "–" : short.format(value));
-export const rate = (value) => (value === null || value === undefined ? "–" : `${compact(Math.round(value * 10) / 10)}/s`);
+export const rate = (value, unit = "") => (value === null || value === undefined ? "–" : `${compact(Math.round(value * 10) / 10)}${suffix(unit)}/s`);
+/** What a figure ends in: Kafka 0.7 counts bytes, later versions count offsets, which need no word. */
+export const suffix = (unit) => (unit === "bytes" ? " bytes" : "");
 export const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 
 const two = (number) => String(number).padStart(2, "0");

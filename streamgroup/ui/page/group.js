@@ -1,6 +1,6 @@
 import { barPaths, Chart, line } from "./charts.js";
 import { color, el, ownerColor, setText, Table } from "./dom.js";
-import { compact, count, dayAndTime, plural, rate, span, words } from "./format.js";
+import { compact, count, dayAndTime, plural, rate, span, suffix, words } from "./format.js";
 import { badge, batchInFlight, trend } from "./groups.js";
 import { Lanes, markColor } from "./lanes.js";
 
@@ -23,9 +23,10 @@ export function mount(main, name, state, again) {
     owners: new Lanes("owners", "the member that held each partition, over time"),
     heat: new Lanes("heat", "the lag of each partition, over time"),
     lag: new Chart(() => [line("all partitions", color("text"), count, { width: 2.5 }), ...lagLines(state)], { each: true }),
-    rates: new Chart(() => [line("written", color("written"), rate), line("committed", color("committed"), rate)]),
+    rates: new Chart(() => ["written", "committed"].map((name) => line(name, color(name), (value) => rate(value, state.data.unit)))),
   };
   const legend = el("ul", { class: "legend" });
+  const rates = card("", "", parts.rates.node);
   const ramp = heatLegend();
   const marks = el("ol", { class: "events" });
   const batches = batchCards();
@@ -48,7 +49,7 @@ export function mount(main, name, state, again) {
       card("Events", "", marks),
       card("Lag of each partition", "two", parts.heat.node, ramp.node),
       card("Lag: of all partitions (left), of each (right)", "", parts.lag.node),
-      card("Records per second", "", parts.rates.node),
+      rates,
       batches.node,
       el("section", { class: "full" }, el("h2", {}, "Members"), el("div", { class: "card scroll" }, members.node)),
       el("section", { class: "full" }, el("h2", {}, "Partitions ", sort), el("div", { class: "card tall" }, partitions.node)),
@@ -65,8 +66,9 @@ export function mount(main, name, state, again) {
       parts.owners.update(data);
       parts.heat.update(data);
       ramp.update(data);
-      state.shown = data.lines.map((one) => one.id);
+      state.shown = data.lines.map((one) => one.name);
       parts.lag.update(lagData(data), state.shown.join());
+      setText(rates.firstChild, data.unit === "bytes" ? "Bytes per second" : "Records per second");
       const { times, written_per_s: written, committed_per_s: committed } = data.totals;
       parts.rates.update([times, written, committed]);
       batches.update(data.batches);
@@ -115,15 +117,15 @@ function showHead(head, data) {
 const pauseText = (one) => (one.whole ? `${one.name} is paused` : `${plural(one.partitions, "partition")} of ${one.name} paused`);
 
 function showTiles(tiles, data) {
-  const unit = data.unit === "bytes" ? " bytes" : "";
+  const unit = suffix(data.unit);
   const tile = (value, text) => el("div", { class: "tile" }, el("b", {}, value), el("span", {}, text));
   const left = data.seconds_left === null ? null : tile(span(data.seconds_left), "until caught up");
   tiles.replaceChildren(
     tile(count(data.lag) + unit, "lag"),
     el("div", { class: "tile" }, el("b", {}, trend({ ...data, seconds_left: null })), el("span", {}, "trend, last minute")),
     ...(left ? [left] : []),
-    tile(rate(data.written_per_s), "written"),
-    tile(rate(data.committed_per_s), "committed"),
+    tile(rate(data.written_per_s, data.unit), "written"),
+    tile(rate(data.committed_per_s, data.unit), "committed"),
     tile(count(data.members), "members"),
     tile(count(data.partitions_count), `partitions of ${plural(data.topics.length, "topic")}`),
   );
@@ -156,7 +158,7 @@ function heatLegend() {
 
 // -- the lag chart: all partitions together, and a line for each of those chosen or of the largest --
 
-const lagLines = (state) => (state.shown ?? []).map((id, number) => line(id, ownerColor(number), count, { width: 1.3, scale: "each" }));
+const lagLines = (state) => (state.shown ?? []).map((name, number) => line(name, ownerColor(number), count, { width: 1.3, scale: "each" }));
 
 function lagData(data) {
   const totals = new Map(data.totals.times.map((at, number) => [at, data.totals.lag[number]]));
@@ -291,7 +293,7 @@ function partitionColumns(state, again) {
     { title: "Committed", kind: "num wide", cell: (row) => count(row.committed) },
     { title: "Log end", kind: "num wide", cell: (row) => count(row.end) },
     { title: "Lag", kind: "num", cell: (row) => count(row.lag) },
-    { title: "Member", kind: "", cell: (row) => ({ key: state.data.ownerNames[row.owner] ?? row.owner, node: () => owner(row, state.data) }) },
+    { title: "Member", kind: "", cell: (row) => ({ key: `${row.owner} ${state.data.ownerNames[row.owner]}`, node: () => owner(row, state.data) }) },
   ];
 }
 

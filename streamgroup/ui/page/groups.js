@@ -1,5 +1,5 @@
 import { color, el, Table } from "./dom.js";
-import { arrow, count, plural, rate, span, stateClass } from "./format.js";
+import { arrow, count, plural, rate, span, stateClass, suffix } from "./format.js";
 
 export const tab = "groups";
 export const title = () => "Groups";
@@ -10,7 +10,8 @@ const link = (name) => `#/group/${encodeURIComponent(name)}`;
 export function mount(main) {
   const filter = el("input", { type: "search", placeholder: "Filter groups and topics", "aria-label": "Filter" });
   const total = el("span", { class: "sub" });
-  const table = new Table(columns(), { key: (row) => row.group, label: "Consumer groups" });
+  const state = { unit: "" };
+  const table = new Table(columns(state), { key: (row) => row.group, label: "Consumer groups" });
   const card = el("div", { class: "card scroll", hidden: true }, table.node);
   const empty = el("div", { class: "card empty", hidden: true });
   main.append(el("div", { class: "bar" }, el("h1", {}, "Groups"), total, filter), card, empty);
@@ -27,8 +28,9 @@ export function mount(main) {
   return {
     update(data) {
       rows = data.groups;
+      state.unit = data.unit;
       const lag = rows.reduce((sum, row) => sum + (row.lag ?? 0), 0);
-      total.textContent = data.at && rows.length ? `${plural(rows.length, "group")}, lag ${count(lag)}` : "";
+      total.textContent = data.at && rows.length ? `${plural(rows.length, "group")}, lag ${count(lag)}${suffix(data.unit)}` : "";
       if (data.at) show(); // before the first reading nothing is known, not even that there is none
     },
     draw: () => { table.rows.clear(); table.body.replaceChildren(); show(); },
@@ -43,15 +45,15 @@ const noGroup = () => [
   ".",
 ];
 
-function columns() {
+function columns(state) {
   return [
     { title: "Group", kind: "name", cell: (row) => ({ key: `${row.state} ${row.members} ${row.topics}`, node: () => name(row) }) },
     { title: "State", kind: "wide", cell: (row) => ({ key: row.state, node: () => badge(row.state) }) },
     { title: "Members", kind: "num wide", cell: (row) => count(row.members) },
     { title: "Partitions", kind: "num wide", cell: (row) => count(row.partitions_count) },
-    { title: "Written", kind: "num wide", cell: (row) => rate(row.written_per_s) },
-    { title: "Committed", kind: "num wide", cell: (row) => rate(row.committed_per_s) },
-    { title: "Lag", kind: "num", cell: (row) => count(row.lag) },
+    { title: "Written", kind: "num wide", cell: (row) => rate(row.written_per_s, state.unit) },
+    { title: "Committed", kind: "num wide", cell: (row) => rate(row.committed_per_s, state.unit) },
+    { title: "Lag", kind: "num", cell: (row) => count(row.lag) + (row.lag === null ? "" : suffix(state.unit)) },
     { title: "Trend", kind: "num", cell: (row) => ({ key: `${row.trend} ${row.seconds_left}`, node: () => trend(row) }) },
     { title: "", kind: "num", cell: (row) => ({ key: row.curve.join(), node: () => curve(row.curve) }) },
   ];

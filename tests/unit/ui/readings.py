@@ -8,6 +8,7 @@ from typing import Any
 from streamgroup.model import (
     Broker,
     ClusterSnapshot,
+    Dialect,
     GroupDescription,
     GroupState,
     MemberDescription,
@@ -22,7 +23,7 @@ def partitions(count: int, topic: str = "orders") -> list[TopicPartition]:
     return [TopicPartition(topic, number) for number in range(count)]
 
 
-def snapshot(topics: Mapping[str, int], brokers: int = 1) -> ClusterSnapshot:
+def snapshot(topics: Mapping[str, int], brokers: int = 1, dialect: Dialect = Dialect.KAFKA) -> ClusterSnapshot:
     nodes = {node: Broker(node, "localhost", 9092 + node) for node in range(1, brokers + 1)}
     described = {
         name: TopicInfo(
@@ -32,7 +33,7 @@ def snapshot(topics: Mapping[str, int], brokers: int = 1) -> ClusterSnapshot:
         )
         for name, count in topics.items()
     }
-    return ClusterSnapshot(nodes, described, "cluster-1", 1)
+    return ClusterSnapshot(nodes, described, "cluster-1", 1, dialect=dialect)
 
 
 def group(
@@ -56,10 +57,12 @@ def reading(
     topics: Mapping[str, int] | None = None,
     statuses: Sequence[Mapping[str, Any]] = (),
     notes: Sequence[str] = (),
+    dialect: Dialect = Dialect.KAFKA,
 ) -> Reading:
     known = dict(ends or {})
     starts = dict.fromkeys(known, 0)
-    return Reading(at, snapshot(topics or {"orders": 4}), tuple(groups), starts, known, tuple(statuses), tuple(notes))
+    described = snapshot(topics or {"orders": 4}, dialect=dialect)
+    return Reading(at, described, tuple(groups), starts, known, tuple(statuses), tuple(notes))
 
 
 def status(member: str, *, group: str = "etl", run: str = "r1", **fields: Any) -> dict[str, Any]:

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import json
 
+from streamgroup.model import Dialect, GroupDescription, GroupState, MemberDescription, TopicPartition
 from streamgroup.ui.history import views
 from streamgroup.ui.history.history import History
+from streamgroup.ui.history.reading import GroupReading
 from tests.unit.ui.readings import group, partitions, reading, status
 
 P = partitions(4)
@@ -45,6 +47,33 @@ def test_the_view_of_a_group_is_json_with_a_row_for_each_partition() -> None:
     assert shown["times"] == [0, 1, 2]
     assert [m["local"] and m["local"]["draining"] for m in shown["members_list"]] == [None, True]
     assert [mark["kind"] for mark in shown["marks"]] == ["drain"]
+
+
+def test_members_keep_their_numbers_and_so_their_colors_when_another_one_joins() -> None:
+    history = History()
+    history.add(reading(0, group(held={"b": P[:2], "c": P[2:]})))
+    history.add(reading(5, group(held={"a": P[:1], "b": P[1:2], "c": P[2:]})))
+    shown = views.group_view(history, "etl")
+    assert shown is not None
+    assert shown["owners"] == ["b", "c", "a"]
+    assert [row["owner"] for row in shown["partitions"]] == [2, 0, 1, 1]
+
+
+def test_partitions_of_kafka_0_7_have_the_names_of_its_tools_and_lags_in_bytes() -> None:
+    history = History()
+    of_0_7 = [TopicPartition("events", 0), TopicPartition("events", 10_001)]
+    nameless = MemberDescription("etl_host-1", "", "", assigned=tuple(of_0_7))
+    for at, members in enumerate([(nameless,), ()]):
+        described = GroupDescription("etl", GroupState.STABLE, "consumer", "range", members)
+        one = GroupReading(described, dict.fromkeys(of_0_7, 10), "ZooKeeper")
+        history.add(reading(at, one, ends=dict.fromkeys(of_0_7, 30), dialect=Dialect.KAFKA07))
+    history.add(reading(2, group(held={"b": of_0_7[1:]}, committed=one.committed), dialect=Dialect.KAFKA07))
+    shown = views.group_view(history, "etl")
+    assert shown is not None
+    assert (shown["unit"], views.overview(history)["unit"]) == ("bytes", "bytes")
+    assert sorted(line["name"] for line in shown["lines"]) == ["events-0-0", "events-1-1"]
+    texts = [mark["text"] for mark in shown["marks"]]
+    assert texts == ["etl_host-1 left", "2 partitions moved", "client-b joined", "events 1-1 moved"]
 
 
 def test_the_view_of_a_group_marks_what_its_members_on_this_machine_have_paused() -> None:
