@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -85,6 +86,40 @@ def test_queries_go_on_with_a_new_client_certificate_when_the_old_one_has_expire
         replace_file(own, lambda file: write_pem(file, authority.issue("client", ())))
         wait_until(lambda: datetime.now(UTC) > end, "the first certificate has expired", 2 * CERTIFICATE_LIFE_S)
         connect_anew(server, queries)
+
+
+@pytest.mark.parametrize("whose", ["client", "broker"])
+def test_an_expired_certificate_ends_the_query_and_it_goes_on_with_a_new_one(
+    server: KafkaServer, make_topic: MakeTopic, whose: str
+) -> None:
+    authority, own = server.security.authority, server.security.files.pem("client")
+    end = datetime.now(UTC) + timedelta(seconds=CERTIFICATE_LIFE_S)
+    if whose == "client":
+        write_pem(own, authority.issue("client", (), until=end))
+    topic = make_topic(server, PARTITIONS)
+    streams, writer = Streams(server, topic, f"expired-{topic}"), Writer(server, topic, PARTITIONS)
+    query = streams.query("a", **server.client_options)
+    with writer.writing():
+        with query:
+            goes_on([query])
+            if whose == "broker":
+                use_certificate(server, authority.issue(expired=True))
+            else:
+                wait_until(lambda: datetime.now(UTC) > end, "the certificate has expired", 2 * CERTIFICATE_LIFE_S)
+                goes_on([query])  # what is connected stays so
+            server.proxies[0].cut()
+            wait_until(lambda: query.error is not None, "the query ends")
+        said = str(query.error)
+        if whose == "client":
+            assert "the broker refuses the client certificate" in said
+            write_pem(own, authority.issue("client", ()))
+        else:
+            assert re.search("the broker's certificate .* is not valid any more", said)
+            use_certificate(server, authority.issue())
+        with query:
+            goes_on([query])
+    with query:
+        check_everything(streams, writer, [query], repeats=0)
 
 
 TOKENS: list[Callable[[], str]] = []
