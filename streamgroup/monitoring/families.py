@@ -148,8 +148,13 @@ def _queries(queries: Iterable[QueryTotals]) -> Iterator[Family]:
     phases = Family(
         "streamgroup_batch_phase_seconds", Kind.SUMMARY, "Duration of the phases of a batch.", (*_OF_QUERY, "phase")
     )
+    dead = Family(
+        "streamgroup_dead_letters_total", Kind.COUNTER, "Records that were set aside as dead letters.", ("query",)
+    )
     for totals in queries:
         labels = {"query": totals.query, "group": totals.group}
+        if totals.dead_letters is not None:
+            dead.add(labels, totals.dead_letters)
         batches.add(labels, totals.batches)
         rows.add(labels, totals.rows)
         last.add(labels, totals.last_batch_at)
@@ -157,4 +162,4 @@ def _queries(queries: Iterable[QueryTotals]) -> Iterator[Family]:
             behind.add(labels, totals.most_behind)
         for phase in sorted(totals.phases):
             phases.add({**labels, "phase": snake_case(phase)}, totals.phase_s[phase], totals.phases[phase])
-    yield from (batches, rows, last, behind, phases)
+    yield from (batches, rows, last, behind, phases, dead)

@@ -23,6 +23,8 @@ class QueryTotals:
     """Seconds by Spark's names of the phases of a batch."""
     phases: Counter[str] = field(default_factory=Counter)
     """The number of times that each phase took place."""
+    dead_letters: int | None = None
+    """Records that were set aside; None for a query without a target for them."""
 
     def add(self, rows: int, durations_ms: Mapping[str, int], behind: list[int], now: float) -> None:
         """Add a batch that sank at `now`, in seconds since 1970."""

@@ -17,6 +17,7 @@ from streamgroup.options.parse_sink import parse_sink
 from streamgroup.parsing.framing import UNKNOWN_ID, id_in_error
 from streamgroup.parsing.limit import NO_DEAD_LETTERS, DeadLetterLimit, FirstDeadLetter, text_above_limit
 from streamgroup.parsing.parser import ERROR, Parser
+from streamgroup.spark.dead_letter_counts import COUNTS
 from streamgroup.spark.letter_targets import RECORD, LetterTarget, PathTarget, TopicTarget
 from streamgroup.spark.parsed_rows import with_parsed
 from streamgroup.spark.queries import documents_in_flight, driver_context, query_id_of_thread
@@ -98,9 +99,12 @@ class DeadLetters:
                 records, dead = counts(parsed)
             if dead > self._limit.allowed(records):
                 self._refuse(parsed, batch_id, dead, records)
-            if dead and self._target is not None:
-                self._target.write(parsed.filter(IS_DEAD), require_query_id(), batch_id)
-                _log(self._target, batch_id, dead, records)
+            if self._target is not None:
+                query_id = require_query_id()
+                if dead:
+                    self._target.write(parsed.filter(IS_DEAD), query_id, batch_id)
+                    _log(self._target, batch_id, dead, records)
+                COUNTS.add(query_id, dead)
             self._write(parsed.filter(IS_READ).drop(ERROR), batch_id)
         finally:
             parsed.unpersist()

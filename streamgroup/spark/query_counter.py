@@ -11,6 +11,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from streamgroup.monitoring.query_totals import QueryTotals
 from streamgroup.planning.backlog import offsets_behind
+from streamgroup.spark.dead_letter_counts import COUNTS
 from streamgroup.spark.queries import document
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class QueryCounter(StreamingQueryListener):
     def totals(self) -> list[QueryTotals]:
         """Return the totals of each query that runs."""
         with self._lock:
+            for (query, _), totals in self._totals.items():
+                totals.dead_letters = COUNTS.of(query)
             return list(self._totals.values())
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  (Spark's name)

@@ -20,6 +20,7 @@ from streamgroup.errors import ConfigError, DeadLetterError, TransportError
 from streamgroup.jobs import ingest
 from streamgroup.jobs.config import load
 from streamgroup.jobs.signals import StopRequest
+from streamgroup.spark.dead_letter_counts import COUNTS
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
 from tests.fakes.protobuf_files import ORDERS, ORDERS_TEXT, message_bytes
@@ -159,6 +160,7 @@ def test_garbage_goes_to_a_path_and_the_counts_add_up(
     assert {(row.topic, bytes(row.key)[:1], bytes(row.headers[0].value)) for row in dead} == {(topic.name, b"k", b"1")}
     assert all(row.timestamp is not None and row.error for row in dead)
     assert {str(row.query) for row in dead} == {str(query.id)}
+    assert COUNTS.of(str(query.id)) == 20
     assert committed(topic.server, topic.name, topic.name) == log_ends(topic.server, topic.name, PARTITIONS)
 
 

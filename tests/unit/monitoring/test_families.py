@@ -133,7 +133,13 @@ def test_the_phases_of_batches_are_summed_and_counted() -> None:
     }
 
 
+def test_a_query_that_sets_records_aside_counts_them_once_for_all_of_its_groups() -> None:
+    plain, of_two = QueryTotals("plain", "orders"), [QueryTotals("two", name, dead_letters=4) for name in "ab"]
+    made = families([], [plain, *of_two], "c")
+    assert figures(made, "streamgroup_dead_letters_total") == {("two",): 4}
+
+
 def test_the_names_are_those_of_the_page_whether_there_is_a_sample_or_not() -> None:
     names = [family.name for family in families([], [], "c")]
-    assert len(names) == len(set(names)) == 20
+    assert len(names) == len(set(names)) == 21
     assert all((family.kind is Kind.COUNTER) == family.name.endswith("_total") for family in families([], [], "c"))

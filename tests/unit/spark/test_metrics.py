@@ -19,6 +19,8 @@ from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.model import Document, Position, TopicPartition
 from streamgroup.planning.document import to_value
 from streamgroup.spark import metrics as module
+from streamgroup.spark import query_counter
+from streamgroup.spark.dead_letter_counts import DeadLetterCounts
 from streamgroup.spark.driver_metrics import DriverMetrics
 from streamgroup.spark.metrics import MetricsServer
 from streamgroup.spark.query_counter import QueryCounter
@@ -57,6 +59,17 @@ def progress(*groups: str, query: str = "q-1", name: str | None = "ingest", rows
     ]
     other = SimpleNamespace(endOffset=json.dumps({"t": {"0": 7}}), latestOffset=None, numInputRows=1)
     return SimpleNamespace(id=query, name=name, sources=[*sources, other], durationMs={"addBatch": 40})
+
+
+def test_dead_letters_are_counted_by_their_query(counter: QueryCounter, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = DeadLetterCounts()
+    monkeypatch.setattr(query_counter, "COUNTS", counts)
+    for query in ("q-1", "q-2", "q-3"):
+        counter.add(progress("orders", query=query, name=query), time.time())
+    counts.add("q-1", 3)
+    counts.add("q-1", 2)
+    counts.add("q-2", 0)
+    assert {each.query: each.dead_letters for each in counter.totals()} == {"q-1": 5, "q-2": 0, "q-3": None}
 
 
 def test_a_scrape_has_the_coordinators_and_the_queries(
