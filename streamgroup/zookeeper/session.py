@@ -127,11 +127,14 @@ class Session:
     def connect(self, deadline: float | None = None) -> None:
         """Wait until the session is connected, until `deadline` (`zookeeper.connection.timeout.ms` from now).
 
-        Opens a new session if the last one has ended. Raises TransportError if no server can be reached, ConfigError if
+        Opens a new session if the last one has ended. Where the deadline is further away than that, a line in the log
+        says after that time that it is still trying. Raises TransportError if no server can be reached, ConfigError if
         the chroot does not exist, TlsError and CredentialsError if no retry mends the failure.
         """
+        timeout_s = self._options.connection_timeout_ms / 1000
+        warn_at: float | None = time.monotonic() + timeout_s
         if deadline is None:
-            deadline = time.monotonic() + self._options.connection_timeout_ms / 1000
+            deadline = time.monotonic() + timeout_s
         self.open()
         while not self._client_session.connected.wait(max(0.0, min(_POLL_S, deadline - time.monotonic()))):
             if (refusal := self.refusal) is not None:
@@ -141,6 +144,10 @@ class Session:
                     f"cannot connect to {self.where}: no server answered in time{self.last_failure}. Check that it "
                     "runs and that this machine can reach the addresses of zookeeper.connect"
                 )
+            if warn_at is not None and time.monotonic() >= warn_at:
+                warn_at = None
+                tried = f"no connection within {timeout_s:g} s{self.last_failure}"
+                log.warning("%s: %s; trying for %.0f s more", self.where, tried, deadline - time.monotonic())
             self.open()
         self._check_chroot(deadline)
 

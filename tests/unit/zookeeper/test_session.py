@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import socket
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -9,9 +11,11 @@ from typing import Any
 import pytest
 from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent
 
-from streamgroup.errors import TlsError
+from streamgroup.errors import TlsError, TransportError
+from streamgroup.options.types import ZooKeeperOptions
 from streamgroup.zookeeper.session import (
     NodeChanged,
+    Session,
     SessionEnded,
     SessionEvent,
     SessionResumed,
@@ -20,6 +24,7 @@ from streamgroup.zookeeper.session import (
     _ClientSession,
 )
 from streamgroup.zookeeper.watches import Aspect
+from tests.waiting import soon
 
 
 class Scripted:
@@ -144,3 +149,25 @@ def test_events_after_the_close_are_not_reported(life: _ClientSession, told: lis
     life.end().join(5)
     life._on_kazoo_state(KazooState.LOST)
     assert told == []
+
+
+def test_a_long_wait_for_a_server_that_is_away_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    session = Session(ZooKeeperOptions((("127.0.0.1", port),), connection_timeout_ms=200))
+    with pytest.raises(TransportError, match="no server answered in time"):
+        session.connect(soon(1.0))
+    session.close()
+    (line,) = (record.message for record in caplog.records if record.name == "streamgroup")
+    assert line.startswith(f"ZooKeeper 127.0.0.1:{port}: no connection within 0.2 s")
+    assert re.search(r"; trying for \d s more$", line)
+
+
+def test_a_wait_as_long_as_the_option_says_is_not_said(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    session = Session(ZooKeeperOptions((("127.0.0.1", port),), connection_timeout_ms=200))
+    with pytest.raises(TransportError, match="no server answered in time"):
+        session.connect()
+    session.close()
+    assert [record for record in caplog.records if record.name == "streamgroup"] == []
