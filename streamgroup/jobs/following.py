@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql.streaming.query import StreamingQuery
 
 from streamgroup import logline
 from streamgroup.counting import counted
@@ -45,36 +44,69 @@ def trigger_options(trigger: Trigger) -> dict[str, Any]:
     return {"once": True} if trigger.once else {}
 
 
-def follow(query: Any, stop: StopRequest, say: Say, has_changed: Callable[[], bool] = lambda: False) -> bool:
-    """Report batches until the query ends, a signal requests a stop, or the query must be planned again.
+class Following:
+    """A job's query, whose batches are reported with `say` until it has ended: each once, the last one too."""
 
-    `has_changed` says whether it must; it is called between two waits. Return whether the query still runs.
+    def __init__(self, query: Any, say: Say) -> None:
+        self._query = query
+        self._say = say
+        self._reporter = Reporter()
 
-    Raises StreamingQueryException if the query failed. A drain by another process is not a failure, nor is a signal
-    to the whole process group, which ends the commands that Hadoop runs at that moment.
-    """
-    reporter = Reporter()
-    ended = False
-    while not ended and not stop and not has_changed():
+    def follow(self, stop: StopRequest, has_changed: Callable[[], bool] = lambda: False) -> bool:
+        """Report batches until the query ends, a signal requests a stop, or the query must be planned again.
+
+        `has_changed` says whether it must; it is called between two waits. Return whether the query still runs.
+
+        Raises StreamingQueryException if the query failed. A drain by another process is not a failure, nor is a signal
+        to the whole process group, which ends the commands that Hadoop runs at that moment.
+        """
+        ended = False
+        while not ended and not stop and not has_changed():
+            try:
+                ended = bool(self._query.awaitTermination(POLL_S))
+            except StreamingQueryException as error:
+                self._report()
+                said = drained_by(error)
+                if said is None and stop and is_of_a_signal(error):
+                    said = (
+                        f"{stop.name} has ended a command of Hadoop too, and with it the query: the last batch may be "
+                        "repeated. Send the signal to spark-submit alone"
+                    )
+                if said is None:
+                    raise
+                self._say(said)
+                return False
+            self._report()
+        if ended:
+            self._say("the query has ended: it has read the whole backlog")
+        return not ended
+
+    def finish_on_signal(self, signal_name: str, timeout_s: float) -> None:
+        """Drain the query because of a signal."""
+        self._say(
+            f"{signal_name}: waiting up to {timeout_s:.0f} s for the batch in flight. Send it again to stop at once"
+        )
+        self.finish(timeout_s)
+
+    def finish(self, timeout_s: float) -> None:
+        """Drain the query: wait until the batch in flight reaches the sink, commit it, leave the group, stop."""
+        from streamgroup.spark.drain import drain  # noqa: PLC0415  (only a stop needs the control channel)
+
         try:
-            ended = bool(query.awaitTermination(POLL_S))
-        except StreamingQueryException as error:
-            said = drained_by(error)
-            if said is None and stop and is_of_a_signal(error):
-                said = (
-                    f"{stop.name} has ended a command of Hadoop too, and with it the query: the last batch may be "
-                    "repeated. Send the signal to spark-submit alone"
-                )
-            if said is None:
-                raise
-            say(said)
-            return False
-        if reporter.is_news(query.lastProgress):
-            for line in reporter.news(list(query.recentProgress)):
-                say(line)
-    if ended:
-        say("the query has ended: it has read the whole backlog")
-    return not ended
+            result = drain(self._query, timeout_s)
+        except StreamGroupError as error:  # for example for a query without a batch yet
+            self._say(f"cannot drain the query, which stops at once: {error}")
+            self._query.stop()
+        else:
+            self._report()
+            # A signal to the whole process group also ends the coordinator, and with it the query, before it can drain.
+            complete = result.drained and self._query.exception() is None
+            self._say("stopped; nothing will be repeated" if complete else "stopped; the last batch may be repeated")
+
+    def _report(self) -> None:
+        if self._reporter.is_news(self._query.lastProgress):
+            for line in self._reporter.news(list(self._query.recentProgress)):
+                self._say(line)
 
 
 def drained_by(error: Exception) -> str | None:
@@ -93,27 +125,6 @@ def is_of_a_signal(error: Exception) -> bool:
     alone.
     """
     return _ENDED_COMMAND.search(getattr(error, "_stackTrace", None) or "") is not None
-
-
-def finish_on_signal(query: StreamingQuery, signal_name: str, timeout_s: float, say: Say) -> None:
-    """Drain the query because of a signal."""
-    say(f"{signal_name}: waiting up to {timeout_s:.0f} s for the batch in flight. Send it again to stop at once")
-    finish(query, timeout_s, say)
-
-
-def finish(query: StreamingQuery, timeout_s: float, say: Say) -> None:
-    """Drain the query: wait until the batch in flight reaches the sink, commit it, leave the group, stop."""
-    from streamgroup.spark.drain import drain  # noqa: PLC0415  (only a stop needs the control channel)
-
-    try:
-        result = drain(query, timeout_s)
-    except StreamGroupError as error:  # for example for a query without a batch yet
-        say(f"cannot drain the query, which stops at once: {error}")
-        query.stop()
-    else:
-        # A signal to the whole process group also ends the coordinator, and with it the query, before it can drain.
-        complete = result.drained and query.exception() is None
-        say("stopped; nothing will be repeated" if complete else "stopped; the last batch may be repeated")
 
 
 class Reporter:

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streamgroup.errors import ConfigError
 from streamgroup.jobs import sinkguard
 from streamgroup.jobs.config import FILE_FORMATS, NOT_INTO_FILES, JobConfig, Sink, effective, load
-from streamgroup.jobs.following import finish_on_signal, follow, trigger_options
+from streamgroup.jobs.following import Following, trigger_options
 from streamgroup.jobs.good_rows import writer_of
 from streamgroup.jobs.job_run import file_options, job_session, run_command
 from streamgroup.jobs.signals import StopRequest
@@ -62,14 +62,15 @@ def run(job: JobConfig) -> None:
         letters = letters_of(spark, job)
         query = start(spark, job, letters)
         say(f"started {describe(job)}; query {query.id}")
-        if follow_to_the_end(query, letters, stop) and stop:
-            finish_on_signal(query, stop.name, job.stop.timeout_seconds, say)
+        following = Following(query, say)
+        if follow_to_the_end(following, letters, stop) and stop:
+            following.finish_on_signal(stop.name, job.stop.timeout_seconds)
 
 
-def follow_to_the_end(query: StreamingQuery, letters: DeadLetters | None, stop: StopRequest) -> bool:
-    """Do as `follow`. Raise the error of `letters` itself, which Spark wraps in two stack traces."""
+def follow_to_the_end(following: Following, letters: DeadLetters | None, stop: StopRequest) -> bool:
+    """Do as `Following.follow`. Raise the error of `letters` itself, which Spark wraps in two stack traces."""
     try:
-        return follow(query, stop, say)
+        return following.follow(stop)
     except StreamingQueryException:
         if letters is not None and letters.error is not None:
             raise letters.error from None

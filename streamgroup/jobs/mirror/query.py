@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamgroup.errors import ConfigError, TransportError
-from streamgroup.jobs.following import POLL_S, Say, finish, finish_on_signal, follow, trigger_options
+from streamgroup.jobs.following import POLL_S, Following, Say, trigger_options
 from streamgroup.jobs.mirror.clusters import Clusters
 from streamgroup.jobs.mirror.columns import Abilities, columns_of
 from streamgroup.jobs.mirror.config import MirrorConfig
@@ -44,8 +44,9 @@ def mirror(
             continue
         query = start(spark, config, plan.of(topics), common)
         say(f"started {describe(plan.of(topics))}; query {query.id}")
+        following = Following(query, say)
         try:
-            still_runs = follow(query, stop, say, watch.has_changed)
+            still_runs = following.follow(stop, watch.has_changed)
         except StreamingQueryException:
             if clusters.plan(plan) == plan:
                 raise
@@ -54,10 +55,10 @@ def mirror(
         if not still_runs:
             return
         if stop:
-            finish_on_signal(query, stop.name, config.stop.timeout_seconds, say)
+            following.finish_on_signal(stop.name, config.stop.timeout_seconds)
         else:
             say("topics or partitions have changed; starting again with them")
-            finish(query, config.stop.timeout_seconds, say)
+            following.finish(config.stop.timeout_seconds)
 
 
 def _common(clusters: Clusters, say: Say) -> Abilities:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from streamgroup.jobs.following import Reporter, follow, is_of_a_signal, lag_of, line_of
+from streamgroup.jobs.following import Following, Reporter, is_of_a_signal, lag_of, line_of
 from streamgroup.logline import message_of, parse
 from streamgroup.model import Document, Position, TopicPartition
 from streamgroup.planning.document import to_value
@@ -109,6 +109,8 @@ class Failed(StreamingQueryException):
 class FailedQuery:
     """A query that has failed."""
 
+    lastProgress = None  # noqa: N815  (Spark's name)
+
     def __init__(self, trace: str) -> None:
         self.error = Failed(trace)
 
@@ -134,7 +136,7 @@ class Stop:
 def test_a_signal_that_ends_a_command_of_hadoop_stops_the_job() -> None:
     said: list[str] = []
     stop: Any = Stop(requested=True)
-    assert not follow(FailedQuery(KILLED), stop, said.append)
+    assert not Following(FailedQuery(KILLED), said.append).follow(stop)
     (line,) = said
     assert line.startswith("SIGTERM has ended a command of Hadoop too, and with it the query: the last batch may be")
 
@@ -145,7 +147,7 @@ def test_a_signal_that_ends_a_command_of_hadoop_stops_the_job() -> None:
 def test_any_other_failure_is_a_failure(trace: str, requested: bool) -> None:
     stop: Any = Stop(requested=requested)
     with pytest.raises(StreamingQueryException):
-        follow(FailedQuery(trace), stop, print)
+        Following(FailedQuery(trace), print).follow(stop)
 
 
 def test_an_error_without_a_trace_is_of_no_signal() -> None:

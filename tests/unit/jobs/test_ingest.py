@@ -11,7 +11,7 @@ from pyspark.errors import StreamingQueryException
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.jobs import ingest, job_run
 from streamgroup.jobs.config import JobConfig, Sink, load
-from streamgroup.jobs.following import finish_on_signal, follow, trigger_options
+from streamgroup.jobs.following import Following, trigger_options
 from streamgroup.jobs.job_file import Trigger
 from streamgroup.jobs.keys import SECTIONS
 from streamgroup.jobs.signals import StopAtOnce, StopRequest
@@ -57,7 +57,7 @@ class Query:
 
 
 def test_every_batch_is_printed_until_the_query_ends(capsys: pytest.CaptureFixture[str]) -> None:
-    assert not follow(Query(3), StopRequest(), ingest.say), "it has ended"
+    assert not Following(Query(3), ingest.say).follow(StopRequest()), "it has ended"
     said = capsys.readouterr().out
     assert [line.split(":")[1] for line in said.splitlines()[:3]] == [" batch 0", " batch 1", " batch 2"]
     assert said.endswith("it has read the whole backlog\n")
@@ -65,7 +65,7 @@ def test_every_batch_is_printed_until_the_query_ends(capsys: pytest.CaptureFixtu
 
 def test_a_signal_ends_the_watch(capsys: pytest.CaptureFixture[str]) -> None:
     stop = StopRequest()
-    assert follow(Query(100, lambda: stop.receive(15)), stop, ingest.say), "the query still runs"
+    assert Following(Query(100, lambda: stop.receive(15)), ingest.say).follow(stop), "the query still runs"
     assert "read the whole backlog" not in capsys.readouterr().out
 
 
@@ -87,13 +87,15 @@ def failing(error: str, text: str) -> Query:
 @pytest.mark.parametrize("text", ["drained: nothing will be repeated", "stopped by a drain: it may be repeated"])
 def test_a_drain_by_another_process_is_a_clean_end(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     stop = StopRequest()
-    assert not follow(failing("DrainedError", text), stop, ingest.say)
-    assert capsys.readouterr().out.endswith(f"ingest: group g: {text}\n")
+    assert not Following(failing("DrainedError", text), ingest.say).follow(stop)
+    batch, end = capsys.readouterr().out.splitlines()
+    assert batch.startswith("ingest: batch 0: 5 rows"), "the last batch before the drain is reported, too"
+    assert end == f"ingest: group g: {text}"
 
 
 def test_another_error_that_mentions_a_drain_is_a_failure() -> None:
     with pytest.raises(StreamingQueryException):
-        follow(failing("TransportError", "DrainedError: not really"), StopRequest(), ingest.say)
+        Following(failing("TransportError", "DrainedError: not really"), ingest.say).follow(StopRequest())
 
 
 @pytest.mark.parametrize(
@@ -118,14 +120,17 @@ def test_a_stop_prints_whether_a_batch_may_be_repeated(
 
     def drain(_: object, timeout: float) -> DrainResult:
         asked.append(timeout)
+        query.awaitTermination(0.5)
         return result
 
     monkeypatch.setattr(drain_module, "drain", drain)
     query = Query(1)
     query.failure = failure
-    finish_on_signal(query, "SIGTERM", 7.0, ingest.say)  # type: ignore[arg-type]
+    Following(query, ingest.say).finish_on_signal("SIGTERM", 7.0)
     assert asked == [7.0]
-    assert said in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert said in out
+    assert "batch 0: 5 rows" in out, "the batch that sank during the drain"
 
 
 def test_a_query_that_cannot_be_drained_is_stopped(
@@ -136,7 +141,7 @@ def test_a_query_that_cannot_be_drained_is_stopped(
 
     monkeypatch.setattr(drain_module, "drain", drain)
     query = Query(1)
-    finish_on_signal(query, "SIGINT", 7.0, ingest.say)  # type: ignore[arg-type]
+    Following(query, ingest.say).finish_on_signal("SIGINT", 7.0)
     assert query.stopped
     assert "cannot drain the query, which stops at once: no batch yet" in capsys.readouterr().out
 
