@@ -15,7 +15,7 @@ from streamgroup.monitoring.families import families
 from streamgroup.monitoring.family import Family, Kind
 from streamgroup.spark.driver_metrics import DriverMetrics
 from streamgroup.spark.queries import driver_context, jvm_pid
-from streamgroup.spark.query_counter import QueryCounter, stop_counting
+from streamgroup.spark.query_counter import QueryCounter, await_events, stop_counting
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter, MeterProvider
@@ -48,6 +48,7 @@ class OpenTelemetryMetrics:
     def close(self) -> None:
         """Export what there is, then nothing more. A second call has no effect."""
         if self.is_open:
+            self._read_at = float("-inf")
             self._on_close()
             self.is_open = False
 
@@ -113,6 +114,7 @@ def open_telemetry(
     counter = QueryCounter()
 
     def on_close() -> None:
+        await_events(context)
         if own is not None:
             own.shutdown()
         stop_counting(spark, context, counter)

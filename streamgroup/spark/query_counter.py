@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from streamgroup.monitoring.query_totals import QueryTotals
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("streamgroup")
 
+DELIVERY_MS = 5_000
+"""The most milliseconds that the end of an export waits for events of Spark's, which come after what they report."""
+
 
 class QueryCounter(StreamingQueryListener):
     """Adds up the batches of the queries that read from streamgroup."""
@@ -34,17 +39,27 @@ class QueryCounter(StreamingQueryListener):
     def __init__(self) -> None:
         self._totals: dict[tuple[str, str], QueryTotals] = {}
         """By the query's id and the group: one query may read for two groups."""
+        self._ended: set[str] = set()
+        """The ids of queries that have ended since the last reading."""
         self._lock = threading.Lock()
 
     def totals(self) -> list[QueryTotals]:
-        """Return the totals of each query that runs."""
+        """Return the totals of each query that runs or has ended since the last call.
+
+        So the last batches of a query are read, too. Later it has no totals, so that no alert waits for its next batch.
+        """
         with self._lock:
             for (query, _), totals in self._totals.items():
                 totals.dead_letters = COUNTS.of(query)
-            return list(self._totals.values())
+            found = list(self._totals.values())
+            self._totals = {key: totals for key, totals in self._totals.items() if key[0] not in self._ended}
+            self._ended.clear()
+            return found
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  (Spark's name)
-        """Do nothing: no batch has sunk."""
+        """Go on with the totals of the same query."""
+        with self._lock:
+            self._ended.discard(str(event.id))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Add a batch. A progress that cannot be read must not fail Spark's listener bus."""
@@ -57,10 +72,9 @@ class QueryCounter(StreamingQueryListener):
         """Do nothing: no batch has sunk."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Forget the query, so that no alert waits for its next batch."""
+        """Note that the query has ended."""
         with self._lock:
-            for key in [key for key in self._totals if key[0] == str(event.id)]:
-                del self._totals[key]
+            self._ended.add(str(event.id))
 
     def add(self, progress: StreamingQueryProgress, now: float) -> None:
         """Add the batch of `progress` to the totals of each group that it reads for."""
@@ -76,6 +90,13 @@ class QueryCounter(StreamingQueryListener):
             for group, (rows, behind) in groups.items():
                 totals = self._totals.setdefault((query, group), QueryTotals(progress.name or query, group))
                 totals.add(rows, progress.durationMs, behind, now)
+
+
+def await_events(context: SparkContext) -> None:
+    """Wait until Spark's listeners have had all events so far, unless the application has ended."""
+    if context._jsc is not None:
+        with suppress(Py4JError):  # not within DELIVERY_MS, or Spark ends
+            context._jsc.sc().listenerBus().waitUntilEmpty(DELIVERY_MS)
 
 
 def stop_counting(spark: SparkSession, context: SparkContext, counter: QueryCounter) -> None:

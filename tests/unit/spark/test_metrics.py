@@ -116,8 +116,19 @@ def test_a_query_that_reads_for_two_groups_is_counted_for_each_until_it_ends(cou
         ("ingest", "b"): 6,
         ("q-2", "c"): 50,
     }
+    counter.add(progress("a", rows=4), 2.0)
     counter.onQueryTerminated(SimpleNamespace(id="q-1"))  # type: ignore[arg-type]
+    assert [(each.group, each.rows) for each in counter.totals()] == [("a", 7), ("b", 6), ("c", 50)], "its last batch"
     assert [each.group for each in counter.totals()] == ["c"]
+
+
+def test_a_query_that_starts_again_between_two_readings_is_not_forgotten(counter: QueryCounter) -> None:
+    ended: Any = SimpleNamespace(id="q-1")
+    counter.add(progress("a", rows=3), 1.0)
+    counter.onQueryTerminated(ended)
+    counter.onQueryStarted(ended)
+    for _ in range(2):
+        assert [each.rows for each in counter.totals()] == [3]
 
 
 def test_a_progress_that_cannot_be_read_fails_no_listener_bus(

@@ -58,12 +58,15 @@ def test_each_metric_is_an_instrument_with_its_labels_as_attributes() -> None:
 
 @pytest.fixture
 def spark(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A session, with the listeners that it has."""
+    """A session, with the listeners that it has. `late` is what its events still bring."""
     monkeypatch.setattr(module, "jvm_pid", lambda _: 4711)
-    monkeypatch.setattr(module, "driver_context", lambda _: SimpleNamespace(_jsc="up"))
     counting: list[Any] = []
-    streams = SimpleNamespace(addListener=counting.append, removeListener=counting.remove)
-    return SimpleNamespace(streams=streams, counting=counting)
+    made = SimpleNamespace(counting=counting, late=lambda: None)
+    made.streams = SimpleNamespace(addListener=counting.append, removeListener=counting.remove)
+    bus = SimpleNamespace(waitUntilEmpty=lambda _: made.late())
+    jsc = SimpleNamespace(sc=lambda: SimpleNamespace(listenerBus=lambda: bus))
+    monkeypatch.setattr(module, "driver_context", lambda _: SimpleNamespace(_jsc=jsc))
+    return made
 
 
 def test_a_collector_gets_the_batches_at_each_interval_and_the_last_ones_at_the_end(spark: Any) -> None:
@@ -73,7 +76,14 @@ def test_a_collector_gets_the_batches_at_each_interval_and_the_last_ones_at_the_
 
         counter._totals["q", "g"] = QueryTotals("q", "g", batches=3)
         wait_until(lambda: sums(received, "streamgroup_batches") == [3], "an export has the batches", 10)
+
+        def late() -> None:
+            counter._totals["q", "g"].batches += 1
+            counter.onQueryTerminated(SimpleNamespace(id="q"))
+
+        spark.late = late
         made.close()
+        assert sums(received, "streamgroup_batches") == [4], "the batch whose event came as the export ended"
     assert spark.counting == []
 
 
