@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -42,6 +43,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     waiting = sorted(str(path) for path in rest if not with_spark[path])
     order = {path: number for number, path in enumerate([*sorted(map(str, first)), *alternate(computing, waiting)])}
     items.sort(key=lambda item: order[str(item.path)])
+
+
+def pytest_collection_finish() -> None:
+    """Exempt modules and collected tests from later garbage collections, which take a tenth of the unit tests' time."""
+    gc.collect()
+    gc.freeze()
 
 
 def _serves(version: str) -> Callable[..., Iterator[KafkaServer]]:
