@@ -22,13 +22,18 @@ _OF_MEMBER = ("group", "name", "run")
 _OF_QUERY = ("query", "group")
 
 
-def families(statuses: Iterable[Status], queries: Iterable[QueryTotals], cluster_name: str) -> list[Family]:
-    """Return all metrics, those without a sample too.
+def families(
+    statuses: Iterable[Status],
+    queries: Iterable[QueryTotals],
+    cluster_name: str,
+    failures: Mapping[tuple[str, str], int] = {},
+) -> list[Family]:
+    """Return all metrics, those without a sample too. `failures` are counts by query and error.
 
     A coordinator without a group, in mode `off`, has no samples of `kafka_consumergroup_*`.
     """
     known = list(statuses)
-    return [*_lag(known, cluster_name), *_members(known), *_queries(queries)]
+    return [*_lag(known, cluster_name), *_members(known), *_queries(queries), _failed(failures)]
 
 
 def _lag(statuses: list[Status], cluster_name: str) -> Iterator[Family]:
@@ -131,6 +136,15 @@ def _members(statuses: list[Status]) -> Iterator[Family]:
         without.add(labels, status["without_assignment_s"])
         commits.add(labels, status["commits"]["seconds"], status["commits"]["count"])
     yield from (held, paused, generation, state, draining, in_flight, happened, rebalances, without, commits)
+
+
+def _failed(failures: Mapping[tuple[str, str], int]) -> Family:
+    failed = Family(
+        "streamgroup_query_failures_total", Kind.COUNTER, "Queries that an error has ended.", ("query", "error")
+    )
+    for (query, error), count in failures.items():
+        failed.add({"query": query, "error": error}, count)
+    return failed
 
 
 def _queries(queries: Iterable[QueryTotals]) -> Iterator[Family]:

@@ -30,4 +30,4 @@ class DriverMetrics:
     def read(self) -> list[Family]:
         """Return all metrics as they are now. Waits READING_S at most."""
         statuses = control.statuses(self._pid, STATUS_TIMEOUT_S, time.monotonic() + READING_S)
-        return families(statuses.values(), self.counter.totals(), self._cluster_name)
+        return families(statuses.values(), self.counter.totals(), self._cluster_name, self.counter.failures())

@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from streamgroup.monitoring.query_failures import failure_of
 from streamgroup.monitoring.query_totals import QueryTotals
 from streamgroup.planning.backlog import offsets_behind
 from streamgroup.spark.dead_letter_counts import COUNTS
@@ -29,6 +32,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("streamgroup")
 
+Failure = tuple[str, str]
+"""The name of a query, or else its id, and that of an error."""
+
 DELIVERY_MS = 5_000
 """The most milliseconds that the end of an export waits for events of Spark's, which come after what they report."""
 
@@ -41,6 +47,9 @@ class QueryCounter(StreamingQueryListener):
         """By the query's id and the group: one query may read for two groups."""
         self._ended: set[str] = set()
         """The ids of queries that have ended since the last reading."""
+        self._names: dict[str, str] = {}
+        """The names of queries that run, by their ids."""
+        self._failures: Counter[Failure] = Counter()
         self._lock = threading.Lock()
 
     def totals(self) -> list[QueryTotals]:
@@ -56,10 +65,16 @@ class QueryCounter(StreamingQueryListener):
             self._ended.clear()
             return found
 
+    def failures(self) -> Mapping[Failure, int]:
+        """Return how often queries have failed, by their name, or else their id, and the name of the error."""
+        with self._lock:
+            return dict(self._failures)
+
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  (Spark's name)
         """Go on with the totals of the same query."""
         with self._lock:
             self._ended.discard(str(event.id))
+            self._names[str(event.id)] = event.name or str(event.id)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Add a batch. A progress that cannot be read must not fail Spark's listener bus."""
@@ -72,9 +87,14 @@ class QueryCounter(StreamingQueryListener):
         """Do nothing: no batch has sunk."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Note that the query has ended."""
+        """Note that the query has ended, and by which error."""
+        query = str(event.id)
+        error = None if event.exception is None else failure_of(event.exception, event.errorClassOnException)
         with self._lock:
-            self._ended.add(str(event.id))
+            self._ended.add(query)
+            name = self._names.pop(query, query)
+            if error is not None:
+                self._failures[name, error] += 1
 
     def add(self, progress: StreamingQueryProgress, now: float) -> None:
         """Add the batch of `progress` to the totals of each group that it reads for."""

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from pyspark.sql import DataFrame
 
 import streamgroup
+from streamgroup.errors import DeadLetterError
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
 from tests.prometheus import scraping
@@ -64,6 +66,29 @@ def test_a_scrape_shows_the_lag_the_batches_and_the_rebalances_of_a_member(
     assert found["streamgroup_events_total", "data_loss"].value == 0
     query.stop()
     wait_until(lambda: ("streamgroup_rows_total", "") not in scrape(port), "a query that ended is gone", TIMEOUT_S)
+
+
+def test_the_errors_that_end_queries_are_counted_by_their_names(
+    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic, port: int
+) -> None:
+    load = Load(kafka41, make_topic(kafka41, 1), 1)
+    load.send(30)
+
+    def refuse(rows: DataFrame, batch: int) -> None:
+        raise DeadLetterError("all of them")
+
+    for name, options in (("sink", {}), ("source", {"includeInnerIndex": "true"})):  # for Kafka 0.7 only
+        rows = streams.read(kafka41, load.topic, f"fails-{name}", **options)
+        query = rows.writeStream.queryName(name).foreachBatch(refuse).start()
+        wait_until(lambda query=query: query.exception() is not None, f"{name} has failed", TIMEOUT_S)  # type: ignore[misc]
+
+    def failures() -> dict[str, str]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            families = {family.name: family for family in text_string_to_metric_families(answer.read().decode())}
+        return {s.labels["query"]: s.labels["error"] for s in families["streamgroup_query_failures"].samples}
+
+    wait_until(lambda: len(failures()) == 2, "both are counted", TIMEOUT_S)
+    assert failures() == {"sink": "DeadLetterError", "source": "ConfigError"}
 
 
 @pytest.mark.long

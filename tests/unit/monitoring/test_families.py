@@ -139,7 +139,12 @@ def test_a_query_that_sets_records_aside_counts_them_once_for_all_of_its_groups(
     assert figures(made, "streamgroup_dead_letters_total") == {("two",): 4}
 
 
+def test_failures_are_counted_by_query_and_error() -> None:
+    made = families([], [], "c", {("ingest", "DataLossError"): 2})
+    assert figures(made, "streamgroup_query_failures_total") == {("ingest", "DataLossError"): 2}
+
+
 def test_the_names_are_those_of_the_page_whether_there_is_a_sample_or_not() -> None:
     names = [family.name for family in families([], [], "c")]
-    assert len(names) == len(set(names)) == 21
+    assert len(names) == len(set(names)) == 22
     assert all((family.kind is Kind.COUNTER) == family.name.endswith("_total") for family in families([], [], "c"))

@@ -72,6 +72,10 @@ def test_dead_letters_are_counted_by_their_query(counter: QueryCounter, monkeypa
     assert {each.query: each.dead_letters for each in counter.totals()} == {"q-1": 5, "q-2": 0, "q-3": None}
 
 
+def ended(exception: str | None = None, query: str = "q-1") -> Any:
+    return SimpleNamespace(id=query, exception=exception, errorClassOnException=None)
+
+
 def test_a_scrape_has_the_coordinators_and_the_queries(
     server: MetricsServer, counter: QueryCounter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,16 +121,29 @@ def test_a_query_that_reads_for_two_groups_is_counted_for_each_until_it_ends(cou
         ("q-2", "c"): 50,
     }
     counter.add(progress("a", rows=4), 2.0)
-    counter.onQueryTerminated(SimpleNamespace(id="q-1"))  # type: ignore[arg-type]
+    counter.onQueryTerminated(ended())
     assert [(each.group, each.rows) for each in counter.totals()] == [("a", 7), ("b", 6), ("c", 50)], "its last batch"
     assert [each.group for each in counter.totals()] == ["c"]
 
 
+def test_a_query_that_an_error_ends_is_counted_by_the_error(server: MetricsServer, counter: QueryCounter) -> None:
+    counter.onQueryStarted(SimpleNamespace(id="q-1", name="ingest"))  # type: ignore[arg-type]
+    for error in ("DataLossError", "DrainedError"):
+        counter.onQueryTerminated(ended(f"Traceback:\nstreamgroup.errors.{error}: group g: it is so"))
+    counter.onQueryTerminated(ended())
+    assert {(f["query"], f["error"]): n for f, n in labelled(scrape(server)["streamgroup_query_failures"])} == {
+        ("ingest", "DataLossError"): 1.0
+    }
+
+
+def labelled(samples: list[Any]) -> list[tuple[dict[str, str], float]]:
+    return [(sample.labels, sample.value) for sample in samples if sample.name.endswith("_total")]
+
+
 def test_a_query_that_starts_again_between_two_readings_is_not_forgotten(counter: QueryCounter) -> None:
-    ended: Any = SimpleNamespace(id="q-1")
     counter.add(progress("a", rows=3), 1.0)
-    counter.onQueryTerminated(ended)
-    counter.onQueryStarted(ended)
+    counter.onQueryTerminated(ended())
+    counter.onQueryStarted(SimpleNamespace(id="q-1", name=None))  # type: ignore[arg-type]
     for _ in range(2):
         assert [each.rows for each in counter.totals()] == [3]
 

@@ -79,7 +79,7 @@ def test_a_collector_gets_the_batches_at_each_interval_and_the_last_ones_at_the_
 
         def late() -> None:
             counter._totals["q", "g"].batches += 1
-            counter.onQueryTerminated(SimpleNamespace(id="q"))
+            counter.onQueryTerminated(SimpleNamespace(id="q", exception=None))
 
         spark.late = late
         made.close()
