@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("streamgroup", "pyspark_streamgroup")
 _TYPED = ("streamgroup/py.typed", "streamgroup/records/_kernel.pyi")
 _DATA = ("streamgroup/testing/jars.sha256",)
+_PAGE = "streamgroup/ui/page"
 _KERNEL = re.compile(r"streamgroup/records/_kernel\.abi3\.so")
 _TAG = re.compile(r"-cp311-abi3-(manylinux|musllinux|macosx)\S+\.whl")
 _STRANGER = re.compile(r"^(tests|benchmarks|jobs|docs)/|\.c$|\.h$|__pycache__")
@@ -51,7 +52,8 @@ def version() -> str:
 def sources() -> set[str]:
     """Return the names of all modules and of the data that the package needs."""
     modules = {p.relative_to(ROOT).as_posix() for name in PACKAGES for p in (ROOT / name).rglob("*.py")}
-    return {*modules, *_TYPED, *_DATA}
+    page = {p.relative_to(ROOT).as_posix() for p in (ROOT / _PAGE).rglob("*") if p.is_file()}
+    return {*modules, *page, *_TYPED, *_DATA}
 
 
 def kernel_sources() -> set[str]:

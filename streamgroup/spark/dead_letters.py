@@ -20,7 +20,7 @@ from streamgroup.parsing.parser import ERROR, Parser
 from streamgroup.spark.dead_letter_counts import COUNTS
 from streamgroup.spark.letter_targets import RECORD, LetterTarget, PathTarget, TopicTarget
 from streamgroup.spark.parsed_rows import with_parsed
-from streamgroup.spark.queries import documents_in_flight, driver_context, query_id_of_thread
+from streamgroup.spark.queries import documents_in_flight, driver_context, query_id_of_thread, query_name
 from streamgroup.spark.writer_schemas import WriterSchemas
 
 log = logging.getLogger("streamgroup")
@@ -103,11 +103,18 @@ class DeadLetters:
                 query_id = require_query_id()
                 if dead:
                     self._target.write(parsed.filter(IS_DEAD), query_id, batch_id)
-                    _log(self._target, batch_id, dead, records)
+                    self._say(batch_id, dead, records)
                 COUNTS.add(query_id, dead)
             self._write(parsed.filter(IS_READ).drop(ERROR), batch_id)
         finally:
             parsed.unpersist()
+
+    def _say(self, batch_id: int, dead: int, records: int) -> None:
+        assert self._target is not None, "dead letters have been written"
+        query, groups = query_in_flight(), groups_in_flight()
+        words = f"query {query}: batch {batch_id}: {dead} of {records} records are dead letters in "
+        fields = {"query": query, "group": ",".join(groups) or None, "batch": batch_id, "count": dead, "of": records}
+        log.warning("%s", render(words + self._target.describe(), "dead_letters", **fields))
 
     def _parsed(self, frame: DataFrame) -> DataFrame:
         known = None if self._schemas is None else self._schemas.known
@@ -162,13 +169,14 @@ def require_query_id() -> str:
     return query_id
 
 
+def query_in_flight() -> str:
+    """Return the name of the query whose batch this thread writes, or else its id."""
+    query_id = require_query_id()
+    return query_name(driver_context("dead_letters"), query_id) or query_id
+
+
 def groups_in_flight() -> list[str]:
     """Return the groups of the query whose batch this thread writes, as far as Spark shows them."""
     context = driver_context("dead_letters")
     documents = documents_in_flight(context, require_query_id()) or []
     return sorted({str(value["group"]) for value in documents if value.get("group")})
-
-
-def _log(target: LetterTarget, batch_id: int, dead: int, records: int) -> None:
-    words = f"batch {batch_id}: {dead} of {records} records are dead letters in {target.describe()}"
-    log.warning("%s", render(words, "dead_letters", batch=batch_id, count=dead, of=records))

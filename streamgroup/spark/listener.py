@@ -106,6 +106,11 @@ def _figures(progress: StreamingQueryProgress) -> dict[str, Any]:
     return {"batch": figures}
 
 
+def _durations(progress: StreamingQueryProgress) -> dict[str, int]:
+    """Return the milliseconds of the phases of a batch, by Spark's names; nothing where this Spark reports none."""
+    return dict(getattr(progress, "durationMs", None) or {})
+
+
 def lines_of(progress: StreamingQueryProgress) -> Iterator[str]:
     """Yield the log line of a sunk batch for each streamgroup source of it. The keys are in docs/log-events.md."""
     who = progress.name or str(progress.id)
@@ -125,6 +130,7 @@ def lines_of(progress: StreamingQueryProgress) -> Iterator[str]:
             batch=progress.batchId,
             rows=source.numInputRows,
             **{snake_case(name): value for name, value in offset_metrics(behind).items()},
+            **{f"{snake_case(phase)}_ms": milliseconds for phase, milliseconds in _durations(progress).items()},
         )
 
 

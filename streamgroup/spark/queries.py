@@ -99,6 +99,15 @@ def running_query(context: SparkContext, query_id: str) -> Any:
         return None
 
 
+def query_name(context: SparkContext, query_id: str) -> str | None:
+    """Return the name of a query that runs; None without one, or if this version of Spark does not show it."""
+    execution = running_query(context, query_id)
+    with suppress(Py4JError, AttributeError, TypeError):
+        name = None if execution is None else execution.name()
+        return None if name is None else str(name)
+    return None
+
+
 def query_id_of_thread(context: SparkContext) -> str | None:
     """Return the id of the query whose batch this thread writes in a `foreachBatch` function, or None."""
     found = context.getLocalProperty(_QUERY_ID)

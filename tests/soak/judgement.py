@@ -111,7 +111,8 @@ def _counts(run: Measured, limits: Limits) -> Iterator[Finding]:
 def _lag(run: Measured, limits: Limits) -> Finding:
     bound = int(limits.lag_s * run.rate)
     most = max((sample.lag for sample in run.lags), default=None)
-    return Finding("largest lag, records", "unknown" if most is None else str(most), str(bound), (most or 0) <= bound)
+    is_bounded = most is not None and most <= bound
+    return Finding("largest lag, records", "unknown" if most is None else str(most), str(bound), is_bounded)
 
 
 def _events(run: Measured) -> Finding:

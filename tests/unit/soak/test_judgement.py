@@ -69,6 +69,7 @@ def test_a_good_run_passes() -> None:
         ({"losses": 1}, "lost records or skipped batches in logs"),
         ({"wrong": ["two members committed"]}, "every repeat, commit and owner"),
         ({"lags": [LagSample(9.0, 20_000, 12_001)]}, "largest lag, records"),
+        ({"lags": []}, "largest lag, records"),
         ({"happened": {"pause": 1}}, "events"),
         ({"planned": {}, "happened": {}}, "events"),
         (

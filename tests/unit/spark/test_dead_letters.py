@@ -83,14 +83,19 @@ def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "first_of_partitions", lambda f: [FirstDeadLetter("t", 0, len(f.errors), 7, "bad")])
     monkeypatch.setattr(module, "require_query_id", lambda: "q")
     monkeypatch.setattr(module, "groups_in_flight", lambda: ["etl"])
+    monkeypatch.setattr(module, "query_in_flight", lambda: "orders")
 
 
 MIXED = [None, "bad", None, None, "worse"]
 
 
-def test_every_record_is_written_exactly_once_dead_letters_first() -> None:
+def test_every_record_is_written_exactly_once_dead_letters_first(caplog: pytest.LogCaptureFixture) -> None:
     batch = Batch(MIXED)
     batch.take(DeadLetterLimit(max_records=2))
+    assert caplog.messages == [
+        "query orders: batch 4: 2 of 5 records are dead letters in path /dead "
+        "| event=dead_letters query=orders group=etl batch=4 count=2 of=5"
+    ]
     assert (batch.good, batch.target.dead) == ([None] * 3, ["bad", "worse"])
     assert batch.log == ["persist", "dead letters of q, batch 4", "rows of batch 4", "unpersist"]
 

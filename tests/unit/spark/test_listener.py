@@ -302,9 +302,13 @@ def test_each_sunk_batch_is_a_log_line_with_sparks_metrics(
         "avg_offsets_behind_latest": "2.5",
         "max_offsets_behind_latest": "5",
         "min_offsets_behind_latest": "0",
+        "add_batch_ms": "40",
     }
 
 
 def test_the_line_has_no_metrics_before_the_log_ends_are_known() -> None:
     (line,) = lines_of(progress(document("r1", "l1"), name=None).progress)
-    assert line == "query q-1: batch 7 has sunk, 50 rows | event=progress query=q-1 group=g batch=7 rows=50"
+    assert (
+        line
+        == "query q-1: batch 7 has sunk, 50 rows | event=progress query=q-1 group=g batch=7 rows=50 add_batch_ms=40"
+    )
