@@ -1,6 +1,6 @@
 """The metrics of one driver: of its coordinators, from the status of each, and of its queries, from their progress.
 
-Lag and offsets have the names of kafka-lag-exporter, so that its dashboards and alert rules apply.
+Lag and offsets have the names of kafka-lag-exporter, so that panels and alert rules about them apply.
 """
 
 from __future__ import annotations
