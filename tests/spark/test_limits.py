@@ -6,10 +6,12 @@ import time
 
 import pytest
 from confluent_kafka import Producer
+from pyspark.sql import DataFrame
 
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
 from tests.spark.support import Streams
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 
@@ -51,7 +53,7 @@ def test_a_rate_holds_under_available_now_without_empty_batches(
 ) -> None:
     topic = make_topic(kafka41, 2)
     produce(kafka41, topic)
-    options = {"group.maxOffsetsPerSecond": 150, "group.targetBatchDuration": "2s"}
+    options = {"group.maxOffsetsPerSecond": 150}
     began = time.monotonic()
     sunk = streams.to_parquet(streams.read(kafka41, topic, f"rate-{topic}", **options), availableNow=True)
     sunk.finish(60)
@@ -60,3 +62,45 @@ def test_a_rate_holds_under_available_now_without_empty_batches(
     assert sunk.query is not None
     rows = [progress.numInputRows for progress in sunk.query.recentProgress]
     assert all(rows[:-1]), f"no batch before the last one is empty: {rows}"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(120)
+def test_a_rate_in_bytes_holds(streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka41, 2)
+    produce(kafka41, topic)
+    began = time.monotonic()
+    frame = streams.read(kafka41, topic, f"bytes-rate-{topic}", **{"group.maxBytesPerSecond": 150 * SIZE})
+    sunk = streams.to_parquet(frame, availableNow=True)
+    sunk.finish(90)
+    assert time.monotonic() - began >= RECORDS / 150 - 1.0
+    assert len(sunk.rows("offset")) == RECORDS + 1
+
+
+@pytest.mark.long
+@pytest.mark.timeout(180)
+def test_batches_become_as_large_as_their_target_lets_them(
+    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    """The sink takes 5 ms for a record, so 400 of them last 2 s."""
+    topic, sizes, target_s = make_topic(kafka41, 2), list[int](), 2.0
+    producer = Producer({"bootstrap.servers": kafka41.bootstrap_servers})
+    for n in range(14_000):
+        producer.produce(topic, b"%d" % n, partition=n % 2)
+    assert producer.flush(30) == 0
+
+    def sink(rows: DataFrame, batch: int) -> None:
+        size = rows.count()
+        time.sleep(0.005 * min(size, 2_000))  # the first batch, which is not sized yet, has 10 000
+        sizes.append(size)
+
+    options = {"group.targetBatchDuration": f"{target_s:g}s"}
+    frame = streams.read(kafka41, topic, f"target-{topic}", **options)
+    query = frame.writeStream.foreachBatch(sink).start()
+    try:
+        wait_until(lambda: sum(sizes) >= 12_500 or query.exception() is not None, "most is read", 120)
+    finally:
+        query.stop()
+    assert sizes[0] == 10_000
+    assert sizes[1] == 2_500, "a quarter at least"
+    assert all(size <= 400 for size in sizes[3:]), sizes
