@@ -55,7 +55,7 @@ def test_the_page_shows_the_batches_of_a_query_and_its_end(
         assert phases["addBatch"] > 0
         with served(board, interval=0.5) as url, Browser() as page:
             page.open(f"{url}/#/group/{name}")
-            page.wait_for("document.querySelector('.flow').innerText.includes('add batch')")
+            page.wait_for("document.querySelector('.flow')?.innerText.includes('add batch')")
             page.wait_for("document.body.innerText.includes('stable')")
         assert streamgroup.drain(query, 60).drained
         wait_until(lambda: view()["members"] == 0, "the member has left", TIMEOUT_S)
