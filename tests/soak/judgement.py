@@ -20,11 +20,13 @@ IDLE_SHARE = 0.002
 class Limits:
     """The limits of a run.
 
-    `memory_mib` is the most that the resident memory of a process may grow in an hour, or in a shorter run. The upper
-    end of the confidence interval counts: a run that cannot exclude a leak does not pass.
+    `memory_mib` is the most that the resident memory of a process may grow in an hour, `short_run_mib` in the whole of a
+    run of less than an hour, whose intervals are wide. The upper end of the confidence interval counts: a run that
+    cannot exclude a leak does not pass.
     """
 
     memory_mib: float = 16.0
+    short_run_mib: float = 32.0
     handles: int = 4
     threads: int = 4
     lag_s: float = 120.0
@@ -71,8 +73,10 @@ def judge(run: Measured, limits: Limits) -> list[Finding]:
 
 
 def memory_limit(seconds: float, limits: Limits) -> float:
-    """Return the limit of the slope in MiB/h. Less than an hour must suffice for the growth that an hour may have."""
-    return limits.memory_mib * max(1.0, SECONDS_PER_HOUR / seconds)
+    """Return the limit of the slope in MiB/h."""
+    if seconds >= SECONDS_PER_HOUR:
+        return limits.memory_mib
+    return limits.short_run_mib * SECONDS_PER_HOUR / seconds
 
 
 def _records(run: Measured) -> Iterator[Finding]:

@@ -108,7 +108,7 @@ def test_idle_workers_do_not_hide_the_leak_of_a_busy_one() -> None:
     assert failing(run) == ["memory of worker processes, MiB/h"]
 
 
-@pytest.mark.parametrize(("seconds", "limit"), [(7200, 16), (3600, 16), (600, 96)])
+@pytest.mark.parametrize(("seconds", "limit"), [(7200, 16), (3600, 16), (600, 192)])
 def test_a_short_run_has_a_wider_limit_of_memory(seconds: float, limit: float) -> None:
     assert memory_limit(seconds, LIMITS) == limit
 
