@@ -20,8 +20,8 @@ IDLE_SHARE = 0.002
 class Limits:
     """The limits of a run.
 
-    `memory_mib` is the most that the resident memory of a process may grow in an hour, `short_run_mib` in the whole of a
-    run of less than an hour, whose intervals are wide. The upper end of the confidence interval counts: a run that
+    `memory_mib` is the most that the resident memory of a process may grow in an hour, `short_run_mib` in the whole of
+    a run of less than an hour, whose intervals are wide. The upper end of the confidence interval counts: a run that
     cannot exclude a leak does not pass.
     """
 
