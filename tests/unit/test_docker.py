@@ -214,7 +214,8 @@ def test_ci_is_a_script_of_which_every_user_can_run_the_end() -> None:
     subprocess.run(["bash", "-n", script], check=True, timeout=10)
     lines = script.read_text().splitlines()
     assert "set -euo pipefail" in lines
-    assert lines[-1].startswith("make test")
+    assert [line.split()[1] for line in lines if line.startswith("make ")] == ["test", "soak"]
+    assert lines[-1].startswith("make soak")
 
 
 def test_ci_says_what_to_install_where_it_may_not(tmp_path: Path) -> None:
