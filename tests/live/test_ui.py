@@ -20,9 +20,12 @@ from streamgroup.ui.board import Board
 from streamgroup.ui.poller import Poller
 from tests.conftest import MakeTopic
 from tests.old_kafka import librdkafka
+from tests.servers import each_of
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.live
+
+kafka = each_of("kafka41", long=("kafka39", "kafka11", "kafka010", "kafka09"))
 
 
 def polled(server: KafkaServer, stack: ExitStack, *groups: str) -> TestClient:
@@ -35,19 +38,19 @@ def polled(server: KafkaServer, stack: ExitStack, *groups: str) -> TestClient:
     return TestClient(application(board, Access("127.0.0.1"), 0.2), base_url="http://127.0.0.1")
 
 
-def test_the_page_follows_a_group_through_a_rebalance(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    topic = make_topic(kafka41, 4)
+def test_the_page_follows_a_group_through_a_rebalance(kafka: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka, 4)
     group = f"g-{topic}"
     settings = {
-        **librdkafka(kafka41),
+        **librdkafka(kafka),
         "group.id": group,
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
         "session.timeout.ms": 6000,
     }
     with ExitStack() as stack:
-        page = polled(kafka41, stack, group)
-        producer = Producer(librdkafka(kafka41))
+        page = polled(kafka, stack, group)
+        producer = Producer(librdkafka(kafka))
         for number in range(40):
             producer.produce(topic, b"value", partition=number % 4)
         assert producer.flush(30) == 0
