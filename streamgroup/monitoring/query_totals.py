@@ -24,7 +24,7 @@ class QueryTotals:
     phases: Counter[str] = field(default_factory=Counter)
     """The number of times that each phase took place."""
     dead_letters: int | None = None
-    """Records that were set aside; None for a query without a target for them."""
+    """Records that were set aside; None if none was."""
 
     def add(self, rows: int, durations_ms: Mapping[str, int], behind: list[int], now: float) -> None:
         """Add a batch that sank at `now`, in seconds since 1970."""

@@ -18,7 +18,7 @@ class DeadLetterCounts:
             self._counts[query_id] = self._counts.get(query_id, 0) + records
 
     def of(self, query_id: str) -> int | None:
-        """Return how many records of the query were set aside; None for a query without a target for them."""
+        """Return how many records of the query were set aside; None if none was."""
         with self._lock:
             return self._counts.get(query_id)
 

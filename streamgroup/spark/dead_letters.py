@@ -99,11 +99,10 @@ class DeadLetters:
                 records, dead = counts(parsed)
             if dead > self._limit.allowed(records):
                 self._refuse(parsed, batch_id, dead, records)
-            if self._target is not None:
+            if dead and self._target is not None:
                 query_id = require_query_id()
-                if dead:
-                    self._target.write(parsed.filter(IS_DEAD), query_id, batch_id)
-                    self._say(batch_id, dead, records)
+                self._target.write(parsed.filter(IS_DEAD), query_id, batch_id)
+                self._say(batch_id, dead, records)
                 COUNTS.add(query_id, dead)
             self._write(parsed.filter(IS_READ).drop(ERROR), batch_id)
         finally:
