@@ -19,7 +19,7 @@ from tests.sim.shrink import shrunk
 SEEDS = 2_000
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_2000_seeds_lose_nothing_and_repeat_no_more_than_is_licensed() -> None:
     failed = [f for chunk in run_seeds(0, SEEDS) for f in chunk.failed]
     if failed:

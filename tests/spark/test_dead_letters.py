@@ -19,6 +19,7 @@ import streamgroup
 from streamgroup.errors import ConfigError, DeadLetterError, TransportError
 from streamgroup.jobs import ingest
 from streamgroup.jobs.config import load
+from streamgroup.jobs.following import Following
 from streamgroup.jobs.signals import StopRequest
 from streamgroup.spark.dead_letter_counts import COUNTS
 from streamgroup.testing import KafkaServer
@@ -410,7 +411,7 @@ def run_job(spark: SparkSession, file: Path) -> None:
     letters = ingest.letters_of(spark, job)
     query = ingest.start(spark, job, letters)
     try:
-        ingest.follow_to_the_end(query, letters, StopRequest())
+        ingest.follow_to_the_end(Following(query, ingest.say), letters, StopRequest())
     finally:
         query.stop()
 
