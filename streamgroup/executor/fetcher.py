@@ -77,7 +77,7 @@ def _read_format_of(dialect: Dialect) -> ReadFormat:
 
 
 class _FetchAgainError(DecodeError):
-    """What is not delivered has to be fetched again.
+    """The task has to fetch again behind the last record that it has delivered.
 
     A damaged batch came for the first time, or nothing sound follows the one that was set aside.
     """

@@ -16,7 +16,10 @@ from streamgroup.errors import ConfigError
 MINIMUM_JAVA = 17
 """The Java release that Spark 4 and Kafka 4 need."""
 
-_NEXT_STEP = f"Install Java {MINIMUM_JAVA} or newer, and set JAVA_HOME to its directory or add its bin to the PATH."
+_NEXT_STEP = (
+    f"Install Java {MINIMUM_JAVA} or newer. Then set the environment variable JAVA_HOME to the directory of that Java, "
+    "or add its directory bin to the PATH."
+)
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _VERSION_TIMEOUT_S = 30
 

@@ -4,38 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from functools import partial
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
 from starlette.testclient import TestClient
 
-from streamgroup.cli._cluster import ClusterAddress, client_options
-from streamgroup.cli._ui_reader import opened_reader
+from streamgroup.cli._cluster import ClusterAddress
 from streamgroup.testing import KafkaServer
 from streamgroup.ui.access import Access
 from streamgroup.ui.app import application
-from streamgroup.ui.board import Board
-from streamgroup.ui.poller import Poller
 from tests.conftest import MakeTopic
 from tests.old_kafka import librdkafka
 from tests.servers import each_of
+from tests.ui.served import polled
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.live
 
 kafka = each_of("kafka41", long=("kafka39", "kafka11", "kafka010", "kafka09"))
-
-
-def polled(server: KafkaServer, stack: ExitStack, *groups: str) -> TestClient:
-    """The page of a broker that is read five times a second."""
-    board = Board()
-    options = client_options(ClusterAddress(server.bootstrap_servers), "streamgroup-ui", 10_000)
-    poller = Poller(partial(opened_reader, options, groups, 10_000), board, 0.2)
-    poller.start()
-    stack.callback(poller.stop, 10)
-    return TestClient(application(board, Access("127.0.0.1"), 0.2), base_url="http://127.0.0.1")
 
 
 def test_the_page_follows_a_group_through_a_rebalance(kafka: KafkaServer, make_topic: MakeTopic) -> None:
@@ -49,7 +36,8 @@ def test_the_page_follows_a_group_through_a_rebalance(kafka: KafkaServer, make_t
         "session.timeout.ms": 6000,
     }
     with ExitStack() as stack:
-        page = polled(kafka, stack, group)
+        board = stack.enter_context(polled(ClusterAddress(kafka.bootstrap_servers), group))
+        page = TestClient(application(board, Access("127.0.0.1"), 0.2), base_url="http://127.0.0.1")
         producer = Producer(librdkafka(kafka))
         for number in range(40):
             producer.produce(topic, b"value", partition=number % 4)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from typing import Any
 
 import pytest
 
 import streamgroup
-from streamgroup.cli._cluster import ClusterAddress, client_options
-from streamgroup.cli._ui_reader import opened_reader
+from streamgroup.cli._cluster import ClusterAddress
 from streamgroup.testing import KafkaServer
-from streamgroup.ui.board import Board
 from streamgroup.ui.history import views
-from streamgroup.ui.poller import Poller
 from tests.browser import Browser
 from tests.conftest import MakeTopic
 from tests.spark.support import Load, Streams
-from tests.ui.served import served
+from tests.ui.served import polled, served
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.long, pytest.mark.timeout(240)]
@@ -32,19 +28,17 @@ def test_the_page_shows_the_batches_of_a_query_and_its_end(
     load = Load(kafka41, make_topic(kafka41, 2), 2)
     load.send(100)
     streamgroup.listen(streams.spark)
-    name, board = "paged", Board()
-    options = client_options(ClusterAddress(kafka41.bootstrap_servers), "streamgroup-ui", 10_000)
-    poller = Poller(partial(opened_reader, options, (name,), 10_000), board, 0.2)
-    poller.start()
+    name = "paged"
     frame = streams.read(kafka41, load.topic, name, maxOffsetsPerTrigger=10)
     query = streams.to_parquet(frame, "paged").query
     assert query is not None
 
-    def view() -> dict[str, Any]:
-        text = board.answer(name, lambda found: views.group_view(found, name))[1]
-        return json.loads(text) if text else {}
+    with polled(ClusterAddress(kafka41.bootstrap_servers), name) as board:
 
-    try:
+        def view() -> dict[str, Any]:
+            text = board.answer(name, lambda found: views.group_view(found, name))[1]
+            return json.loads(text) if text else {}
+
         wait_until(lambda: any(run["batches"] for run in view().get("batches", ())), "a batch is shown", TIMEOUT_S)
         wait_until(lambda: view()["lag"] == 0, "all is committed", TIMEOUT_S)
         shown = view()
@@ -61,5 +55,3 @@ def test_the_page_shows_the_batches_of_a_query_and_its_end(
         wait_until(lambda: view()["members"] == 0, "the member has left", TIMEOUT_S)
         kinds = [mark["kind"] for mark in view()["marks"]]
         assert {"rebalance", "leave"} <= set(kinds), kinds
-    finally:
-        poller.stop(10)

@@ -1,4 +1,4 @@
-"""The application behind a real server, for a browser."""
+"""The board of a real cluster, and the application behind a real server, for a browser."""
 
 from __future__ import annotations
 
@@ -6,13 +6,46 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import uvicorn
 
+from streamgroup.cli._cluster import ClusterAddress, client_options
+from streamgroup.cli._ui_reader import opened_reader
 from streamgroup.ui.access import Access
 from streamgroup.ui.app import application
 from streamgroup.ui.board import Board
+from streamgroup.ui.history import views
+from streamgroup.ui.poller import Poller
+from tests.browser import Browser
 from tests.waiting import wait_until
+
+
+@contextmanager
+def polled(where: ClusterAddress, *groups: str, interval: float = 0.2) -> Iterator[Board]:
+    """Read `groups` of a cluster, or all of its groups, at intervals in seconds for the block; yields their board."""
+    board = Board()
+    options = client_options(where, "streamgroup-ui", 10_000)
+    poller = Poller(partial(opened_reader, options, groups, 10_000), board, interval)
+    poller.start()
+    try:
+        yield board
+    finally:
+        poller.stop(10)
+
+
+@contextmanager
+def shown(page: Browser, where: ClusterAddress, group: str) -> Iterator[None]:
+    """Open the page of a group, once it has been read, and read the cluster on for the block.
+
+    The page is left before its server ends, which would be an error in its console.
+    """
+    with polled(where, interval=0.5) as board, served(board, interval=0.5) as url:
+        wait_until(lambda: board.answer(group, lambda found: views.group_view(found, group))[1], "the group is read")
+        page.open(f"{url}/#/group/{group}")
+        yield
+        assert page.console == []
+        page.open("about:blank")
 
 
 @contextmanager

@@ -7,28 +7,24 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from functools import partial
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from streamgroup.cli._cluster import ClusterAddress, client_options
-from streamgroup.cli._ui_reader import opened_reader
+from streamgroup.cli._cluster import ClusterAddress
 from streamgroup.model import GroupDescription, MemberDescription
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.kafka07 import Kafka07Server, Producer07
 from streamgroup.ui.access import Access
 from streamgroup.ui.board import Board
-from streamgroup.ui.history import views
 from streamgroup.ui.history.reading import GroupReading
-from streamgroup.ui.poller import Poller
 from tests.browser import Browser
 from tests.conftest import MakeTopic
 from tests.fault.harness import Query
 from tests.old_kafka import librdkafka
 from tests.peers.consumer07 import Config, Consumer07
 from tests.ui import world
-from tests.ui.served import served
+from tests.ui.served import served, shown
 from tests.unit.ui.readings import group, partitions, reading, status
 from tests.waiting import repeatedly, wait_until
 
@@ -66,9 +62,6 @@ def test_the_page_follows_a_rebalance_of_a_real_group(
     topic = make_topic(kafka41, 4)
     name = f"g-{topic}"
     settings = {**librdkafka(kafka41), "group.id": name, "session.timeout.ms": 6000, "auto.offset.reset": "earliest"}
-    board = Board()
-    options = client_options(ClusterAddress(kafka41.bootstrap_servers), "streamgroup-ui", 10_000)
-    poller = Poller(partial(opened_reader, options, (), 10_000), board, 0.5)
     with ExitStack() as stack:
         producer = Producer(librdkafka(kafka41))
         for number in range(40):
@@ -77,11 +70,7 @@ def test_the_page_follows_a_rebalance_of_a_real_group(
         first = stack.enter_context(closing(Consumer({**settings, "client.id": "first"})))
         first.subscribe([topic])
         stack.enter_context(repeatedly(lambda: first.poll(0.05), 0.05))
-        poller.start()
-        stack.callback(poller.stop, 10)
-        url = stack.enter_context(served(board, interval=0.5))
-        wait_until(lambda: board.answer(name, lambda found: views.group_view(found, name))[1], "the group is read")
-        page.open(f"{url}/#/group/{name}")
+        stack.enter_context(shown(page, ClusterAddress(kafka41.bootstrap_servers), name))
         held = "[...document.querySelectorAll('.tall tbody tr')].map(row => row.lastChild.innerText.split(' ')[0])"
         page.wait_for(f"{held}.join() === 'first,first,first,first'", 40)
         second = stack.enter_context(closing(Consumer({**settings, "client.id": "second"})))
@@ -95,16 +84,13 @@ def test_the_page_follows_a_rebalance_of_a_real_group(
 
 @pytest.mark.live
 def test_the_page_follows_a_rebalance_of_a_group_in_zookeeper(page: Browser) -> None:
-    """A member of streamgroup and a consumer of 0.7: who holds what, lags in bytes, and the consumer's end."""
+    """A member of streamgroup and a consumer of 0.7: who holds what, names and units."""
     name, topic = "drain", "events"
     with ExitStack() as stack:
         kafka = stack.enter_context(Kafka07Server(brokers=2, config={"num.partitions": 2}))
         with Producer07(zookeeper=kafka.zookeeper_connect) as producer:
             for broker, partition in itertools.product((0, 1), (0, 1)):
                 producer.produce(topic, [b"value"] * 10, broker=broker, partition=partition)
-        board = Board()
-        where = client_options(ClusterAddress(None, kafka.zookeeper_connect), "streamgroup-ui", 10_000)
-        poller = Poller(partial(opened_reader, where, (), 10_000), board, 0.5)
         query = Query(
             "ours",
             {
@@ -115,11 +101,7 @@ def test_the_page_follows_a_rebalance_of_a_group_in_zookeeper(page: Browser) -> 
             },
         )
         stack.enter_context(query)
-        poller.start()
-        stack.callback(poller.stop, 10)
-        url = stack.enter_context(served(board, interval=0.5))
-        wait_until(lambda: board.answer(name, lambda found: views.group_view(found, name))[1], "the group is read")
-        page.open(f"{url}/#/group/{name}")
+        stack.enter_context(shown(page, ClusterAddress(None, kafka.zookeeper_connect), name))
         rows = "[...document.querySelectorAll('.tall tbody tr')].map(row => [...row.cells].map(cell => cell.innerText))"
         page.wait_for(f"{rows}.filter(row => !row[row.length - 1].includes('old07')).length === 4", 40)
         config = Config(kafka.zookeeper_connect, name, topics={topic: 1}, consumerid="old07", rebalance_backoff_ms=300)
