@@ -215,7 +215,7 @@ SECTIONS: Mapping[str, tuple[Key, ...]] = {
         Key("registry_url", TEXT, "URL of the schema registry whose schemas the values have."),
         Key("registry_user", TEXT, "User of the registry, for HTTP's basic authentication."),
         Key("registry_password", TEXT, "Password of the user: `env:NAME` or `file:/path`."),
-        Key("registry_ca", TEXT, "PEM file of authorities to trust for the registry besides those of the system."),
+        Key("registry_ca", TEXT, "PEM file of authorities to trust for the registry instead of those of the system."),
     ),
     DEAD_LETTERS: (
         Key("topic", TEXT, "Topic of the records that the parser cannot read."),

@@ -1,31 +1,26 @@
-"""The client of a schema registry. It asks for schemas by their ids, which never change."""
+"""Schemas of a schema registry by their ids, which never change. Confluent's client asks for them."""
 
 from __future__ import annotations
 
-import base64
-import json
 import ssl
-import time
-import urllib.request
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamgroup.errors import AuthenticationError, ConfigError, TransportError
-from streamgroup.net.http_exchange import Advice, Answer, exchange
 from streamgroup.options.secrets import Secret
 from streamgroup.parsing.registry import SchemaRegistry
 
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import SchemaRegistryClient as ConfluentClient
+    from confluent_kafka.schema_registry import SchemaRegistryError
+
 TIMEOUT_S = 10.0
-"""Seconds that a registry may take to connect, to begin its answer, and to end it."""
-BACKOFFS_S = (0.5, 1.0, 2.0, 4.0)
-"""Seconds before each further attempt."""
-_MOST_BYTES = 16 << 20
-_ADVICE = Advice(
-    reach="Check that the driver reaches the schema registry",
-    trust="Add its authority to those of the parser's registry",
-    host_name="Add the host name to the certificate (subjectAltName), or correct the host name in its URL",
-)
+"""Seconds that a registry may take to connect, and to send each part of its answer."""
+ATTEMPTS = 5
+"""How often the client asks a registry that does not answer, or that answers 408, 429 or 5xx."""
+_RETRY_MS, _LONGEST_RETRY_MS = 1000, 8000
+"""The wait before a retry is random: up to the first number, which doubles with each retry until the second one."""
 _NOT_FOUND = 40403
 """The registry's own code for an unknown id. A 404 without it comes from something else at that address."""
 
@@ -40,76 +35,106 @@ class RegisteredSchema:
 
 
 class SchemaRegistryClient:
-    """Asks one registry. No message has the password."""
+    """Asks one registry. No message has the password.
 
-    def __init__(self, registry: SchemaRegistry, sleep: Callable[[float], None] = time.sleep) -> None:
+    Raises ConfigError where the package of the extra `registry` is not installed.
+    """
+
+    def __init__(self, registry: SchemaRegistry, retry_ms: int = _RETRY_MS) -> None:
+        try:
+            import confluent_kafka.schema_registry  # noqa: F401, PLC0415 - an extra, and for the driver alone
+        except ImportError as error:
+            raise ConfigError(
+                "cannot ask the schema registry: the package confluent-kafka[schemaregistry] is not installed "
+                f"({error}). Install it for the Python of the driver: pip install 'streamgroup[registry]'"
+            ) from None
         self._registry = registry
-        self._sleep = sleep
+        self._retry_ms = retry_ms
 
-    def schema(self, schema_id: int) -> RegisteredSchema | None:
-        """Return the schema with an id, or None if the registry has none.
+    def schemas(self, ids: Iterable[int]) -> dict[int, RegisteredSchema]:
+        """Return the schemas that the registry has, by id. An id without one is left out.
 
-        Raises TransportError if the registry does not answer after some attempts, AuthenticationError if it refuses
-        the user, ConfigError if the URL is not that of a registry.
+        Each call reads the password and the authorities anew. Raises TransportError if the registry does not answer
+        after some attempts, AuthenticationError if it refuses the user, ConfigError if the URL is not a registry's.
         """
-        url = f"{self._registry.url.rstrip('/')}/schemas/ids/{schema_id}"
-        what = f"cannot get schema {schema_id} from {url}"
-        for backoff in BACKOFFS_S:
-            try:
-                return self._get(url, what)
-            except TransportError:
-                self._sleep(backoff)
-        return self._get(url, what)
+        found = {}
+        with self._connected() as client:
+            for one in ids:
+                schema = self._schema(client, one)
+                if schema is not None:
+                    found[one] = schema
+        return found
 
-    def _get(self, url: str, what: str) -> RegisteredSchema | None:
-        request = urllib.request.Request(url, headers={"Accept": "application/vnd.schemaregistry.v1+json, */*"})
+    def _connected(self) -> ConfluentClient:
+        from confluent_kafka.schema_registry import SchemaRegistryClient as ConfluentClient  # noqa: PLC0415
+
+        config: dict[str, Any] = {
+            "url": self._registry.url,
+            "timeout": TIMEOUT_S,
+            "max.retries": ATTEMPTS - 1,
+            "retries.wait.ms": self._retry_ms,
+            "retries.max.wait.ms": _LONGEST_RETRY_MS,
+        }
         if self._registry.user is not None:
-            request.add_unredirected_header("Authorization", f"Basic {self._credentials()}")
-        answer = exchange(request, what, _ADVICE, context=self._context, timeout=TIMEOUT_S, most_bytes=_MOST_BYTES)
-        if answer.status < 300:
-            return _schema_in(answer.body, what)
-        _refuse_unless_unknown(answer, what)
-        return None
+            password = Secret(self._registry.password or "").reveal("password of the schema registry")
+            config["basic.auth.user.info"] = f"{self._registry.user}:{password}"
+        ca = self._registry.ca or _authorities_of_system()
+        if ca is not None:  # else the client takes those of the package certifi
+            config["ssl.ca.location"] = ca
+        try:
+            return ConfluentClient(config)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(
+                f"cannot read the authorities of the schema registry: file {ca}: {error.strerror or error}. "
+                "Set a PEM file of certificates"
+            ) from None
 
-    def _credentials(self) -> str:
-        password = Secret(self._registry.password or "").reveal("password of the schema registry")
-        return base64.b64encode(f"{self._registry.user}:{password}".encode()).decode()
+    def _schema(self, client: ConfluentClient, schema_id: int) -> RegisteredSchema | None:
+        import httpx2  # noqa: PLC0415
+        from confluent_kafka.schema_registry import SchemaRegistryError  # noqa: PLC0415
 
-    def _context(self) -> ssl.SSLContext:
-        context = ssl.create_default_context()
-        if self._registry.ca is not None:
-            try:
-                context.load_verify_locations(self._registry.ca)
-            except (OSError, ssl.SSLError) as error:
-                raise ConfigError(
-                    f"cannot read the authorities of the schema registry: file {self._registry.ca}: "
-                    f"{error.strerror or error}. Set a PEM file of certificates"
-                ) from None
-        return context
-
-
-def _schema_in(body: bytes, what: str) -> RegisteredSchema:
-    answer = _json(body)
-    if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
-        raise ConfigError(f"{what}: the answer has no schema. Check that the URL is a schema registry's")
-    return RegisteredSchema(answer["schema"], str(answer.get("schemaType", "AVRO")), bool(answer.get("references")))
+        action = f"cannot get schema {schema_id} from {self._registry.url.rstrip('/')}/schemas/ids/{schema_id}"
+        try:
+            schema = client.get_schema(schema_id)
+        except SchemaRegistryError as error:
+            if error.http_status_code == 404 and error.error_code == _NOT_FOUND:
+                return None
+            raise _refusal(action, error) from None
+        except httpx2.TransportError as error:
+            raise _not_reached(action, error) from None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            schema = None  # the client could not read the answer, which is another server's
+        if schema is None or not isinstance(schema.schema_str, str):
+            raise ConfigError(f"{action}: the answer has no schema. Check that the URL is a schema registry's")
+        return RegisteredSchema(schema.schema_str, schema.schema_type or "AVRO", bool(schema.references))
 
 
-def _refuse_unless_unknown(answer: Answer, what: str) -> None:
-    """Raise the error of a refusal, unless it is for an unknown id."""
-    status, found = answer.status, _json(answer.body)
-    if status == 404 and isinstance(found, dict) and found.get("error_code") == _NOT_FOUND:
-        return
-    said = f"{what}: HTTP status {status}"
+def _authorities_of_system() -> str | None:
+    """Return the file or the directory of the authorities that the system trusts."""
+    paths = ssl.get_default_verify_paths()
+    return paths.cafile or paths.capath
+
+
+def _refusal(action: str, error: SchemaRegistryError) -> Exception:
+    status = error.http_status_code
+    said = f"{action}: HTTP status {status}"
     if status in (401, 403):
-        raise AuthenticationError(f"{said}. Check the user and the password of the schema registry, and its rights")
+        return AuthenticationError(f"{said}. Check the user and the password of the schema registry, and its rights")
     if status in (408, 429) or status >= 500:
-        raise TransportError(f"{said}. A retry may succeed")
-    raise ConfigError(f"{said}. Check that the URL is a schema registry's")
+        return TransportError(f"{said}. A retry may succeed")
+    return ConfigError(f"{said}. Check that the URL is a schema registry's")
 
 
-def _json(body: bytes) -> Any:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        return None
+def _not_reached(action: str, error: Exception) -> Exception:
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
+        cause = cause.__cause__ or cause.__context__
+    if cause is None:
+        return TransportError(
+            f"{action}: {str(error) or type(error).__name__}. Check that the driver reaches the schema registry"
+        )
+    reason = cause.verify_message.rstrip(".")
+    return AuthenticationError(
+        f"{action}: its certificate is not trusted: {reason}. Set the authority that signed it as the registry's ca, "
+        "or correct the host name in its URL"
+    )

@@ -10,9 +10,10 @@ from streamgroup.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class SchemaRegistry:
-    """A schema registry. `password` may be `env:NAME` or `file:/path`, which the driver follows for each request.
+    """A schema registry. `password` may be `env:NAME` or `file:/path`.
 
-    `ca` is a PEM file of authorities to trust besides those of the system.
+    `ca` is a PEM file of authorities to trust instead of those of the system. The driver reads both anew for each batch
+    that has new ids.
     """
 
     url: str

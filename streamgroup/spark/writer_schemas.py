@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from streamgroup.errors import ConfigError
@@ -15,10 +15,10 @@ _KINDS = {AVRO: ("AVRO", avro.is_schema), PROTOBUF: ("PROTOBUF", protobuf.is_pro
 
 
 class Registry(Protocol):
-    """Finds a schema by its id."""
+    """Finds schemas by their ids."""
 
-    def schema(self, schema_id: int) -> RegisteredSchema | None:
-        """Return the schema, or None if there is none."""
+    def schemas(self, ids: Iterable[int]) -> Mapping[int, RegisteredSchema]:
+        """Return the schemas that the registry has, by id."""
 
 
 class WriterSchemas:
@@ -39,9 +39,11 @@ class WriterSchemas:
         ConfigError for an Avro schema that refers to others.
         """
         found = {}
-        for one in sorted(set(ids) - self.known.keys()):
-            schema = self._registry.schema(one)
-            if schema is None or schema.kind != self._kind:
+        unknown = sorted(set(ids) - self.known.keys())
+        if not unknown:
+            return False
+        for one, schema in self._registry.schemas(unknown).items():
+            if schema.kind != self._kind:
                 continue
             if schema.has_references and self._kind != _KINDS[PROTOBUF][0]:
                 raise ConfigError(

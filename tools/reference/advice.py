@@ -91,7 +91,7 @@ ELSEWHERE = {
     "group/registry/membership.py": "a refusal of ZooKeeper: docs/zookeeper-security.md",
     "jobs/job_file.py": _COLLECTED,
     "jobs/session.py": "what the executors lack, found by a task",
-    "net/http_exchange.py": "what the caller was doing, then the cause",
+    "net/sasl/http_exchange.py": "what the caller was doing, then the cause",
     "options/parse.py": _COLLECTED,
     "options/parse_client.py": _COLLECTED,
     "options/parse_sink.py": _COLLECTED,

@@ -20,8 +20,8 @@ from typing import Any
 
 from streamgroup.auth.unsecured_token import unsecured_token
 from streamgroup.errors import AuthenticationError, ConfigError, StreamGroupError, TransportError
-from streamgroup.net.http_exchange import Advice, exchange, printable
 from streamgroup.net.sasl.bearer_token import end_of
+from streamgroup.net.sasl.http_exchange import Advice, exchange, printable
 from streamgroup.net.sasl.renewals import RENEWED_AFTER, Renewals
 from streamgroup.options.sasl import OAuthOptions
 from streamgroup.options.secrets import HIDDEN

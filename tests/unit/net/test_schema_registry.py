@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from streamgroup.errors import AuthenticationError, ConfigError, StreamGroupError, TransportError
-from streamgroup.net.schema_registry import BACKOFFS_S, RegisteredSchema, SchemaRegistryClient
+from streamgroup.net.schema_registry import ATTEMPTS, RegisteredSchema, SchemaRegistryClient
 from streamgroup.parsing.registry import SchemaRegistry
 from streamgroup.testing import Authority
 from streamgroup.testing.ports import LOOPBACK, free_ports
@@ -22,9 +23,13 @@ def server() -> Iterator[FakeRegistry]:
         yield registry
 
 
-def client(url: str, slept: list[float] | None = None, password: str | None = None) -> SchemaRegistryClient:
-    user = None if password is None else "etl"
-    return SchemaRegistryClient(SchemaRegistry(url, user, password), ([] if slept is None else slept).append)
+def ask(registry: SchemaRegistry, schema_id: int) -> RegisteredSchema | None:
+    """Ask a registry for one schema, without long waits between the attempts."""
+    return SchemaRegistryClient(registry, retry_ms=1).schemas([schema_id]).get(schema_id)
+
+
+def schema(url: str, schema_id: int, password: str | None = None) -> RegisteredSchema | None:
+    return ask(SchemaRegistry(url, None if password is None else "etl", password), schema_id)
 
 
 def test_a_schema_is_found_by_its_id(server: FakeRegistry) -> None:
@@ -32,9 +37,22 @@ def test_a_schema_is_found_by_its_id(server: FakeRegistry) -> None:
         7: {"schema": '"int"'},
         8: {"schema": "x", "schemaType": "PROTOBUF", "references": [{"name": "y"}]},
     }
-    assert client(server.url).schema(7) == RegisteredSchema('"int"', "AVRO", False)
-    assert client(server.url + "/").schema(8) == RegisteredSchema("x", "PROTOBUF", True)
-    assert client(server.url).schema(9) is None
+    assert schema(server.url, 7) == RegisteredSchema('"int"', "AVRO", False)
+    assert schema(server.url + "/", 8) == RegisteredSchema("x", "PROTOBUF", True)
+    assert schema(server.url, 9) is None
+
+
+def test_an_id_that_the_registry_does_not_have_is_left_out(server: FakeRegistry) -> None:
+    server.schemas = {7: {"schema": '"int"'}, 8: {"schema": '"long"'}}
+    found = SchemaRegistryClient(SchemaRegistry(server.url)).schemas([7, 9, 8])
+    assert {one: schema.text for one, schema in found.items()} == {7: '"int"', 8: '"long"'}
+    assert server.asked == [7, 9, 8]
+
+
+def test_a_driver_without_the_package_is_told_which_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka.schema_registry", None)
+    with pytest.raises(ConfigError, match=r"not installed .*pip install 'streamgroup\[registry\]'"):
+        SchemaRegistryClient(SchemaRegistry("http://registry:8081"))
 
 
 def test_the_user_authenticates_and_the_password_may_be_a_reference(
@@ -43,39 +61,37 @@ def test_the_user_authenticates_and_the_password_may_be_a_reference(
     server.schemas = {7: {"schema": '"int"'}}
     server.user_info = f"etl:{PASSWORD}"
     monkeypatch.setenv("REGISTRY", PASSWORD)
-    assert client(server.url, password=PASSWORD).schema(7) is not None
-    assert client(server.url, password="env:REGISTRY").schema(7) is not None
+    assert schema(server.url, 7, PASSWORD) is not None
+    assert schema(server.url, 7, "env:REGISTRY") is not None
     with pytest.raises(AuthenticationError, match=r"HTTP status 401\. Check the user and the password"):
-        client(server.url, password="wrong").schema(7)
+        schema(server.url, 7, "wrong")
 
 
 @pytest.mark.parametrize("status", [500, 503, 429, 408])
 def test_a_registry_in_trouble_is_asked_again(server: FakeRegistry, status: int) -> None:
     server.schemas = {7: {"schema": '"int"'}}
-    server.statuses = [status] * len(BACKOFFS_S)
-    slept: list[float] = []
-    assert client(server.url, slept).schema(7) is not None
-    assert slept == list(BACKOFFS_S)
+    server.statuses = [status] * (ATTEMPTS - 1)
+    assert schema(server.url, 7) is not None
+    assert server.asked == [7]
 
 
 def test_a_registry_that_is_down_is_a_transport_error_and_no_unknown_id(server: FakeRegistry) -> None:
-    slept: list[float] = []
     with pytest.raises(TransportError, match=r"cannot get schema 7 from http://.*: .*refused"):
-        client(f"http://{LOOPBACK}:{free_ports(1)[0]}", slept).schema(7)
-    assert slept == list(BACKOFFS_S)
+        schema(f"http://{LOOPBACK}:{free_ports(1)[0]}", 7)
     server.statuses = [503] * 9
     with pytest.raises(TransportError, match="HTTP status 503"):
-        client(server.url).schema(7)
+        schema(server.url, 7)
+    assert len(server.statuses) == 9 - ATTEMPTS
 
 
 @pytest.mark.parametrize("status", [404, 302, 400])
 def test_another_server_at_the_address_is_not_taken_for_a_registry(server: FakeRegistry, status: int) -> None:
     server.statuses = [status]
     with pytest.raises(ConfigError, match=f"HTTP status {status}. Check that the URL is a schema registry's"):
-        client(server.url).schema(7)
+        schema(server.url, 7)
     server.schemas = {7: {"schema": 3}}
     with pytest.raises(ConfigError, match="the answer has no schema"):
-        client(server.url).schema(7)
+        schema(server.url, 7)
 
 
 def test_no_error_and_no_repr_shows_the_password(server: FakeRegistry) -> None:
@@ -84,7 +100,7 @@ def test_no_error_and_no_repr_shows_the_password(server: FakeRegistry) -> None:
     for statuses in ([401], [503] * 9, [404], [302]):
         server.statuses = statuses
         with pytest.raises(StreamGroupError) as raised:
-            client(server.url, password=PASSWORD).schema(7)
+            schema(server.url, 7, PASSWORD)
         assert PASSWORD not in str(raised.value)
 
 
@@ -107,7 +123,7 @@ def test_a_registry_that_cannot_be_asked_is_refused(given: tuple[str, ...], said
 def test_a_missing_file_of_authorities_is_named() -> None:
     registry = SchemaRegistry("https://127.0.0.1:1", ca="/absent.pem")
     with pytest.raises(ConfigError, match=r"file /absent.pem: No such file"):
-        SchemaRegistryClient(registry).schema(7)
+        ask(registry, 7)
 
 
 def test_a_registry_with_tls_is_trusted_by_its_authority_alone(tmp_path: Path) -> None:
@@ -117,13 +133,13 @@ def test_a_registry_with_tls_is_trusted_by_its_authority_alone(tmp_path: Path) -
     with schema_registry(server_context(authority.issue(), tmp_path)) as server:
         server.schemas = {7: {"schema": '"int"'}}
         trusting = SchemaRegistry(server.url, ca=str(tmp_path / "ca.pem"))
-        assert SchemaRegistryClient(trusting).schema(7) is not None
+        assert ask(trusting, 7) is not None
         for ca in (None, str(tmp_path / "other.pem")):
             with pytest.raises(AuthenticationError, match="its certificate is not trusted"):
-                SchemaRegistryClient(SchemaRegistry(server.url, ca=ca)).schema(7)
+                ask(SchemaRegistry(server.url, ca=ca), 7)
     elsewhere = server_context(authority.issue("elsewhere", ["elsewhere"]), tmp_path)
     with (
         schema_registry(elsewhere) as server,
         pytest.raises(AuthenticationError, match="correct the host name in its URL"),
     ):
-        SchemaRegistryClient(SchemaRegistry(server.url, ca=str(tmp_path / "ca.pem"))).schema(7)
+        ask(SchemaRegistry(server.url, ca=str(tmp_path / "ca.pem")), 7)

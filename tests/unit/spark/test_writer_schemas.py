@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from streamgroup.errors import ConfigError, TransportError
@@ -8,14 +10,15 @@ from streamgroup.spark.writer_schemas import WriterSchemas
 
 
 class Registry:
-    def __init__(self, schemas: dict[int, RegisteredSchema], *, is_down: bool = False) -> None:
-        self.schemas, self.is_down, self.asked = schemas, is_down, list[int]()
+    def __init__(self, registered: dict[int, RegisteredSchema], *, is_down: bool = False) -> None:
+        self.registered, self.is_down, self.asked = registered, is_down, list[int]()
 
-    def schema(self, schema_id: int) -> RegisteredSchema | None:
+    def schemas(self, ids: Iterable[int]) -> dict[int, RegisteredSchema]:
         if self.is_down:
             raise TransportError("down")
-        self.asked.append(schema_id)
-        return self.schemas.get(schema_id)
+        asked = list(ids)
+        self.asked += asked
+        return {one: self.registered[one] for one in asked if one in self.registered}
 
 
 AVRO = RegisteredSchema('"int"', "AVRO", False)
@@ -27,6 +30,7 @@ def test_each_schema_is_asked_for_once_and_an_unknown_id_again() -> None:
     assert schemas.learn([1, 2, 1])
     assert not schemas.learn([1, 9])
     assert not schemas.learn([9])
+    assert not schemas.learn([2])
     assert registry.asked == [1, 2, 9, 9]
     assert schemas.known == {1: '"int"', 2: '"int"'}
 

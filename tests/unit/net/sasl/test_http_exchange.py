@@ -12,7 +12,7 @@ from urllib.request import Request
 import pytest
 
 from streamgroup.errors import TransportError
-from streamgroup.net.http_exchange import Advice, Answer, exchange, printable
+from streamgroup.net.sasl.http_exchange import Advice, Answer, exchange, printable
 
 ADVICE = Advice(reach="Check the network", trust="Trust it", host_name="Rename it")
 Respond = Callable[[BaseHTTPRequestHandler], None]

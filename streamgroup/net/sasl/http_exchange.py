@@ -1,4 +1,4 @@
-"""One exchange with an HTTP server that gets credentials: a token endpoint or a schema registry.
+"""One exchange with a token endpoint over HTTP.
 
 Python's own client does: for one request tasks need no further package.
 """
