@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from streamgroup.cli._group_stores import GroupStore, opened_store
 from streamgroup.cli._group_tables import consumer_groups
 from streamgroup.driver.application import control
+from streamgroup.driver.application.failures import recorded_failures
 from streamgroup.errors import StreamGroupError, TransportError
 from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, GroupDescription, GroupState, TopicPartition
 from streamgroup.options.types import ClientOptions
@@ -59,7 +60,8 @@ class ClusterReader:
             status for pid in control.drivers() for status in control.statuses(pid, _STATUS_S, deadline).values()
         ]
         notes = dict.fromkeys([*self._notes, *self._store.notes])
-        return Reading(at, snapshot, tuple(groups), starts, ends, tuple(statuses), tuple(notes))
+        failures = tuple(recorded_failures())
+        return Reading(at, snapshot, tuple(groups), starts, ends, tuple(statuses), tuple(notes), failures)
 
     def _groups(self, deadline: float) -> list[GroupReading]:
         listed = [group.group_id for group in consumer_groups(self._store.list_groups(deadline).values())]

@@ -1,15 +1,32 @@
-"""Names the error that has ended a query, from the text that Spark keeps of it."""
+"""The error that has ended a query: its name and its message, from the text that Spark keeps of it."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from streamgroup.errors import DrainedError
 
 OTHER = "other"
 """The name of an error without a class of Spark's."""
-_OURS = re.compile(r"^streamgroup(?:\.\w+)*\.(\w+)(?::|$)", re.MULTILINE)
+MOST_CHARACTERS = 600
+"""How much of a message is kept."""
+_OURS = re.compile(r"^streamgroup(?:\.\w+)*\.(\w+)(?:: *(.*))?$", re.MULTILINE)
 """The last line of a traceback."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryFailure:
+    """An error that has ended a query at `at`, in seconds since 1970.
+
+    `query` is its name, or else its id. `groups` are those of its batches so far.
+    """
+
+    at: float
+    query: str
+    groups: tuple[str, ...]
+    error: str
+    text: str
 
 
 def failure_of(text: str, spark_class: str | None) -> str | None:
@@ -19,6 +36,18 @@ def failure_of(text: str, spark_class: str | None) -> str | None:
     """
     ours = _OURS.findall(text)
     if ours:
-        name: str = ours[-1]
+        name: str = ours[-1][0]
         return None if name == DrainedError.__name__ else name
     return spark_class or OTHER
+
+
+def is_ours(text: str) -> bool:
+    """Return whether the `text` of an exception has an error of streamgroup."""
+    return _OURS.search(text) is not None
+
+
+def message_of(text: str) -> str:
+    """Return the message in the `text` of an exception: that of our error, or else the first line of the text."""
+    ours = [message for _, message in _OURS.findall(text) if message]
+    found = ours[-1] if ours else next((line for line in text.splitlines() if line.strip()), "")
+    return found.strip()[:MOST_CHARACTERS]

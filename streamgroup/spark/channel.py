@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from streamgroup.driver.application import control
+from streamgroup.driver.application import control, failures
 from streamgroup.driver.application.drains import drain_together
+from streamgroup.monitoring.query_failures import QueryFailure
 from streamgroup.spark.queries import Value, driver_context, jvm_pid
 from streamgroup.spark.sunk_notifier import SunkNotifier
 
@@ -30,6 +31,9 @@ class CoordinatorChannel(Protocol):
 
     def announce_listener(self) -> None:
         """Let the coordinators know that a listener reports their sunk batches. Raises OSError."""
+
+    def record_failure(self, failure: QueryFailure) -> None:
+        """Keep the error that has ended a query for the live page, where that can reach it. Raises OSError."""
 
 
 class LocalChannel:
@@ -58,6 +62,10 @@ class LocalChannel:
     def announce_listener(self) -> None:
         """Write the listener's marker file. Raises OSError."""
         control.announce_listener(self._pid)
+
+    def record_failure(self, failure: QueryFailure) -> None:
+        """Add the failure to the file of this driver, which the live page reads. Raises OSError."""
+        failures.record_failure(self._pid, failure)
 
 
 def is_remote(of: Any) -> bool:

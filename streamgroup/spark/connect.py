@@ -17,6 +17,7 @@ from pyspark.errors import PySparkException
 
 from streamgroup.driver.application.drains import POLL_S
 from streamgroup.errors import StreamGroupError, TransportError
+from streamgroup.monitoring.query_failures import QueryFailure
 from streamgroup.spark.control_source import NAME, REQUEST, ControlDataSource
 from streamgroup.spark.queries import Value
 
@@ -79,6 +80,9 @@ class ConnectChannel:
 
     def announce_listener(self) -> None:
         """Do nothing: the first report has the same effect, and a marker file would stay when this client dies."""
+
+    def record_failure(self, failure: QueryFailure) -> None:
+        """Do nothing: the live page reads the files of the driver's machine, and this client may be on another."""
 
     def _request(self, request: Mapping[str, Any]) -> Any:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,6 +16,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from streamgroup.counting import counted
 from streamgroup.driver.application import control
 from streamgroup.logline import render, snake_case
+from streamgroup.monitoring.query_failures import QueryFailure, failure_of, is_ours, message_of
 from streamgroup.planning.backlog import offset_metrics, offsets_behind
 from streamgroup.spark.channel import CoordinatorChannel, LocalChannel, is_remote
 from streamgroup.spark.queries import Value, document, documents_in, driver_context, jvm_pid
@@ -44,9 +46,15 @@ class GroupListener(StreamingQueryListener):
     def __init__(self, channel: CoordinatorChannel) -> None:
         self._channel = channel
         self._stateful: set[str] = set()
+        self._names: dict[str, str] = {}
+        """The names of queries that run, by their ids."""
+        self._groups: dict[str, tuple[str, ...]] = {}
+        """The groups of the batches of queries that run, by the queries' ids."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  (Spark's name)
         """Renew the listener's marker file, which nothing protects from cleaning while no query runs."""
+        query = str(getattr(event, "id", ""))
+        self._names[query] = getattr(event, "name", None) or query
         with suppress(OSError):
             self._channel.announce_listener()
 
@@ -67,11 +75,25 @@ class GroupListener(StreamingQueryListener):
         """Do nothing: no batch has sunk."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Forget the query, so that the log warns again if it restarts with state. The coordinator leaves by itself."""
-        self._stateful.discard(str(getattr(event, "id", "")))
+        """Keep its error for the live page, and forget the query. The coordinator leaves by itself."""
+        query = str(getattr(event, "id", ""))
+        self._stateful.discard(query)  # so that the log warns again if it restarts with state
+        name, groups = self._names.pop(query, query), self._groups.pop(query, None)
+        text = getattr(event, "exception", None)
+        # The listener hears of all queries, and one of another source is not the live page's.
+        if text is None or (groups is None and not is_ours(text)):
+            return
+        error = failure_of(text, event.errorClassOnException)
+        if error is None:
+            return
+        try:
+            self._channel.record_failure(QueryFailure(time.time(), name, groups or (), error, message_of(text)))
+        except OSError as failed:
+            log.warning("cannot keep the error of query %s for the live page: %s", name, failed)
 
     def _on_progress(self, progress: StreamingQueryProgress, documents: list[Value]) -> None:
         query = {"id": str(progress.id), "name": progress.name or "", **_figures(progress)}
+        self._groups[query["id"]] = tuple(sorted({str(one["group"]) for one in documents if one["group"]}))
         operators = sorted({operator.operatorName for operator in progress.stateOperators})
         arguments = (documents, progress.batchId, query, operators)
         threading.Thread(target=self._notify, args=arguments, name="streamgroup-sunk", daemon=True).start()

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame
 
 import streamgroup
 from streamgroup.cli._cluster import ClusterAddress
@@ -20,6 +21,39 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.long, pytest.mark.timeout(240)]
 
 TIMEOUT_S = 120.0
+
+
+def test_the_page_shows_the_error_that_has_ended_a_query(
+    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load.send(20)
+    streamgroup.listen(streams.spark)
+    name = "failing"
+
+    def write(rows: DataFrame, batch: int) -> None:
+        if batch == 1:
+            raise OSError("no space left on the disk of the test")
+        rows.count()
+
+    frame = streams.read(kafka41, load.topic, name, maxOffsetsPerTrigger=10)
+    query = frame.writeStream.foreachBatch(write).queryName("to-disk").start()
+    with polled(ClusterAddress(kafka41.bootstrap_servers), name) as board:
+
+        def failures() -> list[str]:
+            text = board.answer(name, lambda found: views.group_view(found, name))[1]
+            return [mark["text"] for mark in json.loads(text)["marks"] if mark["kind"] == "failure"] if text else []
+
+        wait_until(failures, "the error is shown", TIMEOUT_S)
+        (shown,) = failures()
+        assert shown.startswith("query to-disk has ended with FOREACH_BATCH_USER_FUNCTION_ERROR: ")
+        assert "no space left on the disk of the test" in shown
+        with served(board, interval=0.5) as url, Browser() as page:
+            page.open(f"{url}/#/group/{name}")
+            page.wait_for("document.querySelector('.events')?.innerText.includes('no space left')")
+            page.open(f"{url}/#/cluster")
+            page.wait_for("document.body.innerText.includes('no space left')")
+    assert not query.isActive
 
 
 def test_the_page_shows_the_batches_of_a_query_and_its_end(

@@ -33,6 +33,10 @@ log = logging.getLogger("streamgroup")
 LARGEST_MESSAGE = 1 << 22
 """Bytes of a message: a document of some 50 000 partitions fits."""
 _LISTENED = ".listened"
+FAILURES = ".failures"
+"""The end of the name of a file with the failures of a driver's queries."""
+FAILURES_KEPT_S = 3600.0
+"""Seconds for which the failures of a driver that has ended are kept after the last one."""
 _BACKLOG = 16
 _MOST_DIGITS = 10
 """Digits of a partition's number, which is an int32."""
@@ -85,7 +89,7 @@ class NoAnswerError(TransportError):
 def drivers() -> list[int]:
     """Return the pids of this user's JVMs on this machine that have channels, or had when they were killed."""
     home = directory(0).parent
-    if not _is_private(home):
+    if not is_private(home):
         return []
     return sorted(int(path.name) for path in home.glob("[0-9]*") if path.name.isdigit())
 
@@ -102,7 +106,8 @@ def _require_private(path: Path) -> None:
         raise PermissionError(f"{path} is not a private directory of this user")
 
 
-def _is_private(path: Path) -> bool:
+def is_private(path: Path) -> bool:
+    """Return whether a directory is this user's own, and closed to others."""
     try:
         _require_private(path)
     except OSError:
@@ -113,7 +118,7 @@ def _is_private(path: Path) -> bool:
 def runs(jvm_pid: int) -> list[str]:
     """Return the ids of the driver's runs that have a control channel."""
     home = directory(jvm_pid)
-    if not (_is_private(home.parent) and _is_private(home)):  # another user may have put sockets there
+    if not (is_private(home.parent) and is_private(home)):  # another user may have put sockets there
         return []
     return sorted(path.stem for path in home.glob("*.sock"))
 
@@ -226,9 +231,11 @@ def partition_of(name: object) -> TopicPartition:
 
 
 def _sweep(home: Path) -> None:
-    """Remove the files of coordinators and listeners whose driver was killed."""
+    """Remove the files of coordinators and listeners whose driver was killed, and old failures of ended drivers."""
     for left in home.iterdir():
-        name = left.name.removesuffix(_LISTENED)
+        name = left.name.removesuffix(_LISTENED).removesuffix(FAILURES)
+        if left.name.endswith(FAILURES) and left.stat().st_mtime > time.time() - FAILURES_KEPT_S:
+            continue
         if name.isdigit() and not Path(f"/proc/{name}").exists() and Path("/proc/self").exists():
             if left.is_dir():
                 shutil.rmtree(left, ignore_errors=True)

@@ -10,7 +10,7 @@ import numpy as np
 from streamgroup.model import TopicPartition
 from streamgroup.ui.history.batches import GroupBatches
 from streamgroup.ui.history.limits import Limits
-from streamgroup.ui.history.marks import Mark, MemberEvents, between
+from streamgroup.ui.history.marks import Mark, MemberEvents, QueryEnds, between
 from streamgroup.ui.history.offset_series import UNKNOWN, OffsetSeries, advance, lags
 from streamgroup.ui.history.ownership import Ownership
 from streamgroup.ui.history.reading import GroupReading, Reading
@@ -28,6 +28,7 @@ class GroupHistory:
         self.batches = GroupBatches(limits.runs, limits.batches)
         self.now: GroupReading | None = None
         self._events = MemberEvents()
+        self._ends = QueryEnds()
 
     def add(self, group: GroupReading, reading: Reading) -> None:
         """Add what `reading` says of this group."""
@@ -36,6 +37,7 @@ class GroupHistory:
             self.marks.extend(between(at, self.now, group, reading.snapshot.log_format))
         statuses = list(reading.statuses_of(group.name))
         self.marks.extend(self._events.marks(at, statuses))
+        self.marks.extend(self._ends.marks(reading.failures_of(group.name)))
         self.batches.add(statuses)
         self.ownership.add(at, self._shown(group), group.owners())
         self.offsets.add(at, partitions, group.committed, reading.log_ends)

@@ -1,4 +1,4 @@
-"""The history of a cluster: that of each group, the newest reading, and the errors of readings that failed."""
+"""The history of a cluster: that of each group, the newest reading, and errors."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from streamgroup.ui.history.group import GroupHistory
 from streamgroup.ui.history.limits import Limits
+from streamgroup.ui.history.marks import QueryEnds
 from streamgroup.ui.history.reading import Reading
 
 
 @dataclass(frozen=True, slots=True)
-class ReadingError:
-    """A reading that failed, or a part of it: `count` times in a row, the last time at `at`."""
+class ErrorNote:
+    """A reading that failed, or a part of it, or an error that has ended a query: `count` times, the last at `at`."""
 
     at: float
     text: str
@@ -29,7 +30,8 @@ class History:
         self.reading: Reading | None = None
         """The newest one."""
         self.groups: dict[str, GroupHistory] = {}
-        self.errors: deque[ReadingError] = deque(maxlen=self.limits.errors)
+        self.errors: deque[ErrorNote] = deque(maxlen=self.limits.errors)
+        self._ends = QueryEnds()
         self.failed = ""
         """The error of the newest reading; empty where it succeeded."""
 
@@ -47,6 +49,8 @@ class History:
             self.groups[group_now.name] = group
         for note in reading.notes:
             self._add_error(reading.at, note)
+        for mark in self._ends.marks(reading.failures):
+            self._add_error(mark.at, mark.text)
 
     def fail(self, at: float, text: str) -> None:
         """Take the error of a reading that failed. The series and marks so far stay."""
@@ -58,6 +62,6 @@ class History:
         for known in self.errors:
             if known.text == text:
                 self.errors.remove(known)
-                self.errors.append(ReadingError(at, text, known.count + 1))
+                self.errors.append(ErrorNote(at, text, known.count + 1))
                 return
-        self.errors.append(ReadingError(at, text))
+        self.errors.append(ErrorNote(at, text))

@@ -11,6 +11,7 @@ from typing import Any
 from streamgroup.counting import counted
 from streamgroup.logformat import LogFormat
 from streamgroup.model import GroupDescription, GroupState
+from streamgroup.monitoring.query_failures import QueryFailure
 from streamgroup.ui.history.reading import GroupReading, Status
 
 
@@ -27,6 +28,8 @@ class MarkKind(StrEnum):
     SKIP = "skip"
     REPEAT = "repeat"
     DATA_LOSS = "data_loss"
+    FAILURE = "failure"
+    """An error has ended a query."""
 
 
 _EVENTS = (MarkKind.FENCE, MarkKind.REPLAY, MarkKind.SKIP, MarkKind.REPEAT, MarkKind.DATA_LOSS)
@@ -102,6 +105,25 @@ class MemberEvents:
                 found.append(Mark(at, MarkKind.DRAIN, f"{status.get('name') or member} drains", member))
             self._counts[run] = counts
         return found
+
+
+class QueryEnds:
+    """Yields a mark for each error that has ended a query."""
+
+    def __init__(self) -> None:
+        self._known: frozenset[QueryFailure] = frozenset()
+        """The failures of the last reading."""
+
+    def marks(self, failures: Iterable[QueryFailure]) -> list[Mark]:
+        """Return the marks of the failures that the last reading did not have, each at the time of its failure."""
+        now = list(failures)
+        before, self._known = self._known, frozenset(now)
+        return [Mark(one.at, MarkKind.FAILURE, text_of(one)) for one in now if one not in before]
+
+
+def text_of(failure: QueryFailure) -> str:
+    """Return a failure as a sentence."""
+    return f"query {failure.query} has ended with {failure.error}: {failure.text}"
 
 
 def _time_of(text: Any, default: float) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamgroup.model import ClusterSnapshot, GroupDescription, TopicPartition
+from streamgroup.monitoring.query_failures import QueryFailure
 
 Status = Mapping[str, Any]
 """The status of a coordinator process, as its control channel answers it (docs/log-events.md)."""
@@ -38,7 +39,8 @@ class GroupReading:
 class Reading:
     """Everything that one poll has read. `at` is in seconds since 1970.
 
-    `statuses` are those of coordinator processes on this machine. `notes` say what could not be read.
+    `statuses` are those of coordinator processes on this machine, `failures` the errors that have ended queries of it.
+    `notes` say what could not be read.
     """
 
     at: float
@@ -48,7 +50,12 @@ class Reading:
     log_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     statuses: tuple[Status, ...] = ()
     notes: tuple[str, ...] = ()
+    failures: tuple[QueryFailure, ...] = ()
 
     def statuses_of(self, group: str) -> Iterator[Status]:
         """Yield the statuses of the members of `group` on this machine."""
         return (status for status in self.statuses if status.get("group") == group)
+
+    def failures_of(self, group: str) -> Iterator[QueryFailure]:
+        """Yield the errors that have ended queries of `group` on this machine."""
+        return (failure for failure in self.failures if group in failure.groups)

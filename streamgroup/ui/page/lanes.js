@@ -3,6 +3,7 @@ import { clock, count } from "./format.js";
 
 const MARK_COLORS = {
   rebalance: "warn", join: "good", leave: "dim", drain: "link", fence: "bad", replay: "written", skip: "bad", repeat: "bad", data_loss: "bad",
+  failure: "bad",
 };
 export const markColor = (kind) => color(MARK_COLORS[kind] ?? "dim");
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroup.monitoring.query_failures import OTHER, failure_of
+from streamgroup.monitoring.query_failures import MOST_CHARACTERS, OTHER, failure_of, is_ours, message_of
 
 TRACE = """org.apache.spark.SparkException: Failed when running Python data source: Traceback (most recent call last):
   File "streamgroup/run/shutdown.py", line 142, in wait_for_end
@@ -31,3 +31,17 @@ def test_any_other_error_has_the_class_that_spark_gives_it() -> None:
     text = "org.apache.spark.SparkException: the message mentions streamgroup.errors.DrainedError: in its midst"
     assert failure_of(text, "TASK_WRITE_FAILED") == "TASK_WRITE_FAILED"
     assert failure_of(text, None) == OTHER
+
+
+def test_the_message_is_that_of_our_error_without_the_traceback() -> None:
+    text = TRACE.format(error="streamgroup.errors.DataLossError: orders-0: the offsets [3, 9) are gone")
+    assert message_of(text) == "orders-0: the offsets [3, 9) are gone"
+    assert is_ours(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("\n boom: x \n\tat y", "boom: x"), ("", ""), ("x" * 9999, "x" * MOST_CHARACTERS)]
+)
+def test_the_message_of_any_other_error_is_its_first_line(text: str, message: str) -> None:
+    assert message_of(text) == message
+    assert not is_ours(text)

@@ -14,6 +14,7 @@ import pyspark
 import pytest
 
 from streamgroup.driver.application import control
+from streamgroup.driver.application.failures import recorded_failures
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.logline import message_of, parse
 from streamgroup.model import INITIAL_DOCUMENT, Document, Position, TopicPartition
@@ -23,7 +24,7 @@ from streamgroup.spark import sunk_notifier
 from streamgroup.spark.channel import LocalChannel
 from streamgroup.spark.listener import GroupListener, lines_of, listen
 from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
-from tests.unit.driver.shells import until
+from tests.unit.driver.shells import SOON, until
 
 __all__ = ["home", "serve"]
 
@@ -258,6 +259,45 @@ def test_listen_is_refused_outside_the_drivers_process(monkeypatch: pytest.Monke
     monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)
     with pytest.raises(ConfigError, match="cannot call listen in this process"):
         listen(Session())  # type: ignore[arg-type]
+
+
+# -- errors that end a query ------------------------------------------------------------------------------------------
+
+
+def ended(exception: str | None, query: str = "q-1") -> Any:
+    """A QueryTerminatedEvent."""
+    return SimpleNamespace(id=query, exception=exception, errorClassOnException="STREAM_FAILED")
+
+
+def test_the_error_of_a_query_is_kept_with_its_groups(heard: GroupListener) -> None:
+    heard.onQueryStarted(SimpleNamespace(id="q-1", name="orders"))
+    heard.onQueryProgress(progress(document("r1", "l1")))
+    heard.onQueryTerminated(ended("java.io.IOException: disk full\n\tat x"))
+    (found,) = recorded_failures()
+    assert (found.query, found.groups, found.error) == ("orders", ("g",), "STREAM_FAILED")
+    assert found.text == "java.io.IOException: disk full"
+    assert abs(found.at - time.time()) < SOON
+    heard.onQueryTerminated(ended("java.io.IOException: again"))  # it is forgotten: nothing tells whose it is
+    assert recorded_failures() == [found]
+    assert (heard._names, heard._groups) == ({}, {})
+
+
+def test_the_error_before_the_first_batch_is_kept_if_it_is_ours(heard: GroupListener) -> None:
+    heard.onQueryTerminated(ended("java.io.IOException: another source"))
+    heard.onQueryTerminated(ended(None))
+    heard.onQueryTerminated(ended("Traceback\nstreamgroup.errors.DrainedError: group g: drained"))
+    heard.onQueryTerminated(ended("Traceback\nstreamgroup.errors.ConfigError: topic t does not exist"))
+    (found,) = recorded_failures()
+    assert (found.query, found.groups, found.error) == ("q-1", (), "ConfigError")
+    assert found.text == "topic t does not exist"
+
+
+def test_a_directory_that_is_not_private_is_a_warning_and_raises_nothing(
+    heard: GroupListener, home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    home.mkdir(mode=0o755)
+    heard.onQueryTerminated(ended("Traceback\nstreamgroup.errors.ConfigError: no topic"))
+    assert "cannot keep the error of query q-1 for the live page" in caplog.text
 
 
 # -- an application that starts many queries -----------------------------------------------------------------------

@@ -16,6 +16,7 @@ from streamgroup.model import (
     TopicInfo,
     TopicPartition,
 )
+from streamgroup.monitoring.query_failures import QueryFailure
 from streamgroup.ui.history.reading import GroupReading, Reading
 
 
@@ -58,11 +59,12 @@ def reading(
     statuses: Sequence[Mapping[str, Any]] = (),
     notes: Sequence[str] = (),
     dialect: Dialect = Dialect.KAFKA,
+    failures: Sequence[QueryFailure] = (),
 ) -> Reading:
     known = dict(ends or {})
     starts = dict.fromkeys(known, 0)
     described = snapshot(topics or {"orders": 4}, dialect=dialect)
-    return Reading(at, described, tuple(groups), starts, known, tuple(statuses), tuple(notes))
+    return Reading(at, described, tuple(groups), starts, known, tuple(statuses), tuple(notes), tuple(failures))
 
 
 def status(member: str, *, group: str = "etl", run: str = "r1", **fields: Any) -> dict[str, Any]:

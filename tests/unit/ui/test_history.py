@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroup.model import GroupState, TopicPartition
+from streamgroup.monitoring.query_failures import QueryFailure
 from streamgroup.ui.history.history import History
 from streamgroup.ui.history.limits import Limits
 from streamgroup.ui.history.marks import MarkKind
@@ -127,6 +129,25 @@ def test_fences_and_drains_of_members_are_marks_with_their_reasons() -> None:
     history.add(reading(115, group(), statuses=[status("a", trouble=lost, draining=True, name="east")]))
     assert kinds(history) == [(MarkKind.FENCE, "session over"), (MarkKind.DRAIN, "east drains")]
     assert history.groups["etl"].marks[0].at == 1767225607
+
+
+def test_an_error_that_ends_a_query_is_a_mark_of_its_groups_and_a_note_of_the_cluster() -> None:
+    history = History()
+    failed = QueryFailure(103.0, "orders", ("etl", "audit"), "DataLossError", "orders-0: gone")
+    history.add(reading(100, group()))
+    history.add(reading(105, group(), failures=[failed, QueryFailure(104.0, "q", (), "ConfigError", "no topic")]))
+    history.add(reading(110, group(), failures=[failed]))
+    history.add(reading(115, group(), group("audit"), failures=[failed, replace(failed, at=112.0)]))
+    text = "query orders has ended with DataLossError: orders-0: gone"
+    assert [(mark.at, mark.kind, mark.text) for mark in history.groups["etl"].marks] == [
+        (103, MarkKind.FAILURE, text),
+        (112, MarkKind.FAILURE, text),
+    ]
+    assert [mark.at for mark in history.groups["audit"].marks] == [103, 112]
+    assert [(note.at, note.text, note.count) for note in history.errors] == [
+        (104, "query q has ended with ConfigError: no topic", 1),
+        (112, text, 2),
+    ]
 
 
 def test_a_batch_that_several_statuses_repeat_is_kept_once() -> None:
