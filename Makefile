@@ -129,6 +129,7 @@ sbom: wheel ## the bill of materials of the wheel and all it needs, in CycloneDX
 	sed 's/^dynamic = \["version"\]/version = "$(VERSION)"/' pyproject.toml > build/pyproject.toml
 	$(TOOLS)/bin/cyclonedx-py environment --pyproject build/pyproject.toml --mc-type library --output-reproducible --validate \
 	    --output-file dist/streamgroup-$(VERSION).cdx.json build/sbom/bin/python
+	$(PYTHON) -m tools.vendored dist/streamgroup-$(VERSION).cdx.json
 	$(TOOLS)/bin/python -m tests.wheels dist/*.cdx.json
 
 bench: $(STAMP) ## reads, writes and the smallest micro-batch beside Spark's own connector, in alternating pairs

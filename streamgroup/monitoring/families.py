@@ -5,7 +5,7 @@ Lag and offsets have the names of kafka-lag-exporter, so that panels and alert r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from streamgroup.logline import snake_case
@@ -15,8 +15,12 @@ from streamgroup.monitoring.query_totals import QueryTotals
 Status = Mapping[str, Any]
 """The status of a coordinator, as its control channel answers it (docs/log-events.md)."""
 
+LogKey = tuple[str, str]
+"""A log as one coordinator knows it: the coordinator's run, and the log's name, such as `orders-0`."""
+
 _OF_PARTITION = ("cluster_name", "group", "topic", "partition", "consumer_id")
 _OF_GROUP = ("cluster_name", "group")
+_OF_TOPIC = ("cluster_name", "group", "topic")
 _OF_LOG = ("cluster_name", "topic", "partition")
 _OF_MEMBER = ("group", "name", "run")
 _OF_QUERY = ("query", "group")
@@ -27,13 +31,21 @@ def families(
     queries: Iterable[QueryTotals],
     cluster_name: str,
     failures: Mapping[tuple[str, str], int] = {},
+    seconds_behind: Callable[[LogKey, int], float | None] = lambda log, position: None,
 ) -> list[Family]:
     """Return all metrics, those without a sample too. `failures` are counts by query and error.
 
-    A coordinator without a group, in mode `off`, has no samples of `kafka_consumergroup_*`.
+    `seconds_behind` returns how many seconds a position of a log is behind, or None. A coordinator without a group, in
+    mode `off`, has no samples of `kafka_consumergroup_*`.
     """
     known = list(statuses)
-    return [*_lag(known, cluster_name), *_members(known), *_queries(queries), _failed(failures)]
+    lag = [*_lag(known, cluster_name), *_lag_seconds(known, cluster_name, seconds_behind)]
+    return [*lag, *_members(known), *_queries(queries), _failed(failures)]
+
+
+def log_ends(statuses: Iterable[Status]) -> dict[LogKey, int]:
+    """Return the ends of the logs that the coordinators know."""
+    return {(status["run"], name): end for status in statuses for name, end in status["ends"].items()}
 
 
 def _lag(statuses: list[Status], cluster_name: str) -> Iterator[Family]:
@@ -43,9 +55,13 @@ def _lag(statuses: list[Status], cluster_name: str) -> Iterator[Family]:
     )
     most = Family("kafka_consumergroup_group_max_lag", Kind.GAUGE, "The largest lag of a partition held.", _OF_GROUP)
     total = Family("kafka_consumergroup_group_sum_lag", Kind.GAUGE, "The lag of all partitions held.", _OF_GROUP)
+    of_topic = Family(
+        "kafka_consumergroup_group_topic_sum_lag", Kind.GAUGE, "The lag of the partitions held of a topic.", _OF_TOPIC
+    )
     latest = Family("kafka_partition_latest_offset", Kind.GAUGE, "The end of a partition's log.", _OF_LOG)
     ends: dict[tuple[str, str], int] = {}
     lags: dict[str, list[int]] = {}
+    topics: dict[tuple[str, str], int] = {}
     for status in statuses:
         for partition, end in status["ends"].items():
             place = _place(partition)
@@ -65,14 +81,45 @@ def _lag(statuses: list[Status], cluster_name: str) -> Iterator[Family]:
             if partition in status["ends"]:
                 behind = max(0, status["ends"][partition] - position)
                 lags.setdefault(status["group"], []).append(behind)
+                topics[status["group"], topic] = topics.get((status["group"], topic), 0) + behind
                 lag.add(labels, behind)
     for group, behind_of_group in sorted(lags.items()):
         labels = {"cluster_name": cluster_name, "group": group}
         most.add(labels, max(behind_of_group))
         total.add(labels, sum(behind_of_group))
+    for (group, topic), behind in sorted(topics.items()):
+        of_topic.add({"cluster_name": cluster_name, "group": group, "topic": topic}, behind)
     for (topic, number), end in sorted(ends.items()):
         latest.add({"cluster_name": cluster_name, "topic": topic, "partition": number}, end)
-    yield from (offset, lag, most, total, latest)
+    yield from (offset, lag, most, total, of_topic, latest)
+
+
+def _lag_seconds(
+    statuses: list[Status], cluster_name: str, seconds_behind: Callable[[LogKey, int], float | None]
+) -> Iterator[Family]:
+    lag = Family(
+        "kafka_consumergroup_group_lag_seconds",
+        Kind.GAUGE,
+        "Time for which the log has had records behind the next offset of a partition held.",
+        _OF_PARTITION,
+    )
+    most = Family(
+        "kafka_consumergroup_group_max_lag_seconds", Kind.GAUGE, "The longest of these times of a group.", _OF_GROUP
+    )
+    longest: dict[str, float] = {}
+    for status in statuses:
+        group = status["group"]
+        for partition, position in status["positions"].items() if group else ():
+            seconds = seconds_behind((status["run"], partition), position)
+            if seconds is None:
+                continue
+            topic, number = _place(partition)
+            labels = {"cluster_name": cluster_name, "group": group, "topic": topic, "partition": number}
+            lag.add({**labels, "consumer_id": status["member"]}, seconds)
+            longest[group] = max(seconds, longest.get(group, 0.0))
+    for group, seconds in sorted(longest.items()):
+        most.add({"cluster_name": cluster_name, "group": group}, seconds)
+    yield from (lag, most)
 
 
 def _place(partition: str) -> tuple[str, str]:

@@ -6,11 +6,13 @@ driver's user alone can use.
 
 from __future__ import annotations
 
+import threading
 import time
 
 from streamgroup.driver.application import control
-from streamgroup.monitoring.families import families
+from streamgroup.monitoring.families import LogKey, families, log_ends
 from streamgroup.monitoring.family import Family
+from streamgroup.monitoring.log_times import LogTimes
 from streamgroup.spark.query_counter import QueryCounter
 
 STATUS_TIMEOUT_S = 1.0
@@ -26,8 +28,19 @@ class DriverMetrics:
         self.counter = counter
         self._pid = pid
         self._cluster_name = cluster_name
+        self._times = LogTimes[LogKey]()
+        self._lock = threading.Lock()
 
     def read(self) -> list[Family]:
         """Return all metrics as they are now. Waits READING_S at most."""
         statuses = control.statuses(self._pid, STATUS_TIMEOUT_S, time.monotonic() + READING_S)
-        return families(statuses.values(), self.counter.totals(), self._cluster_name, self.counter.failures())
+        now = time.monotonic()
+        with self._lock:  # several may read at a time
+            self._times.add(now, log_ends(statuses.values()))
+            return families(
+                statuses.values(),
+                self.counter.totals(),
+                self._cluster_name,
+                self.counter.failures(),
+                lambda log, position: self._times.seconds_behind(log, position, now),
+            )

@@ -97,6 +97,12 @@ def test_each_query_of_the_board_has_data(
 ) -> None:
     load = Load(kafka41, make_topic(kafka41, 2), 2)
     streams.to_parquet(streams.read(kafka41, load.topic, "shown"), "shown")
+    # No value of the load is JSON, so each is a dead letter.
+    letters = streamgroup.dead_letters(
+        streamgroup.Parser("json", "id BIGINT"), lambda rows, batch: None, path=str(tmp_path / "dead")
+    )
+    garbage = streams.read(kafka41, load.topic, "garbage").writeStream.foreachBatch(letters).queryName("garbage")
+    garbage.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     board = json.loads(BOARD.read_text())
     expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
     with scraping(tmp_path, port) as prometheus:

@@ -112,7 +112,7 @@ def test_an_sdist_without_a_header_is_refused(tmp_path: Path) -> None:
 
 def bill(**changes: Any) -> dict[str, Any]:
     names = ["pyspark", "pyarrow", "numpy", "cramjam", "google-crc32c", "click", "rich", "kazoo", "regex"]
-    parts = [{"name": name, "version": "1", "licenses": [{}]} for name in (*names, "cryptography")]
+    parts = [{"name": name, "version": "1", "licenses": [{}]} for name in (*names, "cryptography", "uplot")]
     ours = {"name": "streamgroup", "version": version()}
     return {"metadata": {"component": ours}, "components": parts, **changes}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from streamgroup.group.events import JoinCause
-from streamgroup.monitoring.families import families
+from streamgroup.monitoring.families import families, log_ends
 from streamgroup.monitoring.family import Family, Kind
 from streamgroup.monitoring.query_totals import QueryTotals
 from streamgroup.run.run_events import RunEventKind
@@ -67,6 +67,35 @@ def test_members_of_one_group_add_up() -> None:
     made = families([first, second], [], "c")
     assert figures(made, "kafka_consumergroup_group_max_lag") == {("c", "orders"): 10}
     assert figures(made, "kafka_consumergroup_group_sum_lag") == {("c", "orders"): 13}
+
+
+def test_the_lag_of_a_topic_is_that_of_its_partitions_held() -> None:
+    first = status(positions={"t-0": 1, "u-0": 0}, ends={"t-0": 4, "u-0": 2})
+    second = status(run="r2", member="b-1", positions={"t-1": 0}, ends={"t-1": 10})
+    made = families([first, second], [], "c")
+    assert figures(made, "kafka_consumergroup_group_topic_sum_lag") == {
+        ("c", "orders", "t"): 13,
+        ("c", "orders", "u"): 2,
+    }
+
+
+def test_the_lag_in_seconds_is_known_of_some_partitions_and_the_longest_is_the_groups() -> None:
+    first = status(positions={"t-0": 1, "t-1": 9}, ends={"t-0": 4, "t-1": 9})
+    second = status(run="r2", member="b-1", positions={"t-2": 0, "t-3": 5}, ends={"t-2": 10})
+    times = {("r1", "t-0", 1): 7.5, ("r1", "t-1", 9): 0.0, ("r2", "t-2", 0): 3.0}
+    asked = lambda log, position: times.get((*log, position))  # noqa: E731
+    made = families([first, second, status(None, positions={"t-0": 1})], [], "c", seconds_behind=asked)
+    assert figures(made, "kafka_consumergroup_group_lag_seconds") == {
+        ("c", "orders", "t", "0", "a-1"): 7.5,
+        ("c", "orders", "t", "1", "a-1"): 0.0,
+        ("c", "orders", "t", "2", "b-1"): 3.0,
+    }
+    assert figures(made, "kafka_consumergroup_group_max_lag_seconds") == {("c", "orders"): 7.5}
+
+
+def test_the_ends_of_logs_are_by_coordinator() -> None:
+    found = log_ends([status(ends={"t-0": 4}), status(None, run="r2", ends={"t-0": 5})])
+    assert found == {("r1", "t-0"): 4, ("r2", "t-0"): 5}
 
 
 def test_a_query_without_a_group_has_no_lag_of_a_group() -> None:
@@ -146,5 +175,5 @@ def test_failures_are_counted_by_query_and_error() -> None:
 
 def test_the_names_are_those_of_the_page_whether_there_is_a_sample_or_not() -> None:
     names = [family.name for family in families([], [], "c")]
-    assert len(names) == len(set(names)) == 22
+    assert len(names) == len(set(names)) == 25
     assert all((family.kind is Kind.COUNTER) == family.name.endswith("_total") for family in families([], [], "c"))
