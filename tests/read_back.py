@@ -17,6 +17,7 @@ from tests.old_kafka import librdkafka
 from tests.waiting import soon, wait_until
 
 _TIMEOUT_S = 60
+_TRANSIENT = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE)
 
 
 def read_back(
@@ -44,13 +45,13 @@ def read_back(
 
 
 def _end(consumer: Consumer, partition: TopicPartition) -> int:
-    """Return the end of a log. A broker that was restarted may have to become its leader before."""
+    """Return the end of a log. A broker that was restarted may have to become its leader, and know the end, before."""
 
     def end() -> list[int]:
         try:
             return [consumer.get_watermark_offsets(partition, timeout=_TIMEOUT_S)[1]]
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
+            if error.args[0].code() not in _TRANSIENT:
                 raise
             return []
 
