@@ -18,6 +18,10 @@ from tests.waiting import wait_until
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
+# Each process that loads numpy starts threads of OpenBLAS, which wait for work by spinning. Nothing here multiplies
+# matrices. Processes of xdist and of Spark inherit it.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 LONGEST = {"fault", "sim"}
 """The directories whose tests are started first, since one of them would run alone at the end."""
 _ADMIN_TIMEOUT_S = 20

@@ -1,13 +1,16 @@
-"""Keeps Python's garbage collector away from the modules of Spark's worker processes.
+"""Keeps Python's garbage collector away from the modules of Spark's worker processes and of coordinators.
 
 PySpark's daemon runs a full collection after each task of a worker process that it reuses. The collection walks over
 all modules, those of PySpark and Arrow among them, and takes some 20 ms of a core. The smallest micro-batch has two to
-four such tasks.
+four such tasks. A coordinator loads hundreds of modules at its start, and collections amid that, and those at its end,
+take some 100 ms.
 """
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _done = False
 
@@ -23,3 +26,16 @@ def exempt_modules() -> None:
         _done = True
         gc.collect()
         gc.freeze()
+
+
+@contextmanager
+def loading_modules() -> Iterator[None]:
+    """Load modules in this block without a collection, and exempt them and all other objects from later ones."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+    exempt_modules()

@@ -17,6 +17,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.model import INITIAL_DOCUMENT
 from streamgroup.options.types import LimitOptions, SourceOptions
 from streamgroup.planning.document import to_value
+from streamgroup.spark.collector import loading_modules
 from streamgroup.spark.prompt_in_tasks import PromptInTasks
 from streamgroup.spark.tasks import TaskPartition, read_task, task_options
 
@@ -42,7 +43,8 @@ class GroupStreamReader(PromptInTasks, DataSourceStreamReader, SupportsTriggerAv
 
     def _coordinate(self) -> Coordinator:
         if self._coordinator is None:
-            from streamgroup.driver.process import start_coordinator  # noqa: PLC0415  (tasks need no coordinator)
+            with loading_modules():
+                from streamgroup.driver.process import start_coordinator  # noqa: PLC0415  (tasks need no coordinator)
 
             self._coordinator = start_coordinator(self._options)
         return self._coordinator

@@ -68,3 +68,37 @@ def test_each_task_ends_with_the_exemption(monkeypatch: pytest.MonkeyPatch) -> N
     assert calls == ["sink"] * 3, "the modules of a read are loaded at its end"
     assert list(rows) == []
     assert calls[3:] == ["tasks"]
+
+
+_LOADS = """
+import gc
+from streamgroup.spark.collector import loading_modules
+collections = []
+gc.callbacks.append(lambda phase, info: collections.append(phase) if phase == "start" else None)
+{before}
+try:
+    with loading_modules():
+        kept = [[] for _ in range(100_000)]
+        print(len(collections))
+        {inside}
+except ImportError:
+    pass
+print(gc.get_freeze_count() > 100_000, gc.isenabled())
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "inside", "shown"),
+    [
+        ("", "", "0 True True"),
+        ("", "raise ImportError", "0 False True"),
+        ("gc.disable()", "", "0 True False"),
+    ],
+    ids=["loaded", "failed", "off before"],
+)
+def test_no_collection_runs_while_modules_load_and_none_walks_over_them_later(
+    before: str, inside: str, shown: str
+) -> None:
+    code = _LOADS.format(before=before, inside=inside)
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert found.split() == shown.split()
