@@ -53,7 +53,9 @@ lock: ## write requirements.lock anew (pins and hashes, no addresses)
 demo: $(STAMP) ## two spark-submit jobs share a group of a real Kafka
 	$(BIN)/streamgroup demo
 
-check: lint types imports unit ## the habit of every edit: under a minute
+check: $(STAMP) ## the habit of every edit: under a minute
+	$(MAKE) --jobs 3 lint types imports
+	$(MAKE) unit
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -80,9 +82,10 @@ jars: $(STAMP) ## what the live tests download, and archives of classes, once
 pins: $(STAMP) ## write streamgroup/testing/jars.sha256 anew, from jars downloaded for it
 	$(BIN)/python -m tests.bring_jars --pin
 
-test: lint types imports $(STAMP) ## all tests but the long ones: real brokers, real Spark
+test: $(STAMP) ## all tests but the long ones: real brokers, real Spark
+	$(MAKE) --jobs 4 lint types imports jars
 	$(BIN)/pytest tests/unit -q $(UNIT)
-	$(MAKE) timing jars
+	$(MAKE) timing
 	$(BIN)/pytest tests -m "not long" $(SERVERS)
 
 test-live: jars ## the long tests, but for those of faults
