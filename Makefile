@@ -18,7 +18,7 @@ STAMP  := $(VENV)/.installed
 # A test mostly waits for its servers, so several files run side by side: each process has servers, a Spark session
 # and ports of its own. tests/scheduling.py gives the order.
 SERVERS = --ignore=tests/unit --ignore=tests/timing --numprocesses $(FILES) --dist loadfile --no-loadscope-reorder
-UNIT    = --numprocesses 3
+UNIT    = --numprocesses 4
 TOOLS  := $(VENV)-release
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' streamgroup/__init__.py)
 

@@ -203,6 +203,7 @@ def test_a_coordinator_that_does_not_answer_is_passed_over(serve: Serve) -> None
     assert well.drains == [60.0]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_a_coordinator_that_does_not_answer_is_listed_and_not_denied(serve: Serve) -> None:
     serve("r1", "l1").may_answer.clear()

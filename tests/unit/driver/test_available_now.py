@@ -68,6 +68,7 @@ def test_a_log_that_ends_below_the_position_is_read_anew_without_fail_on_data_lo
     assert [batch for batch in batches(run, {"t": {"0": 100, "1": 100}}) if batch] == [[(0, 0, 10)]]
 
 
+@pytest.mark.slow
 def test_a_leader_that_is_lost_after_the_snapshot_ends_the_query_with_its_name(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

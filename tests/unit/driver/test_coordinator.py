@@ -219,6 +219,7 @@ def test_once_waits_for_the_partitions_that_another_member_has_yet_to_give_up(st
     assert [(r.start, r.until) for r in answers[0].ranges] == [(10, 20)]
 
 
+@pytest.mark.slow
 def test_once_waits_for_the_leader_that_is_late(start: Start) -> None:
     """Once is called once: what it does not plan would be left to another run, without a word."""
     logs = logs_of((10, 10))
@@ -276,6 +277,7 @@ def test_an_empty_document_is_planned_under_the_lock(start: Start, monkeypatch: 
     assert held == [True]
 
 
+@pytest.mark.slow
 def test_once_tells_what_no_broker_has_reported(start: Start) -> None:
     logs = logs_of((10, 10))
     logs.slow = {P1}

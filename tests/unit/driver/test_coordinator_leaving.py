@@ -303,6 +303,7 @@ def test_a_batch_whose_partition_another_member_has_by_now_is_no_drained_one(sta
     assert [length for ranges in other.plan()["ranges"].values() for length in ranges.values()] == [[0, 10]]
 
 
+@pytest.mark.slow
 def test_a_commit_that_is_never_answered_is_no_drained_batch(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutdown, "LEAVE_TIMEOUT_S", 0.2)
     run = start()
@@ -331,6 +332,7 @@ def test_a_query_that_spark_ends_while_it_is_drained_is_drained_all_the_same(sta
     assert run.committed == {0: 10, 1: 10}
 
 
+@pytest.mark.slow
 def test_a_query_that_spark_ends_in_a_batch_that_is_drained_is_not(start: Start) -> None:
     run = start()
     run.batch()

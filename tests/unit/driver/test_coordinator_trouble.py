@@ -63,6 +63,7 @@ def test_a_drain_in_time_leaves_none(start: Start) -> None:
     assert trouble(run).keys() == {"rebalance"}
 
 
+@pytest.mark.slow
 def test_a_commit_that_is_not_acknowledged_at_the_end_leaves_a_repeat(
     start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -130,6 +131,7 @@ def test_beside_a_live_copy_nothing_is_planned_and_in_the_end_the_query_fails(
     assert time.monotonic() - began >= 1.0
 
 
+@pytest.mark.slow
 def test_when_the_own_predecessor_is_gone_the_query_goes_on(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     run = start()
     answers = [described(Identity("lineage", "r", admitted=True)), described()]

@@ -252,6 +252,7 @@ def members(run: Run, *names: str) -> None:
         run.group.group.members = dict.fromkeys(names)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_commit_reads_nothing_while_the_group_has_members_and_goes_on_when_they_have_left(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -430,6 +431,7 @@ def test_partitions_that_appear_after_a_run_that_found_none_are_read_from_their_
 # -- limits and triggers ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_batch_waits_until_it_is_worth_it_or_the_delay_is_over(start: Start) -> None:
     run = start(off(limits=LimitOptions(min_offsets_per_trigger=5, max_trigger_delay_ms=1_000)))
     first = run.batch()

@@ -37,6 +37,7 @@ def polled(run: Run, last: dict[str, object], seconds: float) -> None:
         assert run.latest(last) == last
 
 
+@pytest.mark.slow
 def test_a_new_leader_whose_high_watermark_lags_behind(start: Start) -> None:
     """Before Kafka 2.2, for up to 500 ms after a clean election (KIP-207). No leader epochs are known there."""
     logs = logs_of([10, 10])

@@ -261,6 +261,7 @@ def test_a_plan_without_a_leader_asks_the_cluster(broker: Start, options: Option
     assert Reading(options, leader).offsets(planned(None, 0, 10)) == list(range(10))
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_gone_is_an_error_with_the_range(broker: Start, options: Options) -> None:
     leader = Leader(broker, Log([batch(0, 10)]))
     leader.broker.stop()
@@ -297,6 +298,7 @@ def test_a_range_that_is_gone_as_a_whole_ends_where_that_is_allowed(broker: Star
     assert Reading(options, leader).offsets(planned(leader, 5, 15), fail_on_data_loss=False) == []
 
 
+@pytest.mark.slow
 def test_a_log_that_ends_before_the_position_is_data_loss_only_after_waiting(broker: Start, options: Options) -> None:
     leader = Leader(broker, Log([batch(0, 5)]))
     with pytest.raises(DataLossError, match=r"offsets \[8, 10\).*the log has ended at offset 5"):

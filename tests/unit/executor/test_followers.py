@@ -140,6 +140,7 @@ def test_a_follower_without_the_records_is_left_and_proves_no_gap(broker: Start,
         assert pair.asked()[1].count(40) >= 3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_short_silence")
 def test_a_gap_is_passed_where_the_leader_has_it(broker: Start, options: Options) -> None:
     pair = Pair(broker, Log(TEN[:4], high_watermark=100), Log(TEN[:4], high_watermark=100))
@@ -152,6 +153,7 @@ def test_a_short_poll_timeout_is_not_used_up_at_a_follower(broker: Start, option
     assert pair.offsets(client, 0, 100, replace(IN_A, poll_timeout_ms=400)) == list(range(100))
 
 
+@pytest.mark.slow
 def test_a_late_answer_of_a_follower_does_not_end_the_task(broker: Start, options: Options) -> None:
     """Between two answers the whole poll timeout may pass."""
     pair = Pair(broker, Log(TEN), Log(TEN))

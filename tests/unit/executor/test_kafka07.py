@@ -261,6 +261,7 @@ def test_a_log_that_cannot_be_looked_at_now_is_looked_at_again(start: Start, mon
     assert len(asked) == 3
 
 
+@pytest.mark.slow
 def test_a_broker_that_has_lost_its_log_is_data_loss_not_silence(start: Start) -> None:
     broker = start()
     where = broker.produce(0, *values(4))
@@ -316,6 +317,7 @@ def test_a_broker_that_is_restarted_meanwhile_is_read_on(start: Start) -> None:
     assert found == written
 
 
+@pytest.mark.slow
 def test_a_broker_that_stays_away_is_an_error_that_says_what_plans_anew(start: Start) -> None:
     broker = start()
     where = broker.produce(0, b"a")
@@ -341,6 +343,7 @@ def test_an_illegal_topic_is_an_error(start: Start) -> None:
         batches(planned(start(), tp(0, 0, topic="a/b"), 0, 11))
 
 
+@pytest.mark.slow
 def test_a_newer_kafka_is_named_as_a_possible_cause(start: Start) -> None:
     """A Kafka 4.1 closes the connection at a FETCH of 0.7."""
     with socket.create_server(("127.0.0.1", 0)) as listener:

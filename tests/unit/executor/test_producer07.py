@@ -276,6 +276,7 @@ def test_a_set_that_the_broker_refuses_closes_the_connection_and_fails(start: St
     assert log_of(broker, tp(0, 0)) == message_set07([b"b"])
 
 
+@pytest.mark.slow
 def test_a_message_that_the_broker_drops_is_found_missing(start: Start, producer: Open) -> None:
     broker = start(max_message_size=100)
     writer = producer(snapshot(broker), verify=True)
@@ -358,6 +359,7 @@ def test_without_verify_a_cut_connection_fails_the_task_and_nothing_is_there_twi
     assert all(log.count(each.messages) <= 1 for each in sets)
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_killed_and_comes_back_has_everything_with_verify(start: Start, producer: Open) -> None:
     broker = start()
     writer = producer(snapshot(broker), verify=True, max_request_size=1_000, delivery_timeout_ms=30_000)

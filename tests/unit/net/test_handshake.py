@@ -161,6 +161,7 @@ def test_a_broker_of_0_9_0_is_silent_where_others_hang_up(broker: Start, options
     assert [name for name, _, _ in fake.requests[2:]] == ["Metadata"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_a_broker_that_is_slow_is_not_taken_for_an_old_one(broker: Start, options: Options) -> None:
     """It answers in order: ApiVersions late, and the probe behind it."""
@@ -195,6 +196,7 @@ def test_a_slow_broker_that_does_not_know_the_newest_handshake_is_asked_in_the_o
     assert metadata_of(connection) == METADATA
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_a_broker_without_any_response_times_out_and_is_not_remembered(broker: Start, options: Options) -> None:
     fake = broker({api: lambda *_: SILENCE for api in (ApiVersionsRequest, ListGroupsRequest)})

@@ -45,6 +45,7 @@ def test_connecting_to_a_process_that_does_not_accept_times_out(listener: Listen
         assert SHORT_S / 2 < time.monotonic() - began < 5
 
 
+@pytest.mark.slow
 def test_a_peer_that_neither_reads_nor_writes_times_out(listener: Listener) -> None:
     with connect(str(listener.address), SHORT_S) as asking:
         began = time.monotonic()

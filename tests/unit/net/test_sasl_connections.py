@@ -206,6 +206,7 @@ def test_an_idle_connection_authenticates_again_before_its_next_request(broker: 
     assert listener.exchanges == 2, "a new session has begun"
 
 
+@pytest.mark.slow
 def test_an_idle_connection_of_a_poller_authenticates_again_by_itself(
     broker: Start, options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:

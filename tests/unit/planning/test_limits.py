@@ -59,6 +59,7 @@ def test_every_partition_with_a_backlog_advances_and_none_passes_its_end(sizes: 
 
 
 @given(SIZES, LIMITS)
+@pytest.mark.slow
 def test_the_limit_is_passed_only_by_the_partitions_whose_share_is_below_one(sizes: list[int], limit: int) -> None:
     ranges = backlog(*sizes)
     until = rate_limit(ranges, limit)

@@ -75,6 +75,7 @@ def ended(exception: str | None = None, query: str = "q-1") -> Any:
     return SimpleNamespace(id=query, exception=exception, errorClassOnException=None)
 
 
+@pytest.mark.slow
 def test_a_scrape_has_the_coordinators_and_the_queries(
     server: MetricsServer, counter: QueryCounter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,12 +99,14 @@ def test_a_scrape_has_the_coordinators_and_the_queries(
     assert set(asked) == {JVM}
 
 
+@pytest.mark.slow
 def test_a_scrape_without_a_coordinator_has_names_and_no_samples(server: MetricsServer) -> None:
     found = scrape(server)
     assert "streamgroup_events" in found
     assert not any(samples for name, samples in found.items() if not name.startswith("process_"))
 
 
+@pytest.mark.slow
 def test_a_scrape_has_the_time_at_which_the_driver_started(server: MetricsServer) -> None:
     (first,) = scrape(server)["process_start_time_seconds"]
     (second,) = scrape(server)["process_start_time_seconds"]
@@ -125,6 +128,7 @@ def test_a_query_that_reads_for_two_groups_is_counted_for_each_until_it_ends(cou
     assert [each.group for each in counter.totals()] == ["c"]
 
 
+@pytest.mark.slow
 def test_a_query_that_an_error_ends_is_counted_by_the_error(server: MetricsServer, counter: QueryCounter) -> None:
     counter.onQueryStarted(SimpleNamespace(id="q-1", name="ingest"))  # type: ignore[arg-type]
     for error in ("DataLossError", "DrainedError"):
@@ -168,6 +172,7 @@ def test_without_the_package_the_error_names_the_extra(counter: QueryCounter, mo
         MetricsServer(DriverMetrics(JVM, counter, "c"), port=0, host="127.0.0.1", on_close=lambda: None)
 
 
+@pytest.mark.slow
 def test_a_driver_has_one_endpoint_and_the_next_application_another(monkeypatch: pytest.MonkeyPatch) -> None:
     counting: list[object] = []
     streams = SimpleNamespace(addListener=counting.append, removeListener=counting.remove)

@@ -75,6 +75,7 @@ def test_texts_are_escaped() -> None:
     assert {"<a>", "b & c", "x < y"} <= set(texts(svg))
 
 
+@pytest.mark.slow
 def test_the_layers_hold_every_room_once_above_what_it_imports() -> None:
     layers = rooms.layers()
     assert sorted(room for layer in layers for room in layer) == sorted(rooms.rooms())

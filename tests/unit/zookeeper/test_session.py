@@ -151,6 +151,7 @@ def test_events_after_the_close_are_not_reported(life: _ClientSession, told: lis
     assert told == []
 
 
+@pytest.mark.slow
 def test_a_long_wait_for_a_server_that_is_away_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -228,6 +228,7 @@ def test_an_answer_that_was_on_its_way_when_its_log_was_doubted_counts_for_nothi
     assert watcher.ends([P0, P1], SOON) == {P0: LogRange(0, 3), P1: LogRange(0, 20)}
 
 
+@pytest.mark.slow
 def test_the_log_of_a_topic_made_anew_is_another_and_its_leader_believed_when_it_must_have_heard_of_it(
     logs: Logs, watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
 ) -> None:

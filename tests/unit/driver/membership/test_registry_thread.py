@@ -261,6 +261,7 @@ def test_a_session_that_a_question_has_opened_is_the_members_too(running: Runnin
     assert len(FakeSession.made) == 1
 
 
+@pytest.mark.slow
 def test_a_question_is_asked_again_until_its_time_is_over(running: Running) -> None:
     asked: list[float] = []
 
