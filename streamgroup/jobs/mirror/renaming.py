@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -55,9 +56,15 @@ class Renaming:
 def check_pattern(match: str, replace: str) -> None:
     """Raise ValueError if `match` is not a regular expression, or `replace` names a group that it lacks."""
     try:
-        compiled = re.compile(match)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)
+            compiled = re.compile(match)
     except re.error as error:
         raise ValueError(f"match is not a regular expression: {error}") from None
+    except FutureWarning as warning:  # such as [[a], in which the inner bracket may begin a set of its own
+        raise ValueError(
+            f"match may mean something else in a later Python: {warning}. Escape it by a backslash"
+        ) from None
     # Python checks the groups of a template only when something matches, so it is tried on empty groups.
     groups = ["()"] * compiled.groups
     for name, number in compiled.groupindex.items():

@@ -40,6 +40,7 @@ def test_two_topics_with_one_name_are_refused() -> None:
     ("match", "replace", "said"),
     [
         ("(", "", "match is not a regular expression: missing"),
+        ("[[a]", "", "match may mean something else in a later Python: Possible nested set"),
         ("(a)", r"\2", "replace does not fit match: invalid group reference 2"),
         ("(?P<n>a)", r"\g<m>", "replace does not fit match: unknown group name 'm'"),
         ("a", "\\q", "replace does not fit match: bad escape"),
