@@ -128,7 +128,7 @@ wheel: $(TOOLS)/.installed ## the sdist and the wheel of a release in dist/, che
 sbom: wheel ## the bill of materials of the wheel and all it needs, in CycloneDX: dist/streamgroup-VERSION.cdx.json
 	$(PYTHON) -m venv --without-pip build/sbom
 	sed -n 's/^\([A-Za-z0-9._-]*==[^ ;]*\).*/\1/p' requirements.lock > build/versions.txt
-	$(TOOLS)/bin/python -m pip --python build/sbom/bin/python install --quiet --constraint build/versions.txt dist/*.whl
+	$(TOOLS)/bin/python -m pip --python build/sbom/bin/python install --quiet --constraint build/versions.txt "$$(echo dist/*.whl)[spark]"
 	sed 's/^dynamic = \["version"\]/version = "$(VERSION)"/' pyproject.toml > build/pyproject.toml
 	$(TOOLS)/bin/cyclonedx-py environment --pyproject build/pyproject.toml --mc-type library --output-reproducible --validate \
 	    --output-file dist/streamgroup-$(VERSION).cdx.json build/sbom/bin/python

@@ -76,5 +76,13 @@ def __getattr__(name: str) -> Any:
     """Import names at their first use, most of which need pyspark, so that tasks and the command line start fast."""
     module = _LAZY.get(name)
     if module is not None:
-        return getattr(import_module(module), name)
+        try:
+            return getattr(import_module(module), name)
+        except ModuleNotFoundError as error:
+            if error.name != "pyspark":
+                raise
+            raise ImportError(
+                f"cannot import streamgroup.{name}: this Python has no PySpark. Run the program by spark-submit, which "
+                "brings Spark's own, or install it: pip install 'streamgroup[spark]'"
+            ) from None
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -94,11 +94,15 @@ def problems_of_sdist(sdist: Path) -> list[str]:
 
 
 def problems_of_sbom(sbom: Path) -> list[str]:
-    """Return what a bill of materials lacks: the package's version, its dependencies, uPlot, a license of each."""
+    """Return what a bill of materials lacks: the package's version, its dependencies, PySpark, uPlot, licenses."""
     bill = json.loads(sbom.read_text())
     with (ROOT / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)["project"]
-    needed = {"uplot", *(re.split(r"[><=]", requirement)[0].lower() for requirement in project["dependencies"])}
+    needed = {
+        "pyspark",
+        "uplot",
+        *(re.split(r"[><=]", requirement)[0].lower() for requirement in project["dependencies"]),
+    }
     components = {component["name"].lower().replace("_", "-"): component for component in bill["components"]}
     found = [f"{name} is missing" for name in sorted(needed - set(components))]
     found += [f"{name} has no version" for name, each in sorted(components.items()) if not each.get("version")]

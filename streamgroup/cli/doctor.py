@@ -118,7 +118,7 @@ def _pyspark() -> Finding:
     try:
         return of_pyspark(importlib.metadata.version("pyspark"))
     except importlib.metadata.PackageNotFoundError:
-        return Finding("pyspark", Verdict.FAIL, "not installed. Install it: pip install pyspark")
+        return Finding("pyspark", Verdict.FAIL, "not installed. Install it: pip install 'streamgroup[spark]'")
 
 
 def _codecs() -> str:

@@ -67,7 +67,9 @@ def pyspark_jars() -> Path:
     spec = importlib.util.find_spec("pyspark")
     jars = Path(spec.origin).parent / "jars" if spec is not None and spec.origin else None
     if jars is None or not jars.is_dir():
-        raise ConfigError("cannot find the jars of PySpark: it is not installed. Run: pip install 'pyspark>=4.2'")
+        raise ConfigError(
+            "cannot find the jars of PySpark: it is not installed. Install it: pip install 'streamgroup[spark]'"
+        )
     return jars
 
 

@@ -243,16 +243,13 @@ def packed_environment(home: Path) -> Path:
 
 
 def locked_without_spark() -> str:
-    """Return the lines of requirements.lock for the package's own requirements, without PySpark, which the cluster has.
-
-    pip would take minutes to install it.
-    """
+    """Return the lines of requirements.lock for the package's own requirements. The cluster has PySpark."""
     needed, left = set(), ["streamgroup"]
     while left:
         for line in metadata.requires(left.pop()) or ():
             requirement = Requirement(line)
             name = canonicalize_name(requirement.name)
-            if name not in {*needed, "pyspark"} and (requirement.marker is None or requirement.marker.evaluate()):
+            if name not in needed and (requirement.marker is None or requirement.marker.evaluate()):
                 needed.add(name)
                 left.append(name)
     blocks = re.split(r"^(?=[a-z])", (ROOT / "requirements.lock").read_text(), flags=re.MULTILINE)

@@ -123,8 +123,8 @@ def _runs(pid: int) -> bool:
 
 def test_a_machine_without_pyspark_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> str:
-        raise ConfigError("cannot run Spark: PySpark is not installed. Install it: pip install pyspark")
+        raise ConfigError("cannot run Spark: PySpark is not installed. Install it: pip install 'streamgroup[spark]'")
 
     monkeypatch.setattr(module, "spark_submit", missing)
     (finding,) = of_executors("spark://m:7077", [], 60)
-    assert (finding.verdict, finding.text.endswith("pip install pyspark")) == (Verdict.FAIL, True)
+    assert (finding.verdict, finding.text.endswith("pip install 'streamgroup[spark]'")) == (Verdict.FAIL, True)

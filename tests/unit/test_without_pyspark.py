@@ -1,0 +1,45 @@
+"""A Python without PySpark: the package is imported, and what needs Spark says how to get it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+_WITHOUT = """
+import sys
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name == "pyspark":
+            raise ModuleNotFoundError("No module named 'pyspark'", name=name)
+sys.meta_path.insert(0, Hidden())
+{code}
+"""
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", _WITHOUT.format(code=code)], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import streamgroup; streamgroup.StreamGroupError, streamgroup.SchemaRegistry, streamgroup.Parser",
+        "import streamgroup.cli.main",
+        "import streamgroup.ui.app",
+    ],
+)
+def test_what_needs_no_spark_is_imported(code: str) -> None:
+    found = run(code)
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["listen", "dead_letters", "metrics"])
+def test_what_needs_spark_says_how_to_get_it(name: str) -> None:
+    found = run(f"from streamgroup import {name}")
+    last = found.stderr.strip().splitlines()[-1]
+    assert last.startswith(f"ImportError: cannot import streamgroup.{name}: this Python has no PySpark.")
+    assert last.endswith("pip install 'streamgroup[spark]'")
