@@ -54,7 +54,7 @@ demo: $(STAMP) ## two spark-submit jobs share a group of a real Kafka
 	$(BIN)/streamgroup demo
 
 check: $(STAMP) ## the habit of every edit: under a minute
-	$(MAKE) --jobs 3 lint types imports
+	$(MAKE) --jobs 3 --output-sync=line lint types imports
 	$(MAKE) unit
 
 lint: $(STAMP)
@@ -83,7 +83,7 @@ pins: $(STAMP) ## write streamgroup/testing/jars.sha256 anew, from jars download
 	$(BIN)/python -m tests.bring_jars --pin
 
 test: $(STAMP) ## all tests but the long ones: real brokers, real Spark
-	$(MAKE) --jobs 4 lint types imports jars
+	$(MAKE) --jobs 4 --output-sync=line lint types imports jars
 	$(BIN)/pytest tests/unit -q $(UNIT)
 	$(MAKE) timing
 	$(BIN)/pytest tests -m "not long" $(SERVERS)
@@ -130,9 +130,9 @@ sbom: wheel ## the bill of materials of the wheel and all it needs, in CycloneDX
 	sed -n 's/^\([A-Za-z0-9._-]*==[^ ;]*\).*/\1/p' requirements.lock > build/versions.txt
 	$(TOOLS)/bin/python -m pip --python build/sbom/bin/python install --quiet --constraint build/versions.txt "$$(echo dist/*.whl)[spark]"
 	sed 's/^dynamic = \["version"\]/version = "$(VERSION)"/' pyproject.toml > build/pyproject.toml
-	$(TOOLS)/bin/cyclonedx-py environment --pyproject build/pyproject.toml --mc-type library --output-reproducible --validate \
+	$(TOOLS)/bin/cyclonedx-py environment --pyproject build/pyproject.toml --mc-type library --output-reproducible \
 	    --output-file dist/streamgroup-$(VERSION).cdx.json build/sbom/bin/python
-	$(PYTHON) -m tools.vendored dist/streamgroup-$(VERSION).cdx.json
+	$(TOOLS)/bin/python -m tools.vendored dist/streamgroup-$(VERSION).cdx.json
 	$(TOOLS)/bin/python -m tests.wheels dist/*.cdx.json
 
 bench: $(STAMP) ## reads, writes and the smallest micro-batch beside Spark's own connector, in alternating pairs

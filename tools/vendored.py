@@ -1,6 +1,6 @@
 """Adds the JavaScript library that lies in the wheel to a bill of materials: python -m tools.vendored FILE
 
-Standard library alone, as the other tools of a release.
+It checks the result against the schema of CycloneDX, by the library of the environment that releases are made in.
 """
 
 from __future__ import annotations
@@ -47,6 +47,17 @@ def with_component(bill: dict[str, Any]) -> dict[str, Any]:
     return {**bill, "components": components, "dependencies": dependencies}
 
 
+def main(file: Path) -> None:
+    """Add the library to a file. Exit with the error if the result is not valid."""
+    from cyclonedx.schema import SchemaVersion  # noqa: PLC0415  (only where releases are made)
+    from cyclonedx.validation.json import JsonStrictValidator  # noqa: PLC0415
+
+    text = json.dumps(with_component(json.loads(file.read_text())), indent=2) + "\n"
+    error = JsonStrictValidator(SchemaVersion.V1_6).validate_str(text)
+    if error is not None:
+        sys.exit(f"{file} would not be valid: {error}")
+    file.write_text(text)
+
+
 if __name__ == "__main__":
-    file = Path(sys.argv[1])
-    file.write_text(json.dumps(with_component(json.loads(file.read_text())), indent=2) + "\n")
+    main(Path(sys.argv[1]))

@@ -24,7 +24,6 @@ from rich.table import Table
 from streamgroup.cli._cluster import cluster_of
 from streamgroup.cli._group_tables import OffsetRow, offset_rows
 from streamgroup.cli._record_writer import RecordWriter
-from streamgroup.cli._spark_submit import spark_submit
 from streamgroup.cluster import admin
 from streamgroup.cluster.topic_changes import create_topics
 from streamgroup.errors import StreamGroupError
@@ -32,6 +31,7 @@ from streamgroup.logline import message_of
 from streamgroup.model import LATEST
 from streamgroup.options.parse_sink import parse_sink
 from streamgroup.options.types import Isolation
+from streamgroup.spark_home import spark_submit
 
 COLUMNS = ("number", "partition")
 STOP_S = 60.0

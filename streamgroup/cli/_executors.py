@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from streamgroup.cli._findings import Finding, Verdict
-from streamgroup.cli._spark_submit import spark_submit
 from streamgroup.counting import counted
 from streamgroup.errors import StreamGroupError
+from streamgroup.spark_home import spark_submit
 
 START_AND_STOP_S = 30.0
 """Added to the timeout of the tasks, for the JVM before them and the end of the session after them."""

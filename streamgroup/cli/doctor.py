@@ -29,11 +29,12 @@ from streamgroup.cli._pyspark_versions import of_pyspark
 from streamgroup.cli._tables import Column, json_rows, table
 from streamgroup.cluster.interface import kafka_of, open_cluster
 from streamgroup.counting import counted
-from streamgroup.errors import AuthorizationError, NoBrokersYetError, StreamGroupError
+from streamgroup.errors import AuthorizationError, ConfigError, NoBrokersYetError, StreamGroupError
 from streamgroup.model import ClusterSnapshot, Dialect, GroupState
 from streamgroup.net.connection import Connection
 from streamgroup.options.types import ClientOptions
 from streamgroup.records import kernel
+from streamgroup.spark_home import pyspark_version
 from streamgroup.testing.java import java_executable
 from streamgroup.wire.kafka07 import LATEST_TIME, OffsetsRequest07
 from streamgroup.wire.messages.admin import DescribeGroupsRequest, ListGroupsRequest
@@ -116,9 +117,9 @@ def of_this_machine() -> Iterator[Finding]:
 
 def _pyspark() -> Finding:
     try:
-        return of_pyspark(importlib.metadata.version("pyspark"))
-    except importlib.metadata.PackageNotFoundError:
-        return Finding("pyspark", Verdict.FAIL, "not installed. Install it: pip install 'streamgroup[spark]'")
+        return of_pyspark(pyspark_version())
+    except ConfigError as error:
+        return Finding("pyspark", Verdict.FAIL, str(error))
 
 
 def _codecs() -> str:

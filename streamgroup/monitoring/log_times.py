@@ -9,27 +9,38 @@ Key = TypeVar("Key", bound=Hashable)
 
 MOST_POINTS = 60
 """Points that are kept of a log. Where there are more, every second one of the older points is forgotten."""
+KEPT_S = 600.0
+"""Seconds for which a log is kept that readings lack: its coordinator may be too busy to answer."""
 
 
 class LogTimes(Generic[Key]):
     """The ends of logs over time, as readings found them. A log has a key of the caller's."""
 
     def __init__(self) -> None:
+        self._newest = float("-inf")
         self._points: dict[Key, list[tuple[float, int]]] = {}
-        """Times in seconds and ends, both growing."""
+        """Times in seconds and ends. Of an end the first and the last time at which readings found it."""
+        self._seen: dict[Key, float] = {}
 
     def add(self, now: float, ends: Mapping[Key, int]) -> None:
-        """Take the ends of one reading at `now`, in seconds. Logs that it lacks are forgotten."""
-        self._points = {key: self._points.get(key, []) for key in ends}
+        """Take the ends of one reading at `now`, in seconds. One that is older than another is left out."""
+        if now < self._newest:
+            return
+        self._newest = now
         for key, end in ends.items():
-            points = self._points[key]
-            if points and end < points[-1][1]:  # another log of the same name
-                points.clear()
-            if points and end == points[-1][1]:
-                continue
-            points.append((now, end))
-            if len(points) > MOST_POINTS:
-                points[:-1] = points[:-1:2]
+            self._seen[key] = now
+            self._add(self._points.setdefault(key, []), now, end)
+        for key in [key for key, seen in self._seen.items() if now - seen > KEPT_S]:
+            del self._seen[key], self._points[key]
+
+    def _add(self, points: list[tuple[float, int]], now: float, end: int) -> None:
+        if points and end < points[-1][1]:  # another log of the same name
+            points.clear()
+        if [known for _, known in points[-2:]] == [end, end]:
+            points.pop()
+        points.append((now, end))
+        if len(points) > MOST_POINTS:
+            points[:-2] = points[:-2:2]
 
     def seconds_behind(self, key: Key, position: int, now: float) -> float | None:
         """Return for how long the log has had records behind `position`.
@@ -43,7 +54,7 @@ class LogTimes(Generic[Key]):
         if position >= points[-1][1]:
             return 0.0
         later = next(number for number, (_, end) in enumerate(points) if end > position)
-        if later == 0 and len(points) == 1:
-            return None
         (at, end), (until, last) = (points[later - 1], points[later]) if later else (points[0], points[-1])
+        if end == last:
+            return None
         return max(0.0, now - (at + (until - at) * (position - end) / (last - end)))

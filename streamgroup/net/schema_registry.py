@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 TIMEOUT_S = 10.0
 """Seconds that a registry may take to connect, and to send each part of its answer."""
 ATTEMPTS = 5
-"""How often the client asks a registry that does not answer, or that answers 408, 429 or 5xx."""
+"""How often the client asks a registry that does not answer, or that answers 408, 429, 500, 502, 503 or 504."""
 _RETRY_MS, _LONGEST_RETRY_MS = 1000, 8000
 """The wait before a retry is random: up to the first number, which doubles with each retry until the second one."""
 _NOT_FOUND = 40403
@@ -100,7 +100,7 @@ class SchemaRegistryClient:
             if error.http_status_code == 404 and error.error_code == _NOT_FOUND:
                 return None
             raise _refusal(action, error) from None
-        except httpx2.TransportError as error:
+        except (httpx2.RequestError, httpx2.InvalidURL) as error:
             raise _not_reached(action, error) from None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             schema = None  # the client could not read the answer, which is another server's

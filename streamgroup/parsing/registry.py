@@ -25,7 +25,9 @@ class SchemaRegistry:
         """Raise ConfigError for a registry that cannot be asked."""
         try:
             parts = urlsplit(self.url)
-            is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.query
+            is_valid = self.url.startswith(("http://", "https://")) and bool(parts.hostname) and not parts.query
+            # A list of URLs would pass as one, and the client would send the password to each.
+            is_valid = is_valid and "," not in self.url and (parts.port is None or parts.port > 0)
         except ValueError:
             is_valid = False
         if not is_valid:

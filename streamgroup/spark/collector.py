@@ -18,8 +18,8 @@ _done = False
 def exempt_modules() -> None:
     """Exempt all objects that exist now from later collections. Later calls in the same process do nothing.
 
-    To be called at the end of a process's first task, when all modules are loaded. Objects are still freed with their
-    last reference; only cycles among those of the first task, after the collection here, stay.
+    To be called when all modules are loaded, such as at the end of a process's first task. Objects are still freed with
+    their last reference; only cycles among those that exist now, after the collection here, stay.
     """
     global _done  # noqa: PLW0603  (of the process, as the collector is)
     if not _done:

@@ -88,12 +88,14 @@ class GroupListener(StreamingQueryListener):
             return
         try:
             self._channel.record_failure(QueryFailure(time.time(), name, groups or (), error, message_of(text)))
-        except OSError as failed:
+        except Exception as failed:  # nothing may fail Spark's bus
             log.warning("cannot keep the error of query %s for the live page: %s", name, failed)
 
     def _on_progress(self, progress: StreamingQueryProgress, documents: list[Value]) -> None:
         query = {"id": str(progress.id), "name": progress.name or "", **_figures(progress)}
-        self._groups[query["id"]] = tuple(sorted({str(one["group"]) for one in documents if one["group"]}))
+        self._names[query["id"]] = progress.name or query["id"]
+        known = self._groups.get(query["id"], ())
+        self._groups[query["id"]] = tuple(sorted({*known, *(str(one["group"]) for one in documents if one["group"])}))
         operators = sorted({operator.operatorName for operator in progress.stateOperators})
         arguments = (documents, progress.batchId, query, operators)
         threading.Thread(target=self._notify, args=arguments, name="streamgroup-sunk", daemon=True).start()

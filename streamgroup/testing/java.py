@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import os
 import re
 import shutil
@@ -12,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from streamgroup.errors import ConfigError
+from streamgroup.spark_home import spark_home
 
 MINIMUM_JAVA = 17
 """The Java release that Spark 4 and Kafka 4 need."""
@@ -63,14 +63,8 @@ def parse_java_version(executable: str, text: str) -> int:
 
 
 def pyspark_jars() -> Path:
-    """Return the directory of PySpark's jars without importing PySpark. Raises ConfigError if it is not installed."""
-    spec = importlib.util.find_spec("pyspark")
-    jars = Path(spec.origin).parent / "jars" if spec is not None and spec.origin else None
-    if jars is None or not jars.is_dir():
-        raise ConfigError(
-            "cannot find the jars of PySpark: it is not installed. Install it: pip install 'streamgroup[spark]'"
-        )
-    return jars
+    """Return the directory of Spark's jars. Raises ConfigError if there is no Spark."""
+    return spark_home() / "jars"
 
 
 def pyspark_jar_files(*patterns: str) -> tuple[Path, ...]:

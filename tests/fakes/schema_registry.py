@@ -24,6 +24,8 @@ class FakeRegistry:
     statuses: list[int] = field(default_factory=list)
     user_info: str | None = None
     asked: list[int] = field(default_factory=list)
+    encoding: str | None = None
+    """What the header Content-Encoding says, whatever the body is."""
 
     def answer(self, path: str, authorization: str | None) -> tuple[int, dict[str, str], bytes]:
         """Return status, headers and body for a request."""
@@ -49,6 +51,8 @@ def schema_registry(tls: ssl.SSLContext | None = None) -> Iterator[FakeRegistry]
         def do_GET(self) -> None:
             status, headers, body = registry.answer(self.path, self.headers.get("Authorization"))
             self.send_response(status)
+            if registry.encoding is not None:
+                headers = {**headers, "Content-Encoding": registry.encoding}
             for name, value in headers.items():
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(body)))

@@ -36,7 +36,7 @@ _LISTENED = ".listened"
 FAILURES = ".failures"
 """The end of the name of a file with the failures of a driver's queries."""
 FAILURES_KEPT_S = 3600.0
-"""Seconds for which the failures of a driver that has ended are kept after the last one."""
+"""Seconds for which failures are kept after the last one of their driver, if that has ended."""
 _BACKLOG = 16
 _MOST_DIGITS = 10
 """Digits of a partition's number, which is an int32."""
@@ -233,14 +233,26 @@ def partition_of(name: object) -> TopicPartition:
 def _sweep(home: Path) -> None:
     """Remove the files of coordinators and listeners whose driver was killed, and old failures of ended drivers."""
     for left in home.iterdir():
-        name = left.name.removesuffix(_LISTENED).removesuffix(FAILURES)
-        if left.name.endswith(FAILURES) and left.stat().st_mtime > time.time() - FAILURES_KEPT_S:
+        name = left.name.partition(".")[0]
+        if not name.isdigit() or not has_ended(int(name)):
             continue
-        if name.isdigit() and not Path(f"/proc/{name}").exists() and Path("/proc/self").exists():
-            if left.is_dir():
-                shutil.rmtree(left, ignore_errors=True)
-            else:
-                left.unlink(missing_ok=True)
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        elif not is_kept(left):
+            left.unlink(missing_ok=True)
+
+
+def has_ended(pid: int) -> bool:
+    """Return whether there is no such process. Where the system does not tell, each may still run."""
+    return not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists()
+
+
+def is_kept(path: Path) -> bool:
+    """Return whether the file of a driver that has ended is one of newer failures."""
+    try:
+        return path.name.endswith(FAILURES) and path.stat().st_mtime > time.time() - FAILURES_KEPT_S
+    except FileNotFoundError:
+        return False
 
 
 class ControlServer:

@@ -1,25 +1,29 @@
 """Files by which other processes of this user learn of the errors that have ended the queries of a driver.
 
 The coordinator's control channel ends with its query, so it cannot tell. Each driver has one file, of its newest
-failures, which outlives the driver by an hour.
+failures. It counts while the driver lives, and for an hour after the last failure.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from streamgroup.driver.application.control import FAILURES, directory, is_private, make_private
+from streamgroup.driver.application.control import FAILURES, directory, has_ended, is_kept, is_private, make_private
 from streamgroup.monitoring.query_failures import QueryFailure
 
 MOST = 20
 """Failures that the file of a driver keeps, the newest ones."""
 _MOST_BYTES = 1 << 20
+_lock = threading.Lock()
+"""Held while a file is replaced: each session of an application has a listener, with a thread of its own."""
 
 
 def record_failure(jvm_pid: int, failure: QueryFailure) -> None:
@@ -27,12 +31,13 @@ def record_failure(jvm_pid: int, failure: QueryFailure) -> None:
     home = directory(jvm_pid).parent
     make_private(home)
     path = home / f"{jvm_pid}{FAILURES}"
-    known = [asdict(one) for one in _failures_in(path)]
-    lines = [json.dumps(one) for one in [*known, asdict(failure)][-MOST:]]
-    new = path.with_suffix(f"{FAILURES}.new")
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write("\n".join(lines) + "\n")
-    new.replace(path)
+    with _lock:
+        known = [asdict(one) for one in _failures_in(path)]
+        lines = [json.dumps(one) for one in [*known, asdict(failure)][-MOST:]]
+        descriptor, new = tempfile.mkstemp(prefix=f"{jvm_pid}.", suffix=".new", dir=home)  # of mode 0600
+        with os.fdopen(descriptor, "w") as file:
+            file.write("\n".join(lines) + "\n")
+        Path(new).replace(path)
 
 
 def recorded_failures() -> list[QueryFailure]:
@@ -40,7 +45,12 @@ def recorded_failures() -> list[QueryFailure]:
     home = directory(0).parent
     if not is_private(home):
         return []
-    found = [failure for path in sorted(home.glob(f"*{FAILURES}")) for failure in _failures_in(path)]
+    files = [
+        path
+        for path in home.glob(f"*{FAILURES}")
+        if (pid := path.name.removesuffix(FAILURES)).isdigit() and (not has_ended(int(pid)) or is_kept(path))
+    ]
+    found = [failure for path in sorted(files) for failure in _failures_in(path)]
     return sorted(found, key=lambda failure: failure.at)
 
 

@@ -104,7 +104,10 @@ def topic_view(history: History, name: str) -> Json | None:
 def cluster_view(history: History) -> Json:
     """Return brokers, numbers, this machine's members and the newest errors."""
     reading = history.reading
-    view = {**_head(history), "errors": [asdict(error) for error in reversed(history.errors)]}
+    view = {
+        **_head(history),
+        "errors": [asdict(error) for error in sorted(history.errors, key=lambda error: -error.at)],
+    }
     if reading is None:
         return {**view, "brokers": [], "members": []}
     snapshot = reading.snapshot

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import importlib.metadata
+import importlib.util
 import json
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -76,12 +76,11 @@ def test_a_master_is_given_the_settings_and_the_timeout(monkeypatch: pytest.Monk
 
 
 def test_a_missing_pyspark_is_a_failed_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    def version(name: str) -> str:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.delenv("SPARK_HOME", raising=False)
     finding = module._pyspark()
     assert (finding.subject, finding.verdict) == ("pyspark", Verdict.FAIL)
+    assert "SPARK_HOME" in finding.text
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroup.monitoring.log_times import MOST_POINTS, LogTimes
+from streamgroup.monitoring.log_times import KEPT_S, MOST_POINTS, LogTimes
 
 
 def times(*readings: tuple[float, int]) -> LogTimes[str]:
@@ -35,15 +35,27 @@ def test_a_log_that_stands_still_leaves_its_last_records_to_age() -> None:
     assert found.seconds_behind("a", 90, 500) == pytest.approx(491)
 
 
+def test_a_record_behind_a_long_silence_is_as_old_as_the_reading_before_it() -> None:
+    found = times((0, 100), (1800, 100), (3600, 100), (3615, 101))
+    assert found.seconds_behind("a", 100, 3615) == pytest.approx(15)
+
+
+def test_a_reading_that_is_older_than_another_changes_nothing() -> None:
+    found = times((0, 0), (20, 200), (10, 100))
+    assert found.seconds_behind("a", 150, 20) == pytest.approx(5)
+
+
 def test_nothing_is_known_of_a_lag_before_the_log_has_grown() -> None:
     assert times((0, 100), (10, 100)).seconds_behind("a", 90, 10) is None
     assert times((0, 100)).seconds_behind("a", 100, 0) == 0
     assert times((0, 100)).seconds_behind("b", 0, 0) is None
 
 
-def test_a_log_that_a_reading_lacks_or_that_was_made_anew_is_forgotten() -> None:
+def test_a_log_that_readings_lack_for_minutes_or_that_was_made_anew_is_forgotten() -> None:
     found = times((0, 100), (10, 200))
     found.add(20, {"b": 1})
+    assert found.seconds_behind("a", 150, 20) == pytest.approx(15)
+    found.add(10 + KEPT_S + 1, {"b": 1})
     assert found.seconds_behind("a", 150, 20) is None
     again = times((0, 100), (10, 200), (20, 50), (30, 60))
     assert again.seconds_behind("a", 55, 30) == pytest.approx(5)

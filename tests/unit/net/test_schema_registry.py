@@ -94,6 +94,21 @@ def test_another_server_at_the_address_is_not_taken_for_a_registry(server: FakeR
         schema(server.url, 7)
 
 
+def test_an_answer_that_cannot_be_decompressed_is_a_transport_error(server: FakeRegistry) -> None:
+    server.encoding = "gzip"
+    server.schemas = {7: {"schema": '"int"'}}
+    with pytest.raises(TransportError, match="cannot get schema 7 from "):
+        schema(server.url, 7)
+
+
+@pytest.mark.parametrize("status", [501, 505])
+def test_a_registry_that_cannot_ever_answer_fails_the_batch_at_once(server: FakeRegistry, status: int) -> None:
+    server.statuses = [status] * 9
+    with pytest.raises(TransportError, match=f"HTTP status {status}"):
+        schema(server.url, 7)
+    assert len(server.statuses) == 8
+
+
 def test_no_error_and_no_repr_shows_the_password(server: FakeRegistry) -> None:
     registry = SchemaRegistry(server.url, "etl", PASSWORD)
     assert PASSWORD not in repr(registry)
@@ -110,6 +125,10 @@ def test_no_error_and_no_repr_shows_the_password(server: FakeRegistry) -> None:
         (("registry:8081",), "invalid URL"),
         (("http://",), "invalid URL"),
         (("http://[",), "invalid URL"),
+        (("HTTP://registry",), "invalid URL"),
+        (("http://registry:port",), "invalid URL"),
+        (("https://one,http://two",), "invalid URL"),
+        (("https://one,http://u:p@two",), "invalid URL"),
         (("http://u:p@registry",), "credentials in it"),
         (("http://registry", "etl"), "both user and password"),
         (("http://registry", None, None, "/ca.pem"), "not https"),

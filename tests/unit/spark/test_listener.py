@@ -270,7 +270,8 @@ def ended(exception: str | None, query: str = "q-1") -> Any:
 
 
 def test_the_error_of_a_query_is_kept_with_its_groups(heard: GroupListener) -> None:
-    heard.onQueryStarted(SimpleNamespace(id="q-1", name="orders"))
+    heard.onQueryProgress(progress(document("r1", "l1"), name=None))
+    heard.onQueryProgress(progress(name="orders"))  # of a batch of another source
     heard.onQueryProgress(progress(document("r1", "l1")))
     heard.onQueryTerminated(ended("java.io.IOException: disk full\n\tat x"))
     (found,) = recorded_failures()

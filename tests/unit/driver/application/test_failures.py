@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,13 @@ def test_a_driver_keeps_its_newest_failures_alone() -> None:
     assert [one.at for one in recorded_failures()] == list(range(5, MOST + 5))
 
 
+def test_threads_that_record_at_the_same_time_lose_nothing(home: Path) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda at: record_failure(JVM, failure(at)), range(MOST)))
+    assert [one.at for one in recorded_failures()] == list(range(MOST))
+    assert len(list(home.iterdir())) == 1
+
+
 def test_only_this_user_can_read_the_file_and_another_ones_directory_is_not_read(home: Path) -> None:
     record_failure(JVM, failure())
     path = home / f"{JVM}{control.FAILURES}"
@@ -67,12 +75,13 @@ def test_the_failures_of_an_ended_driver_stay_for_an_hour(home: Path, serve: Cal
     record_failure(NO_PROCESS, failure())
     serve("r1")  # sweeps
     assert recorded_failures() == [failure()]
+    (home / f"{NO_PROCESS}.x1y2.new").touch()  # of a driver that was killed as it wrote
     path = home / f"{NO_PROCESS}{control.FAILURES}"
     old = path.stat().st_mtime - control.FAILURES_KEPT_S - 1
     os.utime(path, (old, old))
-    serve("r2")
     assert recorded_failures() == []
-    assert not path.exists()
+    serve("r2")
+    assert list(home.glob(f"{NO_PROCESS}*")) == []
 
 
 def test_the_failures_of_a_driver_that_lives_are_not_swept(home: Path, serve: Callable[..., FakeCoordinator]) -> None:
