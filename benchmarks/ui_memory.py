@@ -32,16 +32,18 @@ def _resident_mb() -> float:
 
 def browsers(url: str) -> None:
     """Ask for each view, with its ETag, whenever a line comes from stdin; answer it by a line."""
-    connections = {path: HTTPConnection(urllib.parse.urlsplit(url).netloc) for path in _VIEWS.values()}
+    where = urllib.parse.urlsplit(url).netloc
     tags: dict[str, str] = {}
     for _ in sys.stdin:
-        for path, connection in connections.items():
+        for path in _VIEWS.values():
             known = {"If-None-Match": tags[path]} if path in tags else {}
+            connection = HTTPConnection(where)  # the server closes one that is idle for 5 s
             connection.request("GET", path, headers={"Accept-Encoding": "gzip", **known})
             response = connection.getresponse()
             assert response.status == 200, f"{path}: HTTP status {response.status}"
             tags[path] = response.headers["ETag"]
             response.read()
+            connection.close()
         print(flush=True)
 
 
