@@ -12,7 +12,9 @@ OTHER = "other"
 MOST_CHARACTERS = 600
 """How much of a message is kept."""
 _OURS = re.compile(r"^streamgroup(?:\.\w+)*\.(\w+)(?:: *(.*))?$", re.MULTILINE)
-"""The last line of a traceback."""
+"""The last line of a traceback, of an error of ours."""
+_RAISED = re.compile(r"^.*Traceback \(most recent call last\):\n(?:[ \t].*\n)+([\w.]+(?:: .*)?)$", re.MULTILINE)
+"""The last line of a traceback. Lines before it are indented."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,12 @@ def is_ours(text: str) -> bool:
 
 
 def message_of(text: str) -> str:
-    """Return the message in the `text` of an exception: that of our error, or else the first line of the text."""
+    """Return the message in the `text` of an exception.
+
+    That of our error, or else the last line of the last traceback of Python, or else the first line of the text.
+    """
     ours = [message for _, message in _OURS.findall(text) if message]
-    found = ours[-1] if ours else next((line for line in text.splitlines() if line.strip()), "")
+    raised = _RAISED.findall(text)
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    found = ours[-1] if ours else raised[-1] if raised else first
     return found.strip()[:MOST_CHARACTERS]

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as LibrdkafkaPartition
 
 from streamgroup.authorization import RESOURCES
@@ -328,8 +328,19 @@ def _direct(case: Case) -> Consumer:
 
 
 def commit(case: Case, offset: int) -> None:
+    """Commit an offset. A broker may have to become, or load, the coordinator of a new group before."""
+
+    def is_done() -> bool:
+        try:
+            consumer.commit(offsets=[LibrdkafkaPartition(case.topic, 0, offset)], asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].code() not in (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS):
+                raise
+            return False
+        return True
+
     with closing(_direct(case)) as consumer:
-        consumer.commit(offsets=[LibrdkafkaPartition(case.topic, 0, offset)], asynchronous=False)
+        wait_until(is_done, f"group {case.group} has committed")
 
 
 def committed(case: Case) -> int:

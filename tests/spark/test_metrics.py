@@ -99,10 +99,10 @@ def test_each_query_of_the_board_has_data(
     streams.to_parquet(streams.read(kafka41, load.topic, "shown"), "shown")
     # No value of the load is JSON, so each is a dead letter.
     letters = streamgroup.dead_letters(
-        streamgroup.Parser("json", "id BIGINT"), lambda rows, batch: None, path=str(tmp_path / "dead")
+        streamgroup.Parser("json", "id BIGINT"), lambda rows, batch: None, path=str(tmp_path / "dead"), max_share=1
     )
     garbage = streams.read(kafka41, load.topic, "garbage").writeStream.foreachBatch(letters).queryName("garbage")
-    garbage.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    of_garbage = garbage.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     board = json.loads(BOARD.read_text())
     expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
     with scraping(tmp_path, port) as prometheus:
@@ -112,3 +112,4 @@ def test_each_query_of_the_board_has_data(
             return [each for each in expressions if not prometheus.query(each.replace("$group", "shown"))]
 
         wait_until(lambda: not missing(), "each query of the board has data", TIMEOUT_S, every=1.0)
+    of_garbage.stop()

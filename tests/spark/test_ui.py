@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ def test_the_page_shows_the_error_that_has_ended_a_query(
     load = Load(kafka41, make_topic(kafka41, 2), 2)
     load.send(20)
     streamgroup.listen(streams.spark)
-    name = "failing"
+    name = f"failing-{uuid.uuid4().hex}"  # errors of an earlier run of the test are kept for an hour
 
     def write(rows: DataFrame, batch: int) -> None:
         if batch == 1:

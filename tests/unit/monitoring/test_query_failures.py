@@ -39,6 +39,27 @@ def test_the_message_is_that_of_our_error_without_the_traceback() -> None:
     assert is_ours(text)
 
 
+def test_the_message_of_a_function_of_the_users_is_the_end_of_its_traceback() -> None:
+    text = """py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "clientserver.py", line 644, in _call_proxy
+    return_value = getattr(self.pool[obj_id], method)(*params)
+                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "job.py", line 36, in write
+OSError: no space left on the disk
+
+\tat py4j.Protocol.getReturnValue(Protocol.java:476)
+"""  # noqa: E501
+    assert message_of(text) == "OSError: no space left on the disk"
+    assert message_of(text.replace(": no space left on the disk", "")) == "OSError"
+
+
+def test_a_long_text_without_a_traceback_is_searched_in_linear_time() -> None:
+    assert (
+        message_of("Traceback (most recent call last):\n" + "  at x\n" * 200_000)
+        == "Traceback (most recent call last):"
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "message"), [("\n boom: x \n\tat y", "boom: x"), ("", ""), ("x" * 9999, "x" * MOST_CHARACTERS)]
 )
