@@ -26,4 +26,4 @@ def test_another_version_is_warned_of_with_those_that_were_tried(version: str) -
 
 def test_the_package_requires_the_first_version_that_was_tried() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert f"pyspark>={TRIED[0]}" in project["dependencies"]
+    assert f"pyspark>={TRIED[0]}" in project["optional-dependencies"]["spark"]
