@@ -33,8 +33,8 @@ class DriverMetrics:
 
     def read(self) -> list[Family]:
         """Return all metrics as they are now. Waits READING_S at most."""
-        statuses = control.statuses(self._pid, STATUS_TIMEOUT_S, time.monotonic() + READING_S)
-        now = time.monotonic()
+        now = time.monotonic()  # before the statuses: of two readings at a time the later one has the newer ends
+        statuses = control.statuses(self._pid, STATUS_TIMEOUT_S, now + READING_S)
         with self._lock:  # several may read at a time
             self._times.add(now, log_ends(statuses.values()))
             return families(
