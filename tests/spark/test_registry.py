@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -137,9 +138,10 @@ def test_two_queries_and_a_java_consumer_share_a_topic_and_take_over_from_each_o
     a, b = query(streams, load, "a"), query(streams, load, "b")
     wait_until(lambda: set(read(java)) >= set(load.sent), "the queries go on after it", TIMEOUT_S)
     wait_until(lambda: sum(nodes.offsets().values()) == 4 * count, "and commit", TIMEOUT_S)
-    # Java's consumer may return one record twice, one after the other, when its rebalance comes between the record and
-    # its note that it has returned it.
-    by_java = dict.fromkeys(java.values())
+    # Java's consumer was once seen to print one record twice, one line after the other. A record that it repeats later,
+    # or a second one, is none of its doing alone.
+    by_java = [value for value, _ in itertools.groupby(java.values())]
+    assert len(java.values()) - len(by_java) <= 1, "Java's consumer repeats one record at most"
     assert repeated([*read(), *by_java]) == {}, "nothing twice: all of them were idle when the group changed"
 
 
