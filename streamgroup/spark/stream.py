@@ -43,7 +43,7 @@ class GroupStreamReader(PromptInTasks, DataSourceStreamReader, SupportsTriggerAv
 
     def _coordinate(self) -> Coordinator:
         if self._coordinator is None:
-            with loading_modules():  # the hundreds of a coordinator: it starts a tenth of a second sooner
+            with loading_modules():  # the hundreds of a coordinator, without collections amid them
                 from streamgroup.driver.process import start_coordinator  # noqa: PLC0415  (tasks need no coordinator)
 
             self._coordinator = start_coordinator(self._options)

@@ -25,7 +25,7 @@ class FakeRegistry:
     user_info: str | None = None
     asked: list[int] = field(default_factory=list)
     encoding: str | None = None
-    """What the header Content-Encoding says, whatever the body is."""
+    """The header Content-Encoding of each answer. The body is not encoded."""
 
     def answer(self, path: str, authorization: str | None) -> tuple[int, dict[str, str], bytes]:
         """Return status, headers and body for a request."""

@@ -243,7 +243,7 @@ def _sweep(home: Path) -> None:
 
 
 def has_ended(pid: int) -> bool:
-    """Return whether there is no such process. Where the system does not tell, each may still run."""
+    """Return whether no process has this id. Without /proc that cannot be known, and the answer is False."""
     return not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists()
 
 
