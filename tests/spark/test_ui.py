@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,12 +25,22 @@ pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.long, pytest.mark
 TIMEOUT_S = 120.0
 
 
+@pytest.fixture
+def rows_of(streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic) -> Callable[[str, int], DataFrame]:
+    """A stream of a group over so many records of two partitions, ten in a batch. The application listens."""
+
+    def read(group: str, records: int) -> DataFrame:
+        load = Load(kafka41, make_topic(kafka41, 2), 2)
+        load.send(records)
+        streamgroup.listen(streams.spark)
+        return streams.read(kafka41, load.topic, group, maxOffsetsPerTrigger=10)
+
+    return read
+
+
 def test_the_page_shows_the_error_that_has_ended_a_query(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    rows_of: Callable[[str, int], DataFrame], kafka41: KafkaServer
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
-    load.send(20)
-    streamgroup.listen(streams.spark)
     name = f"failing-{uuid.uuid4().hex}"  # errors of an earlier run of the test are kept for an hour
 
     def write(rows: DataFrame, batch: int) -> None:
@@ -37,8 +48,7 @@ def test_the_page_shows_the_error_that_has_ended_a_query(
             raise OSError("no space left on the disk of the test")
         rows.count()
 
-    frame = streams.read(kafka41, load.topic, name, maxOffsetsPerTrigger=10)
-    query = frame.writeStream.foreachBatch(write).queryName("to-disk").start()
+    query = rows_of(name, 20).writeStream.foreachBatch(write).queryName("to-disk").start()
     with polled(ClusterAddress(kafka41.bootstrap_servers), name) as board:
 
         def failures() -> list[str]:
@@ -58,14 +68,10 @@ def test_the_page_shows_the_error_that_has_ended_a_query(
 
 
 def test_the_page_shows_the_batches_of_a_query_and_its_end(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, rows_of: Callable[[str, int], DataFrame], kafka41: KafkaServer
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
-    load.send(100)
-    streamgroup.listen(streams.spark)
     name = "paged"
-    frame = streams.read(kafka41, load.topic, name, maxOffsetsPerTrigger=10)
-    query = streams.to_parquet(frame, "paged").query
+    query = streams.to_parquet(rows_of(name, 100), "paged").query
     assert query is not None
 
     with polled(ClusterAddress(kafka41.bootstrap_servers), name) as board:

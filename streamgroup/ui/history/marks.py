@@ -118,10 +118,10 @@ class QueryEnds:
         """Return the marks of the failures that the last reading did not have, each at the time of its failure."""
         now = list(failures)
         before, self._known = self._known, frozenset(now)
-        return [Mark(one.at, MarkKind.FAILURE, text_of(one)) for one in now if one not in before]
+        return [Mark(one.at, MarkKind.FAILURE, _text_of(one)) for one in now if one not in before]
 
 
-def text_of(failure: QueryFailure) -> str:
+def _text_of(failure: QueryFailure) -> str:
     """Return a failure as a sentence."""
     return f"query {failure.query} has ended with {failure.error}: {failure.text}"
 

@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from streamgroup.driver.application import control
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.model import Document, Position, TopicPartition
+from streamgroup.monitoring.family import Family
 from streamgroup.planning.document import to_value
 from streamgroup.spark import metrics as module
 from streamgroup.spark import query_counter
@@ -97,6 +98,30 @@ def test_a_scrape_has_the_coordinators_and_the_queries(
     phases = {sample.name: sample.value for sample in found["streamgroup_batch_phase_seconds"]}
     assert phases == {"streamgroup_batch_phase_seconds_count": 2, "streamgroup_batch_phase_seconds_sum": 0.08}
     assert set(asked) == {JVM}
+
+
+def test_a_reading_that_ends_after_a_later_one_does_not_take_its_times_back(
+    counter: QueryCounter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow coordinator holds the first reading up: its ends are older than those of the second."""
+    metrics = DriverMetrics(JVM, counter, "prod")
+    ends, later = iter([100, 200, 300]), iter([True])
+
+    def statuses(*_: float) -> dict[str, Any]:
+        end = next(ends)
+        if end == 200:
+            metrics.read()
+            next(later)
+        return {"r1": status(positions={"t-0": 150}, ends={"t-0": end})}
+
+    def lags(families: list[Family]) -> list[float]:
+        (found,) = (each for each in families if each.name == "kafka_consumergroup_group_lag_seconds")
+        return [sample.value for sample in found.samples]
+
+    monkeypatch.setattr(control, "statuses", statuses)
+    metrics.read()
+    assert len(lags(metrics.read())) == 1, "the log has grown from 100 to 300, so the time of 150 is known"
+    assert next(later, None) is None, "the second reading began within the first"
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -82,6 +82,24 @@ def test_the_failures_of_an_ended_driver_stay_for_an_hour(home: Path, serve: Cal
     assert recorded_failures() == []
     serve("r2")
     assert list(home.glob(f"{NO_PROCESS}*")) == []
+
+
+def test_a_file_that_another_sweep_has_removed_meanwhile_opens_the_channel_all_the_same(
+    home: Path, serve: Callable[..., FakeCoordinator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_failure(NO_PROCESS, failure())
+    gone = home / f"{NO_PROCESS}{control.FAILURES}"
+    listed = type(home).iterdir
+
+    def removed_when_listed(path: Path) -> Iterator[Path]:
+        for found in list(listed(path)):
+            if found == gone:
+                found.unlink()
+            yield found
+
+    monkeypatch.setattr(type(home), "iterdir", removed_when_listed)
+    serve("r1")
+    assert control.runs(JVM) == ["r1"]
 
 
 def test_the_failures_of_a_driver_that_lives_are_not_swept(home: Path, serve: Callable[..., FakeCoordinator]) -> None:
