@@ -116,6 +116,7 @@ class Driver:
     def drain(self, query: str, timeout: float) -> None:
         """Drain a query."""
         result = streamgroup.drain(self._queries[query], timeout)
+        print(f"{query}: {result}", file=sys.stderr, flush=True)  # no groups: no coordinator answered
         self.tell("drained", query=query, drained=result.drained)
 
     def stop(self, query: str) -> None:
