@@ -26,6 +26,7 @@ from streamgroup.driver.questions import QuestionAnswerer
 from streamgroup.errors import StreamGroupError
 from streamgroup.group.ledger import Ledger
 from streamgroup.model import ClusterSnapshot, FetchTask, LogRange, TopicPartition
+from streamgroup.net.connection_totals import TOTALS
 from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions, SourceOptions
 from streamgroup.planning.batch import whole_batch
 from streamgroup.planning.document import DocumentCache, from_value, to_value
@@ -203,6 +204,8 @@ class Coordinator:
             "name": self._group.member or self._group.instance_id or "",
             "run": self.run,
             **self._inbox.call(io.ReportStatus()),
+            "connections": TOTALS.status(),
+            "retries": {"group": self._backend.member.retries, "logs": self._watcher.retries},
         }
 
     # --- the shell of the inbox --------------------------------------------------------------------------------------

@@ -49,6 +49,9 @@ class Machine(Protocol):
     See the docstrings of `Membership`.
     """
 
+    retries: int
+    """The number of backoffs since the start, each before another attempt."""
+
     @property
     def state(self) -> State:
         """Where it stands."""
@@ -158,6 +161,7 @@ class Member:
         self._unexpected = 0
         """Failures of the store that it cannot explain, since it last answered a fetch or a commit well."""
         self._retry_at: float | None = None
+        self._store_retries = 0
         self._busy = False
         self._withheld = 0
         self._commit_waits_for_join = False
@@ -189,6 +193,11 @@ class Member:
         lease = self.membership.lease_at
         fresh = lease is not None and now - lease < self._session_timeout_s
         return self.membership.can_plan and fresh and self.ledger.settled and self.ledger.idle
+
+    @property
+    def retries(self) -> int:
+        """The number of backoffs since the member started, each before another attempt."""
+        return self._store_retries + self.membership.retries
 
     @property
     def complete(self) -> bool:
@@ -395,6 +404,7 @@ class Member:
 
     def _later(self, now: float) -> None:
         self._retry_at = now + self._backoff.next()
+        self._store_retries += 1
 
     def _store_lost(self, reason: str, now: float, actions: list[MemberAction]) -> None:
         """Have the machine look for the coordinator anew, where the offsets are the group's own."""

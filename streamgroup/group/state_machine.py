@@ -45,6 +45,8 @@ class StateMachine(ABC, Generic[A, P, T]):
         self._out: list[Any] = []
         self._attempts = 0
         """Failed attempts since the last success."""
+        self.retries = 0
+        """The number of backoffs since the start, each before another attempt."""
         self._topics: tuple[str, ...] = ()
         self._identity = self._lasting_identity = b""
         self._generation = -1
@@ -163,6 +165,7 @@ class StateMachine(ABC, Generic[A, P, T]):
 
     def _set_backoff(self, timer: T) -> None:
         self._attempts += 1
+        self.retries += 1
         self._requests.set(timer, self._now + self._config.backoff_s(self._attempts, self._random))
 
     @abstractmethod

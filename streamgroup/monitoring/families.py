@@ -168,6 +168,30 @@ def _members(statuses: list[Status]) -> Iterator[Family]:
         "Time from a commit to its acceptance by the group.",
         _OF_MEMBER,
     )
+    connections = Family(
+        "streamgroup_connections", Kind.GAUGE, "Connections of the coordinator to brokers that are open.", _OF_MEMBER
+    )
+    opened = Family(
+        "streamgroup_connections_opened_total", Kind.COUNTER, "Connections that the coordinator has set up.", _OF_MEMBER
+    )
+    failed = Family(
+        "streamgroup_connection_failures_total",
+        Kind.COUNTER,
+        "Connections that could not be set up (phase setup), or that were lost or reset (phase open).",
+        (*_OF_MEMBER, "phase"),
+    )
+    unanswered = Family(
+        "streamgroup_unanswered_requests_total",
+        Kind.COUNTER,
+        "Requests that a lost or reset connection left without a response.",
+        _OF_MEMBER,
+    )
+    retries = Family(
+        "streamgroup_retries_total",
+        Kind.COUNTER,
+        "Attempts that the coordinator repeats: at the group and its offsets, or at metadata and the ends of logs.",
+        (*_OF_MEMBER, "of"),
+    )
     for status in statuses:
         labels = {"group": status["group"] or "", "name": status["name"], "run": status["run"]}
         held.add(labels, len(status["positions"]))
@@ -182,7 +206,15 @@ def _members(statuses: list[Status]) -> Iterator[Family]:
             rebalances.add({**labels, "cause": cause}, count)
         without.add(labels, status["without_assignment_s"])
         commits.add(labels, status["commits"]["seconds"], status["commits"]["count"])
+        connections.add(labels, status["connections"]["open"])
+        opened.add(labels, status["connections"]["opened"])
+        failed.add({**labels, "phase": "setup"}, status["connections"]["failed"])
+        failed.add({**labels, "phase": "open"}, status["connections"]["lost"])
+        unanswered.add(labels, status["connections"]["unanswered"])
+        for of, count in status["retries"].items():
+            retries.add({**labels, "of": of}, count)
     yield from (held, paused, generation, state, draining, in_flight, happened, rebalances, without, commits)
+    yield from (connections, opened, failed, unanswered, retries)
 
 
 def _failed(failures: Mapping[tuple[str, str], int]) -> Family:

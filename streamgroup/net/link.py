@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from streamgroup.core_files import disable_core_files
 from streamgroup.errors import DecodeError, StreamGroupError, TransportError
 from streamgroup.model import Dialect
+from streamgroup.net.connection_totals import TOTALS
 from streamgroup.net.handshake import NOT_A_BROKER_HINT, NOT_TLS_HINT, PROBE_AFTER_S
 from streamgroup.net.protocol import Answer, Protocol
 from streamgroup.net.protocol07 import Protocol07
@@ -221,6 +222,10 @@ class Link:
 
     def close(self, *, reset: bool) -> None:
         """Close the connection with FIN, or with RST, so that no request in transit takes effect later (R18)."""
+        if self.phase is Phase.READY:
+            TOTALS.on_closed(is_lost=reset, unanswered=len(self.unanswered))
+        elif reset and self.phase is not Phase.CLOSED:
+            TOTALS.on_failed()
         self.phase = Phase.CLOSED
         if self._socket is not None:
             self._socket.close()
@@ -339,6 +344,7 @@ class Link:
         self._set_up = self._protocol.is_ready
         if self._set_up:
             self.phase = Phase.READY
+            TOTALS.on_opened()
             self._write()  # the requests that were queued until now
         elif now >= self._setup_until and self._background is not None:
             timeout = self._background.timeout

@@ -167,6 +167,8 @@ class LogSchedule(Generic[Q]):
         self._retry_at = 0.0
         self._final: BrokerError | None = None
         """An error that no retry resolves, until the query is failed with it."""
+        self.retries = 0
+        """The number of steps that failed and are tried again."""
 
     @property
     def metadata_at(self) -> float:
@@ -335,6 +337,7 @@ class LogSchedule(Generic[Q]):
         self.error = error
         self._metadata_at = None
         self._retry_at = now + RETRY_AFTER_S
+        self.retries += 1
         if isinstance(error, BrokerError) and not error.retriable:
             self._final = error
         return None if is_known else f"{error}; trying again"

@@ -33,6 +33,8 @@ _RANDOM = {
 """Values that differ from run to run, and what stands for them in a golden file."""
 _MEASURED = {"in_flight_s": 1.5, "without_assignment_s": 0.5, "seconds": 0.25}
 """Durations, and what stands for them, also for one of no time."""
+_COUNTED = frozenset({"connections"})
+"""Fields with counts of the whole process: their keys are kept, and numbers in order stand for the counts."""
 
 
 @contextmanager
@@ -91,6 +93,7 @@ def _normalized(value: Any) -> Any:
         case dict():
             known = {k: _RANDOM[k] for k, v in value.items() if k in _RANDOM and v}
             known |= {k: _MEASURED[k] for k in value if k in _MEASURED}
+            known |= {k: {name: n for n, name in enumerate(v)} for k, v in value.items() if k in _COUNTED}
             return {k: known[k] if k in known else _normalized(v) for k, v in value.items()}
         case list():
             return [_normalized(each) for each in value]

@@ -160,6 +160,11 @@ class LogWatcher:
         """Monotonic time of the last refresh of the metadata; 0 before the first."""
         return self._schedule.metadata_at
 
+    @property
+    def retries(self) -> int:
+        """The number of refreshes and listings that failed and are tried again."""
+        return self._schedule.retries
+
     def doubt(self, partitions: Collection[TopicPartition], now: float) -> None:
         """Drop what is known at `now` of these logs, which may be stale; list them and refresh the metadata."""
         with self._lock:

@@ -25,6 +25,7 @@ from streamgroup.model import (
     OffsetRange,
 )
 from streamgroup.net import resolve
+from streamgroup.net.connection_totals import TOTALS
 from streamgroup.options.types import GroupOptions, LimitOptions
 from streamgroup.planning.document import from_value, to_value
 from streamgroup.run import plan_gate
@@ -393,6 +394,7 @@ def test_the_status_names_group_run_lineage_and_positions(start: Start) -> None:
     assert {cause: count for cause, count in rebalances.items() if count} == {"start": 1}
     assert status.pop("without_assignment_s") >= 0
     assert status.pop("in_flight_s") >= 0
+    assert status.pop("connections") == TOTALS.status()
     commits = status.pop("commits")
     assert (commits["count"], commits["seconds"] >= 0) == (1, True), "its starting positions"
     assert status == {
@@ -414,5 +416,6 @@ def test_the_status_names_group_run_lineage_and_positions(start: Start) -> None:
         "paused_whole": False,
         "positions": {"t-0": 0, "t-1": 0},
         "ends": {"t-0": 10, "t-1": 10},
+        "retries": {"group": 0, "logs": 0},
     }
     assert run.poller.asked(FindCoordinatorRequest) == 1

@@ -319,6 +319,7 @@ def test_an_unanswered_commit_is_sent_again() -> None:
     world.run(5)
     assert a.poll()
     assert [commit[2] for commit in world.coordinator.commits[-2:]] == [{P0: 10, P1: 10}] * 2
+    assert a.member.retries == 2, "one for the offsets, one for the coordinator, which is found again"
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS])

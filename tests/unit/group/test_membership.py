@@ -226,3 +226,4 @@ def test_backoff_grows_and_is_said_once_in_a_while() -> None:
         d.tick(waits[-1])
     assert waits == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0, 1.0])
     assert said == 4  # 1, 2, 4, 8
+    assert d.machine.retries == 8

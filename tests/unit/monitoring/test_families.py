@@ -29,6 +29,8 @@ def status(group: str | None = "orders", **fields: Any) -> dict[str, Any]:
         "rebalances": dict.fromkeys(JoinCause, 0),
         "without_assignment_s": 0.0,
         "commits": {"count": 0, "seconds": 0.0},
+        "connections": {"open": 0, "opened": 0, "failed": 0, "lost": 0, "unanswered": 0},
+        "retries": {"group": 0, "logs": 0},
         **fields,
     }
 
@@ -138,6 +140,17 @@ def test_a_member_shows_its_rebalances_by_cause_its_commits_and_its_time_without
     assert [(sample.labels, sample.value, sample.count) for sample in commits.samples] == [(who, 0.2, 4)]
 
 
+def test_a_coordinator_shows_its_connections_their_failures_and_its_retries() -> None:
+    connections = {"open": 3, "opened": 7, "failed": 1, "lost": 4, "unanswered": 2}
+    made = families([status(connections=connections, retries={"group": 5, "logs": 6})], [], "c")
+    who = ("orders", "a", "r1")
+    assert figures(made, "streamgroup_connections") == {who: 3}
+    assert figures(made, "streamgroup_connections_opened_total") == {who: 7}
+    assert figures(made, "streamgroup_connection_failures_total") == {(*who, "setup"): 1, (*who, "open"): 4}
+    assert figures(made, "streamgroup_unanswered_requests_total") == {who: 2}
+    assert figures(made, "streamgroup_retries_total") == {(*who, "group"): 5, (*who, "logs"): 6}
+
+
 def test_two_coordinators_that_hold_the_same_partition_give_no_sample_twice() -> None:
     both = [status(run=run, member="", positions={"t-0": 1}, ends={"t-0": 4}) for run in ("r1", "r2")]
     for family in families(both, [], "c"):
@@ -175,5 +188,5 @@ def test_failures_are_counted_by_query_and_error() -> None:
 
 def test_the_names_are_those_of_the_page_whether_there_is_a_sample_or_not() -> None:
     names = [family.name for family in families([], [], "c")]
-    assert len(names) == len(set(names)) == 25
+    assert len(names) == len(set(names)) == 30
     assert all((family.kind is Kind.COUNTER) == family.name.endswith("_total") for family in families([], [], "c"))

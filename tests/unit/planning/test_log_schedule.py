@@ -348,6 +348,7 @@ def test_an_error_is_warned_of_again_only_after_another_one_or_a_success() -> No
     time.now += RETRY_AFTER_S
     time.reads(snapshot())
     assert time.schedule.failed(TransportError("slow"), time.now) is not None
+    assert time.schedule.retries == 4
 
 
 def test_an_error_that_no_retry_resolves_fails_the_query_after_the_pause_and_the_steps_go_on() -> None:

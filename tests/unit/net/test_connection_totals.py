@@ -1,0 +1,79 @@
+"""The counts of connections, by real sockets to brokers that break them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from streamgroup.errors import TransportError
+from streamgroup.net.connection import Connection
+from streamgroup.net.connection_totals import TOTALS, ConnectionTotals
+from streamgroup.options.types import ClientOptions
+from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
+from tests.fakes.answers import API_VERSIONS, METADATA
+from tests.fakes.broker import CLOSE, SILENCE, FakeBroker
+
+Start = Callable[..., FakeBroker]
+Options = Callable[..., ClientOptions]
+EVERYTHING = MetadataRequest(topics=None)
+
+
+@pytest.fixture(autouse=True)
+def no_counts_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = ConnectionTotals()
+    monkeypatch.setattr(TOTALS, "_totals", fresh._totals)
+
+
+def connected(broker: Start, options: Options, answer: object = METADATA) -> Connection:
+    fake = broker(
+        {ApiVersionsRequest: lambda request, version: API_VERSIONS, MetadataRequest: lambda request, version: answer}
+    )
+    connection = Connection("127.0.0.1", fake.port, options())
+    connection.connect(time.monotonic() + 5)
+    return connection
+
+
+def counts(**others: int) -> dict[str, int]:
+    return {"open": 0, "opened": 0, "failed": 0, "lost": 0, "unanswered": 0} | others
+
+
+def test_a_connection_is_open_from_its_handshake_until_it_is_closed(broker: Start, options: Options) -> None:
+    connection = connected(broker, options)
+    assert TOTALS.status() == counts(open=1, opened=1)
+    connection.call(EVERYTHING, time.monotonic() + 5)
+    connection.close()
+    connection.close()
+    assert TOTALS.status() == counts(opened=1)
+
+
+def test_a_connection_that_the_broker_ends_is_lost_with_its_pending_requests(broker: Start, options: Options) -> None:
+    connection = connected(broker, options, CLOSE)
+    connection.send(EVERYTHING)
+    connection.send(EVERYTHING)
+    with pytest.raises(TransportError):
+        connection.receive(time.monotonic() + 5)
+    assert TOTALS.status() == counts(opened=1, lost=1, unanswered=2)
+    connection.abort()
+    assert TOTALS.status() == counts(opened=1, lost=1, unanswered=2), "counted once"
+
+
+def test_an_overdue_response_resets_its_connection(broker: Start, options: Options) -> None:
+    connection = connected(broker, options, SILENCE)
+    with pytest.raises(TransportError):
+        connection.call(EVERYTHING, time.monotonic() + 0.05)
+    assert TOTALS.status() == counts(opened=1, lost=1, unanswered=1)
+
+
+def test_a_connection_that_is_refused_has_failed(options: Options) -> None:
+    with pytest.raises(TransportError):
+        Connection("127.0.0.1", 1, options()).connect(time.monotonic() + 5)
+    assert TOTALS.status() == counts(failed=1)
+
+
+def test_a_handshake_without_a_response_has_failed(broker: Start, options: Options) -> None:
+    fake = broker({ApiVersionsRequest: lambda request, version: SILENCE})
+    with pytest.raises(TransportError):
+        Connection("127.0.0.1", fake.port, options()).connect(time.monotonic() + 0.05)
+    assert TOTALS.status() == counts(failed=1)
