@@ -20,6 +20,8 @@ from streamgroup.errors import StreamGroupError
 
 ENDED_S = 5.0
 """How long the command waits until a drained query has ended, which happens at Spark's next trigger."""
+_UNKNOWN_REASON = "its last batch has not sunk, or another member holds its partitions now"
+"""The reasons that a coordinator of an older release does not tell apart."""
 POLL_S = 0.1
 
 
@@ -94,9 +96,10 @@ def _drain(report: Report, timeout: float, say: Callable[[str], None]) -> None:
     answers = drain_together(pid, [one.run for one in report.chosen], timeout, ends=True)
     report.is_drained = all(answer["drained"] for answer in answers)
     if not report.is_drained:
+        reasons = "; ".join(answer["why"] for answer in answers if answer.get("why"))
         raise NotDrained(
-            f"cannot drain {names} within {timeout:g} s: its last batch has not sunk, or another member holds its "
-            "partitions now. The query ends with its next trigger all the same, and its last batch may be repeated"
+            f"cannot drain {names} within {timeout:g} s: {reasons or _UNKNOWN_REASON}. The query ends with its next "
+            "trigger all the same, and its last batch may be repeated"
         )
     report.has_ended = _wait_for_end(report.chosen)
     say(

@@ -184,7 +184,8 @@ class Coordinator:
     def drain(self, timeout: float, *, ends: bool = False) -> dict[str, Any]:
         """Stop planning, wait until the last batch has sunk, commit and leave (R30). `ends`: see `Shutdown.drain`.
 
-        Returns `{"drained": bool, ...}`: False if `timeout` seconds passed before; then one batch may be repeated.
+        Returns `{"drained": bool, "why": str, ...}`: False if `timeout` seconds passed before, or for another reason,
+        which `why` gives; then one batch may be repeated.
         """
         result = self._inbox.call(io.DrainRun(timeout, ends))
         self._end_unbegun()

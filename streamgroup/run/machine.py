@@ -247,12 +247,26 @@ class Run:
         self._events.left(self._ledger.in_flight, self.shutdown.uncommitted, "stopped")
         return has_left
 
-    def _drain(self, timeout: float, ends: bool) -> Steps[dict[str, bool]]:
+    def _drain(self, timeout: float, ends: bool) -> Steps[dict[str, Any]]:
         now = yield NOW
         drained = yield from self.shutdown.drain(now, timeout, ends=ends)
         if not drained:
             self._events.left(self._ledger.in_flight, self.shutdown.uncommitted, "the drain's time was over")
-        return {"drained": drained, "in_flight": not self._ledger.idle}
+        why = "" if drained else self._why_unclean()
+        return {"drained": drained, "in_flight": not self._ledger.idle, "why": why}
+
+    def _why_unclean(self) -> str:
+        """Return the reason why a drain that has ended may repeat the last batch."""
+        if self._failure.error is not None:
+            return f"the query has failed: {self._failure.error}"
+        if not self._ledger.idle:
+            return "the batch in flight has not sunk in time"
+        if lost := sorted(self._ledger.commits.outstanding):
+            names = ", ".join(map(str, lost[:3])) + (", ..." if len(lost) > 3 else "")
+            return f"the group has no commit of the last batch for {names}, which another member may hold now"
+        if self.shutdown.uncommitted:
+            return "the commit of the last batch was not acknowledged in time"
+        return f"the member left before the drain had ended (state {self.shutdown.state.value})"
 
     # --- what tasks lead to ------------------------------------------------------------------------------------------
 

@@ -63,7 +63,15 @@ def drain(query: StreamingQuery, timeout: float = 60.0) -> DrainResult:
     query.stop()
     if not answers:
         # No batch was planned at the last look. The drain did not wait for one planned between that look and the stop.
-        return DrainResult(was_active and offsets_of(query) is not None and not documents_of(query), ())
+        has_planned_nothing = was_active and offsets_of(query) is not None and not documents_of(query)
+        if not has_planned_nothing:
+            why = "no coordinator process of it answers" if was_active else "it had ended before"
+            log.warning("cannot drain query %s: %s. One batch may be repeated", query.name or query.id, why)
+        return DrainResult(has_planned_nothing, ())
+    for answer in answers.values():
+        if answer.get("why"):
+            who = f"group {answer['group']}" if answer["group"] else "no group"
+            log.warning("%s: the drain is not clean, one batch may be repeated: %s", who, answer["why"])
     groups = tuple(sorted(answer["group"] for answer in answers.values() if "group" in answer))
     return DrainResult(all(answer["drained"] for answer in answers.values()), groups)
 
@@ -110,10 +118,6 @@ def _runs_of(query: StreamingQuery, channel: CoordinatorChannel, deadline: float
             break
         time.sleep(POLL_S)
     if documents:
-        log.warning(
-            "cannot reach the coordinator processes of query %s to drain it: one batch may be repeated",
-            query.name or query.id,
-        )
         return []
     raise ConfigError(
         f"cannot drain query {query.name or query.id}: no source of it is a streamgroup member that has planned a "

@@ -101,9 +101,11 @@ def test_the_result_of_a_drain_for_programs_has_no_other_lines(serve: Serve, mon
 @pytest.mark.parametrize("chosen", [(), ("--pid", "1")], ids=["several", "not in time"])
 def test_a_query_that_is_not_drained_is_json_and_an_error(serve: Serve, chosen: tuple[str, ...]) -> None:
     serve("r1", "l1")
-    serve("r2", "l2", OTHER_JVM).drained = False
+    other = serve("r2", "l2", OTHER_JVM)
+    other.drained, other.why = False, "the batch in flight has not sunk in time"
     result = run("--json", "--timeout", "0.5", *chosen)
     assert result.exit_code == 1
+    assert ("within 0.5 s: the batch in flight has not sunk in time. The query" in result.stderr) is bool(chosen)
     told = json.loads(result.stdout)
     assert (told["drained"], told["ended"], len(told["chosen"])) == (False, False, len(chosen) // 2)
     assert {row["run"] for row in told["running"]} == {"r1", "r2"}

@@ -40,6 +40,8 @@ class FakeCoordinator:
         self.positions: dict[str, int] = {}
         self.paused: set[str] = set()
         self.is_whole = False
+        self.why = ""
+        """Why it is not drained."""
         self.refusal: Exception | None = None
         self.may_answer = threading.Event()
         self.may_answer.set()
@@ -50,7 +52,13 @@ class FakeCoordinator:
         self.drains.append(timeout)
         self.ends = ends
         self.while_draining()
-        return {"drained": self.drained, "group": f"group of {self.run}", "run": self.run, "in_flight": False}
+        return {
+            "drained": self.drained,
+            "group": f"group of {self.run}",
+            "run": self.run,
+            "in_flight": False,
+            "why": self.why,
+        }
 
     def sunk(self, document: dict[str, Any], batch: int | None, query: dict[str, Any]) -> dict[str, Any]:
         assert self.may_answer.wait(SOON)

@@ -108,7 +108,7 @@ def test_a_drain_waits_until_the_last_batch_is_proven_sunk_commits_and_leaves(st
         assert not answers
         run.logs.ends[P0] = 99
         assert run.latest(first) == first, "nothing is planned any more"
-    assert answers == [{"drained": True, "group": "g", "run": run.coordinator.run, "in_flight": False}]
+    assert answers == [{"drained": True, "group": "g", "run": run.coordinator.run, "in_flight": False, "why": ""}]
     assert (run.committed, run.group.members) == ({0: 10, 1: 10}, {})
     assert run.latest(first) == first
 
@@ -197,6 +197,7 @@ def test_a_drain_of_what_has_not_begun_has_nothing_to_wait_for(start: Start) -> 
         "group": "g",
         "run": run.coordinator.run,
         "in_flight": False,
+        "why": "",
     }
 
 
@@ -300,6 +301,9 @@ def test_a_batch_whose_partition_another_member_has_by_now_is_no_drained_one(sta
         run.latest(first)
     assert sorted(run.committed.values()) == [0, 10]
     assert (answers[0]["drained"], answers[0]["in_flight"]) == (False, False)
+    (lost,) = (number for number, offset in run.committed.items() if not offset)
+    why = f"the group has no commit of the last batch for t-{lost}, which another member may hold now"
+    assert answers[0]["why"] == why
     assert [length for ranges in other.plan()["ranges"].values() for length in ranges.values()] == [[0, 10]]
 
 
@@ -314,6 +318,7 @@ def test_a_commit_that_is_never_answered_is_no_drained_batch(start: Start, monke
         until(lambda: run.coordinator.status()["draining"], "draining")
         run.latest(first)
     assert (answers[0]["drained"], answers[0]["in_flight"]) == (False, False)
+    assert answers[0]["why"].startswith("the group has no commit of the last batch for t-0, t-1")
 
 
 # -- stops and drains at once -----------------------------------------------------------------------------------------

@@ -262,7 +262,7 @@ def test_a_drain_waits_for_the_batch_in_flight_and_ends_the_query() -> None:
     assert shell.run.wake_at is not None
     call = shell.call(io.BatchSunk(document, 0, {}))
     replies = {reply.call: reply.result for reply in shell.of(io.Reply)}
-    assert replies == {call: {"proven": True, "why": ""}, drain: {"drained": True, "in_flight": False}}
+    assert replies == {call: {"proven": True, "why": ""}, drain: {"drained": True, "in_flight": False, "why": ""}}
     assert shell.result(io.EndQuery()) is None
     shell.call(io.LatestOffset(document, LimitOptions()))
     (raised,) = shell.of(io.Raise)
@@ -274,8 +274,19 @@ def test_a_drain_whose_time_is_over_tells_of_the_batch_that_may_be_repeated() ->
     shell.batch()
     drain = shell.call(io.DrainRun(2.0))
     shell.step(ev.Tick(), 2.0)
-    assert shell.of(io.Reply) == [io.Reply(drain, {"drained": False, "in_flight": True})]
+    why = "the batch in flight has not sunk in time"
+    assert shell.of(io.Reply) == [io.Reply(drain, {"drained": False, "in_flight": True, "why": why})]
     assert [line.count("the drain's time was over") > 0 for line in shell.lines if "event=repeat" in line] == [True]
+
+
+def test_a_drain_of_a_query_that_fails_meanwhile_names_the_error() -> None:
+    """Spark, which would show it, calls no more."""
+    shell = Shell()
+    shell.batch()
+    drain = shell.call(io.DrainRun(30.0))
+    shell.step(io.ThreadFailed(ConfigError("the topic is gone")))
+    answer = {"drained": False, "in_flight": True, "why": "the query has failed: the topic is gone"}
+    assert shell.of(io.Reply) == [io.Reply(drain, answer)]
 
 
 # -- calls whose thread has gone --------------------------------------------------------------------------------------

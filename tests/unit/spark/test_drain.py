@@ -252,7 +252,16 @@ def test_coordinators_that_cannot_be_found_are_not_drained_and_the_query_is_stop
     query = FakeQuery(execution=Execution(offset("r1", "l1")))
     assert run_drain(query) == DrainResult(False, ())
     assert query.stops == 1
-    assert "cannot reach the coordinator processes of query" in caplog.text
+    assert "no coordinator process of it answers. One batch may be repeated" in caplog.text
+
+
+def test_a_drain_that_is_not_clean_logs_the_reason_of_the_coordinator(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    coordinator = serve("r1", "l1")
+    coordinator.drained, coordinator.why = False, "the batch in flight has not sunk in time"
+    assert run_drain(FakeQuery(execution=Execution(offset("r1", "l1")))) == DrainResult(False, ("group of r1",))
+    assert "group group of r1: the drain is not clean, one batch may be repeated: the batch in flight" in caplog.text
 
 
 # -- several sources ---------------------------------------------------------------------------------------------------
