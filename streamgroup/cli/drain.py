@@ -96,10 +96,10 @@ def _drain(report: Report, timeout: float, say: Callable[[str], None]) -> None:
     answers = drain_together(pid, [one.run for one in report.chosen], timeout, ends=True)
     report.is_drained = all(answer["drained"] for answer in answers)
     if not report.is_drained:
-        reasons = "; ".join(answer["why"] for answer in answers if answer.get("why"))
+        reason = "; ".join(answer["why"] for answer in answers if answer.get("why")) or _UNKNOWN_REASON
         raise NotDrained(
-            f"cannot drain {names} within {timeout:g} s: {reasons or _UNKNOWN_REASON}. The query ends with its next "
-            "trigger all the same, and its last batch may be repeated"
+            f"cannot drain {names} within {timeout:g} s: {reason}. The query ends with its next trigger "
+            "all the same, and its last batch may be repeated"
         )
     report.has_ended = _wait_for_end(report.chosen)
     say(
