@@ -58,14 +58,11 @@ def _lag(statuses: list[Status], cluster_name: str) -> Iterator[Family]:
     of_topic = Family(
         "kafka_consumergroup_group_topic_sum_lag", Kind.GAUGE, "The lag of the partitions held of a topic.", _OF_TOPIC
     )
+    earliest = Family("kafka_partition_earliest_offset", Kind.GAUGE, "The first offset of a partition's log.", _OF_LOG)
     latest = Family("kafka_partition_latest_offset", Kind.GAUGE, "The end of a partition's log.", _OF_LOG)
-    ends: dict[tuple[str, str], int] = {}
     lags: dict[str, list[int]] = {}
     topics: dict[tuple[str, str], int] = {}
     for status in statuses:
-        for partition, end in status["ends"].items():
-            place = _place(partition)
-            ends[place] = max(end, ends.get(place, end))
         if not status["group"]:
             continue
         for partition, position in status["positions"].items():
@@ -89,9 +86,20 @@ def _lag(statuses: list[Status], cluster_name: str) -> Iterator[Family]:
         total.add(labels, sum(behind_of_group))
     for (group, topic), behind in sorted(topics.items()):
         of_topic.add({"cluster_name": cluster_name, "group": group, "topic": topic}, behind)
-    for (topic, number), end in sorted(ends.items()):
-        latest.add({"cluster_name": cluster_name, "topic": topic, "partition": number}, end)
-    yield from (offset, lag, most, total, of_topic, latest)
+    for family, field in ((earliest, "starts"), (latest, "ends")):
+        for (topic, number), known in sorted(_newest(statuses, field).items()):
+            family.add({"cluster_name": cluster_name, "topic": topic, "partition": number}, known)
+    yield from (offset, lag, most, total, of_topic, earliest, latest)
+
+
+def _newest(statuses: list[Status], field: str) -> dict[tuple[str, str], int]:
+    """Return the largest offset that a coordinator knows of each log: first and last offsets only grow."""
+    newest: dict[tuple[str, str], int] = {}
+    for status in statuses:
+        for partition, offset in status[field].items():
+            place = _place(partition)
+            newest[place] = max(offset, newest.get(place, offset))
+    return newest
 
 
 def _lag_seconds(

@@ -234,6 +234,7 @@ class Run:
             "query": dict(self.completion.query),
             "batches": list(self.completion.batches),
             "positions": {str(tp): p.offset for tp, p in self._ledger.positions().items()},
+            "starts": {str(tp): log.earliest for tp, log in self._known_ends().items()},
             "ends": {str(tp): log.latest for tp, log in self._known_ends().items()},
             "trouble": self._events.status(),
             "rebalances": self._events.rebalances(),

@@ -415,6 +415,7 @@ def test_the_status_names_group_run_lineage_and_positions(start: Start) -> None:
         "paused": [],
         "paused_whole": False,
         "positions": {"t-0": 0, "t-1": 0},
+        "starts": {"t-0": 0, "t-1": 0},
         "ends": {"t-0": 10, "t-1": 10},
         "retries": {"group": 0, "logs": 0},
     }

@@ -24,6 +24,7 @@ def status(group: str | None = "orders", **fields: Any) -> dict[str, Any]:
         "in_flight_s": None,
         "paused": [],
         "positions": {},
+        "starts": {},
         "ends": {},
         "trouble": trouble,
         "rebalances": dict.fromkeys(JoinCause, 0),
@@ -41,8 +42,13 @@ def figures(made: list[Family], name: str) -> dict[tuple[str, ...], float]:
 
 
 def test_lag_is_what_the_logs_have_beyond_the_positions() -> None:
-    holding = status(positions={"big-orders-0": 10, "big-orders-1": 7}, ends={"big-orders-0": 25, "big-orders-1": 7})
-    made = families([holding], [], "prod")
+    holding = status(
+        positions={"big-orders-0": 10, "big-orders-1": 7},
+        starts={"big-orders-0": 4, "big-orders-1": 0},
+        ends={"big-orders-0": 25, "big-orders-1": 7},
+    )
+    older = status("billing", starts={"big-orders-0": 3}, ends={"big-orders-0": 24})
+    made = families([holding, older], [], "prod")
     partition = ("prod", "orders", "big-orders")
     assert figures(made, "kafka_consumergroup_group_lag") == {(*partition, "0", "a-1"): 15, (*partition, "1", "a-1"): 0}
     assert figures(made, "kafka_consumergroup_group_offset") == {
@@ -51,6 +57,10 @@ def test_lag_is_what_the_logs_have_beyond_the_positions() -> None:
     }
     assert figures(made, "kafka_consumergroup_group_max_lag") == {("prod", "orders"): 15}
     assert figures(made, "kafka_consumergroup_group_sum_lag") == {("prod", "orders"): 15}
+    assert figures(made, "kafka_partition_earliest_offset") == {
+        ("prod", "big-orders", "0"): 4,
+        ("prod", "big-orders", "1"): 0,
+    }
     assert figures(made, "kafka_partition_latest_offset") == {
         ("prod", "big-orders", "0"): 25,
         ("prod", "big-orders", "1"): 7,
@@ -188,5 +198,5 @@ def test_failures_are_counted_by_query_and_error() -> None:
 
 def test_the_names_are_those_of_the_page_whether_there_is_a_sample_or_not() -> None:
     names = [family.name for family in families([], [], "c")]
-    assert len(names) == len(set(names)) == 30
+    assert len(names) == len(set(names)) == 31
     assert all((family.kind is Kind.COUNTER) == family.name.endswith("_total") for family in families([], [], "c"))
