@@ -28,7 +28,7 @@ VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' streamgroup/__init__.p
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo check lint types imports unit slow timing jars pins test test-live test-faults test-sim test-mutants test-fuzz test-sanitizers soak golden wheel sbom bench docs pictures site format clean
+.PHONY: help venv lock demo check lint types imports unit slow all-unit timing jars pins test test-live test-faults test-sim test-mutants test-fuzz test-sanitizers soak golden wheel sbom bench docs pictures site format clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ unit: $(STAMP)
 slow: $(STAMP) ## the unit tests that `make check` leaves out: many random cases, processes, waits
 	$(BIN)/pytest tests/unit -q -m slow $(UNIT)
 
+all-unit: $(STAMP)
+	$(BIN)/pytest tests/unit -q $(UNIT)
+
 timing: $(STAMP) ## the tests that measure CPU time, one after the other, beside nothing else
 	$(BIN)/pytest tests/timing -q
 
@@ -84,8 +87,7 @@ pins: $(STAMP) ## write streamgroup/testing/jars.sha256 anew, from jars download
 	$(BIN)/python -m tests.bring_jars --pin
 
 test: $(STAMP) ## all tests but the long ones: real brokers, real Spark
-	$(MAKE) --jobs 4 --output-sync=line lint types imports jars
-	$(BIN)/pytest tests/unit -q $(UNIT)
+	$(MAKE) --jobs 5 --output-sync=line lint types imports jars all-unit
 	$(MAKE) timing
 	$(BIN)/pytest tests -m "not long" $(SERVERS)
 
