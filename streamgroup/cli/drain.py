@@ -21,7 +21,7 @@ from streamgroup.errors import StreamGroupError
 ENDED_S = 5.0
 """How long the command waits until a drained query has ended, which happens at Spark's next trigger."""
 _UNKNOWN_REASON = "its last batch has not sunk, or another member holds its partitions now"
-"""The reasons that a coordinator of an older release does not tell apart."""
+"""For the answer of a coordinator of an older release, which gives no reason."""
 POLL_S = 0.1
 
 
@@ -96,10 +96,11 @@ def _drain(report: Report, timeout: float, say: Callable[[str], None]) -> None:
     answers = drain_together(pid, [one.run for one in report.chosen], timeout, ends=True)
     report.is_drained = all(answer["drained"] for answer in answers)
     if not report.is_drained:
-        reason = "; ".join(answer["why"] for answer in answers if answer.get("why")) or _UNKNOWN_REASON
+        unclean = [answer.get("why") or _UNKNOWN_REASON for answer in answers if not answer["drained"]]
+        reason = "; ".join(dict.fromkeys(unclean))
         raise NotDrained(
-            f"cannot drain {names} within {timeout:g} s: {reason}. The query ends with its next trigger "
-            "all the same, and its last batch may be repeated"
+            f"cannot drain {names}: {reason}. The query ends with its next trigger all the same, and its last batch "
+            "may be repeated"
         )
     report.has_ended = _wait_for_end(report.chosen)
     say(

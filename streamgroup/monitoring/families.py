@@ -93,7 +93,7 @@ def _lag(statuses: list[Status], cluster_name: str) -> Iterator[Family]:
 
 
 def _newest(statuses: list[Status], field: str) -> dict[tuple[str, str], int]:
-    """Return the largest offset that a coordinator knows of each log: first and last offsets only grow."""
+    """Return the largest offset that a coordinator knows of each log. The others have mostly listed it earlier."""
     newest: dict[tuple[str, str], int] = {}
     for status in statuses:
         for partition, offset in status[field].items():
@@ -185,20 +185,20 @@ def _members(statuses: list[Status]) -> Iterator[Family]:
     failed = Family(
         "streamgroup_connection_failures_total",
         Kind.COUNTER,
-        "Connections that could not be set up (phase setup), or that were lost or reset (phase open).",
+        "Connections that failed while they were set up (phase setup) or later (phase open).",
         (*_OF_MEMBER, "phase"),
     )
     unanswered = Family(
         "streamgroup_unanswered_requests_total",
         Kind.COUNTER,
-        "Requests that a lost or reset connection left without a response.",
+        "Requests that a failed connection left without a response.",
         _OF_MEMBER,
     )
     retries = Family(
         "streamgroup_retries_total",
         Kind.COUNTER,
         "Attempts that the coordinator repeats: at the group and its offsets, or at metadata and the ends of logs.",
-        (*_OF_MEMBER, "of"),
+        (*_OF_MEMBER, "target"),
     )
     for status in statuses:
         labels = {"group": status["group"] or "", "name": status["name"], "run": status["run"]}
@@ -219,8 +219,8 @@ def _members(statuses: list[Status]) -> Iterator[Family]:
         failed.add({**labels, "phase": "setup"}, status["connections"]["failed"])
         failed.add({**labels, "phase": "open"}, status["connections"]["lost"])
         unanswered.add(labels, status["connections"]["unanswered"])
-        for of, count in status["retries"].items():
-            retries.add({**labels, "of": of}, count)
+        for target, count in status["retries"].items():
+            retries.add({**labels, "target": target}, count)
     yield from (held, paused, generation, state, draining, in_flight, happened, rebalances, without, commits)
     yield from (connections, opened, failed, unanswered, retries)
 

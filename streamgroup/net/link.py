@@ -218,13 +218,21 @@ class Link:
     def _fail(self, error: StreamGroupError) -> None:
         if isinstance(error, TransportError | DecodeError):
             self._protocol.on_connection_lost()
-        self.close(reset=True)
+        self._close(reset=True, has_failed=True)
 
     def close(self, *, reset: bool) -> None:
-        """Close the connection with FIN, or with RST, so that no request in transit takes effect later (R18)."""
+        """Close the connection with FIN, or with RST, so that no request in transit takes effect later (R18).
+
+        A reset counts as a failure while the connection is set up or a request has no response. A connection that is
+        idle is reset when its broker has left the cluster.
+        """
+        is_setting_up = self.phase in _SETTING_UP
+        self._close(reset=reset, has_failed=reset and (is_setting_up or bool(self.unanswered)))
+
+    def _close(self, *, reset: bool, has_failed: bool) -> None:
         if self.phase is Phase.READY:
-            TOTALS.on_closed(is_lost=reset, unanswered=len(self.unanswered))
-        elif reset and self.phase is not Phase.CLOSED:
+            TOTALS.on_closed(is_lost=has_failed, unanswered=len(self.unanswered))
+        elif has_failed and self.phase is not Phase.CLOSED:
             TOTALS.on_failed()
         self.phase = Phase.CLOSED
         if self._socket is not None:

@@ -168,7 +168,7 @@ class LogSchedule(Generic[Q]):
         self._final: BrokerError | None = None
         """An error that no retry resolves, until the query is failed with it."""
         self.retries = 0
-        """The number of steps that failed and are tried again."""
+        """The number of refreshes that failed, and of listings that failed or lack a partition: all are repeated."""
 
     @property
     def metadata_at(self) -> float:
@@ -317,6 +317,7 @@ class LogSchedule(Generic[Q]):
             self._reported_missing |= missing
         self._reported_missing &= missing
         self._missing = missing
+        self.retries += bool(missing)
         if not missing.isdisjoint(asked):
             self._ask_missing_at = now + RETRY_AFTER_S
         if missing and now - self.metadata_at > LEADERLESS_EVERY_S:
@@ -337,7 +338,8 @@ class LogSchedule(Generic[Q]):
         self.error = error
         self._metadata_at = None
         self._retry_at = now + RETRY_AFTER_S
-        self.retries += 1
         if isinstance(error, BrokerError) and not error.retriable:
             self._final = error
+        else:
+            self.retries += 1
         return None if is_known else f"{error}; trying again"

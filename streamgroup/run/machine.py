@@ -13,7 +13,7 @@ from typing import Any
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.member import Member, MemberAction, MetadataStale, Resolve, shown_state
-from streamgroup.model import Document, TopicPartition
+from streamgroup.model import Document, TopicPartition, name_some
 from streamgroup.planning.memo import Memo
 from streamgroup.run import interface as io
 from streamgroup.run.assignment_clock import AssignmentClock
@@ -251,23 +251,29 @@ class Run:
     def _drain(self, timeout: float, ends: bool) -> Steps[dict[str, Any]]:
         now = yield NOW
         drained = yield from self.shutdown.drain(now, timeout, ends=ends)
-        if not drained:
-            self._events.left(self._ledger.in_flight, self.shutdown.uncommitted, "the drain's time was over")
-        why = "" if drained else self._why_unclean()
-        return {"drained": drained, "in_flight": not self._ledger.idle, "why": why}
+        if drained:
+            return {"drained": True, "in_flight": not self._ledger.idle, "why": ""}
+        self._events.left(self._ledger.in_flight, self.shutdown.uncommitted, self._drain_end())
+        return {"drained": False, "in_flight": not self._ledger.idle, "why": self._why_unclean()}
+
+    def _drain_end(self) -> str:
+        """Return what has ended a drain that is not clean, as a clause before `before ...`."""
+        if self._failure.error is not None:
+            return "the query has failed"
+        return "the drain's time was over" if self.shutdown.is_overdue else "stopped"
 
     def _why_unclean(self) -> str:
-        """Return the reason why a drain that has ended may repeat the last batch."""
+        """Return the reason why a drain that has ended may repeat the last batch. docs/drain.md lists the reasons."""
         if self._failure.error is not None:
             return f"the query has failed: {self._failure.error}"
         if not self._ledger.idle:
-            return "the batch in flight has not sunk in time"
-        if lost := sorted(self._ledger.commits.outstanding):
-            names = ", ".join(map(str, lost[:3])) + (", ..." if len(lost) > 3 else "")
-            return f"the group has no commit of the last batch for {names}, which another member may hold now"
+            how = "the time was over" if self.shutdown.is_overdue else "the query was stopped"
+            return f"{how} before the batch in flight had sunk"
         if self.shutdown.uncommitted:
-            return "the commit of the last batch was not acknowledged in time"
-        return f"the member left before the drain had ended (state {self.shutdown.state.value})"
+            return "the commit of the last batch was not acknowledged"
+        if lost := self._ledger.commits.outstanding:
+            return f"the member lost {name_some(lost)} before it could commit the last batch, and another may have them"
+        return "the time was over before the member held the partitions of the last batch again"
 
     # --- what tasks lead to ------------------------------------------------------------------------------------------
 

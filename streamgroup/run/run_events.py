@@ -167,7 +167,8 @@ class RunEvents:
         self._report(RunEventKind.SKIP, ERROR, words, reason, count=count, document=document.sequence, failed=True)
 
     def left(self, flight: InFlightBatch | None, uncommitted: int, how: str) -> None:
-        """Report that the member has left. `how`: it was stopped, its drain timed out, or Spark was silent.
+        """Report that the member has left. `how`: it was stopped, its drain timed out, the query failed, or Spark
+        was silent.
 
         `uncommitted`: the number of sunk offsets whose commit the group has not acknowledged.
         """

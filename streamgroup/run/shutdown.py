@@ -58,6 +58,8 @@ class Shutdown:
         """Whether the trigger is Once, which ends the query with its first batch."""
         self.uncommitted = 0
         """The number of sunk offsets whose commit had no response when the member left."""
+        self.is_overdue = False
+        """Whether the timeout of a drain was over before the last batch had sunk and was committed."""
 
     @property
     def wanted(self) -> bool:
@@ -143,6 +145,7 @@ class Shutdown:
         if self.stopped:  # Spark has ended the query, another drain has stopped it, or it has never begun
             yield Until(lambda _: self.state is RunState.STOPPED, ONCE_LAST_WORD_TIMEOUT_S + STOP_TIMEOUT_S)
         else:
+            self.is_overdue = not (self._has_failed() or self.is_settled())
             self._take(RunCue.STOP)
             yield from self._leave(now, max(deadline, now + LEAVE_TIMEOUT_S))
         return self._clean and not self._has_failed()

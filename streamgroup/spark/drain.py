@@ -29,9 +29,11 @@ class DrainResult:
 
     drained: bool
     """Whether every planned batch has sunk and is committed, and the members have left their groups. If False, the
-    timeout expired first. The query is stopped all the same, and one batch may be repeated."""
+    query is stopped all the same, and one batch may be repeated."""
     groups: tuple[str, ...]
     """The groups that the query has left. Empty if the query had not planned a batch yet."""
+    reason: str = ""
+    """Why it is not drained, such as: the time was over before the batch in flight had sunk. Empty if it is drained."""
 
 
 def drain(query: StreamingQuery, timeout: float = 60.0) -> DrainResult:
@@ -63,17 +65,18 @@ def drain(query: StreamingQuery, timeout: float = 60.0) -> DrainResult:
     query.stop()
     if not answers:
         # No batch was planned at the last look. The drain did not wait for one planned between that look and the stop.
-        has_planned_nothing = was_active and offsets_of(query) is not None and not documents_of(query)
-        if not has_planned_nothing:
-            why = "no coordinator process of it answers" if was_active else "it had ended before"
-            log.warning("cannot drain query %s: %s. One batch may be repeated", query.name or query.id, why)
-        return DrainResult(has_planned_nothing, ())
-    for answer in answers.values():
-        if answer.get("why"):
-            who = f"group {answer['group']}" if answer["group"] else "no group"
-            log.warning("%s: the drain is not clean, one batch may be repeated: %s", who, answer["why"])
+        if was_active and offsets_of(query) is not None and not documents_of(query):
+            return DrainResult(True, ())
+        reason = "no coordinator of it answers, or it has just planned its first batch"
+        return _not_drained(query, (), reason if was_active else "it had ended before")
     groups = tuple(sorted(answer["group"] for answer in answers.values() if "group" in answer))
-    return DrainResult(all(answer["drained"] for answer in answers.values()), groups)
+    unclean = [answer.get("why", "") for answer in answers.values() if not answer["drained"]]
+    return _not_drained(query, groups, "; ".join(dict.fromkeys(unclean))) if unclean else DrainResult(True, groups)
+
+
+def _not_drained(query: StreamingQuery, groups: tuple[str, ...], reason: str) -> DrainResult:
+    log.warning("cannot drain query %s: %s. One batch may be repeated", query.name or query.id, reason)
+    return DrainResult(False, groups, reason)
 
 
 class _ProgressWatch:

@@ -24,7 +24,7 @@ STEP_TIMEOUT_S = 90.0
 
 
 class Newcomer:
-    """Follows the page in an empty directory. `address` stands for the page's `localhost:9092`."""
+    """Follows the page in an empty directory, with a free port in place of the page's 9092."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -83,8 +83,13 @@ class Newcomer:
         """Return how many partitions each member holds, by the page's command."""
         return sorted(row["partitions"] or 0 for row in self._rows(members))
 
+    def rebalances(self, members: str) -> list[int]:
+        """Return the rebalances of each member, by the page's command."""
+        return sorted(row["trouble"]["rebalance"]["count"] for row in self._rows(members))
+
     def _rows(self, command: str) -> list[dict[str, Any]]:
         found = self._finished(f"{command} --json")
+        assert found.returncode == 0 or "does not exist" in found.stderr, found.stderr
         rows: list[dict[str, Any]] = json.loads(found.stdout) if found.returncode == 0 else []
         return rows
 
@@ -105,11 +110,17 @@ def test_a_newcomer_counts_every_record_once(tmp_path: Path) -> None:
             wait_until(lambda: newcomer.lags(groups) == [0] * 4, "the first batch is committed", STEP_TIMEOUT_S)
             with newcomer.running(b, "b reads"):
                 wait_until(lambda: newcomer.held(members) == [2, 2], "they share", STEP_TIMEOUT_S)
+                assert newcomer.rebalances(members) == [1, 2]
                 newcomer.run(more)
                 assert "drained: nothing will be repeated" in newcomer.run(drain_a)
                 wait_until(lambda: newcomer.held(members) == [4], "b holds all", STEP_TIMEOUT_S)
                 wait_until(lambda: newcomer.lags(groups) == [0] * 4, "all is committed", STEP_TIMEOUT_S)
                 assert "drained: nothing will be repeated" in newcomer.run(drain_b)
         assert newcomer.run(count) == "2000 rows, 2000 values\n"
+        with newcomer.running(a, "a reads"):
+            wait_until(lambda: newcomer.held(members) == [4], "a goes on", STEP_TIMEOUT_S)
+            assert newcomer.lags(groups) == [0] * 4
+            newcomer.run(drain_a)
+        assert newcomer.run(count) == "2000 rows, 2000 values\n", "nothing is read twice"
     finally:
         newcomer.run(down)

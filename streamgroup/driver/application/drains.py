@@ -16,6 +16,7 @@ log = logging.getLogger("streamgroup")
 ANSWER_GRACE_S = 5.0
 """How long after its deadline a drain's answer may arrive."""
 POLL_S = 0.05
+_NO_ANSWER = "its coordinator has not answered"
 
 
 def drain_together(
@@ -29,9 +30,10 @@ def drain_together(
     """Drain the coordinators `runs` of the driver `pid` at once; return their answers, in that order.
 
     None of them plans while another waits for its last batch. A coordinator that refuses or has ended counts as not
-    drained. `ends`: afterwards Spark's next call of any of them ends the query. `meanwhile` is called every POLL_S.
+    drained, and `why` gives the reason. `ends`: afterwards Spark's next call of any of them ends the query. `meanwhile`
+    is called every POLL_S.
     """
-    answers: list[dict[str, Any]] = [{"drained": False} for _ in runs]
+    answers: list[dict[str, Any]] = [{"drained": False, "why": _NO_ANSWER} for _ in runs]
 
     def drain(number: int) -> None:
         try:
@@ -39,7 +41,7 @@ def drain_together(
                 pid, runs[number], "drain", answer_timeout=timeout + ANSWER_GRACE_S, timeout=timeout, ends=ends
             )
         except StreamGroupError as error:
-            log.warning("cannot drain run %s: %s", runs[number], error)
+            answers[number]["why"] = str(error)
 
     threads = [
         threading.Thread(target=drain, args=(n,), name="streamgroup-drain", daemon=True) for n in range(len(runs))

@@ -162,7 +162,7 @@ class LogWatcher:
 
     @property
     def retries(self) -> int:
-        """The number of refreshes and listings that failed and are tried again."""
+        """The number of refreshes and listings that failed, or lack a partition, and are repeated."""
         return self._schedule.retries
 
     def doubt(self, partitions: Collection[TopicPartition], now: float) -> None:

@@ -383,6 +383,27 @@ def test_the_latest_ends_are_reported_in_sparks_own_shape(start: Start) -> None:
     assert run.coordinator.report_latest() == {"t": {"0": 10, "1": 10}}
 
 
+def test_the_status_counts_retries_at_the_logs_and_at_the_group(start: Start) -> None:
+    run = start()
+    first = run.batch()
+    run.logs.slow = {P0}
+
+    def retries() -> dict[str, int]:
+        run.latest(first)
+        counts: dict[str, int] = run.coordinator.status()["retries"]
+        return counts
+
+    until(lambda: retries()["logs"] > 0, "a listing without the partition")
+    assert retries()["group"] == 0
+    run.group.refusals.append(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    run.logs.slow = set()
+    run.logs.ends[P0] = 12
+    second = run.plan(first)
+    run.coordinator.partitions(first, second)
+    run.latest(second)
+    until(lambda: run.coordinator.status()["retries"]["group"] > 0, "a commit that is made again")
+
+
 def test_the_status_names_group_run_lineage_and_positions(start: Start) -> None:
     run = start()
     first = run.batch()

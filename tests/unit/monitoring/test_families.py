@@ -196,7 +196,7 @@ def test_failures_are_counted_by_query_and_error() -> None:
     assert figures(made, "streamgroup_query_failures_total") == {("ingest", "DataLossError"): 2}
 
 
-def test_the_names_are_those_of_the_page_whether_there_is_a_sample_or_not() -> None:
+def test_every_name_is_there_once_whether_there_is_a_sample_or_not() -> None:
     names = [family.name for family in families([], [], "c")]
     assert len(names) == len(set(names)) == 31
     assert all((family.kind is Kind.COUNTER) == family.name.endswith("_total") for family in families([], [], "c"))

@@ -10,6 +10,7 @@ import pytest
 from streamgroup.errors import TransportError
 from streamgroup.net.connection import Connection
 from streamgroup.net.connection_totals import TOTALS, ConnectionTotals
+from streamgroup.net.poller import Broken, Event, Poller
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
 from tests.fakes.answers import API_VERSIONS, METADATA
@@ -64,6 +65,32 @@ def test_an_overdue_response_resets_its_connection(broker: Start, options: Optio
     with pytest.raises(TransportError):
         connection.call(EVERYTHING, time.monotonic() + 0.05)
     assert TOTALS.status() == counts(opened=1, lost=1, unanswered=1)
+
+
+def test_a_reset_of_an_idle_connection_is_its_end_and_no_failure(broker: Start, options: Options) -> None:
+    """The broker has left the cluster."""
+    connected(broker, options).abort()
+    assert TOTALS.status() == counts(opened=1)
+
+
+def test_the_connections_of_a_poller_are_counted(broker: Start, options: Options) -> None:
+    fake = broker({ApiVersionsRequest: lambda request, version: API_VERSIONS})
+    poller = Poller(options())
+    handles = [poller.connect("127.0.0.1", fake.port) for _ in range(3)]
+    refused = poller.connect("127.0.0.1", 1)
+    until = time.monotonic() + 5
+    seen: list[Event] = []
+    while len(seen) < 4:
+        assert time.monotonic() < until
+        seen += poller.wait(0.1)
+    assert [event.handle for event in seen if isinstance(event, Broken)] == [refused]
+    assert TOTALS.status() == counts(open=3, opened=3, failed=1)
+    poller.send(handles[0], EVERYTHING)
+    poller.drop(handles[0], reset=True)
+    poller.drop(handles[1], reset=True)
+    assert TOTALS.status() == counts(open=1, opened=3, failed=1, lost=1, unanswered=1)
+    poller.close()
+    assert TOTALS.status() == counts(opened=3, failed=1, lost=1, unanswered=1)
 
 
 def test_a_connection_that_is_refused_has_failed(options: Options) -> None:

@@ -274,7 +274,7 @@ def test_a_drain_whose_time_is_over_tells_of_the_batch_that_may_be_repeated() ->
     shell.batch()
     drain = shell.call(io.DrainRun(2.0))
     shell.step(ev.Tick(), 2.0)
-    why = "the batch in flight has not sunk in time"
+    why = "the time was over before the batch in flight had sunk"
     assert shell.of(io.Reply) == [io.Reply(drain, {"drained": False, "in_flight": True, "why": why})]
     assert [line.count("the drain's time was over") > 0 for line in shell.lines if "event=repeat" in line] == [True]
 
@@ -287,6 +287,9 @@ def test_a_drain_of_a_query_that_fails_meanwhile_names_the_error() -> None:
     shell.step(io.ThreadFailed(ConfigError("the topic is gone")))
     answer = {"drained": False, "in_flight": True, "why": "the query has failed: the topic is gone"}
     assert shell.of(io.Reply) == [io.Reply(drain, answer)]
+    assert ["the query has failed before the batch in flight" in line for line in shell.lines if "repeat" in line] == [
+        True
+    ]
 
 
 # -- calls whose thread has gone --------------------------------------------------------------------------------------

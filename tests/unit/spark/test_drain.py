@@ -27,6 +27,8 @@ __all__ = ["home", "serve"]
 
 Serve = Callable[..., FakeCoordinator]
 
+NO_COORDINATOR = "no coordinator of it answers, or it has just planned its first batch"
+
 
 def offset(run: str, lineage: str) -> str:
     return json.dumps(to_value(Document("g", lineage, run, 3)))
@@ -149,7 +151,10 @@ def test_a_query_behind_an_abandoned_socket_is_stopped_but_not_drained(
 
     monkeypatch.setattr(coordinator, "status", die)
     query = FakeQuery([progress((None, offset("r1", "l1")))])
-    assert run_drain(query) == DrainResult(False, ())
+    result = run_drain(query)
+    assert (result.drained, result.groups) == (False, ())
+    assert "the coordinator of run r1" in result.reason
+    assert "cannot be reached" in result.reason
     assert query.stops == 1
 
 
@@ -166,20 +171,22 @@ def test_a_coordinator_that_hangs_is_not_drained_and_the_query_is_stopped(
     coordinator = serve("r1", "l1")
     monkeypatch.setattr(coordinator, "drain", lambda timeout, ends: time.sleep(0.5))
     query = FakeQuery([progress((None, offset("r1", "l1")))])
-    assert run_drain(query, 0.1) == DrainResult(False, ())
+    assert run_drain(query, 0.1) == DrainResult(
+        False, (), f"the coordinator of run r1 (driver pid {JVM}) has not answered to drain within 0 s"
+    )
     assert query.stops == 1
 
 
 def test_a_drain_that_is_refused_is_not_drained_and_the_query_is_stopped(serve: Serve) -> None:
     serve("r1", "l1").refusal = StreamGroupError("not now")
     query = FakeQuery([progress((None, offset("r1", "l1")))])
-    assert run_drain(query) == DrainResult(False, ())
+    assert run_drain(query) == DrainResult(False, (), "not now")
     assert query.stops == 1
 
 
 def test_a_query_that_has_ended_is_not_drained(serve: Serve) -> None:
     query = FakeQuery([progress((None, offset("r1", "l1")))], isActive=False)
-    assert run_drain(query) == DrainResult(False, ())
+    assert run_drain(query) == DrainResult(False, (), "it had ended before")
 
 
 @pytest.mark.parametrize("recent", [[], [progress((None, '{"t": {"0": 5}}'))]], ids=["no progress", "another source"])
@@ -236,7 +243,7 @@ def test_a_batch_planned_between_the_last_look_and_the_stop_is_not_drained(serve
     serve("r1", "l1")
     execution = Execution()
     query = FakeQuery(execution=execution, at_stop=lambda: setattr(execution, "offsets", (offset("r1", "l1"),)))
-    assert run_drain(query) == DrainResult(False, ())
+    assert run_drain(query) == DrainResult(False, (), NO_COORDINATOR)
 
 
 def test_a_query_of_other_sources_alone_is_named_at_once(serve: Serve) -> None:
@@ -250,18 +257,19 @@ def test_coordinators_that_cannot_be_found_are_not_drained_and_the_query_is_stop
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     query = FakeQuery(execution=Execution(offset("r1", "l1")))
-    assert run_drain(query) == DrainResult(False, ())
+    assert run_drain(query) == DrainResult(False, (), NO_COORDINATOR)
     assert query.stops == 1
-    assert "no coordinator process of it answers. One batch may be repeated" in caplog.text
+    assert "no coordinator of it answers, or it has just planned its first batch. One batch" in caplog.text
 
 
 def test_a_drain_that_is_not_clean_logs_the_reason_of_the_coordinator(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     coordinator = serve("r1", "l1")
-    coordinator.drained, coordinator.why = False, "the batch in flight has not sunk in time"
-    assert run_drain(FakeQuery(execution=Execution(offset("r1", "l1")))) == DrainResult(False, ("group of r1",))
-    assert "group group of r1: the drain is not clean, one batch may be repeated: the batch in flight" in caplog.text
+    coordinator.drained, coordinator.why = False, "the time was over before the batch in flight had sunk"
+    result = run_drain(FakeQuery(execution=Execution(offset("r1", "l1"))))
+    assert result == DrainResult(False, ("group of r1",), coordinator.why)
+    assert f": {coordinator.why}. One batch may be repeated" in caplog.text
 
 
 # -- several sources ---------------------------------------------------------------------------------------------------
