@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from datetime import UTC, datetime
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -168,6 +170,33 @@ def test_a_batch_in_flight_shows_its_age_and_stands_out_when_it_is_stuck(started
             assert started.evaluate("document.querySelectorAll('tbody .badge.bad').length") == 0
             read(2400.0)
             started.wait_for("document.querySelector('tbody .badge.bad')?.innerText === '40 min 0 s'")
+
+
+def test_the_phases_of_a_batch_add_up_to_its_duration(page: Browser) -> None:
+    """The five longest have their names. The rest is what they leave of the whole."""
+    phases = {f"phase{letter}": 10 * length for length, letter in enumerate("ABCDEFG", 1)}
+    board = Board()
+    for number in (1, 2):
+        began = datetime.fromtimestamp(time.time() - 20 + number, UTC).isoformat(timespec="milliseconds")
+        durations = {**phases, "triggerExecution": 300}
+        batch = {"batch": number, "began": began, "rows": 10, "durations_ms": durations}
+        held = {"a": P}
+        one = group(held=held, committed=dict.fromkeys(P, 1))
+        board.add(reading(time.time() - 10 + number, one, statuses=[status("a", batches=[batch])]))
+    with served(board) as url:
+        page.open(f"{url}/#/group/etl")
+        card = "[...document.querySelectorAll('section, .card')].find(one => one.innerText.startsWith('Batches of'))"
+        legend = f"({card}?.querySelector('.u-legend')?.innerText ?? '').replace(/\\s+/g, ' ')"
+        page.wait_for(f"{legend}.includes('the rest')")
+        shown = page.evaluate(legend)
+        assert re.findall(r"(phase \w|the rest)\W*(\d+) ms", shown) == [
+            ("phase g", "70"),
+            ("phase f", "60"),
+            ("phase e", "50"),
+            ("phase d", "40"),
+            ("phase c", "30"),
+            ("the rest", "50"),
+        ]
 
 
 def test_names_from_the_brokers_are_text(page: Browser) -> None:

@@ -14,6 +14,7 @@ export function url(name, state) {
 
 const MOST_LINES = 8;
 const PHASES = 5;
+const REST = "the rest";
 
 export function mount(main, name, state, again) {
   state.lines = [];
@@ -247,13 +248,22 @@ function largestPhases(batches) {
       if (phase !== "triggerExecution") sums.set(phase, (sums.get(phase) ?? 0) + ms);
     }
   }
-  return [...sums].sort((one, other) => other[1] - one[1]).slice(0, PHASES).map(([phase]) => phase);
+  const largest = [...sums].sort((one, other) => other[1] - one[1]).slice(0, PHASES).map(([phase]) => phase);
+  return batches.some((batch) => restOf(batch, largest) > 0) ? [...largest, REST] : largest;
+}
+
+/** The time of a batch that none of these phases has, so that its bar is as long as the whole batch. */
+function restOf(batch, phases) {
+  const shown = phases.reduce((sum, phase) => sum + (batch.phases[phase] ?? 0), 0);
+  return Math.max(0, (batch.phases.triggerExecution ?? 0) - shown);
 }
 
 /** Each series is the sum of its phase and those after it, and is drawn over the one before. */
 function stacked(batches, phases) {
+  const named = phases.filter((phase) => phase !== REST);
+  const msOf = (batch, phase) => (phase === REST ? restOf(batch, named) : batch.phases[phase] ?? 0);
   const rows = phases.map((_, first) =>
-    batches.map((batch) => phases.slice(first).reduce((sum, phase) => sum + (batch.phases[phase] ?? 0), 0)),
+    batches.map((batch) => phases.slice(first).reduce((sum, phase) => sum + msOf(batch, phase), 0)),
   );
   return [batches.map((batch) => batch.at), ...rows];
 }
