@@ -20,7 +20,8 @@ import click
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from benchmarks.charts import chart_option, pairs_chart
+from benchmarks import charts
+from benchmarks.charts import chart_option, pairs_chart, record_option
 from benchmarks.pairs import PARTITIONS, compare, show
 from benchmarks.topics import create_topic
 from streamgroup.testing import KafkaServer
@@ -128,7 +129,8 @@ def measure(spark: SparkSession, server: KafkaServer, case: Case, records: int, 
 @click.option("--tls", is_flag=True, help="Read over TLS.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @chart_option
-def main(pairs: int, records: int, tls: bool, as_json: bool, chart: Path | None) -> None:
+@record_option
+def main(*, pairs: int, records: int, tls: bool, as_json: bool, chart: Path | None, record: str | None) -> None:
     """Compare batch reads with Spark's own connector."""
     with KafkaServer("4.1.1", security="SSL" if tls else None, jvm_flags=("-Xmx1g", "-Xms1g")) as server:
         spark = session()
@@ -140,6 +142,8 @@ def main(pairs: int, records: int, tls: bool, as_json: bool, chart: Path | None)
         spark.stop()
     if chart is not None:
         chart.write_text(pairs_chart(results, f"A batch read{' over TLS' if tls else ''}", "Spark's connector"))
+    if record is not None:
+        charts.record("batch_read", results, record)
     if as_json:
         click.echo(json.dumps(results, indent=2))
     else:

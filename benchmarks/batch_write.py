@@ -17,8 +17,9 @@ from pathlib import Path
 import click
 from pyspark.sql import DataFrame, SparkSession
 
+from benchmarks import charts
 from benchmarks.batch_read import session
-from benchmarks.charts import chart_option, pairs_chart
+from benchmarks.charts import chart_option, pairs_chart, record_option
 from benchmarks.pairs import SIDES, compare, show
 from benchmarks.topics import create_topic
 from streamgroup.testing import KafkaServer
@@ -86,7 +87,8 @@ def measure(frame: DataFrame, server: KafkaServer, case: Case, records: int, pai
 @click.option("--case", "only", help="Only the cases whose name contains this.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @chart_option
-def main(pairs: int, records: int, only: str | None, as_json: bool, chart: Path | None) -> None:
+@record_option
+def main(*, pairs: int, records: int, only: str | None, as_json: bool, chart: Path | None, record: str | None) -> None:
     """Compare batch writes with Spark's own sink."""
     with KafkaServer("4.1.1", config=BROKER, jvm_flags=("-Xmx1g", "-Xms1g")) as server:
         spark = session()
@@ -101,6 +103,8 @@ def main(pairs: int, records: int, only: str | None, as_json: bool, chart: Path 
         spark.stop()
     if chart is not None and results:
         chart.write_text(pairs_chart(results, "A batch write", "Spark's sink"))
+    if record is not None:
+        charts.record("batch_write", results, record)
     if as_json:
         click.echo(json.dumps(results, indent=2))
     else:

@@ -6,8 +6,11 @@ A file of `results/` has JSON lines: first the command, the machine and the day,
 from __future__ import annotations
 
 import json
+import shlex
 import statistics
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,40 @@ NAMES = {"streamgroup": "streamgroup", "nothing": "a Python sink that does nothi
 chart_option: Callable[[Callable[..., None]], Callable[..., None]] = click.option(
     "--chart", type=click.Path(path_type=Path, dir_okay=False), help="Also draw the results into this SVG file."
 )
+
+record_option: Callable[[Callable[..., None]], Callable[..., None]] = click.option(
+    "--record",
+    metavar="MACHINE",
+    help="Also keep the results in benchmarks/results/, with these words about the machine.",
+)
+
+
+def record(name: str, results: Sequence[Mapping[str, Any]], machine: str) -> None:
+    """Write results into the file `name` of `results/`: rates as whole numbers, ratios with two digits."""
+    arguments = sys.argv[1:]
+    at = next(n for n, each in enumerate(arguments) if each.partition("=")[0] == "--record")
+    del arguments[at : at + (1 if "=" in arguments[at] else 2)]
+    now = datetime.now(UTC)
+    header = {
+        "command": shlex.join(["python", "-m", f"benchmarks.{name}", *arguments]),
+        "machine": machine,
+        "day": f"{now.day} {now:%B %Y}",
+    }
+    lines = [header, *({key: _rounded(key, value) for key, value in one.items()} for one in results)]
+    (RESULTS / f"{name}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+def _rounded(key: str, value: Any) -> Any:
+    if key.endswith("_per_s"):
+        return round(value)
+    match value:
+        case float():
+            return round(value, 2)
+        case list():
+            return [_rounded("", each) for each in value]
+        case dict():
+            return {name: _rounded(name, each) for name, each in value.items()}
+    return value
 
 
 def pairs_chart(results: Sequence[Mapping[str, Any]], title: str, other: str, about: str = "") -> str:

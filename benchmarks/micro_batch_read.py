@@ -16,7 +16,8 @@ import click
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from benchmarks.charts import chart_option, rounds_chart
+from benchmarks import charts
+from benchmarks.charts import chart_option, record_option, rounds_chart
 from benchmarks.micro_batch import WARM_UP, micro_batch_session, report, take_turns
 from benchmarks.pairs import SIDES
 from benchmarks.topics import create_topic
@@ -52,13 +53,16 @@ def fill(spark: SparkSession, server: KafkaServer, records: int) -> None:
 @click.option("--batches", default=40, show_default=True, help="Batches of each query that count.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @chart_option
-def main(rounds: int, batches: int, as_json: bool, chart: Path | None) -> None:
+@record_option
+def main(*, rounds: int, batches: int, as_json: bool, chart: Path | None, record: str | None) -> None:
     """Compare the smallest micro-batch with Spark's own source."""
     with KafkaServer("4.1.1", jvm_flags=("-Xmx1g", "-Xms1g")) as server, micro_batch_session() as spark:
         fill(spark, server, 4 * (WARM_UP + batches))
         results = take_turns({source: partial(start, spark, source, server) for source in SIDES}, rounds, batches)
     if chart is not None:
         chart.write_text(rounds_chart(results, "A micro-batch that reads one record", "Spark's source"))
+    if record is not None:
+        charts.record("micro_batch_read", [results], record)
     report(results, as_json)
 
 

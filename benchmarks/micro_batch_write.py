@@ -20,7 +20,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
-from benchmarks.charts import chart_option, rounds_chart
+from benchmarks import charts
+from benchmarks.charts import chart_option, record_option, rounds_chart
 from benchmarks.micro_batch import micro_batch_session, report, take_turns
 from benchmarks.pairs import SIDES
 from benchmarks.topics import create_topic
@@ -68,7 +69,8 @@ def start(spark: SparkSession, sink: str, server: KafkaServer, checkpoint: Path)
 @click.option("--batches", default=40, show_default=True, help="Batches of each query that count.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @chart_option
-def main(rounds: int, batches: int, as_json: bool, chart: Path | None) -> None:
+@record_option
+def main(*, rounds: int, batches: int, as_json: bool, chart: Path | None, record: str | None) -> None:
     """Compare the smallest micro-batch with Spark's own sink."""
     with KafkaServer("4.1.1", jvm_flags=("-Xmx1g", "-Xms1g")) as server, micro_batch_session() as spark:
         spark.dataSource.register(sink_that_does_nothing())
@@ -77,6 +79,8 @@ def main(rounds: int, batches: int, as_json: bool, chart: Path | None) -> None:
         results = take_turns({sink: partial(start, spark, sink, server) for sink in SINKS}, rounds, batches)
     if chart is not None:
         chart.write_text(rounds_chart(results, "A micro-batch that writes one row", "Spark's sink"))
+    if record is not None:
+        charts.record("micro_batch_write", [results], record)
     report(results, as_json)
 
 

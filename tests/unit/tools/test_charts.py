@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import statistics
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
-from benchmarks.charts import RESULTS, pairs_chart, recorded, rounds_chart
+from benchmarks import charts
+from benchmarks.charts import RESULTS, pairs_chart, record, recorded, rounds_chart
 from tools.pictures.bars import Bars, Group, draw, shown
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -86,11 +89,25 @@ def test_the_recorded_figures_are_those_of_the_page(name: str, page: str) -> Non
     assert about.partition(", ")[0] in text or about.partition(" --pairs")[0] in text
     for result in results:
         rates = [value for key, value in result.items() if key.endswith("_per_s")]
-        medians = [value for rounds in result.values() if isinstance(rounds, list) for one in rounds
-                   if isinstance(one, dict) for value in one.values()]  # fmt: skip
+        rounds = [runs for runs in result.values() if isinstance(runs, list) and isinstance(runs[0], dict)]
+        medians = [statistics.median(run[phase] for run in runs) for runs in rounds for phase in runs[0]]
         cells = {f"{rate:,}".replace(",", " ") for rate in rates} | {f"{value:.1f}" for value in medians}
         assert cells <= tables
         assert cells
+
+
+@pytest.mark.parametrize("option", [["--record", "two cores"], ["--record=two cores"]], ids=["two words", "one"])
+def test_a_benchmark_keeps_its_results_with_the_command_that_gives_them(
+    option: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(charts, "RESULTS", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["batch_read.py", "--pairs", "5", *option, "--tls"])
+    result = {"case": "100 B", "records": 10, "streamgroup_per_s": 3.7, "kafka_per_s": 2.0, "ratios": [1.234, 2.0]}
+    record("batch_read", [result, {"kafka": [{"addBatch": 1.255}]}], "two cores")
+    about, kept = recorded("batch_read")
+    assert about.startswith("python -m benchmarks.batch_read --pairs 5 --tls, two cores, ")
+    rates = {"streamgroup_per_s": 4, "kafka_per_s": 2, "ratios": [1.23, 2.0]}
+    assert kept == [{"case": "100 B", "records": 10, **rates}, {"kafka": [{"addBatch": 1.25}]}]
 
 
 def test_every_file_of_results_is_tested() -> None:
