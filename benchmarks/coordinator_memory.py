@@ -1,0 +1,109 @@
+"""Memory of a coordinator over many batches, against a real broker: python -m benchmarks.coordinator_memory
+
+Each batch is planned, handed out and reported as sunk, as Spark and a listener would do. No task reads. Heartbeats and
+refreshes of metadata come ten times as often as by default.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from streamgroup.driver.coordinator import Coordinator
+from streamgroup.model import INITIAL_DOCUMENT
+from streamgroup.options.parse import parse_source
+from streamgroup.planning.document import to_value
+from streamgroup.testing import KafkaServer
+
+TOPIC = "memory"
+PARTITIONS = 6
+RECORDS = 12
+"""Records of a batch."""
+LINES = 20
+WARM_UP_SHARE = 0.1
+"""The share of the batches that does not count."""
+
+
+def fill(server: KafkaServer, records: int) -> None:
+    """Create the topic and write small records."""
+    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers})
+    for created in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():
+        created.result()
+    producer = Producer({"bootstrap.servers": server.bootstrap_servers, "linger.ms": 20, "log_level": 0})
+    for number in range(records):
+        producer.produce(TOPIC, b"x", partition=number % PARTITIONS)
+        if number % 10_000 == 0:
+            producer.flush()
+    producer.flush()
+
+
+def resident_mb() -> float:
+    """Return the resident memory of this process in MB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 1e6
+
+
+def run(coordinator: Coordinator, limits: Any, batches: int) -> list[tuple[int, float, int]]:
+    """Run batches; return the count, the resident memory and the objects of Python's collector at each of LINES."""
+    found = []
+    start = to_value(INITIAL_DOCUMENT)
+    done = 0
+    while done < batches:
+        end = coordinator.latest_offset(start, limits=limits)
+        if end == start:
+            time.sleep(0.002)
+            continue
+        coordinator.partitions(start, end)
+        start = json.loads(json.dumps(end))
+        figures = {"batch": done, "began": "2026-01-01T00:00:00.000Z", "rows": RECORDS, "durations_ms": {"addBatch": 5}}
+        coordinator.sunk(start, done, {"id": "memory", "name": "memory", "batch": figures})
+        coordinator.report_latest()
+        coordinator.status()
+        done += 1
+        if done % max(1, batches // LINES) == 0:
+            gc.collect()
+            found.append((done, resident_mb(), len(gc.get_objects())))
+            click.echo(f"{done:>8} batches  {found[-1][1]:6.2f} MB  {found[-1][2]} objects")
+    return found
+
+
+@click.command()
+@click.option("--batches", default=10_000, show_default=True, help="How many batches.")
+def main(batches: int) -> None:
+    """Print the memory of a coordinator, and its growth after the first tenth of the batches."""
+    with KafkaServer("4.1.1") as server:
+        fill(server, (batches + 100) * RECORDS)
+        options = parse_source(
+            {
+                "kafka.bootstrap.servers": server.bootstrap_servers,
+                "kafka.group.id": "memory",
+                "subscribe": TOPIC,
+                "startingOffsets": "earliest",
+                "maxOffsetsPerTrigger": str(RECORDS),
+                "kafka.heartbeat.interval.ms": "300",
+                "kafka.metadata.max.age.ms": "500",
+            },
+            streaming=True,
+        )
+        coordinator = Coordinator(options)
+        began = time.monotonic()
+        found = run(coordinator, options.limits, batches)
+        took = time.monotonic() - began
+        coordinator.stop()
+    counted = [one for one in found if one[0] >= batches * WARM_UP_SHARE]
+    (first, memory, objects), (last, memory_then, objects_then) = counted[0], counted[-1]
+    click.echo(
+        f"{last - first} batches in {took:.0f} s: {memory_then - memory:+.2f} MB, {objects_then - objects:+d} objects"
+    )
+
+
+if __name__ == "__main__":
+    main()
