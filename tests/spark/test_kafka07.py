@@ -91,6 +91,11 @@ class Logs:
             yield Delivered(self.name, number, self._offsets()[number].stat().st_mtime_ns / 1e9, tuple(values))
 
 
+RACE_OF_SPARK = "mutation occurred during iteration"
+"""The error of Spark's file sink where a stop aborts its job while a task still commits
+(`ManifestFileCommitProtocol.abortJob`)."""
+
+
 class Group:
     """Queries into Parquet, by name, and what has befallen them."""
 
@@ -99,6 +104,7 @@ class Group:
         self.cluster = cluster
         self.queries: dict[str, Sunk] = {}
         self.faults = Faults()
+        self._stopped: set[str] = set()
 
     def logs(self, name: str) -> Logs:
         """Of a query."""
@@ -127,6 +133,7 @@ class Group:
                 .load()
             )
             self.queries[name] = self.streams.to_parquet(frame, name)
+            self._stopped.discard(name)
 
     @property
     def rows(self) -> list[tuple[int, int, int, str]]:
@@ -175,10 +182,17 @@ class Group:
         repeats = self.faults.check(batch for name in self.queries for batch in self.logs(name).delivered())
         self.cluster.check(((p, value) for p, _, _, value in self.rows), repeats=repeats)
 
+    def stop(self, name: str) -> None:
+        """Stop a query, which may have a batch in flight."""
+        query = self.queries[name].query
+        assert query is not None
+        self._stopped.add(name)
+        query.stop()
+
     def raise_errors(self) -> None:
         for name, sunk in self.queries.items():
             error = sunk.query.exception() if sunk.query is not None else None
-            assert error is None, f"{name}: {error}"
+            assert error is None or (name in self._stopped and RACE_OF_SPARK in str(error)), f"{name}: {error}"
 
 
 def coordinators() -> Mapping[int, float]:
@@ -215,10 +229,8 @@ def test_three_queries_drain_a_cluster_of_0_7_whatever_happens_to_it(
         assert group.share(2, 2, 2) == [{"0-0", "0-1"}, {"0-2", "1-0"}, {"1-1", "1-2"}]
         group.reads_on()
 
-        leaver = group.queries["b"].query
-        assert leaver is not None
         with group.fault("a stop", "b"):
-            leaver.stop()
+            group.stop("b")
         assert [sorted(chunk) for chunk in group.share(3, 3)] == [["0-0", "0-1", "0-2"], ["1-0", "1-1", "1-2"]]
         group.reads_on()
         group.start("b")
