@@ -1,7 +1,8 @@
 """Memory of a coordinator over many batches, against a real broker: python -m benchmarks.coordinator_memory
 
 Each batch is planned, handed out and reported as sunk, as Spark and a listener would do. No task reads. Heartbeats and
-refreshes of metadata come ten times as often as by default.
+refreshes of metadata come ten times as often as by default. With `--restarts` the broker is killed and started again
+twenty times, so that connections break and requests fail.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import gc
 import json
 import resource
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +54,19 @@ def resident_mb() -> float:
     return pages * resource.getpagesize() / 1e6
 
 
-def run(coordinator: Coordinator, limits: Any, batches: int) -> list[tuple[int, float, int]]:
-    """Run batches; return the count, the resident memory and the objects of Python's collector at each of LINES."""
+def restart(server: KafkaServer) -> None:
+    """Kill the broker, and start it again."""
+    server.kill()
+    server.restart()
+
+
+def run(
+    coordinator: Coordinator, limits: Any, batches: int, disturb: Callable[[], object]
+) -> list[tuple[int, float, int]]:
+    """Run batches; return the count, the resident memory and the objects of Python's collector at each of LINES.
+
+    `disturb` is called after each line.
+    """
     found = []
     start = to_value(INITIAL_DOCUMENT)
     done = 0
@@ -72,12 +86,14 @@ def run(coordinator: Coordinator, limits: Any, batches: int) -> list[tuple[int, 
             gc.collect()
             found.append((done, resident_mb(), len(gc.get_objects())))
             click.echo(f"{done:>8} batches  {found[-1][1]:6.2f} MB  {found[-1][2]} objects")
+            disturb()
     return found
 
 
 @click.command()
 @click.option("--batches", default=10_000, show_default=True, help="How many batches.")
-def main(batches: int) -> None:
+@click.option("--restarts", is_flag=True, help="Kill the broker and start it again after each line.")
+def main(batches: int, *, restarts: bool) -> None:
     """Print the memory of a coordinator, and its growth after the first tenth of the batches."""
     with KafkaServer("4.1.1") as server:
         fill(server, (batches + 100) * RECORDS)
@@ -95,7 +111,7 @@ def main(batches: int) -> None:
         )
         coordinator = Coordinator(options)
         began = time.monotonic()
-        found = run(coordinator, options.limits, batches)
+        found = run(coordinator, options.limits, batches, partial(restart, server) if restarts else lambda: None)
         took = time.monotonic() - began
         coordinator.stop()
     counted = [one for one in found if one[0] >= batches * WARM_UP_SHARE]
