@@ -20,9 +20,6 @@ log = logging.getLogger("streamgroup")
 
 FIRST_DOCUMENT_S = 10.0
 """How long a drain waits for the first document of a query."""
-NOTHING_PLANNED_S = 0.5
-"""How long a query must show no planned batch to count as one without any. Spark has shown neither a planned offset nor
-a progress for a moment although batch 0 had sunk: two of some hundred runs, under load."""
 POLL_S = 0.05
 
 
@@ -113,17 +110,15 @@ def _runs_of(query: StreamingQuery, channel: CoordinatorChannel, deadline: float
     batch is in flight.
     """
     first = min(deadline, time.monotonic() + FIRST_DOCUMENT_S)
-    settled = min(deadline, time.monotonic() + NOTHING_PLANNED_S)
     while True:
         documents, offsets, statuses = documents_of(query), offsets_of(query), channel.statuses()
         named = _named(query, statuses)
         planned_nothing = offsets is not None and not documents and (not offsets or any(map(is_initial, offsets)))
-        if named or not query.isActive or (planned_nothing and time.monotonic() >= settled):
+        if named or planned_nothing or not query.isActive:
             return named
-        if not planned_nothing:
-            until = first if all(status["idle"] for status in statuses.values()) else deadline
-            if time.monotonic() >= until or (offsets and not documents and not statuses):
-                break
+        until = first if all(status["idle"] for status in statuses.values()) else deadline
+        if time.monotonic() >= until or (offsets and not documents and not statuses):
+            break
         time.sleep(POLL_S)
     if documents:
         return []

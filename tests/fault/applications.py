@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -260,14 +260,21 @@ class Application:
 
     def await_batches(self, job: Job, count: int, timeout: float = 60.0) -> None:
         """Wait until a job's newest start here has sunk so many batches."""
+        self._await_sunk(job, lambda: self.batches(job) >= count, f"{count} batches", timeout)
 
+    def await_records(self, job: Job) -> None:
+        """Wait until a job's newest start here has sunk a record. Under load Spark's batch 0 is empty: it is planned
+        before the member's first assignment."""
+        self._await_sunk(job, lambda: any(line.get("values") for line in self.lines(job)), "a record", 60.0)
+
+    def _await_sunk(self, job: Job, condition: Callable[[], bool], what: str, timeout: float) -> None:
         def sunk() -> bool:
             told = self._events[self._began[job.name] :]
             ended = [event for event in told if event["event"] == "gone" or is_end_of(event, job)]
             assert not ended, f"{job.name} in {self.home.name}: {ended}"
-            return self.batches(job) >= count
+            return condition()
 
-        wait_until(sunk, f"{count} batches of {job.name}; the log of {self.home.name} ends\n{self.log_end()}", timeout)
+        wait_until(sunk, f"{what} of {job.name}; the log of {self.home.name} ends\n{self.log_end()}", timeout)
 
     def packages(self) -> dict[str, Path]:
         """Return the directory of the package that each kind of process has imported, by the kind."""

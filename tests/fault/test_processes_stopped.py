@@ -71,7 +71,7 @@ def test_a_drained_job_repeats_nothing(arena: Arena, repeats: int) -> None:
         for number in range(repeats):
             # Longer batches, so that most drains come in the middle of one.
             again.start(drained, pause_s=0.2 * (number % 3))
-            again.await_batches(drained, 1)
+            again.await_records(drained)
             assert again.drain(drained), f"drain {number}"
         arena.group.await_shared_by("steady", within=LEAVING_S)
     outcome = arena.outcome()

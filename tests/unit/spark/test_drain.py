@@ -230,25 +230,13 @@ def test_a_replay_is_found_by_the_lineage_of_the_run_that_planned_it(serve: Serv
 
 
 @pytest.mark.parametrize("offsets", [(), (json.dumps(to_value(INITIAL_DOCUMENT)),)], ids=["nothing", "an empty batch"])
-def test_a_query_that_has_planned_nothing_is_stopped_and_repeats_nothing(
+def test_a_query_that_has_planned_nothing_is_stopped_at_once_and_repeats_nothing(
     serve: Serve, offsets: tuple[str, ...]
 ) -> None:
     coordinator = serve("r1", "l1")
     query = FakeQuery(execution=Execution(*offsets))
     assert run_drain(query) == DrainResult(True, ())
     assert (query.stops, coordinator.drains) == (1, [])
-
-
-def test_a_query_that_shows_nothing_for_a_moment_is_drained(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its batch has sunk, but Spark shows neither its offset nor its progress yet."""
-    coordinator = serve("r1", "l1")
-    execution = Execution()
-    looks = iter([(), (), ()])
-    monkeypatch.setattr(
-        Execution, "offsets", property(lambda _: next(looks, (offset("r1", "l1"),)), lambda _, __: None), raising=False
-    )
-    assert run_drain(FakeQuery(execution=execution)) == DrainResult(True, ("group of r1",))
-    assert len(coordinator.drains) == 1
 
 
 def test_a_batch_planned_between_the_last_look_and_the_stop_is_not_drained(serve: Serve) -> None:
