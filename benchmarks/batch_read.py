@@ -13,17 +13,15 @@ import json
 import os
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from benchmarks import charts
 from benchmarks.charts import chart_option, pairs_chart, record_option
-from benchmarks.pairs import PARTITIONS, compare, show
-from benchmarks.topics import create_topic
+from benchmarks.pairs import compare, show
+from benchmarks.topics import Case, fill
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.jars import resolve
 
@@ -37,52 +35,12 @@ CONNECTOR = (
 )
 
 
-@dataclass(frozen=True)
-class Case:
-    """One topic: `share` of the requested records, of `size` bytes each."""
-
-    name: str
-    size: int
-    share: float
-    codec: str = "none"
-
-    @property
-    def topic(self) -> str:
-        return f"bench-{self.name.replace(' ', '-').lower()}"
-
-
 CASES = (Case("100 B", 100, 1.0), Case("1000 B", 1000, 0.25), Case("100 B lz4", 100, 1.0, "lz4"))
 
 
 def connector_jars() -> str:
     """Return the jars of Spark's own connector and its dependencies, in the format of spark.jars."""
     return ",".join(str(jar) for module in CONNECTOR for jar in resolve(*module, transitive=False))
-
-
-def fill(server: KafkaServer, case: Case, records: int) -> None:
-    """Write the records of one case; values compress as well as text."""
-    create_topic(server, case.topic)
-    producer = Producer(
-        {
-            "bootstrap.servers": server.direct_servers,
-            "compression.type": case.codec,
-            "linger.ms": 20,
-            "batch.size": 262_144,
-            "queue.buffering.max.messages": 500_000,
-        }
-    )
-    words = [f"{n * 2_654_435_761 % 2**32:08x}" for n in range(4096)]
-    per_value = case.size // 8 + 1
-    for n in range(records):
-        value = "".join(words[(n * 31 + k * 7) % 4096] for k in range(per_value))[: case.size]
-        while True:
-            try:
-                producer.produce(case.topic, value, partition=n % PARTITIONS)
-                break
-            except BufferError:
-                producer.poll(0.05)
-    if producer.flush(120):
-        raise SystemExit(f"{case.topic}: not all records were delivered")
 
 
 def read(spark: SparkSession, source: str, server: KafkaServer, topic: str) -> float:

@@ -9,49 +9,27 @@ from __future__ import annotations
 
 import gc
 import json
-import resource
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import click
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.memory import resident_mb
+from benchmarks.topics import Case, fill
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.model import INITIAL_DOCUMENT
 from streamgroup.options.parse import parse_source
 from streamgroup.planning.document import to_value
 from streamgroup.testing import KafkaServer
 
-TOPIC = "memory"
-PARTITIONS = 6
+CASE = Case("8 B", 8, 1.0)
 RECORDS = 12
 """Records of a batch."""
 LINES = 20
 WARM_UP_SHARE = 0.1
 """The share of the batches that does not count."""
-
-
-def fill(server: KafkaServer, records: int) -> None:
-    """Create the topic and write small records."""
-    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers})
-    for created in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():
-        created.result()
-    producer = Producer({"bootstrap.servers": server.bootstrap_servers, "linger.ms": 20, "log_level": 0})
-    for number in range(records):
-        producer.produce(TOPIC, b"x", partition=number % PARTITIONS)
-        if number % 10_000 == 0:
-            producer.flush()
-    producer.flush()
-
-
-def resident_mb() -> float:
-    """Return the resident memory of this process in MB."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize() / 1e6
 
 
 def restart(server: KafkaServer) -> None:
@@ -96,12 +74,12 @@ def run(
 def main(batches: int, *, restarts: bool) -> None:
     """Print the memory of a coordinator, and its growth after the first tenth of the batches."""
     with KafkaServer("4.1.1") as server:
-        fill(server, (batches + 100) * RECORDS)
+        fill(server, CASE, (batches + 100) * RECORDS)
         options = parse_source(
             {
                 "kafka.bootstrap.servers": server.bootstrap_servers,
                 "kafka.group.id": "memory",
-                "subscribe": TOPIC,
+                "subscribe": CASE.topic,
                 "startingOffsets": "earliest",
                 "maxOffsetsPerTrigger": str(RECORDS),
                 "kafka.heartbeat.interval.ms": "300",

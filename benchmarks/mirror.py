@@ -24,9 +24,9 @@ from confluent_kafka import KafkaError, KafkaException
 from pyspark.sql import SparkSession
 
 import streamgroup
-from benchmarks.batch_read import Case, fill, session
+from benchmarks.batch_read import session
 from benchmarks.pairs import compare, show
-from benchmarks.topics import admin_client, create_topic, end_offsets
+from benchmarks.topics import Case, admin_client, create_topic, end_offsets, fill
 from streamgroup.jobs.mirror.clusters import Clusters
 from streamgroup.jobs.mirror.config import load
 from streamgroup.jobs.mirror.query import mirror

@@ -8,13 +8,13 @@ and of the cluster ask for. The first hour fills the rings. After that memory mu
 from __future__ import annotations
 
 import gzip
-import resource
 import subprocess
 import sys
 import time
 import urllib.parse
 from http.client import HTTPConnection
 
+from benchmarks.memory import resident_mb
 from streamgroup.ui.board import Board
 from tests.ui import world
 from tests.ui.served import served
@@ -23,11 +23,6 @@ _PER_HOUR = 720
 _LARGE = "clicks-etl"
 _VIEWS = {"all groups": "/api/overview", "500 partitions": f"/api/group?name={_LARGE}", "cluster": "/api/cluster"}
 _BROWSERS = "--browsers"
-
-
-def _resident_mb() -> float:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize() / 1e6
 
 
 def browsers(url: str) -> None:
@@ -57,7 +52,7 @@ def measure(hours: int) -> None:
     simulated = world.World(groups, until=time.time(), readings=hours * _PER_HOUR)
     board, adding = Board(), 0.0
     with served(board) as url:
-        print(f"{len(groups)} groups, {partitions} partitions; {_resident_mb():.0f} MB before the first reading")
+        print(f"{len(groups)} groups, {partitions} partitions; {resident_mb():.0f} MB before the first reading")
         command = [sys.executable, "-m", "benchmarks.ui_memory", _BROWSERS, url]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as asking:
             assert asking.stdin is not None
@@ -72,7 +67,7 @@ def measure(hours: int) -> None:
                 if number % (_PER_HOUR // 2) == 0:
                     each = adding / number * 1000
                     print(
-                        f"{number / _PER_HOUR:.1f} h: {_resident_mb():.0f} MB, {each:.1f} ms for each reading",
+                        f"{number / _PER_HOUR:.1f} h: {resident_mb():.0f} MB, {each:.1f} ms for each reading",
                         flush=True,
                     )
             asking.stdin.close()

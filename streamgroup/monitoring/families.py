@@ -40,7 +40,7 @@ def families(
     """
     known = list(statuses)
     lag = [*_lag(known, cluster_name), *_lag_seconds(known, cluster_name, seconds_behind)]
-    return [*lag, *_members(known), *_queries(queries), _failed(failures)]
+    return [*lag, *_members(known), *_connections(known), *_queries(queries), _failed(failures)]
 
 
 def log_ends(statuses: Iterable[Status]) -> dict[LogKey, int]:
@@ -176,6 +176,28 @@ def _members(statuses: list[Status]) -> Iterator[Family]:
         "Time from a commit to its acceptance by the group.",
         _OF_MEMBER,
     )
+    for status in statuses:
+        labels = _labels_of_member(status)
+        held.add(labels, len(status["positions"]))
+        paused.add(labels, len(status["paused"]))
+        generation.add(labels, status["generation"])
+        state.add({**labels, "state": status["state"]}, 1)
+        draining.add(labels, int(status["draining"]))
+        in_flight.add(labels, status["in_flight_s"] or 0.0)
+        for event, counter in status["trouble"].items():
+            happened.add({**labels, "event": event}, counter["count"])
+        for cause, count in status["rebalances"].items():
+            rebalances.add({**labels, "cause": cause}, count)
+        without.add(labels, status["without_assignment_s"])
+        commits.add(labels, status["commits"]["seconds"], status["commits"]["count"])
+    yield from (held, paused, generation, state, draining, in_flight, happened, rebalances, without, commits)
+
+
+def _labels_of_member(status: Status) -> dict[str, str]:
+    return {"group": status["group"] or "", "name": status["name"], "run": status["run"]}
+
+
+def _connections(statuses: list[Status]) -> Iterator[Family]:
     connections = Family(
         "streamgroup_connections", Kind.GAUGE, "Connections of the coordinator to brokers that are open.", _OF_MEMBER
     )
@@ -201,19 +223,7 @@ def _members(statuses: list[Status]) -> Iterator[Family]:
         (*_OF_MEMBER, "target"),
     )
     for status in statuses:
-        labels = {"group": status["group"] or "", "name": status["name"], "run": status["run"]}
-        held.add(labels, len(status["positions"]))
-        paused.add(labels, len(status["paused"]))
-        generation.add(labels, status["generation"])
-        state.add({**labels, "state": status["state"]}, 1)
-        draining.add(labels, int(status["draining"]))
-        in_flight.add(labels, status["in_flight_s"] or 0.0)
-        for event, counter in status["trouble"].items():
-            happened.add({**labels, "event": event}, counter["count"])
-        for cause, count in status["rebalances"].items():
-            rebalances.add({**labels, "cause": cause}, count)
-        without.add(labels, status["without_assignment_s"])
-        commits.add(labels, status["commits"]["seconds"], status["commits"]["count"])
+        labels = _labels_of_member(status)
         connections.add(labels, status["connections"]["open"])
         opened.add(labels, status["connections"]["opened"])
         failed.add({**labels, "phase": "setup"}, status["connections"]["failed"])
@@ -221,7 +231,6 @@ def _members(statuses: list[Status]) -> Iterator[Family]:
         unanswered.add(labels, status["connections"]["unanswered"])
         for target, count in status["retries"].items():
             retries.add({**labels, "target": target}, count)
-    yield from (held, paused, generation, state, draining, in_flight, happened, rebalances, without, commits)
     yield from (connections, opened, failed, unanswered, retries)
 
 

@@ -226,8 +226,7 @@ class Link:
         A reset counts as a failure while the connection is set up or a request has no response. A connection that is
         idle is reset when its broker has left the cluster.
         """
-        is_setting_up = self.phase in _SETTING_UP
-        self._close(reset=reset, has_failed=reset and (is_setting_up or bool(self.unanswered)))
+        self._close(reset=reset, has_failed=reset and (self.phase in _SETTING_UP or bool(self.unanswered)))
 
     def _close(self, *, reset: bool, has_failed: bool) -> None:
         if self.phase is Phase.READY:

@@ -220,6 +220,7 @@ class Run:
     def _status(self) -> dict[str, Any]:
         commits = self._ledger.commits
         age = self._batch_clock.look(self._ledger.in_flight, self._now)
+        logs = self._known_ends()
         return {
             "lineage": self._ledger.lineage,
             "member": self._ledger.member_id,
@@ -234,8 +235,8 @@ class Run:
             "query": dict(self.completion.query),
             "batches": list(self.completion.batches),
             "positions": {str(tp): p.offset for tp, p in self._ledger.positions().items()},
-            "starts": {str(tp): log.earliest for tp, log in self._known_ends().items()},
-            "ends": {str(tp): log.latest for tp, log in self._known_ends().items()},
+            "starts": {str(tp): log.earliest for tp, log in logs.items()},
+            "ends": {str(tp): log.latest for tp, log in logs.items()},
             "trouble": self._events.status(),
             "rebalances": self._events.rebalances(),
             "without_assignment_s": round(self._assignment_clock.seconds(self._now), 3),

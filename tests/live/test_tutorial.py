@@ -76,18 +76,19 @@ class Newcomer:
             process.wait()
 
     def lags(self, groups: str) -> list[int]:
-        """Return the lag of each partition that is held, by the page's command; none where there is no group yet."""
+        """Run the page's command for the offsets of the group. Return the lag of each partition that a member holds."""
         return [row["lag"] for row in self._rows(groups) if row["consumer_id"]]
 
     def held(self, members: str) -> list[int]:
-        """Return how many partitions each member holds, by the page's command."""
+        """Run the page's command for the members. Return how many partitions each of them holds."""
         return sorted(row["partitions"] or 0 for row in self._rows(members))
 
     def rebalances(self, members: str) -> list[int]:
-        """Return the rebalances of each member, by the page's command."""
+        """Run the page's command for the members. Return how many rebalances each of them has counted."""
         return sorted(row["trouble"]["rebalance"]["count"] for row in self._rows(members))
 
     def _rows(self, command: str) -> list[dict[str, Any]]:
+        """Return the rows of a command about the group. Before the first member joins there is no group and no row."""
         found = self._finished(f"{command} --json")
         assert found.returncode == 0 or "does not exist" in found.stderr, found.stderr
         rows: list[dict[str, Any]] = json.loads(found.stdout) if found.returncode == 0 else []

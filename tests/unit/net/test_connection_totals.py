@@ -10,11 +10,12 @@ import pytest
 from streamgroup.errors import TransportError
 from streamgroup.net.connection import Connection
 from streamgroup.net.connection_totals import TOTALS, ConnectionTotals
-from streamgroup.net.poller import Broken, Event, Poller
+from streamgroup.net.poller import Broken, Poller
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
 from tests.fakes.answers import API_VERSIONS, METADATA
 from tests.fakes.broker import CLOSE, SILENCE, FakeBroker
+from tests.unit.net.polling import collect
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
@@ -23,8 +24,7 @@ EVERYTHING = MetadataRequest(topics=None)
 
 @pytest.fixture(autouse=True)
 def no_counts_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh = ConnectionTotals()
-    monkeypatch.setattr(TOTALS, "_totals", fresh._totals)
+    monkeypatch.setattr(TOTALS, "_counts", ConnectionTotals().status())
 
 
 def connected(broker: Start, options: Options, answer: object = METADATA) -> Connection:
@@ -78,11 +78,7 @@ def test_the_connections_of_a_poller_are_counted(broker: Start, options: Options
     poller = Poller(options())
     handles = [poller.connect("127.0.0.1", fake.port) for _ in range(3)]
     refused = poller.connect("127.0.0.1", 1)
-    until = time.monotonic() + 5
-    seen: list[Event] = []
-    while len(seen) < 4:
-        assert time.monotonic() < until
-        seen += poller.wait(0.1)
+    seen = collect(poller, 4)
     assert [event.handle for event in seen if isinstance(event, Broken)] == [refused]
     assert TOTALS.status() == counts(open=3, opened=3, failed=1)
     poller.send(handles[0], EVERYTHING)

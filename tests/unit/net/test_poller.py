@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from streamgroup.errors import DecodeError, TransportError, UnsupportedVersionError
-from streamgroup.net.poller import Broken, Connected, Event, Poller, ResponseReceived
+from streamgroup.net.poller import Broken, Connected, Poller, ResponseReceived
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
 from streamgroup.wire.messages.group import HeartbeatRequest
 from tests.fakes.answers import API_VERSIONS, METADATA, api_versions
 from tests.fakes.broker import CLOSE, SILENCE, Cut, FakeBroker, Late, OtherId
+from tests.unit.net.polling import collect
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
@@ -29,17 +30,6 @@ def poller(options: Options) -> Iterator[Poller]:
 
 def always(answer: Any) -> Callable[[Any, int], Any]:
     return lambda request, version: answer
-
-
-def collect(poller: Poller, count: int, seconds: float = 5.0) -> list[Event]:
-    """The next `count` events."""
-    until = time.monotonic() + seconds
-    events: list[Event] = []
-    while len(events) < count:
-        left = until - time.monotonic()
-        assert left > 0, f"only {events}"
-        events += poller.wait(left)
-    return events
 
 
 def healthy(broker: Start, **others: Any) -> FakeBroker:
