@@ -52,18 +52,24 @@ def _looked_up_by_ps(pid: int) -> tuple[int, bool]:
     return int(parent) if parent.isdigit() else 0, os.path.basename(name.strip()) == _JAVA
 
 
-def state_of(pid: int, proc: Path = PROC) -> str:
-    """Return the kernel's state of a process (`R`, `S`, `T`, ...); `""` if it cannot be read."""
-    return next(iter(_stat_of(pid, proc)), "")
-
-
 def _stat_of(pid: int, proc: Path) -> list[str]:
     """Return the fields of a process's `stat` from its state on; none if it cannot be read."""
+    return _stat_fields(_stat_path(pid, proc))
+
+
+def _stat_path(pid: int, proc: Path) -> str:
+    return str(proc / str(pid) / "stat")
+
+
+def _stat_fields(path: str) -> list[str]:
+    """Return the fields of the `stat` at `path` from the state on; none if it cannot be read."""
     try:
-        # 42 (a name) with (parentheses)) T 1 ...: the state follows the last parenthesis.
-        return (proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        with open(path, "rb", buffering=0) as file:
+            stat = file.read()
     except OSError:
         return []
+    # 42 (a name) with (parentheses)) T 1 ...: the state follows the last parenthesis.
+    return stat.rpartition(b")")[2].decode().split()
 
 
 def state_by_ps(pid: int) -> str:
@@ -131,7 +137,9 @@ class StoppedWatch:
 
     def __init__(self, pid: int, proc: Path = PROC) -> None:
         self._pid = pid
-        self._proc = proc if (proc / "self").exists() else None
+        # Made once: Python interns the parts of each Path, and a table of interned strings that is filled and emptied
+        # several times a second grows to megabytes.
+        self._stat = _stat_path(pid, proc) if (proc / "self").exists() else None
         self._by_ps: tuple[float | None, str] = (None, "")
         """When `ps` ran last, and the state that it printed."""
 
@@ -143,8 +151,8 @@ class StoppedWatch:
         return self._state(now) == STOPPED
 
     def _state(self, now: float) -> str:
-        if self._proc is not None:
-            return state_of(self._pid, self._proc)
+        if self._stat is not None:
+            return next(iter(_stat_fields(self._stat)), "")
         looked_at, state = self._by_ps
         if looked_at is None or now - looked_at >= PS_EVERY_S:
             state = state_by_ps(self._pid)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from streamgroup.driver.application import parent
-from streamgroup.driver.application.parent import EndedWatch, StoppedWatch, find_jvm, state_by_ps, state_of
+from streamgroup.driver.application.parent import EndedWatch, StoppedWatch, find_jvm, state_by_ps
 from tests.unit.driver.shells import SOON, until
 
 NOW = 100.0
@@ -63,23 +63,32 @@ def test_without_ps_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stat", "state"),
+    ("stat", "stopped"),
     [
-        ("42 (java) S 1 42", "S"),
-        ("42 (a name) T (b)) T 1 42", "T"),
-        ("42 (traced) t 1", "t"),
-        ("42 (cut off)", ""),
-        ("", ""),
+        ("42 (java) S 1 42", False),
+        ("42 (java) T 1 42", True),
+        ("42 (a name) T (b)) T 1 42", True),
+        ("42 (a name) T (b)) S 1 42", False),
+        ("42 (traced) t 1", False),
+        ("42 (cut off)", False),
+        ("", False),
+        (None, False),
     ],
 )
-def test_the_state_follows_the_name_whatever_that_is(tmp_path: Path, stat: str, state: str) -> None:
-    (tmp_path / "42").mkdir()
-    (tmp_path / "42" / "stat").write_text(stat)
-    assert state_of(42, tmp_path) == state
+def test_the_state_follows_the_name_whatever_that_is(tmp_path: Path, stat: str | None, stopped: bool) -> None:
+    (tmp_path / "self").mkdir()
+    if stat is not None:
+        (tmp_path / "42").mkdir()
+        (tmp_path / "42" / "stat").write_text(stat)
+    assert StoppedWatch(42, tmp_path)(NOW) is stopped
 
 
-def test_of_a_process_that_is_gone_nothing_is_known(tmp_path: Path) -> None:
-    assert state_of(42, tmp_path) == ""
+def test_a_look_interns_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_stopped = StoppedWatch(os.getpid())
+    interned: list[str] = []
+    monkeypatch.setattr(sys, "intern", lambda text: interned.append(text) or text)  # type: ignore[func-returns-value]
+    assert not is_stopped(NOW)
+    assert interned == []
 
 
 def ancestors(proc: Path, *names: str, maps: str = "") -> None:
