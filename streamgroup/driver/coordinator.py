@@ -205,6 +205,7 @@ class Coordinator:
             "name": self._group.member or self._group.instance_id or "",
             "run": self.run,
             **self._inbox.call(io.ReportStatus()),
+            "client": {"id": self._options.client.client_id, "host": TOTALS.local_host},
             "connections": TOTALS.status(),
             "retries": {"group": self._backend.member.retries, "logs": self._watcher.retries},
         }

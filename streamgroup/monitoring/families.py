@@ -18,7 +18,7 @@ Status = Mapping[str, Any]
 LogKey = tuple[str, str]
 """A log as one coordinator knows it: the coordinator's run, and the log's name, such as `orders-0`."""
 
-_OF_PARTITION = ("cluster_name", "group", "topic", "partition", "consumer_id")
+_OF_PARTITION = ("cluster_name", "group", "topic", "partition", "consumer_id", "client_id", "member_host")
 _OF_GROUP = ("cluster_name", "group")
 _OF_TOPIC = ("cluster_name", "group", "topic")
 _OF_LOG = ("cluster_name", "topic", "partition")
@@ -66,14 +66,8 @@ def _lag(statuses: list[Status], cluster_name: str) -> Iterator[Family]:
         if not status["group"]:
             continue
         for partition, position in status["positions"].items():
-            topic, number = _place(partition)
-            labels = {
-                "cluster_name": cluster_name,
-                "group": status["group"],
-                "topic": topic,
-                "partition": number,
-                "consumer_id": status["member"],
-            }
+            topic, _ = _place(partition)
+            labels = _labels_of_partition(status, partition, cluster_name)
             offset.add(labels, position)
             if partition in status["ends"]:
                 behind = max(0, status["ends"][partition] - position)
@@ -121,13 +115,25 @@ def _lag_seconds(
             seconds = seconds_behind((status["run"], partition), position)
             if seconds is None:
                 continue
-            topic, number = _place(partition)
-            labels = {"cluster_name": cluster_name, "group": group, "topic": topic, "partition": number}
-            lag.add({**labels, "consumer_id": status["member"]}, seconds)
+            lag.add(_labels_of_partition(status, partition, cluster_name), seconds)
             longest[group] = max(seconds, longest.get(group, 0.0))
     for group, seconds in sorted(longest.items()):
         most.add({"cluster_name": cluster_name, "group": group}, seconds)
     yield from (lag, most)
+
+
+def _labels_of_partition(status: Status, partition: str, cluster_name: str) -> dict[str, str]:
+    topic, number = _place(partition)
+    host = status["client"]["host"]
+    return {
+        "cluster_name": cluster_name,
+        "group": status["group"],
+        "topic": topic,
+        "partition": number,
+        "consumer_id": status["member"],
+        "client_id": status["client"]["id"],
+        "member_host": f"/{host}" if host else "",  # as Kafka's admin client names a host
+    }
 
 
 def _place(partition: str) -> tuple[str, str]:

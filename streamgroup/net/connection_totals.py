@@ -1,4 +1,4 @@
-"""Counts the connections of this process to brokers.
+"""Counts the connections of this process to brokers, and knows the address that they come from.
 
 A coordinator has a process of its own, so these are the coordinator's figures. `Link`, which every connection to a
 broker has, counts them. Connections to ZooKeeper are not counted.
@@ -15,10 +15,17 @@ class ConnectionTotals:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts = {"open": 0, "opened": 0, "failed": 0, "lost": 0, "unanswered": 0}
+        self._local_host = ""
 
-    def on_opened(self) -> None:
-        """Count a connection whose handshake is completed."""
+    @property
+    def local_host(self) -> str:
+        """The address of this machine that the newest connection comes from; empty before the first."""
+        return self._local_host
+
+    def on_opened(self, local_host: str) -> None:
+        """Count a connection from the address `local_host` whose handshake is completed."""
         with self._lock:
+            self._local_host = local_host
             self._counts["open"] += 1
             self._counts["opened"] += 1
 

@@ -110,6 +110,7 @@ class Link:
         self._causes: list[str] = []
         self._socket: socket.socket | None = None
         """The socket while it connects; afterwards `_transport` has it."""
+        self._local_host = ""
         self._transport: Transport | None = None
         self.resolution = Resolution(host, port, notify)
 
@@ -285,10 +286,12 @@ class Link:
             remote = self._socket.getpeername()
         except OSError:
             remote = None
-        if remote is not None and self._socket.getsockname() == remote:
+        local = None if remote is None else self._socket.getsockname()
+        if local is not None and local == remote:
             # TCP lets a socket connect to itself if the port is free and in the ephemeral range.
-            code, remote = errno.ECONNREFUSED, None
-        if code == 0 and remote is not None:
+            code, local = errno.ECONNREFUSED, None
+        if code == 0 and local is not None:
+            self._local_host = local[0]
             self._transport = self._transport_over(self._socket)
             self._socket = None
             self.phase = Phase.TLS
@@ -351,7 +354,7 @@ class Link:
         self._set_up = self._protocol.is_ready
         if self._set_up:
             self.phase = Phase.READY
-            TOTALS.on_opened()
+            TOTALS.on_opened(self._local_host)
             self._write()  # the requests that were queued until now
         elif now >= self._setup_until and self._background is not None:
             timeout = self._background.timeout

@@ -31,8 +31,8 @@ _RANDOM = {
     "last": "2026-11-21T12:00:00+00:00",
 }
 """Values that differ from run to run, and what stands for them in a golden file."""
-_MEASURED = {"in_flight_s": 1.5, "without_assignment_s": 0.5, "seconds": 0.25}
-"""Durations, and what stands for them, also for one of no time."""
+_MEASURED = {"in_flight_s": 1.5, "without_assignment_s": 0.5, "seconds": 0.25, "host": "127.0.0.1"}
+"""Durations and the client's address, and what stands for them, also for one of no time and for none."""
 _COUNTED = frozenset({"connections"})
 """Fields with counts of the whole process: their keys are kept, and numbers in order stand for the counts."""
 

@@ -416,6 +416,7 @@ def test_the_status_names_group_run_lineage_and_positions(start: Start) -> None:
     assert status.pop("without_assignment_s") >= 0
     assert status.pop("in_flight_s") >= 0
     assert status.pop("connections") == TOTALS.status()
+    assert status.pop("client") == {"id": "streamgroup", "host": TOTALS.local_host}
     commits = status.pop("commits")
     assert (commits["count"], commits["seconds"] >= 0) == (1, True), "its starting positions"
     assert status == {

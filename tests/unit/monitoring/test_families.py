@@ -10,6 +10,9 @@ from streamgroup.monitoring.family import Family, Kind
 from streamgroup.monitoring.query_totals import QueryTotals
 from streamgroup.run.run_events import RunEventKind
 
+MEMBER = ("a-1", "billing-job", "/10.0.0.7")
+"""The labels of the member of `status`."""
+
 
 def status(group: str | None = "orders", **fields: Any) -> dict[str, Any]:
     trouble = {kind.value: {"count": 0, "last": None, "reason": None} for kind in RunEventKind}
@@ -30,6 +33,7 @@ def status(group: str | None = "orders", **fields: Any) -> dict[str, Any]:
         "rebalances": dict.fromkeys(JoinCause, 0),
         "without_assignment_s": 0.0,
         "commits": {"count": 0, "seconds": 0.0},
+        "client": {"id": "billing-job", "host": "10.0.0.7"},
         "connections": {"open": 0, "opened": 0, "failed": 0, "lost": 0, "unanswered": 0},
         "retries": {"group": 0, "logs": 0},
         **fields,
@@ -41,6 +45,11 @@ def figures(made: list[Family], name: str) -> dict[tuple[str, ...], float]:
     return {sample.labels: sample.value for sample in family.samples}
 
 
+def test_a_member_without_a_connection_has_no_host() -> None:
+    made = families([status(client={"id": "c", "host": ""}, positions={"t-0": 1})], [], "prod")
+    assert figures(made, "kafka_consumergroup_group_offset") == {("prod", "orders", "t", "0", "a-1", "c", ""): 1}
+
+
 def test_lag_is_what_the_logs_have_beyond_the_positions() -> None:
     holding = status(
         positions={"big-orders-0": 10, "big-orders-1": 7},
@@ -50,10 +59,13 @@ def test_lag_is_what_the_logs_have_beyond_the_positions() -> None:
     older = status("billing", starts={"big-orders-0": 3}, ends={"big-orders-0": 24})
     made = families([holding, older], [], "prod")
     partition = ("prod", "orders", "big-orders")
-    assert figures(made, "kafka_consumergroup_group_lag") == {(*partition, "0", "a-1"): 15, (*partition, "1", "a-1"): 0}
+    assert figures(made, "kafka_consumergroup_group_lag") == {
+        (*partition, "0", *MEMBER): 15,
+        (*partition, "1", *MEMBER): 0,
+    }
     assert figures(made, "kafka_consumergroup_group_offset") == {
-        (*partition, "0", "a-1"): 10,
-        (*partition, "1", "a-1"): 7,
+        (*partition, "0", *MEMBER): 10,
+        (*partition, "1", *MEMBER): 7,
     }
     assert figures(made, "kafka_consumergroup_group_max_lag") == {("prod", "orders"): 15}
     assert figures(made, "kafka_consumergroup_group_sum_lag") == {("prod", "orders"): 15}
@@ -69,7 +81,7 @@ def test_lag_is_what_the_logs_have_beyond_the_positions() -> None:
 
 def test_an_end_that_is_not_listed_yet_gives_no_lag_and_one_behind_the_position_none_below_zero() -> None:
     made = families([status(positions={"t-0": 10, "t-1": 10}, ends={"t-1": 8})], [], "c")
-    assert figures(made, "kafka_consumergroup_group_lag") == {("c", "orders", "t", "1", "a-1"): 0}
+    assert figures(made, "kafka_consumergroup_group_lag") == {("c", "orders", "t", "1", *MEMBER): 0}
     assert len(figures(made, "kafka_consumergroup_group_offset")) == 2
 
 
@@ -98,9 +110,9 @@ def test_the_lag_in_seconds_is_known_of_some_partitions_and_the_longest_is_the_g
     asked = lambda log, position: times.get((*log, position))  # noqa: E731
     made = families([first, second, status(None, positions={"t-0": 1})], [], "c", seconds_behind=asked)
     assert figures(made, "kafka_consumergroup_group_lag_seconds") == {
-        ("c", "orders", "t", "0", "a-1"): 7.5,
-        ("c", "orders", "t", "1", "a-1"): 0.0,
-        ("c", "orders", "t", "2", "b-1"): 3.0,
+        ("c", "orders", "t", "0", *MEMBER): 7.5,
+        ("c", "orders", "t", "1", *MEMBER): 0.0,
+        ("c", "orders", "t", "2", "b-1", *MEMBER[1:]): 3.0,
     }
     assert figures(made, "kafka_consumergroup_group_max_lag_seconds") == {("c", "orders"): 7.5}
 

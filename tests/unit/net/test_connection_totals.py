@@ -89,6 +89,16 @@ def test_the_connections_of_a_poller_are_counted(broker: Start, options: Options
     assert TOTALS.status() == counts(opened=3, failed=1, lost=1, unanswered=1)
 
 
+def test_the_address_of_this_machine_is_that_of_the_newest_connection(broker: Start, options: Options) -> None:
+    totals = ConnectionTotals()
+    assert totals.local_host == ""
+    for host in ("10.0.0.7", "10.0.0.8"):
+        totals.on_opened(host)
+        assert totals.local_host == host
+    connected(broker, options).close()
+    assert TOTALS.local_host == "127.0.0.1"
+
+
 def test_a_connection_that_is_refused_has_failed(options: Options) -> None:
     with pytest.raises(TransportError):
         Connection("127.0.0.1", 1, options()).connect(time.monotonic() + 5)
