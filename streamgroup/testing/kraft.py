@@ -138,6 +138,8 @@ def defaults(brokers: int) -> dict[str, str]:
         # How long a killed broker's restart waits until the controller has given up its predecessor (Kafka: 9 s).
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",
+        # By default an idle controller writes a record twice a second: 1.7 % of a core instead of 1.1 %.
+        "metadata.max.idle.interval.ms": "0",
         "controlled.shutdown.enable": "true",
         "num.network.threads": "2",
         "num.io.threads": "4",
