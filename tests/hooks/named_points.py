@@ -11,6 +11,9 @@ The directory of an application (STREAMGROUP_FAULTS) holds:
     armed-POINT    what is to be struck when POINT is passed next: a word of STROKES
     struck         which point, when (seconds of time.monotonic, one clock for all processes), written just before
     commits.jsonl  one line per answer to an OffsetCommit
+
+What runs in every batch makes strings, not Paths: Python interns the parts of each Path, and the table of interned
+strings of a process whose memory a soak judges would grow.
 """
 
 from __future__ import annotations
@@ -42,14 +45,23 @@ def home() -> Path:
     return Path(os.environ["STREAMGROUP_FAULTS"])
 
 
+def _place(name: str) -> str:
+    return f"{os.environ['STREAMGROUP_FAULTS']}/{name}"
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "wb", buffering=0) as file:
+        file.write(text.encode())
+
+
 def pass_point(point: str) -> None:
     """Strike, if this point is armed: one process, once."""
-    armed, taken = home() / f"armed-{point}", home() / f"taken-{point}"
+    taken = _place(f"taken-{point}")
     try:
-        armed.rename(taken)
+        os.rename(_place(f"armed-{point}"), taken)
     except FileNotFoundError:
         return
-    stroke = taken.read_text()
+    stroke = Path(taken).read_text()
     processes = json.loads((home() / "processes").read_text())
     note = home() / "struck.new"
     note.write_text(json.dumps({"point": point, "stroke": stroke, "at": time.monotonic()}))
@@ -98,7 +110,7 @@ def _around_stream(module: ModuleType) -> None:
 
     @functools.wraps(plan)
     def latest_offset(self: Any, start: dict[str, Any], limit: Any) -> dict[str, Any]:
-        (home() / "coordinator").write_text(str(os.getpid()))
+        _write(_place("coordinator"), str(os.getpid()))
         _note_package("coordinator", module)
         document: dict[str, Any] = plan(self, start, limit)
         if document != start and document["ranges"]:
@@ -116,10 +128,10 @@ def _around_stream(module: ModuleType) -> None:
 
 def _note_package(kind: str, module: ModuleType) -> None:
     """Write down from where this process has imported the product: tests mix releases."""
-    directory = Path(str(module.__file__)).parents[2]
-    note = home() / f"{kind}.{os.getpid()}.new"
-    note.write_text(str(directory))
-    note.rename(home() / f"package-{kind}")
+    directory = str(module.__file__).rsplit(os.sep, 3)[0]
+    note = _place(f"{kind}.{os.getpid()}.new")
+    _write(note, directory)
+    os.rename(note, _place(f"package-{kind}"))
 
 
 def _around_member(module: ModuleType) -> None:
@@ -156,10 +168,10 @@ def _journal(group: str, owner: str, commit: Any, codes: dict[str, int]) -> None
         "offsets": {str(tp): committed.offset for tp, committed in commit.offsets.items()},
         "codes": codes,
     }
-    append(home() / "commits.jsonl", line)
+    append(_place("commits.jsonl"), line)
 
 
-def append(path: Path, line: dict[str, Any]) -> None:
+def append(path: str | Path, line: dict[str, Any]) -> None:
     """Write one line of JSON in one go, so that a process that is killed leaves whole lines; and to the disk."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
