@@ -17,12 +17,12 @@ from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from streamgroup.wire.messages.log import AbortedTransaction
 from tests.fakes.broker import FakeBroker
 from tests.unit.executor.leader import Leader, Log, batch
-from tests.unit.executor.test_fetcher import QUICK, Reading, planned, with_a_poisoned_batch
+from tests.unit.executor.test_fetcher import PATIENT, Reading, planned, with_a_poisoned_batch
 from tests.unit.records.encoder import ABORT, Record, encode_batch, end_marker
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
-WITH_DAMAGE = replace(QUICK, include_damaged_batches=True, include_headers=True)
+WITH_DAMAGE = replace(PATIENT, include_damaged_batches=True, include_headers=True)
 
 
 def damaged(sound: bytes) -> bytes:

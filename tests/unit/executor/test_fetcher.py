@@ -3,6 +3,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +24,9 @@ from tests.unit.records.encoder import ABORT, COMMIT, Record, encode_batch, end_
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
 QUICK = FetchOptions(max_wait_ms=10, poll_timeout_ms=300)
+"""For tests that wait for the poll timeout."""
+PATIENT = replace(QUICK, poll_timeout_ms=10_000)
+"""For all others: a busy machine answers late."""
 
 
 def planned(leader: Leader | None, start: int, until: int, partition: int = 0, **others: Any) -> FetchRange:
@@ -34,7 +38,7 @@ def planned(leader: Leader | None, start: int, until: int, partition: int = 0, *
 class Reading:
     """Reads with the options of a test."""
 
-    def __init__(self, options: Options, leader: Leader, fetch: FetchOptions = QUICK, **client: Any) -> None:
+    def __init__(self, options: Options, leader: Leader, fetch: FetchOptions = PATIENT, **client: Any) -> None:
         self.client = options(leader.broker.port, **client)
         self.fetch = fetch
 
@@ -58,7 +62,7 @@ def test_a_range_is_delivered_whole_and_nothing_else(broker: Start, options: Opt
 
 
 def test_an_empty_range_asks_nobody(options: Options) -> None:
-    assert list(read(FetchTask((planned(None, 7, 7),)), options(), QUICK)) == []
+    assert list(read(FetchTask((planned(None, 7, 7),)), options(), PATIENT)) == []
 
 
 def test_the_request_carries_what_the_plan_says(broker: Start, options: Options) -> None:
@@ -178,7 +182,7 @@ def test_a_high_watermark_below_the_range_is_waited_for(broker: Start, options: 
 def test_the_poll_timeout_ends_the_task_and_names_the_pending_answer(broker: Start, options: Options) -> None:
     leader = Leader(broker, Log([batch(0, 5)], high_watermark=5, log_end=10))
     with pytest.raises(TransportError, match=r"orders-0 at offset 5 .*pollTimeoutMs.*high watermark is 5"):
-        Reading(options, leader).offsets(planned(leader, 0, 10))
+        Reading(options, leader, QUICK).offsets(planned(leader, 0, 10))
 
 
 def test_the_poll_timeout_leaves_out_the_time_that_other_ranges_take(broker: Start, options: Options) -> None:
@@ -266,7 +270,7 @@ def test_a_cluster_that_is_gone_is_an_error_with_the_range(broker: Start, option
     leader = Leader(broker, Log([batch(0, 10)]))
     leader.broker.stop()
     with pytest.raises(TransportError, match=r"orders-0 at offset 0 of .*Connection refused"):
-        Reading(options, leader).offsets(planned(leader, 0, 10))
+        Reading(options, leader, QUICK).offsets(planned(leader, 0, 10))
 
 
 def test_records_that_retention_took_are_data_loss(broker: Start, options: Options) -> None:
@@ -302,15 +306,15 @@ def test_a_range_that_is_gone_as_a_whole_ends_where_that_is_allowed(broker: Star
 def test_a_log_that_ends_before_the_position_is_data_loss_only_after_waiting(broker: Start, options: Options) -> None:
     leader = Leader(broker, Log([batch(0, 5)]))
     with pytest.raises(DataLossError, match=r"offsets \[8, 10\).*the log has ended at offset 5"):
-        Reading(options, leader).offsets(planned(leader, 8, 10))
+        Reading(options, leader, QUICK).offsets(planned(leader, 8, 10))
     assert len(leader.fetches()) > 1
-    assert Reading(options, leader).offsets(planned(leader, 8, 10), fail_on_data_loss=False) == []
+    assert Reading(options, leader, QUICK).offsets(planned(leader, 8, 10), fail_on_data_loss=False) == []
 
 
 def test_a_log_cut_inside_the_range_is_data_loss_only_after_waiting(broker: Start, options: Options) -> None:
     leader = Leader(broker, Log([batch(0, 5)]))
     with pytest.raises(DataLossError, match=r"orders-0: the offsets \[5, 10\).*the log has ended at offset 5"):
-        Reading(options, leader).offsets(planned(leader, 0, 10))
+        Reading(options, leader, QUICK).offsets(planned(leader, 0, 10))
     assert len(leader.fetches()) > 1
     assert leader.broker.asked("Metadata"), "the metadata was refreshed"
     assert leader.broker.asked("OffsetForLeaderEpoch")
@@ -322,7 +326,7 @@ def test_the_rest_of_a_log_cut_inside_the_range_is_left_out_where_that_is_allowe
     leader = Leader(broker, Log([batch(0, 5)]), Log([batch(0, 10)]))
     with caplog.at_level(logging.WARNING):
         ranges = planned(leader, 0, 10), planned(leader, 0, 10, partition=1)
-        found = Reading(options, leader).offsets(*ranges, fail_on_data_loss=False)
+        found = Reading(options, leader, QUICK).offsets(*ranges, fail_on_data_loss=False)
     assert sorted(found) == sorted([*range(5), *range(10)])
     (told,) = filter(None, (parse(record.message) for record in caplog.records))
     assert (told["event"], told["partition"], told["from"], told["to"], told["count"]) == (
@@ -356,7 +360,7 @@ def test_a_log_that_cannot_be_looked_at_is_no_loss(broker: Start, options: Optio
     handlers[api] = lambda *given: listed(*given) if len(leader.broker.asked("ListOffsets")) <= 2 else SILENCE
     for start in (8, 0):
         with pytest.raises(TransportError, match=rf"orders-0 at offset {max(start, 5)} of .*nothing came"):
-            Reading(options, leader).offsets(planned(leader, start, 10), fail_on_data_loss=False)
+            Reading(options, leader, QUICK).offsets(planned(leader, start, 10), fail_on_data_loss=False)
 
 
 def test_an_old_leader_that_stays_behind_is_no_loss(broker: Start, options: Options) -> None:
@@ -366,7 +370,7 @@ def test_an_old_leader_that_stays_behind_is_no_loss(broker: Start, options: Opti
     new.peers = old.peers = {1: old.broker.port, 2: new.broker.port}
     old.lead_by, old.epoch, new.epoch = [2], 8, 8
     with pytest.raises(TransportError, match=r"orders-0 at offset 5 .*nothing came.*high watermark is 10"):
-        Reading(options, old).offsets(planned(old, 0, 10), fail_on_data_loss=False)
+        Reading(options, old, QUICK).offsets(planned(old, 0, 10), fail_on_data_loss=False)
 
 
 def test_an_old_leader_that_takes_itself_for_the_leader_is_no_loss(broker: Start, options: Options) -> None:
@@ -376,7 +380,7 @@ def test_an_old_leader_that_takes_itself_for_the_leader_is_no_loss(broker: Start
     new.peers = old.peers = {1: old.broker.port, 2: new.broker.port}
     new.epoch = 8
     with pytest.raises(TransportError, match=r"orders-0 at offset 5 .*nothing came.*do not agree on the leader"):
-        Reading(options, old).offsets(planned(old, 0, 10), fail_on_data_loss=False)
+        Reading(options, old, QUICK).offsets(planned(old, 0, 10), fail_on_data_loss=False)
 
 
 def test_a_topic_made_anew_under_its_name_is_data_loss(broker: Start, options: Options) -> None:
@@ -390,7 +394,7 @@ def test_a_topic_that_is_deleted_is_data_loss_only_after_waiting(broker: Start, 
     leader = Leader(broker, Log([batch(0, 10)], errors=[100] * 1000))
     leader.known = False
     with pytest.raises(DataLossError, match="no broker has known the partition"):
-        Reading(options, leader).offsets(planned(leader, 0, 10))
+        Reading(options, leader, QUICK).offsets(planned(leader, 0, 10))
 
 
 def test_what_may_not_be_read_is_an_error_at_once(broker: Start, options: Options) -> None:

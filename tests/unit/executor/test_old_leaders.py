@@ -15,7 +15,7 @@ from streamgroup.wire.messages.cluster import ApiVersionsRequest
 from tests.fakes.answers import api_versions
 from tests.fakes.broker import FakeBroker
 from tests.unit.executor.leader import Leader, Log, batch
-from tests.unit.executor.test_fetcher import QUICK, Reading, planned
+from tests.unit.executor.test_fetcher import PATIENT, QUICK, Reading, planned
 from tests.unit.records.encoder import Record, encode_batch
 
 Start = Callable[..., FakeBroker]
@@ -43,7 +43,7 @@ def test_a_range_is_delivered_whole_and_nothing_else(release: str, broker: Start
 def test_a_task_does_not_ask_for_what_the_driver_has_reported(broker: Start, options: Options) -> None:
     leader = Leader(broker, Log([batch(0, 10)]), release="0.9")
     task = FetchTask((of_old(leader, 0, 10),), releases=((f"127.0.0.1:{leader.broker.port}", "0.9"),))
-    rows = [each["offset"].to_pylist() for each in read(task, options(leader.broker.port), QUICK)]
+    rows = [each["offset"].to_pylist() for each in read(task, options(leader.broker.port), PATIENT)]
     assert rows == [list(range(10))]
     assert leader.broker.connections == 1
     assert {name for name, _, _ in leader.broker.requests} == {"Fetch"}
@@ -69,7 +69,7 @@ def test_read_committed_has_no_effect_where_there_are_no_transactions(
     leader = Leader(broker, Log([batch(0, 10)], high_watermark=30))
     spoken = api_versions(fetch=(0, version), metadata=(0, 0), listoffsets=(0, 0))
     leader.broker.handlers[next(c for c in leader.broker.handlers if c.NAME == "ApiVersions")] = lambda *_: spoken
-    fetch = replace(QUICK, isolation=Isolation.READ_COMMITTED)
+    fetch = replace(PATIENT, isolation=Isolation.READ_COMMITTED)
     assert Reading(options, leader, fetch).offsets(of_old(leader, 0, 30)) == list(range(10))
     assert {v for name, v, _ in leader.broker.requests if name == "Fetch"} == {version}
 
@@ -80,12 +80,12 @@ def test_the_rest_of_a_log_cut_inside_the_range_is_left_out_where_that_is_allowe
     release: str, broker: Start, options: Options
 ) -> None:
     leader = Leader(broker, Log([batch(0, 5)]), release=release)
-    assert Reading(options, leader).offsets(of_old(leader, 0, 10), fail_on_data_loss=False) == list(range(5))
+    assert Reading(options, leader, QUICK).offsets(of_old(leader, 0, 10), fail_on_data_loss=False) == list(range(5))
 
 
 def test_a_message_larger_than_what_was_asked_for_is_asked_for_whole(broker: Start, options: Options) -> None:
     leader = Leader(broker, Log([batch(0, 10), large(10, 300_000), batch(11, 10)]), release="0.8.2")
-    fetch = replace(QUICK, max_partition_bytes=64 * 1024)
+    fetch = replace(PATIENT, max_partition_bytes=64 * 1024)
     assert Reading(options, leader, fetch).offsets(of_old(leader, 0, 21)) == list(range(21))
     sizes = [p.partition_max_bytes for r in leader.broker.asked("Fetch") for t in r.topics for p in t.partitions]
     assert sizes[:2] == [64 * 1024] * 2
@@ -110,7 +110,7 @@ def test_where_not_even_the_size_of_a_message_came_more_is_asked_for(broker: Sta
 
 def test_a_message_larger_than_any_answer_is_named_with_its_offset_and_size(broker: Start, options: Options) -> None:
     leader = Leader(broker, Log([batch(0, 10), large(10, 300_000)]), release="0.8.2")
-    fetch = replace(QUICK, max_partition_bytes=64 * 1024, max_bytes=128 * 1024)
+    fetch = replace(PATIENT, max_partition_bytes=64 * 1024, max_bytes=128 * 1024)
     with pytest.raises(TooLarge, match=r"orders-0: the message at offset 10 takes 300\d\d\d bytes.*fetch\.max\.bytes"):
         Reading(options, leader, fetch).offsets(of_old(leader, 0, 11))
 
@@ -119,7 +119,7 @@ def test_what_is_asked_for_of_all_partitions_together_is_bounded(broker: Start, 
     """Before v3 an answer is as large as all that was asked for: a task must hold no more than the options say."""
     logs = [Log([large(i, 20_000) for i in range(20)]) for _ in range(6)]
     leader = Leader(broker, *logs, release="0.9")
-    fetch = replace(QUICK, max_partition_bytes=256 * 1024)
+    fetch = replace(PATIENT, max_partition_bytes=256 * 1024)
     ranges = [of_old(leader, 0, 20, partition) for partition in range(6)]
     assert Reading(options, leader, fetch).offsets(*ranges).count(19) == 6
     for request in leader.broker.asked("Fetch"):
@@ -130,15 +130,13 @@ def test_what_is_asked_for_of_all_partitions_together_is_bounded(broker: Start, 
 @pytest.mark.parametrize("code", [3, 5, 6, 9, -1])
 def test_what_may_pass_is_tried_again(code: int, broker: Start, options: Options) -> None:
     leader = Leader(broker, Log([batch(0, 10)], errors=[code]), release="0.8.2")
-    assert Reading(options, leader, replace(QUICK, poll_timeout_ms=5_000)).offsets(of_old(leader, 0, 10)) == list(
-        range(10)
-    )
+    assert Reading(options, leader).offsets(of_old(leader, 0, 10)) == list(range(10))
 
 
 def test_a_lasting_server_error_is_reported_after_the_poll_timeout(broker: Start, options: Options) -> None:
     leader = Leader(broker, Log([batch(0, 10)], errors=[-1] * 1000), release="0.8.2")
     with pytest.raises(TransportError, match=r"nothing came for .* last: UNKNOWN_SERVER_ERROR"):
-        Reading(options, leader).offsets(of_old(leader, 0, 10))
+        Reading(options, leader, QUICK).offsets(of_old(leader, 0, 10))
 
 
 def test_records_that_retention_took_are_data_loss(broker: Start, options: Options) -> None:

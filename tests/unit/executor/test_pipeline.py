@@ -16,7 +16,7 @@ from streamgroup.wire.kafka07 import MultiFetchRequest07
 from tests.fakes.broker import FakeBroker
 from tests.fakes.broker07 import OldBroker, values
 from tests.unit.executor.leader import Leader, Log, batch
-from tests.unit.executor.test_fetcher import QUICK, Reading, planned
+from tests.unit.executor.test_fetcher import PATIENT, Reading, planned
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
@@ -74,7 +74,7 @@ def test_a_multifetch_of_0_7_is_for_no_more_either(
         ranges = tuple(FetchRange(OffsetRange(each, 0, leader.end(each)), leader.broker) for each in places)
         found = [
             value
-            for each in read(FetchTask(ranges, Dialect.KAFKA07), options(), QUICK)
+            for each in read(FetchTask(ranges, Dialect.KAFKA07), options(), PATIENT)
             for value in each["value"].to_pylist()
         ]
     finally:
