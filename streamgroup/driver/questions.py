@@ -12,7 +12,7 @@ from streamgroup.driver.application.claims import Claim
 from streamgroup.driver.batch import tasks_of
 from streamgroup.driver.log_checks import LogChecks
 from streamgroup.driver.logs.watcher import LogWatcher
-from streamgroup.driver.membership.backends import GroupBackend
+from streamgroup.driver.membership.group_backend import GroupBackend
 from streamgroup.driver.notes import NOTES
 from streamgroup.driver.starts import log_ends
 from streamgroup.model import ClusterSnapshot

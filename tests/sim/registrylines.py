@@ -1,7 +1,7 @@
 """The registry's thread of a process: carries the member's actions out in one session with ZooKeeper.
 
-Mirrors `driver/membership/registry_thread.py`, and of `backends.py` how a replay's filter is read. Where these change,
-this file changes with them. Requests to brokers that keep the offsets: `offsets.py`.
+Mirrors `driver/membership/registry_thread.py`, and of `registry_backend.py` how a replay's filter is read. Where these
+change, this file changes with them. Requests to brokers that keep the offsets: `offsets.py`.
 """
 
 from __future__ import annotations

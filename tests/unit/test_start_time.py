@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-SLOW = ("cryptography", "pandas")
-"""A tenth and a quarter of a second of CPU time."""
+SLOW = ("cryptography", "pandas", "kazoo")
+"""A tenth and a quarter of a second of CPU time, and with the registry's code a seventh of a coordinator's modules."""
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.driver.logs import watcher
-from streamgroup.driver.membership import backends, group_thread
+from streamgroup.driver.membership import broker_backend, group_thread
 from streamgroup.model import (
     INITIAL_DOCUMENT,
     Document,
@@ -103,9 +103,11 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 
         monkeypatch.setattr(group_thread, "Poller", poller)
         monkeypatch.setattr(watcher, "open_cluster", logs.of)
-        monkeypatch.setattr(backends, "committed", lambda cluster, name, deadline, in_zookeeper: dict(group.offsets))
+        monkeypatch.setattr(
+            broker_backend, "committed", lambda cluster, name, deadline, in_zookeeper: dict(group.offsets)
+        )
         alone = GroupDescription("g", GroupState.STABLE)
-        monkeypatch.setattr(backends, "describe_groups", lambda cluster, names, deadline: {"g": alone})
+        monkeypatch.setattr(broker_backend, "describe_groups", lambda cluster, names, deadline: {"g": alone})
         run = Run(options or source(), group, logs, held, home)
         run.pollers = pollers
         runs.append(run)

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from streamgroup.driver.logs.watcher import LogWatcher
-from streamgroup.driver.membership.backends import RegistryBackend, backend_of
+from streamgroup.driver.membership.backends import backend_of
 from streamgroup.driver.membership.group_thread import GroupThread
 from streamgroup.driver.membership.modes import ledger_of
+from streamgroup.driver.membership.registry_backend import RegistryBackend
 from streamgroup.driver.membership.registry_thread import RegistryThread
 from streamgroup.errors import ConfigError
 from streamgroup.group.membership import Membership
