@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from streamgroup.java_regex import compile_java
 from streamgroup.logformat import partition_number
 from streamgroup.model import EARLIEST, LATEST, TopicPartition
 from streamgroup.options.cipher_suites import openssl_name
@@ -207,6 +206,8 @@ def _topics(text: str) -> tuple[str, ...]:
 
 
 def _pattern(text: str) -> str:
+    from streamgroup.java_regex import compile_java  # noqa: PLC0415  (most queries have no pattern)
+
     pattern = _text(text)
     try:
         compile_java(pattern)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from streamgroup.errors import ConfigError
-from streamgroup.java_regex import compile_java
 from streamgroup.model import ClusterSnapshot, TopicPartition
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def subscribed_topics(subscription: Subscription, snapshot: ClusterSnapshot) -> 
     """
     if subscription.pattern is None:
         return topics_to_ask(subscription) or frozenset()
-    matches = compile_java(subscription.pattern).search
+    matches = _search(subscription.pattern)
     return frozenset(name for name, topic in snapshot.topics.items() if not topic.internal and matches(name))
 
 
@@ -75,8 +74,14 @@ def lacking(subscription: Subscription, snapshot: ClusterSnapshot) -> frozenset[
 def is_subscribed(subscription: Subscription, tp: TopicPartition) -> bool:
     """Return whether `subscription` covers `tp`, which need not exist."""
     if subscription.pattern is not None:
-        return compile_java(subscription.pattern).search(tp.topic) is not None
+        return _search(subscription.pattern)(tp.topic) is not None
     return tp in subscription.assign or tp.topic in subscription.topics
+
+
+def _search(pattern: str) -> Callable[[str], object]:
+    from streamgroup.java_regex import compile_java  # noqa: PLC0415  (most queries have no pattern)
+
+    return compile_java(pattern).search
 
 
 def require_topics(names: Iterable[str], snapshot: ClusterSnapshot) -> None:

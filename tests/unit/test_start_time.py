@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-SLOW = ("cryptography", "pandas", "kazoo")
-"""A tenth and a quarter of a second of CPU time, and with the registry's code a seventh of a coordinator's modules."""
+SLOW = ("cryptography", "pandas", "kazoo", "regex")
+"""The first take a tenth and a quarter of a second of CPU time, the others some 60 ms of a coordinator's 400."""
 
 
 @pytest.mark.parametrize(

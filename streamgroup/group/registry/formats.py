@@ -20,7 +20,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from streamgroup.errors import ConfigError, DecodeError
-from streamgroup.group.registry.patterns import matches
 from streamgroup.model import Dialect, TopicPartition
 from streamgroup.wire.registrations import garbage, is_node_name, read_number, read_object, read_text
 
@@ -121,6 +120,8 @@ class Interest:
         """
         if self.kind == STATIC or not self.streams:
             return dict(self.streams)
+        from streamgroup.group.registry.patterns import matches  # noqa: PLC0415  (groups in ZooKeeper alone have patterns)
+
         (raw, streams), *_ = self.streams.items()
         internal = INTERNAL_TOPICS if dialect is Dialect.KAFKA else frozenset()
         return {t: streams for t in existing if t not in internal and matches(raw, t) is (self.kind == WHITE_LIST)}
