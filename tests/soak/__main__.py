@@ -17,7 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 from streamgroup.testing import KafkaServer
 from tests.conftest import wait_for_leaders
 from tests.releases import package_of, read_releases
-from tests.soak.judgement import Finding, Limits, Measured, judge, table
+from tests.soak.judgement import Finding, Limits, Measured, judge, table, warm_up_s
 from tests.soak.soak import PARTITIONS, Soak
 
 TOPIC = "soaked"
@@ -44,10 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(seconds: float, seed: int, rate: float, output: Path | None) -> list[Finding]:
-    """Run and judge. Each life of a process is warm after a tenth of the run, 45 s to 2 min."""
+    """Run and judge. The beginning of each process's life does not count (`warm_up_s`)."""
     old = read_releases()[-1]
     package_of(old)  # fails at once in a clone without its commit
-    warm_s = min(120.0, max(45.0, seconds / 10))
+    warm_s = warm_up_s(seconds)
     bin_s = min(60.0, max(15.0, seconds / 40))
     with tempfile.TemporaryDirectory(prefix="soak-") as directory, KafkaServer() as server:
         make_topic(server)

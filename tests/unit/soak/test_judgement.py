@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from tests.soak.judgement import COORDINATOR, WORKER, Finding, Limits, Measured, judge, memory_limit, table
+from tests.soak.judgement import (
+    COORDINATOR,
+    WORKER,
+    Finding,
+    Limits,
+    Measured,
+    judge,
+    memory_limit,
+    table,
+    warm_up_s,
+)
 from tests.soak.sample import LagSample, ProcessSample
 
 SECONDS = 7200.0
@@ -116,3 +126,8 @@ def test_a_short_run_has_a_wider_limit_of_memory(seconds: float, limit: float) -
 def test_the_table_has_a_row_for_each_check() -> None:
     lines = table([Finding("records lost", "0 of 9", "0", True), Finding("events", "none", "all", False)]).splitlines()
     assert lines[2:] == ["| records lost | 0 of 9 | 0 | ok |", "| events | none | all | FAILED |"]
+
+
+@pytest.mark.parametrize(("minutes", "warm_up"), [(5, 45), (10, 60), (60, 600), (120, 1200), (600, 1200)])
+def test_the_beginning_of_a_life_does_not_count(minutes: int, warm_up: int) -> None:
+    assert warm_up_s(minutes * 60) == warm_up
