@@ -12,8 +12,8 @@ The directory of an application (STREAMGROUP_FAULTS) holds:
     struck         which point, when (seconds of time.monotonic, one clock for all processes), written just before
     commits.jsonl  one line per answer to an OffsetCommit
 
-What runs in every batch makes strings, not Paths: Python interns the parts of each Path, and the table of interned
-strings of a process whose memory a soak judges would grow.
+The functions that run in every batch build file names as plain strings. Python interns each part of a `Path`, so the
+table of interned strings would grow, and a soak would count that as memory of the product.
 """
 
 from __future__ import annotations

@@ -88,7 +88,10 @@ class Newcomer:
         return sorted(row["trouble"]["rebalance"]["count"] for row in self._rows(members))
 
     def _rows(self, command: str) -> list[dict[str, Any]]:
-        """Return the rows of a command about the group. Before the first member joins there is no group and no row."""
+        """Run a command about the group, and return its rows.
+
+        The group does not exist before its first member joins; the command then fails, and there are no rows.
+        """
         found = self._finished(f"{command} --json")
         assert found.returncode == 0 or "does not exist" in found.stderr, found.stderr
         rows: list[dict[str, Any]] = json.loads(found.stdout) if found.returncode == 0 else []
