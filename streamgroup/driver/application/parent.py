@@ -37,7 +37,7 @@ def find_jvm(proc: Path = PROC) -> int | None:
 
 def _looked_up(pid: int, proc: Path) -> tuple[int, bool]:
     """Return the parent of a process, 0 if unknown, and whether the process is a JVM."""
-    fields = _stat_of(pid, proc)
+    fields = _stat_fields(_stat_path(pid, proc))
     parent = int(fields[1]) if len(fields) > 1 else 0
     try:
         is_jvm = (proc / str(pid) / "comm").read_text(errors="replace").strip() == _JAVA
@@ -52,11 +52,6 @@ def _looked_up_by_ps(pid: int) -> tuple[int, bool]:
     return int(parent) if parent.isdigit() else 0, os.path.basename(name.strip()) == _JAVA
 
 
-def _stat_of(pid: int, proc: Path) -> list[str]:
-    """Return the fields of a process's `stat` from its state on; none if it cannot be read."""
-    return _stat_fields(_stat_path(pid, proc))
-
-
 def _stat_path(pid: int, proc: Path) -> str:
     return str(proc / str(pid) / "stat")
 
@@ -69,7 +64,7 @@ def _stat_fields(path: str) -> list[str]:
     except OSError:
         return []
     # 42 (a name) with (parentheses)) T 1 ...: the state follows the last parenthesis.
-    return stat.rpartition(b")")[2].decode().split()
+    return stat.rpartition(b")")[2].decode(errors="replace").split()
 
 
 def state_by_ps(pid: int) -> str:

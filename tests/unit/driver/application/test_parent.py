@@ -71,6 +71,7 @@ def test_without_ps_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
         ("42 (a name) T (b)) S 1 42", False),
         ("42 (traced) t 1", False),
         ("42 (cut off)", False),
+        ("42 (cut off in \xe9", False),
         ("", False),
         (None, False),
     ],
@@ -79,7 +80,7 @@ def test_the_state_follows_the_name_whatever_that_is(tmp_path: Path, stat: str |
     (tmp_path / "self").mkdir()
     if stat is not None:
         (tmp_path / "42").mkdir()
-        (tmp_path / "42" / "stat").write_text(stat)
+        (tmp_path / "42" / "stat").write_text(stat, "latin-1")  # names need not be UTF-8
     assert StoppedWatch(42, tmp_path)(NOW) is stopped
 
 
