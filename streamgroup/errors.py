@@ -48,6 +48,10 @@ class ConfigError(StreamGroupError):
     """An option, a file or a combination of them that cannot work."""
 
 
+class SkippedBatchError(ConfigError):
+    """The sink has skipped a batch, as one does whose directory another checkpoint writes into as well (R17)."""
+
+
 class TransportError(StreamGroupError):
     """A connection could not be made, was lost, or did not answer before its deadline."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from streamgroup.errors import ConfigError
+from streamgroup.errors import SkippedBatchError
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, OffsetRange, Position, TopicPartition
 
 
@@ -130,7 +130,7 @@ class InFlightBatches:
     def mark_sunk(self, start: Document) -> InFlightBatch | None:
         """Take `start` for proven sunk: Spark asks for the next batch from there (R15).
 
-        Return its batch where it was in flight. Raises ConfigError where the sink skipped the batch (R17).
+        Return its batch where it was in flight. Raises SkippedBatchError where the sink skipped the batch (R17).
         """
         batch = self.in_flight
         if batch is None or not batch.is_of(start):
@@ -138,7 +138,7 @@ class InFlightBatches:
                 self._go_on_from(start)
             return None
         if batch.planned_here and start.ranges and batch.planned_ranges is None:
-            raise ConfigError(_skipped(self._group, start))
+            raise SkippedBatchError(_skipped(self._group, start))
         self.in_flight = None
         self._go_on_from(start, read=bool(batch.document.ranges))
         return batch

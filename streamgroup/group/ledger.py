@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from streamgroup.errors import ConfigError
+from streamgroup.errors import SkippedBatchError
 from streamgroup.group.commit_metadata import NOT_FOUNDED, CommitMetadata
 from streamgroup.group.commits import NO_GENERATION, Commit, Commits, CommitVerdict
 from streamgroup.group.holding import Held, Summary, summary_of
@@ -139,11 +139,11 @@ class Ledger:
     def mark_sunk(self, start: Document) -> None:
         """Take `start` for proven sunk: Spark asks for the next batch from there, or a listener has reported it (R15).
 
-        Raises ConfigError where the sink skipped the batch (R17).
+        Raises SkippedBatchError where the sink skipped the batch (R17).
         """
         try:
             batch = self._batches.mark_sunk(start)
-        except ConfigError:
+        except SkippedBatchError:
             self._skipped = True
             raise
         if batch is None:

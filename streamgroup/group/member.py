@@ -215,7 +215,7 @@ class Member:
     # --- calls of Spark's thread -------------------------------------------------------------------------------------
 
     def mark_sunk(self, start: Document, now: float) -> list[MemberAction]:
-        """Take `start`, from which Spark asks for a batch, for sunk. Raises ConfigError for a skipped batch (R17)."""
+        """Take `start`, from which Spark asks for a batch, for sunk. Raises SkippedBatchError (R17)."""
         self.ledger.mark_sunk(start)
         return self.step(ev.Tick(), now)
 

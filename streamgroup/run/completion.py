@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from streamgroup.errors import ConfigError
+from streamgroup.errors import SkippedBatchError
 from streamgroup.group.member import Member, MemberAction
 from streamgroup.model import Document
 from streamgroup.run.pace import Pace
@@ -25,7 +25,7 @@ class BatchCompletion:
         self,
         member: Member,
         perform: Callable[[Iterable[MemberAction]], None],
-        on_skipped: Callable[[Document, ConfigError], None],
+        on_skipped: Callable[[Document, SkippedBatchError], None],
         pace: Pace,
     ) -> None:
         self._member = member
@@ -69,7 +69,7 @@ class BatchCompletion:
         self._pace.end(now)
         try:
             self._perform(self._member.mark_sunk(document, now))
-        except ConfigError as error:
+        except SkippedBatchError as error:
             self._on_skipped(document, error)
             return {"proven": False, "why": str(error)}
         return {"proven": True, "why": ""}

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterable
 from typing import Any
 
-from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.errors import SkippedBatchError, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.member import Member, MemberAction, MetadataStale, Resolve, shown_state
 from streamgroup.model import Document, TopicPartition, name_some
@@ -373,7 +373,7 @@ class Run:
     def _note(self, level: int, text: str) -> None:
         self._actions.append(ev.Note(level, text))
 
-    def _skipped(self, document: Document, error: ConfigError) -> None:
+    def _skipped(self, document: Document, error: SkippedBatchError) -> None:
         """Fail the query: the listener's report shows that the sink skipped the batch of `document` (R17)."""
         self._events.skipped(document)
         self._failure.set(error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from streamgroup.errors import ConfigError
+from streamgroup.errors import SkippedBatchError
 from streamgroup.group import events as ev
 from streamgroup.group.member import Member, MemberAction
 from streamgroup.group.positions import is_of_a_query
@@ -266,11 +266,11 @@ class SparkCalls:
     # --- batches -----------------------------------------------------------------------------------------------------
 
     def _complete(self, start: Document, now: float) -> None:
-        """Mark the batch of `start` as sunk. Raises ConfigError if the sink skipped it (R17)."""
+        """Mark the batch of `start` as sunk. Raises SkippedBatchError if the sink skipped it (R17)."""
         self._pace.end(now)
         try:
             self._perform(self._member.mark_sunk(start, now))
-        except ConfigError:
+        except SkippedBatchError:
             self._events.skipped(start)
             raise
 

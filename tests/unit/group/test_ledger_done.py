@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroup.errors import ConfigError
+from streamgroup.errors import SkippedBatchError
 from streamgroup.model import INITIAL_DOCUMENT
 from tests.unit.group.ledgers import A, B, accept, assign, document, gain, in_flight, offsets, ours, started, told
 
@@ -69,7 +69,7 @@ def test_a_batch_that_the_sink_skipped_is_none_that_sank_whoever_tells() -> None
     gain(ledger, {A: ours(90)})
     ledger.emitted(PLANNED)
     assert ledger.on_batch_done(PLANNED, 7)
-    with pytest.raises(ConfigError, match="the sink skipped a batch"):
+    with pytest.raises(SkippedBatchError, match="the sink skipped a batch"):
         ledger.mark_sunk(PLANNED)
     assert offsets(ledger) == {A: 90}
 

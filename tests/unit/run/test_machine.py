@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from streamgroup.errors import BrokerError, ConfigError, FencedError, StreamGroupError, TransportError
+from streamgroup.errors import (
+    BrokerError,
+    ConfigError,
+    FencedError,
+    SkippedBatchError,
+    StreamGroupError,
+    TransportError,
+)
 from streamgroup.group import events as ev
 from streamgroup.group.member import MetadataStale
 from streamgroup.logformat import partition_number
@@ -434,7 +441,7 @@ def test_a_batch_that_the_sink_skipped_ends_the_query() -> None:
     document = shell.result(PLAN)
     answer = shell.result(io.BatchSunk(document, 0, {}))
     assert not answer["proven"]
-    assert isinstance(shell.run.failure, ConfigError)
+    assert isinstance(shell.run.failure, SkippedBatchError)
     assert sum("event=skip" in line for line in shell.lines) == 1
 
 
