@@ -5,6 +5,7 @@ Both answer in the same values.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -40,6 +41,8 @@ from streamgroup.znodes import SubtreeRead
 from streamgroup.zookeeper.session import Session
 
 _OFFSETS_TOPIC = "__consumer_offsets"
+_epochs = itertools.count(1)
+"""Each attempt has its own, so none takes the responses to an earlier one."""
 _ALONE = (
     "the brokers do not return the offsets of group {group!r}: the offsets of {which} are those in ZooKeeper alone "
     "({error})"
@@ -86,6 +89,9 @@ class GroupStore(Protocol):
 
     def offsets_at(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
         """The offsets at EARLIEST, LATEST or a time (ms) of partitions that exist; NO_OFFSET: no record so late."""
+
+    def offsets_once(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
+        """Do as `offsets_at` in one attempt, without the partitions whose leaders do not answer; `notes` say why."""
 
     def starts_message(self, tp: TopicPartition, offset: int, deadline: float) -> bool:
         """Whether a member can read from this offset of the log."""
@@ -172,6 +178,10 @@ class AtBrokers:
         """Asks the leaders, and tries until the deadline where one is missing."""
         return offsets_at(self._cluster, wanted, deadline)
 
+    def offsets_once(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
+        """Asks each leader once."""
+        return offsets_once(self._cluster, wanted, deadline, self.notes)
+
     def starts_message(self, tp: TopicPartition, offset: int, deadline: float) -> bool:
         """Every offset can be read from."""
         return True
@@ -220,6 +230,7 @@ class InZooKeeper:
 
     def snapshot(self, deadline: float) -> ClusterSnapshot:
         """Brokers and topics that are registered."""
+        self._silent = False  # a page reads again and again, and the brokers may be back
         return self._cluster.snapshot(None, deadline, refresh=True)
 
     def list_groups(self, deadline: float) -> dict[str, GroupListing]:
@@ -296,6 +307,10 @@ class InZooKeeper:
     def offsets_at(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
         """Brokers before 0.10.1 know the times of segments only."""
         return offsets_at(self._cluster, wanted, deadline)
+
+    def offsets_once(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
+        """Asks each leader once."""
+        return offsets_once(self._cluster, wanted, deadline, self.notes)
 
     def starts_message(self, tp: TopicPartition, offset: int, deadline: float) -> bool:
         """In Kafka 0.7 only some positions can be read from (R34)."""
@@ -397,15 +412,36 @@ def offsets_at(cluster: Cluster, wanted: Mapping[TopicPartition, int], deadline:
     return {tp: answer.offset for tp, answer in listed.items()}
 
 
+def offsets_once(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], deadline: float, notes: list[str]
+) -> dict[TopicPartition, int]:
+    """The offsets at EARLIEST, LATEST or a time (ms) that the leaders tell by the deadline. `notes` tell of others."""
+    if not wanted:
+        return {}
+    timeout = max(0.0, deadline - time.monotonic())
+    listed, causes = cluster.list_offsets_once(
+        wanted, Isolation.READ_UNCOMMITTED, deadline, timeout=timeout, epoch=next(_epochs)
+    )
+    notes += [f"the offsets of some logs are not known: {cause}" for cause in causes]
+    return {tp: answer.offset for tp, answer in listed.items()}
+
+
 @contextmanager
 def opened_store(options: ClientOptions) -> Iterator[GroupStore]:
     """Where the groups are: in the ZooKeeper that is named, else at the brokers."""
+    with opened_stores(options) as stores:
+        yield stores[0]
+
+
+@contextmanager
+def opened_stores(options: ClientOptions) -> Iterator[tuple[GroupStore, ...]]:
+    """All places where the groups may be: the ZooKeeper that is named, and the brokers that are named."""
     with closing(open_cluster(options)) as cluster:
+        brokers = (AtBrokers(cluster),) if isinstance(cluster, KafkaCluster) else ()
         if options.zookeeper is None:
-            assert isinstance(cluster, KafkaCluster)
-            yield AtBrokers(cluster)
+            yield brokers
             return
         with closing(Session(options.zookeeper)) as session:
             session.connect()
             dialect = cluster.snapshot((), cluster.deadline()).dialect
-            yield InZooKeeper(session, cluster, dialect)
+            yield (InZooKeeper(session, cluster, dialect), *brokers)

@@ -6,21 +6,17 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-from streamgroup.cli._group_stores import GroupStore, opened_store
-from streamgroup.cli._group_tables import consumer_groups
+from streamgroup.cli._group_stores import GroupStore, opened_stores
+from streamgroup.cli._ui_groups import GroupsReader
 from streamgroup.driver.application import control
 from streamgroup.driver.application.failures import recorded_failures
-from streamgroup.errors import StreamGroupError, TransportError
-from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, GroupDescription, GroupState, TopicPartition
+from streamgroup.errors import StreamGroupError, UnsupportedVersionError
+from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, TopicPartition
 from streamgroup.options.types import ClientOptions
 from streamgroup.ui.history.reading import GroupReading, Reading
 
-MOST_GROUPS = 1_000
-"""Groups that a reading describes; each takes two requests. Further ones are left out, with a note."""
 MOST_PARTITIONS = 20_000
 """Partitions whose log starts and ends a reading lists. Those of groups come first."""
-_COORDINATORS_EVERY = 12
-"""Readings after which the coordinators are looked up again: a broker may have failed."""
 _STATUS_S = 1.0
 """How long a reading waits for one coordinator process."""
 
@@ -28,20 +24,18 @@ _STATUS_S = 1.0
 @contextmanager
 def opened_reader(options: ClientOptions, names: Sequence[str], timeout_ms: int) -> Iterator[Callable[[], Reading]]:
     """Connect, and yield a function that reads the cluster once within `timeout_ms`. `names`: these groups only."""
-    with opened_store(options) as store:
-        reader = ClusterReader(store, names)
+    with opened_stores(options) as stores:
+        reader = ClusterReader(stores, names)
         yield lambda: reader.read(time.time(), time.monotonic() + timeout_ms / 1000)
 
 
 class ClusterReader:
-    """Reads the cluster of one store."""
+    """Reads the cluster, and the groups of each store. The first store tells brokers, topics and logs."""
 
-    def __init__(self, store: GroupStore, names: Sequence[str] = ()) -> None:
-        self._store = store
-        self._names = frozenset(names)
+    def __init__(self, stores: Sequence[GroupStore], names: Sequence[str] = ()) -> None:
+        self._stores = stores
+        self._groups_readers = [GroupsReader(store, names) for store in stores]
         self._notes: list[str] = []
-        self._coordinators: dict[str, str] = {}
-        self._readings = 0
 
     def read(self, at: float, deadline: float) -> Reading:
         """Return one reading. Raises StreamGroupError if the cluster cannot be reached.
@@ -49,44 +43,44 @@ class ClusterReader:
         The result lacks a group or a log that cannot be read, and a note says why.
         """
         self._notes = []
-        if self._readings % _COORDINATORS_EVERY == 0:
-            self._coordinators = {}
-        self._readings += 1
-        del self._store.notes[:]
-        snapshot = self._store.snapshot(deadline)
+        for store in self._stores:
+            del store.notes[:]
+        snapshot = self._stores[0].snapshot(deadline)
         groups = self._groups(deadline)
         starts, ends = self._logs(snapshot, groups, deadline)
         statuses = [
             status for pid in control.drivers() for status in control.statuses(pid, _STATUS_S, deadline).values()
         ]
-        notes = dict.fromkeys([*self._notes, *self._store.notes])
-        failures = tuple(recorded_failures())
-        return Reading(at, snapshot, tuple(groups), starts, ends, tuple(statuses), tuple(notes), failures)
+        notes = self._notes + [note for reader in self._groups_readers for note in reader.notes]
+        notes += [note for store in self._stores for note in store.notes]
+        unread = frozenset[str]().union(*(reader.unread for reader in self._groups_readers))
+        return Reading(
+            at,
+            snapshot,
+            tuple(groups),
+            starts,
+            ends,
+            tuple(statuses),
+            tuple(dict.fromkeys(notes)),
+            tuple(recorded_failures()),
+            unread - {group.name for group in groups},
+        )
 
     def _groups(self, deadline: float) -> list[GroupReading]:
-        listed = [group.group_id for group in consumer_groups(self._store.list_groups(deadline).values())]
-        wanted = [name for name in listed if not self._names or name in self._names]
-        if len(wanted) > MOST_GROUPS:
-            self._notes.append(f"{len(wanted)} groups exist: the page has the first {MOST_GROUPS}. Choose with --group")
-            wanted = wanted[:MOST_GROUPS]
-        found = []
-        for name in wanted:
+        """Return the groups of all stores. Of two with one name the one with members counts, or else the first."""
+        found: dict[str, GroupReading] = {}
+        for reader in self._groups_readers:
             try:
-                description = self._store.describe([name], deadline)[name]
-                if description.state != GroupState.DEAD:
-                    found.append(self._group(description, deadline))
-            except TransportError:
-                raise
-            except StreamGroupError as error:
-                self._notes.append(str(error))
-        self._coordinators = {group.name: group.coordinator for group in found}
-        return found
-
-    def _group(self, description: GroupDescription, deadline: float) -> GroupReading:
-        name = description.group_id
-        committed = {tp: commit.offset for tp, commit in self._store.committed(name, deadline).items()}
-        coordinator = self._coordinators.get(name) or self._store.coordinator(name, deadline)
-        return GroupReading(description, committed, coordinator)
+                groups = reader.read(deadline)
+            except UnsupportedVersionError:
+                if len(self._groups_readers) == 1:
+                    raise
+                continue  # brokers before 0.9 keep no groups
+            for group in groups:
+                known = found.get(group.name)
+                if known is None or (group.description.members and not known.description.members):
+                    found[group.name] = group
+        return list(found.values())
 
     def _logs(
         self, snapshot: ClusterSnapshot, groups: Sequence[GroupReading], deadline: float
@@ -103,12 +97,13 @@ class ClusterReader:
         if len(wanted) > MOST_PARTITIONS:
             self._notes.append(f"{len(wanted)} partitions exist: the page has the offsets of {MOST_PARTITIONS}")
             wanted = wanted[:MOST_PARTITIONS]
-        return self._offsets_at(EARLIEST, wanted, deadline), self._offsets_at(LATEST, wanted, deadline)
+        half = (time.monotonic() + deadline) / 2  # a silent leader takes it all, and the ends are asked for after it
+        return self._offsets_at(EARLIEST, wanted, half), self._offsets_at(LATEST, wanted, deadline)
 
     def _offsets_at(self, at: int, wanted: Collection[TopicPartition], deadline: float) -> dict[TopicPartition, int]:
-        """Return the offsets; none at all if a leader does not answer in time."""
+        """Return the offsets of the logs whose leaders answer in time."""
         try:
-            return self._store.offsets_at(dict.fromkeys(wanted, at), deadline)
+            return self._stores[0].offsets_once(dict.fromkeys(wanted, at), deadline)
         except StreamGroupError as error:
             self._notes.append(f"the offsets of the logs are not known: {error}")
             return {}

@@ -18,7 +18,10 @@ from streamgroup.ui.history.totals import Total
 
 
 class GroupHistory:
-    """Series, timeline and marks of one group. `now` is its newest reading."""
+    """Series, timeline and marks of one group.
+
+    `now` is its newest reading. `is_read` is false while later readings of the cluster lack the group.
+    """
 
     def __init__(self, limits: Limits, partitions: int) -> None:
         self.offsets = OffsetSeries(limits.samples_for(partitions))
@@ -27,6 +30,7 @@ class GroupHistory:
         self.marks: deque[Mark] = deque(maxlen=limits.marks)
         self.batches = GroupBatches(limits.runs, limits.batches)
         self.now: GroupReading | None = None
+        self.is_read = False
         self._events = MemberEvents()
         self._ends = QueryEnds()
 
@@ -44,6 +48,15 @@ class GroupHistory:
         self.ownership.forget(float(self.offsets.times()[0]))
         self.totals.append(self._total(at))
         self.now = group
+        self.is_read = True
+
+    def miss(self) -> None:
+        """Take a reading that lacks the group: its figures are not known until the next one that has it."""
+        self.is_read = False
+
+    def committed(self, tp: TopicPartition) -> int | None:
+        """Return the committed offset of one partition in the newest reading; None where it is not known."""
+        return None if self.now is None or not self.is_read else self.now.committed.get(tp)
 
     def resize(self, limits: Limits, partitions: int) -> None:
         """Keep as much as the limits allow where all groups together have `partitions`."""
@@ -52,8 +65,7 @@ class GroupHistory:
 
     def lag_of(self, logs: Mapping[TopicPartition, int], tp: TopicPartition) -> int | None:
         """Return the lag of one partition in the newest reading; None where it is not known."""
-        committed = None if self.now is None else self.now.committed.get(tp)
-        end = logs.get(tp)
+        committed, end = self.committed(tp), logs.get(tp)
         return None if committed is None or end is None else max(0, end - committed)
 
     def _shown(self, group: GroupReading) -> tuple[TopicPartition, ...]:

@@ -36,7 +36,7 @@ class History:
         """The error of the newest reading; empty where it succeeded."""
 
     def add(self, reading: Reading) -> None:
-        """Add a reading. A group that does not exist any more is forgotten."""
+        """Add a reading. A group that does not exist any more is forgotten, one that could not be read is kept."""
         self.sequence += 1
         self.reading, self.failed = reading, ""
         partitions = sum(len(group.partitions()) for group in reading.groups)
@@ -47,6 +47,9 @@ class History:
             group = before.get(group_now.name) or GroupHistory(self.limits, partitions)
             group.add(group_now, reading)
             self.groups[group_now.name] = group
+        for name in reading.unread & before.keys():
+            self.groups[name] = before[name]
+            before[name].miss()
         for note in reading.notes:
             self._add_error(reading.at, note)
         for mark in self._ends.marks(reading.failures):

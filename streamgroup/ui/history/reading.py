@@ -40,7 +40,7 @@ class Reading:
     """Everything that one poll has read. `at` is in seconds since 1970.
 
     `statuses` are those of coordinator processes on this machine, `failures` the errors that have ended queries of it.
-    `notes` say what could not be read.
+    `notes` say what could not be read. `unread` are the groups that exist and could not be read.
     """
 
     at: float
@@ -51,6 +51,7 @@ class Reading:
     statuses: tuple[Status, ...] = ()
     notes: tuple[str, ...] = ()
     failures: tuple[QueryFailure, ...] = ()
+    unread: frozenset[str] = frozenset()
 
     def statuses_of(self, group: str) -> Iterator[Status]:
         """Yield the statuses of the members of `group` on this machine."""

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgroup.model import MemberDescription, PartitionInfo, TopicInfo, TopicPartition
+from streamgroup.model import GroupState, MemberDescription, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.monitoring.pauses import pauses
 from streamgroup.ui.history.group import GroupHistory
 from streamgroup.ui.history.history import History
 from streamgroup.ui.history.offset_series import UNKNOWN
 from streamgroup.ui.history.reading import Reading, Status
-from streamgroup.ui.history.totals import Direction, Total, trend
+from streamgroup.ui.history.totals import Direction, Total, Trend, trend
 
 Json = dict[str, Any]
 
@@ -162,12 +162,14 @@ def _unit(history: History) -> str:
 def _group_row(name: str, group: GroupHistory) -> Json:
     assert group.now is not None, "a group in the history has been read"
     description, last, found = group.now.description, group.totals[-1], trend(group.totals)
+    if not group.is_read:
+        last, found = Total(last.at, None), Trend(Direction.UNKNOWN)
     falls = found.direction is Direction.FALLING and last.lag is not None
     thinned = list(group.totals)[-SPARK_POINTS:]
     partitions = group.now.partitions()
     return {
         "group": name,
-        "state": description.state,
+        "state": description.state if group.is_read else GroupState.UNKNOWN,
         "members": len(description.members),
         "topics": sorted({tp.topic for tp in partitions}),
         "partitions_count": len(partitions),
@@ -190,7 +192,7 @@ def _partition_row(
         "id": str(tp),
         "topic": tp.topic,
         "name": label,
-        "committed": group.now.committed.get(tp),
+        "committed": group.committed(tp),
         "end": reading.log_ends.get(tp),
         "lag": group.lag_of(reading.log_ends, tp),
         "owner": None if owner is None else owners.of(owner),

@@ -357,4 +357,5 @@ def test_every_offset_of_kafka_08_can_be_read_from_and_ends_are_asked_for() -> N
     assert looked.starts_message(orders(0), 17, 1.0)
     assert looked.offsets_at({orders(0): EARLIEST, orders(1): LATEST}, 1.0) == {orders(0): 10, orders(1): 100}
     assert looked.offsets_at({}, 1.0) == {}
+    assert looked.offsets_once({}, 1.0) == {}
     assert looked.partitions(["orders", "absent"], 1.0) == {"orders": (0, 1, 2, 3)}

@@ -14,7 +14,7 @@ from streamgroup.cli._group_stores import GroupStore
 from streamgroup.cli._ui_reader import ClusterReader
 from streamgroup.cli.ui import ui
 from streamgroup.driver.application import control
-from streamgroup.errors import AuthorizationError, StreamGroupError, TransportError
+from streamgroup.errors import AuthorizationError, StreamGroupError, TransportError, UnsupportedVersionError
 from streamgroup.model import EARLIEST, ClusterSnapshot, CommittedOffset, Dialect, GroupDescription, TopicPartition
 from streamgroup.ui import server
 from streamgroup.ui.access import Access
@@ -97,7 +97,7 @@ class Store(FakeStore):
     def committed(self, name: str, deadline: float) -> Mapping[TopicPartition, CommittedOffset]:
         return super().committed(name, deadline)
 
-    def offsets_at(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
+    def offsets_once(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
         if "logs" in self.refused:
             raise self.refused["logs"]
         self.listed.append(set(wanted))
@@ -110,7 +110,7 @@ def no_members(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def read(store: Store, *names: str) -> Any:
-    return ClusterReader(cast("GroupStore", store), names).read(7.0, 1.0)
+    return ClusterReader([cast("GroupStore", store)], names).read(7.0, 1.0)
 
 
 def test_a_reading_has_the_consumer_groups_and_the_logs_that_have_a_leader() -> None:
@@ -138,23 +138,17 @@ def test_a_group_that_the_user_may_not_see_is_a_note_and_the_others_are_read() -
     assert found.notes == ("not authorized to describe group 'g'",)
 
 
-def test_a_cluster_that_does_not_answer_is_an_error() -> None:
-    with pytest.raises(TransportError):
-        read(Store({"g": TransportError("no broker answers")}))
-
-
 def test_offsets_that_a_leader_does_not_tell_are_a_note_and_the_groups_are_shown() -> None:
     found = read(Store({"logs": TransportError("broker 1 does not answer")}))
     assert (len(found.groups), found.log_ends) == (3, {})
     assert found.notes == ("the offsets of the logs are not known: broker 1 does not answer",)
 
 
-def test_a_reading_of_more_groups_and_partitions_than_the_limits_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MOST_GROUPS", 2)
+def test_a_reading_of_more_partitions_than_the_limit_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MOST_PARTITIONS", 1)
     found = read(Store())
-    assert ([group.name for group in found.groups], len(found.log_ends)) == (["done", "g"], 1)
-    assert [note.partition(":")[0] for note in found.notes] == ["3 groups exist", "3 partitions exist"]
+    assert len(found.log_ends) == 1
+    assert [note.partition(":")[0] for note in found.notes] == ["3 partitions exist"]
 
 
 def test_members_of_this_machine_are_in_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +158,7 @@ def test_members_of_this_machine_are_in_the_reading(monkeypatch: pytest.MonkeyPa
 
 
 def test_groups_of_kafka_07_are_read_in_zookeeper_with_its_names_of_partitions() -> None:
-    found = ClusterReader(store(Dialect.KAFKA07, KAFKA07)).read(7.0, time.monotonic() + 5)
+    found = ClusterReader([store(Dialect.KAFKA07, KAFKA07)]).read(7.0, time.monotonic() + 5)
     history = History()
     history.add(found)
     shown = views.group_view(history, "g")
@@ -179,10 +173,46 @@ def test_groups_of_kafka_07_are_read_in_zookeeper_with_its_names_of_partitions()
     assert any("nine" in note for note in found.notes)
 
 
-def test_a_coordinator_that_has_moved_is_shown_after_some_readings(monkeypatch: pytest.MonkeyPatch) -> None:
-    moved = Store()
-    reader = ClusterReader(cast("GroupStore", moved), ["g"])
-    seen = [reader.read(7.0, 1.0).groups[0].coordinator]
-    monkeypatch.setattr(moved, "coordinator", lambda *_: "other:9092 (8)")
-    seen += [reader.read(7.0, 1.0).groups[0].coordinator for _ in range(12)]
-    assert seen == ["broker:9092 (7)"] * 12 + ["other:9092 (8)"]
+def test_of_a_group_at_the_brokers_and_in_zookeeper_the_one_with_members_is_shown() -> None:
+    in_zookeeper = store(Dialect.KAFKA, {"/consumers": "", "/consumers/g": "", "/consumers/old": ""})
+    brokers = cast("GroupStore", Store())
+    found = ClusterReader([in_zookeeper, brokers]).read(7.0, time.monotonic() + 5)
+    assert [(group.name, len(group.description.members)) for group in found.groups] == [
+        ("g", 2),
+        ("old", 0),
+        ("done", 0),
+        ("turning", 0),
+    ]
+
+
+def test_brokers_before_0_9_leave_the_groups_of_zookeeper(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_zookeeper = store(Dialect.KAFKA, {"/consumers": "", "/consumers/old": ""})
+    brokers = Store()
+    monkeypatch.setattr(brokers, "list_groups", lambda _: _raise(UnsupportedVersionError("no ListGroups")))
+    both = ClusterReader([in_zookeeper, cast("GroupStore", brokers)])
+    assert [group.name for group in both.read(7.0, time.monotonic() + 5).groups] == ["old"]
+    with pytest.raises(UnsupportedVersionError):
+        ClusterReader([cast("GroupStore", brokers)]).read(7.0, 1.0)
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def test_a_group_that_is_not_read_stays_on_the_page_and_its_figures_are_not_known() -> None:
+    silent = Store()
+    reader = ClusterReader([cast("GroupStore", silent)])
+    history = History()
+    history.add(reader.read(7.0, 1.0))
+    silent.refused = {"g": TransportError("broker 1 does not answer")}
+    history.add(reader.read(12.0, 1.0))
+    shown = views.group_view(history, "g")
+    assert shown is not None
+    assert (shown["state"], shown["lag"], shown["trend"]) == ("Unknown", None, "unknown")
+    assert {(row["committed"], row["lag"]) for row in shown["partitions"]} == {(None, None)}
+    assert len(shown["totals"]["times"]) == 1
+    silent.refused = {}
+    history.add(reader.read(17.0, 1.0))
+    again = views.group_view(history, "g")
+    assert again is not None
+    assert (again["state"], again["lag"], again["totals"]["times"]) == ("Stable", 10, [7.0, 17.0])
