@@ -128,14 +128,17 @@ wheel: $(TOOLS)/.installed ## the sdist and the wheel of a release in dist/, che
 	    [ ! -e "$$one" ] || PATH="$(abspath $(TOOLS))/bin:$$PATH" auditwheel repair --wheel-dir dist "$$one" && rm -f "$$one" || exit 1; done
 	$(TOOLS)/bin/python -m tests.wheels dist/*.whl dist/*.tar.gz
 
-# The dependencies in the versions that the tests run with.
-sbom: wheel ## the bill of materials of the wheel and all it needs, in CycloneDX: dist/streamgroup-VERSION.cdx.json
+# The dependencies, with those of the extras, in the versions that the tests run with. requirements.lock does not have
+# the package of the extra kerberos. The license of protobuf is in its metadata as text only, which cyclonedx-py leaves
+# out unless it gathers texts.
+SBOM_EXTRAS = avro,metrics,otel,protobuf,registry,spark,ui
+sbom: wheel ## the bill of materials of the wheel and its extras, in CycloneDX: dist/streamgroup-VERSION.cdx.json
 	$(PYTHON) -m venv --without-pip build/sbom
 	sed -n 's/^\([A-Za-z0-9._-]*==[^ ;]*\).*/\1/p' requirements.lock > build/versions.txt
-	$(TOOLS)/bin/python -m pip --python build/sbom/bin/python install --quiet --constraint build/versions.txt "$$(echo dist/*.whl)[spark]"
+	$(TOOLS)/bin/python -m pip --python build/sbom/bin/python install --quiet --constraint build/versions.txt "$$(echo dist/*.whl)[$(SBOM_EXTRAS)]"
 	sed 's/^dynamic = \["version"\]/version = "$(VERSION)"/' pyproject.toml > build/pyproject.toml
 	$(TOOLS)/bin/cyclonedx-py environment --pyproject build/pyproject.toml --mc-type library --output-reproducible \
-	    --output-file dist/streamgroup-$(VERSION).cdx.json build/sbom/bin/python
+	    --gather-license-texts --output-file dist/streamgroup-$(VERSION).cdx.json build/sbom/bin/python
 	$(TOOLS)/bin/python -m tools.vendored dist/streamgroup-$(VERSION).cdx.json
 	$(TOOLS)/bin/python -m tests.wheels dist/*.cdx.json
 

@@ -25,7 +25,10 @@ _TYPED = ("streamgroup/py.typed", "streamgroup/records/_kernel.pyi")
 _DATA = ("streamgroup/testing/jars.sha256",)
 _PAGE = "streamgroup/ui/page"
 _KERNEL = re.compile(r"streamgroup/records/_kernel\.abi3\.so")
-_TAG = re.compile(r"-cp311-abi3-(manylinux|musllinux|macosx)\S+\.whl")
+TAG = re.compile(r"-cp311-abi3-(manylinux|musllinux|macosx)\S+\.whl")
+"""The end of the name of a wheel that is published."""
+_NOT_OF_USERS = {"dev", "docs"}
+_NOT_LOCKED = {"kerberos"}
 _STRANGER = re.compile(r"^(tests|benchmarks|jobs|docs)/|\.c$|\.h$|__pycache__")
 
 
@@ -81,7 +84,7 @@ def problems_of_wheel(wheel: Path) -> list[str]:
 
 def problems_of_release_wheel(wheel: Path) -> list[str]:
     """Return the problems of a wheel that is to be published: its tag must name a platform, not this machine."""
-    tag = [] if _TAG.search(wheel.name) else [f"the tag names no platform of users: {wheel.name}"]
+    tag = [] if TAG.search(wheel.name) else [f"the tag names no platform of users: {wheel.name}"]
     return [*tag, *problems_of_wheel(wheel)]
 
 
@@ -93,16 +96,20 @@ def problems_of_sdist(sdist: Path) -> list[str]:
     return [f"{name} is missing" for name in sorted(needed - names)]
 
 
-def problems_of_sbom(sbom: Path) -> list[str]:
-    """Return what a bill of materials lacks: the package's version, its dependencies, PySpark, uPlot, licenses."""
-    bill = json.loads(sbom.read_text())
+def requirements() -> dict[str, list[str]]:
+    """Return what the package requires, below `""`, and what each extra requires that a bill of materials covers."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)["project"]
-    needed = {
-        "pyspark",
-        "uplot",
-        *(re.split(r"[><=]", requirement)[0].lower() for requirement in project["dependencies"]),
-    }
+    extras = project["optional-dependencies"].items()
+    covered = {name: needed for name, needed in extras if name not in _NOT_OF_USERS | _NOT_LOCKED}
+    return {"": project["dependencies"], **covered}
+
+
+def problems_of_sbom(sbom: Path) -> list[str]:
+    """Return what a bill of materials lacks: the package's version, its dependencies, the extras', uPlot, licenses."""
+    bill = json.loads(sbom.read_text())
+    every = [requirement for needed in requirements().values() for requirement in needed]
+    needed = {"uplot", *(re.split(r"[\[><=]", requirement)[0].lower() for requirement in every)}
     components = {component["name"].lower().replace("_", "-"): component for component in bill["components"]}
     found = [f"{name} is missing" for name in sorted(needed - set(components))]
     found += [f"{name} has no version" for name, each in sorted(components.items()) if not each.get("version")]

@@ -1,4 +1,4 @@
-"""The blocks of code on the pages: Python compiles and names what exists, commands parse, job files are valid."""
+"""The code on the pages: Python compiles and names what exists, commands parse, job files are valid."""
 
 from __future__ import annotations
 
@@ -94,12 +94,16 @@ def test_options_exist(block: Block) -> None:
 # --- shell -----------------------------------------------------------------------------------------------------------
 
 
+def without_blocks(text: str) -> str:
+    """The text of a page without its fenced blocks."""
+    return re.sub(r"^( *)```.*?^\1```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
 def shell_lines(text: str) -> Iterator[str]:
     """The command lines of a page: in blocks of a shell, and in indented ones behind `$` or at their beginning."""
     shell = re.compile(r"^( *)```sh\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
     indented = [line for block in shell.finditer(text) for line in textwrap.indent(block[2], "    ").split("\n")]
-    rest = re.sub(r"^( *)```.*?^\1```$", "", text, flags=re.MULTILINE | re.DOTALL)
-    for line in re.sub(r"\\\n\s*", "", "\n".join([*indented, rest])).split("\n"):
+    for line in re.sub(r"\\\n\s*", "", "\n".join([*indented, without_blocks(text)])).split("\n"):
         if (command := re.match(r" {4,}(?:\$ )?((?:seq [^|]*\| *|\w+=\S+ )*streamgroup [a-z].*)", line)) is not None:
             yield command[1]
 
@@ -115,10 +119,26 @@ def calls(line: str) -> Iterator[list[str]]:
             yield words[1:end]
 
 
+def lines_in_sentences(text: str) -> Iterator[str]:
+    """The command lines in backquotes that name a group or a topic; shorter ones only mention a command."""
+    for found in re.findall(r"`(streamgroup [a-z][^`]*)`", without_blocks(text)):
+        line = " ".join(found.split())
+        if re.search(r" (?:--group|-G|--topic|-t) \S", line):
+            yield line
+
+
 FILES_OF_THE_READER = ("offsets.csv", "zookeeper.properties")
 COMMANDS = sorted(
-    {(page.name, shlex.join(call)) for page in PAGES for line in shell_lines(page.read_text()) for call in calls(line)}
+    {
+        (page.name, shlex.join(call))
+        for page in PAGES
+        for text in [page.read_text()]
+        for line in [*shell_lines(text), *lines_in_sentences(text)]
+        for call in calls(line)
+    }
 )
+CLUSTER_ONLY_WITH = {"doctor": "names", "checkpoint": "to_spark"}
+"""Commands that run without a cluster, and the parameter with which they need one."""
 
 
 @pytest.mark.parametrize(("page", "command"), COMMANDS)
@@ -130,8 +150,12 @@ def test_a_command_of_a_page_parses(page: str, command: str, tmp_path: Path, mon
 
 
 def parse(command: click.Command, arguments: list[str], parent: click.Context | None = None) -> None:
-    """Parse as the command would, and run nothing."""
+    """Parse as the command would, and run nothing. Raises UsageError where a cluster is needed and not named."""
     context = command.make_context(command.name or "", list(arguments), parent=parent)
+    given = context.params
+    needs_cluster = "bootstrap_server" in given and given.get(CLUSTER_ONLY_WITH.get(command.name or "", ""), True)
+    if needs_cluster and not given["bootstrap_server"] and not given["zookeeper"]:
+        raise click.UsageError(f"{command.name} needs --bootstrap-server or --zookeeper", context)
     with context:
         if isinstance(command, click.Group):
             name, found, rest = command.resolve_command(context, context._protected_args + context.args)
@@ -144,10 +168,31 @@ def test_the_pages_have_commands_to_parse() -> None:
     assert {command.split()[0] for _, command in COMMANDS} >= {"groups", "lag", "topics", "drain", "consume", "produce"}
 
 
-@pytest.mark.parametrize("arguments", [["groups", "--no-such"], ["drain", "--timeout", "soon"], ["nothing"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["groups", "--no-such"],
+        ["drain", "--timeout", "soon"],
+        ["nothing"],
+        ["groups", "--describe", "--group", "g"],
+        ["skip", "/checkpoint"],
+        ["checkpoint", "/checkpoint", "--to-spark"],
+        ["doctor", "--group", "g"],
+    ],
+)
 def test_a_command_that_does_not_parse_is_noticed(arguments: list[str]) -> None:
     with pytest.raises(click.UsageError):
         parse(main, arguments)
+
+
+@pytest.mark.parametrize("arguments", [["drain", "--group", "g"], ["checkpoint", "/c"], ["doctor"], ["lag", "-z", "z"]])
+def test_a_command_that_needs_no_cluster_or_names_one_parses(arguments: list[str]) -> None:
+    parse(main, arguments)
+
+
+def test_command_lines_in_sentences_are_found_where_they_name_a_group_or_a_topic() -> None:
+    text = "Run `streamgroup groups --describe\n--group g`. It is as `streamgroup groups --describe`.\n"
+    assert list(lines_in_sentences(text)) == ["streamgroup groups --describe --group g"]
 
 
 def test_command_lines_are_found_behind_prompts_pipes_and_variables() -> None:

@@ -1,4 +1,4 @@
-"""What the pages of EMR, Databricks and Airflow say, as far as it can be checked without them."""
+"""What the pages of EMR, Databricks and Airflow say, and wheel names on any page, checked without these platforms."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 from streamgroup.jobs.ingest import command as ingest
+from tests.wheels import TAG, version
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -38,6 +39,30 @@ def test_a_page_says_whether_it_was_tried_and_by_what(page: str) -> None:
     said = text[text.index(f"**{mark}.**") :].partition("\n\n")[0]
     assert re.search(r"`(?:spark|live|unit)/test_\w+\.py`", said), "name the tests"
     assert not (page in TRIED and "unit/" in said), "unit tests try nothing on a real cluster"
+
+
+# --- wheels ----------------------------------------------------------------------------------------------------------
+
+
+def wheels_in(text: str) -> list[str]:
+    """The names of wheels of streamgroup in a text."""
+    return re.findall(r"streamgroup-\d[^\s/\"'`]*\.whl", text)
+
+
+def is_published(wheel: str) -> bool:
+    """Whether `make wheel` may build a wheel of this name: of this version, and not for this machine alone."""
+    return wheel.startswith(f"streamgroup-{version()}-") and TAG.search(wheel) is not None
+
+
+@pytest.mark.parametrize("page", [*sorted(DOCS.glob("*.md")), ROOT / "README.md"], ids=lambda page: page.name)
+def test_a_page_names_wheels_of_this_version_that_are_published(page: Path) -> None:
+    assert [wheel for wheel in wheels_in(page.read_text()) if not is_published(wheel)] == []
+
+
+def test_the_wheel_of_another_version_or_of_one_machine_is_noticed() -> None:
+    named = [f"streamgroup-{version()}-cp311-abi3-linux_x86_64.whl", "streamgroup-0.0.1-cp311-abi3-manylinux2014.whl"]
+    assert wheels_in(f"pip install /tmp/{named[0]}\nWHEEL='{named[1]}'\n") == named
+    assert not any(map(is_published, named))
 
 
 # --- EMR -------------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -23,6 +24,7 @@ from tests.wheels import (
     problems_of_sbom,
     problems_of_sdist,
     problems_of_wheel,
+    requirements,
     sources,
     version,
 )
@@ -112,7 +114,9 @@ def test_an_sdist_without_a_header_is_refused(tmp_path: Path) -> None:
 
 def bill(**changes: Any) -> dict[str, Any]:
     names = ["pyspark", "pyarrow", "numpy", "cramjam", "google-crc32c", "click", "rich", "kazoo", "regex"]
-    parts = [{"name": name, "version": "1", "licenses": [{}]} for name in (*names, "cryptography", "uplot")]
+    names += ["cryptography", "fastavro", "prometheus_client", "opentelemetry-sdk", "protobuf", "confluent-kafka"]
+    names += ["opentelemetry-exporter-otlp-proto-http", "httpx2", "starlette", "uvicorn", "uplot"]
+    parts = [{"name": name, "version": "1", "licenses": [{}]} for name in names]
     ours = {"name": "streamgroup", "version": version()}
     return {"metadata": {"component": ours}, "components": parts, **changes}
 
@@ -122,6 +126,7 @@ def bill(**changes: Any) -> dict[str, Any]:
     [
         (bill(), None),
         (bill(components=bill()["components"][1:]), "pyspark is missing"),
+        (bill(components=[each for each in bill()["components"] if each["name"] != "uvicorn"]), "uvicorn is missing"),
         (bill(components=[*bill()["components"], {"name": "cffi", "version": "1"}]), "cffi has no license"),
         (bill(components=[*bill()["components"], {"name": "cffi", "licenses": [{}]}]), "cffi has no version"),
         (bill(metadata={"component": {"version": "0.0.1"}}), f"it is of streamgroup 0.0.1, not {version()}"),
@@ -136,3 +141,14 @@ def test_a_bill_of_materials_names_all_dependencies(
     assert problems_of_sbom(path) == ([] if problem is None else [problem])
     assert main([str(path)]) == (problem is not None)
     assert capsys.readouterr().out == f"{path}: {problem or 'complete'}\n"
+
+
+def test_the_bill_of_materials_covers_the_extras_that_the_lock_pins() -> None:
+    (named,) = re.findall(r"^SBOM_EXTRAS = (\S+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    extras = named.split(",")
+    assert sorted(extras) == sorted(requirements().keys() - {""})
+    pinned = set(re.findall(r"^([\w.-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
+    needed = {re.split(r"[\[><=]", one)[0] for extra in extras for one in requirements()[extra]}
+    assert needed <= pinned, "make sbom takes the versions of requirements.lock"
+    page = (ROOT / "docs" / "release.md").read_text()
+    assert ", ".join(f"`{extra}`" for extra in extras[:-1]) + f" and `{extras[-1]}`" in " ".join(page.split())
