@@ -7,15 +7,19 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import NewPartitions, NewTopic
 
+from streamgroup.cli._cluster import ClusterAddress
+from streamgroup.cluster.group_changes import commit_as_admin
 from streamgroup.errors import DataLossError
 from streamgroup.executor.pool import POOL
 from streamgroup.model import TopicPartition
 from streamgroup.planning.document import from_value
 from streamgroup.testing import End, Fault, KafkaServer
+from streamgroup.ui.history import views
 from tests.conftest import MakeTopic
 from tests.fault.harness import Query, Streams, Writer, check_everything, check_order, goes_on, raise_error
 from tests.fault.operators import (
@@ -32,6 +36,7 @@ from tests.fault.operators import (
     reassign,
     recreate,
 )
+from tests.ui.served import polled
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
@@ -108,6 +113,46 @@ def test_a_broker_that_does_not_answer_holds_up_its_own_partitions_only(
         assert not {row.value for row in query.rows} & set(waiting)
         streams.server.proxies[silent].heal()
         check_everything(streams, writer, [query], repeats=0)
+
+
+def test_on_the_live_page_a_broker_that_does_not_answer_hides_its_own_groups_only(
+    streams: Streams, writer: Writer
+) -> None:
+    writer.send(60)
+    silent, names = 2, group_of_each_broker(streams)
+    with polled(ClusterAddress(streams.server.bootstrap_servers), *names.values()) as board:
+
+        def rows() -> dict[int, dict[str, Any]]:
+            text = board.answer("all", views.overview)[1]
+            shown = {row["group"]: row for row in json.loads(text or b"{}")["groups"]}
+            return {node: shown[name] for node, name in names.items() if name in shown}
+
+        def states() -> list[str]:
+            return [row["state"] for _, row in sorted(rows().items())]
+
+        wait_until(lambda: states() == ["Empty"] * 3, "all groups are read")
+        assert {row["lag"] for row in rows().values()} == {60}
+        streams.server.proxies[silent].set(Fault(end=End.STALL))
+        wait_until(lambda: states() == ["Empty", "Empty", "Unknown"], "the other groups are read", 60)
+        left = {row["lag"] for node, row in rows().items() if node != silent}
+        assert left <= set(range(1, 60)), "without the logs of its leaders"
+        streams.server.proxies[silent].heal()
+        wait_until(lambda: states() == ["Empty"] * 3 and rows()[silent]["lag"] == 60, "all groups again", 60)
+
+
+def group_of_each_broker(streams: Streams) -> dict[int, str]:
+    """Commit offset 0 of all partitions for groups until each broker coordinates one; returns them by broker."""
+    found: dict[int, str] = {}
+    zero = dict.fromkeys((TopicPartition(streams.topic, number) for number in range(PARTITIONS)), 0)
+    for number in itertools.count():
+        name = f"{streams.group}-{number}"
+        node = streams.ask(lambda cluster, name=name: cluster.coordinator(name, cluster.deadline())).node_id
+        if node not in found:
+            found[node] = name
+            streams.ask(lambda cluster, name=name: commit_as_admin(cluster, name, zero, cluster.deadline()))
+        if len(found) == len(streams.server.brokers):
+            break
+    return found
 
 
 @pytest.mark.long

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from starlette.testclient import TestClient
 
 from streamgroup.cli._cluster import ClusterAddress
 from streamgroup.testing import KafkaServer
+from streamgroup.testing.zookeeper_mode import zookeeper_client
 from streamgroup.ui.access import Access
 from streamgroup.ui.app import application
+from streamgroup.ui.board import Board
+from streamgroup.ui.history import views
 from tests.conftest import MakeTopic
+from tests.live.test_old_cli import produce
 from tests.old_kafka import librdkafka
 from tests.servers import each_of
 from tests.ui.served import polled
@@ -85,3 +90,39 @@ def test_the_page_follows_a_group_through_a_rebalance(kafka: KafkaServer, make_t
         rows = page.get("/api/topic", params={"name": topic}).json()["rows"]
         assert [(row["end"], row["lags"][group]) for row in rows] == [(10, 0), (10, 0), (10, 0), (17, 7)]
         assert page.get("/api/cluster").json()["brokers"][0]["leads"] > 0
+
+
+@pytest.mark.long
+def test_the_page_has_the_groups_of_zookeeper_with_their_lag(kafka08: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka08, 2)
+    group = f"g-{topic}"
+    produce(kafka08, topic, partition=1, count=4)
+    in_zookeeper(kafka08, group, topic)
+    for brokers in (kafka08.bootstrap_servers, None):
+        with polled(ClusterAddress(brokers, kafka08.zookeeper_connect)) as board:
+            wait_until(lambda board=board: overview(board).get(group, {}).get("lag") == 3, "its lag")  # type: ignore[misc]
+
+
+@pytest.mark.long
+def test_the_page_has_the_groups_of_brokers_and_of_zookeeper(kafka11: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka11, 2)
+    old, new = f"old-{topic}", f"new-{topic}"
+    produce(kafka11, topic, partition=1, count=4)
+    in_zookeeper(kafka11, old, topic)
+    with closing(Consumer({**librdkafka(kafka11), "group.id": new})) as consumer:
+        consumer.commit(offsets=[TopicPartition(topic, 1, 2)], asynchronous=False)
+    with polled(ClusterAddress(kafka11.bootstrap_servers, kafka11.zookeeper_connect)) as board:
+        wait_until(lambda: {old, new} <= overview(board).keys(), "both groups")
+        wait_until(lambda: [overview(board)[name]["lag"] for name in (old, new)] == [3, 2], "their lags")
+
+
+def in_zookeeper(kafka: KafkaServer, group: str, topic: str) -> None:
+    """Write what a consumer of a group in ZooKeeper has committed: offset 1 of partition 1."""
+    with zookeeper_client(kafka.zookeeper_connect) as client:
+        client.create(f"/consumers/{group}/offsets/{topic}/1", b"1", makepath=True)
+
+
+def overview(board: Board) -> dict[str, dict[str, Any]]:
+    """The groups that the page shows, by name."""
+    text = board.answer("overview", views.overview)[1]
+    return {row["group"]: row for row in json.loads(text or b"{}")["groups"]}

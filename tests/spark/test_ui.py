@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -96,3 +98,31 @@ def test_the_page_shows_the_batches_of_a_query_and_its_end(
         wait_until(lambda: view()["members"] == 0, "the member has left", TIMEOUT_S)
         kinds = [mark["kind"] for mark in view()["marks"]]
         assert {"rebalance", "leave"} <= set(kinds), kinds
+
+
+def test_the_page_marks_the_drain_of_a_batch_in_flight(
+    rows_of: Callable[[str, int], DataFrame], kafka41: KafkaServer
+) -> None:
+    name, may_end = "draining", threading.Event()
+
+    def write(rows: DataFrame, batch: int) -> None:
+        rows.count()
+        assert may_end.wait(TIMEOUT_S)
+
+    query = rows_of(name, 20).writeStream.foreachBatch(write).start()
+    with polled(ClusterAddress(kafka41.bootstrap_servers), name) as board, ThreadPoolExecutor() as threads:
+
+        def view() -> dict[str, Any]:
+            text = board.answer(name, lambda found: views.group_view(found, name))[1]
+            return json.loads(text) if text else {}
+
+        def marked() -> bool:
+            return any(mark["kind"] == "drain" for mark in view().get("marks", ()))
+
+        wait_until(lambda: view().get("members"), "the member is shown", TIMEOUT_S)
+        drained = threads.submit(streamgroup.drain, query, TIMEOUT_S)
+        try:
+            wait_until(marked, "the drain is marked", TIMEOUT_S)
+        finally:
+            may_end.set()
+        assert drained.result().drained
