@@ -160,6 +160,7 @@ docs: $(STAMP) pictures ## write the pages and pictures that are made from code
 	    $(BIN)/python -m streamgroup.options.docs $$page > docs/$$page.new && mv docs/$$page.new docs/$$page || exit 1; done
 	$(BIN)/python -m tools.reference.errors docs
 	$(BIN)/python -m tools.reference.commands docs
+	$(BIN)/python -m tools.reference.metrics docs
 
 pictures: $(STAMP) ## draw docs/pictures anew
 	$(BIN)/python -m tools.pictures

@@ -49,14 +49,29 @@ def log_ends(statuses: Iterable[Status]) -> dict[LogKey, int]:
 
 
 def _lag(statuses: list[Status], cluster_name: str) -> Iterator[Family]:
-    offset = Family("kafka_consumergroup_group_offset", Kind.GAUGE, "Next offset of a partition held.", _OF_PARTITION)
-    lag = Family(
-        "kafka_consumergroup_group_lag", Kind.GAUGE, "Offsets from there to the end of the log.", _OF_PARTITION
+    offset = Family(
+        "kafka_consumergroup_group_offset",
+        Kind.GAUGE,
+        "Next offset of a partition that a member of this driver holds.",
+        _OF_PARTITION,
     )
-    most = Family("kafka_consumergroup_group_max_lag", Kind.GAUGE, "The largest lag of a partition held.", _OF_GROUP)
-    total = Family("kafka_consumergroup_group_sum_lag", Kind.GAUGE, "The lag of all partitions held.", _OF_GROUP)
+    lag = Family(
+        "kafka_consumergroup_group_lag",
+        Kind.GAUGE,
+        "Offsets from the next offset of a partition held to the end of its log.",
+        _OF_PARTITION,
+    )
+    most = Family(
+        "kafka_consumergroup_group_max_lag", Kind.GAUGE, "The largest lag of a partition held, in offsets.", _OF_GROUP
+    )
+    total = Family(
+        "kafka_consumergroup_group_sum_lag", Kind.GAUGE, "The lag of all partitions held, in offsets.", _OF_GROUP
+    )
     of_topic = Family(
-        "kafka_consumergroup_group_topic_sum_lag", Kind.GAUGE, "The lag of the partitions held of a topic.", _OF_TOPIC
+        "kafka_consumergroup_group_topic_sum_lag",
+        Kind.GAUGE,
+        "The lag of the partitions held of a topic, in offsets.",
+        _OF_TOPIC,
     )
     earliest = Family("kafka_partition_earliest_offset", Kind.GAUGE, "The first offset of a partition's log.", _OF_LOG)
     latest = Family("kafka_partition_latest_offset", Kind.GAUGE, "The end of a partition's log.", _OF_LOG)
@@ -102,11 +117,14 @@ def _lag_seconds(
     lag = Family(
         "kafka_consumergroup_group_lag_seconds",
         Kind.GAUGE,
-        "Time for which the log has had records behind the next offset of a partition held.",
+        "Seconds for which the log has had records behind the next offset of a partition held.",
         _OF_PARTITION,
     )
     most = Family(
-        "kafka_consumergroup_group_max_lag_seconds", Kind.GAUGE, "The longest of these times of a group.", _OF_GROUP
+        "kafka_consumergroup_group_max_lag_seconds",
+        Kind.GAUGE,
+        "The longest time for which a partition held has had a lag, in seconds.",
+        _OF_GROUP,
     )
     longest: dict[str, float] = {}
     for status in statuses:
@@ -145,23 +163,29 @@ def _place(partition: str) -> tuple[str, str]:
 def _members(statuses: list[Status]) -> Iterator[Family]:
     held = Family("streamgroup_partitions", Kind.GAUGE, "Partitions that the member holds.", _OF_MEMBER)
     paused = Family(
-        "streamgroup_paused_partitions", Kind.GAUGE, "Partitions held that an operator has paused.", _OF_MEMBER
+        "streamgroup_paused_partitions",
+        Kind.GAUGE,
+        "Partitions that the member holds and an operator has paused.",
+        _OF_MEMBER,
     )
     generation = Family("streamgroup_generation", Kind.GAUGE, "Generation of the member's assignment.", _OF_MEMBER)
     state = Family(
-        "streamgroup_member_state", Kind.GAUGE, "1 for the state that the membership is in.", (*_OF_MEMBER, "state")
+        "streamgroup_member_state",
+        Kind.GAUGE,
+        "1 for the state of the membership; the state is suspended without ZooKeeper.",
+        (*_OF_MEMBER, "state"),
     )
     draining = Family("streamgroup_draining", Kind.GAUGE, "1 while the member drains.", _OF_MEMBER)
     in_flight = Family(
         "streamgroup_batch_in_flight_seconds",
         Kind.GAUGE,
-        "Time since the batch in flight was given to Spark; 0 without one.",
+        "Seconds since the batch in flight was given to Spark; 0 without one.",
         _OF_MEMBER,
     )
     happened = Family(
         "streamgroup_events_total",
         Kind.COUNTER,
-        "Rebalances, fences, replays, skips, repeats and losses of records since the member started.",
+        "Events since the member started: rebalance, fence, replay, skip, repeat or data_loss.",
         (*_OF_MEMBER, "event"),
     )
     rebalances = Family(
@@ -173,13 +197,13 @@ def _members(statuses: list[Status]) -> Iterator[Family]:
     without = Family(
         "streamgroup_without_assignment_seconds_total",
         Kind.COUNTER,
-        "Time for which the member had no assignment since it started.",
+        "Seconds without an assignment since the member started.",
         _OF_MEMBER,
     )
     commits = Family(
         "streamgroup_commit_seconds",
         Kind.SUMMARY,
-        "Time from a commit to its acceptance by the group.",
+        "Seconds from a commit to its acceptance by the group.",
         _OF_MEMBER,
     )
     for status in statuses:
@@ -225,7 +249,7 @@ def _connections(statuses: list[Status]) -> Iterator[Family]:
     retries = Family(
         "streamgroup_retries_total",
         Kind.COUNTER,
-        "Attempts that the coordinator repeats: at the group and its offsets, or at metadata and the ends of logs.",
+        "Attempts that the coordinator repeats at the group (target group) or at metadata and log ends (target logs).",
         (*_OF_MEMBER, "target"),
     )
     for status in statuses:
@@ -262,10 +286,16 @@ def _queries(queries: Iterable[QueryTotals]) -> Iterator[Family]:
         _OF_QUERY,
     )
     phases = Family(
-        "streamgroup_batch_phase_seconds", Kind.SUMMARY, "Duration of the phases of a batch.", (*_OF_QUERY, "phase")
+        "streamgroup_batch_phase_seconds",
+        Kind.SUMMARY,
+        "Seconds of each phase of a batch; trigger_execution is the whole batch.",
+        (*_OF_QUERY, "phase"),
     )
     dead = Family(
-        "streamgroup_dead_letters_total", Kind.COUNTER, "Records that were set aside as dead letters.", ("query",)
+        "streamgroup_dead_letters_total",
+        Kind.COUNTER,
+        "Records that were set aside as dead letters; no sample before the first.",
+        ("query",),
     )
     for totals in queries:
         labels = {"query": totals.query, "group": totals.group}

@@ -1,4 +1,4 @@
-"""docs/metrics.md lists every metric with its type, and names every label."""
+"""docs/metrics-reference.md is that of the metrics that are served; docs/metrics.md explains every label."""
 
 from __future__ import annotations
 
@@ -6,15 +6,22 @@ import re
 from pathlib import Path
 
 from streamgroup.monitoring.families import families
+from tools.reference.metrics import NAME, page
 
-PAGE = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
-
-
-def test_the_page_lists_the_metrics_that_are_served() -> None:
-    listed = re.findall(r"^\| `(\w+)` \| (\w+) \|", PAGE, re.MULTILINE)
-    assert sorted(listed) == sorted((family.name, family.kind.value) for family in families([], [], "c"))
+DOCS = Path(__file__).parents[3] / "docs"
 
 
-def test_the_page_names_every_label() -> None:
-    labels = {label for family in families([], [], "c") for label in family.labels}
-    assert labels <= set(re.findall(r"`(\w+)`", PAGE))
+def test_the_page_is_that_of_the_metrics() -> None:
+    assert (DOCS / NAME).read_text() == page(), "write it anew: make docs"
+
+
+def test_the_page_lists_every_metric_with_what_it_is() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*) \| (\S.*) \|$", page(), re.MULTILINE)
+    served = families([], [], "")
+    assert sorted(row[:2] for row in rows) == sorted((family.name, family.kind.value) for family in served)
+    assert all(family.doc.endswith(".") for family in served)
+
+
+def test_every_label_is_explained() -> None:
+    labels = {label for family in families([], [], "") for label in family.labels}
+    assert labels <= set(re.findall(r"`(\w+)`", (DOCS / "metrics.md").read_text()))
