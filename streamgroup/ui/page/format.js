@@ -37,7 +37,7 @@ export const words = (name) => name.replace(/[A-Z]/g, (letter) => ` ${letter.toL
 
 export function stateClass(state) {
   if (state === "Stable") return "good";
-  if (state.endsWith("Rebalance") || state === "Assigning" || state === "Reconciling") return "warn";
+  if (state.endsWith("Rebalance") || ["Assigning", "Reconciling", "Unknown"].includes(state)) return "warn";
   return state === "Dead" ? "bad" : "";
 }
 
