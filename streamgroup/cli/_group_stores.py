@@ -53,17 +53,22 @@ class GroupStore(Protocol):
     """Reads and changes groups and their offsets for `streamgroup groups`.
 
     `notes` name what could not be read so far. `unseen` describes groups that may exist although `describe` reports
-    them as DEAD; it is often empty.
+    them as DEAD; it is often empty. `is_whole`: one service keeps all groups, so that either all of them can be read or
+    none.
     """
 
     notes: list[str]
     unseen: str
+    is_whole: bool
 
     def snapshot(self, deadline: float) -> ClusterSnapshot:
         """Brokers and topics, as the cluster has them now."""
 
     def list_groups(self, deadline: float) -> dict[str, GroupListing]:
         """All groups by id; a state may be empty."""
+
+    def list_groups_once(self, deadline: float) -> dict[str, GroupListing]:
+        """Do as `list_groups` in one attempt, without the groups of brokers that do not answer; `notes` say why."""
 
     def describe(self, names: Collection[str], deadline: float) -> dict[str, GroupDescription]:
         """State and members; one that does not exist is DEAD."""
@@ -91,7 +96,10 @@ class GroupStore(Protocol):
         """The offsets at EARLIEST, LATEST or a time (ms) of partitions that exist; NO_OFFSET: no record so late."""
 
     def offsets_once(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
-        """Do as `offsets_at` in one attempt, without the partitions whose leaders do not answer; `notes` say why."""
+        """The offsets at EARLIEST or LATEST, in one attempt.
+
+        Partitions whose leaders do not answer are absent, and `notes` say why.
+        """
 
     def starts_message(self, tp: TopicPartition, offset: int, deadline: float) -> bool:
         """Whether a member can read from this offset of the log."""
@@ -124,9 +132,12 @@ class AtBrokers:
     """The groups that brokers coordinate: Kafka since 0.9."""
 
     unseen = "groups of the KIP-848 protocol cannot be described yet"
+    is_whole = False
 
     def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster = cluster
+        self._listed: dict[str, GroupListing] | None = None
+        """The newest list of `list_groups_once`, which is made anew before the groups of each reading."""
         self.notes: list[str] = []
 
     def snapshot(self, deadline: float) -> ClusterSnapshot:
@@ -138,6 +149,15 @@ class AtBrokers:
         with _zookeeper_named():
             return admin.list_groups(self._cluster, deadline)
 
+    def list_groups_once(self, deadline: float) -> dict[str, GroupListing]:
+        """Asks all brokers at once."""
+        with _zookeeper_named():
+            self._listed, causes = admin.list_groups_once(
+                self._cluster, deadline, timeout=_left(deadline), epoch=next(_epochs)
+            )
+        self.notes += [f"there may be further groups: {cause}" for cause in causes]
+        return self._listed
+
     def describe(self, names: Collection[str], deadline: float) -> dict[str, GroupDescription]:
         """State and members of `names`; EMPTY is also what brokers before 0.10.1 call dead: commits without members."""
         with _zookeeper_named():
@@ -148,7 +168,9 @@ class AtBrokers:
 
     def _is_left(self, group: str, deadline: float) -> bool:
         """Whether a group without a description has commits. One that is listed has another protocol, and may live."""
-        return bool(self.committed(group, deadline)) and group not in admin.list_groups(self._cluster, deadline)
+        if not self.committed(group, deadline):
+            return False
+        return group not in (admin.list_groups(self._cluster, deadline) if self._listed is None else self._listed)
 
     def committed(self, group: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
         """The commits in the group's offsets topic."""
@@ -219,6 +241,7 @@ class InZooKeeper:
     """The groups that old consumers, and ours beside them, keep in ZooKeeper."""
 
     unseen = ""
+    is_whole = True
 
     def __init__(self, session: Session, cluster: Cluster, dialect: Dialect) -> None:
         self._session = session
@@ -238,6 +261,9 @@ class InZooKeeper:
         found = self._session.read([SubtreeRead("/consumers", 1, watch=False)], deadline).get("/consumers")
         names = () if found is None else found.children
         return {name: GroupListing(name, PROTOCOL_TYPE) for name in names}
+
+    def list_groups_once(self, deadline: float) -> dict[str, GroupListing]:
+        return self.list_groups(deadline)
 
     def describe(self, names: Collection[str], deadline: float) -> dict[str, GroupDescription]:
         """The consumers and what they own; rebalancing are those where a partition is not with whom it falls to."""
@@ -415,15 +441,18 @@ def offsets_at(cluster: Cluster, wanted: Mapping[TopicPartition, int], deadline:
 def offsets_once(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], deadline: float, notes: list[str]
 ) -> dict[TopicPartition, int]:
-    """The offsets at EARLIEST, LATEST or a time (ms) that the leaders tell by the deadline. `notes` tell of others."""
+    """The offsets at EARLIEST or LATEST that the leaders tell by the deadline. `notes` tell of the others."""
     if not wanted:
         return {}
-    timeout = max(0.0, deadline - time.monotonic())
     listed, causes = cluster.list_offsets_once(
-        wanted, Isolation.READ_UNCOMMITTED, deadline, timeout=timeout, epoch=next(_epochs)
+        wanted, Isolation.READ_UNCOMMITTED, deadline, timeout=_left(deadline), epoch=next(_epochs)
     )
     notes += [f"the offsets of some logs are not known: {cause}" for cause in causes]
     return {tp: answer.offset for tp, answer in listed.items()}
+
+
+def _left(deadline: float) -> float:
+    return max(0.0, deadline - time.monotonic())
 
 
 @contextmanager

@@ -3,21 +3,41 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection
+from dataclasses import dataclass, field
 
 from streamgroup.cli._group_stores import GroupStore
 from streamgroup.cli._group_tables import consumer_groups
-from streamgroup.errors import StreamGroupError, TransportError
-from streamgroup.model import GroupDescription, GroupState
+from streamgroup.counting import counted
+from streamgroup.errors import StreamGroupError, TransportError, UnsupportedVersionError
+from streamgroup.model import GroupState
 from streamgroup.ui.history.reading import GroupReading
 
 MOST_GROUPS = 1_000
-"""Groups that a reading describes; each takes two requests. Further ones are left out, with a note."""
+"""Groups that a reading describes. Further ones are left out, with a note."""
 _COORDINATORS_EVERY = 12
 """Readings after which the coordinators are looked up again: a broker may have failed."""
-_LISTING, _GROUP = 1 / 2, 1 / 4
-"""The parts of the time left that a list of all groups, and one group, may take: one silent broker delays the others
-no longer."""
+_LISTING_S = 2.0
+"""How long a reading waits for a broker's list of groups."""
+_GROUP = 1 / 4
+"""The part of the time left that one group may take, so that one which does not answer leaves time for the others."""
+_TRIES = 2
+"""How many groups of a coordinator a reading tries that do not answer. One group alone may have moved."""
+_MOST_NAMED = 5
+"""How many groups that were not read a note names."""
+
+
+@dataclass(slots=True)
+class KnownGroups:
+    """What earlier readings have found out about the groups of one place. It outlives the connection."""
+
+    names: set[str] = field(default_factory=set)
+    """Those that existed in the last reading."""
+    failed: set[str] = field(default_factory=set)
+    """Those of them that were not read."""
+    coordinators: dict[str, str] = field(default_factory=dict)
+    readings: int = 0
 
 
 class GroupsReader:
@@ -27,74 +47,89 @@ class GroupsReader:
     group without members.
     """
 
-    def __init__(self, store: GroupStore, only: Collection[str] = ()) -> None:
+    def __init__(self, store: GroupStore, only: Collection[str] = (), known: KnownGroups | None = None) -> None:
         self._store = store
         self._only = frozenset(only)
-        self._coordinators: dict[str, str] = {}
-        self._readings = 0
-        self._known: set[str] = set()
-        """The groups that existed in the last reading."""
+        self._known = known or KnownGroups()
         self.notes: list[str] = []
         """What the newest reading could not read."""
         self.unread: set[str] = set()
         """The groups that exist, as far as is known, and could not be read."""
 
     def read(self, deadline: float) -> list[GroupReading]:
-        """Return the groups that could be read. Raises TransportError if nothing answers."""
+        """Return the groups that could be read. Those that were not read last time come last.
+
+        Raises TransportError if the store is whole and does not answer, and UnsupportedVersionError if the brokers
+        keep no groups.
+        """
         self.notes, self.unread = [], set()
-        if self._readings % _COORDINATORS_EVERY == 0:
-            self._coordinators = {}
-        self._readings += 1
-        silent: dict[str, int] = {}
+        known = self._known
+        if known.readings % _COORDINATORS_EVERY == 0:
+            known.coordinators.clear()
+        known.readings += 1
+        silent: Counter[str] = Counter()
         failure: TransportError | None = None
         found: list[GroupReading] = []
-        try:
-            names = self._names(_part(_LISTING, deadline))
-        except TransportError as error:
-            names, failure = sorted(self._known), error
-            self.notes.append(f"there may be further groups: {error}")
-        for name in names:
-            coordinator = self._coordinators.get(name, "")
-            if coordinator in silent:
-                silent[coordinator] += 1
-                self.unread.add(name)
-                continue
+        for name in sorted(self._names(deadline), key=known.failed.__contains__):
             try:
-                found += self._group(name, _part(_GROUP, deadline))
+                until = _part(_GROUP, deadline)
+                if name not in known.coordinators:
+                    known.coordinators[name] = self._store.coordinator(name, until)
+                if silent[known.coordinators[name]] < _TRIES:
+                    found += self._group(name, until)
+                else:
+                    self.unread.add(name)
+            except UnsupportedVersionError:
+                raise
             except TransportError as error:
-                failure = error
-                self.notes.append(f"group {name!r} is not read: {error}")
+                if self._store.is_whole:
+                    raise
+                failure = failure or error
+                silent[known.coordinators.pop(name, "")] += 1
                 self.unread.add(name)
-                if coordinator:
-                    silent[coordinator] = 0
             except StreamGroupError as error:
                 self.notes.append(str(error))
-        if failure is not None and not found:
-            raise failure
-        self.notes += [f"{count} more groups of {where} are not read" for where, count in silent.items() if count]
-        self._known = {group.name for group in found} | self.unread
-        self._coordinators |= {group.name: group.coordinator for group in found}
+                self.unread |= known.names & {name}
+        if failure is not None:
+            self.notes.append(f"{_named(sorted(self.unread))} not read: {failure}")
+        known.names = {group.name for group in found} | self.unread
+        known.failed = set(self.unread)
         return found
 
     def _names(self, deadline: float) -> list[str]:
-        listed = [group.group_id for group in consumer_groups(self._store.list_groups(deadline).values())]
-        names = list(dict.fromkeys([*listed, *sorted(self._known)]))
-        wanted = [name for name in names if not self._only or name in self._only]
-        if len(wanted) > MOST_GROUPS:
-            self.notes.append(f"{len(wanted)} groups exist: the page has the first {MOST_GROUPS}. Choose with --group")
-        return wanted[:MOST_GROUPS]
+        """Return the groups to read."""
+        if self._only:
+            return sorted(self._only)
+        try:
+            listed = self._store.list_groups_once(min(deadline, time.monotonic() + _LISTING_S))
+        except UnsupportedVersionError:
+            raise
+        except StreamGroupError as error:
+            if self._store.is_whole:
+                raise
+            self.notes.append(f"there may be further groups: {error}")
+            listed = {}
+        consumers = [group.group_id for group in consumer_groups(listed.values())]
+        names = list(dict.fromkeys([*consumers, *sorted(self._known.names)]))
+        if len(names) > MOST_GROUPS:
+            self.notes.append(f"{len(names)} groups exist: the page has the first {MOST_GROUPS}. Choose with --group")
+        return names[:MOST_GROUPS]
 
     def _group(self, name: str, deadline: float) -> list[GroupReading]:
         """Return the group as it is now; nothing if it does not exist."""
-        description: GroupDescription = self._store.describe([name], deadline)[name]
+        description = self._store.describe([name], deadline)[name]
         if description.state == GroupState.DEAD:
             return []
         committed = {tp: commit.offset for tp, commit in self._store.committed(name, deadline).items()}
-        coordinator = self._coordinators.get(name) or self._store.coordinator(name, deadline)
-        return [GroupReading(description, committed, coordinator)]
+        return [GroupReading(description, committed, self._known.coordinators[name])]
 
 
 def _part(share: float, deadline: float) -> float:
     """Return the time at which `share` of the time until `deadline` is over."""
     now = time.monotonic()
     return now + (deadline - now) * share
+
+
+def _named(names: list[str]) -> str:
+    more = ", ..." if len(names) > _MOST_NAMED else ""
+    return f"{counted(len(names), 'group')} ({', '.join(names[:_MOST_NAMED])}{more})"

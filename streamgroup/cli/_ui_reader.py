@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from streamgroup.cli._group_stores import GroupStore, opened_stores
-from streamgroup.cli._ui_groups import GroupsReader
+from streamgroup.cli._ui_groups import GroupsReader, KnownGroups
 from streamgroup.driver.application import control
 from streamgroup.driver.application.failures import recorded_failures
 from streamgroup.errors import StreamGroupError, UnsupportedVersionError
@@ -17,24 +17,41 @@ from streamgroup.ui.history.reading import GroupReading, Reading
 
 MOST_PARTITIONS = 20_000
 """Partitions whose log starts and ends a reading lists. Those of groups come first."""
+_LEADER_S = 2.0
+"""How long a reading waits for the leaders, for the starts and for the ends of the logs."""
 _STATUS_S = 1.0
 """How long a reading waits for one coordinator process."""
 
 
-@contextmanager
-def opened_reader(options: ClientOptions, names: Sequence[str], timeout_ms: int) -> Iterator[Callable[[], Reading]]:
-    """Connect, and yield a function that reads the cluster once within `timeout_ms`. `names`: these groups only."""
-    with opened_stores(options) as stores:
-        reader = ClusterReader(stores, names)
-        yield lambda: reader.read(time.time(), time.monotonic() + timeout_ms / 1000)
+class PageReader:
+    """Connects for the readings of a page. `names`: these groups only. A reading takes `timeout_ms` at most."""
+
+    def __init__(self, options: ClientOptions, names: Sequence[str], timeout_ms: int) -> None:
+        self._options = options
+        self._names = names
+        self._timeout_s = timeout_ms / 1000
+        self._known: dict[type, KnownGroups] = {}
+
+    @contextmanager
+    def opened(self) -> Iterator[Callable[[], Reading]]:
+        """Connect, and yield a function that reads the cluster once."""
+        with opened_stores(self._options) as stores:
+            reader = ClusterReader(stores, self._names, self._known)
+            yield lambda: reader.read(time.time(), time.monotonic() + self._timeout_s)
 
 
 class ClusterReader:
-    """Reads the cluster, and the groups of each store. The first store tells brokers, topics and logs."""
+    """Reads the cluster, and the groups of each store. The first store tells brokers, topics and logs.
 
-    def __init__(self, stores: Sequence[GroupStore], names: Sequence[str] = ()) -> None:
+    `known` is what the readings over earlier connections have found out, by the type of the store.
+    """
+
+    def __init__(
+        self, stores: Sequence[GroupStore], names: Sequence[str] = (), known: dict[type, KnownGroups] | None = None
+    ) -> None:
         self._stores = stores
-        self._groups_readers = [GroupsReader(store, names) for store in stores]
+        found = {} if known is None else known
+        self._readers = [GroupsReader(each, names, found.setdefault(type(each), KnownGroups())) for each in stores]
         self._notes: list[str] = []
 
     def read(self, at: float, deadline: float) -> Reading:
@@ -46,41 +63,47 @@ class ClusterReader:
         for store in self._stores:
             del store.notes[:]
         snapshot = self._stores[0].snapshot(deadline)
-        groups = self._groups(deadline)
-        starts, ends = self._logs(snapshot, groups, deadline)
+        groups, unread = self._groups(deadline)
+        # Before the logs, whose leaders may take all the time that they are given.
         statuses = [
             status for pid in control.drivers() for status in control.statuses(pid, _STATUS_S, deadline).values()
         ]
-        notes = self._notes + [note for reader in self._groups_readers for note in reader.notes]
+        starts, ends = self._logs(snapshot, groups, deadline)
+        notes = self._notes + [note for reader in self._readers for note in reader.notes]
         notes += [note for store in self._stores for note in store.notes]
-        unread = frozenset[str]().union(*(reader.unread for reader in self._groups_readers))
         return Reading(
             at,
             snapshot,
-            tuple(groups),
+            groups,
             starts,
             ends,
             tuple(statuses),
             tuple(dict.fromkeys(notes)),
             tuple(recorded_failures()),
-            unread - {group.name for group in groups},
+            unread,
         )
 
-    def _groups(self, deadline: float) -> list[GroupReading]:
-        """Return the groups of all stores. Of two with one name the one with members counts, or else the first."""
+    def _groups(self, deadline: float) -> tuple[tuple[GroupReading, ...], frozenset[str]]:
+        """Return the groups of all stores, and those that were not read.
+
+        Of two with one name the one with members counts, or else the first. One without members does not count while
+        that of another store is not read: it may be what a migration has left.
+        """
         found: dict[str, GroupReading] = {}
-        for reader in self._groups_readers:
+        for reader in self._readers:
             try:
                 groups = reader.read(deadline)
             except UnsupportedVersionError:
-                if len(self._groups_readers) == 1:
+                if len(self._readers) == 1:
                     raise
                 continue  # brokers before 0.9 keep no groups
             for group in groups:
                 known = found.get(group.name)
                 if known is None or (group.description.members and not known.description.members):
                     found[group.name] = group
-        return list(found.values())
+        missed = {name for reader in self._readers for name in reader.unread}
+        unread = frozenset(name for name in missed if name not in found or not found[name].description.members)
+        return tuple(group for group in found.values() if group.name not in unread), unread
 
     def _logs(
         self, snapshot: ClusterSnapshot, groups: Sequence[GroupReading], deadline: float
@@ -97,13 +120,12 @@ class ClusterReader:
         if len(wanted) > MOST_PARTITIONS:
             self._notes.append(f"{len(wanted)} partitions exist: the page has the offsets of {MOST_PARTITIONS}")
             wanted = wanted[:MOST_PARTITIONS]
-        half = (time.monotonic() + deadline) / 2  # a silent leader takes it all, and the ends are asked for after it
-        return self._offsets_at(EARLIEST, wanted, half), self._offsets_at(LATEST, wanted, deadline)
+        return self._offsets_at(EARLIEST, wanted, deadline), self._offsets_at(LATEST, wanted, deadline)
 
     def _offsets_at(self, at: int, wanted: Collection[TopicPartition], deadline: float) -> dict[TopicPartition, int]:
-        """Return the offsets of the logs whose leaders answer in time."""
+        """Return the offsets of the logs whose leaders answer in time. None at all if a log may not be described."""
         try:
-            return self._stores[0].offsets_once(dict.fromkeys(wanted, at), deadline)
+            return self._stores[0].offsets_once(dict.fromkeys(wanted, at), min(deadline, time.monotonic() + _LEADER_S))
         except StreamGroupError as error:
             self._notes.append(f"the offsets of the logs are not known: {error}")
             return {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from functools import partial
 
 import click
 
@@ -116,13 +115,13 @@ def serve_page(
             f"cannot serve the page: the package {error.name} is missing. Install it with: "
             "pip install 'streamgroup[ui]'"
         ) from None
-    from streamgroup.cli._ui_reader import opened_reader  # noqa: PLC0415
+    from streamgroup.cli._ui_reader import PageReader  # noqa: PLC0415
 
     secret = None if token is None else Secret(token).reveal("--token")
     access = Access(host, secret, frozenset({*names, socket.gethostname(), socket.getfqdn()}))
     options = client_options(where, "streamgroup-ui", timeout)
     serve(
-        partial(opened_reader, options, groups, timeout),
+        PageReader(options, groups, timeout).opened,
         access,
         port=port,
         interval=interval,

@@ -76,6 +76,30 @@ def list_groups(cluster: KafkaCluster, deadline: float) -> dict[str, GroupListin
     return groups
 
 
+def list_groups_once(
+    cluster: KafkaCluster, deadline: float, *, timeout: float, epoch: int
+) -> tuple[dict[str, GroupListing], list[str]]:
+    """Do as `list_groups` in one attempt of `timeout` seconds at all brokers.
+
+    Return the groups of the brokers that answer, and the reasons for missing ones. `epoch`: see `list_offsets_once`.
+    """
+    groups: dict[str, GroupListing] = {}
+    causes: list[str] = []
+    requests = {node: ListGroupsRequest() for node in cluster.snapshot((), deadline).brokers}
+    for node, answer in cluster.call_each(requests, deadline, timeout=timeout, epoch=epoch).items():
+        if isinstance(answer, TransportError):
+            causes.append(str(answer))
+        elif answer.error_code:
+            context = f"cannot list the groups of broker {node}"
+            if answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                raise refusal(answer.error_code, context, Operation.DESCRIBE, requester=cluster.requester)
+            causes.append(f"{context}: {error_of(answer.error_code).name}")
+        else:
+            for group in answer.groups:
+                groups[group.group_id] = GroupListing(group.group_id, group.protocol_type, group.group_state)
+    return groups, causes
+
+
 def describe_groups(cluster: KafkaCluster, groups: Collection[str], deadline: float) -> dict[str, GroupDescription]:
     """Return state and members of each group; a group that does not exist is Dead without members."""
     return {group: _describe(cluster, group, deadline) for group in sorted(groups)}

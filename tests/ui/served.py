@@ -6,12 +6,11 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 
 import uvicorn
 
 from streamgroup.cli._cluster import ClusterAddress, client_options
-from streamgroup.cli._ui_reader import opened_reader
+from streamgroup.cli._ui_reader import PageReader
 from streamgroup.ui.access import Access
 from streamgroup.ui.app import application
 from streamgroup.ui.board import Board
@@ -26,7 +25,7 @@ def polled(where: ClusterAddress, *groups: str, interval: float = 0.2) -> Iterat
     """Read `groups` of a cluster, or all of its groups, at intervals in seconds for the block; yields their board."""
     board = Board()
     options = client_options(where, "streamgroup-ui", 10_000)
-    poller = Poller(partial(opened_reader, options, groups, 10_000), board, interval)
+    poller = Poller(PageReader(options, groups, 10_000).opened, board, interval)
     poller.start()
     try:
         yield board

@@ -39,10 +39,7 @@ class GroupHistory:
         at, partitions = reading.at, tuple(group.partitions())
         if self.now is not None:
             self.marks.extend(between(at, self.now, group, reading.snapshot.log_format))
-        statuses = list(reading.statuses_of(group.name))
-        self.marks.extend(self._events.marks(at, statuses))
-        self.marks.extend(self._ends.marks(reading.failures_of(group.name)))
-        self.batches.add(statuses)
+        self._add_local(group.name, reading)
         self.ownership.add(at, self._shown(group), group.owners())
         self.offsets.add(at, partitions, group.committed, reading.log_ends)
         self.ownership.forget(float(self.offsets.times()[0]))
@@ -50,9 +47,17 @@ class GroupHistory:
         self.now = group
         self.is_read = True
 
-    def miss(self) -> None:
-        """Take a reading that lacks the group: its figures are not known until the next one that has it."""
+    def miss(self, name: str, reading: Reading) -> None:
+        """Take a reading that lacks the group: its lag is not known until the next one that has it."""
+        self._add_local(name, reading)
         self.is_read = False
+
+    def _add_local(self, name: str, reading: Reading) -> None:
+        """Add what the members of this machine say themselves."""
+        statuses = list(reading.statuses_of(name))
+        self.marks.extend(self._events.marks(reading.at, statuses))
+        self.marks.extend(self._ends.marks(reading.failures_of(name)))
+        self.batches.add(statuses)
 
     def committed(self, tp: TopicPartition) -> int | None:
         """Return the committed offset of one partition in the newest reading; None where it is not known."""

@@ -31,6 +31,9 @@ class History:
         """The newest one."""
         self.groups: dict[str, GroupHistory] = {}
         self.errors: deque[ErrorNote] = deque(maxlen=self.limits.errors)
+        """What could not be read."""
+        self.failures: deque[ErrorNote] = deque(maxlen=self.limits.errors)
+        """The errors that have ended queries: they come once, and errors of readings again and again."""
         self._ends = QueryEnds()
         self.failed = ""
         """The error of the newest reading; empty where it succeeded."""
@@ -39,7 +42,9 @@ class History:
         """Add a reading. A group that does not exist any more is forgotten, one that could not be read is kept."""
         self.sequence += 1
         self.reading, self.failed = reading, ""
+        kept = {name: self.groups[name] for name in reading.unread if name in self.groups}
         partitions = sum(len(group.partitions()) for group in reading.groups)
+        partitions += sum(len(group.now.partitions()) for group in kept.values() if group.now is not None)
         for group in self.groups.values():
             group.resize(self.limits, partitions)
         before, self.groups = self.groups, {}
@@ -47,24 +52,26 @@ class History:
             group = before.get(group_now.name) or GroupHistory(self.limits, partitions)
             group.add(group_now, reading)
             self.groups[group_now.name] = group
-        for name in reading.unread & before.keys():
-            self.groups[name] = before[name]
-            before[name].miss()
+        for name, group in kept.items():
+            self.groups[name] = group
+            group.miss(name, reading)
         for note in reading.notes:
-            self._add_error(reading.at, note)
+            _add(self.errors, reading.at, note)
         for mark in self._ends.marks(reading.failures):
-            self._add_error(mark.at, mark.text)
+            _add(self.failures, mark.at, mark.text)
 
     def fail(self, at: float, text: str) -> None:
         """Take the error of a reading that failed. The series and marks so far stay."""
         self.sequence += 1
         self.failed = text
-        self._add_error(at, text)
+        _add(self.errors, at, text)
 
-    def _add_error(self, at: float, text: str) -> None:
-        for known in self.errors:
-            if known.text == text:
-                self.errors.remove(known)
-                self.errors.append(ErrorNote(at, text, known.count + 1))
-                return
-        self.errors.append(ErrorNote(at, text))
+
+def _add(errors: deque[ErrorNote], at: float, text: str) -> None:
+    """Add an error as the newest one. One with the same text counts once more."""
+    for known in errors:
+        if known.text == text:
+            errors.remove(known)
+            errors.append(ErrorNote(at, text, known.count + 1))
+            return
+    errors.append(ErrorNote(at, text))

@@ -106,7 +106,7 @@ def cluster_view(history: History) -> Json:
     reading = history.reading
     view = {
         **_head(history),
-        "errors": [asdict(error) for error in sorted(history.errors, key=lambda error: -error.at)],
+        "errors": [asdict(each) for each in sorted([*history.errors, *history.failures], key=lambda each: -each.at)],
     }
     if reading is None:
         return {**view, "brokers": [], "members": []}

@@ -10,6 +10,7 @@ import pytest
 from streamgroup.authorization import Operation, refusal
 from streamgroup.cli import _group_stores as module
 from streamgroup.cli._group_stores import AtBrokers, InZooKeeper
+from streamgroup.cluster import admin
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import BrokerError, ErrorCode, TransportError, UnsupportedVersionError
 from streamgroup.group.registry.formats import GroupPaths
@@ -22,6 +23,7 @@ from streamgroup.model import (
     Dialect,
     GroupDescription,
     GroupListing,
+    GroupState,
     TopicPartition,
 )
 from streamgroup.znodes import SubtreeRead, ZNode
@@ -359,3 +361,33 @@ def test_every_offset_of_kafka_08_can_be_read_from_and_ends_are_asked_for() -> N
     assert looked.offsets_at({}, 1.0) == {}
     assert looked.offsets_once({}, 1.0) == {}
     assert looked.partitions(["orders", "absent"], 1.0) == {"orders": (0, 1, 2, 3)}
+
+
+def test_offsets_of_leaders_that_answer_are_listed_once_and_a_note_says_why_others_are_not() -> None:
+    cluster = orders_cluster()
+    cluster.logs.slow.add(orders(1))
+    looked = InZooKeeper(cast("Session", FakeSession(KAFKA08)), cluster, Dialect.KAFKA)
+    assert looked.offsets_once({orders(0): EARLIEST, orders(1): EARLIEST}, 1.0) == {orders(0): 10}
+    assert looked.notes == ["the offsets of some logs are not known: orders-1: its leader is late"]
+
+
+def test_a_page_lists_the_groups_once_for_a_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    lists: list[int] = []
+
+    def once(*_: object, epoch: int, **__: object) -> tuple[dict[str, GroupListing], list[str]]:
+        lists.append(epoch)
+        return {"g": GroupListing("g", "consumer")}, ["broker 2 does not answer"]
+
+    monkeypatch.setattr(admin, "list_groups_once", once)
+    monkeypatch.setattr(admin, "list_groups", lambda *_: pytest.fail("listed again"))
+    monkeypatch.setattr(admin, "committed", lambda *_, **__: {orders(0): CommittedOffset(1)})
+    monkeypatch.setattr(
+        admin, "describe_groups", lambda _, names, __: {name: GroupDescription(name, GroupState.DEAD) for name in names}
+    )
+    looked = AtBrokers(cast("KafkaCluster", orders_cluster()))
+    assert looked.list_groups_once(1.0) == {"g": GroupListing("g", "consumer")}
+    assert looked.notes == ["there may be further groups: broker 2 does not answer"]
+    described = looked.describe(["g", "left"], 1.0)
+    assert (described["g"].state, described["left"].state) == (GroupState.DEAD, GroupState.EMPTY)
+    looked.list_groups_once(1.0)
+    assert lists[0] < lists[1], "a late answer to the first list is not taken for the second"

@@ -37,6 +37,7 @@ class FakeStore:
         self.closed = False
         self.notes: list[str] = []
         self.unseen = "some are not seen"
+        self.is_whole = False
         self._described = {
             "g": group("g", member("a", orders(0), orders(1)), member("b", instance="b")),
             "done": group("done", state="Empty"),
@@ -51,6 +52,9 @@ class FakeStore:
         listed = [GroupListing(name, "consumer", "Stable") for name in ("turning", "g")]
         listed += [GroupListing("done"), GroupListing("sink", "connect")]
         return {g.group_id: g for g in listed}
+
+    def list_groups_once(self, deadline: float) -> dict[str, GroupListing]:
+        return self.list_groups(deadline)
 
     def describe(self, names: Collection[str], deadline: float) -> dict[str, GroupDescription]:
         return {name: self._described.get(name, group("", state="Dead")) for name in names}

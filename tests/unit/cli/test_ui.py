@@ -199,6 +199,34 @@ def _raise(error: Exception) -> None:
     raise error
 
 
+def test_what_a_migration_has_left_in_zookeeper_is_not_shown_for_a_group_that_is_not_read() -> None:
+    in_zookeeper = store(Dialect.KAFKA, {"/consumers": "", "/consumers/g": "", "/consumers/old": ""})
+    brokers = Store()
+    both = ClusterReader([in_zookeeper, cast("GroupStore", brokers)])
+    both.read(7.0, time.monotonic() + 5)
+    brokers.refused = {"g": TransportError("broker 1 does not answer")}
+    found = both.read(12.0, time.monotonic() + 5)
+    assert ([group.name for group in found.groups], found.unread) == (["old", "done", "turning"], frozenset({"g"}))
+
+
+def test_members_of_this_machine_are_read_though_leaders_take_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, given = [100.0], []
+    monkeypatch.setattr(reading.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(control, "drivers", lambda: [7])
+    monkeypatch.setattr(control, "statuses", lambda *_: {"r1": {"left": 110.0 - now[0]}})
+    slow = Store()
+
+    def once(wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
+        given.append(deadline - now[0])
+        now[0] = deadline
+        return {}
+
+    monkeypatch.setattr(slow, "offsets_once", once)
+    found = ClusterReader([cast("GroupStore", slow)]).read(7.0, 110.0)
+    assert found.statuses == ({"left": 10.0},)
+    assert given == [2.0, 2.0]
+
+
 def test_a_group_that_is_not_read_stays_on_the_page_and_its_figures_are_not_known() -> None:
     silent = Store()
     reader = ClusterReader([cast("GroupStore", silent)])

@@ -9,10 +9,10 @@ import pytest
 
 from streamgroup.cli import _ui_groups as module
 from streamgroup.cli._group_stores import GroupStore
-from streamgroup.cli._ui_groups import GroupsReader
-from streamgroup.errors import AuthorizationError, TransportError
+from streamgroup.cli._ui_groups import GroupsReader, KnownGroups
+from streamgroup.errors import AuthorizationError, StreamGroupError, TransportError, UnsupportedVersionError
 from streamgroup.model import CommittedOffset, GroupDescription, GroupListing, TopicPartition
-from tests.unit.cli.test_groups import FakeStore
+from tests.unit.cli.test_groups import FakeStore, group
 
 
 class Store(FakeStore):
@@ -27,7 +27,8 @@ class Store(FakeStore):
 
     def list_groups(self, deadline: float) -> dict[str, GroupListing]:
         self._raise("")
-        return {name: listing for name, listing in super().list_groups(deadline).items() if name not in self.hidden}
+        listed = super().list_groups(deadline) | {name: GroupListing(name, "consumer") for name in self._described}
+        return {name: listing for name, listing in listed.items() if name not in self.hidden}
 
     def describe(self, names: Collection[str], deadline: float) -> dict[str, GroupDescription]:
         for name in names:
@@ -41,6 +42,10 @@ class Store(FakeStore):
     def coordinator(self, name: str, deadline: float) -> str:
         return self.where[name]
 
+    def add(self, name: str, where: str) -> None:
+        self._described[name] = group(name, state="Empty")
+        self.where[name] = where
+
     def delete(self, name: str) -> None:
         del self._described[name]
 
@@ -49,8 +54,8 @@ class Store(FakeStore):
             raise self.errors[name]
 
 
-def reader(store: Store, *names: str) -> GroupsReader:
-    return GroupsReader(cast("GroupStore", store), names)
+def reader(store: Store, *names: str, known: KnownGroups | None = None) -> GroupsReader:
+    return GroupsReader(cast("GroupStore", store), names, known)
 
 
 def read(groups: GroupsReader) -> list[str]:
@@ -65,50 +70,78 @@ def test_a_group_whose_coordinator_does_not_answer_is_unread_and_the_others_are_
     store.errors["g"] = SILENT
     groups = reader(store)
     assert read(groups) == ["done", "turning"]
-    assert (groups.unread, groups.notes) == ({"g"}, ["group 'g' is not read: broker 1 does not answer"])
+    assert (groups.unread, groups.notes) == ({"g"}, ["1 group (g) not read: broker 1 does not answer"])
 
 
-def test_a_silent_coordinator_that_is_known_is_asked_once_in_a_reading() -> None:
+def test_groups_that_were_not_read_come_last_and_two_of_a_coordinator_are_tried() -> None:
     store = Store()
+    for number in range(4):
+        store.add(f"a{number}", "one:9092 (1)")
     groups = reader(store)
-    assert read(groups) == ["done", "g", "turning"]
-    store.errors = {"done": SILENT, "g": SILENT}
-    del store.asked[:]
-    assert read(groups) == ["turning"]
-    assert store.asked == ["done", "turning"]
-    assert groups.unread == {"done", "g"}
-    assert groups.notes[-1] == "1 more groups of one:9092 (1) are not read"
+    assert len(read(groups)) == 7
+    store.errors = {name: SILENT for name, where in store.where.items() if where == "one:9092 (1)"}
+    for _ in range(30):  # also when the coordinators are looked up again
+        del store.asked[:]
+        assert read(groups) == ["turning"]
+        assert len(store.asked) <= 3
+        assert groups.unread == {"a0", "a1", "a2", "a3", "done", "g"}
+    assert store.asked[0] == "turning"
+    assert groups.notes == ["6 groups (a0, a1, a2, a3, done, ...) not read: broker 1 does not answer"]
     store.errors = {}
-    assert read(groups) == ["done", "g", "turning"]
+    assert sorted(read(groups)) == ["a0", "a1", "a2", "a3", "done", "g", "turning"]
     assert (groups.unread, groups.notes) == (set(), [])
 
 
-def test_nothing_that_answers_is_an_error() -> None:
+def test_one_group_that_does_not_answer_hides_no_other_of_its_coordinator() -> None:
     store = Store()
-    store.errors = dict.fromkeys(("g", "done", "turning"), SILENT)
-    with pytest.raises(TransportError, match="broker 1 does not answer"):
+    groups = reader(store)
+    read(groups)
+    store.errors = {"done": SILENT}
+    assert [read(groups) for _ in range(3)] == [["g", "turning"]] * 3
+
+
+def test_brokers_that_answer_nothing_leave_the_cluster_and_a_note() -> None:
+    store = Store()
+    store.errors = dict.fromkeys(("", "g", "done", "turning"), SILENT)
+    groups = reader(store)
+    assert read(groups) == []
+    assert groups.notes == ["there may be further groups: broker 1 does not answer"]
+    chosen = reader(store, "g")
+    assert (read(chosen), chosen.unread) == ([], {"g"})
+
+
+@pytest.mark.parametrize("name", ["", "g"])
+def test_a_service_that_keeps_all_groups_and_does_not_answer_is_an_error(name: str) -> None:
+    store = Store()
+    store.is_whole = True
+    store.errors[name] = SILENT
+    with pytest.raises(TransportError):
         read(reader(store))
 
 
-def test_a_broker_that_lists_no_groups_hides_none_that_is_known() -> None:
+@pytest.mark.parametrize("error", [SILENT, AuthorizationError("not authorized to list groups")])
+def test_a_list_that_fails_hides_no_group_that_is_known(error: StreamGroupError) -> None:
     store = Store()
-    store.errors[""] = SILENT
     groups = reader(store)
-    with pytest.raises(TransportError):
-        read(groups)
-    store.errors = {}
     read(groups)
-    store.errors[""] = SILENT
+    store.errors[""] = error
     assert read(groups) == ["done", "g", "turning"]
-    assert groups.notes == ["there may be further groups: broker 1 does not answer"]
+    assert groups.notes == [f"there may be further groups: {error}"]
+
+
+def test_brokers_without_groups_are_an_error() -> None:
+    store = Store()
+    store.errors[""] = UnsupportedVersionError("no ListGroups")
+    with pytest.raises(UnsupportedVersionError):
+        read(reader(store))
 
 
 def test_a_group_is_read_until_it_does_not_exist_though_old_brokers_list_it_with_members_only() -> None:
-    store = Store()
-    groups = reader(store)
-    read(groups)
+    store, known = Store(), KnownGroups()
+    read(reader(store, known=known))
     store.hidden = {"done"}
-    assert read(groups) == ["g", "turning", "done"]
+    assert read(reader(store, known=known)) == ["g", "turning", "done"]  # over a new connection, too
+    groups = reader(store, known=known)
     store.delete("done")
     assert read(groups) == ["g", "turning"]
     del store.asked[:]
@@ -116,16 +149,27 @@ def test_a_group_is_read_until_it_does_not_exist_though_old_brokers_list_it_with
     assert store.asked == ["g", "turning"]
 
 
-def test_a_refused_group_is_a_note_and_neither_read_nor_known() -> None:
+def test_a_refused_group_is_a_note_and_stays_if_it_was_known() -> None:
     store = Store()
     store.errors["g"] = AuthorizationError("not authorized to describe group 'g'")
     groups = reader(store)
     assert read(groups) == ["done", "turning"]
     assert (groups.unread, groups.notes) == (set(), ["not authorized to describe group 'g'"])
+    store.errors, store.hidden = {}, {"g"}
+    read(groups)
+    store.hidden = set()
+    read(groups)
+    store.errors["g"] = AuthorizationError("not authorized to describe group 'g'")
+    assert (read(groups), groups.unread) == (["done", "turning"], {"g"})
+    store.errors, store.hidden = {}, {"g"}
+    assert read(groups) == ["done", "turning", "g"]
 
 
-def test_chosen_groups_are_read_alone() -> None:
-    assert read(reader(Store(), "g")) == ["g"]
+def test_chosen_groups_are_read_alone_and_need_no_list() -> None:
+    store = Store()
+    store.errors[""] = SILENT
+    groups = reader(store, "g", "done")
+    assert (read(groups), groups.notes) == (["done", "g"], [])
 
 
 def test_more_groups_than_the_limit_are_left_out_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,18 +188,19 @@ def test_a_coordinator_that_has_moved_is_shown_after_some_readings() -> None:
     assert seen == ["one:9092 (1)"] * 12 + ["other:9092 (8)"]
 
 
-def test_one_silent_group_leaves_time_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_that_do_not_answer_leave_time_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     store = Store()
-    given: list[float] = []
+    left: list[float] = []
 
     def describe(names: Collection[str], deadline: float) -> Any:
-        given.append(deadline - now[0])
-        now[0] = deadline
-        raise SILENT
+        left.append(deadline - now[0])
+        if "turning" not in names:
+            now[0] = deadline
+            raise SILENT
+        return FakeStore.describe(store, names, deadline)
 
     monkeypatch.setattr(store, "describe", describe)
-    with pytest.raises(TransportError):
-        reader(store).read(110.0)
-    assert given == pytest.approx([2.5, 1.875, 1.40625])
+    assert [group.name for group in reader(store).read(110.0)] == ["turning"]
+    assert left == pytest.approx([2.5, 1.875, 1.40625])

@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from streamgroup.cluster.admin import committed, describe_groups, list_groups
+from streamgroup.cluster.admin import committed, describe_groups, list_groups, list_groups_once
 from streamgroup.cluster.kafka import KafkaCluster
-from streamgroup.errors import BrokerError, TransportError
+from streamgroup.errors import AuthorizationError, BrokerError, TransportError
 from streamgroup.model import (
     CommittedOffset,
     GroupDescription,
@@ -48,7 +48,7 @@ from streamgroup.wire.messages.offsets import (
 )
 from streamgroup.wire.messages.topics import CreatePartitionsRequest, DeleteTopicsRequest
 from tests.fakes.answers import api_versions, metadata
-from tests.fakes.broker import CLOSE, FakeBroker
+from tests.fakes.broker import CLOSE, SILENCE, FakeBroker
 from tests.waiting import soon
 
 Start = Callable[..., FakeBroker]
@@ -227,6 +227,29 @@ def test_groups_of_all_brokers_are_listed(broker: Start, options: Options) -> No
     )
     brokers.answer(2, ListGroupsRequest, ListGroupsResponse(groups=(two,)))
     assert list_groups(brokers.cluster, soon()) == {"a": GroupListing("a", "consumer"), "b": GroupListing("b")}
+
+
+def test_groups_of_the_brokers_that_answer_are_listed_once_with_the_causes_of_missing_ones(
+    broker: Start, options: Options
+) -> None:
+    brokers = Brokers(broker, options, count=3)
+    one = ListedGroup(group_id="a", protocol_type="consumer")
+    brokers.answer(1, ListGroupsRequest, ListGroupsResponse(groups=(one,)))
+    brokers.answer(2, ListGroupsRequest, ListGroupsResponse(error_code=15, groups=()))
+    brokers.answer(3, ListGroupsRequest, SILENCE)
+    listed, causes = list_groups_once(brokers.cluster, soon(), timeout=0.5, epoch=1)
+    assert listed == {"a": GroupListing("a", "consumer")}
+    assert [cause for cause in causes if "COORDINATOR_NOT_AVAILABLE" in cause] == [
+        "cannot list the groups of broker 2: COORDINATOR_NOT_AVAILABLE"
+    ]
+    assert len(causes) == 2
+
+
+def test_a_user_who_may_not_list_groups_is_told_so(broker: Start, options: Options) -> None:
+    brokers = Brokers(broker, options)
+    brokers.answer(1, ListGroupsRequest, ListGroupsResponse(error_code=31, groups=()))
+    with pytest.raises(AuthorizationError, match="cannot list the groups of broker 1"):
+        list_groups_once(brokers.cluster, soon(), timeout=5.0, epoch=1)
 
 
 @pytest.mark.parametrize("code", [0, 69])

@@ -144,7 +144,7 @@ def test_an_error_that_ends_a_query_is_a_mark_of_its_groups_and_a_note_of_the_cl
         (112, MarkKind.FAILURE, text),
     ]
     assert [mark.at for mark in history.groups["audit"].marks] == [103, 112]
-    assert [(note.at, note.text, note.count) for note in history.errors] == [
+    assert [(note.at, note.text, note.count) for note in history.failures] == [
         (104, "query q has ended with ConfigError: no topic", 1),
         (112, text, 2),
     ]
@@ -216,3 +216,39 @@ def test_a_partition_without_a_commit_keeps_its_row_while_the_group_rebalances()
 def test_a_cluster_that_is_read_once_in_ten_minutes_has_trends_too() -> None:
     assert trend([Total(600.0 * n, 1000 - 10 * n) for n in range(50)]).direction is Direction.FALLING
     assert trend([]).direction is Direction.UNKNOWN
+
+
+def test_a_group_that_is_not_read_keeps_its_history_and_counts_for_the_bounds() -> None:
+    history = History(Limits(samples=4, offsets=30))  # four samples of one partition, two of five
+    held = group(held={"m": P}, committed=dict.fromkeys(P, 1))
+    audit = group("audit", committed={P[0]: 1})
+    history.add(reading(100, held, audit))
+    history.add(reading(105, held, audit))
+    for at in (110, 115, 120, 125):
+        history.add(replace(reading(at, audit), unread=frozenset({"etl", "new"})))
+    assert list(history.groups) == ["audit", "etl"]
+    etl = history.groups["etl"]
+    assert (etl.offsets.times().tolist(), etl.is_read) == ([100, 105], False)
+    assert etl.lag_of({P[0]: 9}, P[0]) is None
+    assert len(history.groups["audit"].offsets) == 2, "halved while the other group is kept"
+    history.add(reading(130, held))
+    assert (etl.offsets.times().tolist(), etl.is_read, list(history.groups)) == ([105, 130], True, ["etl"])
+    history.add(reading(135, audit))
+    assert len(history.groups["audit"].offsets) == 1
+
+
+def test_members_of_this_machine_tell_of_a_group_that_is_not_read() -> None:
+    history = History()
+    history.add(reading(100, group(), statuses=[status("a", trouble={"fence": {"count": 0}})]))
+    fenced = [status("a", trouble={"fence": {"count": 1}})]
+    history.add(replace(reading(105, statuses=fenced), unread=frozenset({"etl"})))
+    assert [kind for kind, _ in kinds(history)] == [MarkKind.FENCE]
+
+
+def test_errors_of_readings_leave_those_of_queries() -> None:
+    history = History(Limits(errors=2))
+    history.add(reading(100, failures=[QueryFailure(99.0, "q", (), "ConfigError", "no topic")]))
+    for at in range(5):
+        history.add(reading(101 + at, notes=[f"group {at} is not read"]))
+    assert [error.text for error in history.errors] == ["group 3 is not read", "group 4 is not read"]
+    assert [error.text for error in history.failures] == ["query q has ended with ConfigError: no topic"]
