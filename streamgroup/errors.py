@@ -49,7 +49,7 @@ class ConfigError(StreamGroupError):
 
 
 class SkippedBatchError(ConfigError):
-    """The sink has skipped a batch, as one does whose directory another checkpoint writes into as well (R17)."""
+    """The sink has skipped a batch: it was reported as done, and no task asked for its data (R17)."""
 
 
 class TransportError(StreamGroupError):

@@ -172,7 +172,7 @@ def _members(statuses: list[Status]) -> Iterator[Family]:
     state = Family(
         "streamgroup_member_state",
         Kind.GAUGE,
-        "1 for the state of the membership; the state is suspended without ZooKeeper.",
+        "1 for the state of the membership; suspended is a group in ZooKeeper without a connection to it.",
         (*_OF_MEMBER, "state"),
     )
     draining = Family("streamgroup_draining", Kind.GAUGE, "1 while the member drains.", _OF_MEMBER)

@@ -13,8 +13,8 @@ _INTRODUCTION = """\
 # All metrics
 
 For operators who write queries, panels and alerts. This page has every metric of a driver, with its labels and the
-text that Prometheus shows with it. [metrics.md](metrics.md) says how to serve them, and explains the labels. `make
-docs` writes this page from the metrics that are served."""
+text that Prometheus shows with it. [metrics.md](metrics.md) says how to serve them, and what the labels mean.
+`make docs` writes this page from the metrics that are served."""
 _SECTIONS = (
     ("kafka_", "Groups and logs", "Their names and labels are those of kafka-lag-exporter."),
     (

@@ -26,6 +26,8 @@ Options = Callable[..., ClientOptions]
 QUICK = FetchOptions(max_wait_ms=10, poll_timeout_ms=300)
 """For tests that wait for the poll timeout."""
 PATIENT = replace(QUICK, poll_timeout_ms=10_000)
+SLOW = replace(QUICK, poll_timeout_ms=2_000)
+"""For a test that awaits the timeout, and within it the answers of several brokers."""
 """For all others: a busy machine answers late."""
 
 
@@ -370,7 +372,7 @@ def test_an_old_leader_that_stays_behind_is_no_loss(broker: Start, options: Opti
     new.peers = old.peers = {1: old.broker.port, 2: new.broker.port}
     old.lead_by, old.epoch, new.epoch = [2], 8, 8
     with pytest.raises(TransportError, match=r"orders-0 at offset 5 .*nothing came.*high watermark is 10"):
-        Reading(options, old, QUICK).offsets(planned(old, 0, 10), fail_on_data_loss=False)
+        Reading(options, old, SLOW).offsets(planned(old, 0, 10), fail_on_data_loss=False)
 
 
 def test_an_old_leader_that_takes_itself_for_the_leader_is_no_loss(broker: Start, options: Options) -> None:
@@ -380,7 +382,7 @@ def test_an_old_leader_that_takes_itself_for_the_leader_is_no_loss(broker: Start
     new.peers = old.peers = {1: old.broker.port, 2: new.broker.port}
     new.epoch = 8
     with pytest.raises(TransportError, match=r"orders-0 at offset 5 .*nothing came.*do not agree on the leader"):
-        Reading(options, old, QUICK).offsets(planned(old, 0, 10), fail_on_data_loss=False)
+        Reading(options, old, SLOW).offsets(planned(old, 0, 10), fail_on_data_loss=False)
 
 
 def test_a_topic_made_anew_under_its_name_is_data_loss(broker: Start, options: Options) -> None:
