@@ -25,9 +25,9 @@ Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
 QUICK = FetchOptions(max_wait_ms=10, poll_timeout_ms=300)
 """For tests that wait for the poll timeout."""
-PATIENT = replace(QUICK, poll_timeout_ms=10_000)
 SLOW = replace(QUICK, poll_timeout_ms=2_000)
-"""For a test that awaits the timeout, and within it the answers of several brokers."""
+"""For tests that wait for it, and within it for the answers of several brokers."""
+PATIENT = replace(QUICK, poll_timeout_ms=10_000)
 """For all others: a busy machine answers late."""
 
 
