@@ -151,6 +151,7 @@ class AtBrokers:
 
     def list_groups_once(self, deadline: float) -> dict[str, GroupListing]:
         """Asks all brokers at once."""
+        self._listed = {}
         with _zookeeper_named():
             self._listed, causes = admin.list_groups_once(
                 self._cluster, deadline, timeout=_left(deadline), epoch=next(_epochs)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import time
-from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from streamgroup.cli._group_stores import GroupStore
@@ -20,24 +20,35 @@ _COORDINATORS_EVERY = 12
 """Readings after which the coordinators are looked up again: a broker may have failed."""
 _LISTING_S = 2.0
 """How long a reading waits for a broker's list of groups."""
-_GROUP = 1 / 4
-"""The part of the time left that one group may take, so that one which does not answer leaves time for the others."""
+_GROUP_S, _GROUP_SHARE = 1.5, 0.25
+"""The most that one group takes, in seconds and as a share of the time left. So others have time if it is silent."""
 _TRIES = 2
-"""How many groups of a coordinator a reading tries that do not answer. One group alone may have moved."""
+"""How many groups of one coordinator a reading tries that do not answer. One group alone may have moved."""
 _MOST_NAMED = 5
 """How many groups that were not read a note names."""
+_READ, _SKIPPED, _FAILED = range(3)
+"""The results of the last reading for a group, in the order in which the next one tries groups."""
 
 
 @dataclass(slots=True)
 class KnownGroups:
-    """What earlier readings have found out about the groups of one place. It outlives the connection."""
+    """The results of earlier readings of the groups of one place. They outlive the connection."""
 
-    names: set[str] = field(default_factory=set)
-    """Those that existed in the last reading."""
-    failed: set[str] = field(default_factory=set)
-    """Those of them that were not read."""
+    results: dict[str, int] = field(default_factory=dict)
+    """The groups that existed in the last reading, as far as is known, and how it went."""
+    dead: set[str] = field(default_factory=set)
+    """Chosen groups that did not exist when they were last read."""
     coordinators: dict[str, str] = field(default_factory=dict)
     readings: int = 0
+
+
+@dataclass(slots=True)
+class _Silence:
+    """Groups of one coordinator that a reading did not read: `tried` of them failed, the first one with `error`."""
+
+    error: TransportError
+    tried: int = 0
+    names: list[str] = field(default_factory=list)
 
 
 class GroupsReader:
@@ -51,85 +62,107 @@ class GroupsReader:
         self._store = store
         self._only = frozenset(only)
         self._known = known or KnownGroups()
+        self._silent: dict[str, _Silence] = {}
+        """By coordinator; those whose coordinator is not found are under an empty name."""
         self.notes: list[str] = []
-        """What the newest reading could not read."""
+        """Errors of the newest reading."""
         self.unread: set[str] = set()
         """The groups that exist, as far as is known, and could not be read."""
 
     def read(self, deadline: float) -> list[GroupReading]:
-        """Return the groups that could be read. Those that were not read last time come last.
+        """Return the groups that could be read. Groups that the last reading could not read come last.
 
         Raises TransportError if the store is whole and does not answer, and UnsupportedVersionError if the brokers
         keep no groups.
         """
-        self.notes, self.unread = [], set()
         known = self._known
         if known.readings % _COORDINATORS_EVERY == 0:
             known.coordinators.clear()
         known.readings += 1
-        silent: Counter[str] = Counter()
-        failure: TransportError | None = None
-        found: list[GroupReading] = []
-        for name in sorted(self._names(deadline), key=known.failed.__contains__):
+        self.notes, self._silent = [], {}
+        results: dict[str, int] = {}
+        found: dict[str, GroupReading] = {}
+        for name in self._in_order(self._names(deadline)):
             try:
-                until = _part(_GROUP, deadline)
-                if name not in known.coordinators:
-                    known.coordinators[name] = self._store.coordinator(name, until)
-                if silent[known.coordinators[name]] < _TRIES:
-                    found += self._group(name, until)
-                else:
-                    self.unread.add(name)
+                results[name] = self._read(name, deadline, found)
             except UnsupportedVersionError:
                 raise
             except TransportError as error:
                 if self._store.is_whole:
                     raise
-                failure = failure or error
-                silent[known.coordinators.pop(name, "")] += 1
-                self.unread.add(name)
+                silence = self._silent.setdefault(known.coordinators.pop(name, ""), _Silence(error))
+                silence.tried += 1
+                silence.names.append(name)
+                results[name] = _FAILED
             except StreamGroupError as error:
                 self.notes.append(str(error))
-                self.unread |= known.names & {name}
-        if failure is not None:
-            self.notes.append(f"{_named(sorted(self.unread))} not read: {failure}")
-        known.names = {group.name for group in found} | self.unread
-        known.failed = set(self.unread)
-        return found
+                if name in known.results:
+                    results[name] = _FAILED
+        self.notes += [f"{_named(silence.names)} not read: {silence.error}" for silence in self._silent.values()]
+        known.results = {name: result for name, result in results.items() if result != _READ or name in found}
+        self.unread = known.results.keys() - found.keys() - known.dead
+        return list(found.values())
+
+    def _read(self, name: str, deadline: float, found: dict[str, GroupReading]) -> int:
+        """Read one group into `found` if it exists, or skip it if its coordinator is silent. Return the result."""
+        coordinators, dead = self._known.coordinators, self._known.dead
+        until = _soon(deadline)
+        if name not in coordinators and not self._is_silent(""):
+            coordinators[name] = self._store.coordinator(name, until)
+        where = coordinators.get(name, "")
+        if self._is_silent(where):
+            self._silent[where].names.append(name)
+            return _SKIPPED
+        description = self._store.describe([name], until)[name]
+        if description.state == GroupState.DEAD:
+            dead |= self._only & {name}
+            return _READ
+        dead.discard(name)
+        committed = {tp: commit.offset for tp, commit in self._store.committed(name, until).items()}
+        found[name] = GroupReading(description, committed, where)
+        return _READ
+
+    def _is_silent(self, coordinator: str) -> bool:
+        return coordinator in self._silent and self._silent[coordinator].tried >= _TRIES
+
+    def _in_order(self, names: Collection[str]) -> list[str]:
+        """Return the names of groups that were read, then of those skipped, then of those that failed.
+
+        Skipped ones have a random order, so that each of them is tried in the end.
+        """
+
+        def rank(name: str) -> tuple[int, float]:
+            result = self._known.results.get(name, _READ)
+            return result, random.random() if result == _SKIPPED else 0.0
+
+        return sorted(names, key=rank)
 
     def _names(self, deadline: float) -> list[str]:
-        """Return the groups to read."""
-        if self._only:
-            return sorted(self._only)
+        """Return the groups to read. Those that are known come first, for the page keeps their history."""
+        listed: Mapping[str, object] = {}
         try:
-            listed = self._store.list_groups_once(min(deadline, time.monotonic() + _LISTING_S))
+            groups = self._store.list_groups_once(min(deadline, time.monotonic() + _LISTING_S))
+            listed = dict.fromkeys(group.group_id for group in consumer_groups(groups.values()))
         except UnsupportedVersionError:
             raise
         except StreamGroupError as error:
             if self._store.is_whole:
                 raise
             self.notes.append(f"there may be further groups: {error}")
-            listed = {}
-        consumers = [group.group_id for group in consumer_groups(listed.values())]
-        names = list(dict.fromkeys([*consumers, *sorted(self._known.names)]))
+        if self._only:
+            return sorted(self._only)
+        names = list(dict.fromkeys([*sorted(self._known.results), *listed]))
         if len(names) > MOST_GROUPS:
             self.notes.append(f"{len(names)} groups exist: the page has the first {MOST_GROUPS}. Choose with --group")
         return names[:MOST_GROUPS]
 
-    def _group(self, name: str, deadline: float) -> list[GroupReading]:
-        """Return the group as it is now; nothing if it does not exist."""
-        description = self._store.describe([name], deadline)[name]
-        if description.state == GroupState.DEAD:
-            return []
-        committed = {tp: commit.offset for tp, commit in self._store.committed(name, deadline).items()}
-        return [GroupReading(description, committed, self._known.coordinators[name])]
 
-
-def _part(share: float, deadline: float) -> float:
-    """Return the time at which `share` of the time until `deadline` is over."""
+def _soon(deadline: float) -> float:
+    """Return the time by which one group must have been read."""
     now = time.monotonic()
-    return now + (deadline - now) * share
+    return now + min(_GROUP_S, (deadline - now) * _GROUP_SHARE)
 
 
 def _named(names: list[str]) -> str:
     more = ", ..." if len(names) > _MOST_NAMED else ""
-    return f"{counted(len(names), 'group')} ({', '.join(names[:_MOST_NAMED])}{more})"
+    return f"{counted(len(names), 'group')} ({', '.join(sorted(names)[:_MOST_NAMED])}{more})"

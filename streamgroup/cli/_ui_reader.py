@@ -17,10 +17,12 @@ from streamgroup.ui.history.reading import GroupReading, Reading
 
 MOST_PARTITIONS = 20_000
 """Partitions whose log starts and ends a reading lists. Those of groups come first."""
-_LEADER_S = 2.0
-"""How long a reading waits for the leaders, for the starts and for the ends of the logs."""
+_LOGS_S, _LOGS = 3.0, 0.4
+"""The time that is kept for the logs, in seconds and as a share of the whole. The ends have two thirds of it."""
+_STATUSES_S, _STATUSES = 1.5, 0.2
+"""The time that is kept for the coordinator processes of this machine."""
 _STATUS_S = 1.0
-"""How long a reading waits for one coordinator process."""
+"""How long a reading waits for one of them."""
 
 
 class PageReader:
@@ -63,12 +65,14 @@ class ClusterReader:
         for store in self._stores:
             del store.notes[:]
         snapshot = self._stores[0].snapshot(deadline)
-        groups, unread = self._groups(deadline)
-        # Before the logs, whose leaders may take all the time that they are given.
+        # Each part has time of its own, whatever the others take. The ends follow the commits, since a lag needs both.
+        left = deadline - time.monotonic()
+        logs_until = deadline - min(_STATUSES_S, left * _STATUSES)
+        groups, unread = self._groups(logs_until - min(_LOGS_S, left * _LOGS))
+        starts, ends = self._logs(snapshot, groups, logs_until)
         statuses = [
             status for pid in control.drivers() for status in control.statuses(pid, _STATUS_S, deadline).values()
         ]
-        starts, ends = self._logs(snapshot, groups, deadline)
         notes = self._notes + [note for reader in self._readers for note in reader.notes]
         notes += [note for store in self._stores for note in store.notes]
         return Reading(
@@ -120,12 +124,15 @@ class ClusterReader:
         if len(wanted) > MOST_PARTITIONS:
             self._notes.append(f"{len(wanted)} partitions exist: the page has the offsets of {MOST_PARTITIONS}")
             wanted = wanted[:MOST_PARTITIONS]
-        return self._offsets_at(EARLIEST, wanted, deadline), self._offsets_at(LATEST, wanted, deadline)
+        begun = time.monotonic()
+        left = min(_LOGS_S, deadline - begun)
+        ends = self._offsets_at(LATEST, wanted, begun + left * 2 / 3)
+        return self._offsets_at(EARLIEST, wanted, begun + left), ends
 
     def _offsets_at(self, at: int, wanted: Collection[TopicPartition], deadline: float) -> dict[TopicPartition, int]:
         """Return the offsets of the logs whose leaders answer in time. None at all if a log may not be described."""
         try:
-            return self._stores[0].offsets_once(dict.fromkeys(wanted, at), min(deadline, time.monotonic() + _LEADER_S))
+            return self._stores[0].offsets_once(dict.fromkeys(wanted, at), deadline)
         except StreamGroupError as error:
             self._notes.append(f"the offsets of the logs are not known: {error}")
             return {}

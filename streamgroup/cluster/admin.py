@@ -89,14 +89,14 @@ def list_groups_once(
     for node, answer in cluster.call_each(requests, deadline, timeout=timeout, epoch=epoch).items():
         if isinstance(answer, TransportError):
             causes.append(str(answer))
-        elif answer.error_code:
+            continue
+        if answer.error_code:
             context = f"cannot list the groups of broker {node}"
             if answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                 raise refusal(answer.error_code, context, Operation.DESCRIBE, requester=cluster.requester)
             causes.append(f"{context}: {error_of(answer.error_code).name}")
-        else:
-            for group in answer.groups:
-                groups[group.group_id] = GroupListing(group.group_id, group.protocol_type, group.group_state)
+        for group in answer.groups:  # a broker that still loads some lists the others beside the error
+            groups[group.group_id] = GroupListing(group.group_id, group.protocol_type, group.group_state)
     return groups, causes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from dataclasses import dataclass
 
@@ -9,6 +10,8 @@ from streamgroup.ui.history.group import GroupHistory
 from streamgroup.ui.history.limits import Limits
 from streamgroup.ui.history.marks import QueryEnds
 from streamgroup.ui.history.reading import Reading
+
+_FIGURES = re.compile(r"\b(?:\d+ attempts?|\d+(?:\.\d+)? (?:s|ms))\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +71,9 @@ class History:
 
 
 def _add(errors: deque[ErrorNote], at: float, text: str) -> None:
-    """Add an error as the newest one. One with the same text counts once more."""
+    """Add an error as the newest one. One that differs in its times and attempts only counts once more."""
     for known in errors:
-        if known.text == text:
+        if _FIGURES.sub("", known.text) == _FIGURES.sub("", text):
             errors.remove(known)
             errors.append(ErrorNote(at, text, known.count + 1))
             return

@@ -32,6 +32,8 @@ class MarkKind(StrEnum):
     """An error has ended a query."""
 
 
+_MOST_RUNS = 32
+"""Runs of a group whose counters are remembered. As many coordinators of one machine do not share a group."""
 _EVENTS = (MarkKind.FENCE, MarkKind.REPLAY, MarkKind.SKIP, MarkKind.REPEAT, MarkKind.DATA_LOSS)
 """The events that members count. Their rebalances are left out: the description of the group shows those of all."""
 
@@ -83,15 +85,14 @@ class MemberEvents:
 
     def __init__(self) -> None:
         self._counts: dict[str, dict[str, int]] = {}
-        """By run. Holds the runs of the last reading only."""
+        """By run, the one that was read last at the end."""
 
     def marks(self, at: float, statuses: Iterable[Status]) -> list[Mark]:
         """Return the marks of `statuses`. Those of a new run tell of its past, at the time of each event."""
         found: list[Mark] = []
-        known, self._counts = self._counts, {}
         for status in statuses:
             run, member = str(status.get("run", "")), str(status.get("member", ""))
-            before = known.get(run, {})
+            before = self._counts.pop(run, {})
             counts = {"drain": int(bool(status.get("draining")))}
             trouble = status.get("trouble")
             counters: Mapping[str, Any] = trouble if isinstance(trouble, Mapping) else {}
@@ -104,6 +105,8 @@ class MemberEvents:
             if counts["drain"] and not before.get("drain"):
                 found.append(Mark(at, MarkKind.DRAIN, f"{status.get('name') or member} drains", member))
             self._counts[run] = counts
+        for run in list(self._counts)[:-_MOST_RUNS]:  # a run may lack in readings while its coordinator is busy
+            del self._counts[run]
         return found
 
 

@@ -15,7 +15,15 @@ from streamgroup.cli._ui_reader import ClusterReader
 from streamgroup.cli.ui import ui
 from streamgroup.driver.application import control
 from streamgroup.errors import AuthorizationError, StreamGroupError, TransportError, UnsupportedVersionError
-from streamgroup.model import EARLIEST, ClusterSnapshot, CommittedOffset, Dialect, GroupDescription, TopicPartition
+from streamgroup.model import (
+    EARLIEST,
+    LATEST,
+    ClusterSnapshot,
+    CommittedOffset,
+    Dialect,
+    GroupDescription,
+    TopicPartition,
+)
 from streamgroup.ui import server
 from streamgroup.ui.access import Access
 from streamgroup.ui.history import views
@@ -209,22 +217,31 @@ def test_what_a_migration_has_left_in_zookeeper_is_not_shown_for_a_group_that_is
     assert ([group.name for group in found.groups], found.unread) == (["old", "done", "turning"], frozenset({"g"}))
 
 
-def test_members_of_this_machine_are_read_though_leaders_take_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("seconds", "ends", "starts", "statuses"), [(10.0, 2.0, 1.0, 1.5), (1.0, 4 / 15, 2 / 15, 0.2)])
+def test_groups_logs_and_members_of_this_machine_have_time_whatever_the_others_take(
+    seconds: float, ends: float, starts: float, statuses: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now, given = [100.0], []
     monkeypatch.setattr(reading.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(control, "drivers", lambda: [7])
-    monkeypatch.setattr(control, "statuses", lambda *_: {"r1": {"left": 110.0 - now[0]}})
+    monkeypatch.setattr(control, "statuses", lambda *_: {"r1": {"left": 100 + seconds - now[0]}})
     slow = Store()
 
+    def describe(names: Any, deadline: float) -> dict[str, GroupDescription]:
+        now[0] = deadline
+        raise TransportError("broker 1 does not answer")
+
     def once(wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
-        given.append(deadline - now[0])
+        given.append((min(wanted.values()), deadline - now[0]))
         now[0] = deadline
         return {}
 
+    monkeypatch.setattr(slow, "describe", describe)
     monkeypatch.setattr(slow, "offsets_once", once)
-    found = ClusterReader([cast("GroupStore", slow)]).read(7.0, 110.0)
-    assert found.statuses == ({"left": 10.0},)
-    assert given == [2.0, 2.0]
+    found = ClusterReader([cast("GroupStore", slow)]).read(7.0, 100 + seconds)
+    assert [at for at, _ in given] == [LATEST, EARLIEST]
+    assert [round(left, 6) for _, left in given] >= [round(ends, 6), round(starts, 6)]
+    assert found.statuses[0]["left"] >= statuses - 1e-6
 
 
 def test_a_group_that_is_not_read_stays_on_the_page_and_its_figures_are_not_known() -> None:

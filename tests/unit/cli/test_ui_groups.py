@@ -40,7 +40,7 @@ class Store(FakeStore):
         return super().committed(name, deadline)
 
     def coordinator(self, name: str, deadline: float) -> str:
-        return self.where[name]
+        return self.where.get(name, "two:9092 (2)")
 
     def add(self, name: str, where: str) -> None:
         self._described[name] = group(name, state="Empty")
@@ -140,7 +140,7 @@ def test_a_group_is_read_until_it_does_not_exist_though_old_brokers_list_it_with
     store, known = Store(), KnownGroups()
     read(reader(store, known=known))
     store.hidden = {"done"}
-    assert read(reader(store, known=known)) == ["g", "turning", "done"]  # over a new connection, too
+    assert read(reader(store, known=known)) == ["done", "g", "turning"]  # over a new connection, too
     groups = reader(store, known=known)
     store.delete("done")
     assert read(groups) == ["g", "turning"]
@@ -165,11 +165,62 @@ def test_a_refused_group_is_a_note_and_stays_if_it_was_known() -> None:
     assert read(groups) == ["done", "turning", "g"]
 
 
-def test_chosen_groups_are_read_alone_and_need_no_list() -> None:
+def test_chosen_groups_are_read_alone_whether_or_not_they_are_listed() -> None:
     store = Store()
     store.errors[""] = SILENT
-    groups = reader(store, "g", "done")
-    assert (read(groups), groups.notes) == (["done", "g"], [])
+    groups = reader(store, "g", "done", "absent")
+    assert (read(groups), groups.unread) == (["done", "g"], set())
+    store.errors["absent"] = store.errors["g"] = SILENT
+    assert (read(groups), groups.unread) == (["done"], {"g"}), "one that did not exist is not taken for one that does"
+
+
+def test_two_groups_that_do_not_answer_hide_the_others_of_their_coordinator_once_only() -> None:
+    store = Store()
+    for number in range(4):
+        store.add(f"a{number}", "one:9092 (1)")
+    groups = reader(store)
+    read(groups)
+    store.errors = {"a1": SILENT, "a2": SILENT}
+    assert read(groups) == ["a0", "turning"]
+    for _ in range(20):
+        assert sorted(read(groups)) == ["a0", "a3", "done", "g", "turning"]
+
+
+def test_coordinators_that_are_not_found_hide_no_group_for_long() -> None:
+    store = Store()
+    for number in range(25):
+        store.add(f"a{number:02}", "lost")
+    lookups: list[str] = []
+    where = store.coordinator
+
+    def coordinator(name: str, deadline: float) -> str:
+        lookups.append(name)
+        if store.where[name] == "lost":
+            raise SILENT
+        return where(name, deadline)
+
+    store.coordinator = coordinator  # type: ignore[method-assign]
+    groups = reader(store)
+    for _ in range(60):
+        read(groups)
+    for _ in range(24):
+        del lookups[:]
+        assert sorted(read(groups)) == ["done", "g", "turning"]
+        assert len([name for name in lookups if store.where[name] == "lost"]) == 2
+
+
+def test_a_note_names_the_groups_of_each_cause() -> None:
+    store = Store()
+    groups = reader(store)
+    read(groups)
+    store.errors = {"done": AuthorizationError("not yours"), "g": SILENT, "turning": TransportError("broker 2")}
+    assert read(groups) == []
+    assert groups.unread == {"done", "g", "turning"}
+    assert groups.notes == [
+        "not yours",
+        "1 group (g) not read: broker 1 does not answer",
+        "1 group (turning) not read: broker 2",
+    ]
 
 
 def test_more_groups_than_the_limit_are_left_out_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,6 +228,16 @@ def test_more_groups_than_the_limit_are_left_out_with_a_note(monkeypatch: pytest
     groups = reader(Store())
     assert read(groups) == ["done", "g"]
     assert groups.notes[0].startswith("3 groups exist: the page has the first 2")
+
+
+def test_the_limit_leaves_out_no_group_that_the_page_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_GROUPS", 2)
+    store = Store()
+    store.hidden = {"done"}
+    groups = reader(store)
+    assert read(groups) == ["g", "turning"]
+    store.hidden, store.errors = {"g"}, {"g": SILENT}
+    assert (read(groups), groups.unread) == (["turning"], {"g"})
 
 
 def test_a_coordinator_that_has_moved_is_shown_after_some_readings() -> None:
@@ -203,4 +264,4 @@ def test_groups_that_do_not_answer_leave_time_for_the_others(monkeypatch: pytest
 
     monkeypatch.setattr(store, "describe", describe)
     assert [group.name for group in reader(store).read(110.0)] == ["turning"]
-    assert left == pytest.approx([2.5, 1.875, 1.40625])
+    assert left == pytest.approx([1.5, 1.5, 1.5])

@@ -245,6 +245,25 @@ def test_members_of_this_machine_tell_of_a_group_that_is_not_read() -> None:
     assert [kind for kind, _ in kinds(history)] == [MarkKind.FENCE]
 
 
+def test_a_member_that_one_reading_lacks_is_not_new() -> None:
+    history = History()
+    drains = [status("a", trouble={"fence": {"count": 1}}, draining=True)]
+    for statuses in (drains, [], drains):
+        history.add(reading(100, group(), statuses=statuses))
+    assert [kind for kind, _ in kinds(history)] == [MarkKind.FENCE, MarkKind.DRAIN]
+
+
+def test_errors_that_differ_in_times_and_attempts_are_one() -> None:
+    history = History()
+    for text in ("no answer of broker 1 after 3 attempts in 2.4 s", "no answer of broker 1 after 1 attempts in 10 s"):
+        history.add(reading(100, notes=[text]))
+    history.add(reading(105, notes=["no answer of broker 2 after 3 attempts in 2.4 s"]))
+    assert [(error.text, error.count) for error in history.errors] == [
+        ("no answer of broker 1 after 1 attempts in 10 s", 2),
+        ("no answer of broker 2 after 3 attempts in 2.4 s", 1),
+    ]
+
+
 def test_errors_of_readings_leave_those_of_queries() -> None:
     history = History(Limits(errors=2))
     history.add(reading(100, failures=[QueryFailure(99.0, "q", (), "ConfigError", "no topic")]))
