@@ -23,10 +23,8 @@ from tests.unit.records.encoder import ABORT, COMMIT, Record, encode_batch, end_
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
-QUICK = FetchOptions(max_wait_ms=10, poll_timeout_ms=300)
-"""For tests that wait for the poll timeout."""
-SLOW = replace(QUICK, poll_timeout_ms=2_000)
-"""For tests that wait for it, and within it for the answers of several brokers."""
+QUICK = FetchOptions(max_wait_ms=10, poll_timeout_ms=1_000)
+"""For tests that wait for the poll timeout. The last look at the log, which may take as long, needs this much."""
 PATIENT = replace(QUICK, poll_timeout_ms=10_000)
 """For all others: a busy machine answers late."""
 
@@ -181,6 +179,7 @@ def test_a_high_watermark_below_the_range_is_waited_for(broker: Start, options: 
     assert Reading(options, leader, patient).offsets(planned(leader, 0, 10)) == list(range(10))
 
 
+@pytest.mark.slow
 def test_the_poll_timeout_ends_the_task_and_names_the_pending_answer(broker: Start, options: Options) -> None:
     leader = Leader(broker, Log([batch(0, 5)], high_watermark=5, log_end=10))
     with pytest.raises(TransportError, match=r"orders-0 at offset 5 .*pollTimeoutMs.*high watermark is 5"):
@@ -313,6 +312,7 @@ def test_a_log_that_ends_before_the_position_is_data_loss_only_after_waiting(bro
     assert Reading(options, leader, QUICK).offsets(planned(leader, 8, 10), fail_on_data_loss=False) == []
 
 
+@pytest.mark.slow
 def test_a_log_cut_inside_the_range_is_data_loss_only_after_waiting(broker: Start, options: Options) -> None:
     leader = Leader(broker, Log([batch(0, 5)]))
     with pytest.raises(DataLossError, match=r"orders-0: the offsets \[5, 10\).*the log has ended at offset 5"):
@@ -322,6 +322,7 @@ def test_a_log_cut_inside_the_range_is_data_loss_only_after_waiting(broker: Star
     assert leader.broker.asked("OffsetForLeaderEpoch")
 
 
+@pytest.mark.slow
 def test_the_rest_of_a_log_cut_inside_the_range_is_left_out_where_that_is_allowed(
     broker: Start, options: Options, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -365,6 +366,7 @@ def test_a_log_that_cannot_be_looked_at_is_no_loss(broker: Start, options: Optio
             Reading(options, leader, QUICK).offsets(planned(leader, start, 10), fail_on_data_loss=False)
 
 
+@pytest.mark.slow
 def test_an_old_leader_that_stays_behind_is_no_loss(broker: Start, options: Options) -> None:
     # It does not know yet that there is another leader, whose log goes on.
     new = Leader(broker, Log([batch(0, 10)]), node=2)
@@ -372,9 +374,10 @@ def test_an_old_leader_that_stays_behind_is_no_loss(broker: Start, options: Opti
     new.peers = old.peers = {1: old.broker.port, 2: new.broker.port}
     old.lead_by, old.epoch, new.epoch = [2], 8, 8
     with pytest.raises(TransportError, match=r"orders-0 at offset 5 .*nothing came.*high watermark is 10"):
-        Reading(options, old, SLOW).offsets(planned(old, 0, 10), fail_on_data_loss=False)
+        Reading(options, old, QUICK).offsets(planned(old, 0, 10), fail_on_data_loss=False)
 
 
+@pytest.mark.slow
 def test_an_old_leader_that_takes_itself_for_the_leader_is_no_loss(broker: Start, options: Options) -> None:
     # It is cut off from the controller and answers first; the other broker knows better.
     new = Leader(broker, Log([batch(0, 10)]), node=2)
@@ -382,7 +385,7 @@ def test_an_old_leader_that_takes_itself_for_the_leader_is_no_loss(broker: Start
     new.peers = old.peers = {1: old.broker.port, 2: new.broker.port}
     new.epoch = 8
     with pytest.raises(TransportError, match=r"orders-0 at offset 5 .*nothing came.*do not agree on the leader"):
-        Reading(options, old, SLOW).offsets(planned(old, 0, 10), fail_on_data_loss=False)
+        Reading(options, old, QUICK).offsets(planned(old, 0, 10), fail_on_data_loss=False)
 
 
 def test_a_topic_made_anew_under_its_name_is_data_loss(broker: Start, options: Options) -> None:
@@ -392,6 +395,7 @@ def test_a_topic_made_anew_under_its_name_is_data_loss(broker: Start, options: O
         Reading(options, leader).offsets(planned(leader, 0, 10))
 
 
+@pytest.mark.slow
 def test_a_topic_that_is_deleted_is_data_loss_only_after_waiting(broker: Start, options: Options) -> None:
     leader = Leader(broker, Log([batch(0, 10)], errors=[100] * 1000))
     leader.known = False
