@@ -18,8 +18,8 @@ class Announcements:
     def __init__(self) -> None:
         self.repeats: list[InFlight] = []
         self.losses: list[str] = []
-        self.unknown: list[str] = []
-        """Lines that announce a repeat of a document that no checkpoint had."""
+        self._unseen: dict[tuple[str, int], str] = {}
+        """By run and number of the document, the lines about documents that no checkpoint has had so far."""
         self._read: dict[Path, int] = {}
         self._parsed: set[Path] = set()
         """The files of documents that were read: Spark never changes one."""
@@ -46,6 +46,29 @@ class Announcements:
                 struck = Struck("announced", "event=repeat", at)
                 held = {int(partition): (first, until) for partition, (first, until) in ranges.items()}
                 self._seen[key] = InFlight(job.name, struck, held)
+                if key in self._unseen:
+                    self._announce(key, at)
+                    del self._unseen[key]
+
+    @property
+    def unrecorded(self) -> list[str]:
+        """The lines about a document that its run has planned last, and Spark had not recorded when it was stopped.
+
+        No task has read such a batch, so it licenses no repeat.
+        """
+        return [line for (run, number), line in self._unseen.items() if number > self._newest(run)]
+
+    @property
+    def unknown(self) -> list[str]:
+        """The lines about another document that no checkpoint had."""
+        return [line for (run, number), line in self._unseen.items() if number <= self._newest(run)]
+
+    def _newest(self, run: str) -> int:
+        return max((number for of, number in self._seen if of == run), default=0)
+
+    def _announce(self, key: tuple[str, int], at: float) -> None:
+        flight = self._seen[key]
+        self.repeats.append(InFlight(flight.job, Struck("announced", "event=repeat", at), flight.ranges))
 
     def _new_lines(self, log: Path) -> list[str]:
         with log.open("rb") as file:
@@ -60,8 +83,8 @@ class Announcements:
             self.losses.append(line)
         if fields.get("event") != "repeat" or "document" not in fields:
             return
-        flight = self._seen.get((fields["run"], int(fields["document"])))
-        if flight is None:
-            self.unknown.append(line)
+        key = fields["run"], int(fields["document"])
+        if key in self._seen:
+            self._announce(key, at)
         else:
-            self.repeats.append(InFlight(flight.job, Struck("announced", "event=repeat", at), flight.ranges))
+            self._unseen[key] = line

@@ -55,6 +55,8 @@ class Measured:
     """Events by kind, as scheduled and as carried out."""
     losses: int = 0
     """Log lines of lost records and of skipped batches."""
+    unrecorded: int = 0
+    """Announced repeats of batches that Spark had planned and not recorded when it was stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,10 @@ def warm_up_s(seconds: float) -> float:
 def _records(run: Measured) -> Iterator[Finding]:
     yield Finding("records lost", f"{run.lost} of {run.sent}", "0", run.lost == 0 and run.sent > 0)
     bound = 2 * run.licensed
+    # A batch that Spark had not recorded licenses nothing, and its coordinator cannot know. So there may be as many as
+    # members were stopped.
+    stops = sum(run.happened.values())
+    yield Finding("announced batches that were not recorded", str(run.unrecorded), str(stops), run.unrecorded <= stops)
     yield Finding("records repeated", str(run.repeats), f"{bound} (in flight, twice)", run.repeats <= bound)
     yield Finding("lost records or skipped batches in logs", str(run.losses), "0", run.losses == 0)
     yield Finding("every repeat, commit and owner", "; ".join(run.wrong) or "as documented", "", not run.wrong)

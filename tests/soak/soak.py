@@ -106,6 +106,7 @@ class Soak:
             planned=dict(Counter(event.kind.value for event in events)),
             happened=dict(self._happened),
             losses=len(self._announced.losses),
+            unrecorded=len(self._announced.unrecorded),
         )
 
     def close(self) -> None:

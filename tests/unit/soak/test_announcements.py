@@ -76,12 +76,29 @@ def test_half_a_line_and_half_a_document_wait_for_their_rest(world: World) -> No
     assert len(world.look().repeats) == 1
 
 
-def test_an_announcement_of_an_unknown_document_is_kept_as_wrong(world: World) -> None:
-    other = {**json.loads(document_text(DOCUMENTS["a batch"])), "run": LINEAGE}
-    world.document(3, json.dumps(other))
+def test_a_document_that_is_found_after_its_line_licenses_its_ranges(world: World) -> None:
     world.log(f"{REPEAT}\n")
-    assert world.look().unknown == [REPEAT]
-    assert world.announced.repeats == []
+    assert world.look().repeats == []
+    world.document(3, document_text(DOCUMENTS["a batch"]))
+    assert len(world.look().repeats) == 1
+    assert (world.announced.unrecorded, world.announced.unknown) == ([], [])
+
+
+def numbered(sequence: int, run: str = RUN) -> str:
+    return json.dumps({**json.loads(document_text(DOCUMENTS["a batch"])), "run": run, "sequence": sequence})
+
+
+def test_the_batch_that_was_planned_last_may_not_be_recorded_and_licenses_nothing(world: World) -> None:
+    world.document(3, numbered(6))
+    world.document(4, numbered(9, LINEAGE))
+    world.log(f"{REPEAT}\n")
+    assert (world.look().unrecorded, world.announced.unknown, world.announced.repeats) == ([REPEAT], [], [])
+
+
+def test_an_announcement_of_an_unknown_earlier_document_is_wrong(world: World) -> None:
+    world.document(3, numbered(8))
+    world.log(f"{REPEAT}\n")
+    assert (world.look().unrecorded, world.announced.unknown, world.announced.repeats) == ([], [REPEAT], [])
 
 
 def test_losses_and_skips_are_counted_and_other_lines_are_not(world: World) -> None:
