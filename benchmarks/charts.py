@@ -106,3 +106,9 @@ def micro_batch_write() -> str:
     """Return the chart of recorded micro-batches of one row."""
     about, results = recorded("micro_batch_write")
     return rounds_chart(results[0], "A micro-batch that writes one row", "Spark's sink", about)
+
+
+def micro_batch_read() -> str:
+    """Return the chart of recorded micro-batches of one record."""
+    about, results = recorded("micro_batch_read")
+    return rounds_chart(results[0], "A micro-batch that reads one record", "Spark's source", about)

@@ -245,7 +245,7 @@ def test_500_partitions_are_drawn_without_a_stutter(page: Browser) -> None:
             ".map(cell => Number(cell.innerText.replaceAll(',', '')))"
         )
         assert lags == sorted(lags, reverse=True)
-        assert page.evaluate("window.longest") < 400  # milliseconds, beside a server on the same cores
+        assert page.evaluate("window.longest") < 200  # milliseconds, beside a server on the same cores
 
 
 def test_the_keys_lead_through_the_views(page: Browser) -> None:

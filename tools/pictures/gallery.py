@@ -19,6 +19,7 @@ PICTURES: Mapping[str, Callable[[], str]] = {
     "registered-member": machines.registered_member,
     "batch-read": charts.batch_read,
     "batch-write": charts.batch_write,
+    "micro-batch-read": charts.micro_batch_read,
     "micro-batch-write": charts.micro_batch_write,
     "demo": terminal.demo,
 }

@@ -78,6 +78,7 @@ def test_rounds_are_drawn_by_their_medians() -> None:
     [
         ("batch_read", "performance.md"),
         ("batch_write", "performance-writing.md"),
+        ("micro_batch_read", "performance.md"),
         ("micro_batch_write", "performance-writing.md"),
     ],
 )
@@ -111,4 +112,9 @@ def test_a_benchmark_keeps_its_results_with_the_command_that_gives_them(
 
 
 def test_every_file_of_results_is_tested() -> None:
-    assert {path.stem for path in RESULTS.iterdir()} == {"batch_read", "batch_write", "micro_batch_write"}
+    assert {path.stem for path in RESULTS.iterdir()} == {
+        "batch_read",
+        "batch_write",
+        "micro_batch_read",
+        "micro_batch_write",
+    }
