@@ -2,14 +2,14 @@
 #   PYTHON=   the Python that the virtual environment is made with
 #   VENV=     where the virtual environment is
 #   FILES=    how many files of tests with servers run at a time, each with its own Spark and servers (about 4 GiB):
-#             three where 14 GiB are available, else two
+#             two; three of the long ones where 14 GiB are available
 #   ONLY=     rules or ids of mutants that `make test-mutants` plants ("R14 R30"); all of them without it
 #   JOBS=     how many mutants it tries at a time; as many as there are cores without it
 #   MINUTES=  how long `make soak` runs, at least 5; SEED= which kills, pauses and restarts
 #   CASES=    how many cases `make test-fuzz` tries at each decoder, and with the sanitizers at each of the kernel's
 PYTHON ?= python3
 VENV   ?= .venv
-FILES  ?= $(shell awk '/^MemAvailable/ && $$2 > 14000000 { n = 1 } END { print 2 + n }' /proc/meminfo 2>/dev/null || echo 2)
+LONG_FILES = $(shell awk '/^MemAvailable/ && $$2 > 14000000 { n = 1 } END { print 2 + n }' /proc/meminfo 2>/dev/null || echo 2)
 CASES  ?= 1000000
 MINUTES ?= 120
 SEED   ?= 1
@@ -17,7 +17,8 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 # A test mostly waits for its servers, so several files run side by side: each process has servers, a Spark session
 # and ports of its own. tests/scheduling.py gives the order.
-SERVERS = --ignore=tests/unit --ignore=tests/timing --numprocesses $(FILES) --dist loadfile --no-loadscope-reorder
+SERVERS = --ignore=tests/unit --ignore=tests/timing --ignore=tests/sim --numprocesses $(FILES) --dist loadfile \
+    --no-loadscope-reorder
 # Three processes on two cores, since some tests wait: 155 s and 266 s of CPU time. Four took 175 and 346, two 205 and
 # 268.
 UNIT    = --numprocesses 3 --dist worksteal
@@ -29,7 +30,7 @@ VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' streamgroup/__init__.p
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo check lint types imports unit slow all-unit timing jars pins test test-live test-faults test-sim test-mutants test-fuzz test-sanitizers soak golden wheel sbom bench docs pictures site format clean
+.PHONY: help venv lock demo check lint types imports unit slow timing jars pins test test-live test-faults test-sim test-mutants test-fuzz test-sanitizers soak golden wheel sbom bench docs pictures site format clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,7 +65,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 
 types: $(STAMP)
-	$(BIN)/mypy
+	nice -n 10 $(BIN)/mypy
 
 imports: $(STAMP)
 	$(BIN)/lint-imports
@@ -75,9 +76,6 @@ unit: $(STAMP)
 slow: $(STAMP) ## the unit tests that `make check` leaves out: many random cases, processes, waits
 	$(BIN)/pytest tests/unit -q -m slow $(UNIT)
 
-all-unit: $(STAMP)
-	$(BIN)/pytest tests/unit -q $(UNIT)
-
 timing: $(STAMP) ## the tests that measure CPU time, one after the other, beside nothing else
 	$(BIN)/pytest tests/timing -q
 
@@ -87,11 +85,25 @@ jars: $(STAMP) ## what the live tests download, and archives of classes, once
 pins: $(STAMP) ## write streamgroup/testing/jars.sha256 anew, from jars downloaded for it
 	$(BIN)/python -m tests.bring_jars --pin
 
+# Tests with servers wait now and then, so the unit tests, the simulation and mypy run beside them, at a lower priority.
+# Their output comes when they end, that of the others at once: make passes on what a make in a recipe prints.
 test: $(STAMP) ## all tests but the long ones: real brokers, real Spark
-	$(MAKE) --jobs 5 --output-sync=line lint types imports jars all-unit
+	$(MAKE) --jobs 3 --output-sync=line lint imports jars
+	$(MAKE) --jobs 3 --output-sync=target with-servers without-servers types
 	$(MAKE) timing
+
+.PHONY: with-servers with-servers-at-once without-servers
+with-servers:
+	$(MAKE) --output-sync=none with-servers-at-once
+
+with-servers-at-once: FILES ?= 2
+with-servers-at-once: jars
 	$(BIN)/pytest tests -m "not long" $(SERVERS)
 
+without-servers: $(STAMP)
+	nice -n 10 $(BIN)/pytest tests/unit tests/sim -q --numprocesses 2 --dist worksteal
+
+test-live: FILES ?= $(LONG_FILES)
 test-live: jars ## the long tests, but for those of faults
 	$(BIN)/pytest tests -m long --ignore=tests/fault $(SERVERS)
 
