@@ -31,8 +31,10 @@ POLL_S = 0.5
 """How long the main thread waits in the JVM. Between waits Python handles signals and the job reports batches."""
 _DRAINED = re.compile(rf"{DrainedError.__module__}\.{DrainedError.__name__}: (.+)")
 
-_ENDED_COMMAND = re.compile(r"ExitCodeException exitCode=(130|143)\b")
-"""A command that SIGINT or SIGTERM has ended: 128 and the number of the signal."""
+_ENDED_COMMAND = re.compile(
+    r"ExitCodeException exitCode=(130|143)\b|Failed to exec spawn helper: pid: \d+, signal: (2|15)\b"
+)
+"""A command that SIGINT or SIGTERM has ended: 128 and the number of the signal. Or Java's helper, which starts it."""
 
 
 def trigger_options(trigger: Trigger) -> dict[str, Any]:

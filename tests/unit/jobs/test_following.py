@@ -120,6 +120,8 @@ class FailedQuery:
 
 KILLED = "...StreamingQueryException: \nCaused by: ExitCodeException exitCode=143: \n\tat org.apache.hadoop.util.Shell"
 
+KILLED_HELPER = 'IOException: Cannot run program "chmod": error=0, Failed to exec spawn helper: pid: 5, signal: '
+
 
 class Stop:
     """A stop that is requested while the query is waited for."""
@@ -133,16 +135,18 @@ class Stop:
         return next(self.looks)
 
 
-def test_a_signal_that_ends_a_command_of_hadoop_stops_the_job() -> None:
+@pytest.mark.parametrize("trace", [KILLED, f"{KILLED_HELPER}15", f"{KILLED_HELPER}2 SQLSTATE: XXKST"])
+def test_a_signal_that_ends_a_command_of_hadoop_stops_the_job(trace: str) -> None:
     said: list[str] = []
     stop: Any = Stop(requested=True)
-    assert not Following(FailedQuery(KILLED), said.append).follow(stop)
+    assert not Following(FailedQuery(trace), said.append).follow(stop)
     (line,) = said
     assert line.startswith("SIGTERM has ended a command of Hadoop too, and with it the query: the last batch may be")
 
 
 @pytest.mark.parametrize(
-    ("trace", "requested"), [(KILLED, False), ("ExitCodeException exitCode=1: x", True), ("", True)]
+    ("trace", "requested"),
+    [(KILLED, False), ("ExitCodeException exitCode=1: x", True), (f"{KILLED_HELPER}9", True), ("", True)],
 )
 def test_any_other_failure_is_a_failure(trace: str, requested: bool) -> None:
     stop: Any = Stop(requested=requested)
