@@ -90,7 +90,7 @@ class Newcomer:
     def _rows(self, command: str) -> list[dict[str, Any]]:
         """Run a command about the group, and return its rows.
 
-        The group does not exist before its first member joins; the command then fails, and there are no rows.
+        Before its first member has joined, the group does not exist: the command fails, and the result is empty.
         """
         found = self._finished(f"{command} --json")
         assert found.returncode == 0 or "does not exist" in found.stderr, found.stderr

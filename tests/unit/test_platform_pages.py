@@ -1,4 +1,4 @@
-"""What the pages of EMR, Databricks and Airflow say, and wheel names on any page, checked without these platforms."""
+"""Checks the pages of EMR, Databricks and Airflow without these platforms, and the names of wheels on all pages."""
 
 from __future__ import annotations
 

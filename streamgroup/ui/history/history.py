@@ -34,7 +34,7 @@ class History:
         """The newest one."""
         self.groups: dict[str, GroupHistory] = {}
         self.errors: deque[ErrorNote] = deque(maxlen=self.limits.errors)
-        """What could not be read."""
+        """The errors of readings, and of parts of them."""
         self.failures: deque[ErrorNote] = deque(maxlen=self.limits.errors)
         """The errors that have ended queries: they come once, and errors of readings again and again."""
         self._ends = QueryEnds()
