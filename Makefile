@@ -101,7 +101,7 @@ with-servers-at-once: jars
 	$(BIN)/pytest tests -m "not long" $(SERVERS)
 
 without-servers: $(STAMP)
-	nice -n 10 $(BIN)/pytest tests/unit tests/sim -q --numprocesses 2 --dist worksteal
+	nice -n 5 $(BIN)/pytest tests/unit tests/sim -q --numprocesses 2 --dist worksteal
 
 test-live: FILES ?= $(LONG_FILES)
 test-live: jars ## the long tests, but for those of faults

@@ -83,40 +83,42 @@ def test_all_are_asked_at_once_and_connections_are_kept(fanout: BrokerFanout, br
     assert [each.connections for each in brokers] == [1, 1, 1]
 
 
+@pytest.mark.slow
 def test_a_late_broker_delays_no_other_and_its_response_is_taken_by_the_next_call(
     fanout: BrokerFanout, answering: Callable[..., FakeBroker]
 ) -> None:
-    slow, quick = answering(Late(NEWS[0], 0.4), NEWS[1]), answering(NEWS[2])
+    slow, quick = answering(Late(NEWS[0], 1.2), NEWS[1]), answering(NEWS[2])
     ask(fanout, quick)
-    late, prompt = ask(fanout, slow, quick, timeout=0.1)
+    late, prompt = ask(fanout, slow, quick, timeout=0.5)
     assert isinstance(late, Pending)
-    assert f"no response yet from broker 127.0.0.1:{slow.port} to Metadata after 0.1 s" in str(late)
+    assert f"no response yet from broker 127.0.0.1:{slow.port} to Metadata after 0.5 s" in str(late)
     assert said([prompt]) == [3]
-    assert said(ask(fanout, slow, quick, timeout=2)) == [1, 3]
+    assert said(ask(fanout, slow, quick, timeout=10)) == [1, 3]
     assert len(slow.asked("Metadata")) == 1  # not again what is on its way
-    assert said(ask(fanout, slow, timeout=2)) == [2]  # and an answer counts once
+    assert said(ask(fanout, slow, timeout=10)) == [2]  # and an answer counts once
 
 
 def test_a_late_response_is_not_taken_for_that_of_another_request(
     fanout: BrokerFanout, answering: Callable[..., FakeBroker]
 ) -> None:
-    slow = answering(Late(NEWS[0], 0.2), NEWS[1])
+    slow = answering(Late(NEWS[0], 0.5), NEWS[1])
     assert isinstance(ask(fanout, slow, timeout=0.05)[0], Pending)
     assert said(ask(fanout, slow, request=OTHER)) == [2]
-    assert said(ask(fanout, slow, timeout=0.05)) == [1]
+    assert said(ask(fanout, slow)) == [1]
 
 
 def test_a_late_answer_of_another_era_is_not_taken(fanout: BrokerFanout, answering: Callable[..., FakeBroker]) -> None:
-    slow = answering(Late(NEWS[0], 0.2), NEWS[1], NEWS[2])
+    slow = answering(Late(NEWS[0], 0.5), NEWS[1], NEWS[2])
     assert isinstance(ask(fanout, slow, timeout=0.05)[0], Pending)
     assert said(ask(fanout, slow, epoch=1)) == [2]
     assert said(ask(fanout, slow, epoch=1)) == [3]
 
 
+@pytest.mark.slow
 def test_a_broker_that_never_answers_is_reset_at_its_deadline_and_called_on_a_new_connection(
     answering: Callable[..., FakeBroker], options: Options
 ) -> None:
-    fanout, silent = BrokerFanout(options(request_timeout_ms=300), time.monotonic), answering(SILENCE, NEWS[0])
+    fanout, silent = BrokerFanout(options(request_timeout_ms=1_000), time.monotonic), answering(SILENCE, NEWS[0])
     assert isinstance(ask(fanout, silent, timeout=0.05)[0], Pending)
     (error,) = ask(fanout, silent)
     assert f"no response from broker 127.0.0.1:{silent.port} to Metadata in time" in str(error)

@@ -260,10 +260,11 @@ def test_a_connection_that_breaks_is_made_again(broker: Start, options: Options)
     assert fake.connections == 3
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_silent_is_given_up_after_the_request_timeout(broker: Start, options: Options) -> None:
     answers = script(SILENCE, lambda _: metadata({1: 1}))
     fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: answers})
-    assert KafkaCluster(options(fake.port, request_timeout_ms=80)).snapshot((), soon()).brokers
+    assert KafkaCluster(options(fake.port, request_timeout_ms=1_000)).snapshot((), soon()).brokers
     fake.wait_for(lambda f: f.resets == 1)
 
 

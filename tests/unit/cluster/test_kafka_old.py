@@ -126,7 +126,7 @@ def test_the_bootstrap_servers_are_tried_one_after_the_other_until_one_answers(b
     answers = old_broker(broker, "0.8.2", Metadata=lambda *_: metadata({1: answers.port}, topic("orders", 1)))
     for order in itertools.permutations([hangs_up.port, mute.port, 1, answers.port]):
         before = hangs_up.connections
-        cluster = KafkaCluster(options(*order, connection_setup_timeout_ms=100))
+        cluster = KafkaCluster(options(*order, connection_setup_timeout_ms=300))
         assert cluster.snapshot(["orders"], soon(10)).leader(TP) is not None
         assert cluster.call(MetadataRequest(topics=()), 1, soon()).topics
         cluster.close()

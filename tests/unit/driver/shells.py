@@ -38,7 +38,7 @@ from streamgroup.wire.versions import BrokerVersions
 from tests.fakes.coordinator import ScriptedCoordinator, through_bytes
 from tests.waiting import wait_until
 
-SOON = 5.0
+SOON = 20.0
 """Seconds that nothing here may take."""
 
 _APIS = (

@@ -81,19 +81,20 @@ def test_partitions_asked_twice_are_answered_the_same_and_those_of_the_constant_
     assert run.coordinator.partitions(first, first) == []
 
 
+@pytest.mark.slow
 def test_start_comes_back_byte_for_byte_while_the_group_forms(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_gate, "ASSIGNMENT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(plan_gate, "ASSIGNMENT_TIMEOUT_S", 1.0)
     monkeypatch.setattr(plan_gate, "COMMIT_TIMEOUT_S", 0.05)
     run = start(hold=JoinGroupRequest)
     foreign = {"t": {"1": 3, "0": 4}}  # a checkpoint of Spark's own connector
     began = time.monotonic()
     answer = run.latest(foreign)
-    assert time.monotonic() - began >= 0.3, "the first call waits for the first assignment"
+    assert time.monotonic() - began >= 1.0, "the first call waits for the first assignment"
     assert answer == foreign
     assert str(answer) == str(foreign)
     began = time.monotonic()
     run.latest(foreign)
-    assert 0.05 <= time.monotonic() - began < 0.3, "the next ones less"
+    assert 0.05 <= time.monotonic() - began < 1.0, "the next ones less"
     run.poller.release()
     assert ranges(run.coordinator.partitions(foreign, run.plan(foreign))) == [(0, 4, 10), (1, 3, 10)]
 

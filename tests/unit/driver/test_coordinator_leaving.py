@@ -67,17 +67,18 @@ def test_whoever_stops_while_another_thread_is_leaving_waits_for_the_leaving(sta
     assert run.group.members == {}
 
 
+@pytest.mark.slow
 def test_leaving_takes_no_longer_than_it_may_when_nobody_answers(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutdown, "LEAVE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(shutdown, "LEAVE_TIMEOUT_S", 1.0)
     run = start()
     run.latest(run.batch())
     run.held |= {LeaveGroupRequest, OffsetCommitRequest}
     began = time.monotonic()
     run.coordinator.stop()
-    assert 0.2 <= time.monotonic() - began < 1.5
+    assert 1.0 <= time.monotonic() - began < SOON
     began = time.monotonic()
     run.coordinator.stop()
-    assert time.monotonic() - began < 0.1, "that is over: there is nothing to wait for"
+    assert time.monotonic() - began < 1.0, "that is over: there is nothing to wait for"
 
 
 def test_a_stop_leaves_when_its_commit_is_answered(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

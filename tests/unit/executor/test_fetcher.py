@@ -253,10 +253,11 @@ def test_a_connection_that_is_lost_is_made_again_where_it_was(broker: Start, opt
     assert leader.broker.connections >= 2
 
 
+@pytest.mark.slow
 def test_a_silent_leader_is_given_up_after_the_request_timeout(broker: Start, options: Options) -> None:
     leader = Leader(broker, Log([batch(0, 10)]))
     leader.instead.append(SILENCE)
-    reading = Reading(options, leader, FetchOptions(max_wait_ms=1), request_timeout_ms=80)
+    reading = Reading(options, leader, FetchOptions(max_wait_ms=1), request_timeout_ms=1_000)
     assert reading.offsets(planned(leader, 0, 10)) == list(range(10))
     leader.broker.wait_for(lambda f: f.resets == 1)
 
@@ -341,11 +342,12 @@ def test_the_rest_of_a_log_cut_inside_the_range_is_left_out_where_that_is_allowe
     )
 
 
+@pytest.mark.slow
 def test_a_log_compacted_away_before_its_cut_is_left_out_where_that_is_allowed(
     broker: Start, options: Options, caplog: pytest.LogCaptureFixture
 ) -> None:
     leader = Leader(broker, Log([batch(0, 5)], high_watermark=8))
-    fetch = FetchOptions(max_wait_ms=1, poll_timeout_ms=300)
+    fetch = FetchOptions(max_wait_ms=1, poll_timeout_ms=1_000)
     with caplog.at_level(logging.WARNING):
         found = Reading(options, leader, fetch).offsets(planned(leader, 0, 10), fail_on_data_loss=False)
     assert found == list(range(5))

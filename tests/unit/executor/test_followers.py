@@ -147,27 +147,29 @@ def test_a_gap_is_passed_where_the_leader_has_it(broker: Start, options: Options
     assert pair.offsets(options(pair.leader.broker.port), 0, 100) == list(range(40))
 
 
+@pytest.mark.slow
 def test_a_short_poll_timeout_is_not_used_up_at_a_follower(broker: Start, options: Options) -> None:
     pair = Pair(broker, Log(TEN), Log(TEN[:4]))
     client = options(pair.leader.broker.port)
-    assert pair.offsets(client, 0, 100, replace(IN_A, poll_timeout_ms=400)) == list(range(100))
+    assert pair.offsets(client, 0, 100, replace(IN_A, poll_timeout_ms=1_000)) == list(range(100))
 
 
 @pytest.mark.slow
 def test_a_late_answer_of_a_follower_does_not_end_the_task(broker: Start, options: Options) -> None:
     """Between two answers the whole poll timeout may pass."""
     pair = Pair(broker, Log(TEN), Log(TEN))
-    pair.follower.instead += [FetchResponse(), Late(FetchResponse(), 0.5)]
+    pair.follower.instead += [FetchResponse(), Late(FetchResponse(), 1.5)]
     client = options(pair.leader.broker.port)
-    assert pair.offsets(client, 0, 100, replace(IN_A, poll_timeout_ms=300)) == list(range(100))
+    assert pair.offsets(client, 0, 100, replace(IN_A, poll_timeout_ms=1_000)) == list(range(100))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", [CLOSE, SILENCE])
 def test_a_follower_that_is_lost_in_the_middle_loses_and_repeats_nothing(
     what: Any, broker: Start, options: Options
 ) -> None:
     pair = Pair(broker, Log(TEN), Log(TEN))
-    client = options(pair.leader.broker.port, request_timeout_ms=200)
+    client = options(pair.leader.broker.port, request_timeout_ms=1_000)
     rows = read(FetchTask((pair.planned(0, 100),)), client, IN_A)
     found = next(rows)["offset"].to_pylist()
     pair.follower.instead.append(what)
@@ -244,6 +246,7 @@ def test_the_leader_is_asked_again_when_the_metadata_expire(broker: Start, optio
     assert len(follower) >= 10
 
 
+@pytest.mark.slow
 def test_a_leader_that_names_only_a_follower_that_failed_is_waited_for(broker: Start, options: Options) -> None:
     """A selector of the cluster's own may name a follower whatever the rack. Its empty answers prove no gap."""
     pair = Pair(broker, Log(TEN), Log(TEN, errors=[0, 78, 78]))
@@ -252,7 +255,7 @@ def test_a_leader_that_names_only_a_follower_that_failed_is_waited_for(broker: S
     assert pair.offsets(client, 0, 100, replace(IN_A, rack="")) == list(range(100))
     pair.follower.logs[0].errors += [78] * 10_000
     with pytest.raises(TransportError, match="names only follower 2"):
-        pair.offsets(client, 0, 100, replace(IN_A, poll_timeout_ms=300))
+        pair.offsets(client, 0, 100, replace(IN_A, poll_timeout_ms=1_000))
 
 
 def test_a_topic_made_anew_is_a_loss_by_the_leaders_word(broker: Start, options: Options) -> None:

@@ -28,7 +28,7 @@ from streamgroup.remediation import StoredIn
 from streamgroup.testing.kafka07 import Compressed
 from tests.fakes.broker07 import OldBroker, tp, values
 
-QUICK = FetchOptions(poll_timeout_ms=500)
+QUICK = FetchOptions(poll_timeout_ms=1_000)
 Start = Callable[..., OldBroker]
 
 

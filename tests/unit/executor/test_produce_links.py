@@ -110,12 +110,13 @@ def test_metadata_fail_where_no_broker_answers(start_cluster: Start, open_links:
     assert refused.code == ErrorCode.NETWORK_EXCEPTION
 
 
+@pytest.mark.slow
 def test_a_question_is_given_up_after_the_request_timeout(start_cluster: Start, open_links: Open) -> None:
     cluster = start_cluster()
     cluster.brokers[0].handlers[MetadataRequest] = lambda *_: SILENCE
-    links = open_links(client_of(cluster, request_timeout_ms=100))
+    links = open_links(client_of(cluster, request_timeout_ms=1_000))
     links.read_metadata(frozenset({TOPIC}))
-    assert events_of(links, 1) == [ev.MetadataFailed("no answer within request.timeout.ms=100")]
+    assert events_of(links, 1) == [ev.MetadataFailed("no answer within request.timeout.ms=1000")]
 
 
 def test_a_refused_producer_id_has_its_code(start_cluster: Start, open_links: Open) -> None:

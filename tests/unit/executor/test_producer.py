@@ -130,12 +130,13 @@ def test_a_connection_that_is_cut_loses_and_repeats_nothing(
     assert len(cluster.producer_ids) == 1
 
 
+@pytest.mark.slow
 def test_a_broker_that_does_not_answer_is_asked_over_another_connection(
     start_cluster: Start, open_producer: Open
 ) -> None:
     cluster = start_cluster()
     cluster.mute(appended=True)
-    write(open_producer(cluster, request_timeout_ms=200), placed(b"a"))
+    write(open_producer(cluster, request_timeout_ms=1_000), placed(b"a"))
     assert cluster.values(TOPIC, 0) == [b"a"]
     assert cluster.brokers[0].connections == 2
 
@@ -274,8 +275,9 @@ def test_a_batch_that_nobody_acknowledges_fails_in_time(start_cluster: Start, op
     assert time.monotonic() - started < 20
 
 
+@pytest.mark.slow
 def test_a_topic_that_does_not_exist_fails_within_max_block_ms(start_cluster: Start, open_producer: Open) -> None:
-    producer = open_producer(start_cluster(), max_block_ms=200)
+    producer = open_producer(start_cluster(), max_block_ms=1_000)
     started = time.monotonic()
     with pytest.raises(UnknownTopicError, match="missing"):
         producer.topic("missing")

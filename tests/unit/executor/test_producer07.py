@@ -184,7 +184,7 @@ def test_only_records_without_a_key_and_without_a_partition_may_go_to_another_br
     up, down = start(0), start(1)
     where = snapshot(up, down)
     down.stop()
-    writer = producer(where, delivery_timeout_ms=700)
+    writer = producer(where, delivery_timeout_ms=2_000)
     writer.write(tp(1, 0), columns([b"a"], keys), movable=movable)
     with contextlib.nullcontext() if goes_on else pytest.raises(DeliveryTimeoutError):
         writer.flush()

@@ -121,9 +121,10 @@ def test_a_row_without_a_topic_names_itself(start_cluster: Start) -> None:
         write([rows([b"a", b"b"], topic=pa.array([TOPIC, None]))], sink_options(cluster, topic=None))
 
 
+@pytest.mark.slow
 def test_a_missing_topic_fails_in_time_and_the_next_task_goes_on(start_cluster: Start) -> None:
     cluster = start_cluster(topics={})
-    options = sink_options(cluster, max_block_ms=150)
+    options = sink_options(cluster, max_block_ms=1_000)
     started = time.monotonic()
     with pytest.raises(UnknownTopicError):
         write([rows([b"a"])], options)

@@ -91,10 +91,11 @@ def test_a_message_beyond_the_bound_ends_the_conversation_only(
 # -- timeouts ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_client_that_says_nothing_is_hung_up_on_and_holds_up_nobody(
     serve: Callable[..., FakeCoordinator], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "MESSAGE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(control, "MESSAGE_TIMEOUT_S", 1.0)
     serve()
     with Client(str(home / str(JVM) / "r1.sock"), "AF_UNIX") as silent:
         assert control.ask(JVM, "r1", "status")["run"] == "r1"
@@ -110,7 +111,7 @@ def test_a_coordinator_that_never_answers_is_waited_for_as_long_as_said(
     began = time.monotonic()
     with pytest.raises(TransportError, match=r"run r1 .* has not answered to status"):
         control.ask(JVM, "r1", "status", answer_timeout=0.05)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < control.MESSAGE_TIMEOUT_S
 
 
 def test_a_coordinator_that_is_stopped_is_waited_for_no_longer_by_many(
@@ -123,7 +124,7 @@ def test_a_coordinator_that_is_stopped_is_waited_for_no_longer_by_many(
     for words in ("has not answered", "has not answered", "is its process stopped", "is its process stopped"):
         with pytest.raises(TransportError, match=rf"run r1 .* {words}"):
             control.ask(JVM, "r1", "status", answer_timeout=0.05)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < control.MESSAGE_TIMEOUT_S
 
 
 @pytest.mark.parametrize("answer", [b"[1]", b"no json", b"\xff", b"[" * 5_000])

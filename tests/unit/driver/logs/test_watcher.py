@@ -152,7 +152,7 @@ def test_a_partition_without_a_leader_does_not_hold_up_the_others(
     watcher = watch().follow("t")
     began = time.monotonic()
     assert watcher.ends([P0, P1, P2], SOON) == {P0: LogRange(0, 10), P2: LogRange(0, 30)}
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < SOON / 2
     time.sleep(0.02)
     logs.leaderless = set()
     until(lambda: P1 in watcher.ends([P0, P1, P2], SOON), "the end of the partition that has a leader again")
