@@ -86,8 +86,8 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         metavar="GROUP",
         help="Consumer group of the query; repeat it for a query of several groups.",
     ),
-    option(_QUERY, "--member", metavar="NAME", help="Its option group.member or kafka.group.instance.id."),
-    option(_QUERY, "--pid", type=int, metavar="PID", help="Process id of the JVM of its driver."),
+    option(_QUERY, "--member", metavar="NAME", help="Option group.member or kafka.group.instance.id of the query."),
+    option(_QUERY, "--pid", type=int, metavar="PID", help="Process id of the JVM of the query's driver."),
     flag(_QUERY, "--list", "lists", help="List the queries on this machine, or those that the other options choose."),
 )
 

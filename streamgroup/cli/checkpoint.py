@@ -91,7 +91,7 @@ def checkpoint(*, where: ClusterAddress, path: str, to_spark: bool, timeout: int
 def _rewrite(history: History, where: ClusterAddress, timeout: int, *, as_json: bool) -> None:
     if not history.newest:
         raise ConfigError(
-            f"cannot rewrite the checkpoint {history.files.home}: no source of its newest batch is streamgroup's. "
+            f"cannot rewrite the checkpoint {history.files.home}: its newest batch has no source of streamgroup. "
             'Spark goes on with it by format("kafka") as it is'
         )
     if not history.is_sunk and history.last > 0 and history.last - 1 not in history.batches:

@@ -120,7 +120,8 @@ def _documents(history: History) -> list[Document]:
     documents = list(history.newest.values())
     if not documents:
         raise ConfigError(
-            f"cannot skip records of {history.files.home}: no source of its newest batch is streamgroup's"
+            f"cannot skip records of {history.files.home}: its newest batch has no source of streamgroup. Name the "
+            'checkpoint of a query that reads by format("streamgroup")'
         )
     if alone := [document for document in documents if not document.group]:
         ends = {tp: range_.until for document in alone for tp, range_ in _ranges(document).items()}

@@ -194,7 +194,7 @@ class Coordinator:
     def pause(self, partitions: Collection[TopicPartition] | None, *, is_paused: bool) -> dict[str, Any]:
         """Pause the reading of `partitions`, or resume it; None stands for the whole query. Raises PauseRefused."""
         chosen = None if partitions is None else frozenset(partitions)
-        return dict(self._inbox.call(io.PauseReading(chosen, is_paused)))
+        return dict(self._inbox.call(io.SetPaused(chosen, is_paused)))
 
     def status(self) -> dict[str, Any]:
         """Return the state of the member, its positions and its events."""

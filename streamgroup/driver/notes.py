@@ -14,7 +14,7 @@ _MOST = 1000
 """Notes that are remembered: a driver that runs for months plans many batches with many options."""
 
 
-class NoteLog:
+class OptionNotesLog:
     """Logs each note once. Any thread may call it: Spark plans batches in several."""
 
     def __init__(self) -> None:
@@ -44,5 +44,5 @@ class NoteLog:
             return True
 
 
-NOTES = NoteLog()
+NOTES = OptionNotesLog()
 """The log of this process."""

@@ -18,10 +18,10 @@ from streamgroup.executor.read_format import (
     LAST_LOOK_TIMEOUT_S,
     Fetched,
     FetchProtocol,
-    FetchRequestData,
     LogLookup,
     Loss,
     Portion,
+    PreparedFetch,
     ReadFormat,
     has_failed_with,
 )
@@ -78,7 +78,7 @@ class KafkaFetchProtocol(FetchProtocol):
             max(options.max_partition_bytes, options.max_bytes), connection.options.max_frame_bytes - _ENVELOPE
         )
 
-    def ask(self, wanted: Sequence[Cursor]) -> FetchRequestData:
+    def ask(self, wanted: Sequence[Cursor]) -> PreparedFetch:
         """Return a Fetch of `wanted`; before 0.10.1 of as many as one answer has room for."""
         cursors = self._fitting(wanted)
         topics: dict[tuple[str, str], list[FetchPartition]] = {}
@@ -102,7 +102,7 @@ class KafkaFetchProtocol(FetchProtocol):
             ),
             rack_id=self._rack,
         )
-        return FetchRequestData(cursors, request, self._version)
+        return PreparedFetch(cursors, request, self._version)
 
     def _fitting(self, wanted: Sequence[Cursor]) -> list[Cursor]:
         """Return those of `wanted` that one answer has room for, each with the bytes that are asked of it."""

@@ -22,10 +22,10 @@ from streamgroup.executor.read_format import (
     LAST_LOOK_TIMEOUT_S,
     Fetched,
     FetchProtocol,
-    FetchRequestData,
     LogLookup,
     Loss,
     Portion,
+    PreparedFetch,
     ReadFormat,
     has_failed_with,
 )
@@ -63,7 +63,7 @@ class Kafka07FetchProtocol(FetchProtocol):
         self._max_bytes = min(options.max_partition_bytes, options.max_bytes)
         self._max_frame_bytes = connection.options.max_frame_bytes
 
-    def ask(self, wanted: Sequence[Cursor]) -> FetchRequestData:
+    def ask(self, wanted: Sequence[Cursor]) -> PreparedFetch:
         """Return a FETCH or a MULTIFETCH of `wanted`, or the FETCH of the one that has a large message next."""
         share = max(_MIN_SHARE_BYTES, self._max_bytes // len(wanted))
         share = min(share, (self._max_frame_bytes - _OVERHEAD) // len(wanted) - _OVERHEAD)
@@ -75,7 +75,7 @@ class Kafka07FetchProtocol(FetchProtocol):
         for cursor in cursors:
             cursor.asked_bytes = min(share, cursor.until - cursor.ahead)
         fetches = tuple(map(_fetch, cursors))
-        return FetchRequestData(cursors, fetches[0] if len(fetches) == 1 else MultiFetchRequest07(fetches))
+        return PreparedFetch(cursors, fetches[0] if len(fetches) == 1 else MultiFetchRequest07(fetches))
 
     def read(self, response: FetchResponse07 | MultiFetchResponse07, asked: Sequence[Cursor]) -> list[Fetched]:
         """Return the parts of `response`, which come in the order of the request, with their messages."""

@@ -21,7 +21,7 @@ from streamgroup.records.decode import Decoded, DecodeOptions
 from streamgroup.records.transactions import AbortedTransaction
 
 
-class Walked(Protocol):
+class FetchedFrames(Protocol):
     """The frames of one answer, whose headers are walked: `Frames` or `Frames07`."""
 
     data: memoryview
@@ -32,7 +32,7 @@ class Walked(Protocol):
         """Where to fetch next."""
 
 
-class FetchRequestData(NamedTuple):
+class PreparedFetch(NamedTuple):
     """A fetch request, in a `version` of its API where that has any, and the cursors that it fetches for."""
 
     cursors: list[Cursor]
@@ -45,7 +45,7 @@ class Fetched(NamedTuple):
 
     cursor: Cursor
     error: KafkaError | None = None
-    frames: Walked | None = None
+    frames: FetchedFrames | None = None
     aborted: tuple[AbortedTransaction, ...] = ()
     high_watermark: int = -1
     readable: int = -1
@@ -61,7 +61,7 @@ class Portion(NamedTuple):
 
     cursor: Cursor
     start: int
-    frames: Walked
+    frames: FetchedFrames
     aborted: tuple[AbortedTransaction, ...]
 
     @property
@@ -77,7 +77,7 @@ class FetchProtocol(ABC):
     """How long an answer may take."""
 
     @abstractmethod
-    def ask(self, wanted: Sequence[Cursor]) -> FetchRequestData:
+    def ask(self, wanted: Sequence[Cursor]) -> PreparedFetch:
         """Return the request for `wanted`, or for as many of them as one answer can serve.
 
         Each cursor of the request notes how many bytes are asked of it.

@@ -52,7 +52,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Identified:
+class UserDataChanged:
     """Send this data to the other members with every later JoinGroup, as user data of the subscription (R28).
 
     `lasts`: also after a loss of the membership. The data of an event without it counts until then; after the loss the
@@ -177,7 +177,7 @@ class CommitRefused:
 
 Event = (
     Start
-    | Identified
+    | UserDataChanged
     | Stop
     | Tick
     | RequestAnswered

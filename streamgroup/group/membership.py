@@ -519,8 +519,8 @@ class Membership(BrokerMachine):
 
     # -- the cluster and the subscription -----------------------------------------------------------------------------
 
-    def _identified(self, event: ev.Identified) -> None:
-        super()._identified(event)
+    def _user_data_changed(self, event: ev.UserDataChanged) -> None:
+        super()._user_data_changed(event)
         if event.rejoins and self._state is State.STABLE:
             self._want("all members tell again what they are known by", JoinCause.IDENTITY)
 
@@ -544,8 +544,8 @@ _IN_ALL = tuple(State)
 Membership.TABLE = table_of(
     chain(
         on(ev.Start, (_UNJOINED, _LEFT), Membership._start, _FINDING),  # LEFT: it comes back as a new member (R27)
-        on(ev.Identified, _NOT_STABLE, Membership._identified),
-        on(ev.Identified, (_STABLE,), Membership._identified, *_AGAIN),
+        on(ev.UserDataChanged, _NOT_STABLE, Membership._user_data_changed),
+        on(ev.UserDataChanged, (_STABLE,), Membership._user_data_changed, *_AGAIN),
         on(ev.Subscribed, (_UNJOINED, _FINDING, _JOINING, _SYNCING), Membership._subscribed),
         on(ev.Subscribed, (_STABLE,), Membership._subscribed, *_AGAIN),
         on(ev.Stop, (_UNJOINED, _FINDING), Membership._stop, _LEFT),

@@ -22,7 +22,7 @@ class PendingRequest(Generic[P]):
     """When the machine gives the request up by itself; None where its answer is certain to come."""
 
 
-class Requests(Generic[P, T]):
+class RequestsAndTimers(Generic[P, T]):
     """Pending requests and running timers.
 
     `timers` are the kinds of timers, at most one of each runs. Their order is the order in which `take_due` returns

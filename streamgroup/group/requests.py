@@ -81,7 +81,7 @@ class Subscription:
 
     topics: tuple[str, ...]
     identity: bytes = b""
-    """The data of `Identified`, sent as user data."""
+    """The data of `UserDataChanged`, sent as user data."""
     owned: tuple[TopicPartition, ...] = ()
     """Cooperative only: the partitions that the member holds while it joins, of `generation` (KIP-429)."""
     generation: int = -1

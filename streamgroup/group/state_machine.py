@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from streamgroup.backoff import Random
 from streamgroup.errors import StreamGroupError
 from streamgroup.group import events as ev
-from streamgroup.group.pending import PendingRequest, Requests
+from streamgroup.group.pending import PendingRequest, RequestsAndTimers
 from streamgroup.group.rejoining import RejoinWait
 from streamgroup.group.table import MemberTransition, State, Table, name_of
 from streamgroup.group.timing import MemberConfig
@@ -38,7 +38,7 @@ class StateMachine(ABC, Generic[A, P, T]):
         self._config = config
         self._random = random
         self._state = State.UNJOINED
-        self._requests: Requests[P, T] = Requests(timers)
+        self._requests: RequestsAndTimers[P, T] = RequestsAndTimers(timers)
         self._row: MemberTransition | None = None
         """The row of the event that is being handled."""
         self._now = 0.0
@@ -131,7 +131,7 @@ class StateMachine(ABC, Generic[A, P, T]):
 
     # -- events that every member handles alike -----------------------------------------------------------------------
 
-    def _identified(self, event: ev.Identified) -> None:
+    def _user_data_changed(self, event: ev.UserDataChanged) -> None:
         self._identity = event.data
         if event.lasts:
             self._lasting_identity = event.data

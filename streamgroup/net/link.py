@@ -24,7 +24,7 @@ from streamgroup.net.connection_totals import TOTALS
 from streamgroup.net.handshake import NOT_A_BROKER_HINT, NOT_TLS_HINT, PROBE_AFTER_S
 from streamgroup.net.protocol import Answer, Protocol
 from streamgroup.net.protocol07 import Protocol07
-from streamgroup.net.resolve import Address, Resolution
+from streamgroup.net.resolve import Address, HostLookup
 from streamgroup.net.transport import PROBE_TIMEOUT_S, PlainTransport, Transport
 from streamgroup.options.tls import SASL_SSL, SSL, TlsOptions
 from streamgroup.options.types import ClientOptions
@@ -112,7 +112,7 @@ class Link:
         """The socket while it connects; afterwards `_transport` has it."""
         self._local_host = ""
         self._transport: Transport | None = None
-        self.resolution = Resolution(host, port, notify)
+        self.resolution = HostLookup(host, port, notify)
 
     @property
     def versions(self) -> BrokerVersions | None:

@@ -25,7 +25,7 @@ class Address(NamedTuple):
         return str(self.sockaddr[0])
 
 
-class Resolution:
+class HostLookup:
     """The addresses of one host, resolved in the background; a numeric host is resolved at once.
 
     The thread of the look-up calls `notify` at the end. A look-up without a waiting caller ends by itself.
@@ -101,7 +101,7 @@ def require_resolvable(
 def _failures(servers: Sequence[tuple[str, int]], deadline: float, clock: Callable[[], float]) -> list[str] | None:
     """Return why each of `servers` has no address; None if one has, or if the deadline comes first."""
     changed = threading.Event()
-    left = {f"{host}:{port}": Resolution(host, port, changed.set) for host, port in servers}
+    left = {f"{host}:{port}": HostLookup(host, port, changed.set) for host, port in servers}
     failures: list[str] = []
     while True:
         changed.clear()

@@ -154,7 +154,7 @@ TLS: tuple[Option, ...] = (
     ),
     used(
         "ssl.keystore.certificate.chain",
-        "The client's certificate as PEM, followed by those of its authorities. Belongs to `kafka.ssl.keystore.key`.",
+        "The client's certificate as PEM, followed by those of its authorities. Requires `kafka.ssl.keystore.key`.",
         kinds.SECRET,
         "tls.keystore_certificate_chain",
     ),

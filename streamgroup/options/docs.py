@@ -114,8 +114,8 @@ its options. `make docs` writes this page from the tables in `streamgroup/option
 |---|---|---|
 | `default` | murmur2 | stay with one partition for `kafka.batch.size` bytes (KIP-794) |
 | `sticky` | murmur2 | go to another partition with each batch (KIP-480) |
-| `round_robin` | as without a key | take the partitions in turn |
-| `random` | as without a key | go to a random partition |
+| `round_robin` | like records without a key | take the partitions in turn |
+| `random` | like records without a key | go to a random partition |
 | `murmur2_random` | murmur2 | go to a random partition |
 | `consistent` | CRC-32 | have the partition of an empty key |
 | `consistent_random` | CRC-32 | go to a random partition, with an empty key too |

@@ -37,7 +37,7 @@ _DOCS = {
         "by the certificate's subject."
     ),
     "keystore.certificate.chain": (
-        "The client's certificate as PEM, then those of its authorities. Belongs to `zookeeper.ssl.keystore.key`."
+        "The client's certificate as PEM, then those of its authorities. Requires `zookeeper.ssl.keystore.key`."
     ),
 }
 """The descriptions of TLS options that differ from those for brokers, by the name without the prefix."""

@@ -37,7 +37,7 @@ def split_schema_id(value: bytes) -> tuple[int, bytes]:
     if len(value) < _SIZE:
         raise UnreadableError(f"the value has {len(value)} bytes, too few for the prefix of a schema registry")
     if value[0] != _MAGIC:
-        raise UnreadableError(f"the value begins with byte {value[0]}, not with the byte 0 of a schema registry")
+        raise UnreadableError(f"the value begins with byte {value[0]}, not with a schema registry's magic byte 0")
     return int.from_bytes(value[1:_SIZE], "big", signed=True), value[_SIZE:]
 
 

@@ -22,7 +22,7 @@ from streamgroup.wire.kafka07 import Request07, Response07
 from streamgroup.wire.primitives import Bytes
 
 
-class SetState(Enum):
+class MessageSetState(Enum):
     """Where a message set is."""
 
     QUEUED = "queued"
@@ -49,7 +49,7 @@ class MessageSet:
     created_at: float = 0.0
     handled_at: float = 0.0
     attempts: int = 0
-    state: SetState = SetState.QUEUED
+    state: MessageSetState = MessageSetState.QUEUED
     cause: str = ""
     """Why the last attempt failed."""
 

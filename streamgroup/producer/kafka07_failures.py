@@ -6,7 +6,7 @@ from streamgroup.counting import counted
 from streamgroup.errors import DeliveryTimeoutError, ProduceError
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.producer.kafka07 import Kafka07Config
-from streamgroup.producer.kafka07_events import MessageSet, SetState
+from streamgroup.producer.kafka07_events import MessageSet, MessageSetState
 
 _AGAIN = ". The broker may have the records: writing them again may duplicate them"
 
@@ -67,7 +67,7 @@ def damaged(each: MessageSet, cause: str) -> ProduceError:
 
 def timed_out(each: MessageSet, config: Kafka07Config, waits_for: str) -> DeliveryTimeoutError:
     """Return the error for a set whose delivery.timeout.ms has passed."""
-    maybe = each.state is not SetState.QUEUED
+    maybe = each.state is not MessageSetState.QUEUED
     moved = "" if each.movable else ". Records with a key, or with a partition, cannot go to another broker"
     return DeliveryTimeoutError(
         f"{_what(each)}: not delivered within delivery.timeout.ms={config.delivery_timeout_ms}: {waits_for}{moved}"
@@ -78,5 +78,5 @@ def timed_out(each: MessageSet, config: Kafka07Config, waits_for: str) -> Delive
 
 def abandoned(each: MessageSet, reason: str) -> ProduceError:
     """Return the error for a set that the application has given up."""
-    maybe = each.state is not SetState.QUEUED
+    maybe = each.state is not MessageSetState.QUEUED
     return ProduceError(f"{_what(each)}: given up: {reason}{_AGAIN if maybe else ''}", maybe_written=maybe)

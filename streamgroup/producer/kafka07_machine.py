@@ -38,9 +38,9 @@ from streamgroup.producer.kafka07_events import (
     Failed07,
     Lost07,
     MessageSet,
+    MessageSetState,
     Refresh07,
     Send07,
-    SetState,
     SnapshotRead07,
     Tick07,
     WakeAt07,
@@ -149,9 +149,9 @@ class Kafka07Producer:
 
     def _handled(self, sets: Iterable[MessageSet]) -> None:
         for each in sets:
-            if each.state is not SetState.SENT:  # found in the log before the answer came
+            if each.state is not MessageSetState.SENT:  # found in the log before the answer came
                 continue
-            each.state, each.handled_at = SetState.HANDLED, self._now
+            each.state, each.handled_at = MessageSetState.HANDLED, self._now
             if not self._config.verify:
                 self._deliver(each, None)
 
@@ -170,7 +170,7 @@ class Kafka07Producer:
             if token not in unsent:
                 self._partition(pending.partition).hang_ups += pending.purpose is Purpose07.START
                 continue
-            back += [each for each in pending.sets if each.state is SetState.SENT]
+            back += [each for each in pending.sets if each.state is MessageSetState.SENT]
         for each in sorted(back, key=lambda each: each.number, reverse=True):
             self._take_back(each)
         for partition in [each for each in self._partitions.values() if each.node == node]:
@@ -232,7 +232,9 @@ class Kafka07Producer:
         if partition.doubtful:
             is_due = partition.reached_at is not None and partition.reached_at <= limit
             return list(partition.written) if is_due else []
-        return [each for each in partition.written if each.state is SetState.HANDLED and each.handled_at <= limit]
+        return [
+            each for each in partition.written if each.state is MessageSetState.HANDLED and each.handled_at <= limit
+        ]
 
     # -- sending ------------------------------------------------------------------------------------------------------
 
@@ -282,7 +284,7 @@ class Kafka07Producer:
                 break
             partition.queue.popleft()
             partition.written.append(head)
-            head.state = SetState.SENT
+            head.state = MessageSetState.SENT
             head.attempts += 1
             sets.append(head)
             size += head.size
@@ -388,7 +390,7 @@ class Kafka07Producer:
         partition = self._partition(each.partition)
         partition.written.remove(each)
         partition.doubtful = partition.doubtful and bool(partition.written)
-        each.state = SetState.QUEUED
+        each.state = MessageSetState.QUEUED
         partition.queue.appendleft(each)
 
     def _deliver(self, each: MessageSet, position: int | None) -> None:
@@ -408,9 +410,9 @@ class Kafka07Producer:
             self._fail(partition, partition.unresolved(), error_of)
 
     def _resolve(self, partition: Partition07, each: MessageSet) -> None:
-        (partition.queue if each.state is SetState.QUEUED else partition.written).remove(each)
+        (partition.queue if each.state is MessageSetState.QUEUED else partition.written).remove(each)
         partition.doubtful = partition.doubtful and bool(partition.written)
-        each.state = SetState.RESOLVED
+        each.state = MessageSetState.RESOLVED
         self.buffered -= each.size
 
     def _partition(self, tp: TopicPartition) -> Partition07:

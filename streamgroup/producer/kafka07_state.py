@@ -9,7 +9,7 @@ from enum import Enum
 
 from streamgroup.logformat import broker_partition
 from streamgroup.model import TopicPartition
-from streamgroup.producer.kafka07_events import MessageSet, SetState
+from streamgroup.producer.kafka07_events import MessageSet, MessageSetState
 
 
 class Purpose07(Enum):
@@ -76,7 +76,7 @@ class Partition07:
     @property
     def to_read(self) -> bool:
         """Whether the log may have sets that were not found yet. A broker handles sets in their order."""
-        return bool(self.written) and (self.doubtful or self.written[0].state is SetState.HANDLED)
+        return bool(self.written) and (self.doubtful or self.written[0].state is MessageSetState.HANDLED)
 
     @property
     def oldest(self) -> float:

@@ -13,7 +13,7 @@ from streamgroup.records import columns, kernel
 from streamgroup.records.batches import HEADER_SIZE, Batch, Frame, Frames
 from streamgroup.records.columns import DAMAGE, HEADERS, SCHEMA, schema
 from streamgroup.records.fields import Fields, Ints, RecordFault
-from streamgroup.records.message_sets import MessageFault, MessageSetFault
+from streamgroup.records.message_sets import MessageFaultKind, MessageSetFault
 from streamgroup.records.messages import UncompressedMessages
 from streamgroup.records.regions import Layout, lay_out, lay_out_nested
 from streamgroup.records.transactions import AbortedTransaction, Aborts
@@ -131,10 +131,10 @@ def _messages(layout: Layout, options: DecodeOptions) -> tuple[Fields, Ints]:
     try:
         found = kernel.current().messages(buffer, layout.sets, options.check_crcs)
     except MessageSetFault as error:
-        if error.fault is MessageFault.NESTED:
+        if error.fault is MessageFaultKind.NESTED:
             raise _Nested from None
         frame = layout.messages[error.index]
-        kind = ChecksumMismatch if error.fault is MessageFault.CHECKSUM else DecodeError
+        kind = ChecksumMismatch if error.fault is MessageFaultKind.CHECKSUM else DecodeError
         offset = (
             int.from_bytes(buffer[error.position : error.position + 8], "big")
             if isinstance(frame, UncompressedMessages)

@@ -20,7 +20,7 @@ from streamgroup.records import message_scan as _message_scan
 from streamgroup.records import scan as _scan
 from streamgroup.records.fields import Bytes, Fault, Fields, HeaderFields, Ints, Longs, RecordFault, Regions
 from streamgroup.records.message_sets import (
-    MessageFault,
+    MessageFaultKind,
     MessageFields,
     MessageFields07,
     MessageSetFault,
@@ -210,7 +210,7 @@ def _counted(count: int | tuple[int, int, int]) -> int:
 def _raise_fault(wrong: tuple[int, int, int] | None) -> None:
     if wrong is not None:
         index, position, fault = wrong
-        raise MessageSetFault(index, position, MessageFault(fault))
+        raise MessageSetFault(index, position, MessageFaultKind(fault))
 
 
 def _load(wanted: str | None) -> RecordKernel:

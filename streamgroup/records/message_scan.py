@@ -26,7 +26,7 @@ from streamgroup.records.message_sets import (
     NO_TIMESTAMP,
     NO_TIMESTAMP_TYPE,
     OWN,
-    MessageFault,
+    MessageFaultKind,
     MessageFields,
     MessageFields07,
     MessageSetFault,
@@ -90,7 +90,7 @@ class _Found:
     def __init__(self, messages: int) -> None:
         self._fault = np.zeros(messages, np.int8)
 
-    def note(self, wrong: npt.NDArray[np.bool_], fault: MessageFault) -> None:
+    def note(self, wrong: npt.NDArray[np.bool_], fault: MessageFaultKind) -> None:
         self._fault[wrong & (self._fault == 0)] = fault
 
     @property
@@ -103,7 +103,7 @@ class _Found:
         wrong = np.flatnonzero(self._fault)
         if wrong.size:
             first = int(wrong[0])
-            raise MessageSetFault(int(index[first]), int(start[first]), MessageFault(int(self._fault[first])))
+            raise MessageSetFault(int(index[first]), int(start[first]), MessageFaultKind(int(self._fault[first])))
 
 
 def _view(buffer: Bytes, kind: str) -> npt.NDArray[np.int64]:
@@ -175,12 +175,12 @@ def _starts(buffer: Bytes, begin: Longs, end: Longs, layout: _Layout) -> _Starts
         position, before = first, len(starts)
         while position < stop:
             if stop - position < least_frame:
-                raise MessageSetFault(index, position, MessageFault.FRAME)
+                raise MessageSetFault(index, position, MessageFaultKind.FRAME)
             size, magic = unpack(data, position + size_at)
             if magic > 1:
-                raise MessageSetFault(index, position, MessageFault.MAGIC)
+                raise MessageSetFault(index, position, MessageFaultKind.MAGIC)
             if not least[magic] <= size <= stop - position - uncounted:
-                raise MessageSetFault(index, position, MessageFault.FRAME)
+                raise MessageSetFault(index, position, MessageFaultKind.FRAME)
             starts.append(position)
             position += uncounted + size
         counts.append(len(starts) - before)
@@ -215,24 +215,24 @@ def _fields(buffer: Bytes, sets: MessageSets, block: _Block, checked: bool, offs
     found = _Found(len(start))
     bytes_at, ints_at, longs_at = buffer, _view(buffer, ">i4"), _view(buffer, ">i8")
     magic, attributes = bytes_at[start + 16], bytes_at[start + 17]
-    found.note((attributes & CODEC_BITS) != 0, MessageFault.NESTED)
+    found.note((attributes & CODEC_BITS) != 0, MessageFaultKind.NESTED)
     if checked:
         crc = ints_at[start + FRAME_SIZE].astype(np.uint32).astype(np.int64)
-        found.note(_checksums(buffer, crc, start + 16, stop, found.sound), MessageFault.CHECKSUM)
+        found.note(_checksums(buffer, crc, start + 16, stop, found.sound), MessageFaultKind.CHECKSUM)
 
     key_start = start + np.where(magic == 1, 30, 22)
     key_length = ints_at[key_start - 4].astype(np.int64)
-    found.note(key_length < -1, MessageFault.LENGTH)
+    found.note(key_length < -1, MessageFaultKind.LENGTH)
     # An invalid message is read no further: its lengths are taken for 0, which fit into the smallest message.
     key_length = np.where(found.sound, key_length, 0)
-    found.note(np.maximum(key_length, 0) > stop - key_start - 4, MessageFault.OVERRUN)
+    found.note(np.maximum(key_length, 0) > stop - key_start - 4, MessageFaultKind.OVERRUN)
     key_length = np.where(found.sound, key_length, 0)
     value_start = key_start + np.maximum(key_length, 0) + 4
     value_length = ints_at[value_start - 4].astype(np.int64)
-    found.note(value_length < -1, MessageFault.LENGTH)
+    found.note(value_length < -1, MessageFaultKind.LENGTH)
     value_end = value_start + np.maximum(value_length, 0)
-    found.note(value_end > stop, MessageFault.OVERRUN)
-    found.note(value_end < stop, MessageFault.TRAILING)
+    found.note(value_end > stop, MessageFaultKind.OVERRUN)
+    found.note(value_end < stop, MessageFaultKind.TRAILING)
 
     timed = magic == 1
     own_kind = np.where(timed, attributes.astype(np.int64) >> 3 & 1, NO_TIMESTAMP_TYPE)
@@ -240,7 +240,7 @@ def _fields(buffer: Bytes, sets: MessageSets, block: _Block, checked: bool, offs
     # The places where magic 0 has no timestamp are in bounds all the same: a frame has 26 bytes.
     moment = np.where(sets.timestamp_type[index] == 1, sets.timestamp[index], longs_at[start + 18])
     moment = np.where(timed, moment, NO_TIMESTAMP)
-    found.note((moment < -MAX_MILLISECONDS) | (moment > MAX_MILLISECONDS), MessageFault.TIMESTAMP)
+    found.note((moment < -MAX_MILLISECONDS) | (moment > MAX_MILLISECONDS), MessageFaultKind.TIMESTAMP)
 
     offset = offsets.of(block, found)
     found.tell(index, start)
@@ -270,12 +270,12 @@ class _Offsets:
         backwards = raw < 0
         backwards[1:] |= (raw[1:] <= raw[:-1]) & (index[1:] == index[:-1])
         backwards[0] |= index[0] == self._before[0] and raw[0] <= self._before[1]
-        found.note(backwards, MessageFault.OFFSET)
+        found.note(backwards, MessageFaultKind.OFFSET)
         self._before = int(index[-1]), int(raw[-1])
         ends_wrong = np.zeros(len(raw), np.bool_)
         within = slice(*np.searchsorted(self._last_rows, [block.rows.start, block.rows.stop]).tolist())
         ends_wrong[self._last_rows[within][self._wrong[within]] - block.rows.start] = True
-        found.note(ends_wrong, MessageFault.OFFSET)
+        found.note(ends_wrong, MessageFaultKind.OFFSET)
         return np.asarray(raw + self._base[index])
 
 
@@ -301,10 +301,10 @@ def _values07(buffer: Bytes, block: _Block, checked: bool) -> Longs:
     start, stop, index = block.start, block.stop, block.index
     found = _Found(len(start))
     magic = buffer[start + 4].astype(np.int64)
-    found.note((magic == 1) & ((buffer[start + 5] & CODEC_BITS_07) != 0), MessageFault.NESTED)
+    found.note((magic == 1) & ((buffer[start + 5] & CODEC_BITS_07) != 0), MessageFaultKind.NESTED)
     value_start = start + 5 + magic + _CRC_07
     if checked:
         crc = _view(buffer, ">i4")[value_start - _CRC_07].astype(np.uint32).astype(np.int64)
-        found.note(_checksums(buffer, crc, value_start, stop, found.sound), MessageFault.CHECKSUM)
+        found.note(_checksums(buffer, crc, value_start, stop, found.sound), MessageFaultKind.CHECKSUM)
     found.tell(index, start)
     return value_start

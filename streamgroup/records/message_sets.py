@@ -50,7 +50,7 @@ class Walk(NamedTuple):
     last_offset: int
 
 
-class MessageFault(IntEnum):
+class MessageFaultKind(IntEnum):
     """A fault of a message. The numbers are those of `_messages.h`."""
 
     FRAME = 1
@@ -69,15 +69,15 @@ class MessageFault(IntEnum):
 
 
 _TEXTS = {
-    MessageFault.FRAME: "a message's size cannot be, or reaches beyond its set",
-    MessageFault.MAGIC: "a message of a magic that is neither 0 nor 1",
-    MessageFault.NESTED: "a compressed message in a compressed message",
-    MessageFault.CHECKSUM: "its CRC-32 does not match; the bytes are damaged",
-    MessageFault.LENGTH: "a length of key or value is negative",
-    MessageFault.OVERRUN: "key or value reach beyond their message",
-    MessageFault.TRAILING: "a message is longer than its key and value",
-    MessageFault.TIMESTAMP: TIMESTAMP_TEXT,
-    MessageFault.OFFSET: "the offsets of its messages are out of order, or do not end at its own",
+    MessageFaultKind.FRAME: "a message's size is invalid, or it reaches beyond its set",
+    MessageFaultKind.MAGIC: "a message of a magic that is neither 0 nor 1",
+    MessageFaultKind.NESTED: "a compressed message in a compressed message",
+    MessageFaultKind.CHECKSUM: "its CRC-32 does not match; the bytes are damaged",
+    MessageFaultKind.LENGTH: "a length of key or value is negative",
+    MessageFaultKind.OVERRUN: "key or value reach beyond their message",
+    MessageFaultKind.TRAILING: "a message is longer than its key and value",
+    MessageFaultKind.TIMESTAMP: TIMESTAMP_TEXT,
+    MessageFaultKind.OFFSET: "the offsets of its messages are out of order, or do not end at its own",
 }
 
 
@@ -88,7 +88,7 @@ NO_MESSAGES = "it decompresses to nothing, where a compressed message holds at l
 class MessageSetFault(Exception):
     """A scan has found an invalid message: the index of its set, where in the buffer it begins, and its fault."""
 
-    def __init__(self, index: int, position: int, fault: MessageFault) -> None:
+    def __init__(self, index: int, position: int, fault: MessageFaultKind) -> None:
         super().__init__(index, position, fault)
         self.index = index
         self.position = position

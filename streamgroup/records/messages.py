@@ -21,7 +21,7 @@ from streamgroup.records.message_sets import (
     NO_MESSAGES,
     NO_TIMESTAMP,
     NO_TIMESTAMP_TYPE,
-    MessageFault,
+    MessageFaultKind,
 )
 
 CRC_COVERS = 16
@@ -167,11 +167,11 @@ class _Flattening:
             raise DecodeError(NO_MESSAGES)
         base = wrapper.last_offset - frames[-1][0][0] if wrapper.magic else 0
         if base < 0:
-            raise DecodeError(MessageFault.OFFSET.text)
+            raise DecodeError(MessageFaultKind.OFFSET.text)
         for header, begin, end in frames:
             offset, nested = header[0], header[4] & CODEC_BITS
             if offset < 0 or not 0 <= base + offset <= wrapper.last_offset:
-                raise DecodeError(MessageFault.OFFSET.text)
+                raise DecodeError(MessageFaultKind.OFFSET.text)
             if nested:
                 within = parse_wrapper(inner, begin, header, 0, 0)._replace(last_offset=base + offset)
                 if self._check_crcs:
@@ -186,13 +186,13 @@ def _frames(data: memoryview) -> Iterator[tuple[Header, int, int]]:
     position, size = 0, len(data)
     while position < size:
         if size - position < FRAME_SIZE + LEAST_SIZES[0]:
-            raise DecodeError(MessageFault.FRAME.text)
+            raise DecodeError(MessageFaultKind.FRAME.text)
         header: Header = HEADER.unpack_from(data, position)
         _, length, _, magic, _ = header
         if magic > 1:
-            raise DecodeError(MessageFault.MAGIC.text)
+            raise DecodeError(MessageFaultKind.MAGIC.text)
         end = position + FRAME_SIZE + length
         if length < LEAST_SIZES[magic] or end > size:
-            raise DecodeError(MessageFault.FRAME.text)
+            raise DecodeError(MessageFaultKind.FRAME.text)
         yield header, position, end
         position = end

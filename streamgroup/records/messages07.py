@@ -26,7 +26,7 @@ from streamgroup.records.message_sets import (
     NO_MESSAGES,
     NO_TIMESTAMP,
     NO_TIMESTAMP_TYPE,
-    MessageFault,
+    MessageFaultKind,
     MessageFields07,
     MessageSetFault,
     MessageSets07,
@@ -209,15 +209,15 @@ class Frames07:
     def verify(self, frame: _Frame) -> None:
         """Check the CRC-32 of a wrapper. Raises ChecksumMismatch."""
         if kernel.current().crc32(self.data[frame.payload : frame.end]) != frame.crc:
-            raise self.damaged(frame.begin, MessageFault.CHECKSUM)
+            raise self.damaged(frame.begin, MessageFaultKind.CHECKSUM)
 
-    def damaged(self, begin: int, fault: MessageFault) -> DecodeError:
+    def damaged(self, begin: int, fault: MessageFaultKind) -> DecodeError:
         """Return an error about the message at `begin`.
 
         It names the next message only where a sound message or the end of the data follows: else the length may be
         what is damaged.
         """
-        kind = ChecksumMismatch if fault is MessageFault.CHECKSUM else DecodeError
+        kind = ChecksumMismatch if fault is MessageFaultKind.CHECKSUM else DecodeError
         error = self.no_boundary(begin, fault.text, kind)
         try:
             frame = _frame(self.data, begin)
@@ -247,7 +247,7 @@ def _frame(data: memoryview, begin: int) -> _Frame | None:
     if magic > 1:
         raise DecodeError(f"magic {magic} is neither 0 nor 1")
     if not LEAST_SIZES_07[magic] <= length <= _LONGEST:
-        raise DecodeError(f"a length of {length} bytes cannot be")
+        raise DecodeError(f"a message length of {length} bytes is invalid")
     if length > left - 4:
         return None
     codec = data[begin + _HEAD.size] & CODEC_BITS_07 if magic else compression.NONE
@@ -342,12 +342,12 @@ class _Flattening:
         while position < len(inner):
             frame = _frame(inner, position)
             if frame is None:
-                raise DecodeError(MessageFault.FRAME.text)
+                raise DecodeError(MessageFaultKind.FRAME.text)
             if frame.codec == compression.NONE:
                 self.flat.append(bytes(inner[frame.begin : frame.end]))
             else:
                 if self._check_crcs and kernel.current().crc32(inner[frame.payload : frame.end]) != frame.crc:
-                    raise ChecksumMismatch(MessageFault.CHECKSUM.text)
+                    raise ChecksumMismatch(MessageFaultKind.CHECKSUM.text)
                 self.add(inner, frame, depth + 1)
             position = frame.end
 
@@ -370,10 +370,10 @@ def _scan(
     try:
         return kernel.current().messages07(buffer, sets, checked)
     except MessageSetFault as error:
-        if error.fault is MessageFault.NESTED:
+        if error.fault is MessageFaultKind.NESTED:
             raise _Nested from None
         frame = wanted[error.index]
         if isinstance(frame, _Uncompressed):
             raise frames.damaged(frame.begin + error.position - int(sets.begin[error.index]), error.fault) from None
-        kind = ChecksumMismatch if error.fault is MessageFault.CHECKSUM else DecodeError
+        kind = ChecksumMismatch if error.fault is MessageFaultKind.CHECKSUM else DecodeError
         raise frames.error(frame, error.fault.text, kind) from None

@@ -94,7 +94,7 @@ class ReportStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class PauseReading:
+class SetPaused:
     """An operator pauses `partitions` (`is_paused`) or resumes them; None stands for the whole query.
 
     The result is a mapping with the partitions that are paused then. Raises PauseRefused.
@@ -106,7 +106,7 @@ class PauseReading:
 
 SparkRequest = PrepareAvailableNow | LatestOffset | Partitions | ReportEnds
 """Requests of Spark's engine: while one is answered, Spark is not silent (R27)."""
-Request = SparkRequest | StopRun | DrainRun | EndQuery | BatchSunk | ReportRanges | ReportStatus | PauseReading
+Request = SparkRequest | StopRun | DrainRun | EndQuery | BatchSunk | ReportRanges | ReportStatus | SetPaused
 
 # --- events --------------------------------------------------------------------------------------------------------
 

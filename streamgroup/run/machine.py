@@ -199,7 +199,7 @@ class Run:
                 return self._known_ends()
             case io.ReportStatus():
                 return self._status()
-            case io.PauseReading(partitions, is_paused):
+            case io.SetPaused(partitions, is_paused):
                 return self._pause_reading(partitions, is_paused=is_paused)
         return None
 
@@ -365,7 +365,7 @@ class Run:
     def _identify(self, identity: bytes, rejoins: bool, now: float) -> None:
         # A member that joins again is a later joiner. If it sent its admission then, it and a duplicate that was
         # admitted meanwhile would both be refused.
-        self._perform(self._member.step(ev.Identified(identity, lasts=False, rejoins=rejoins), now))
+        self._perform(self._member.step(ev.UserDataChanged(identity, lasts=False, rejoins=rejoins), now))
 
     def _follow(self, topics: frozenset[str]) -> None:
         self._actions.append(io.Follow(topics))

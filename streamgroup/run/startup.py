@@ -82,7 +82,7 @@ class Startup:
         """Start the member, once the ledger knows the checkpoint. `identity` is the user data of a member (R28)."""
         self.has_joined = True
         if identity is not None:
-            self._perform(self._member.step(ev.Identified(identity), now))
+            self._perform(self._member.step(ev.UserDataChanged(identity), now))
         topics = self._metadata.snapshot.topics
         self._perform(self._member.step(ev.Start(tuple(sorted(self._topics))), now))
         self._perform(self._member.step(ev.MetadataRefreshed(topics, self._topics | topics.keys()), now))

@@ -36,7 +36,7 @@ class CoordinatorChannel(Protocol):
         """Keep the error that has ended a query for the live page, where that can reach it. Raises OSError."""
 
 
-class LocalChannel:
+class LocalCoordinatorChannel:
     """The channel in the driver's own process."""
 
     def __init__(self, pid: int) -> None:
@@ -79,4 +79,4 @@ def channel_of(query: Any, what: str) -> CoordinatorChannel:
         from streamgroup.spark.connect import ConnectChannel  # noqa: PLC0415  (only for clients of Spark Connect)
 
         return ConnectChannel(query._session)
-    return LocalChannel(jvm_pid(driver_context(what)))
+    return LocalCoordinatorChannel(jvm_pid(driver_context(what)))

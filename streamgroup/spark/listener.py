@@ -18,7 +18,7 @@ from streamgroup.driver.application import control
 from streamgroup.logline import render, snake_case
 from streamgroup.monitoring.query_failures import QueryFailure, failure_of, is_ours, message_of
 from streamgroup.planning.backlog import offset_metrics, offsets_behind
-from streamgroup.spark.channel import CoordinatorChannel, LocalChannel, is_remote
+from streamgroup.spark.channel import CoordinatorChannel, LocalCoordinatorChannel, is_remote
 from streamgroup.spark.queries import Value, document, documents_in, driver_context, jvm_pid
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def listen(spark: SparkSession) -> GroupListener:
         for listened, listener in sessions:
             if listened.equals(bus):
                 return listener
-        listener = GroupListener(LocalChannel(pid))
+        listener = GroupListener(LocalCoordinatorChannel(pid))
         spark.streams.addListener(listener)
         sessions.append((bus, listener))
     _announce(pid)
@@ -209,8 +209,9 @@ def _announce(pid: int) -> None:
         control.announce_listener(pid)
     except OSError as error:
         log.warning(
-            "the listener cannot register with the coordinator processes: %s. A process that ends early may not learn "
-            "that its last batch has sunk, and the next start then repeats it",
+            "cannot announce the StreamingQueryListener to the coordinator processes: %s. One that ends before Spark's "
+            "next trigger may not commit its last batch, and the next start then repeats it. Make the directory of "
+            "the control sockets writable",
             error,
         )
         return

@@ -52,7 +52,7 @@ class Fault:
         if (self.mid_frame or self.min_frame) and self.end is None:
             raise ValueError(f"invalid {self}: mid_frame and min_frame need end")
         if self.min_frame and not self.mid_frame:
-            raise ValueError(f"invalid {self}: min_frame needs mid_frame")
+            raise ValueError(f"invalid {self}: min_frame requires mid_frame=True")
 
 
 CLEAN = Fault()

@@ -26,7 +26,7 @@ class DeniedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Target:
+class _NodeToRead:
     """A node of `subtree` to read, with `remaining` levels below it."""
 
     path: str
@@ -55,16 +55,18 @@ class Reader:
         return nodes
 
     def _read_levels(self, subtrees: list[SubtreeRead], nodes: dict[str, ZNode]) -> None:
-        level = [_Target(subtree.path, subtree, subtree.depth) for subtree in subtrees]
+        level = [_NodeToRead(subtree.path, subtree, subtree.depth) for subtree in subtrees]
         while level:
             below = []
             for target, node in self._read_level(level):
                 known = nodes.get(target.path)
                 nodes[target.path] = node if node.children or known is None else replace(node, children=known.children)
-                below += [_Target(join(target.path, c), target.subtree, target.remaining - 1) for c in node.children]
+                below += [
+                    _NodeToRead(join(target.path, c), target.subtree, target.remaining - 1) for c in node.children
+                ]
             level = below
 
-    def _read_level(self, level: list[_Target]) -> Iterator[tuple[_Target, ZNode]]:
+    def _read_level(self, level: list[_NodeToRead]) -> Iterator[tuple[_NodeToRead, ZNode]]:
         """Yield the nodes of one level. A node that is recreated between its two responses is read again."""
         while level:
             asked = [

@@ -431,9 +431,7 @@ class Process:
 
     def pause(self, partitions: Collection[TopicPartition] | None, *, is_paused: bool = True) -> Steps:
         """`Coordinator.pause`: the names of the partitions that are paused then."""
-        result = yield from self._call(
-            io.PauseReading(None if partitions is None else frozenset(partitions), is_paused)
-        )
+        result = yield from self._call(io.SetPaused(None if partitions is None else frozenset(partitions), is_paused))
         return result["paused"]
 
     def stop(self) -> Steps:

@@ -1,7 +1,7 @@
 """The thread that owns a Cluster: it lists log ends, refreshes metadata and answers slow questions.
 
 Spark's thread and the group's thread never wait for brokers longer than their timeouts. They read the newest answers
-of this thread, or leave a question with it. `planning/log_schedule.py` decides what this thread does, and when.
+of this thread, or leave a question with it. `planning/log_read_schedule.py` decides what this thread does, and when.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streamgroup.cluster.requests import ListedOffset
 from streamgroup.errors import BrokerError, StreamGroupError, TransportError
 from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, LogRange, TopicPartition
 from streamgroup.options.types import Isolation, SourceOptions
-from streamgroup.planning import log_schedule as steps
+from streamgroup.planning import log_read_schedule as steps
 from streamgroup.planning.known_logs import REFRESH_DEADLINE_MS
 from streamgroup.planning.memo import Memo
 from streamgroup.planning.subscription import of_interest
@@ -68,7 +68,7 @@ class LogWatcher:
         self._on_failure = on_failure
         self._lock = threading.Lock()
         """Guards `_schedule` and `_callers`."""
-        self._schedule: steps.LogSchedule[_Posted] = steps.LogSchedule(
+        self._schedule: steps.LogReadSchedule[_Posted] = steps.LogReadSchedule(
             options.client.metadata_max_age_ms / 1000, has_pattern=options.subscription.pattern is not None
         )
         self._callers: dict[SimpleQueue[None], float] = {}
@@ -243,7 +243,7 @@ class LogWatcher:
                 return _nothing
             case steps.Answer(posted):
                 _answer(cluster, posted)
-            case steps.Announce(snapshot, topics):
+            case steps.PublishMetadata(snapshot, topics):
                 self._on_metadata(snapshot, topics)
             case steps.Fail(error):
                 self._on_failure(error)

@@ -564,7 +564,7 @@ RegistryMembership.TABLE = table_of(
         on(ev.Start, (_UNJOINED, State.LEFT), RegistryMembership._start, _FINDING),
         on(ev.Stop, (_UNJOINED,), RegistryMembership._stop_unstarted, State.LEFT),
         on(ev.Stop, (*_IN, State.FATAL), RegistryMembership._stop, State.LEAVING, State.LEFT),
-        on(ev.Identified, _ALL, RegistryMembership._identified),
+        on(ev.UserDataChanged, _ALL, RegistryMembership._user_data_changed),
         on(ev.Subscribed, (_UNJOINED, *_IN), RegistryMembership._subscribed),
         # Spark's calls come at any time. A member that comes back must know whether a batch is in flight.
         on(ev.Planned, _ALL, RegistryMembership._planned),

@@ -236,7 +236,7 @@ def test_a_file_url_is_a_local_path(store: FakeStore, tmp_path: Path) -> None:
     ("batches", "sunk", "error"),
     [
         ({}, -1, "has no offsets"),
-        ({0: [SPARKS]}, 0, "no source of its newest batch is streamgroup's"),
+        ({0: [SPARKS]}, 0, "its newest batch has no source of streamgroup"),
         ({2: [THIRD]}, 1, "Restore offsets/1"),
     ],
 )

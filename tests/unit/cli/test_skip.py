@@ -177,7 +177,7 @@ def test_without_a_group_there_is_no_safe_way_and_the_error_gives_the_offsets(st
 def test_a_checkpoint_of_another_source_is_refused(store: Store, tmp_path: Path) -> None:
     result = run(write(tmp_path, {0: [SPARKS]}, sunk=-1))
     assert (result.exit_code, store.set) == (1, [])
-    assert "no source of its newest batch is streamgroup's" in result.output
+    assert "its newest batch has no source of streamgroup" in result.output
 
 
 @pytest.mark.parametrize(

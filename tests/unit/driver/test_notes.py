@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from streamgroup.driver.notes import NoteLog
+from streamgroup.driver.notes import OptionNotesLog
 from streamgroup.options.notes import Caution
 
 
@@ -13,7 +13,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
 
 
 def test_each_sentence_is_logged_once_and_a_caution_as_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    notes = NoteLog()
+    notes = OptionNotesLog()
     with caplog.at_level("INFO", "streamgroup"):
         for _ in range(2):
             notes.log(["ignored option a", Caution("anybody can read it")])
@@ -21,7 +21,7 @@ def test_each_sentence_is_logged_once_and_a_caution_as_a_warning(caplog: pytest.
 
 
 def test_a_caution_is_logged_once_for_all_groups_of_a_process(caplog: pytest.LogCaptureFixture) -> None:
-    notes = NoteLog()
+    notes = OptionNotesLog()
     with caplog.at_level("INFO", "streamgroup"):
         for group in ("g", "h", "g"):
             notes.log(["ignored option a", Caution("anybody can read it")], group)
@@ -37,6 +37,6 @@ def test_a_caution_stays_one_on_its_way_to_another_process() -> None:
 
 
 def test_the_memory_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
-    notes = NoteLog()
+    notes = OptionNotesLog()
     notes.log(map(str, range(5_000)))
     assert len(notes._said) <= 1_000

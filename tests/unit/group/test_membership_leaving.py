@@ -87,11 +87,11 @@ def test_a_member_that_has_left_comes_back_as_a_new_one() -> None:
 
 def test_what_a_member_is_known_by_stands_in_every_later_subscription() -> None:
     d = Driver()
-    d.step(ev.Identified(b"lineage"))
+    d.step(ev.UserDataChanged(b"lineage"))
     d.found()
     assert told_in(d) == [b"lineage"] * 3
     d.stable([])
-    d.step(ev.Identified(b"another"))
+    d.step(ev.UserDataChanged(b"another"))
     assert not d.has(ev.Send), "it is for the next JoinGroup"
     d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
     assert told_in(d) == [b"another"] * 3
@@ -100,7 +100,7 @@ def test_what_a_member_is_known_by_stands_in_every_later_subscription() -> None:
 def test_data_that_all_must_answer_is_sent_at_once() -> None:
     d = Driver()
     d.stable([])
-    d.step(ev.Identified(b"asking", lasts=False, rejoins=True))
+    d.step(ev.UserDataChanged(b"asking", lasts=False, rejoins=True))
     assert d.only(ev.Joining)
     assert told_in(d) == [b"asking"] * 3
 
@@ -128,9 +128,9 @@ def test_data_of_a_membership_that_was_lost_on_the_way_back_is_not_sent_again() 
 def rejoining_as_admitted() -> Driver:
     """A member that was admitted in its membership, and joins again."""
     d = Driver()
-    d.step(ev.Identified(b"lineage"))
+    d.step(ev.UserDataChanged(b"lineage"))
     d.stable([])
-    d.step(ev.Identified(b"admitted", lasts=False))
+    d.step(ev.UserDataChanged(b"admitted", lasts=False))
     d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
     assert told_in(d) == [b"admitted"] * 3
     return d

@@ -18,7 +18,7 @@ from streamgroup.records import kernel, message_scan
 from streamgroup.records.fields import BLOCK, Bytes
 from streamgroup.records.message_sets import (
     OWN,
-    MessageFault,
+    MessageFaultKind,
     MessageFields,
     MessageFields07,
     MessageSetFault,
@@ -100,7 +100,7 @@ def test_random_sets_and_random_damage_are_the_same_to_both(block: int, monkeypa
         agreed += isinstance(fast, list)
         faults |= {fast[2]} if isinstance(fast, tuple) else set()
     assert agreed > 300
-    assert faults == set(MessageFault)
+    assert faults == set(MessageFaultKind)
 
 
 @pytest.mark.slow
@@ -124,7 +124,12 @@ def test_random_sets_of_kafka_07_are_the_same_to_both(block: int, monkeypatch: p
         agreed += isinstance(fast, list)
         faults |= {fast[2]} if isinstance(fast, tuple) else set()
     assert agreed > 200
-    assert faults == {MessageFault.FRAME, MessageFault.MAGIC, MessageFault.NESTED, MessageFault.CHECKSUM}
+    assert faults == {
+        MessageFaultKind.FRAME,
+        MessageFaultKind.MAGIC,
+        MessageFaultKind.NESTED,
+        MessageFaultKind.CHECKSUM,
+    }
 
 
 def test_the_look_ahead_is_the_same_to_both() -> None:
@@ -149,7 +154,7 @@ def test_the_look_ahead_is_the_same_to_both() -> None:
 
 def test_both_know_the_same_faults() -> None:
     source = importlib.resources.files("streamgroup.records").joinpath("_messages.h").read_text()
-    for fault in MessageFault:
+    for fault in MessageFaultKind:
         assert fault.text
         assert f"{fault.name} = {fault.value}," in source
 
@@ -171,11 +176,11 @@ def test_no_byte_behind_a_set_is_read_as_its_own() -> None:
     ):
         buffer = np.frombuffer(data * 2, np.uint8)
         for size in range(1, len(data)):
-            assert count(buffer, longs(0), longs(size)) == (0, 0, MessageFault.FRAME)
+            assert count(buffer, longs(0), longs(size)) == (0, 0, MessageFaultKind.FRAME)
             sets = one_set(0, size) if scan == "messages" else one_set07(0, size)
             for cut in (buffer, buffer[:size].copy()):
                 answers = both(scan, cut, sets, False)
-                assert answers == [(0, 0, MessageFault.FRAME)] * 2
+                assert answers == [(0, 0, MessageFaultKind.FRAME)] * 2
 
 
 def one_set(begin: int, end: int) -> MessageSets:

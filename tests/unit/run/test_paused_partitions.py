@@ -20,7 +20,7 @@ MODES = pytest.mark.parametrize(
 
 def pause(shell: Shell, *partitions: object, is_paused: bool = True) -> None:
     chosen = frozenset(partitions) if partitions else None
-    shell.result(io.PauseReading(chosen, is_paused))  # type: ignore[arg-type]
+    shell.result(io.SetPaused(chosen, is_paused))  # type: ignore[arg-type]
 
 
 def plan(shell: Shell, start: Document, *, once: bool = False) -> Document:
@@ -124,7 +124,7 @@ def test_a_trigger_that_ends_does_not_wait_for_the_broker_of_a_paused_partition(
 def test_a_partition_that_is_not_held_is_refused_and_the_query_goes_on() -> None:
     shell = Shell()
     first = shell.batch()
-    shell.call(io.PauseReading(frozenset({P2}), is_paused=True))
+    shell.call(io.SetPaused(frozenset({P2}), is_paused=True))
     ((failed),) = shell.of(io.Raise)
     assert isinstance(failed.error, PauseRefused)
     assert "cannot pause t-2: the query does not hold it now. It holds t-0, t-1" in str(failed.error)

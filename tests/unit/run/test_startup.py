@@ -165,7 +165,7 @@ def test_the_member_starts_with_its_identity_and_the_topics(identity: bytes | No
     startup.join(identity, 1.0)
     assert startup.has_joined
     known = ev.MetadataRefreshed(starting.metadata.snapshot.topics, frozenset({"t", "u"}))
-    told = [] if identity is None else [ev.Identified(identity)]
+    told = [] if identity is None else [ev.UserDataChanged(identity)]
     assert starting.done == [*told, ev.Start(("t", "u")), known]
 
 

@@ -21,7 +21,7 @@ from streamgroup.model import INITIAL_DOCUMENT, Document, Position, TopicPartiti
 from streamgroup.planning.document import to_value
 from streamgroup.spark import listener as module
 from streamgroup.spark import sunk_notifier
-from streamgroup.spark.channel import LocalChannel
+from streamgroup.spark.channel import LocalCoordinatorChannel
 from streamgroup.spark.listener import GroupListener, lines_of, listen
 from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
 from tests.unit.driver.shells import SOON, until
@@ -61,7 +61,7 @@ def progress(
 
 @pytest.fixture
 def heard() -> GroupListener:
-    return GroupListener(LocalChannel(JVM))
+    return GroupListener(LocalCoordinatorChannel(JVM))
 
 
 def test_a_mark_that_was_cleaned_away_between_queries_is_made_anew_with_the_next_query(
@@ -305,7 +305,7 @@ def test_a_directory_that_is_not_private_is_a_warning_and_raises_nothing(
 
 
 def test_ended_runs_and_queries_are_forgotten(serve: Serve) -> None:
-    channel = LocalChannel(JVM)
+    channel = LocalCoordinatorChannel(JVM)
     heard, notifier = GroupListener(channel), channel._notifier
     for number in range(5):
         run = f"r{number}"

@@ -14,7 +14,7 @@ from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.errors import BrokerError, DecodeError, ErrorCode, StreamGroupError, TransportError
 from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, LogRange, TopicPartition
 from streamgroup.options.types import FetchOptions, Isolation, SourceOptions, Subscription
-from streamgroup.planning import known_logs, log_schedule
+from streamgroup.planning import known_logs, log_read_schedule
 from tests.fakes.cluster import FakeCluster, Logs, logs_of
 from tests.unit.driver.shells import SOON, client, running, source, until
 
@@ -45,7 +45,7 @@ class Watch:
 def logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
     made = logs_of([10, 20, 30])
     monkeypatch.setattr(module, "open_cluster", made.of)
-    monkeypatch.setattr(log_schedule, "RETRY_AFTER_S", 0.01)
+    monkeypatch.setattr(log_read_schedule, "RETRY_AFTER_S", 0.01)
     return made
 
 
@@ -111,7 +111,7 @@ def test_what_was_written_before_a_call_is_in_its_answer_however_short_ago_the_e
 def test_a_call_waits_for_the_next_listing_and_these_are_paced(
     logs: Logs, watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_schedule, "LISTING_EVERY_S", 0.02)
+    monkeypatch.setattr(log_read_schedule, "LISTING_EVERY_S", 0.02)
     watcher = watch().follow("t")
     began = time.monotonic()
     watcher.ends([P0], SOON)
@@ -125,7 +125,7 @@ def test_a_call_waits_for_the_next_listing_and_these_are_paced(
 def test_a_partition_more_is_listed_at_once(
     logs: Logs, watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_schedule, "LISTING_EVERY_S", 60.0)
+    monkeypatch.setattr(log_read_schedule, "LISTING_EVERY_S", 60.0)
     watcher = watch().follow("t")
     watcher.ends([P0], SOON)
     assert set(watcher.ends([P0, P1], SOON)) == {P0, P1}
@@ -147,7 +147,7 @@ def test_ends_that_do_not_come_in_time_are_the_last_known_ones(logs: Logs, watch
 def test_a_partition_without_a_leader_does_not_hold_up_the_others(
     logs: Logs, watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_schedule, "LEADERLESS_EVERY_S", 0.01)
+    monkeypatch.setattr(log_read_schedule, "LEADERLESS_EVERY_S", 0.01)
     logs.leaderless = {P1}
     watcher = watch().follow("t")
     began = time.monotonic()
@@ -166,7 +166,7 @@ def test_a_slow_leader_does_not_hold_up_the_others_and_what_it_reported_before_s
     isolation: Isolation,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(log_schedule, "LEADERLESS_EVERY_S", 0.01)
+    monkeypatch.setattr(log_read_schedule, "LEADERLESS_EVERY_S", 0.01)
     run = watch(source(fetch=FetchOptions(isolation=isolation)))
     watcher = run.follow("t")
     watcher.ends([P0, P1], SOON)
@@ -232,7 +232,7 @@ def test_an_answer_that_was_on_its_way_when_its_log_was_doubted_counts_for_nothi
 def test_the_log_of_a_topic_made_anew_is_another_and_its_leader_believed_when_it_must_have_heard_of_it(
     logs: Logs, watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_schedule, "RETRY_AFTER_S", 0.01)
+    monkeypatch.setattr(log_read_schedule, "RETRY_AFTER_S", 0.01)
     logs.epochs_listed = {P0: 1, P1: 1, P2: 1}  # the same epoch as before
     run = watch()
     watcher = run.follow("t")
@@ -464,12 +464,12 @@ def test_a_change_in_zookeeper_refreshes_the_metadata(
 def test_the_time_to_read_the_metadata_paces_its_refreshes(
     logs: Logs, watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_schedule, "METADATA_EVERY_S", 0.01)
-    monkeypatch.setattr(log_schedule, "METADATA_REST", 1e9)
+    monkeypatch.setattr(log_read_schedule, "METADATA_EVERY_S", 0.01)
+    monkeypatch.setattr(log_read_schedule, "METADATA_REST", 1e9)
     watch().follow("t")
     time.sleep(0.2)
     assert logs.snapshots <= 2, "the first, and that of the first listing"
-    monkeypatch.setattr(log_schedule, "METADATA_REST", 0)
+    monkeypatch.setattr(log_read_schedule, "METADATA_REST", 0)
     watch().follow("t")
     until(lambda: logs.snapshots > 5, "refreshes every 10 ms")
 
@@ -480,8 +480,8 @@ def test_the_time_to_read_the_metadata_paces_its_refreshes(
 def test_ends_are_the_same_object_until_a_broker_tells_something_else(
     logs: Logs, watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_schedule, "LISTING_EVERY_S", 0.0)
-    monkeypatch.setattr(log_schedule, "REST", 0)
+    monkeypatch.setattr(log_read_schedule, "LISTING_EVERY_S", 0.0)
+    monkeypatch.setattr(log_read_schedule, "REST", 0)
     watcher = watch().follow("t")
     held = (P0, P1)
     first, since = watcher.ends(held, SOON), watcher.known_since
@@ -502,7 +502,7 @@ def test_a_look_that_takes_long_is_not_made_again_soon(
     logs: Logs, watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ends of 10,000 logs take a tenth of a second of this process's time, and Spark polls every 10 ms."""
-    monkeypatch.setattr(log_schedule, "REST_MOST_S", 60.0)
+    monkeypatch.setattr(log_read_schedule, "REST_MOST_S", 60.0)
     watcher = watch().follow("t")
     watcher.ends((P0, P1), SOON)
     watcher._schedule.listing_took(60.0)

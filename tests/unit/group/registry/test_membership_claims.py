@@ -157,11 +157,11 @@ def test_another_subscription_is_registered_at_once_and_shared_anew() -> None:
 def test_who_it_is_stands_in_its_member_node() -> None:
     made = cluster()
     a = made.member("A", start=False)
-    a.step(ev.Identified(b'{"run":1}'))
+    a.step(ev.UserDataChanged(b'{"run":1}'))
     a.start()
     made.run(1)
     assert made.zk.get(OLD.member(a.id)) == b'{"run":1}'
-    a.step(ev.Identified(b'{"run":1,"admitted":true}'))
+    a.step(ev.UserDataChanged(b'{"run":1,"admitted":true}'))
     made.run(1)
     assert made.zk.get(OLD.member(a.id)) == b'{"run":1,"admitted":true}'
     assert len(of(a.out, ev.Assigned)) == 1
@@ -173,10 +173,10 @@ def test_who_it_is_stands_in_its_member_node() -> None:
 def test_data_of_one_membership_does_not_stand_in_the_node_of_the_next() -> None:
     made = cluster()
     a = made.member("A", start=False)
-    a.step(ev.Identified(b"lineage"))
+    a.step(ev.UserDataChanged(b"lineage"))
     a.start()
     made.run(1)
-    a.step(ev.Identified(b"admitted", lasts=False))
+    a.step(ev.UserDataChanged(b"admitted", lasts=False))
     made.run(1)
     assert made.zk.get(OLD.member(a.id)) == b"admitted"
     a.client.expire()

@@ -5,7 +5,7 @@ The caller carries out one step after the other, and hands in what came of it:
     step = schedule.next_step(now)
     schedule.metadata_read(step, snapshot, now)        # after FetchMetadata
     warning = schedule.listed(listing, now)            # after ListLogs
-    schedule.answered(now)                             # after Answer or Announce
+    schedule.answered(now)                             # after Answer or PublishMetadata
     warning = schedule.failed(error, now)              # in place of any of these
 """
 
@@ -85,7 +85,7 @@ class ListLogs:
 
 
 @dataclass(frozen=True, slots=True)
-class Announce:
+class PublishMetadata:
     """Report new metadata to the run, and the topics that were asked for."""
 
     snapshot: ClusterSnapshot
@@ -111,7 +111,7 @@ class Stop:
     """Take no further step."""
 
 
-Step = Answer[Q] | FetchMetadata | ListLogs | Announce | Fail | Wait | Stop
+Step = Answer[Q] | FetchMetadata | ListLogs | PublishMetadata | Fail | Wait | Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Listing:
     """Why ends are absent."""
 
 
-class LogSchedule(Generic[Q]):
+class LogReadSchedule(Generic[Q]):
     """Decides for one run. `Q` is a question of another thread.
 
     All times are monotonic seconds, given by the caller, which lets one thread at a time in.
@@ -146,7 +146,7 @@ class LogSchedule(Generic[Q]):
         self._metadata_cpu_s = 0.0
         self._has_pattern = has_pattern
         self._questions: deque[Q] = deque()
-        self._unannounced: Announce | None = None
+        self._unpublished: PublishMetadata | None = None
         self._topics: frozenset[str] | None = None
         self._metadata_at: float | None = None
         self._doubts = 0
@@ -218,8 +218,8 @@ class LogSchedule(Generic[Q]):
 
     def next_step(self, now: float) -> Step[Q]:
         """Return what to do now."""
-        if self._unannounced is not None:
-            announcement, self._unannounced = self._unannounced, None
+        if self._unpublished is not None:
+            announcement, self._unpublished = self._unpublished, None
             return announcement
         if self.is_stopping:
             return Stop()
@@ -281,7 +281,7 @@ class LogSchedule(Generic[Q]):
         self.logs.take_snapshot(snapshot, self._partitions, now)
         if (step.topics, step.doubts) == (self._topics, self._doubts):
             self._metadata_at = now
-        self._unannounced = Announce(snapshot, topics)
+        self._unpublished = PublishMetadata(snapshot, topics)
 
     def metadata_took(self, cpu_s: float) -> None:
         """Pace the next refreshes by the CPU seconds that reading the last one has taken."""

@@ -9,7 +9,7 @@ import pytest
 from streamgroup.cluster.requests import ListedOffset
 from streamgroup.errors import BrokerError, ErrorCode, TransportError
 from streamgroup.model import Broker, ClusterSnapshot, LogRange, PartitionInfo, TopicInfo, TopicPartition
-from streamgroup.planning.log_schedule import (
+from streamgroup.planning.log_read_schedule import (
     EARLIEST_EVERY_S,
     LEADERLESS_EVERY_S,
     LISTING_EVERY_S,
@@ -19,13 +19,13 @@ from streamgroup.planning.log_schedule import (
     REST_MOST_S,
     RETRY_AFTER_S,
     UNFOLLOWED_S,
-    Announce,
     Answer,
     Fail,
     FetchMetadata,
     Listing,
     ListLogs,
-    LogSchedule,
+    LogReadSchedule,
+    PublishMetadata,
     Stop,
     Wait,
 )
@@ -47,7 +47,7 @@ class Time:
 
     def __init__(self, *, has_pattern: bool = False, max_age_s: float = MAX_AGE_S) -> None:
         self.now = T0
-        self.schedule: LogSchedule[str] = LogSchedule(max_age_s, has_pattern=has_pattern)
+        self.schedule: LogReadSchedule[str] = LogReadSchedule(max_age_s, has_pattern=has_pattern)
 
     def step(self, after: float = 0.0) -> object:
         self.now += after
@@ -70,7 +70,7 @@ class Time:
 
     def reads(self, found: ClusterSnapshot) -> None:
         self.schedule.metadata_read(self.fetches(), found, self.now)
-        assert isinstance(self.step(), Announce)
+        assert isinstance(self.step(), PublishMetadata)
 
     def follow(self, found: ClusterSnapshot | None = None) -> None:
         self.schedule.follow(["t"])
@@ -98,7 +98,7 @@ def test_metadata_is_read_when_followed_and_when_it_is_old() -> None:
     time.now += 2.0
     time.schedule.metadata_read(step, snapshot(), time.now)
     assert time.schedule.metadata_at == time.now, "its age counts from the answer"
-    assert time.step() == Announce(snapshot(), frozenset({"t"}))
+    assert time.step() == PublishMetadata(snapshot(), frozenset({"t"}))
     assert time.waits() == METADATA_EVERY_S
     time.fetches(after=METADATA_EVERY_S)
 
@@ -114,7 +114,7 @@ def test_metadata_that_was_asked_for_before_a_change_does_not_satisfy_it(change:
         time.schedule.follow(["t", "u"])
     time.schedule.metadata_read(step, snapshot(), time.now)
     assert time.schedule.metadata_at == 0.0
-    assert time.step() == Announce(snapshot(), frozenset({"t"})), "it is announced all the same"
+    assert time.step() == PublishMetadata(snapshot(), frozenset({"t"})), "it is announced all the same"
     time.fetches()
 
 
@@ -124,7 +124,7 @@ def test_a_pattern_reads_all_topics_even_while_none_matches() -> None:
     step = time.fetches()
     assert step.reads_all
     time.schedule.metadata_read(step, snapshot(), time.now)
-    assert time.step() == Announce(snapshot(), frozenset({"t", "needed"}))
+    assert time.step() == PublishMetadata(snapshot(), frozenset({"t", "needed"}))
     time.schedule.follow([])
     assert time.fetches() == FetchMetadata(frozenset(), reads_all=True, elsewhere=False, doubts=0)
 
@@ -235,7 +235,7 @@ def test_a_doubted_log_is_listed_at_once_with_its_start_after_the_metadata_of_an
     assert time.schedule.logs.ranges(BOTH) == {P1: LogRange(0, 10)}
     assert time.fetches().elsewhere
     time.schedule.metadata_read(FetchMetadata(frozenset({"t"}), False, True, 1), snapshot(), time.now)
-    assert isinstance(time.step(), Announce)
+    assert isinstance(time.step(), PublishMetadata)
     step = time.lists()
     assert time.schedule.lists_starts(step, {P1: ListedOffset(10)})
     time.schedule.refresh_metadata()
@@ -371,7 +371,7 @@ def test_no_step_is_taken_after_the_stop_but_new_metadata_is_announced() -> None
     time.schedule.ask("b")
     time.schedule.is_stopping = True
     time.schedule.metadata_read(step, snapshot(), time.now)
-    assert isinstance(time.step(), Announce)
+    assert isinstance(time.step(), PublishMetadata)
     assert time.step() == Stop()
     assert time.schedule.stop() == ["a", "b"]
     assert time.schedule.stop() == []
