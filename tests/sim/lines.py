@@ -1,17 +1,18 @@
-"""The group's thread of a process: carries the member's actions out on one connection a lane.
+"""The group's thread of a process: carries the member's actions out on one simulated connection a lane.
 
-Mirrors `driver/membership/group_thread.py`: deadlines, what a broken connection means, what is reset when. Where that
-changes, this file changes with it.
+What a lane connects to, what is reset when, and what fails then is decided by the real `RequestLanes`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamgroup.errors import ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane, Send
+from streamgroup.group.lanes import RequestLanes
 from streamgroup.group.member import MemberAction
 from streamgroup.group.offsets.kafka import KafkaOffsetStore
 from streamgroup.group.offsets.store import OffsetStore
@@ -34,17 +35,21 @@ class GroupLines:
         self._network = network
         self._broker = broker
         self._clock = network.clock
-        self._node: int | None = None
+        self._lanes: RequestLanes[Line] = RequestLanes()
         self._sent_at: dict[int, float] = {}
         """When the requests that are out were sent, by token."""
         self.store: OffsetStore = KafkaOffsetStore()
         self.fragile: set[Lane] = set()
         """Lanes whose connection breaks soon after the next request."""
-        self.lines: dict[Lane, Line] = {}
         self.client = None
         """It has no session with ZooKeeper."""
         self.keeps_timers = True
         """Whether the thread is never kept from the run's timers."""
+
+    @property
+    def lines(self) -> dict[Lane, Line]:
+        """The connections."""
+        return {lane: line for lane in Lane if (line := self._lanes.handle(lane)) is not None}
 
     def look(self) -> None:
         """Nothing here waits."""
@@ -71,22 +76,25 @@ class GroupLines:
             case Send():
                 self._send(action)
             case ev.Reset(lane):
-                self.reset(lane, "given up")
+                self._reset(lane)
             case ev.CoordinatorFound(broker):
-                if self._node != broker.node_id:
-                    self._node = broker.node_id
-                    for lane in (Lane.COORDINATOR, Lane.JOIN):
-                        self.reset(lane, "given up")
+                for lane in self._lanes.found(broker):
+                    self._reset(lane)
             case _:
                 raise AssertionError(f"the group's thread cannot carry out {action}")
 
     def _send(self, send: Send) -> None:
-        line = self.lines.get(send.lane)
-        if line is None:
-            node = self._node if send.lane is not Lane.ANY and self._node is not None else 0
-            line = self.lines[send.lane] = Line(self._network, self._broker, self._process, send.lane, node)
+        lanes, lane = self._lanes, send.lane
+        if not lanes.is_open(lane):
+            broker = lanes.broker_of(lane)
+            node = 0 if broker is None else broker.node_id
+            lanes.opened(lane, Line(self._network, self._broker, self._process, lane, node), is_ready=True)
+        lanes.add(send, self._clock.now)
+        lanes.sent(send, send.token, self._broker.version(send.api))
         self._sent_at[send.token] = self._clock.now
-        self._process.later(send.timeout_ms / 1000, partial(self._overdue, send.token))
+        self._process.later(send.timeout_ms / 1000, self._look_for_overdue)
+        line = lanes.handle(lane)
+        assert line is not None
         line.send(send)
         self._befall(line, send)
 
@@ -100,46 +108,47 @@ class GroupLines:
         if what is not None:
             self._clock.after(soon * self._network.chance(), what)
 
-    def _overdue(self, token: int) -> None:
-        """A connection whose answer is overdue is given up (R18)."""
-        if token in self._sent_at:
-            lane = next(lane for lane, line in self.lines.items() if token in line.unanswered)
-            self.reset(lane, "no answer in time")
+    def _look_for_overdue(self) -> None:
+        for lane, names in self._lanes.overdue(self._clock.now):
+            self._abandon(lane)
+            self._post(self._lanes.broken(lane, f"no answer to {', '.join(names)} in time"))
 
-    def reset(self, lane: Lane, reason: str) -> None:
+    def _reset(self, lane: Lane) -> None:
         """Give a lane's connection up; what is unanswered on it fails."""
-        line = self.lines.pop(lane, None)
-        if line is not None:
-            line.abandon(reset=True)
-            self._fail(line, reason)
+        if self._lanes.is_open(lane):
+            self._abandon(lane)
+            self._post(self._lanes.closed(lane, "given up"))
 
-    def _fail(self, line: Line, reason: str) -> None:
-        for token in line.unanswered:
-            if self._sent_at.pop(token, None) is not None:
-                self._process.post(ev.RequestFailed(token, reason))
+    def _abandon(self, lane: Lane) -> None:
+        line = self._lanes.handle(lane)
+        assert line is not None
+        line.abandon(reset=True)
+
+    def _post(self, events: Iterable[ev.Event]) -> None:
+        for event in events:
+            if isinstance(event, ev.RequestFailed):
+                del self._sent_at[event.token]
+            self._process.post(event)
 
     def answered(self, line: Line, token: int, response: Any) -> None:
-        send = line.unanswered.pop(token, None)
-        if send is not None and token in self._sent_at and self.lines.get(line.lane) is line:
+        lane = self._lanes.lane_of(line)
+        answered = None if lane is None else self._lanes.answered(lane, token)
+        if answered is not None:
             sent_at = self._sent_at.pop(token)
             if _is_to_a_member(response):
                 self._process.heard_of(self._clock.now if isinstance(response, SyncGroupResponse) else sent_at)
-            version = self._broker.version(send.api)
-            self._process.post(ev.RequestAnswered(token, response, version))
+            self._process.post(ev.RequestAnswered(token, response, answered[1]))
 
     def broken(self, line: Line, reason: str) -> None:
-        if self.lines.get(line.lane) is not line:
-            return
-        del self.lines[line.lane]
-        if line.lane is Lane.COORDINATOR and not line.unanswered:
-            self._process.post(ev.CoordinatorGone(reason))
-        self._fail(line, reason)
+        lane = self._lanes.lane_of(line)
+        if lane is not None:
+            self._post(self._lanes.broken(lane, reason))
 
     def close(self) -> None:
         """The process is gone: its sockets are closed by the system, what was written still arrives, or not."""
         for line in self.lines.values():
             line.abandon(reset=False)
-        self.lines.clear()
+        self._lanes = RequestLanes()
 
 
 def _is_to_a_member(response: Any) -> bool:

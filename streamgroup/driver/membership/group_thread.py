@@ -11,15 +11,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
 from streamgroup.driver.membership.executor import RunInbox
 from streamgroup.errors import AuthError, ConfigError, StreamGroupError, TransportError, UnsupportedVersionError
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane, Send
+from streamgroup.group.lanes import RequestLanes
 from streamgroup.group.member import MemberAction
 from streamgroup.group.requests import not_spoken
-from streamgroup.model import Broker, ClusterSnapshot
+from streamgroup.model import ClusterSnapshot
 from streamgroup.net.poller import Broken, Connected, Handle, Poller, ResponseReceived
 from streamgroup.options.types import ClientOptions
 from streamgroup.run.interface import ThreadFailed
@@ -27,17 +27,6 @@ from streamgroup.run.interface import ThreadFailed
 log = logging.getLogger("streamgroup")
 
 LONGEST_WAIT_S = 5.0
-
-
-@dataclass(slots=True)
-class _Line:
-    """The connection of one lane, with requests that wait for its handshake and requests without a response."""
-
-    handle: Handle
-    ready: bool = False
-    waiting: list[Send] = field(default_factory=list)
-    unanswered: dict[int, tuple[Send, int]] = field(default_factory=dict)
-    """By correlation id: the request and the version in which it was sent."""
 
 
 class GroupThread:
@@ -55,9 +44,7 @@ class GroupThread:
         """Actions that wait for the loop. Any thread may append one."""
         self._received: list[Connected | ResponseReceived | Broken] = []
         """Events of the poller that wait for the loop."""
-        self._lines: dict[Lane, _Line] = {}
-        self._due: dict[int, float] = {}  # by token; a response, a broken connection or the timeout removes each entry
-        self._coordinator: Broker | None = None
+        self._lanes: RequestLanes[Handle] = RequestLanes()
         self._addresses = self._any_addresses()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="streamgroup-group", daemon=True)
@@ -107,7 +94,7 @@ class GroupThread:
         self._received = self._poller.wait(self._wait_for(now) if is_idle else 0.0)
 
     def _wait_for(self, now: float) -> float:
-        times = [now + LONGEST_WAIT_S, *self._due.values()]
+        times = [now + LONGEST_WAIT_S, self._lanes.next_due]
         if (wake_at := self._inbox.wake_at) is not None:
             times.append(wake_at)
         return max(0.0, min(times) - now)
@@ -115,43 +102,25 @@ class GroupThread:
     def _translate(self, received: list[Connected | ResponseReceived | Broken], now: float) -> Iterator[ev.Event]:
         """Translate the poller's events to the member's."""
         for event in received:
-            lane = next((lane for lane, line in self._lines.items() if line.handle == event.handle), None)
+            lane = self._lanes.lane_of(event.handle)
             if lane is None:
                 continue
             match event:
                 case Connected():
-                    self._connected(lane)
+                    for send in self._lanes.ready(lane):
+                        self._put(send)
                 case ResponseReceived():
-                    answered = self._lines[lane].unanswered.pop(event.correlation_id, None)
-                    if answered is not None and self._due.pop(answered[0].token, None) is not None:
-                        yield ev.RequestAnswered(answered[0].token, event.response, answered[1])
+                    answered = self._lanes.answered(lane, event.correlation_id)
+                    if answered is not None:
+                        send, version = answered
+                        yield ev.RequestAnswered(send.token, event.response, version)
                 case Broken():
                     if isinstance(event.error, AuthError | ConfigError):  # no retry mends it
                         self._inbox.post(ThreadFailed(event.error))
-                    yield from self._broken(lane, str(event.error))
-        yield from self._overdue(now)
-
-    def _broken(self, lane: Lane, reason: str) -> Iterator[ev.Event]:
-        line = self._lines.pop(lane)
-        sends = [send for send, _ in line.unanswered.values()] + line.waiting
-        # An idle JOIN connection may end: brokers close connections that are idle for long.
-        if lane is Lane.COORDINATOR and not sends:
-            yield ev.CoordinatorGone(reason)
-        for send in sends:
-            if self._due.pop(send.token, None) is not None:
-                yield ev.RequestFailed(send.token, reason)
-
-    def _overdue(self, now: float) -> Iterator[ev.Event]:
-        """Close connections with an overdue response, which must not be taken for a later request's (R18)."""
-        late = {token for token, due in self._due.items() if now >= due}
-        for lane, line in tuple(self._lines.items()):
-            if self._lines.get(lane) is not line:  # the member has reset it on an event of the lane before
-                continue
-            sends = [*line.waiting, *(send for send, _ in line.unanswered.values())]
-            names = [send.api.NAME for send in sends if send.token in late]
-            if names:
-                self._poller.drop(line.handle, reset=True)
-                yield from self._broken(lane, f"{line.handle}: no answer to {', '.join(names)} in time")
+                    yield from self._lanes.broken(lane, str(event.error))
+        for lane, names in self._lanes.overdue(now):
+            handle = self._drop(lane)
+            yield from self._lanes.broken(lane, f"{handle}: no answer to {', '.join(names)} in time")
 
     # --- actions -----------------------------------------------------------------------------------------------------
 
@@ -160,41 +129,38 @@ class GroupThread:
             action = self._outbox.popleft()
             match action:
                 case Send():
-                    self._due[action.token] = now + action.timeout_ms / 1000
-                    self._send(action)
+                    self._send(action, now)
                 case ev.Reset(lane):
                     self._reset(lane)
                 case ev.CoordinatorFound(broker):
-                    if self._coordinator != broker:
-                        self._coordinator = broker
-                        for lane in (Lane.COORDINATOR, Lane.JOIN):
-                            self._reset(lane)
+                    for lane in self._lanes.found(broker):
+                        self._reset(lane)
                 case _:
                     raise AssertionError(f"the group's thread cannot carry out {action}")
 
     def _reset(self, lane: Lane) -> None:
         """Close a lane's connection; its pending requests fail."""
-        line = self._lines.pop(lane, None)
-        if line is None:
-            return
-        self._poller.drop(line.handle, reset=True)
-        for send in (*line.waiting, *(send for send, _ in line.unanswered.values())):
-            if self._due.pop(send.token, None) is not None:
-                self._inbox.post(ev.RequestFailed(send.token, f"{line.handle}: given up"))
+        if self._lanes.is_open(lane):
+            handle = self._drop(lane)
+            for event in self._lanes.closed(lane, f"{handle}: given up"):
+                self._inbox.post(event)
 
-    def _send(self, send: Send) -> None:
-        line = self._lines.get(send.lane)
-        if line is None:
-            line = self._lines[send.lane] = _Line(self._connect(send.lane))
-        if line.ready:
-            self._put(line, send)
-        else:
-            line.waiting.append(send)
+    def _drop(self, lane: Lane) -> Handle:
+        """Reset a lane's connection, so that nothing of it arrives any more (R18)."""
+        handle = self._lanes.handle(lane)
+        assert handle is not None
+        self._poller.drop(handle, reset=True)
+        return handle
+
+    def _send(self, send: Send, now: float) -> None:
+        if not self._lanes.is_open(send.lane):
+            self._lanes.opened(send.lane, self._connect(send.lane))
+        if self._lanes.add(send, now):
+            self._put(send)
 
     def _connect(self, lane: Lane) -> Handle:
-        if lane is not Lane.ANY and self._coordinator is not None:
-            return self._poller.connect(self._coordinator.host, self._coordinator.port, lane.value)
-        host, port = next(self._addresses)
+        broker = self._lanes.broker_of(lane)
+        host, port = next(self._addresses) if broker is None else (broker.host, broker.port)
         return self._poller.connect(host, port, lane.value)
 
     def _any_addresses(self) -> Iterator[tuple[str, int]]:
@@ -204,37 +170,28 @@ class GroupThread:
             candidates = list(dict.fromkeys([*known, *self._options.bootstrap_servers]))
             yield candidates[turn % len(candidates)]
 
-    def _connected(self, lane: Lane) -> None:
-        line = self._lines[lane]
-        line.ready = True
-        waiting, line.waiting = line.waiting, []
-        for send in waiting:
-            self._put(line, send)
-
-    def _put(self, line: _Line, send: Send) -> None:
+    def _put(self, send: Send) -> None:
+        handle = self._lanes.handle(send.lane)
+        assert handle is not None
         try:
-            versions = self._poller.versions(line.handle)
+            versions = self._poller.versions(handle)
             assert versions is not None
             try:
                 version = versions.highest(send.api, send.ceiling)
             except UnsupportedVersionError as error:
                 self._unsupported(send, versions.release, error)
                 return
-            correlation_id = self._poller.send(line.handle, send.build(version), version)
-        except (
-            KeyError,
-            TransportError,
-        ):  # the connection broke: its event follows in the list and fails this request, too
-            line.waiting.append(send)
-            return
+            correlation_id = self._poller.send(handle, send.build(version), version)
+        except (KeyError, TransportError):  # the connection broke: its event follows in the list
+            self._lanes.not_sent(send)
         except StreamGroupError as error:
-            self._due.pop(send.token, None)
+            self._lanes.forget(send)
             self._inbox.post(ThreadFailed(error))
-            return
-        line.unanswered[correlation_id] = (send, version)
+        else:
+            self._lanes.sent(send, correlation_id, version)
 
     def _unsupported(self, send: Send, release: str, error: UnsupportedVersionError) -> None:
-        self._due.pop(send.token, None)
+        self._lanes.forget(send)
         if send.optional:
             self._inbox.post(ev.RequestFailed(send.token, str(error), unsupported=True))
         else:

@@ -1,0 +1,155 @@
+"""The connections of a member to its brokers, one for each lane, as a pure class.
+
+It decides where a lane connects, which connection is given up, and which requests fail with it. The caller owns the
+sockets, which are of any type here. It makes and closes the connections, and reports what becomes of them:
+
+    if not lanes.is_open(send.lane):
+        lanes.opened(send.lane, connect(lanes.broker_of(send.lane)))
+    if lanes.add(send, now):                              # else `ready` returns it, after the handshake
+        lanes.sent(send, correlation_id, version)         # after the request was written
+    answered = lanes.answered(lane, correlation_id)       # after a response
+    events = lanes.closed(lane, reason)                   # after the connection has broken, or was closed
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from streamgroup.group import events as ev
+from streamgroup.group.events import Lane, Send
+from streamgroup.model import Broker
+
+C = TypeVar("C")
+
+COORDINATOR_LANES = (Lane.COORDINATOR, Lane.JOIN)
+
+
+@dataclass(slots=True)
+class _Connection(Generic[C]):
+    """The connection of one lane, with requests that wait for its handshake and requests without a response."""
+
+    handle: C
+    is_ready: bool
+    waiting: list[Send] = field(default_factory=list)
+    unanswered: dict[int, tuple[Send, int]] = field(default_factory=dict)
+    """By correlation id: the request and the version in which it was sent."""
+
+    @property
+    def sends(self) -> list[Send]:
+        """All requests that fail with the connection."""
+        return [*(send for send, _ in self.unanswered.values()), *self.waiting]
+
+
+class RequestLanes(Generic[C]):
+    """See the module. Times are monotonic seconds. `C` is the caller's type of a connection."""
+
+    __slots__ = ("_connections", "_coordinator", "_due")
+
+    def __init__(self) -> None:
+        self._connections: dict[Lane, _Connection[C]] = {}
+        self._coordinator: Broker | None = None
+        self._due: dict[int, float] = {}  # by token; a response or the end of the connection removes each entry
+
+    # -- connections ---------------------------------------------------------------------------------------------------
+
+    def is_open(self, lane: Lane) -> bool:
+        """Return whether the lane has a connection, be it in its handshake."""
+        return lane in self._connections
+
+    def handle(self, lane: Lane) -> C | None:
+        """Return the connection of a lane."""
+        connection = self._connections.get(lane)
+        return None if connection is None else connection.handle
+
+    def lane_of(self, handle: C) -> Lane | None:
+        """Return the lane of a connection; None: it was given up."""
+        return next((lane for lane, each in self._connections.items() if each.handle == handle), None)
+
+    def broker_of(self, lane: Lane) -> Broker | None:
+        """Return the broker that the lane connects to; None: to any."""
+        return None if lane is Lane.ANY else self._coordinator
+
+    def found(self, coordinator: Broker) -> tuple[Lane, ...]:
+        """Take the group's coordinator. Return the lanes to close: those to another one."""
+        if coordinator == self._coordinator:
+            return ()
+        self._coordinator = coordinator
+        return COORDINATOR_LANES
+
+    def opened(self, lane: Lane, handle: C, *, is_ready: bool = False) -> None:
+        """Take the new connection of a lane. `is_ready`: it has no handshake to wait for."""
+        self._connections[lane] = _Connection(handle, is_ready)
+
+    def ready(self, lane: Lane) -> list[Send]:
+        """Take the end of a lane's handshake; return the requests that waited for it."""
+        connection = self._connections[lane]
+        connection.is_ready = True
+        waiting, connection.waiting = connection.waiting, []
+        return waiting
+
+    def closed(self, lane: Lane, reason: str) -> list[ev.Event]:
+        """Take that a lane's connection has broken, or was given up. Return the requests that fail."""
+        connection = self._connections.pop(lane, None)
+        if connection is None:
+            return []
+        for send in connection.sends:
+            del self._due[send.token]
+        return [ev.RequestFailed(send.token, reason) for send in connection.sends]
+
+    def broken(self, lane: Lane, reason: str) -> list[ev.Event]:
+        """Take that a lane's connection has broken. Return what the member has to know.
+
+        An idle JOIN connection may end: brokers close connections that are idle for long.
+        """
+        is_idle = not self._connections[lane].sends
+        failed = self.closed(lane, reason)
+        return [ev.CoordinatorGone(reason)] if is_idle and lane is Lane.COORDINATOR else failed
+
+    def overdue(self, now: float) -> Iterator[tuple[Lane, list[str]]]:
+        """Yield the lanes to reset, each with the names of its overdue requests.
+
+        A later response of such a connection must not be taken for that of a later request (R18). The caller closes
+        each lane before it asks for the next one.
+        """
+        late = {token for token, due in self._due.items() if now >= due}
+        for lane, connection in tuple(self._connections.items()):
+            names = [send.api.NAME for send in connection.sends if send.token in late]
+            if names and self._connections.get(lane) is connection:  # an event of the lane before may have reset it
+                yield lane, names
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    @property
+    def next_due(self) -> float:
+        """When the first request is overdue; infinity without any."""
+        return min(self._due.values(), default=math.inf)
+
+    def add(self, send: Send, now: float) -> bool:
+        """Take a request for an open lane, from now on. Return whether to send it at once."""
+        self._due[send.token] = now + send.timeout_ms / 1000
+        connection = self._connections[send.lane]
+        if not connection.is_ready:
+            connection.waiting.append(send)
+        return connection.is_ready
+
+    def sent(self, send: Send, correlation_id: int, version: int) -> None:
+        """Take that a request was written, in a version of its API."""
+        self._connections[send.lane].unanswered[correlation_id] = (send, version)
+
+    def not_sent(self, send: Send) -> None:
+        """Take that a request cannot be written: the connection has broken, whose end follows and fails it, too."""
+        self._connections[send.lane].waiting.append(send)
+
+    def forget(self, send: Send) -> None:
+        """Drop a request that nothing answers."""
+        del self._due[send.token]
+
+    def answered(self, lane: Lane, correlation_id: int) -> tuple[Send, int] | None:
+        """Take a response. Return its request and version; None: the request was given up."""
+        answered = self._connections[lane].unanswered.pop(correlation_id, None)
+        if answered is not None:
+            del self._due[answered[0].token]
+        return answered
