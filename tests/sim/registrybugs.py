@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
 from streamgroup.group import rejoining
-from streamgroup.group.member import Member
-from streamgroup.group.offsets.zookeeper import FIRST_TOKEN, ZooKeeperOffsetStore
+from streamgroup.group.member import Member, MemberAction
+from streamgroup.group.offsets.store import FetchOffsets, Outcome
+from streamgroup.group.offsets.zookeeper import FIRST_TOKEN, ZooKeeperOffsetStore, _Fetch
 from streamgroup.group.registry import events as rv
 from streamgroup.group.registry import stored
 from streamgroup.group.registry.membership import RegistryMembership
+from streamgroup.group.registry.purposes import RegistryPurpose
 from streamgroup.group.registry.seen import Seen
 from streamgroup.group.registry.stored import committed_subtrees
+from streamgroup.group.registry.work import RegistryWork
 from streamgroup.group.table import State
 from streamgroup.model import CommittedOffset, TopicPartition
-from streamgroup.znodes import Check, Operation, ZNode
+from streamgroup.znodes import Check, Operation, SubtreeRead, ZNode
 from streamgroup.zookeeper.watches import Watches
 from tests.sim import checker as words
 from tests.sim.boundarybugs import BOUNDARY_BUGS
 from tests.sim.bugs import BUGS, Bug, replace
-from tests.sim.clock import Steps
 from tests.sim.lonebugs import LONE_BUGS
 from tests.sim.offsetbugs import OFFSET_BUGS
-from tests.sim.registrylines import RegistryLines
 from tests.sim.runbugs import RUN_BUGS
 from tests.sim.settings import Kind
-from tests.sim.zksession import Unanswered
 
 
 def _replace_method(stack: ExitStack, method: Callable[..., None], planted: Callable[..., None]) -> None:
@@ -48,23 +48,25 @@ def _replace_method(stack: ExitStack, method: Callable[..., None], planted: Call
 
 def go_on_in_a_new_session(stack: ExitStack) -> None:
     """kazoo's client as it comes: what waits for a connection is carried out in whatever session follows."""
-    real_over, real_transact = RegistryLines._over, RegistryLines._transact
+    real_over, real_next = RegistryWork._over, RegistryWork.next_step
+    waiting: set[RegistryWork[Any]] = set()
 
-    def over(self: RegistryLines, event: rv.Expired) -> None:
-        asked = [action for action in self._work if _is_commit(action)]
-        real_over(self, event)
-        self._work.extend(asked)
+    def over(self: RegistryWork[Any], event: rv.Expired, now: float, **session: bool) -> Sequence[Any]:
+        commits = [action for action in self._work if _is_commit(action)]
+        done = real_over(self, event, now, **session)
+        self._work.extend(commits)
+        return done
 
-    def transact(self: RegistryLines, transactions: Sequence[rv.Transact]) -> Steps:
-        while any(map(_is_commit, transactions)) and not self._session.connected:
-            try:
-                yield from self._session.connect(self._deadline)
-            except Unanswered:
-                continue
-        yield from real_transact(self, transactions)
+    def next_step(self: RegistryWork[Any], now: float, *, is_connected: bool) -> Any:
+        if self._work and _is_commit(self._work[0]) and not is_connected:
+            waiting.add(self)
+            return None
+        waiting.discard(self)
+        return real_next(self, now, is_connected=is_connected)
 
-    replace(stack, RegistryLines, "_over", over)
-    replace(stack, RegistryLines, "_transact", transact)
+    replace(stack, RegistryWork, "_over", over)
+    replace(stack, RegistryWork, "next_step", next_step)
+    replace(stack, RegistryWork, "has_work", property(lambda self: bool(self._work) and self not in waiting))
 
 
 def _is_commit(action: Any) -> bool:
@@ -96,20 +98,42 @@ def believe_old_metadata(stack: ExitStack) -> None:
 
 def read_offsets_before_the_claim(stack: ExitStack) -> None:
     """The real consumers' order: they read them when they compute their share, and claim when others have released."""
-    real = RegistryLines._look
-    known: dict[RegistryLines, dict[str, ZNode]] = {}
+    real_look, real_step = RegistryMembership._look, Member.step
+    real_fetch = ZooKeeperOffsetStore.fetch
+    known: dict[Member, Mapping[str, ZNode]] = {}
+    stepping: list[Member] = []
 
-    def look(self: RegistryLines, action: rv.Look) -> Steps:
-        offsets = committed_subtrees(self._paths, None)
-        if action.subtrees == offsets and self in known:
-            self._step(rv.Looked(action.token, known.pop(self)))
-            return
-        if any(subtree.path == self._paths.ids for subtree in action.subtrees):
-            with suppress(Unanswered):
-                known[self] = yield from self._session.read(offsets, self._deadline)
-        yield from real(self, action)
+    def look(self: RegistryMembership, purpose: Any, nodes: Iterable[SubtreeRead], *, watch: bool = True) -> None:
+        offsets = committed_subtrees(self._paths, None) if purpose is RegistryPurpose.LOOK else ()
+        real_look(self, purpose, (*nodes, *offsets), watch=watch)
 
-    replace(stack, RegistryLines, "_look", look)
+    def step(self: Member, event: Any, now: float) -> list[MemberAction]:
+        machine = self.membership
+        if (
+            isinstance(event, rv.Looked)
+            and isinstance(machine, RegistryMembership)
+            and machine._paths.ids in event.nodes
+            and not self.store.takes(event)
+        ):
+            known[self] = event.nodes
+        stepping.append(self)
+        try:
+            return real_step(self, event, now)
+        finally:
+            stepping.pop()
+
+    def fetch(self: ZooKeeperOffsetStore, request: FetchOffsets, now: float) -> Outcome:
+        nodes = known.pop(stepping[-1], None) if stepping else None
+        if nodes is None:
+            return real_fetch(self, request, now)
+        job = _Fetch(now, request=request)
+        self._jobs.append(job)
+        self._fetched(job, rv.Looked(0, nodes))
+        return self._outcome()
+
+    replace(stack, RegistryMembership, "_look", look)
+    replace(stack, Member, "step", step)
+    replace(stack, ZooKeeperOffsetStore, "fetch", fetch)
 
 
 def commit_after_the_release(stack: ExitStack) -> None:

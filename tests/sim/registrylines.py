@@ -1,21 +1,22 @@
 """The registry's thread of a process: carries the member's actions out in one session with ZooKeeper.
 
-Mirrors `driver/membership/registry_thread.py`, and of `registry_backend.py` how a replay's filter is read. Where these
-change, this file changes with them. Requests to brokers that keep the offsets: `offsets.py`.
+The real `RegistryWork` decides what is done when, and what an event of the session means. As in
+`registry_backend.py`, a replay's filter is read here. Requests to brokers that keep the offsets: `offsets.py`.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamgroup.cluster.admin import committed
 from streamgroup.cluster.interface import Cluster, kafka_of
-from streamgroup.driver.membership.registry_thread import CLOSE_TIMEOUT_S, RETRY_BACKOFF_S
-from streamgroup.errors import StreamGroupError
+from streamgroup.driver.membership.registry_thread import CLOSE_TIMEOUT_S
+from streamgroup.errors import StreamGroupError, TransportError
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane
 from streamgroup.group.member import MemberAction
@@ -34,9 +35,11 @@ from streamgroup.group.offsets.store import (
     Request,
 )
 from streamgroup.group.registry import events as rv
+from streamgroup.group.registry import work as steps
 from streamgroup.group.registry.description import describe_members, member_subtrees
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.registry.stored import committed_in, committed_subtrees
+from streamgroup.group.registry.work import Asked, Heard, RegistryWork, SessionEvent
 from streamgroup.group.table import State
 from streamgroup.model import CommittedOffset, GroupDescription, TopicPartition
 from streamgroup.remediation import StoredIn
@@ -62,11 +65,9 @@ FOREVER_S = 1e9
 class _Posted:
     """A question of another thread: what do these nodes hold?"""
 
-    until: float
     subtrees: tuple[SubtreeRead, ...]
-    answers: list[dict[str, ZNode]] = field(default_factory=list)
-    answered: Callable[[Mapping[str, ZNode] | None], None] | None = None
-    """Called with the nodes, or with None when the time is over. Without it the question is asked until then."""
+    answered: Callable[[Mapping[str, ZNode] | None], None]
+    """Called with the nodes, or with None when the time is over."""
 
 
 class ObservedStore(OffsetStore):
@@ -139,16 +140,11 @@ class RegistryLines:
             self._open_brokers(brokers)
         self._outbox: deque[MemberAction] = deque()
         self._inbox: deque[Any] = deque()
-        self._work: deque[Any] = deque()
-        """The requests that wait for their turn with ZooKeeper."""
-        self._questions: deque[_Posted] = deque()
-        self._is_questions_turn = False
+        session_ms = int(process.settings.session_s * 1000)
+        self._work: RegistryWork[_Posted] = RegistryWork(session_ms, session_ms)
+        self._session_ms = session_ms
         self._told_at = 0.0
-        self._life = 0
         self._session = self._new_session()
-        self._wanted = False
-        self._known: int | None = None
-        """The session that the member knows itself to be in."""
         self._thread: Thread | None = None
 
     def _open_brokers(self, brokers: OffsetsBroker) -> None:
@@ -202,10 +198,12 @@ class RegistryLines:
             found = yield from self.watcher.run(_committed_in_kafka, self._clock.now + QUESTION_S)
         if self._location.stored_in is StoredIn.KAFKA:
             return found
-        posted = _Posted(self._clock.now + QUESTION_S, committed_subtrees(self._paths, None))
-        self._post(posted)
-        yield Until(lambda: bool(posted.answers), QUESTION_S)
-        return dual.larger(found, committed_in(self._paths, posted.answers[0]))
+        answers: list[Mapping[str, ZNode] | None] = []
+        self._ask(self._clock.now + QUESTION_S, committed_subtrees(self._paths, None), answers.append)
+        yield Until(lambda: bool(answers), FOREVER_S)
+        if answers[0] is None:
+            raise TransportError(f"ZooKeeper did not answer within {QUESTION_S} s")
+        return dual.larger(found, committed_in(self._paths, answers[0]))
 
     def describe(self, until: float, answered: Callable[[GroupDescription | None], None]) -> None:
         """Describe the members by their nodes (R28); None: ZooKeeper does not answer in time."""
@@ -213,7 +211,15 @@ class RegistryLines:
         def read(nodes: Mapping[str, ZNode] | None) -> None:
             answered(None if nodes is None else describe_members(self._paths, nodes))
 
-        self._post(_Posted(until, member_subtrees(self._paths), answered=read))
+        self._ask(until, member_subtrees(self._paths), read)
+
+    def _ask(
+        self, until: float, subtrees: tuple[SubtreeRead, ...], answered: Callable[[Mapping[str, ZNode] | None], None]
+    ) -> None:
+        """As `RegistryThread.post`."""
+        self._inbox.append(Asked(_Posted(subtrees, answered), until))
+        self._start()
+        self.look()
 
     def look(self) -> None:
         """Something has changed."""
@@ -250,35 +256,41 @@ class RegistryLines:
 
     @property
     def _due(self) -> float:
-        wake_at = self._process.run.wake_at
-        return FOREVER_S if wake_at is None else wake_at
+        times = (self._process.run.wake_at, self._work.wake_at)
+        return min((at for at in times if at is not None), default=FOREVER_S)
 
     def _is_busy(self, due: float) -> bool:
-        return bool(self._inbox or self._outbox or self._work or self._questions) or self._due != due
+        return bool(self._inbox or self._outbox or self._work.has_work) or self._due != due
 
     def _run(self) -> Steps:
-        """Handle received events before requests."""
+        """As `RegistryThread._turn`: events that are received go before actions."""
         while True:
             self._sort()
-            due = self._due
-            yield Until(partial(self._is_busy, due), due - self._clock.now)
-            while self._inbox:
+            if self._inbox:
                 yield from self._hear(self._inbox.popleft())
-            if self._clock.now >= self._due:
-                self._step(ev.Tick())
-            if self._questions and (self._is_questions_turn or not self._work):
-                self._is_questions_turn = False
-                yield from self._ask(self._questions.popleft())
-            elif self._work:
-                self._is_questions_turn = True
-                yield from self._carry_out_next()
+                continue
+            due = self._due
+            self._tick()
+            step = self._work.next_step(self._clock.now, is_connected=self._session.connected)
+            if step is not None:
+                yield from self._carry_out(step)
+            elif due > self._clock.now:
+                due = self._due
+                yield Until(partial(self._is_busy, due), due - self._clock.now)
+
+    def _tick(self) -> None:
+        wake_at = self._process.run.wake_at
+        if wake_at is not None and self._clock.now >= wake_at:
+            self._step(ev.Tick())
 
     def _hear(self, each: Any) -> Steps:
         match each:
-            case (int(life), int(session_id), event) if life == self._life:
-                yield from self._session_tells(session_id, event)
-            case _Posted():
-                self._questions.append(each)
+            case Heard():
+                is_connected = self._session.connected
+                for step in self._work.hear(each, self._clock.now, is_connected=is_connected, is_refused=False):
+                    yield from self._carry_out(step)
+            case Asked():
+                self._work.ask(each)
             case OffsetsFetched() | OffsetsCommitted() | NoAnswer():
                 self._step(each)
 
@@ -295,90 +307,55 @@ class RegistryLines:
                     self.look()
                 case WithdrawFromKafka() if self.offsets is not None:
                     self.offsets.withdraw()
-                case AskKafka() | WithdrawFromKafka():
-                    raise AssertionError(f"the registry's thread cannot carry out {action}")
+                case rv.OpenSession() | rv.CloseSession() | rv.Look() | rv.Transact():
+                    self._work.add(action)
                 case _:
-                    self._work.append(action)
+                    raise AssertionError(f"the registry's thread cannot carry out {action}")
 
     # -- the session --------------------------------------------------------------------------------------------------
 
     def _new_session(self) -> SimSession:
-        self._life += 1
-        return SimSession(self._process, self._network, self._zookeeper, partial(self._leave, self._life))
+        tell = partial(self._leave, self._work.life)
+        return SimSession(self._process, self._network, self._zookeeper, tell)
 
-    def _leave(self, life: int, session_id: int, event: rv.RegistryEvent) -> None:
+    def _leave(self, life: int, session_id: int, event: SessionEvent) -> None:
         """From kazoo's threads."""
+        heard = Heard(life, session_id, event)
         self._told_at = max(self._told_at, self._clock.now + HOP_S * self._network.chance())
-        self._clock.at(
-            self._told_at, partial(self._process.hear, partial(self._inbox.append, (life, session_id, event)))
-        )
+        self._clock.at(self._told_at, partial(self._process.hear, partial(self._inbox.append, heard)))
 
-    def _session_tells(self, session_id: int, event: rv.RegistryEvent) -> Steps:
-        match event:
-            case rv.SessionBegan() | rv.Resumed() if self._known is None:
-                if self._wanted:
-                    yield from self._begin()
-            case rv.Expired():
-                if self._known in {None, session_id}:
-                    self._over(event)
-            case rv.Suspended() | rv.Resumed() if session_id == self._known:
+    # -- steps --------------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, step: steps.Step[_Posted]) -> Steps:
+        match step:
+            case steps.Tell(event):
                 self._step(event)
-            case rv.Changed() if self._known is not None:
-                self._step(event)
-
-    def _begin(self) -> Steps:
-        try:
-            yield from self._session.connect(self._deadline)
-        except Unanswered:
-            return
-        self._known = self._session.session_id
-        self._step(rv.SessionBegan(self._known, int(self._process.settings.session_s * 1000)))
-
-    def _over(self, event: rv.Expired) -> None:
-        """Nothing that was to be asked in the session that is over may be asked in the next one."""
-        known, self._known = self._known, None
-        self._work = deque(a for a in self._work if isinstance(a, rv.OpenSession | rv.CloseSession))
-        if known is not None:
-            self._step(event)
-        if self._wanted:
-            self._session.open()
-
-    # -- what is asked of ZooKeeper -----------------------------------------------------------------------------------
-
-    @property
-    def _deadline(self) -> float:
-        return self._clock.now + self._process.settings.session_s
-
-    def _carry_out_next(self) -> Steps:
-        match action := self._work.popleft():
-            case rv.OpenSession():
-                self._wanted = True
-                if self._session.connected:
-                    yield from self._begin()
-                else:
-                    self._session.open()
-            case rv.CloseSession():
-                self._wanted, self._known = False, None
+            case steps.Open():
+                self._session.open()
+            case steps.Begin(deadline):
+                with suppress(Unanswered):
+                    yield from self._session.connect(deadline)
+                    self._step(self._work.began(self._session.session_id, self._session_ms).event)
+            case steps.Close():
                 yield from self._session.close(CLOSE_TIMEOUT_S)
                 self._session = self._new_session()
-            case rv.Look():
-                yield from self._look(action)
-            case rv.Transact():
-                transactions = [action]
-                while self._work and isinstance(self._work[0], rv.Transact):
-                    transactions.append(self._work.popleft())
-                yield from self._transact(transactions)
+            case steps.Read(look, deadline):
+                yield from self._look(look, deadline)
+            case steps.Write(transactions, deadline):
+                yield from self._transact(transactions, deadline)
+            case steps.Answer(asked, connects_by):
+                yield from self._answer(asked, connects_by)
 
     @property
     def _is_leaving(self) -> bool:
         return self._process.membership.state is State.LEAVING
 
-    def _look(self, action: rv.Look) -> Steps:
+    def _look(self, action: rv.Look, deadline: float) -> Steps:
         self._befall("Look")
         sent_at, leaving = self._clock.now, self._is_leaving
         event: rv.Looked | rv.Unanswered
         try:
-            nodes = yield from self._session.read(action.subtrees, self._deadline)
+            nodes = yield from self._session.read(action.subtrees, deadline)
         except Unanswered as reason:
             event = rv.Unanswered(action.token, str(reason))
         else:
@@ -387,10 +364,10 @@ class RegistryLines:
                 self._process.heard_of(sent_at, leaving=leaving)
         self._step(event)
 
-    def _transact(self, transactions: Sequence[rv.Transact]) -> Steps:
+    def _transact(self, transactions: Sequence[rv.Transact], deadline: float) -> Steps:
         self._befall("Transact")
         sent_at, leaving = self._clock.now, self._is_leaving
-        outcomes = yield from self._session.transact_each(transactions, self._deadline)
+        outcomes = yield from self._session.transact_each(transactions, deadline)
         for transaction, outcome in zip(transactions, outcomes, strict=True):
             if outcome is None:
                 self._process.heard_of(sent_at, leaving=leaving)
@@ -400,26 +377,18 @@ class RegistryLines:
             else:
                 self._step(rv.Refused(transaction.token, *outcome))
 
-    def _post(self, posted: _Posted) -> None:
-        self._inbox.append(posted)
-        self._start()
-        self.look()
-
-    def _ask(self, posted: _Posted) -> Steps:
+    def _answer(self, asked: Asked[_Posted], connects_by: float | None) -> Steps:
+        posted = asked.question
+        nodes = None
         try:
-            if not self._wanted:
-                yield from self._session.connect(min(posted.until, self._deadline))
-            nodes = yield from self._session.read(posted.subtrees, posted.until)
+            if connects_by is not None:
+                yield from self._session.connect(connects_by)
+            nodes = yield from self._session.read(posted.subtrees, asked.until)
         except Unanswered:
-            if posted.answered is None or self._clock.now + RETRY_BACKOFF_S < posted.until:
-                self._process.later(RETRY_BACKOFF_S, partial(self._post, posted))
-            else:
-                posted.answered(None)
-        else:
-            posted.answers.append(nodes)
-            if posted.answered is not None:
-                posted.answered(nodes)
-            self._process.query.look()
+            if self._work.ask_again(asked, self._clock.now):
+                return
+        posted.answered(nodes)
+        self._process.query.look()
 
     # -- faults -------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
@@ -28,6 +28,8 @@ from streamgroup.group.member import MemberAction
 from streamgroup.group.offsets.registered_kafka import AskKafka, WithdrawFromKafka
 from streamgroup.group.offsets.store import Answer, NoAnswer, OffsetsCommitted, OffsetsFetched
 from streamgroup.group.registry import events as zk
+from streamgroup.group.registry import work as steps
+from streamgroup.group.registry.work import Asked, Heard, RegistryWork
 from streamgroup.options.types import ZooKeeperOptions
 from streamgroup.run.interface import ThreadFailed
 from streamgroup.zookeeper.errors import RefusedError, UnansweredError
@@ -48,8 +50,6 @@ CLOSE_TIMEOUT_S = 0.5
 """How long to wait for ZooKeeper to close a session. After that its nodes vanish when the session expires."""
 ANSWER_GRACE_S = 1.0
 """How long `ask` waits beyond its timeout: the thread's own error names the cause more exactly."""
-RETRY_BACKOFF_S = 0.1
-"""Seconds until a question is asked again whose connection has failed."""
 
 T = TypeVar("T")
 Question = Callable[[Session, float], T]
@@ -58,10 +58,9 @@ Question = Callable[[Session, float], T]
 
 @dataclass(frozen=True, slots=True)
 class _Posted:
-    """A question of another thread, with its deadline."""
+    """A question of another thread."""
 
     question: Question[Any]
-    until: float
     answer: Future[Any]
 
 
@@ -69,7 +68,7 @@ class _Posted:
 class _Failed:
     """A question whose connection has failed."""
 
-    posted: _Posted
+    asked: Asked[_Posted]
     error: TransportError
 
 
@@ -83,28 +82,14 @@ class RegistryThread:
     ) -> None:
         self._run_inbox = inbox
         self._options = options
-        self._session_timeout_s = options.session_timeout_ms / 1000
-        """Timeout of one request: later the session would have expired. At most the timeout that ZooKeeper grants."""
+        self._work: RegistryWork[_Posted] = RegistryWork(options.session_timeout_ms, options.connection_timeout_ms)
         self.offsets: OffsetsThread | None = None
         """Asks the brokers, if Kafka keeps the offsets. Set before the thread is started."""
         self._outbox: deque[MemberAction] = deque()
         self._inbox: SimpleQueue[Any] = SimpleQueue()
-        self._work: deque[zk.RegistryAction] = deque()
-        """Actions that wait to be carried out in ZooKeeper."""
         self._received: deque[Any] = deque()
         """Items of `_inbox` that wait for the loop."""
-        self._questions: deque[_Posted] = deque()
-        self._is_questions_turn = False
-        """Whether an action was carried out since the last question."""
-        self._again: list[tuple[float, _Posted]] = []
-        """Questions whose connection has failed, each with the time when it is asked again."""
-        self._life = 0
         self._session = self._new_session()
-        self._wanted = False
-        """Whether the member wants a session."""
-        self._known: int | None = None
-        """Id of the session that the member knows of and that has not ended."""
-        self._connecting_since: float | None = None
         self._stopping = False
         self._starting = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="streamgroup-registry", daemon=True)
@@ -135,7 +120,7 @@ class RegistryThread:
     def post(self, question: Question[T], timeout: float) -> Future[T]:
         """Leave a question. If the connection fails, it is asked again until `timeout` seconds have passed."""
         answer: Future[T] = Future()
-        self._inbox.put(_Posted(question, time.monotonic() + timeout, answer))
+        self._inbox.put(Asked(_Posted(question, answer), time.monotonic() + timeout))
         self.start()
         return answer
 
@@ -178,23 +163,16 @@ class RegistryThread:
             return
         is_idle = self._wait_for(now) > 0
         self._tick(now)
-        # In turn: in a group that changes all the time the member always has something to do, and no question whose
-        # answer the run waits for, such as the description of the group (R28), would ever be asked.
-        if self._questions and (self._is_questions_turn or not self._work):
-            self._is_questions_turn = False
-            self._ask(self._questions.popleft(), now)
-        elif self._work:
-            self._is_questions_turn = True
-            self._carry_out_next(now)
+        step = self._work.next_step(now, is_connected=self._session.connected)
+        if step is not None:
+            self._carry_out(step, now)
         elif is_idle:
             self._take_inbox(self._wait_for(now))
 
     def _wait_for(self, now: float) -> float:
         """Return the seconds until something is due if nothing is received; 0 or less if it is due now."""
-        times = [now + LONGEST_WAIT_S, *(at for at, _ in self._again)]
-        if (wake_at := self._run_inbox.wake_at) is not None:
-            times.append(wake_at)
-        return min(times) - now
+        times = (now + LONGEST_WAIT_S, self._work.wake_at, self._run_inbox.wake_at)
+        return min(at for at in times if at is not None) - now
 
     def _take_inbox(self, timeout: float = 0.0) -> None:
         """Take the items received; wait up to `timeout` seconds for the first."""
@@ -205,20 +183,23 @@ class RegistryThread:
 
     def _on_received(self, each: Any, now: float) -> None:
         match each:
-            case (int(life), event):
-                if life == self._life:
-                    self._on_session_event(event, now)
-            case _Posted():
-                self._questions.append(each)
-            case _Failed(posted, error):
-                self._ask_again(posted, error, now)
+            case Heard():
+                self._perform()  # what other threads left meanwhile is of a session that may have ended
+                is_refused = self._session.refusal is not None
+                for step in self._work.hear(each, now, is_connected=self._session.connected, is_refused=is_refused):
+                    self._carry_out(step, now)
+            case Asked():
+                self._work.ask(each)
+            case _Failed(asked, error):
+                if not self._work.ask_again(asked, now):
+                    asked.question.answer.set_exception(error)
             case OffsetsFetched() | OffsetsCommitted() | NoAnswer():
                 self._step(each)
 
     def _tick(self, now: float) -> None:
-        self._warn_if_unconnected(now)
-        self._questions += [posted for at, posted in self._again if at <= now]
-        self._again = [(at, posted) for at, posted in self._again if at > now]
+        if self._work.is_long_unconnected(now):
+            session, timeout_s = self._session, self._options.connection_timeout_ms / 1000
+            log.warning("%s: no connection within %g s%s; still trying", session.where, timeout_s, session.last_failure)
         self._run_inbox.tick(now)
         self._perform()
 
@@ -233,7 +214,7 @@ class RegistryThread:
             action = self._outbox.popleft()
             match action:
                 case zk.OpenSession() | zk.CloseSession() | zk.Look() | zk.Transact():
-                    self._work.append(action)
+                    self._work.add(action)
                 case AskKafka(request) if self.offsets is not None:
                     self.offsets.take(request)
                 case WithdrawFromKafka() if self.offsets is not None:
@@ -244,101 +225,57 @@ class RegistryThread:
     # --- the session -------------------------------------------------------------------------------------------------
 
     def _new_session(self) -> Session:
-        """Return a session for one join. `_life` tells its events from late events of earlier sessions."""
-        self._life += 1
-        return Session(self._options, partial(self._leave, self._life))
+        """Return a session for one join."""
+        return Session(self._options, partial(self._leave, self._work.life))
 
     def _leave(self, life: int, event: SessionEvent) -> None:
         """Queue an event. The session's threads call it; they must never wait, nor call ZooKeeper."""
-        self._inbox.put((life, event))
+        self._inbox.put(_heard(life, event))
 
-    def _open_session(self, now: float) -> None:
-        if not self._session.connected and self._connecting_since is None:
-            self._connecting_since = now
+    def _open_session(self) -> None:
         try:
             self._session.open()
         except StreamGroupError as error:
             self.fail(error)
 
-    def _on_session_event(self, event: SessionEvent, now: float) -> None:
-        match event:
-            case SessionStarted() | SessionResumed() if self._known is None:
-                # A session's connection may break and resume before the member learns that the session has started.
-                self._connecting_since = None
-                if self._wanted:
-                    self._begin(now)
-            case SessionEnded(session_id, reason):
-                if self._known in {None, session_id}:
-                    self._over(reason, now)
-                # An event of an earlier session has no effect: `connect` has begun the next one, which the member uses.
-            case SessionSuspended(session_id) if session_id == self._known:
-                self._step(zk.Suspended("the connection is lost"))
-            case SessionResumed(session_id) if session_id == self._known:
-                self._step(zk.Resumed())
-            case NodeChanged(path) if self._known is not None:
-                self._step(zk.Changed(path))
-
-    def _begin(self, now: float) -> None:
+    def _begin(self, deadline: float) -> None:
         """Give the member its session; fail the query if the servers cannot keep a registry."""
         try:
-            self._session.connect(now + self._session_timeout_s)
+            self._session.connect(deadline)
         except TransportError:
             return  # the session is lost already: an event announces the next one
         except StreamGroupError as error:
             self.fail(error)
             return
-        self._known, granted_ms = self._session.session_id, self._session.timeout_ms
-        self._session_timeout_s = min(self._options.session_timeout_ms, granted_ms) / 1000
-        self._step(zk.SessionBegan(self._known, granted_ms))
+        self._step(self._work.began(self._session.session_id, self._session.timeout_ms).event)
 
-    def _over(self, reason: str, now: float) -> None:
-        """Handle the end of the session: its queued actions must not run in the next one."""
-        self._perform()  # what other threads left meanwhile is of the session that is over, too
-        known, self._known = self._known, None
-        self._work = deque(a for a in self._work if isinstance(a, zk.OpenSession | zk.CloseSession))
-        if known is not None:
-            self._step(zk.Expired(reason))
-        if (refusal := self._session.refusal) is not None:
-            self.fail(refusal)
-        elif self._wanted:
-            self._open_session(now)
+    # --- steps -------------------------------------------------------------------------------------------------------
 
-    def _warn_if_unconnected(self, now: float) -> None:
-        """Warn once if the first connection takes too long. The session keeps trying as long as the query runs."""
-        timeout_s = self._options.connection_timeout_ms / 1000
-        if self._connecting_since is not None and now - self._connecting_since > timeout_s:
-            self._connecting_since = None
-            failure = self._session.last_failure
-            log.warning("%s: no connection within %g s%s; still trying", self._session.where, timeout_s, failure)
-
-    # --- requests to ZooKeeper ---------------------------------------------------------------------------------------
-
-    def _carry_out_next(self, now: float) -> None:
-        deadline = now + self._session_timeout_s
-        match action := self._work.popleft():
-            case zk.OpenSession():
-                self._wanted = True
-                if self._session.connected:
-                    self._begin(now)
-                else:
-                    self._open_session(now)
-            case zk.CloseSession():
-                self._wanted, self._known, self._connecting_since = False, None, None
+    def _carry_out(self, step: steps.Step[_Posted], now: float) -> None:
+        match step:
+            case steps.Tell(event):
+                self._step(event)
+            case steps.Open():
+                self._open_session()
+            case steps.Refuse():
+                assert self._session.refusal is not None
+                self.fail(self._session.refusal)
+            case steps.Begin(deadline):
+                self._begin(deadline)
+            case steps.Close():
                 self._session.close(CLOSE_TIMEOUT_S)
                 self._session = self._new_session()
-            case zk.Look(token, subtrees):
+            case steps.Read(look, deadline):
                 try:
-                    self._step(zk.Looked(token, self._session.read(subtrees, deadline)))
+                    self._step(zk.Looked(look.token, self._session.read(look.subtrees, deadline)))
                 except StreamGroupError as error:
-                    self._not_done(token, error)
-            case zk.Transact():
-                transactions = [action]
-                while self._work and isinstance(self._work[0], zk.Transact):
-                    transactions.append(self._work.popleft())  # type: ignore[arg-type]
-                self._transact(transactions, deadline)
+                    self._not_done(look.token, error)
+            case steps.Write(transactions, deadline):
+                self._write(transactions, deadline)
+            case steps.Answer(asked, connects_by):
+                self._answer(asked, connects_by)
 
-    def _transact(self, transactions: list[zk.Transact], deadline: float) -> None:
-        """Send all transactions together: claims are a transaction for each partition."""
+    def _write(self, transactions: Sequence[zk.Transact], deadline: float) -> None:
         outcomes = self._session.transact_each([(t.operations, t.ensured) for t in transactions], deadline)
         for transaction, error in zip(transactions, outcomes, strict=True):
             if error is None:
@@ -355,22 +292,16 @@ class RegistryThread:
             case _:
                 self.fail(error)
 
-    def _ask(self, posted: _Posted, now: float) -> None:
-        """Ask a question of another thread. While the member wants a session, only the member opens one."""
+    def _answer(self, asked: Asked[_Posted], connects_by: float | None) -> None:
+        """Answer a question. An error of any type is raised in the thread that asked."""
+        posted = asked.question
         try:
-            if not self._wanted:
-                self._session.connect(min(posted.until, now + self._session_timeout_s))
-            posted.answer.set_result(posted.question(self._session, posted.until))
+            if connects_by is not None:
+                self._session.connect(connects_by)
+            posted.answer.set_result(posted.question(self._session, asked.until))
         except TransportError as error:
-            self._received.append(_Failed(posted, error))
-        except Exception as error:  # an error of any type is raised in the thread that asked
-            posted.answer.set_exception(error)
-
-    def _ask_again(self, posted: _Posted, error: TransportError, now: float) -> None:
-        """Ask a question again after a pause, unless its time is over then."""
-        if now + RETRY_BACKOFF_S < posted.until:
-            self._again.append((now + RETRY_BACKOFF_S, posted))
-        else:
+            self._received.append(_Failed(asked, error))
+        except Exception as error:
             posted.answer.set_exception(error)
 
     def _end(self) -> None:
@@ -379,7 +310,20 @@ class RegistryThread:
         if self.offsets is not None:
             self.offsets.close()
         self._take_inbox()
-        for each in (*self._questions, *self._received, *(posted for _, posted in self._again)):
-            posted = each.posted if isinstance(each, _Failed) else each
-            if isinstance(posted, _Posted):
-                posted.answer.set_exception(TransportError("the coordinator is stopping"))
+        received = (each.asked if isinstance(each, _Failed) else each for each in self._received)
+        for asked in (*self._work.stop(), *(each for each in received if isinstance(each, Asked))):
+            asked.question.answer.set_exception(TransportError("the coordinator is stopping"))
+
+
+def _heard(life: int, event: SessionEvent) -> Heard:
+    match event:
+        case SessionStarted(session_id, timeout_ms):
+            return Heard(life, session_id, zk.SessionBegan(session_id, timeout_ms))
+        case SessionSuspended(session_id):
+            return Heard(life, session_id, zk.Suspended("the connection is lost"))
+        case SessionResumed(session_id):
+            return Heard(life, session_id, zk.Resumed())
+        case SessionEnded(session_id, reason):
+            return Heard(life, session_id, zk.Expired(reason))
+        case NodeChanged(path):
+            return Heard(life, 0, zk.Changed(path))

@@ -15,6 +15,7 @@ from streamgroup.errors import ConfigError, StreamGroupError, TlsError, Transpor
 from streamgroup.group.offsets.registered_kafka import AskKafka, WithdrawFromKafka
 from streamgroup.group.offsets.store import FetchOffsets, NoAnswer
 from streamgroup.group.registry import events as zk
+from streamgroup.group.registry import work
 from streamgroup.options.types import ZooKeeperOptions
 from streamgroup.znodes import Create, Operation, Refusal, SubtreeRead, ZNode
 from streamgroup.zookeeper import session as told
@@ -328,10 +329,10 @@ def test_a_question_that_is_left_fails_with_the_thread(running: Running) -> None
 def test_a_question_that_waits_to_be_asked_again_fails_with_the_thread(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry_thread, "RETRY_BACKOFF_S", SOON)
+    monkeypatch.setattr(work, "RETRY_BACKOFF_S", SOON)
     running.session.fails = UnansweredError("away")
     left = running.thread.post(lambda session, deadline: None, 3 * SOON)
-    running.until(lambda: bool(running.thread._again))
+    running.until(lambda: bool(running.thread._work.wake_at))
     running.thread.stop(SOON)
     with pytest.raises(TransportError, match="stopping"):
         left.result(0.0)

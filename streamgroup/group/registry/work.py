@@ -1,0 +1,267 @@
+"""What a member's thread does in ZooKeeper, and in which order, as a pure class.
+
+The member's actions, the questions of other threads and the events of the session come in. The caller carries out one
+step after the other, and reports what came of it:
+
+    for step in work.hear(heard, now, ...): ...               # events go first: no action may run in an ended session
+    step = work.next_step(now, ...)                           # None: there is nothing to do
+    work.began(session_id, timeout_ms)                        # after Begin
+    work.ask_again(asked, now)                                # after an Answer whose connection has failed
+
+A join has one session after the other, each with an id. `life` numbers the joins: events of an earlier join's session
+may still arrive.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from streamgroup.group.registry import events as zk
+
+Q = TypeVar("Q")
+
+RETRY_BACKOFF_S = 0.1
+"""Seconds until a question is asked again whose connection has failed."""
+
+SessionEvent = zk.SessionBegan | zk.Suspended | zk.Resumed | zk.Expired | zk.Changed
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """An event of a session of a join. A changed node has no session: the next read shows what it holds."""
+
+    life: int
+    session_id: int
+    event: SessionEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Generic[Q]):
+    """A question of another thread, with its deadline."""
+
+    question: Q
+    until: float
+
+
+# -- steps ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Pass an event to the run."""
+
+    event: zk.RegistryEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Begin to connect, without waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Fail the query: no retry mends why the session has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Wait until the session is connected, and call `began`. If it is lost meanwhile an event announces the next."""
+
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close the session, and make another one for the next join."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Read nodes in the session."""
+
+    look: zk.Look
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Carry out these transactions, sent together: claims are a transaction for each partition."""
+
+    transactions: tuple[zk.Transact, ...]
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[Q]):
+    """Answer a question; connect before, until `connects_by`, where that is set."""
+
+    asked: Asked[Q]
+    connects_by: float | None
+
+
+Step = Tell | Open | Refuse | Begin | Close | Read | Write | Answer[Q]
+
+
+class RegistryWork(Generic[Q]):
+    """See the module. Times are monotonic seconds. `Q` is the caller's type of a question."""
+
+    __slots__ = (
+        "_again",
+        "_connecting_since",
+        "_connection_timeout_s",
+        "_is_questions_turn",
+        "_is_wanted",
+        "_known",
+        "_questions",
+        "_request_timeout_s",
+        "_session_timeout_ms",
+        "_work",
+        "life",
+    )
+
+    def __init__(self, session_timeout_ms: int, connection_timeout_ms: int) -> None:
+        self._session_timeout_ms = session_timeout_ms
+        self._request_timeout_s = session_timeout_ms / 1000
+        """Timeout of one request: later the session would have expired. At most the timeout that ZooKeeper grants."""
+        self._connection_timeout_s = connection_timeout_ms / 1000
+        self._work: deque[zk.RegistryAction] = deque()
+        self._questions: deque[Asked[Q]] = deque()
+        self._is_questions_turn = False
+        """Whether an action was carried out since the last question."""
+        self._again: list[tuple[float, Asked[Q]]] = []
+        """Questions whose connection has failed, each with the time when it is asked again."""
+        self.life = 1
+        self._is_wanted = False
+        """Whether the member wants a session."""
+        self._known: int | None = None
+        """Id of the session that the member knows of and that has not ended."""
+        self._connecting_since: float | None = None
+
+    # -- what comes in ------------------------------------------------------------------------------------------------
+
+    def add(self, action: zk.RegistryAction) -> None:
+        """Take an action of the member."""
+        self._work.append(action)
+
+    def ask(self, asked: Asked[Q]) -> None:
+        """Take a question of another thread."""
+        self._questions.append(asked)
+
+    def ask_again(self, asked: Asked[Q], now: float) -> bool:
+        """Take a question again after a pause. False: its time is over then."""
+        at = now + RETRY_BACKOFF_S
+        if at >= asked.until:
+            return False
+        self._again.append((at, asked))
+        return True
+
+    def began(self, session_id: int, granted_ms: int) -> Tell:
+        """Take that the session is connected, with the timeout that ZooKeeper grants."""
+        self._known = session_id
+        self._request_timeout_s = min(self._session_timeout_ms, granted_ms) / 1000
+        return Tell(zk.SessionBegan(session_id, granted_ms))
+
+    def hear(self, heard: Heard, now: float, *, is_connected: bool, is_refused: bool) -> Sequence[Step[Q]]:
+        """Take an event of the session. Return what to do at once, in this order.
+
+        `is_refused`: the servers have refused the newest session for a reason that no retry mends.
+        """
+        if heard.life != self.life:
+            return ()
+        match heard.event:
+            case zk.SessionBegan() | zk.Resumed() if self._known is None:
+                # A session's connection may break and resume before the member learns that the session has started.
+                self._connecting_since = None
+                return (self._begin(now),) if self._is_wanted else ()
+            case zk.Expired() as event if self._known in {None, heard.session_id}:
+                return self._over(event, now, is_connected=is_connected, is_refused=is_refused)
+            case zk.Suspended() | zk.Resumed() as event if heard.session_id == self._known:
+                return (Tell(event),)
+            case zk.Changed() as event if self._known is not None:
+                return (Tell(event),)
+        # An event of an earlier session has no effect: `connect` has begun the next one, which the member uses.
+        return ()
+
+    def _over(self, event: zk.Expired, now: float, *, is_connected: bool, is_refused: bool) -> Sequence[Step[Q]]:
+        """Handle the end of the session: its queued actions must not run in the next one."""
+        told: tuple[Step[Q], ...] = () if self._known is None else (Tell(event),)
+        self._known = None
+        self._work = deque(each for each in self._work if isinstance(each, zk.OpenSession | zk.CloseSession))
+        if is_refused:
+            return (*told, Refuse())
+        return (*told, self._open(now, is_connected=is_connected)) if self._is_wanted else told
+
+    # -- what to do next ----------------------------------------------------------------------------------------------
+
+    @property
+    def wake_at(self) -> float | None:
+        """When a question is asked again."""
+        return min((at for at, _ in self._again), default=None)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `next_step` has an action or a question to return."""
+        return bool(self._work or self._questions)
+
+    def next_step(self, now: float, *, is_connected: bool) -> Step[Q] | None:
+        """Return what to do next; None: nothing.
+
+        Actions and questions take turns. In a group that changes all the time the member always has something to do,
+        and no question whose answer the run waits for, such as the description of the group (R28), would ever be asked.
+        """
+        self._questions += [asked for at, asked in self._again if at <= now]
+        self._again = [(at, asked) for at, asked in self._again if at > now]
+        if self._questions and (self._is_questions_turn or not self._work):
+            self._is_questions_turn = False
+            return self._answer(self._questions.popleft(), now)
+        if self._work:
+            self._is_questions_turn = True
+            return self._carry_out(self._work.popleft(), now, is_connected=is_connected)
+        return None
+
+    def _answer(self, asked: Asked[Q], now: float) -> Answer[Q]:
+        """While the member wants a session, only the member opens one."""
+        return Answer(asked, None if self._is_wanted else min(asked.until, now + self._request_timeout_s))
+
+    def _carry_out(self, action: zk.RegistryAction, now: float, *, is_connected: bool) -> Step[Q]:
+        match action:
+            case zk.OpenSession():
+                self._is_wanted = True
+                return self._begin(now) if is_connected else self._open(now, is_connected=False)
+            case zk.CloseSession():
+                self._is_wanted, self._known, self._connecting_since = False, None, None
+                self.life += 1
+                return Close()
+            case zk.Look():
+                return Read(action, now + self._request_timeout_s)
+            case zk.Transact():
+                transactions = [action]
+                while self._work and isinstance(self._work[0], zk.Transact):
+                    transactions.append(self._work.popleft())  # type: ignore[arg-type]
+                return Write(tuple(transactions), now + self._request_timeout_s)
+
+    def _begin(self, now: float) -> Begin:
+        return Begin(now + self._request_timeout_s)
+
+    def _open(self, now: float, *, is_connected: bool) -> Open:
+        if self._connecting_since is None and not is_connected:
+            self._connecting_since = now
+        return Open()
+
+    def is_long_unconnected(self, now: float) -> bool:
+        """Return, once, that the connection takes longer than it should. The session keeps trying."""
+        since = self._connecting_since
+        is_long = since is not None and now - since > self._connection_timeout_s
+        if is_long:
+            self._connecting_since = None
+        return is_long
+
+    def stop(self) -> list[Asked[Q]]:
+        """Return the questions that nobody answers any more."""
+        left = [*self._questions, *(asked for _, asked in self._again)]
+        self._questions.clear()
+        self._again.clear()
+        return left
