@@ -327,15 +327,13 @@ def forget_what_a_predecessor_held(stack: ExitStack) -> None:
 _BEYOND, _TWICE, _LOST = words.BEYOND_SUNK, words.DUPLICATE, words.LOST
 
 BUGS: Mapping[str, Bug] = {
-    "commit-before-sink": Bug(
-        "R15", "committed when handed out", commit_before_sink, frozenset({_BEYOND}), known=(1, 5)
-    ),
+    "commit-before-sink": Bug("R15", "committed when handed out", commit_before_sink, frozenset({_BEYOND}), known=(5,)),
     "batch-0-fresh": Bug(
         "R1",
         "batch 0 replayed from a fresh start",
         fresh_initial_offset,
         frozenset({_LOST, _BEYOND}),
-        known=(117, 148),
+        known=(148,),
     ),
     "commit-not-held": Bug(
         "R16",
@@ -369,7 +367,7 @@ BUGS: Mapping[str, Bug] = {
         scenario="founder-dies",
     ),
     "r7-not-founding": Bug(
-        "R7", "startingOffsets for all", starting_offsets_for_all, frozenset({_BEYOND}), known=(21, 27)
+        "R7", "startingOffsets for all", starting_offsets_for_all, frozenset({_BEYOND}), known=(27,)
     ),
     "r9-unanswered": Bug(
         "R9",
@@ -397,7 +395,7 @@ BUGS: Mapping[str, Bug] = {
         "a replay drops what moved away",
         replay_only_what_is_held,
         frozenset({_LOST, _BEYOND}),
-        known=(117, 148, 198),
+        known=(148, 198),
     ),
     "r16-reset-undone": Bug(
         "R16", "a reset undone by an old document", undo_resets, frozenset({_BEYOND}), scenario="reset-into-a-replay"

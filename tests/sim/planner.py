@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +11,10 @@ from streamgroup.group.in_flight import InFlightBatch
 from streamgroup.group.member import Member, MemberAction, Resolve
 from streamgroup.group.positions import Origin
 from streamgroup.model import (
-    Broker,
-    ClusterSnapshot,
     CommittedOffset,
-    Dialect,
     Document,
     LogRange,
     OffsetRange,
-    TopicInfo,
     TopicPartition,
 )
 from streamgroup.options.types import GroupMode
@@ -29,50 +25,16 @@ from tests.sim.settings import GROUP_ID
 if TYPE_CHECKING:
     from streamgroup.options.types import LimitOptions
     from tests.sim.process import Process
+    from tests.sim.watcher import SimWatcher
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 Logs = Mapping[TopicPartition, LogRange]
 
 
-class SimLogView:
-    """A process's knowledge of the logs: the metadata as it was last read, the ends as they were last listed."""
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-        registry = process.settings.registry
-        self._dialect = Dialect.KAFKA if registry is None else registry.dialect
-        self.snapshot = ClusterSnapshot({}, {}, dialect=self._dialect)
-        self.metadata_at = 0.0
-
-    def read(self, topics: Mapping[str, TopicInfo]) -> None:
-        """The metadata was read."""
-        leaders = {info.leader for topic in topics.values() for info in topic.partitions}
-        brokers = {node: Broker(node, f"b{node}", 9092) for node in leaders if node is not None}
-        self.snapshot = ClusterSnapshot(brokers, topics, dialect=self._dialect)
-        self.metadata_at = self._process.clock.now
-
-    @property
-    def known_since(self) -> tuple[object, object]:
-        return object(), self.snapshot  # whatever is listed is new
-
-    def known(self, partitions: Collection[TopicPartition]) -> Logs:
-        known = self._process.known_logs
-        return {tp: known[tp] for tp in partitions if tp in known}
-
-    def watermarks(self, logs: Logs) -> Logs:
-        return logs
-
-    def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        return {}
-
-    def doubt(self, partitions: Collection[TopicPartition], now: float) -> None:
-        self._process.refresh()
-
-
 class SimPlanner(Planner):
     """The real planner, which tells the trace and the checker what it decides."""
 
-    def __init__(self, process: Process, logs: SimLogView, events: RunEvents) -> None:
+    def __init__(self, process: Process, logs: SimWatcher, events: RunEvents) -> None:
         super().__init__(
             process.ledger,
             logs,

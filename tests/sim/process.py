@@ -10,6 +10,7 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Collection, Mapping
+from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,7 +23,6 @@ from streamgroup.group.events import Lane
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Machine
 from streamgroup.group.rejoining import rejoin_timeout_s
-from streamgroup.group.table import State
 from streamgroup.model import (
     EARLIEST,
     INITIAL_DOCUMENT,
@@ -31,7 +31,6 @@ from streamgroup.model import (
     Document,
     FetchRange,
     FetchTask,
-    LogRange,
     TopicPartition,
 )
 from streamgroup.options.types import GroupMode, LimitOptions, Subscription
@@ -40,14 +39,14 @@ from streamgroup.run import interface as io
 from streamgroup.run import questions as ask
 from streamgroup.run.config import RunConfig
 from streamgroup.run.machine import Run
-from tests.sim.boundaries import SimWatcher
 from tests.sim.broker import SimBroker
-from tests.sim.clock import Act, Sleep, Steps, Until
+from tests.sim.clock import Act, Steps, Until
 from tests.sim.lines import GroupLines
 from tests.sim.network import Line, Network, Stalling
-from tests.sim.planner import SimEvents, SimLogView, SimMember, SimPlanner
-from tests.sim.settings import JOIN_TIMEOUT_S, METADATA_AGE_S, QUESTION_S, Settings
+from tests.sim.planner import SimEvents, SimMember, SimPlanner
+from tests.sim.settings import JOIN_TIMEOUT_S, QUESTION_S, Settings
 from tests.sim.silence import SparkSilence
+from tests.sim.watcher import SimWatcher
 
 if TYPE_CHECKING:
     from tests.sim.registrylines import RegistryLines
@@ -78,7 +77,7 @@ class Process:
         self.last_alive_at = -1e9
         """When the newest request was sent that the coordinator answered as to a member."""
         self.died_at = -1e9
-        self.network = Network(world.clock, chance, world.settings.latency_s)
+        self.network: Network = Network(world.clock, chance, world.settings.latency_s)
         is_member = world.settings.mode is GroupMode.MEMBER
         self.ledger: Ledger = Ledger(world.settings.group_id, self.name, f"lineage-{self.name}", alone=not is_member)
         self.membership: Machine
@@ -94,12 +93,11 @@ class Process:
             request_timeout_ms=world.settings.request_timeout_ms,
             backoff=Backoff(100, 1_000, chance),
         )
-        self.logs = SimLogView(self)
         self._events = SimEvents(self)
         self.watcher = SimWatcher(self)
         self.checks: LogChecks = LogChecks(cast("Any", self.watcher), world.settings.location, lambda: world.clock.now)
-        self.planner = SimPlanner(self, self.logs, self._events)
-        self.run = Run(self._config(), self.member, self.logs, self.planner, self._events)
+        self.planner = SimPlanner(self, self.watcher, self._events)
+        self.run = Run(self._config(), self.member, self.watcher, self.planner, self._events)
         self.run.completion.is_announced = lambda: query.settings.listener
         self._inbox: deque[io.Event] = deque()
         self._is_stepping = False
@@ -113,10 +111,7 @@ class Process:
         self._gave_up = self._too_early = False
         self._waits_since: float | None = None
         """Since when it has something to do before it rejoins, or gives up what was revoked."""
-        self._topics = frozenset(world.settings.topics)
-        self.known_logs: dict[TopicPartition, LogRange] = {}
         self._wakes_at: float | None = None
-        self._watch_task = 0
         self.silence = SparkSilence(self)
         world.lineages.processes.append(self)
 
@@ -225,17 +220,16 @@ class Process:
             case io.Ask(call, ask.DescribeGroup()) if self.settings.describes_groups:
                 self.world.lineages.ask(self, call)
             case io.Ask(call, question) if call < 0:
-                self._ask(partial(self._answer_task, call, question))
+                self._answer_task(call, question)
             case io.Reply(call) | io.Raise(call) | io.Ask(call):
                 if not isinstance(action, io.Ask):
                     self.silence.end_call(call)
                 if call in self._mail:
                     self._mail[call].append(action)
             case io.Follow(topics):
-                self._topics = topics
-                self.refresh()
+                self.watcher.follow(topics)
             case io.RefreshMetadata():
-                self.refresh()
+                self.watcher.refresh_metadata()
             case ev.Note(_, text):
                 self.clock.note(self.name, text)
             case _:
@@ -252,6 +246,7 @@ class Process:
         elif self._waits_since is None:
             self._waits_since = self.clock.now
         self.lines.look()
+        self.watcher.look()
         self.query.look()
 
     def _wake(self, due: float) -> None:
@@ -294,50 +289,34 @@ class Process:
         if self.ledger.checkpoint == INITIAL_DOCUMENT:
             self.world.checker.assigned(self, action.generation, action.partitions)
 
-    # -- the watcher --------------------------------------------------------------------------------------------------
-
-    def _ask(self, answer: Act) -> None:
-        """A question for other brokers than the coordinator: answered a round trip later, or after a cut."""
-        network = self.network
-        due = max(self.clock.now, network.cut_until) + 2 * network.latency()
-        self.clock.at(due, partial(self.hear, answer))
-
-    def refresh(self) -> None:
-        self._ask(self._refreshed)
-
-    def _refreshed(self) -> None:
-        asked = self._topics
-        topics = {name: info for name, info in self.world.logs.topics().items() if name in asked}
-        self.logs.read(topics)
-        self._watch_task += 1
-        task = self._watch_task
-        self.later(METADATA_AGE_S, lambda: self.refresh() if task == self._watch_task else None)
-        if self.membership.state is not State.LEFT:
-            self.post(io.MetadataRead(self.logs.snapshot, asked))
+    # -- questions ----------------------------------------------------------------------------------------------------
 
     def _answer_task(self, task: int, question: ask.Question) -> None:
-        """A question of a background task of the run."""
+        """As `QuestionAnswerer.post`: a question of a background task of the run."""
         match question:
-            case ask.ListOffsets(wanted):
-                logs = {tp: self.world.logs.range(tp) for tp in wanted}
-                listed = {
-                    tp: ListedOffset(logs[tp].latest if at == LATEST else logs[tp].earliest)
-                    for tp, at in wanted.items()
-                }
-                self.post(io.QuestionAnswered(task, listed))
+            case ask.ListOffsets(wanted, timeout):
+
+                def listed(cluster: Any, deadline: float) -> Mapping[TopicPartition, ListedOffset]:
+                    logs = {tp: self.world.logs.range(tp) for tp in wanted}
+                    return {
+                        tp: ListedOffset(logs[tp].latest if at == LATEST else logs[tp].earliest)
+                        for tp, at in wanted.items()
+                    }
+
+                self.watcher.post(listed, timeout).add_done_callback(partial(self._answered, task))
             case ask.DescribeGroup():  # two queries on copies of a checkpoint, which R28 cannot refuse
-                self.post(io.QuestionFailed(task, BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "describe")))
+                failed = io.QuestionFailed(task, BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "describe"))
+                self.later(2 * self.network.latency(), partial(self.post, failed))
             case _:
                 raise AssertionError(question)
 
-    def _ends(self, partitions: Mapping[TopicPartition, Any], timeout: float) -> Steps:
-        """The ends of the logs; after so long without an answer what is known."""
-        if self.network.cut_until > self.clock.now:
-            yield Sleep(timeout)
+    def _answered(self, task: int, answer: Future[Any]) -> None:
+        error = answer.exception()
+        if error is None:
+            self.post(io.QuestionAnswered(task, answer.result()))
         else:
-            yield Sleep(2 * self.network.latency())
-            self.known_logs |= {tp: self.world.logs.range(tp) for tp in partitions}
-        return {tp: known for tp, known in self.known_logs.items() if tp in partitions}
+            assert isinstance(error, StreamGroupError)
+            self.post(io.QuestionFailed(task, error))
 
     def _check(self, question: ask.CheckPositions) -> Steps:
         """As `LogChecks.ask` in its thread: ask, wait for what was asked, and ask again with the answers."""
@@ -404,19 +383,16 @@ class Process:
             self.post(io.QuestionAnswered(number, answer))
 
     def _answer(self, question: ask.Question) -> Steps:
-        """Answer a question of a call."""
-        network = self.network
+        """As `QuestionAnswerer.answer`: answer a question of a call."""
         match question:
             case ask.Connect() | ask.ReadMetadata():
-                yield Until(lambda: self.clock.now >= network.cut_until, QUESTION_S)
-                yield Sleep(2 * network.latency())
-                self._topics = frozenset(self.settings.topics)
-                self.logs.read(self.world.logs.topics())
-                return self.logs.snapshot
+                snapshot = yield from self.watcher.read_metadata(QUESTION_S)
+                return snapshot
             case ask.SnapshotEnds():
-                return dict(self.world.logs.ends)
+                ends = yield from self.watcher.ask(lambda cluster, deadline: dict(self.world.logs.ends), QUESTION_S)
+                return ends
             case ask.ListEnds(positions, timeout):
-                logs = yield from self._ends(positions, timeout)
+                logs = yield from self.watcher.ends(positions, timeout)
                 return logs
             case ask.CheckPositions():
                 yield from self._check(question)
@@ -449,6 +425,7 @@ class Process:
             self.alive = False
             self.died_at = self.clock.now
             self.lines.close()
+            self.watcher.close()
 
     def cut(self, seconds: float) -> None:
         """No packet comes or goes for so long."""

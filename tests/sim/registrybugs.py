@@ -245,7 +245,7 @@ REGISTRY_BUGS: Mapping[str, Bug] = {
         "plans while suspended, whatever the lease",
         plan_while_suspended,
         frozenset({words.DUPLICATE}),
-        known=(94, 17, 87),
+        known=(87,),
         kind=_ZOOKEEPER,
     ),
     "watches-lost": Bug(
@@ -268,7 +268,7 @@ REGISTRY_BUGS: Mapping[str, Bug] = {
         "a commit under way is written after the release",
         commit_after_the_release,
         frozenset({words.TWO_OWNERS}),
-        known=(588,),
+        known=(515,),
         kind=_ZOOKEEPER,
     ),
     "commit-while-releasing": Bug(
@@ -276,7 +276,7 @@ REGISTRY_BUGS: Mapping[str, Bug] = {
         "commits while partitions are given up",
         commit_while_releasing,
         frozenset({words.TWO_OWNERS}),
-        known=(7, 19, 45),
+        known=(19,),
         kind=_ZOOKEEPER,
     ),
     "lingering-taken": Bug(

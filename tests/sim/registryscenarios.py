@@ -105,7 +105,7 @@ def _a_commit_waits_while_its_session_expires(world: World) -> Steps:
     _produce(world, 5)
     yield from when(world, lambda: _next_heartbeat(process) < 0.05)
     assert not process.ledger.idle
-    process.cut(20.0)  # its thread waits for the answer to the heartbeat then
+    process.cut(12.0)  # its thread waits for the answer to the heartbeat then
     q1.slow_s = 20.0
     yield from when(world, joined(q1, 2))
 

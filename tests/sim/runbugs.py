@@ -39,8 +39,8 @@ def refuse_at_once(stack: ExitStack) -> None:
     """A run's own predecessor, whose session is not over yet, is taken for a second query."""
     real = DuplicateLineageCheck.__init__
 
-    def init(self: DuplicateLineageCheck, group: str, me: Identity, session_timeout_s: float) -> None:
-        real(self, group, me, 0.0)
+    def init(self: DuplicateLineageCheck, group: str, me: Identity, session_timeout_s: float, **others: bool) -> None:
+        real(self, group, me, 0.0, **others)
 
     replace(stack, DuplicateLineageCheck, "__init__", init)
 

@@ -168,6 +168,7 @@ def _a_member_comes_back_with_a_copy_of_its_checkpoint(world: World) -> Steps:
     yield from when(world, lambda: bool(world.broker.group.members))
     q1.resume()
     yield from when(world, lambda: copy.member.stable)
+    sleeper.cut(1.0)  # so that it hears later of the copy, which is refused first
     q0.driver.hang(FOREVER_S, stopped=False)  # its member stays, whatever becomes of the run
     yield from when(world, lambda: _refused(q0, copy) or _refused(q1, sleeper))
     q0.driver.wake()

@@ -212,7 +212,7 @@ def _an_old_answer_comes_late(world: World) -> Steps:
     line.stall(5.5, answers_only=True)
     yield from when(world, _committed(world, A1, 5))
     world.logs.add_partitions("a", 1)
-    process.refresh()
+    process.watcher.refresh_metadata()
     yield from when(world, lambda: process.ledger.generation == 2, 3.0)
     world.logs.produce(A1, 1)
     yield from when(world, _committed(world, A1, 6))

@@ -31,6 +31,7 @@ def test_a_planted_bug_is_caught(name: str) -> None:
     assert caught is not None, f"{bug.what} went unnoticed"
     assert caught.violation is not None
     assert caught.violation.word in bug.words
+    assert "Error(" not in str(caught.violation), "the bug itself is broken"
     assert run(caught.plan).violation is None, "it is there without the bug, too"
 
 
