@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
@@ -63,6 +64,8 @@ class Coordinator:
         self._ledger = ledger_of(self._group, self.run, _new_id())
         self._reported: Memo[dict[str, dict[str, int]]] = Memo()
         self._inbox = Inbox(self)
+        self._epoch = time.time() - time.monotonic()
+        """The time at which the monotonic clock was 0, in seconds since 1970."""
         self._watcher = LogWatcher(options, self._metadata_read, self._fail)
         checks = LogChecks(self._watcher, self._group.offset_location)
         events = self._events_of(self._ledger)
@@ -91,13 +94,7 @@ class Coordinator:
         )
 
     def _events_of(self, ledger: Ledger) -> RunEvents:
-        return RunEvents(
-            ledger.group,
-            self.run,
-            lambda level, line: log.log(level, "%s", line),
-            lambda: datetime.now(UTC),
-            log_format=lambda: self._watcher.snapshot.log_format,
-        )
+        return RunEvents(ledger.group, self.run, log_format=lambda: self._watcher.snapshot.log_format)
 
     def _planner_of(self, ledger: Ledger, checks: LogChecks, events: RunEvents) -> Planner:
         return Planner(
@@ -107,7 +104,6 @@ class Coordinator:
             events,
             location=self._group.offset_location,
             fail_on_data_loss=self._options.fail_on_data_loss,
-            warn=lambda line: log.warning("%s", line),
             documents_positions=self._group.mode is GroupMode.OFF,
             is_subscribed=lambda tp: is_subscribed(self._options.subscription, tp),
         )
@@ -198,17 +194,24 @@ class Coordinator:
 
     def status(self) -> dict[str, Any]:
         """Return the state of the member, its positions and its events."""
+        status = self._inbox.call(io.ReportStatus())
+        for counter in status["trouble"].values():
+            counter["last"] = None if counter["last"] is None else self._utc(counter["last"])
         return {
             "group": self._group.group_id,
             "mode": self._group.mode.value,
             "source": self._options.description,
             "name": self._group.member or self._group.instance_id or "",
             "run": self.run,
-            **self._inbox.call(io.ReportStatus()),
+            **status,
             "client": {"id": self._options.client.client_id, "host": TOTALS.local_host},
             "connections": TOTALS.status(),
             "retries": {"group": self._backend.member.retries, "logs": self._watcher.retries},
         }
+
+    def _utc(self, at: float) -> str:
+        """Return a monotonic time in ISO 8601, UTC."""
+        return datetime.fromtimestamp(self._epoch + at, UTC).isoformat(timespec="seconds")
 
     # --- the shell of the inbox --------------------------------------------------------------------------------------
 

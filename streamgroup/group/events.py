@@ -21,7 +21,7 @@ from streamgroup.counting import counted
 from streamgroup.errors import StreamGroupError
 from streamgroup.model import Broker, TopicInfo, TopicPartition
 
-DEBUG, INFO, WARNING = 10, 20, 30
+DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40
 """The levels of a `Note`, with the numbers of the standard library's logging, which the pure rooms do not import."""
 
 
@@ -375,7 +375,7 @@ class WakeAt:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Log a line; `level` is DEBUG, INFO or WARNING."""
+    """Log a line; `level` is DEBUG, INFO, WARNING or ERROR."""
 
     level: int
     text: str

@@ -27,7 +27,7 @@ from streamgroup.run.pace import Pace
 from streamgroup.run.paused_partitions import PausedPartitions
 from streamgroup.run.planner import Logs, LogView, Planner
 from streamgroup.run.questions import Question
-from streamgroup.run.run_events import ERROR, RunEvents
+from streamgroup.run.run_events import RunEvents
 from streamgroup.run.shutdown import Shutdown
 from streamgroup.run.silence import SilenceWatch
 from streamgroup.run.spark_calls import SparkCalls
@@ -45,6 +45,7 @@ class Run:
         self._ledger = member.ledger
         self._logs = logs
         self._events = events
+        events.write = self._note
         self._now = 0.0
         self._assignment_clock = AssignmentClock()
         self._batch_clock = BatchClock()
@@ -117,7 +118,7 @@ class Run:
 
     def step(self, event: io.Event, now: float) -> list[io.RunAction]:
         """Take one event at monotonic time `now`; return the actions to carry out, in order."""
-        self._now = now
+        self._now = self._events.now = now
         self._actions = []
         try:
             self._take(event, now)
@@ -155,7 +156,7 @@ class Run:
         if isinstance(error, StreamGroupError):
             self._perform([ev.Fail(error)])
             return
-        self._note(ERROR, "the run has failed\n" + "".join(traceback.format_exception(error)))
+        self._note(ev.ERROR, "the run has failed\n" + "".join(traceback.format_exception(error)))
         self._failure.set(StreamGroupError(f"the run has failed: {error!r}"))
 
     # --- calls -------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from streamgroup.group.events import WARNING
 from streamgroup.group.ledger import Ledger
 from streamgroup.model import (
     INITIAL_DOCUMENT,
@@ -92,7 +93,7 @@ class LogCheckResults(Protocol):
 
 
 class Planner:
-    """Plans for one run. `warn` takes lines for the log."""
+    """Plans for one run."""
 
     def __init__(
         self,
@@ -103,7 +104,6 @@ class Planner:
         *,
         location: OffsetLocation,
         fail_on_data_loss: bool,
-        warn: Callable[[str], None],
         documents_positions: bool = False,
         is_subscribed: Callable[[TopicPartition], bool] = lambda tp: True,
     ) -> None:
@@ -113,7 +113,6 @@ class Planner:
         self._events = events
         self._location = location
         self._fail_on_data_loss = fail_on_data_loss
-        self._warn = warn
         self._documents_positions = documents_positions
         self._is_subscribed = is_subscribed
         self._planned_at: float | None = None
@@ -219,7 +218,8 @@ class Planner:
         gone = frozenset(tp for tp, verdict in verdicts.items() if isinstance(verdict, loss.Deleted))
         if new := gone - self._gone:
             group, names = self._ledger.group or "no group", name_some(new)
-            self._warn(f"{group}: {names} existed when the run began and are deleted; they are not read any further")
+            text = f"{group}: {names} existed when the run began and are deleted; they are not read any further"
+            self._events.write(WARNING, text)
         self._gone = gone
         return frozenset(lacking.keys() - gone)
 

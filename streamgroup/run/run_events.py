@@ -12,21 +12,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from streamgroup.counting import counted
 from streamgroup.errors import FencedError, StreamGroupError
 from streamgroup.group import events as ev
-from streamgroup.group.events import INFO, WARNING, JoinCause
+from streamgroup.group.events import ERROR, INFO, WARNING, JoinCause
 from streamgroup.group.in_flight import InFlightBatch
 from streamgroup.logformat import KAFKA_LOG, LogFormat
 from streamgroup.logline import render
 from streamgroup.model import Document, OffsetRange, TopicPartition
 
-ERROR = 40
-"""The level of that name in `logging`."""
 MOST_REMEMBERED = 100_000
 """How many partitions' newest losses are remembered; the oldest is forgotten first."""
 
@@ -71,12 +68,12 @@ class LostRecords:
 @dataclass(slots=True)
 class _Counter:
     count: int = 0
-    last: str | None = None
+    last: float | None = None
     reason: str | None = None
 
 
 class RunEvents:
-    """The events of one run. `say(level, line)` writes the log, `now` returns the time. One caller at a time.
+    """The events of one run. `write(level, line)` takes each line: the run makes it an action. One caller at a time.
 
     `log_format` returns the format that defines the unit of offsets.
     """
@@ -85,15 +82,16 @@ class RunEvents:
         self,
         group: str,
         run: str,
-        say: Callable[[int, str], None],
-        now: Callable[[], datetime],
+        write: Callable[[int, str], None] = lambda level, line: None,
+        *,
         log_format: Callable[[], LogFormat] = lambda: KAFKA_LOG,
     ) -> None:
         self._group = group
         self._who = f"group {group}: " if group else ""
         self._run = run
-        self._say = say
-        self._now = now
+        self.write = write
+        self.now = 0.0
+        """Monotonic time of the event that the run takes."""
         self._log_format = log_format
         self._counters = {kind: _Counter() for kind in RunEventKind}
         self._member = ""
@@ -225,7 +223,7 @@ class RunEvents:
     def status(self) -> dict[str, dict[str, Any]]:
         """Return count, last time and last reason by kind: `{"rebalance": {"count": 2, "last": ..., "reason": ...}}`.
 
-        `last` is a time in ISO 8601, UTC. `last` and `reason` are null while the count is 0.
+        `last` is in monotonic seconds. `last` and `reason` are None while the count is 0.
         """
         return {
             kind.value: {"count": counter.count, "last": counter.last, "reason": counter.reason}
@@ -246,7 +244,7 @@ class RunEvents:
             fields["unit"] = self._log_format().log_unit
         counter = self._counters[kind]
         counter.count += 1
-        counter.last = self._now().isoformat(timespec="seconds")
+        counter.last = self.now
         counter.reason = reason
         whose = {
             "group": self._group or None,
@@ -254,7 +252,7 @@ class RunEvents:
             "member": self._member or None,
             "generation": self._generation if self._member else None,
         }
-        self._say(level, render(words, kind.value, **whose, **fields, reason=reason))
+        self.write(level, render(words, kind.value, **whose, **fields, reason=reason))
 
 
 def _offsets(ranges: Iterable[OffsetRange]) -> int:

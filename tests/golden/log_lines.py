@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -106,7 +105,7 @@ def _case(name: str, event: str, fields: dict[str, str], write: Callable[[], str
 def _line_of_run(happen: Callable[[RunEvents], None]) -> str:
     """Return the last line of a member that has two partitions, after what happens to it."""
     lines: list[str] = []
-    events = RunEvents("etl", RUN, lambda _, line: lines.append(line), lambda: datetime(2026, 11, 21, 12, tzinfo=UTC))
+    events = RunEvents("etl", RUN, lambda _, line: lines.append(line))
     events.on_action(ev.Joining("the query starts", abandoned=False), None)
     assigned: dict[str, Any] = {"kept": frozenset(ORDERS[:1]), "members": 3, "total": 6, "member_id": MEMBER}
     events.on_action(ev.Assigned(4, partitions=ORDERS, strategy="streamgroup-range", leader=False, **assigned), None)

@@ -42,7 +42,6 @@ class SimPlanner(Planner):
             events,
             location=process.settings.location,
             fail_on_data_loss=True,
-            warn=lambda line: process.clock.note(process.name, line),
             documents_positions=process.settings.mode is GroupMode.OFF,
         )
         self._process = process
@@ -86,10 +85,10 @@ class SimMember(Member):
 
 
 class SimEvents(RunEvents):
-    """Tells the trace and the checker, too."""
+    """Tells the checker, too. The lines are actions of the run, which the trace has."""
 
     def __init__(self, process: Process) -> None:
-        super().__init__(GROUP_ID, process.name, lambda level, line: None, lambda: NOON)
+        super().__init__(GROUP_ID, process.name)
         self._process = process
         self.filter: Mapping[TopicPartition, CommittedOffset] = {}
         """The offsets that the group had committed when a replay asked for them."""
@@ -105,11 +104,9 @@ class SimEvents(RunEvents):
                 process.world.checker.lost(process, reason)
             case ev.Joining():
                 process.joins(action)
-            case ev.GaveUp(text):
-                process.clock.note(process.name, text)
+            case ev.GaveUp():
                 process.gave_up()
             case ev.Assigned():
-                process.clock.note(process.name, action.line(GROUP_ID))
                 process.is_assigned(action)
         super().on_action(action, flight)
 
@@ -121,7 +118,6 @@ class SimEvents(RunEvents):
         super().replaying(document, ranges)
 
     def skipped(self, document: Document) -> None:
-        self._process.clock.note(self._process.name, f"the sink skipped {document.sequence}")
         self._process.world.checker.noticed(self._process)
         super().skipped(document)
 

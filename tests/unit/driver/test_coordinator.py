@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -412,6 +413,8 @@ def test_the_status_names_group_run_lineage_and_positions(start: Start) -> None:
     trouble = status.pop("trouble")
     assert {kind: counter["count"] for kind, counter in trouble.items() if counter["count"]} == {"rebalance": 1}
     assert trouble["rebalance"]["reason"] == "the query starts"
+    assert trouble["fence"]["last"] is None
+    assert abs((datetime.now(UTC) - datetime.fromisoformat(trouble["rebalance"]["last"])).total_seconds()) < 60
     rebalances = status.pop("rebalances")
     assert {cause: count for cause, count in rebalances.items() if count} == {"start": 1}
     assert status.pop("without_assignment_s") >= 0

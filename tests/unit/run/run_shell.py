@@ -121,7 +121,7 @@ class Shell:
         self.ledger = ledger_of(group, "r1", "lineage")
         machine = machine_of(given, group, rng, lambda tp: False)
         self.member = member_of(given, group, self.ledger, machine, rng=rng)
-        events = RunEvents(group.group_id, "r1", lambda level, line: self.lines.append(line), lambda: NOON)
+        events = RunEvents(group.group_id, "r1")
         planner = Planner(
             self.ledger,
             self.logs,
@@ -129,7 +129,6 @@ class Shell:
             events,
             location=group.offset_location,
             fail_on_data_loss=True,
-            warn=self.lines.append,
             documents_positions=group.mode is GroupMode.OFF,
         )
         self.run = Run(run_config(given, group), self.member, self.logs, planner, events)
@@ -151,6 +150,8 @@ class Shell:
                             self.waiting.append(action)
                         else:
                             queue.append(self._answered(action))
+                    case ev.Note(_, text):
+                        self.lines.append(text)
                     case io.Ask(task, question):
                         self.questions[task] = question
                     case io.Follow(topics):

@@ -101,7 +101,7 @@ class Planning(Planner):
     """A planner with the driver's checks of the logs."""
 
     def __init__(self, ledger: FakeLedger, watcher: FakeWatcher, **others: Any) -> None:
-        given = {"location": IN_ZOOKEEPER, "fail_on_data_loss": False, "warn": lambda line: None, **others}
+        given = {"location": IN_ZOOKEEPER, "fail_on_data_loss": False, **others}
         self.checks = LogChecks(watcher, given["location"])  # type: ignore[arg-type]
         super().__init__(ledger, watcher, self.checks, events(), **given)  # type: ignore[arg-type]
 
@@ -119,7 +119,7 @@ def planner(ledger: FakeLedger, watcher: FakeWatcher, *, strict: bool = False) -
 
 
 def events() -> RunEvents:
-    return RunEvents("g", "r", lambda level, line: TOLD.append((level, line)), lambda: NOON)
+    return RunEvents("g", "r", lambda level, line: TOLD.append((level, line)))
 
 
 @pytest.fixture(autouse=True)

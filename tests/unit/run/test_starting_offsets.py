@@ -52,7 +52,7 @@ class Finder:
         self.cluster = FakeCluster(logs)
         options = {"group": IN_ZOOKEEPER, "fetch_offset_retry_interval_ms": 250, **options}
         given = replace(config(**options), starting=spec)
-        events = RunEvents("g", "r", lambda level, line: self.lines.append((level, line)), lambda: NOON)
+        events = RunEvents("g", "r", lambda level, line: self.lines.append((level, line)))
         self.starts = StartingOffsets(given, self, events, perform=self.actions.extend, is_new=is_new)  # type: ignore[arg-type]
         self.now = 100.0
         self.ledger = SimpleNamespace(generation=4)
