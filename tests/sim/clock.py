@@ -148,3 +148,9 @@ class Thread:
             self._resume_after(wait.seconds)
             return
         raise Endless(f"more than {MOST_AT_ONCE} waits of {self._steps!r} were over at once")
+
+
+def raise_failure(error: BaseException | None) -> None:
+    """End the world with the error of a thread."""
+    if error is not None:
+        raise error

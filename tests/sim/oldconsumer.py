@@ -17,7 +17,7 @@ from streamgroup.model import Dialect, OffsetRange, TopicPartition
 from streamgroup.remediation import StoredIn
 from streamgroup.znodes import Create, Delete, Set
 from tests.fakes.zookeeper import Session
-from tests.sim.clock import Act, Sleep, Steps, Thread, Until
+from tests.sim.clock import Act, Sleep, Steps, Thread, Until, raise_failure
 from tests.sim.network import Network
 from tests.sim.nodes import TOPICS, chunk
 from tests.sim.settings import ConsumerSettings
@@ -91,7 +91,7 @@ class OldConsumer:
             fired=self._fired,
         )
         client.open()
-        self._threads = [Thread(self.clock, steps, self.gate, _unless) for steps in self._all_threads()]
+        self._threads = [Thread(self.clock, steps, self.gate, raise_failure) for steps in self._all_threads()]
 
     def _all_threads(self) -> Sequence[Steps]:
         return self._rebalances(), self._fetches(), self._commits()
@@ -151,7 +151,7 @@ class OldConsumer:
         if self.running:
             for thread in self._threads:
                 thread.kill()
-            self._threads = [Thread(self.clock, self._shutdown(), self.gate, _unless)]
+            self._threads = [Thread(self.clock, self._shutdown(), self.gate, raise_failure)]
 
     def _shutdown(self) -> Steps:
         self._fetching = False
@@ -384,8 +384,3 @@ class OldConsumer:
         if zookeeper.transact(session, [Set(path, data)]) is not None:
             zookeeper.ensure(session, path.rpartition("/")[0])
             zookeeper.transact(session, [Create(path, data)])
-
-
-def _unless(error: BaseException | None) -> None:
-    if error is not None:
-        raise error

@@ -45,7 +45,7 @@ from streamgroup.model import CommittedOffset, GroupDescription, TopicPartition
 from streamgroup.remediation import StoredIn
 from streamgroup.run import interface as io
 from streamgroup.znodes import SubtreeRead, ZNode
-from tests.sim.clock import Steps, Thread, Until
+from tests.sim.clock import Steps, Thread, Until, raise_failure
 from tests.sim.network import Network
 from tests.sim.offsets import BrokerCalls, OffsetsBroker, SimOffsetsThread
 from tests.sim.settings import GROUP_ID, QUESTION_S
@@ -154,7 +154,7 @@ class RegistryLines:
         offsets = SimOffsetsThread(calls, self._made_at.__getitem__, self._answered, self._fail)
         steps = offsets.steps(self._clock)
         self.offsets = offsets
-        self._offsets_thread = Thread(self._clock, steps, process.hear, _unless)
+        self._offsets_thread = Thread(self._clock, steps, process.hear, raise_failure)
 
     def _fail(self, error: StreamGroupError) -> None:
         self._process.post(io.ThreadFailed(error))
@@ -252,7 +252,7 @@ class RegistryLines:
 
     def _start(self) -> None:
         if self._thread is None:
-            self._thread = Thread(self._clock, self._run(), self._process.hear, _unless)
+            self._thread = Thread(self._clock, self._run(), self._process.hear, raise_failure)
 
     @property
     def _due(self) -> float:
@@ -404,8 +404,3 @@ class RegistryLines:
 
 def _committed_in_kafka(cluster: Cluster) -> Mapping[TopicPartition, CommittedOffset]:
     return committed(kafka_of(cluster, FOREVER_S), GROUP_ID, FOREVER_S, in_zookeeper=False)
-
-
-def _unless(error: BaseException | None) -> None:
-    if error is not None:
-        raise error

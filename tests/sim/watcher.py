@@ -21,7 +21,7 @@ from streamgroup.planning.memo import Memo
 from streamgroup.run import interface as io
 from tests.sim.boundaries import SimCluster07
 from tests.sim.bytelogs import Logs07
-from tests.sim.clock import Sleep, Steps, Thread, Until
+from tests.sim.clock import Sleep, Steps, Thread, Until, raise_failure
 from tests.sim.settings import METADATA_AGE_S
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class SimWatcher:
     def _wake(self) -> None:
         self._is_woken = True
         if self._thread is None:
-            self._thread = Thread(self._clock, self._run(), self._process.hear, _unless)
+            self._thread = Thread(self._clock, self._run(), self._process.hear, raise_failure)
         self._thread.look()
 
     # -- the thread ---------------------------------------------------------------------------------------------------
@@ -220,8 +220,3 @@ class SimWatcher:
         except TransportError as error:
             causes.append(str(error))
         schedule.listed(steps.Listing(step, ends, {}, starts, causes), self._clock.now)
-
-
-def _unless(error: BaseException | None) -> None:
-    if error is not None:
-        raise error

@@ -13,7 +13,7 @@ from streamgroup.options.types import GroupMode
 from tests.sim.broker import Logs, SimBroker
 from tests.sim.bytelogs import Logs07
 from tests.sim.checker import ENDLESS, Checker, Violation
-from tests.sim.clock import Act, Endless, SimulatedClock, Sleep, Steps, Thread, Until
+from tests.sim.clock import Act, Endless, SimulatedClock, Sleep, Steps, Thread, Until, raise_failure
 from tests.sim.lineages import Lineages, is_refusal
 from tests.sim.modes import LoneChecker
 from tests.sim.oldconsumer import OldConsumer
@@ -205,7 +205,7 @@ class Query:
         process = self.process
         if process is not None and process.alive and not process.stopped and not process.draining:
             steps = self._drain(process, seconds)
-            self._threads.append(Thread(self.clock, steps, self.gate, _unless))
+            self._threads.append(Thread(self.clock, steps, self.gate, raise_failure))
 
     def _drain(self, process: Process, seconds: float) -> Steps:
         drained = yield from process.drain(seconds)
@@ -234,11 +234,6 @@ def _logs_of(settings: Settings, seed: str) -> Logs:
     if registry is not None and registry.dialect is Dialect.KAFKA07:
         return Logs07(settings.topics, registry.brokers, random.Random(f"{seed} messages"))
     return Logs(settings.topics, topic_ids=settings.topic_ids)
-
-
-def _unless(error: BaseException | None) -> None:
-    if error is not None:
-        raise error
 
 
 def _is_of_the_sockets(act: Act) -> bool:
@@ -310,7 +305,7 @@ class World:
 
     def _run(self, seconds: float, faults: Sequence[Fault], director: Director | None) -> None:
         if director is not None:
-            Thread(self.clock, director(self), lambda act: act(), _unless)
+            Thread(self.clock, director(self), lambda act: act(), raise_failure)
         else:
             for query in self.queries:
                 self.clock.after(self.chance.choice((0.0, 0.5, 8.0)), query.start)
@@ -402,7 +397,7 @@ class World:
         """An operator stops all queries, waits until the group is empty, resets it, starts them again."""
         if not self._operating:
             self._operating = True
-            Thread(self.clock, self._reset(offsets, ends), lambda act: act(), _unless)
+            Thread(self.clock, self._reset(offsets, ends), lambda act: act(), raise_failure)
 
     def _reset(self, offsets: dict[TopicPartition, int], ends: Sequence[str]) -> Steps:
         for zombie in self.zombies:

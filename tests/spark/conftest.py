@@ -20,8 +20,10 @@ from pyspark.sql.streaming.listener import (
 )
 
 from benchmarks.batch_read import connector_jars
+from streamgroup.testing import KafkaServer
+from tests.conftest import MakeTopic
 from tests.spark.class_archive import jvm_flags
-from tests.spark.support import Streams
+from tests.spark.support import Load, Streams
 
 HOOKS = Path(__file__).parents[1] / "hooks"
 VFORK = "-Djdk.lang.Process.launchMechanism=VFORK"
@@ -105,3 +107,9 @@ def streams(spark: SparkSession, tmp_path: Path) -> Iterator[Streams]:
     made = Streams(spark, tmp_path)
     yield made
     made.stop_all()
+
+
+@pytest.fixture
+def load(kafka41: KafkaServer, make_topic: MakeTopic) -> Load:
+    """Records for a topic of two partitions."""
+    return Load(kafka41, make_topic(kafka41, 2), 2)

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from streamgroup.testing import KafkaServer
-from tests.conftest import MakeTopic
 from tests.spark.submitting import START_S, Job, submitted
 from tests.spark.support import Load
 from tests.terminals import terminal
@@ -36,11 +34,6 @@ columns = ["CAST(value AS STRING) AS value"]
 [spark.conf]
 spark.ui.enabled = "false"
 """
-
-
-@pytest.fixture
-def load(kafka41: KafkaServer, make_topic: MakeTopic) -> Load:
-    return Load(kafka41, make_topic(kafka41, 2), 2)
 
 
 def file_of(home: Path, load: Load, per_step: int) -> Path:

@@ -12,7 +12,6 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 import streamgroup
 from streamgroup.errors import ConfigError
-from streamgroup.testing import KafkaServer
 from streamgroup.testing.ports import LOOPBACK, free_ports
 from streamgroup.testing.probe import accepts
 from streamgroup.testing.processes import ServerProcess, on_free_ports
@@ -67,11 +66,6 @@ def client(server: ServerProcess) -> Iterator[ConnectSession]:
     for query in session.streams.active:
         query.stop()
     session.stop()
-
-
-@pytest.fixture
-def load(kafka41: KafkaServer, make_topic: MakeTopic) -> Load:
-    return Load(kafka41, make_topic(kafka41, 2), 2)
 
 
 def read(reader: Any, load: Load, **options: object) -> Any:

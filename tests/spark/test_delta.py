@@ -10,10 +10,8 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 import pytest
 
-from streamgroup.testing import KafkaServer
 from streamgroup.testing.jars import resolve
 from tests.bring_jars import DELTA
-from tests.conftest import MakeTopic
 from tests.spark.submitting import START_S, submitted
 from tests.spark.support import Load, committed, log_ends
 
@@ -49,11 +47,6 @@ schema = "text STRING"
 [dead_letters]
 path = "dead/{member}"
 """
-
-
-@pytest.fixture
-def load(kafka41: KafkaServer, make_topic: MakeTopic) -> Load:
-    return Load(kafka41, make_topic(kafka41, 2), 2)
 
 
 def job_file(home: Path, load: Load, target: str, *, group: bool = True, parsed: bool = False) -> Path:

@@ -16,12 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from streamgroup.testing import KafkaServer
 from streamgroup.testing.kafka07 import Kafka07Server
 from streamgroup.testing.zookeeper_mode import zookeeper_client
 from tests.cluster07 import Cluster
 from tests.collector import collector, sums
-from tests.conftest import MakeTopic
 from tests.spark.submitting import ROOT, START_S, SUBMIT, Job, ingest_file, submitted, values
 from tests.spark.support import Load, committed, log_ends, rows_of
 from tests.waiting import wait_until
@@ -34,11 +32,6 @@ STATIC = {"kafka.group.instance.id": "{member}"}
 def configured(home: Path, load: Load, checkpoints: str = "checkpoints") -> Path:
     """The job's file; its directories are relative to where it runs."""
     return ingest_file(home, load, {"kafka.bootstrap.servers": load.server.bootstrap_servers, **STATIC}, checkpoints)
-
-
-@pytest.fixture
-def load(kafka41: KafkaServer, make_topic: MakeTopic) -> Load:
-    return Load(kafka41, make_topic(kafka41, 2), 2)
 
 
 def to_the_group(process: subprocess.Popen[bytes]) -> None:

@@ -23,12 +23,9 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.options.types import ClientOptions
+from tests.unit.cli.shown import cells, orders
 
 NOW_MS = 1_800_000_000_000
-
-
-def orders(partition: int) -> TopicPartition:
-    return TopicPartition("orders", partition)
 
 
 class FakeStore:
@@ -111,10 +108,6 @@ def use(monkeypatch: pytest.MonkeyPatch, fake: FakeStore) -> None:
 
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(module.groups, ["-b", "broker:9092", *arguments])
-
-
-def cells(text: str) -> list[str]:
-    return [" ".join(line.split()) for line in text.splitlines()]
 
 
 RESET = ("--reset-offsets", "--group", "g")

@@ -8,11 +8,12 @@ import pytest
 from streamgroup.cli import _group_nodes as module
 from streamgroup.cli._group_nodes import ChangeRefusedError, delete_group, delete_offsets, set_offsets
 from streamgroup.group.registry.formats import GroupPaths
-from streamgroup.model import Dialect, TopicPartition
+from streamgroup.model import Dialect
 from streamgroup.znodes import Create, Operation, Refusal, SubtreeRead, ZNode
 from streamgroup.zookeeper.errors import RefusedError
 from streamgroup.zookeeper.session import Session
 from tests.fakes.nodes import NodeTree, Refused
+from tests.unit.cli.shown import orders
 
 PATHS = GroupPaths("g", Dialect.KAFKA)
 GROUP = {
@@ -64,10 +65,6 @@ class FakeSession:
 
 def session(fake: FakeSession) -> Session:
     return cast("Session", fake)
-
-
-def orders(partition: int) -> TopicPartition:
-    return TopicPartition("orders", partition)
 
 
 def registers(tree: NodeTree) -> None:

@@ -31,10 +31,7 @@ from streamgroup.zookeeper.session import Session
 from tests.fakes.cluster import FakeCluster, Logs
 from tests.fakes.nodes import NodeTree
 from tests.unit.cli.clusters import orders_cluster
-
-
-def orders(partition: int) -> TopicPartition:
-    return TopicPartition("orders", partition)
+from tests.unit.cli.shown import orders
 
 
 class FakeSession:

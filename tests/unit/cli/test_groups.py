@@ -13,10 +13,7 @@ from streamgroup.cli._tables import json_rows
 from streamgroup.errors import ConfigError
 from streamgroup.model import CommittedOffset, GroupDescription, GroupListing, MemberDescription, TopicPartition
 from streamgroup.options.types import ClientOptions
-
-
-def orders(partition: int) -> TopicPartition:
-    return TopicPartition("orders", partition)
+from tests.unit.cli.shown import cells, orders
 
 
 def member(name: str, *partitions: TopicPartition, instance: str | None = None) -> MemberDescription:
@@ -88,11 +85,6 @@ def store(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
 
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(module.groups, ["-b", "broker:9092", *arguments])
-
-
-def cells(text: str) -> list[str]:
-    """The lines of a table, one space between cells."""
-    return [" ".join(line.split()) for line in text.splitlines()]
 
 
 def test_list_names_the_groups_of_consumers(store: FakeStore) -> None:

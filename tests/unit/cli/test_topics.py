@@ -11,6 +11,7 @@ from streamgroup.cli.main import main
 from streamgroup.model import Dialect
 from tests.fakes.cluster import FakeCluster
 from tests.unit.cli.clusters import orders_cluster
+from tests.unit.cli.shown import cells
 
 
 @pytest.fixture
@@ -22,11 +23,6 @@ def cluster(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> 
 
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["topics", "-b", "broker:9092", *arguments])
-
-
-def cells(text: str) -> list[str]:
-    """The lines of a table, one space between cells."""
-    return [" ".join(line.split()) for line in text.splitlines()]
 
 
 def test_list_names_the_topics(cluster: FakeCluster) -> None:

@@ -20,3 +20,11 @@ def kernel(request: pytest.FixtureRequest) -> Iterator[str]:
         pytest.skip("the compiled kernel is not built: no C compiler was found at the installation")
     yield request.param
     kernels.use(before)
+
+
+@pytest.fixture
+def kernel_as_before() -> Iterator[None]:
+    """Have a test use any kernel."""
+    before = kernels.name()
+    yield
+    kernels.use(before)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,7 @@ compiled = pytest.importorskip("streamgroup.records._kernel", reason="the compil
 NULLS = (None, None, None, 0, 0)
 
 
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    before = kernel.name()
-    yield
-    kernel.use(before)
+pytestmark = pytest.mark.usefixtures("kernel_as_before")
 
 
 def random_bytes(chance: random.Random) -> bytes | None:

@@ -7,7 +7,6 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -20,11 +19,7 @@ from tests.unit.records.encoder import Record, encode_record
 compiled = pytest.importorskip("streamgroup.records._kernel", reason="the compiled kernel has not been built")
 
 
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    before = kernel.name()
-    yield
-    kernel.use(before)
+pytestmark = pytest.mark.usefixtures("kernel_as_before")
 
 
 def regions(begin: int, end: int, count: int, delta: int = 100) -> Regions:

@@ -7,7 +7,6 @@ import random
 import sys
 import types
 import zlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -32,11 +31,7 @@ compiled = pytest.importorskip("streamgroup.records._kernel", reason="the compil
 EXTREMES = (0, 1, 2, 7, 8, 14, 22, 0x7F, 0x80, 0xFF)
 
 
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    before = kernel.name()
-    yield
-    kernel.use(before)
+pytestmark = pytest.mark.usefixtures("kernel_as_before")
 
 
 def both(scan: str, *arguments: Any) -> list[Any]:
