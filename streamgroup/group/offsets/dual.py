@@ -31,7 +31,7 @@ Offsets = Mapping[TopicPartition, CommittedOffset]
 
 
 class DualOffsetStore(OffsetStore):
-    """See the module."""
+    """The store of a group whose offsets are in ZooKeeper and in Kafka."""
 
     is_the_groups = True
 

@@ -44,7 +44,7 @@ class WithdrawFromKafka:
 
 
 class RegisteredKafkaStore(OffsetStore):
-    """See the module."""
+    """The store of a group in ZooKeeper whose offsets are in Kafka alone."""
 
     is_the_groups = True
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import cast
 
 import pytest
@@ -9,10 +9,11 @@ from streamgroup.cli import _group_nodes as module
 from streamgroup.cli._group_nodes import ChangeRefusedError, delete_group, delete_offsets, set_offsets
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.model import Dialect
-from streamgroup.znodes import Create, Operation, Refusal, SubtreeRead, ZNode
+from streamgroup.znodes import Create, Refusal
 from streamgroup.zookeeper.errors import RefusedError
 from streamgroup.zookeeper.session import Session
-from tests.fakes.nodes import NodeTree, Refused
+from tests.fakes.nodes import NodeTree
+from tests.unit.cli.fake_session import FakeSession
 from tests.unit.cli.shown import orders
 
 PATHS = GroupPaths("g", Dialect.KAFKA)
@@ -24,43 +25,6 @@ GROUP = {
     "/consumers/g/streamgroup-members": "",
     "/consumers/h/offsets/orders/0": "7",
 }
-
-
-class FakeSession:
-    """A session over a tree of nodes. `before` runs between the read and the first transaction."""
-
-    where = "ZooKeeper zk1:2181"
-
-    def __init__(self, values: Mapping[str, str], before: Callable[[NodeTree], object] = lambda _: None) -> None:
-        self.tree = NodeTree.of({path.rstrip("/"): value for path, value in values.items()})
-        self.before = before
-        self.transactions = 0
-
-    def read(self, subtrees: Sequence[SubtreeRead], deadline: float) -> dict[str, ZNode]:
-        assert not any(subtree.watch for subtree in subtrees), "a command looks once"
-        return self.tree.read(subtrees)
-
-    def transact(self, operations: Sequence[Operation], ensured: Iterable[str], deadline: float) -> None:
-        if not self.transactions:
-            self.before(self.tree)
-        self.transactions += 1
-        for path in ensured:
-            steps = path.split("/")
-            for depth in range(2, len(steps) + 1):
-                if (above := "/".join(steps[:depth])) not in self.tree:
-                    self.tree.transact([Create(above)])
-        try:
-            self.tree.transact(operations)
-        except Refused as refused:
-            raise RefusedError(refused.path, refused.refusal, self.where, operations) from None
-
-    def paths(self) -> set[str]:
-        return set(self.tree.read([SubtreeRead("/consumers", 9, watch=False)]))
-
-    def data(self, path: str) -> bytes:
-        node = self.tree.get(path)
-        assert node is not None
-        return node.data
 
 
 def session(fake: FakeSession) -> Session:

@@ -26,25 +26,11 @@ from streamgroup.model import (
     GroupState,
     TopicPartition,
 )
-from streamgroup.znodes import SubtreeRead, ZNode
 from streamgroup.zookeeper.session import Session
 from tests.fakes.cluster import FakeCluster, Logs
-from tests.fakes.nodes import NodeTree
 from tests.unit.cli.clusters import orders_cluster
+from tests.unit.cli.fake_session import FakeSession
 from tests.unit.cli.shown import orders
-
-
-class FakeSession:
-    """A session over a tree of nodes: by path what each holds; those above them are made."""
-
-    where = "ZooKeeper zk1:2181"
-
-    def __init__(self, values: Mapping[str, str]) -> None:
-        self._nodes = NodeTree.of(values)
-
-    def read(self, subtrees: Collection[SubtreeRead], deadline: float) -> dict[str, ZNode]:
-        assert not any(subtree.watch for subtree in subtrees), "a command looks once"
-        return self._nodes.read(subtrees)
 
 
 def store(dialect: Dialect, tree: Mapping[str, str], *, more: Collection[str] = ()) -> InZooKeeper:
