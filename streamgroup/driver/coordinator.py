@@ -64,8 +64,6 @@ class Coordinator:
         self._ledger = ledger_of(self._group, self.run, _new_id())
         self._reported: Memo[dict[str, dict[str, int]]] = Memo()
         self._inbox = Inbox(self)
-        self._epoch = time.time() - time.monotonic()
-        """The time at which the monotonic clock was 0, in seconds since 1970."""
         self._watcher = LogWatcher(options, self._metadata_read, self._fail)
         checks = LogChecks(self._watcher, self._group.offset_location)
         events = self._events_of(self._ledger)
@@ -195,8 +193,9 @@ class Coordinator:
     def status(self) -> dict[str, Any]:
         """Return the state of the member, its positions and its events."""
         status = self._inbox.call(io.ReportStatus())
+        epoch = time.time() - time.monotonic()  # each time: the system's clock may have been set
         for counter in status["trouble"].values():
-            counter["last"] = None if counter["last"] is None else self._utc(counter["last"])
+            counter["last"] = None if counter["last"] is None else _utc(epoch + counter["last"])
         return {
             "group": self._group.group_id,
             "mode": self._group.mode.value,
@@ -208,10 +207,6 @@ class Coordinator:
             "connections": TOTALS.status(),
             "retries": {"group": self._backend.member.retries, "logs": self._watcher.retries},
         }
-
-    def _utc(self, at: float) -> str:
-        """Return a monotonic time in ISO 8601, UTC."""
-        return datetime.fromtimestamp(self._epoch + at, UTC).isoformat(timespec="seconds")
 
     # --- the shell of the inbox --------------------------------------------------------------------------------------
 
@@ -270,3 +265,8 @@ def _by_topic(logs: Mapping[TopicPartition, LogRange]) -> dict[str, dict[str, in
 def _new_id() -> str:
     """Return an id for a lineage or a run, short enough for a commit's metadata."""
     return uuid.uuid4().hex[:16]
+
+
+def _utc(at: float) -> str:
+    """Return a time in seconds since 1970 in ISO 8601. Rounded, since readings of two clocks differ a little."""
+    return datetime.fromtimestamp(round(at), UTC).isoformat(timespec="seconds")

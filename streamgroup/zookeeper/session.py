@@ -373,8 +373,8 @@ class _ClientSession:
             first = not self.session_id
             if first:
                 self.session_id = self.client.client_id[0]
+            self.connected.set()  # before the event: whoever hears it may look whether the session is connected
             self._notify(SessionStarted(self.session_id, self.timeout_ms) if first else SessionResumed(self.session_id))
-            self.connected.set()
             self.watches.connected()
         elif state == KazooState.SUSPENDED:
             self.connected.clear()

@@ -133,6 +133,7 @@ class GroupLines:
     def answered(self, line: Line, token: int, response: Any) -> None:
         lane = self._lanes.lane_of(line)
         answered = None if lane is None else self._lanes.answered(lane, token)
+        line.unanswered.pop(token, None)
         if answered is not None:
             sent_at = self._sent_at.pop(token)
             if _is_to_a_member(response):

@@ -269,14 +269,13 @@ class RegistryLines:
             if self._inbox:
                 yield from self._hear(self._inbox.popleft())
                 continue
-            due = self._due
             self._tick()
             step = self._work.next_step(self._clock.now, is_connected=self._session.connected)
             if step is not None:
                 yield from self._carry_out(step)
-            elif due > self._clock.now:
+            else:
                 due = self._due
-                yield Until(partial(self._is_busy, due), due - self._clock.now)
+                yield Until(partial(self._is_busy, due), max(0.0, due - self._clock.now))
 
     def _tick(self) -> None:
         wake_at = self._process.run.wake_at

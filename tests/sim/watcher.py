@@ -123,7 +123,9 @@ class SimWatcher:
         """Leave a question and wait for its answer. Raises TransportError after `timeout` seconds."""
         answer = self.post(question, timeout)
         yield Until(answer.done, timeout + 1.0)
-        return answer.result(0)
+        if not answer.done():
+            raise TransportError(f"the brokers did not answer within {timeout:g} s")
+        return answer.result()
 
     def post(self, question: Question, timeout: float) -> Future[Any]:
         """As `LogWatcher.post`."""
@@ -205,18 +207,28 @@ class SimWatcher:
         return ClusterSnapshot(brokers, topics, dialect=self._dialect)
 
     def _list(self, step: steps.ListLogs) -> Steps:
-        """List the logs. Leaders that do not answer in LEADER_TIMEOUT_S are left out."""
+        """As `LogWatcher._listing`."""
         schedule, logs = self._schedule, self._process.world.logs
-        ends: dict[TopicPartition, ListedOffset] = {}
-        starts: dict[TopicPartition, ListedOffset] | None = None
-        causes = []
+        causes: list[str] = []
+        ends = yield from self._listed(step.asked, lambda tp: ListedOffset(logs.range(tp).latest), causes)
+        starts = None
+        if schedule.lists_starts(step, ends):
+            starts = yield from self._listed(ends, lambda tp: _start(logs.range(tp)), [])
+        schedule.listed(steps.Listing(step, ends, {}, starts, causes), self._clock.now)
+
+    def _listed(
+        self, asked: Collection[TopicPartition], at: Callable[[TopicPartition], ListedOffset], causes: list[str]
+    ) -> Steps:
+        """As `Cluster.list_offsets_once`: what the brokers answer, and nothing where they do not in time."""
+        if not asked:
+            return {}
         try:
             yield from self._round_trip(self._clock.now + LEADER_TIMEOUT_S)
-            ends = {tp: ListedOffset(logs.range(tp).latest) for tp in step.asked}
-            if schedule.lists_starts(step, ends):
-                yield from self._round_trip(self._clock.now + LEADER_TIMEOUT_S)
-                held = {tp: logs.range(tp) for tp in ends}
-                starts = {tp: ListedOffset(log.earliest, segments=log.segments) for tp, log in held.items()}
         except TransportError as error:
             causes.append(str(error))
-        schedule.listed(steps.Listing(step, ends, {}, starts, causes), self._clock.now)
+            return {}
+        return {tp: at(tp) for tp in asked}
+
+
+def _start(log: LogRange) -> ListedOffset:
+    return ListedOffset(log.earliest, segments=log.segments)

@@ -87,6 +87,14 @@ def test_a_server_that_does_not_say_what_it_grants_is_taken_at_what_it_was_asked
     assert told == [SessionStarted(7, 6_000)]
 
 
+def test_whoever_hears_that_a_session_has_begun_finds_it_connected(client: Scripted) -> None:
+    connected: list[bool] = []
+    life = _ClientSession(client, lambda event: connected.append(life.connected.is_set()), 6_000)  # type: ignore[arg-type]
+    for state in (KazooState.CONNECTED, KazooState.SUSPENDED, KazooState.CONNECTED):
+        life._on_kazoo_state(state)
+    assert connected == [True, False, True]
+
+
 def test_after_the_end_of_its_session_a_client_may_connect_no_more(client: Scripted, life: _ClientSession) -> None:
     life._on_kazoo_state(KazooState.CONNECTED)
     assert not client.handler.is_over
