@@ -1,7 +1,7 @@
-"""The connections of a member to its brokers, one for each lane, as a pure class.
+"""Decides about the connections of a member to its brokers. Each lane has one.
 
-It decides where a lane connects, which connection is given up, and which requests fail with it. The caller owns the
-sockets, which are of any type here. It makes and closes the connections, and reports what becomes of them:
+`RequestLanes` is pure. It decides to which broker a lane connects, which connection is given up, and which requests
+fail with it. Its caller owns the sockets: it makes and closes the connections, and reports what becomes of them.
 
     if not lanes.is_open(send.lane):
         lanes.opened(send.lane, connect(lanes.broker_of(send.lane)))

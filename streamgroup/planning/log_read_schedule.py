@@ -219,8 +219,8 @@ class LogReadSchedule(Generic[Q]):
     def next_step(self, now: float) -> Step[Q]:
         """Return what to do now."""
         if self._unpublished is not None:
-            announcement, self._unpublished = self._unpublished, None
-            return announcement
+            news, self._unpublished = self._unpublished, None
+            return news
         if self.is_stopping:
             return Stop()
         if now < self._retry_at and not self._questions:
@@ -275,7 +275,7 @@ class LogReadSchedule(Generic[Q]):
     # --- what came of it ---------------------------------------------------------------------------------------------
 
     def metadata_read(self, step: FetchMetadata, snapshot: ClusterSnapshot, now: float) -> None:
-        """Take the metadata that `step` asked for; it is announced next."""
+        """Take the metadata that `step` asked for. `PublishMetadata` is the next step."""
         self.error = None
         topics = step.topics | snapshot.topics.keys() if step.reads_all else step.topics
         self.logs.take_snapshot(snapshot, self._partitions, now)
@@ -325,7 +325,7 @@ class LogReadSchedule(Generic[Q]):
         return warning
 
     def answered(self, now: float) -> None:
-        """Take that a question was answered, or new metadata was announced."""
+        """Take that a question was answered, or new metadata was published."""
         self.error = None
 
     def failed(self, error: StreamGroupError, now: float) -> str | None:

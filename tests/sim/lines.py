@@ -1,6 +1,7 @@
 """The group's thread of a process: carries the member's actions out on one simulated connection a lane.
 
-What a lane connects to, what is reset when, and what fails then is decided by the real `RequestLanes`.
+The real `RequestLanes` decides to which broker a lane connects, which connection is reset, and which requests fail with
+it.
 """
 
 from __future__ import annotations

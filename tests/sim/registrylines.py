@@ -334,7 +334,7 @@ class RegistryLines:
             case steps.Begin(deadline):
                 with suppress(Unanswered):
                     yield from self._session.connect(deadline)
-                    self._step(self._work.began(self._session.session_id, self._session_ms).event)
+                    self._step(self._work.began(self._session.session_id, self._session_ms))
             case steps.Close():
                 yield from self._session.close(CLOSE_TIMEOUT_S)
                 self._session = self._new_session()

@@ -1,7 +1,7 @@
 """The thread of a process that asks the brokers about logs: the real schedule, over the simulated logs and network.
 
-`SimWatcher` has the parts of `LogWatcher` that the run's planner, `LogChecks` and questions use. What is read when, and
-which answers count, is decided by the real `LogReadSchedule` and `KnownLogs`.
+`SimWatcher` has those methods of `LogWatcher` that the run's planner, its questions and `LogChecks` call. The real
+`LogReadSchedule` decides when to read logs and metadata, and the real `KnownLogs` which answers count.
 """
 
 from __future__ import annotations

@@ -247,7 +247,7 @@ class RegistryThread:
         except StreamGroupError as error:
             self.fail(error)
             return
-        self._step(self._work.began(self._session.session_id, self._session.timeout_ms).event)
+        self._step(self._work.began(self._session.session_id, self._session.timeout_ms))
 
     # --- steps -------------------------------------------------------------------------------------------------------
 

@@ -1,15 +1,15 @@
-"""What a member's thread does in ZooKeeper, and in which order, as a pure class.
+"""Decides what a member's thread does next in ZooKeeper.
 
-The member's actions, the questions of other threads and the events of the session come in. The caller carries out one
-step after the other, and reports what came of it:
+`RegistryWork` is pure. It takes the member's actions, the questions of other threads and the events of the session. Its
+caller carries out one step after the other, and reports the result of each:
 
     for step in work.hear(heard, now, ...): ...               # events go first: no action may run in an ended session
     step = work.next_step(now, ...)                           # None: there is nothing to do
-    work.began(session_id, timeout_ms)                        # after Begin
+    event = work.began(session_id, timeout_ms)                # after Begin
     work.ask_again(asked, now)                                # after an Answer whose connection has failed
 
-A join has one session after the other, each with an id. `life` numbers the joins: events of an earlier join's session
-may still arrive.
+A member that joins has one session at a time, each with an id. When one ends, it opens another. `life` counts the
+joins, because events of an earlier join's sessions may still arrive.
 """
 
 from __future__ import annotations
@@ -68,7 +68,10 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Wait until the session is connected, and call `began`. If it is lost meanwhile an event announces the next."""
+    """Wait until the session is connected, call `began`, and pass its event to the run.
+
+    If the session is lost meanwhile, do nothing: an event announces the next one.
+    """
 
     deadline: float
 
@@ -158,11 +161,11 @@ class RegistryWork(Generic[Q]):
         self._again.append((at, asked))
         return True
 
-    def began(self, session_id: int, granted_ms: int) -> Tell:
-        """Take that the session is connected, with the timeout that ZooKeeper grants."""
+    def began(self, session_id: int, granted_ms: int) -> zk.SessionBegan:
+        """Take that the session is connected, with the timeout that ZooKeeper grants. Return the event for the run."""
         self._known = session_id
         self._request_timeout_s = min(self._session_timeout_ms, granted_ms) / 1000
-        return Tell(zk.SessionBegan(session_id, granted_ms))
+        return zk.SessionBegan(session_id, granted_ms)
 
     def hear(self, heard: Heard, now: float, *, is_connected: bool, is_refused: bool) -> Sequence[Step[Q]]:
         """Take an event of the session. Return what to do at once, in this order.

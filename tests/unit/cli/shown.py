@@ -1,4 +1,4 @@
-"""What tests of commands name and read: partitions, and the cells of tables."""
+"""Helpers for the tests of several commands: a partition by its number, and the rows of a printed table."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ def orders(partition: int) -> TopicPartition:
 
 
 def cells(text: str) -> list[str]:
-    """The lines of a table, one space between cells."""
+    """Return the rows of a printed table, with one space between two cells."""
     return [" ".join(line.split()) for line in text.splitlines()]
