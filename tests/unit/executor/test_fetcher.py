@@ -186,13 +186,14 @@ def test_the_poll_timeout_ends_the_task_and_names_the_pending_answer(broker: Sta
         Reading(options, leader, QUICK).offsets(planned(leader, 0, 10))
 
 
+@pytest.mark.slow
 def test_the_poll_timeout_leaves_out_the_time_that_other_ranges_take(broker: Start, options: Options) -> None:
     leader = Leader(broker, Log([batch(i, 10) for i in range(0, 50, 10)]), Log([batch(0, 10)], errors=[6]))
-    fetch = FetchOptions(max_partition_bytes=1, max_wait_ms=10, poll_timeout_ms=100)
+    fetch = FetchOptions(max_partition_bytes=1, max_wait_ms=10, poll_timeout_ms=1_000)
     task = FetchTask((planned(leader, 0, 50), planned(leader, 0, 10, partition=1)))
     rows = 0
     for each in read(task, options(leader.broker.port), fetch):
-        threading.Event().wait(0.06)
+        threading.Event().wait(0.6)
         rows += each.num_rows
     assert rows == 60
 
