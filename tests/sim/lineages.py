@@ -139,6 +139,8 @@ class Lineages:
             self._uninformed.add(process)
             self._waits_since.pop(process, None)
             self._first_told_at.pop(process, None)
+            # An assignment before the next look may discard it from the uninformed: its wait is new all the same.
+            self._together = {pair: since for pair, since in self._together.items() if process not in pair}
         process.post(io.QuestionFailed(task, TransportError(reason)))
 
     def _rivals_in(self, group: GroupDescription, process: Process) -> dict[str, bool]:
