@@ -16,7 +16,7 @@ class StillRunningError(StreamGroupError):
     """The query of the checkpoint runs, or its group has members."""
 
 
-class History:
+class CheckpointHistory:
     """The offsets of all batches in a checkpoint, and which of its sources are streamgroup's."""
 
     def __init__(self, files: CheckpointFiles) -> None:

@@ -14,7 +14,7 @@ from streamgroup.cli._help import CONNECTION, option
 from streamgroup.cluster.interface import Cluster, open_cluster
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import ConfigError
-from streamgroup.options.kinds import SECRET, SERVERS, TEXT, ZOOKEEPER, Kind
+from streamgroup.options.kinds import SECRET, SERVERS, TEXT, ZOOKEEPER, ValueKind
 from streamgroup.options.parse_client import kafka_properties, parse_client
 from streamgroup.options.secrets import Secret
 from streamgroup.options.types import ClientOptions, ZooKeeperOptions
@@ -189,7 +189,7 @@ def cluster_of(servers: str, client_id: str, timeout_ms: int) -> KafkaCluster:
     return KafkaCluster(client_options(ClusterAddress(servers), client_id, timeout_ms))
 
 
-def _parsed(option: str, kind: Kind, text: str | None) -> Any:
+def _parsed(option: str, kind: ValueKind, text: str | None) -> Any:
     if text is None:
         return None
     try:

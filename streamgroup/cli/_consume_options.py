@@ -49,7 +49,7 @@ class StartKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class ConsumeStart:
     """Where partitions start. `value` is an offset, a number of offsets or a timestamp (ms), as `kind` says."""
 
     kind: StartKind
@@ -60,25 +60,25 @@ class Start:
 class Bounds:
     """The values of `-o`. `start` is None where none was given. `stop` is a timestamp (ms) that is not printed."""
 
-    start: Start | None = None
+    start: ConsumeStart | None = None
     stop: int | None = None
 
 
 def parse_bounds(values: Sequence[str]) -> Bounds:
     """Return what the values of `-o` say: at most one start, at most one stop. Raises ValueError."""
-    starts: list[Start] = []
+    starts: list[ConsumeStart] = []
     stops: list[int] = []
     for value in values:
         found = re.fullmatch(r"(s@|e@|-)?([0-9]{1,18})", value)
         if found is None:
             if value not in {"beginning", "end", "stored"}:
                 raise ValueError(f"invalid offset {value!r}: expected beginning, end, stored, N, -N, s@MS or e@MS")
-            starts.append(Start(StartKind(value)))
+            starts.append(ConsumeStart(StartKind(value)))
         elif found[1] == "e@":
             stops.append(int(found[2]))
         else:
             kinds = {None: StartKind.OFFSET, "-": StartKind.LAST, "s@": StartKind.TIMESTAMP}
-            starts.append(Start(kinds[found[1]], int(found[2])))
+            starts.append(ConsumeStart(kinds[found[1]], int(found[2])))
     if len(starts) > 1 or len(stops) > 1:
         raise ValueError("expected at most one offset to start at, and at most one e@MS to stop at")
     return Bounds(next(iter(starts), None), next(iter(stops), None))
@@ -167,11 +167,11 @@ def group_start(bounds: Bounds) -> dict[str, str]:
     if bounds.stop is not None:
         raise ValueError("cannot use e@MS with -G: a group has no timestamp to stop at")
     match bounds.start:
-        case None | Start(StartKind.STORED) | Start(StartKind.END):
+        case None | ConsumeStart(StartKind.STORED) | ConsumeStart(StartKind.END):
             return {"startingOffsets": "latest"}
-        case Start(StartKind.BEGINNING):
+        case ConsumeStart(StartKind.BEGINNING):
             return {"startingOffsets": "earliest"}
-        case Start(StartKind.TIMESTAMP, timestamp):
+        case ConsumeStart(StartKind.TIMESTAMP, timestamp):
             return {"startingTimestamp": str(timestamp), "startingOffsetsByTimestampStrategy": "latest"}
     raise ValueError(
         "cannot start a group at an offset: it starts where it has committed. Give beginning, end, stored or s@MS, "

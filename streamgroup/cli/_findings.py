@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Verdict(Enum):
+class CheckResult(Enum):
     """The result of a check."""
 
     OK = "ok"
@@ -19,5 +19,5 @@ class Finding:
     """The result of one check: its subject, the verdict, and a text with the next step unless the verdict is OK."""
 
     subject: str
-    verdict: Verdict
+    verdict: CheckResult
     text: str

@@ -12,7 +12,7 @@ import click
 from streamgroup.cli._change_options import SPARK, ChangeOptions
 from streamgroup.cli._group_stores import GroupStore
 from streamgroup.cli._offset_files import OffsetLine, read_csv, starting_offsets, write_csv
-from streamgroup.cli._reset import Logs, Reset, ResetRow, TopicScope, Way, new_offsets
+from streamgroup.cli._reset import LogOffsets, Reset, ResetRow, TopicScope, Way, new_offsets
 from streamgroup.cli._tables import Column, json_rows, table
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.model import EARLIEST, LATEST, CommittedOffset, GroupDescription, GroupState, TopicPartition
@@ -122,13 +122,15 @@ class GroupChanges:
             time: store.offsets_at(dict.fromkeys(partitions, time), self._deadline)
             for time in (EARLIEST, LATEST, *([reset.value] if reset.is_by_time else []))
         }
-        logs = Logs(at[EARLIEST], at[LATEST], at.get(reset.value, {}) if reset.is_by_time else {}, store.log_format)
+        logs = LogOffsets(
+            at[EARLIEST], at[LATEST], at.get(reset.value, {}) if reset.is_by_time else {}, store.log_format
+        )
         offsets, warnings = new_offsets(reset, partitions, committed, logs, in_file)
         store.notes += warnings
         self._check_boundaries(reset, offsets, logs)
         return offsets
 
-    def _check_boundaries(self, reset: Reset, offsets: Mapping[TopicPartition, int], logs: Logs) -> None:
+    def _check_boundaries(self, reset: Reset, offsets: Mapping[TopicPartition, int], logs: LogOffsets) -> None:
         """Raise ConfigError for an offset of the user that a member cannot read from, as most are in Kafka 0.7."""
         if reset.way not in _CHOSEN:
             return

@@ -26,7 +26,7 @@ LONG_BATCH_S = 0.5
 """A rebalance and a signal wait for the batch in flight, so the next batch is smaller after one that took longer."""
 
 
-class GroupReading:
+class GroupReader:
     """Reads the partitions that the group assigns to this member, and commits what is printed.
 
     With `until_ends` it ends when the member has read what its partitions held at the beginning.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamgroup.cli._consume_options import Bounds, Start, StartKind, TopicArgument, partitions_of
+from streamgroup.cli._consume_options import Bounds, ConsumeStart, StartKind, TopicArgument, partitions_of
 from streamgroup.cli._output import Notices, RecordPrinter, StopSignals
 from streamgroup.cluster.interface import Cluster, open_cluster
 from streamgroup.cluster.requests import NO_OFFSET, ListedOffset
@@ -29,7 +29,7 @@ Listed = Mapping[TopicPartition, ListedOffset]
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class ReadPosition:
     """Where a partition is read from. Records before `first` are left out."""
 
     offset: int
@@ -41,7 +41,7 @@ class StartingPositions:
 
     def __init__(
         self,
-        start: Start,
+        start: ConsumeStart,
         cluster: Cluster,
         snapshot: ClusterSnapshot,
         isolation: Isolation,
@@ -56,7 +56,7 @@ class StartingPositions:
         self._committed = committed
         self._notices = notices
 
-    def find(self, partitions: Collection[TopicPartition], deadline: float) -> dict[TopicPartition, Position]:
+    def find(self, partitions: Collection[TopicPartition], deadline: float) -> dict[TopicPartition, ReadPosition]:
         """Return where `partitions` start.
 
         An offset that a log does not hold becomes the nearest one that it does. Where only some offsets can be read
@@ -74,13 +74,13 @@ class StartingPositions:
 
     def _offset(self, tp: TopicPartition, begin: int, end: int) -> int:
         match self._start:
-            case Start(StartKind.END):
+            case ConsumeStart(StartKind.END):
                 return end
-            case Start(StartKind.OFFSET, offset):
+            case ConsumeStart(StartKind.OFFSET, offset):
                 return offset
-            case Start(StartKind.LAST, count):
+            case ConsumeStart(StartKind.LAST, count):
                 return max(begin, end - count)
-            case Start(StartKind.STORED):
+            case ConsumeStart(StartKind.STORED):
                 return self._committed[tp].offset if tp in self._committed else end
         return begin
 
@@ -95,7 +95,7 @@ class StartingPositions:
             tp: found.offset if found.offset != NO_OFFSET else ends[tp].offset for tp, found in sorted(listed.items())
         }
 
-    def _within(self, tp: TopicPartition, offset: int, earliest: ListedOffset, high: int) -> Position:
+    def _within(self, tp: TopicPartition, offset: int, earliest: ListedOffset, high: int) -> ReadPosition:
         begin = min(earliest.offset, high)
         held = min(max(offset, begin), high)
         if held != offset:
@@ -105,8 +105,8 @@ class StartingPositions:
             )
         is_chosen = self._start.kind in {StartKind.OFFSET, StartKind.LAST}
         if self._log_format.has_boundaries and is_chosen and begin < held < high:
-            return Position(max((segment for segment in earliest.segments if segment <= held), default=begin), held)
-        return Position(held)
+            return ReadPosition(max((segment for segment in earliest.segments if segment <= held), default=begin), held)
+        return ReadPosition(held)
 
 
 @contextmanager
@@ -127,7 +127,7 @@ def opened_reading(
         deadline = cluster.deadline()
         snapshot = cluster.snapshot({one.topic for one in wanted}, deadline)
         start = StartingPositions(
-            bounds.start or Start(StartKind.BEGINNING),
+            bounds.start or ConsumeStart(StartKind.BEGINNING),
             cluster,
             snapshot,
             options.fetch.isolation,
@@ -156,7 +156,7 @@ class LogReading:
         self,
         options: SourceOptions,
         cluster: Cluster,
-        positions: Mapping[TopicPartition, Position],
+        positions: Mapping[TopicPartition, ReadPosition],
         *,
         stop: int | None,
         until_ends: bool,

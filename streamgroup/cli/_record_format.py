@@ -28,7 +28,7 @@ _CONTROLS = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"0": b"\0"}
 _TIMESTAMP_TYPES = {0: "create", 1: "logappend"}
 
 
-class Token(Enum):
+class FormatField(Enum):
     """A field of a record that a format string can print. The value is the letter behind `%`."""
 
     VALUE = "s"
@@ -49,10 +49,10 @@ class Token(Enum):
     """`name=value`, separated by commas."""
 
 
-Piece = bytes | Token
+Piece = bytes | FormatField
 
 
-class RecordFormat(Protocol):
+class RecordLayout(Protocol):
     """Prints records."""
 
     @property
@@ -90,9 +90,9 @@ def parse_format(text: bytes) -> tuple[Piece, ...]:
             continue
         letter = found[1].decode("latin-1")
         try:
-            pieces.append(Token(letter))
+            pieces.append(FormatField(letter))
         except ValueError:
-            known = " ".join(f"%{token.value}" for token in Token)
+            known = " ".join(f"%{token.value}" for token in FormatField)
             raise ValueError(f"unknown token '%{letter}': expected one of {known} %%") from None
     _append(pieces, unescape(text[end:]))
     return tuple(pieces)
@@ -107,7 +107,7 @@ def _append(pieces: list[Piece], literal: bytes) -> None:
 
 def record_format(
     template: str | None, key_delimiter: str | None, delimiter: str, *, as_json: bool, show_null: bool
-) -> RecordFormat:
+) -> RecordLayout:
     """Return the format that the options name. As in kcat, a template takes precedence over the delimiters.
 
     Raises ValueError for an invalid template or delimiter.
@@ -119,8 +119,8 @@ def record_format(
     if template is not None:
         return TextFormat(parse_format(os.fsencode(template)), null)
     if key_delimiter is None:
-        return TextFormat((Token.VALUE, end), null)
-    return TextFormat((Token.KEY, unescape(os.fsencode(key_delimiter)), Token.VALUE, end), null)
+        return TextFormat((FormatField.VALUE, end), null)
+    return TextFormat((FormatField.KEY, unescape(os.fsencode(key_delimiter)), FormatField.VALUE, end), null)
 
 
 class TextFormat:
@@ -132,16 +132,16 @@ class TextFormat:
 
     @property
     def needs_headers(self) -> bool:
-        return Token.HEADERS in self._pieces
+        return FormatField.HEADERS in self._pieces
 
     def render(self, batch: pa.RecordBatch, log_format: LogFormat) -> memoryview:
         columns = [p if isinstance(p, bytes) else self._column(p, batch, log_format) for p in self._pieces]
         return _joined(columns, batch.num_rows, self._null)
 
-    def _column(self, token: Token, batch: pa.RecordBatch, log_format: LogFormat) -> bytes | pa.Array:
-        if token is Token.HEADERS:
+    def _column(self, token: FormatField, batch: pa.RecordBatch, log_format: LogFormat) -> bytes | pa.Array:
+        if token is FormatField.HEADERS:
             return pa.array(map(self._headers, batch["headers"].to_pylist()), _BYTES)
-        if token is Token.PARTITION:
+        if token is FormatField.PARTITION:
             return log_format.partition_name(_partition(batch)).encode()
         return _COLUMNS[token](batch)
 
@@ -258,14 +258,14 @@ def _json_list(headers: Iterable[dict[str, str | bytes | None]] | None) -> bytes
     return b',"headers":[' + b",".join(pairs) + b"]"
 
 
-_COLUMNS: Mapping[Token, Callable[[pa.RecordBatch], bytes | pa.Array]] = {
-    Token.VALUE: lambda batch: batch["value"],
-    Token.VALUE_LENGTH: lambda batch: _text(_lengths(batch["value"])),
-    Token.VALUE_LENGTH_BINARY: lambda batch: _big_endian(_lengths(batch["value"])),
-    Token.KEY: lambda batch: batch["key"],
-    Token.KEY_LENGTH: lambda batch: _text(_lengths(batch["key"])),
-    Token.TOPIC: lambda batch: _topic(batch).encode(),
-    Token.OFFSET: lambda batch: _text(batch["offset"]),
-    Token.TIMESTAMP: lambda batch: _text(_milliseconds(batch)),
+_COLUMNS: Mapping[FormatField, Callable[[pa.RecordBatch], bytes | pa.Array]] = {
+    FormatField.VALUE: lambda batch: batch["value"],
+    FormatField.VALUE_LENGTH: lambda batch: _text(_lengths(batch["value"])),
+    FormatField.VALUE_LENGTH_BINARY: lambda batch: _big_endian(_lengths(batch["value"])),
+    FormatField.KEY: lambda batch: batch["key"],
+    FormatField.KEY_LENGTH: lambda batch: _text(_lengths(batch["key"])),
+    FormatField.TOPIC: lambda batch: _topic(batch).encode(),
+    FormatField.OFFSET: lambda batch: _text(batch["offset"]),
+    FormatField.TIMESTAMP: lambda batch: _text(_milliseconds(batch)),
 }
 """The columns that need nothing but the batch."""

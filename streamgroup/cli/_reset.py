@@ -56,7 +56,7 @@ class Reset:
 
 
 @dataclass(frozen=True, slots=True)
-class Logs:
+class LogOffsets:
     """The offsets that logs hold, and those at the time of the reset (NO_OFFSET: no record so late)."""
 
     earliest: Mapping[TopicPartition, int]
@@ -81,7 +81,7 @@ def new_offsets(
     reset: Reset,
     partitions: Collection[TopicPartition],
     committed: Mapping[TopicPartition, CommittedOffset],
-    logs: Logs,
+    logs: LogOffsets,
     from_file: Mapping[TopicPartition, int] | None = None,
 ) -> tuple[dict[TopicPartition, int], list[str]]:
     """Return the new offset of each partition, and warnings for offsets that the log does not hold.
@@ -117,7 +117,7 @@ def new_offsets(
     return found, warnings
 
 
-def _within(tp: TopicPartition, offset: int, logs: Logs, warnings: list[str]) -> int:
+def _within(tp: TopicPartition, offset: int, logs: LogOffsets, warnings: list[str]) -> int:
     name, noun = logs.log_format.name(tp), logs.log_format.offset_noun
     earliest, latest = logs.earliest[tp], logs.latest[tp]
     if offset > latest:
@@ -129,7 +129,7 @@ def _within(tp: TopicPartition, offset: int, logs: Logs, warnings: list[str]) ->
     return offset
 
 
-def _at_time(tp: TopicPartition, logs: Logs, warnings: list[str]) -> int:
+def _at_time(tp: TopicPartition, logs: LogOffsets, warnings: list[str]) -> int:
     offset = logs.at_time[tp]
     if offset != NO_OFFSET:
         return offset

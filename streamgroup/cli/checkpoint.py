@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import click
 
 from streamgroup.cli._checkpoint_files import VOID, CheckpointFiles
-from streamgroup.cli._checkpoint_history import History, StillRunningError, batch_of, refuse_running
+from streamgroup.cli._checkpoint_history import CheckpointHistory, StillRunningError, batch_of, refuse_running
 from streamgroup.cli._cluster import EITHER, ClusterAddress, client_options, cluster_options
 from streamgroup.cli._durations import timeout_option
 from streamgroup.cli._group_stores import opened_store
@@ -29,7 +29,7 @@ class NotWrittenError(StreamGroupError):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CheckpointRow:
     """One partition of one source in the newest batch."""
 
     source: str
@@ -39,7 +39,7 @@ class Row:
     end: int
 
 
-COLUMNS: tuple[Column[Row], ...] = (
+COLUMNS: tuple[Column[CheckpointRow], ...] = (
     Column("SOURCE", "source", lambda row: row.source),
     Column("GROUP", "group", lambda row: row.group or None),
     Column("TOPIC", "topic", lambda row: row.partition.topic),
@@ -73,12 +73,12 @@ def checkpoint(*, where: ClusterAddress, path: str, to_spark: bool, timeout: int
     PATH is the checkpointLocation of a streamgroup query, a local directory. Only --to-spark needs a connection: it
     reads the state and the offsets of the query's group.
     """
-    history = History(CheckpointFiles(path))
+    history = CheckpointHistory(CheckpointFiles(path))
     if to_spark:
         _rewrite(history, where, timeout, as_json=as_json)
     else:
         rows = [
-            Row(history.name_of(source), document.group, tp, *batch_of(document, tp))
+            CheckpointRow(history.name_of(source), document.group, tp, *batch_of(document, tp))
             for source, document in history.newest.items()
             for tp in sorted(document.positions)
         ]
@@ -88,7 +88,7 @@ def checkpoint(*, where: ClusterAddress, path: str, to_spark: bool, timeout: int
 # -- rewriting ---------------------------------------------------------------------------------------------------------
 
 
-def _rewrite(history: History, where: ClusterAddress, timeout: int, *, as_json: bool) -> None:
+def _rewrite(history: CheckpointHistory, where: ClusterAddress, timeout: int, *, as_json: bool) -> None:
     if not history.newest:
         raise ConfigError(
             f"cannot rewrite the checkpoint {history.files.home}: its newest batch has no source of streamgroup. "
@@ -120,7 +120,7 @@ def _rewrite(history: History, where: ClusterAddress, timeout: int, *, as_json: 
         for note in offsets.notes:
             click.echo(f"Warning: {note}", err=True)
     rows = [
-        Row(history.name_of(source), history.newest[source].group, tp, offsets.starts[tp], end)
+        CheckpointRow(history.name_of(source), history.newest[source].group, tp, offsets.starts[tp], end)
         for source, offsets in planned.items()
         for tp, end in offsets.ends.items()
     ]
@@ -154,7 +154,7 @@ def _commits_of(groups: Collection[str], where: ClusterAddress, timeout: int) ->
     return found
 
 
-def _write(history: History, planned: Mapping[int, SparkOffsets]) -> None:
+def _write(history: CheckpointHistory, planned: Mapping[int, SparkOffsets]) -> None:
     """Write all offsets, the newest last: until then the command can be run again.
 
     Where the newest batch has not sunk, the offsets before it become those that it starts at.
@@ -174,7 +174,7 @@ def _write(history: History, planned: Mapping[int, SparkOffsets]) -> None:
             files.write_offsets(batch, history.batches[batch].with_sources(texts))
 
 
-def _first_starts(history: History, source: int, offsets: SparkOffsets) -> dict[TopicPartition, int]:
+def _first_starts(history: CheckpointHistory, source: int, offsets: SparkOffsets) -> dict[TopicPartition, int]:
     """Return where the oldest batch of the checkpoint began; Spark reads it where batch 0 is replayed."""
     oldest = min(batch for batch, documents in history.documents.items() if source in documents)
     if oldest == history.last and not history.is_sunk:
@@ -188,7 +188,9 @@ def _text(offsets: Mapping[TopicPartition, int]) -> str:
     return json.dumps(spark_value(offsets), separators=(",", ":")) if offsets else VOID
 
 
-def _print(history: History, rows: Iterable[Row], *, as_json: bool, backup: str | None = None) -> None:
+def _print(
+    history: CheckpointHistory, rows: Iterable[CheckpointRow], *, as_json: bool, backup: str | None = None
+) -> None:
     rows = list(rows)
     if as_json:
         value = {"batch": history.last, "sunk": history.is_sunk, "offsets": json_rows(COLUMNS, rows), "backup": backup}

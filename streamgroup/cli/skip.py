@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from streamgroup.cli._checkpoint_files import CheckpointFiles
-from streamgroup.cli._checkpoint_history import History, StillRunningError, refuse_running
+from streamgroup.cli._checkpoint_history import CheckpointHistory, StillRunningError, refuse_running
 from streamgroup.cli._cluster import EITHER, ClusterAddress, client_options, cluster_options
 from streamgroup.cli._durations import timeout_option
 from streamgroup.cli._group_stores import GroupStore, opened_store
@@ -92,7 +92,7 @@ def skip(
     """
     if to_offset is not None and len(partitions) != 1:
         raise click.UsageError("--to-offset requires one --topic-partition")
-    history = History(CheckpointFiles(path))
+    history = CheckpointHistory(CheckpointFiles(path))
     documents = _documents(history)
     refuse_running("skip records", history.lineages())
     if not where.bootstrap_server and not where.zookeeper:
@@ -115,7 +115,7 @@ def skip(
         click.echo(_DRY, err=True)
 
 
-def _documents(history: History) -> list[Document]:
+def _documents(history: CheckpointHistory) -> list[Document]:
     """Return the newest documents of the checkpoint's sources. Raises ConfigError where a skip has no safe way."""
     documents = list(history.newest.values())
     if not documents:
@@ -146,7 +146,7 @@ def _starting(documents: Sequence[Document], ends: Mapping[TopicPartition, int])
 
 
 def _planned(
-    history: History,
+    history: CheckpointHistory,
     documents: Sequence[Document],
     store: GroupStore,
     deadline: float,
@@ -200,7 +200,7 @@ def _require_in_logs(skips: Sequence[Skip], store: GroupStore, deadline: float, 
             raise ConfigError(f"cannot skip {name} to offset {until}: no message begins there")
 
 
-def _execute(history: History, skips: Sequence[Skip], store: GroupStore, deadline: float) -> None:
+def _execute(history: CheckpointHistory, skips: Sequence[Skip], store: GroupStore, deadline: float) -> None:
     """Record the skip in the checkpoint, then commit. A record without its `done` shows a commit that may have failed.
 
     Raises NotSkippedError if the record cannot be written, and the error of the store.
@@ -214,7 +214,7 @@ def _execute(history: History, skips: Sequence[Skip], store: GroupStore, deadlin
     _record(audit, history, skips, "done")
 
 
-def _record(audit: Path, history: History, skips: Sequence[Skip], state: str) -> None:
+def _record(audit: Path, history: CheckpointHistory, skips: Sequence[Skip], state: str) -> None:
     value = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "state": state,
@@ -234,7 +234,7 @@ def _record(audit: Path, history: History, skips: Sequence[Skip], state: str) ->
         ) from error
 
 
-def _line(one: Skip, history: History) -> str:
+def _line(one: Skip, history: CheckpointHistory) -> str:
     """Return the log line of a skip, in the format of docs/log-events.md."""
     tp = one.range.partition
     return render(

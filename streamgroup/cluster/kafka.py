@@ -26,7 +26,7 @@ from streamgroup.cluster.requests import (
     read_epoch_ends,
     read_offsets,
 )
-from streamgroup.cluster.samples import LAST_WITH_NAMES, ROUNDS, Sample, read_samples, sample_requests, without
+from streamgroup.cluster.samples import LAST_WITH_NAMES, ROUNDS, LogSample, read_samples, sample_requests, without
 from streamgroup.errors import (
     BrokerError,
     ConfigError,
@@ -376,12 +376,12 @@ class KafkaCluster:
             except TransportError:
                 return ends
 
-    def samples(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, Sample]:
+    def samples(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, LogSample]:
         """Return samples of the logs from the positions `wanted` on. The first partitions of each leader come first.
 
         Partitions without an answer are absent: a sample serves an estimate, which goes without it.
         """
-        found: dict[TopicPartition, Sample] = {}
+        found: dict[TopicPartition, LogSample] = {}
         try:
             for piece in ROUNDS:
                 left = without(wanted, found)

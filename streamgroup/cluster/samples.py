@@ -17,7 +17,7 @@ _MAX_WAIT_MS = 500
 _ENDLESS = 2**63 - 1
 
 
-class Sample(NamedTuple):
+class LogSample(NamedTuple):
     """The bytes of some whole frames of a log, and the offsets that they cover."""
 
     size: int
@@ -66,7 +66,7 @@ def sample_requests(
     }
 
 
-def read_samples(response: FetchResponse, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, Sample]:
+def read_samples(response: FetchResponse, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, LogSample]:
     """Return the samples of `response`. Partitions with an error or without a whole frame are absent."""
     # It loads the decoders, which only a coordinator with a limit of bytes needs.
     from streamgroup.records.batches import Frames  # noqa: PLC0415
@@ -81,7 +81,7 @@ def read_samples(response: FetchResponse, wanted: Mapping[TopicPartition, int]) 
             if walked:
                 first, last = walked[0], walked[-1]
                 offsets = last.last_offset + 1 - max(0, first.base_offset)
-                samples[tp] = Sample(last.end - first.begin, max(1, offsets))
+                samples[tp] = LogSample(last.end - first.begin, max(1, offsets))
     return samples
 
 

@@ -59,7 +59,7 @@ def read(
     servers = dict.fromkeys((*client.bootstrap_servers, *task.brokers))
     read_format = _read_format_of(task.dialect)
     client = replace(client, bootstrap_servers=tuple(servers))
-    reader = Reader(read_format, client, fetch, fail_on_data_loss, OffsetLocation(group or "", stored_in))
+    reader = RangeReader(read_format, client, fetch, fail_on_data_loss, OffsetLocation(group or "", stored_in))
     try:
         yield from reader.rows([Cursor.of(planned, read_format.log_format) for planned in task.ranges])
     finally:
@@ -83,7 +83,7 @@ class _FetchAgainError(DecodeError):
     """
 
 
-class Reader:
+class RangeReader:
     """Reads the ranges of one task, from one broker after the other."""
 
     def __init__(

@@ -19,7 +19,7 @@ from streamgroup.model import TopicInfo, TopicPartition
 from streamgroup.options.types import SinkOptions
 from streamgroup.producer.columns import SinkColumns
 from streamgroup.producer.partitioners import Partitioner, ProducerTopic
-from streamgroup.producer.routing import Routes, Span, route
+from streamgroup.producer.routing import Routes, RowSpan, route
 from streamgroup.records.encode import RecordColumns
 from streamgroup.records.fields import Longs
 
@@ -100,7 +100,7 @@ class SinkWriter:
         waiting = {partition: -(-size // self._batch_size) for partition, size in in_bytes.items()}
         return ProducerTopic.of(info, waiting)
 
-    def _cut(self, span: Span, ends: Longs) -> Iterator[tuple[int, int, int]]:
+    def _cut(self, span: RowSpan, ends: Longs) -> Iterator[tuple[int, int, int]]:
         """Cut the rows of a partition into pieces of at most `batch.size` bytes; a larger record is one by itself.
 
         Yields start, stop and bytes of each piece. `ends` has the bytes up to the end of each row.

@@ -271,7 +271,7 @@ class Membership(BrokerMachine):
         self._joined_topics = self._topics
         self._joined_anew = not self._member_id
         owned, generation = self._assignment.claim()
-        subscription = requests.Subscription(self._topics, self._identity, tuple(owned), generation)
+        subscription = requests.JoinSubscription(self._topics, self._identity, tuple(owned), generation)
         build = requests.join_group(self._config, self._member_id, subscription, self._join_reason)
         self._send(Purpose.JOIN, build, self._config.join_timeout_ms)
 

@@ -76,7 +76,7 @@ def not_spoken(group: str, api: type[Any], release: str, error: UnsupportedVersi
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class JoinSubscription:
     """The subscription that JoinGroup sends to the group's leader."""
 
     topics: tuple[str, ...]
@@ -99,7 +99,7 @@ class Subscription:
         )
 
 
-def join_group(config: MemberConfig, member_id: str, subscription: Subscription, reason: str) -> Build:
+def join_group(config: MemberConfig, member_id: str, subscription: JoinSubscription, reason: str) -> Build:
     """Build JoinGroup. `build` raises UnsupportedVersionError where the broker knows no static members."""
     protocols = tuple(
         m.JoinGroupRequestProtocol(name=name, metadata=subscription.metadata(name)) for name in config.strategies

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from streamgroup.errors import ConfigError
-from streamgroup.jobs.job_file import JobFileReader, Metrics, SparkSettings, Stop, Trigger, read_toml
+from streamgroup.jobs.job_file import JobFileReader, Metrics, SparkSettings, StopSettings, Trigger, read_toml
 from streamgroup.jobs.keys import DEAD_LETTERS, PARSER, SECTIONS, SOURCE
 from streamgroup.jobs.parsing_sections import DAMAGED_BATCHES, DeadLetterSettings, read_dead_letters, read_parser
 from streamgroup.options.parse import parse_source
@@ -69,7 +69,7 @@ class JobConfig:
     sink: Sink = field(repr=False)
     spark: SparkSettings = field(repr=False)
     trigger: Trigger = field(default_factory=Trigger)
-    stop: Stop = field(default_factory=Stop)
+    stop: StopSettings = field(default_factory=StopSettings)
     parser: Parser | None = None
     """How the values are read. None: the sink gets them as they are."""
     dead_letters: DeadLetterSettings = field(default_factory=DeadLetterSettings)
@@ -121,7 +121,7 @@ class _Reader(JobFileReader):
             trigger=Trigger(**values["trigger"]),
             sink=Sink(**values["sink"]),
             spark=SparkSettings(**{"app_name": self.file.stem, **values["spark"]}),
-            stop=Stop(**values["stop"]),
+            stop=StopSettings(**values["stop"]),
             parser=parser,
             dead_letters=dead_letters,
             metrics=Metrics(**values["metrics"]),

@@ -45,7 +45,7 @@ class SparkSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopSettings:
     """How the job stops."""
 
     timeout_seconds: float = 60.0

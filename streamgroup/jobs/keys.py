@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from streamgroup.options.kinds import Kind
+from streamgroup.options.kinds import ValueKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Key:
     """One key of a section. A required key has no default."""
 
     name: str
-    kind: Kind
+    kind: ValueKind
     doc: str
     required: bool = False
     default: str = ""
@@ -103,16 +103,16 @@ def _named(value: object) -> str:
     return "an empty text" if value == "" else names.get(type(value), "a date or a time")
 
 
-TEXT = Kind("text", _text)
-FLAG = Kind("true or false", _flag)
-TEXTS = Kind("list of texts", _texts)
-SECONDS = Kind("seconds", _number(float, "a number of seconds above 0 and up to 86400", lambda n: 0 < n <= 86_400))
-COUNT = Kind("number", _number(int, f"a whole number from 1 to {_MOST}", lambda n: 0 < n <= _MOST))
-LARGE_COUNT = Kind("number", _number(int, "a whole number above 0", lambda n: 0 < n <= _MOST_OFFSETS))
-COUNT_FROM_ZERO = Kind("number", _number(int, "a whole number from 0 on", lambda n: 0 <= n <= _MOST_OFFSETS))
-SHARE = Kind("number", _number(float, "a number from 0 to 1", lambda n: 0 <= n <= 1))
-OPTIONS = Kind("table", _options)
-PORT = Kind("port", _number(int, "a port from 0 to 65535, 0 for any free one", lambda n: 0 <= n <= 65_535))
+TEXT = ValueKind("text", _text)
+FLAG = ValueKind("true or false", _flag)
+TEXTS = ValueKind("list of texts", _texts)
+SECONDS = ValueKind("seconds", _number(float, "a number of seconds above 0 and up to 86400", lambda n: 0 < n <= 86_400))
+COUNT = ValueKind("number", _number(int, f"a whole number from 1 to {_MOST}", lambda n: 0 < n <= _MOST))
+LARGE_COUNT = ValueKind("number", _number(int, "a whole number above 0", lambda n: 0 < n <= _MOST_OFFSETS))
+COUNT_FROM_ZERO = ValueKind("number", _number(int, "a whole number from 0 on", lambda n: 0 <= n <= _MOST_OFFSETS))
+SHARE = ValueKind("number", _number(float, "a number from 0 to 1", lambda n: 0 <= n <= 1))
+OPTIONS = ValueKind("table", _options)
+PORT = ValueKind("port", _number(int, "a port from 0 to 65535, 0 for any free one", lambda n: 0 <= n <= 65_535))
 
 COMMON: Mapping[str, tuple[Key, ...]] = {
     "trigger": (

@@ -49,7 +49,7 @@ class Files(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class DirectoryOwner:
     """The owner of a directory: the path of its checkpoint, and the query's id once Spark has started the query."""
 
     checkpoint: str
@@ -59,7 +59,7 @@ class Owner:
         return json.dumps({"checkpoint": self.checkpoint, "query": self.query}) + "\n"
 
     @classmethod
-    def of(cls, text: str) -> Owner | None:
+    def of(cls, text: str) -> DirectoryOwner | None:
         """Return the owner that a note names, or None if the note is invalid."""
         try:
             value = json.loads(text)
@@ -73,7 +73,7 @@ class Evidence:
     """The state of the sink's directory and of the checkpoint. Batches are the highest numbers, or -1 without any."""
 
     sink: str
-    checkpoint: Owner
+    checkpoint: DirectoryOwner
     sink_batch: int
     checkpoint_batch: int
     note: str | None
@@ -82,7 +82,7 @@ class Evidence:
 def objection(seen: Evidence) -> str | None:
     """Return why this checkpoint must not write into this directory, or None if it may."""
     if seen.note is not None:
-        owner = Owner.of(seen.note)
+        owner = DirectoryOwner.of(seen.note)
         if owner is None:
             return f"{seen.sink}/{NOTE} is invalid, so the checkpoint that writes there is unknown"
         if owner.query is not None and seen.checkpoint.query is not None:
@@ -107,7 +107,7 @@ def guard(files: Files, sink: str, checkpoint: str) -> None:
     Of two jobs that start at the same moment only one wins if the file system creates files exclusively. HDFS does,
     local directories nearly do, object stores may not.
     """
-    owner = Owner(files.qualified(checkpoint), _query_id(files.read(f"{checkpoint}/metadata")))
+    owner = DirectoryOwner(files.qualified(checkpoint), _query_id(files.read(f"{checkpoint}/metadata")))
     note = f"{sink}/{NOTE}"
     _refuse(_evidence(files, sink, owner))
     files.create(note, owner.text())
@@ -116,12 +116,12 @@ def guard(files: Files, sink: str, checkpoint: str) -> None:
 
 def confirm(files: Files, sink: str, checkpoint: str, query: str) -> None:
     """Write the query's id into the note once Spark has started it. The id identifies a checkpoint that moves."""
-    owner = Owner(files.qualified(checkpoint), query)
+    owner = DirectoryOwner(files.qualified(checkpoint), query)
     if files.read(f"{sink}/{NOTE}") != owner.text():
         files.replace(f"{sink}/{NOTE}", owner.text())
 
 
-def _evidence(files: Files, sink: str, owner: Owner) -> Evidence:
+def _evidence(files: Files, sink: str, owner: DirectoryOwner) -> Evidence:
     return Evidence(
         sink=files.qualified(sink),
         checkpoint=owner,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from streamgroup.logline import snake_case
-from streamgroup.monitoring.family import Family, Kind
+from streamgroup.monitoring.family import Family, MetricKind
 from streamgroup.monitoring.query_totals import QueryTotals
 
 Status = Mapping[str, Any]
@@ -51,30 +51,35 @@ def log_ends(statuses: Iterable[Status]) -> dict[LogKey, int]:
 def _lag(statuses: list[Status], cluster_name: str) -> Iterator[Family]:
     offset = Family(
         "kafka_consumergroup_group_offset",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         "Next offset of a partition that a member of this driver holds.",
         _OF_PARTITION,
     )
     lag = Family(
         "kafka_consumergroup_group_lag",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         "Offsets from the next offset of a partition held to the end of its log.",
         _OF_PARTITION,
     )
     most = Family(
-        "kafka_consumergroup_group_max_lag", Kind.GAUGE, "The largest lag of a partition held, in offsets.", _OF_GROUP
+        "kafka_consumergroup_group_max_lag",
+        MetricKind.GAUGE,
+        "The largest lag of a partition held, in offsets.",
+        _OF_GROUP,
     )
     total = Family(
-        "kafka_consumergroup_group_sum_lag", Kind.GAUGE, "The lag of all partitions held, in offsets.", _OF_GROUP
+        "kafka_consumergroup_group_sum_lag", MetricKind.GAUGE, "The lag of all partitions held, in offsets.", _OF_GROUP
     )
     of_topic = Family(
         "kafka_consumergroup_group_topic_sum_lag",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         "The lag of the partitions held of a topic, in offsets.",
         _OF_TOPIC,
     )
-    earliest = Family("kafka_partition_earliest_offset", Kind.GAUGE, "The first offset of a partition's log.", _OF_LOG)
-    latest = Family("kafka_partition_latest_offset", Kind.GAUGE, "The end of a partition's log.", _OF_LOG)
+    earliest = Family(
+        "kafka_partition_earliest_offset", MetricKind.GAUGE, "The first offset of a partition's log.", _OF_LOG
+    )
+    latest = Family("kafka_partition_latest_offset", MetricKind.GAUGE, "The end of a partition's log.", _OF_LOG)
     lags: dict[str, list[int]] = {}
     topics: dict[tuple[str, str], int] = {}
     for status in statuses:
@@ -116,13 +121,13 @@ def _lag_seconds(
 ) -> Iterator[Family]:
     lag = Family(
         "kafka_consumergroup_group_lag_seconds",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         "Seconds for which the log has had records behind the next offset of a partition held.",
         _OF_PARTITION,
     )
     most = Family(
         "kafka_consumergroup_group_max_lag_seconds",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         "The longest time for which a partition held has had a lag, in seconds.",
         _OF_GROUP,
     )
@@ -161,48 +166,50 @@ def _place(partition: str) -> tuple[str, str]:
 
 
 def _members(statuses: list[Status]) -> Iterator[Family]:
-    held = Family("streamgroup_partitions", Kind.GAUGE, "Partitions that the member holds.", _OF_MEMBER)
+    held = Family("streamgroup_partitions", MetricKind.GAUGE, "Partitions that the member holds.", _OF_MEMBER)
     paused = Family(
         "streamgroup_paused_partitions",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         "Partitions that the member holds and an operator has paused.",
         _OF_MEMBER,
     )
-    generation = Family("streamgroup_generation", Kind.GAUGE, "Generation of the member's assignment.", _OF_MEMBER)
+    generation = Family(
+        "streamgroup_generation", MetricKind.GAUGE, "Generation of the member's assignment.", _OF_MEMBER
+    )
     state = Family(
         "streamgroup_member_state",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         "1 for the state of the membership; suspended is a group in ZooKeeper without a connection to it.",
         (*_OF_MEMBER, "state"),
     )
-    draining = Family("streamgroup_draining", Kind.GAUGE, "1 while the member drains.", _OF_MEMBER)
+    draining = Family("streamgroup_draining", MetricKind.GAUGE, "1 while the member drains.", _OF_MEMBER)
     in_flight = Family(
         "streamgroup_batch_in_flight_seconds",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         "Seconds since the batch in flight was given to Spark; 0 without one.",
         _OF_MEMBER,
     )
     happened = Family(
         "streamgroup_events_total",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         "Events since the member started: rebalance, fence, replay, skip, repeat or data_loss.",
         (*_OF_MEMBER, "event"),
     )
     rebalances = Family(
         "streamgroup_rebalances_total",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         "Assignments of the member since it started, by the cause of its join.",
         (*_OF_MEMBER, "cause"),
     )
     without = Family(
         "streamgroup_without_assignment_seconds_total",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         "Seconds without an assignment since the member started.",
         _OF_MEMBER,
     )
     commits = Family(
         "streamgroup_commit_seconds",
-        Kind.SUMMARY,
+        MetricKind.SUMMARY,
         "Seconds from a commit to its acceptance by the group.",
         _OF_MEMBER,
     )
@@ -229,26 +236,32 @@ def _labels_of_member(status: Status) -> dict[str, str]:
 
 def _connections(statuses: list[Status]) -> Iterator[Family]:
     connections = Family(
-        "streamgroup_connections", Kind.GAUGE, "Connections of the coordinator to brokers that are open.", _OF_MEMBER
+        "streamgroup_connections",
+        MetricKind.GAUGE,
+        "Connections of the coordinator to brokers that are open.",
+        _OF_MEMBER,
     )
     opened = Family(
-        "streamgroup_connections_opened_total", Kind.COUNTER, "Connections that the coordinator has set up.", _OF_MEMBER
+        "streamgroup_connections_opened_total",
+        MetricKind.COUNTER,
+        "Connections that the coordinator has set up.",
+        _OF_MEMBER,
     )
     failed = Family(
         "streamgroup_connection_failures_total",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         "Connections that failed while they were set up (phase setup) or later (phase open).",
         (*_OF_MEMBER, "phase"),
     )
     unanswered = Family(
         "streamgroup_unanswered_requests_total",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         "Requests that a failed connection left without a response.",
         _OF_MEMBER,
     )
     retries = Family(
         "streamgroup_retries_total",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         "Attempts that the coordinator repeats at the group (target group) or at metadata and log ends (target logs).",
         (*_OF_MEMBER, "target"),
     )
@@ -266,7 +279,7 @@ def _connections(statuses: list[Status]) -> Iterator[Family]:
 
 def _failed(failures: Mapping[tuple[str, str], int]) -> Family:
     failed = Family(
-        "streamgroup_query_failures_total", Kind.COUNTER, "Queries that an error has ended.", ("query", "error")
+        "streamgroup_query_failures_total", MetricKind.COUNTER, "Queries that an error has ended.", ("query", "error")
     )
     for (query, error), count in failures.items():
         failed.add({"query": query, "error": error}, count)
@@ -274,26 +287,26 @@ def _failed(failures: Mapping[tuple[str, str], int]) -> Family:
 
 
 def _queries(queries: Iterable[QueryTotals]) -> Iterator[Family]:
-    batches = Family("streamgroup_batches_total", Kind.COUNTER, "Batches that have sunk.", _OF_QUERY)
-    rows = Family("streamgroup_rows_total", Kind.COUNTER, "Rows of the batches that have sunk.", _OF_QUERY)
+    batches = Family("streamgroup_batches_total", MetricKind.COUNTER, "Batches that have sunk.", _OF_QUERY)
+    rows = Family("streamgroup_rows_total", MetricKind.COUNTER, "Rows of the batches that have sunk.", _OF_QUERY)
     last = Family(
-        "streamgroup_last_batch_timestamp_seconds", Kind.GAUGE, "When the last batch sank (Unix time).", _OF_QUERY
+        "streamgroup_last_batch_timestamp_seconds", MetricKind.GAUGE, "When the last batch sank (Unix time).", _OF_QUERY
     )
     behind = Family(
         "streamgroup_max_offsets_behind",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         "Offsets from the last batch to the end of the log, of the partition with the most.",
         _OF_QUERY,
     )
     phases = Family(
         "streamgroup_batch_phase_seconds",
-        Kind.SUMMARY,
+        MetricKind.SUMMARY,
         "Seconds of each phase of a batch; trigger_execution is the whole batch.",
         (*_OF_QUERY, "phase"),
     )
     dead = Family(
         "streamgroup_dead_letters_total",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         "Records that were set aside as dead letters; no sample before the first.",
         ("query",),
     )

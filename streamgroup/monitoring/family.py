@@ -9,7 +9,7 @@ from enum import StrEnum
 Labels = Mapping[str, str]
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """The types of metrics, by the names that Prometheus has for them."""
 
     GAUGE = "gauge"
@@ -37,7 +37,7 @@ class Family:
     """
 
     name: str
-    kind: Kind
+    kind: MetricKind
     doc: str
     labels: tuple[str, ...]
     _samples: dict[tuple[str, ...], Sample] = field(default_factory=dict)

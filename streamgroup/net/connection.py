@@ -14,7 +14,7 @@ from typing import TypeVar
 from streamgroup.errors import StreamGroupError, TransportError
 from streamgroup.model import Dialect
 from streamgroup.net.link import AnyRequest, Link, Phase
-from streamgroup.net.protocol import Answer
+from streamgroup.net.protocol import Response
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.schema import Message, Request
 from streamgroup.wire.versions import BrokerVersions
@@ -43,7 +43,7 @@ class Connection:
         self.dialect = dialect
         self._clock = clock
         self._link: Link | None = None
-        self._answers: deque[Answer] = deque()
+        self._answers: deque[Response] = deque()
         self._failure: StreamGroupError | None = None
 
     def __str__(self) -> str:
@@ -103,7 +103,7 @@ class Connection:
         link.flush()
         return correlation_id
 
-    def receive(self, deadline: float) -> Answer:
+    def receive(self, deadline: float) -> Response:
         """Return the next response, in the order of the requests.
 
         Raises TransportError if none arrives by `deadline`.
@@ -161,7 +161,7 @@ class Connection:
 
         An error is raised at once, or after `receive` has returned the responses that came before it.
         """
-        received: list[Answer] = []
+        received: list[Response] = []
         try:
             link.advance(self._clock(), received)
         except StreamGroupError as error:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from streamgroup import __version__
 from streamgroup.errors import BrokerError, DecodeError, ErrorCode, TransportError, error_of, may_succeed_later
-from streamgroup.net.releases import RELEASE_MEMORY, RELEASES, Release, ReleaseMemory
+from streamgroup.net.releases import RELEASE_MEMORY, RELEASES, BrokerRelease, ReleaseMemory
 from streamgroup.wire.frames import decode_response
 from streamgroup.wire.messages.cluster import ApiVersionsRequest
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
@@ -149,7 +149,7 @@ class Handshake:
         """Handle a response to the pipelined probe that came before one to ApiVersions: the broker has skipped that."""
         self._recognize(RELEASES[self._candidate or 0])
 
-    def _recognize(self, release: Release) -> None:
+    def _recognize(self, release: BrokerRelease) -> None:
         self._memory.remember(self._peer, release)
         self.versions = release.versions(self._peer)
 
@@ -167,7 +167,7 @@ class Handshake:
             ) from error
 
 
-def _probe(release: Release) -> HandshakeRequest:
+def _probe(release: BrokerRelease) -> HandshakeRequest:
     return HandshakeRequest(release.probe, 0, release.probe_body)
 
 

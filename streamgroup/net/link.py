@@ -22,7 +22,7 @@ from streamgroup.errors import DecodeError, StreamGroupError, TransportError
 from streamgroup.model import Dialect
 from streamgroup.net.connection_totals import TOTALS
 from streamgroup.net.handshake import NOT_A_BROKER_HINT, NOT_TLS_HINT, PROBE_AFTER_S
-from streamgroup.net.protocol import Answer, Protocol
+from streamgroup.net.protocol import Protocol, Response
 from streamgroup.net.protocol07 import Protocol07
 from streamgroup.net.resolve import Address, HostLookup
 from streamgroup.net.transport import PROBE_TIMEOUT_S, PlainTransport, Transport
@@ -178,7 +178,7 @@ class Link:
             self._session_until = None
             self._protocol.expire()
 
-    def advance(self, now: float, answers: list[Answer]) -> None:
+    def advance(self, now: float, answers: list[Response]) -> None:
         """Do everything that is possible without waiting, and append received responses to `answers`.
 
         Any exception (TransportError, DecodeError, BrokerError, UnsupportedVersionError) leaves the link closed.
@@ -338,7 +338,7 @@ class Link:
             self._socket.close()
             self._socket = None
 
-    def _shake_hands(self, now: float, answers: list[Answer]) -> None:
+    def _shake_hands(self, now: float, answers: list[Response]) -> None:
         try:
             self._write()
             self._read(answers)
@@ -403,7 +403,7 @@ class Link:
         )
         return Background(work, timeout, self._notify)
 
-    def _shake_hands_again(self, now: float, answers: list[Answer]) -> None:
+    def _shake_hands_again(self, now: float, answers: list[Response]) -> None:
         """Continue the handshake on another connection to the same address."""
         assert self._current_address is not None
         self.close(reset=False)
@@ -428,7 +428,7 @@ class Link:
                 return
             self._protocol.sent(count)
 
-    def _read(self, answers: list[Answer]) -> None:
+    def _read(self, answers: list[Response]) -> None:
         """Receive until a response is complete or the socket has no bytes."""
         assert self._transport is not None
         before = len(answers)

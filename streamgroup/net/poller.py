@@ -17,7 +17,7 @@ from typing import Any
 from streamgroup.errors import StreamGroupError
 from streamgroup.model import Dialect
 from streamgroup.net.link import AnyRequest, Link, Phase
-from streamgroup.net.protocol import Answer
+from streamgroup.net.protocol import Response
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.versions import BrokerVersions
 
@@ -178,7 +178,7 @@ class Poller:
 
     def _step(self, handle: Handle, link: Link) -> list[Event]:
         events: list[Event] = []
-        answers: list[Answer] = []
+        answers: list[Response] = []
         before, knew = link.phase, link.versions is not None  # a Kafka 0.7 connection knows its versions at once
         error: StreamGroupError | None = None
         try:

@@ -51,7 +51,7 @@ _0_9: _Newest = {
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class BrokerRelease:
     """One release. `probe` is an API that earlier releases lack; the probe is its v0 with `probe_body`."""
 
     name: str
@@ -66,10 +66,10 @@ class Release:
 
 
 RELEASES = (
-    Release("0.9", _0_9, ListGroupsRequest, encode(ListGroupsRequest(), 0)),
-    Release("0.8.2", _0_8_2, FindCoordinatorRequest, b"\xff\xff"),
-    Release("0.8.1", _0_8_1, OffsetFetchRequest, encode(OffsetFetchRequest(group_id="streamgroup"), 0)),
-    Release("0.8.0", _0_8_0, MetadataRequest, encode(MetadataRequest(topics=()), 0)),
+    BrokerRelease("0.9", _0_9, ListGroupsRequest, encode(ListGroupsRequest(), 0)),
+    BrokerRelease("0.8.2", _0_8_2, FindCoordinatorRequest, b"\xff\xff"),
+    BrokerRelease("0.8.1", _0_8_1, OffsetFetchRequest, encode(OffsetFetchRequest(group_id="streamgroup"), 0)),
+    BrokerRelease("0.8.0", _0_8_0, MetadataRequest, encode(MetadataRequest(topics=()), 0)),
 )
 """All releases without ApiVersions, the newest first."""
 
@@ -86,9 +86,9 @@ class ReleaseMemory:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._known: dict[str, tuple[Release, float]] = {}
+        self._known: dict[str, tuple[BrokerRelease, float]] = {}
 
-    def recall(self, peer: str) -> Release | None:
+    def recall(self, peer: str) -> BrokerRelease | None:
         """Return the release of the broker at `peer`, or None if it is not known."""
         with self._lock:
             release, until = self._known.get(peer, (None, 0.0))
@@ -97,7 +97,7 @@ class ReleaseMemory:
                 return None
             return release
 
-    def remember(self, peer: str, release: Release) -> None:
+    def remember(self, peer: str, release: BrokerRelease) -> None:
         """Remember that the broker at `peer` answered the probe of `release`."""
         now = self._clock()
         with self._lock:

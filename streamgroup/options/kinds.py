@@ -34,7 +34,7 @@ _Cell = TypeVar("_Cell")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueKind:
     """A kind of value: its name in the docs and its parser, which raises ValueError for an invalid value.
 
     Options are text; the keys of a job file are TOML values.
@@ -44,13 +44,13 @@ class Kind:
     parse: Callable[[Any], Any]
 
 
-def integer(lowest: int, highest: int = INT_MAX) -> Kind:
+def integer(lowest: int, highest: int = INT_MAX) -> ValueKind:
     """Return the kind of the integers from `lowest` to `highest`."""
 
     def parse(text: str) -> int:
         return _integer(text, lowest, highest)
 
-    return Kind("long" if highest > INT_MAX else "int", parse)
+    return ValueKind("long" if highest > INT_MAX else "int", parse)
 
 
 def _integer(text: str, lowest: int, highest: int) -> int:
@@ -107,7 +107,7 @@ def time_string(text: str, unit_without: str = "ms") -> int:
     return max(-LONG_MAX - 1, min(LONG_MAX, number * _UNITS[unit]))
 
 
-def choice(values: Mapping[str, V], unavailable: Mapping[str, str] | None = None) -> Kind:
+def choice(values: Mapping[str, V], unavailable: Mapping[str, str] | None = None) -> ValueKind:
     """Return the kind of the words in `values`, in any case. `unavailable` has the errors for unsupported words."""
 
     def parse(text: str) -> V:
@@ -118,7 +118,7 @@ def choice(values: Mapping[str, V], unavailable: Mapping[str, str] | None = None
             raise ValueError(unavailable[word])
         raise ValueError(f"expected {' or '.join(values)}")
 
-    return Kind(" or ".join(f"`{value}`" for value in values), parse)
+    return ValueKind(" or ".join(f"`{value}`" for value in values), parse)
 
 
 # -- Kafka's lists -----------------------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ def _per_partition(text: str, lowest: int, meaning: str) -> dict[TopicPartition,
 _ENDS_OF_A_LOG = {"earliest": EARLIEST, "latest": LATEST}
 
 
-def _offsets(words: Collection[str], refusal: str = "") -> Kind:
+def _offsets(words: Collection[str], refusal: str = "") -> ValueKind:
     """Return the kind of the words in `words` (`earliest`, `latest`) and of JSON with an offset for each partition.
 
     In JSON, -2 stands for `earliest` and -1 for `latest`. `refusal` is the error for a word outside `words`, or its
@@ -311,7 +311,7 @@ def _offsets(words: Collection[str], refusal: str = "") -> Kind:
                 raise ValueError(f"invalid offset {offset} for {tp}: {refusal}")
         return offsets
 
-    return Kind(", ".join(f"`{word}`" for word in words) + " or JSON", parse)
+    return ValueKind(", ".join(f"`{word}`" for word in words) + " or JSON", parse)
 
 
 # -- writes ------------------------------------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ def _partitioner_class(text: str) -> str:
     )
 
 
-def _level(lowest: int, highest: int, default: int) -> Kind:
+def _level(lowest: int, highest: int, default: int) -> ValueKind:
     """Return the kind of a codec's levels. Its value is None for the codec's default, which may be out of range."""
 
     def parse(text: str) -> int | None:
@@ -353,27 +353,27 @@ def _level(lowest: int, highest: int, default: int) -> Kind:
             return None
         return _integer(text, lowest, highest)
 
-    return Kind("int", parse)
+    return ValueKind("int", parse)
 
 
-BOOLEAN = Kind("boolean", _boolean)
-TEXT = Kind("text", _text)
-RACK = Kind("text", str.strip)
+BOOLEAN = ValueKind("boolean", _boolean)
+TEXT = ValueKind("text", _text)
+RACK = ValueKind("text", str.strip)
 """An empty rack is none, as in Java's consumer."""
-DURATION = Kind("duration", _duration)
-TIME_STRING = Kind("time", time_string)
+DURATION = ValueKind("duration", _duration)
+TIME_STRING = ValueKind("time", time_string)
 """A time as Spark's own options take it."""
 POSITIVE = integer(1)
 POSITIVE_LONG = integer(1, LONG_MAX)
-TIMESTAMP = Kind("ms since 1970", lambda text: _integer(text, 0, LONG_MAX))
-SERVERS = Kind("host:port, …", lambda text: _addresses(text, "broker", "broker-1:9092"))
-ZOOKEEPER = Kind("host:port, …/chroot", _zookeeper)
-SECRET = Kind("secret", lambda text: Secret(_text(text)))
-STRATEGIES = Kind("list", _strategies)
-TOPICS = Kind("list", _topics)
-PATTERN = Kind("regular expression", _pattern)
-ASSIGNED = Kind("JSON", _assigned)
-TIMESTAMPS = Kind("JSON", lambda text: _per_partition(text, 0, "a timestamp in milliseconds since 1970"))
+TIMESTAMP = ValueKind("ms since 1970", lambda text: _integer(text, 0, LONG_MAX))
+SERVERS = ValueKind("host:port, …", lambda text: _addresses(text, "broker", "broker-1:9092"))
+ZOOKEEPER = ValueKind("host:port, …/chroot", _zookeeper)
+SECRET = ValueKind("secret", lambda text: Secret(_text(text)))
+STRATEGIES = ValueKind("list", _strategies)
+TOPICS = ValueKind("list", _topics)
+PATTERN = ValueKind("regular expression", _pattern)
+ASSIGNED = ValueKind("JSON", _assigned)
+TIMESTAMPS = ValueKind("JSON", lambda text: _per_partition(text, 0, "a timestamp in milliseconds since 1970"))
 
 STREAM_STARTS = _offsets(("earliest", "latest"))
 BATCH_STARTS = _offsets(("earliest",), "a batch read cannot start at the latest offset, because it would be empty")
@@ -393,8 +393,8 @@ GZIP_LEVEL = _level(1, 9, -1)
 LZ4_LEVEL = _level(1, 17, 9)
 ZSTD_LEVEL = _level(-131_072, 22, 3)
 PARTITIONER = choice({name: name for name in _PARTITIONERS})
-PARTITIONER_CLASS = Kind("Java class", _partitioner_class)
-TOPIC = Kind("text", lambda text: _topic(_text(text)))
+PARTITIONER_CLASS = ValueKind("Java class", _partitioner_class)
+TOPIC = ValueKind("text", lambda text: _topic(_text(text)))
 
 # -- security ----------------------------------------------------------------------------------------------------------
 
@@ -429,8 +429,8 @@ def _jwt_retriever(text: str) -> str:
     )
 
 
-LOGIN_HANDLER = Kind("a class of Kafka's", _login_handler)
-JWT_RETRIEVER = Kind("a class of Kafka's", _jwt_retriever)
+LOGIN_HANDLER = ValueKind("a class of Kafka's", _login_handler)
+JWT_RETRIEVER = ValueKind("a class of Kafka's", _jwt_retriever)
 _VERSIONS = {"tlsv1.2": "TLSv1.2", "tlsv1.3": "TLSv1.3"}
 _INSECURE = dict.fromkeys(
     ("ssl", "sslv2", "sslv3", "tlsv1", "tlsv1.1"), "the version is insecure. Use TLSv1.2 or TLSv1.3"
@@ -461,7 +461,7 @@ def _endpoint_identification(text: str) -> str:
     return word
 
 
-TLS_VERSIONS = Kind("list", _tls_versions)
-CIPHER_SUITES = Kind("list", _cipher_suites)
-ENDPOINT_IDENTIFICATION = Kind("`https` or empty", _endpoint_identification)
+TLS_VERSIONS = ValueKind("list", _tls_versions)
+CIPHER_SUITES = ValueKind("list", _cipher_suites)
+ENDPOINT_IDENTIFICATION = ValueKind("`https` or empty", _endpoint_identification)
 STORE_TYPE = choice({"jks": "JKS", "pkcs12": "PKCS12", "pem": PEM})

@@ -9,7 +9,7 @@ PREFIX = "kafka."
 
 
 def used(
-    name: str, doc: str, kind: kinds.Kind, target: str = "", *, default: str = "", scope: Scope = Scope.ALL
+    name: str, doc: str, kind: kinds.ValueKind, target: str = "", *, default: str = "", scope: Scope = Scope.ALL
 ) -> Option:
     return Option(PREFIX + name, doc, kind, target, default, scope)
 

@@ -91,7 +91,7 @@ class OptionsReader(SettingsReader[Option]):
             case Effect.REFUSED:
                 self.problems.append(f"cannot use option {row.name}: {row.reason(self.scope)}")
 
-    def kind(self, row: Option) -> kinds.Kind:
+    def kind(self, row: Option) -> kinds.ValueKind:
         """Return the kind of value that the option takes in this read or write."""
         return row.kind_in(self.scope)
 

@@ -6,7 +6,7 @@ from dataclasses import MISSING, dataclass, fields
 from enum import Enum, Flag, auto
 from typing import Any
 
-from streamgroup.options.kinds import TEXT, Kind
+from streamgroup.options.kinds import TEXT, ValueKind
 from streamgroup.options.tls import TlsOptions
 from streamgroup.options.types import (
     ClientOptions,
@@ -66,7 +66,7 @@ class Option:
     """The name as the docs write it. Users may write it in any case."""
     doc: str = ""
     """The description: what the option does, its unit, when it applies, when to change it. Empty without a scope."""
-    kind: Kind = TEXT
+    kind: ValueKind = TEXT
     target: str = ""
     """The field that the option sets, such as `fetch.min_bytes`. Empty where `parse` combines several options."""
     default: str = ""
@@ -76,7 +76,7 @@ class Option:
     """The effect of setting the option outside its scope."""
     why: str = ""
     """Why the option is ignored or refused outside its scope. Empty where the scope itself tells why."""
-    batch_kind: Kind | None = None
+    batch_kind: ValueKind | None = None
     """The kind of value in a batch read, where it differs from `kind`."""
 
     def effect(self, scope: Scope) -> Effect:
@@ -87,7 +87,7 @@ class Option:
         """Return why the option is ignored or refused in a read of `scope`."""
         return self.why or _OUT_OF_SCOPE.get(scope, "")
 
-    def kind_in(self, scope: Scope) -> Kind:
+    def kind_in(self, scope: Scope) -> ValueKind:
         """Return the kind of value in a read of `scope`."""
         return self.batch_kind if self.batch_kind is not None and scope is Scope.BATCH else self.kind
 

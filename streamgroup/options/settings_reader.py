@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
-from streamgroup.options.kinds import Kind
+from streamgroup.options.kinds import ValueKind
 
 _SIMILAR = 0.6
 """The least ratio of difflib at which one name is suggested for another."""
@@ -25,7 +25,7 @@ class Row(Protocol):
         """The name of the entry."""
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ValueKind:
         """The kind of value."""
 
 
@@ -68,7 +68,7 @@ class SettingsReader(ABC, Generic[R]):
         """Return the row for a key as the user has written it."""
         return self.rows.get(key)
 
-    def kind(self, row: R) -> Kind:
+    def kind(self, row: R) -> ValueKind:
         """Return the kind of value that the row takes."""
         return row.kind
 

@@ -15,7 +15,7 @@ from streamgroup.errors import (
 )
 from streamgroup.producer.batch import ProducerBatch
 from streamgroup.producer.config import ProducerConfig
-from streamgroup.producer.reactions import CodeReaction, Reaction, reaction_to
+from streamgroup.producer.reactions import CodeReaction, ProduceReaction, reaction_to
 from streamgroup.wire.messages.produce import PartitionProduceResponse
 
 _MOST_RECORDS_NAMED = 3
@@ -107,7 +107,7 @@ def timed_out(batch: ProducerBatch, config: ProducerConfig, waits_for: str) -> D
 
 def _timeout_advice(batch: ProducerBatch) -> str:
     row = reaction_to(batch.code)
-    known = "" if row.reaction is Reaction.OUT_OF_ORDER else row.advice  # it only waited for another batch
+    known = "" if row.reaction is ProduceReaction.OUT_OF_ORDER else row.advice  # it only waited for another batch
     return known or "Look whether the partition's leader is up and keeps up, or raise kafka.delivery.timeout.ms"
 
 

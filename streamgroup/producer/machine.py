@@ -29,7 +29,7 @@ from streamgroup.producer.reactions import (
     UNEXPECTED_ATTEMPTS,
     Appended,
     CodeReaction,
-    Reaction,
+    ProduceReaction,
     reaction_to,
     reaction_to_metadata,
     reaction_to_producer_id,
@@ -200,7 +200,7 @@ class Producer:
                 queue.follow(None, queue.topic_id)
         for topic, code in event.errors.items():
             row = reaction_to_metadata(code)
-            if row.reaction is Reaction.FAIL:
+            if row.reaction is ProduceReaction.FAIL:
                 self._refuse_topic(topic, failures.topic_refused(topic, code, row, self._config.requester))
 
     def _refuse_topic(self, topic: str, error: ProduceError) -> None:
@@ -251,7 +251,7 @@ class Producer:
             self._out.append(ev.NotIdempotent(event.reason))
             return
         row = reaction_to_producer_id(event.code)
-        if row.reaction is Reaction.RETRY:
+        if row.reaction is ProduceReaction.RETRY:
             self._ids.retry_at = self._now + self._config.backoff_s(self._ids.attempts, self._random)
         else:
             self._fail_for_good(failures.no_producer_id(event.code, event.reason, row, self._config.requester))
@@ -322,12 +322,12 @@ class Producer:
         self, queue: PartitionQueue, batch: ProducerBatch, row: CodeReaction, answer: PartitionProduceResponse
     ) -> None:
         """Send the batch again with its sequence, after a backoff unless the answer names the next leader."""
-        most = UNEXPECTED_ATTEMPTS if row.reaction is Reaction.UNEXPECTED else self._config.retries + 1
+        most = UNEXPECTED_ATTEMPTS if row.reaction is ProduceReaction.UNEXPECTED else self._config.retries + 1
         if batch.attempts >= most:
             self._fail(queue, batch, failures.refused(batch, batch.code, row, answer))
             return
         self._wait(queue, batch, self._now + self._config.backoff_s(batch.attempts, self._random))
-        if row.reaction is Reaction.METADATA:
+        if row.reaction is ProduceReaction.METADATA:
             named = answer.current_leader
             if queue.moved_to(named.leader_id, named.leader_epoch):
                 batch.retry_at = self._now
@@ -389,28 +389,28 @@ class Producer:
         """React to the answer of one partition."""
         code = answer.error_code
         row = reaction_to(code)
-        if row.reaction is Reaction.DELIVERED:
+        if row.reaction is ProduceReaction.DELIVERED:
             self._deliver(queue, batch, answer)
             return
         batch.doubtful |= row.appended is not Appended.NO
         batch.code, batch.cause = code, f"{error_of(code).name} ({code}): {error_of(code).text}"
         match row.reaction:
-            case Reaction.RETRY | Reaction.METADATA | Reaction.UNEXPECTED:
+            case ProduceReaction.RETRY | ProduceReaction.METADATA | ProduceReaction.UNEXPECTED:
                 self._retry(queue, batch, row, answer)
-            case Reaction.SPLIT:
+            case ProduceReaction.SPLIT:
                 self._too_large(queue, batch, row)
-            case Reaction.OUT_OF_ORDER:
+            case ProduceReaction.OUT_OF_ORDER:
                 self._out_of_order(queue, batch, row, answer)
-            case Reaction.NEW_EPOCH:
+            case ProduceReaction.NEW_EPOCH:
                 # A leader that does not know the producer has no batch of it, and takes none but one at sequence 0.
                 batch.doubtful = False
                 self._reject(queue, batch, row, answer)
-            case Reaction.NEW_ID:
+            case ProduceReaction.NEW_ID:
                 self._ids.fenced(batch.identity)
                 self._reject(queue, batch, row, answer)
-            case Reaction.FAIL:
+            case ProduceReaction.FAIL:
                 self._fail(queue, batch, failures.refused(batch, code, row, answer, self._config.requester))
-            case Reaction.FATAL:
+            case ProduceReaction.FATAL:
                 self._fail(queue, batch, failures.refused(batch, code, row, answer, self._config.requester))
                 if self._fatal is None:
                     self._fail_for_good(failures.producer_refused(batch.node, code, row, self._config.requester))
@@ -459,7 +459,7 @@ class Producer:
         node = self._nodes.setdefault(event.node, Node())
         node.failures += 1
         node.retry_at = self._now + self._config.backoff_s(node.failures, self._random)
-        row = CodeReaction(Reaction.RETRY, Appended.MAYBE)
+        row = CodeReaction(ProduceReaction.RETRY, Appended.MAYBE)
         answer = PartitionProduceResponse()
         tokens, node.tokens = sorted(node.tokens), set()
         for token in tokens:

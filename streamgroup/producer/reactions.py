@@ -12,7 +12,7 @@ UNEXPECTED_ATTEMPTS = 10
 """After so many attempts a batch fails on an unexpected failure of the broker: after 7 s with the default backoff."""
 
 
-class Reaction(Enum):
+class ProduceReaction(Enum):
     """The reaction to an error code of one partition."""
 
     DELIVERED = "delivered"
@@ -50,7 +50,7 @@ class Appended(Enum):
 class CodeReaction:
     """The reaction to a code, whether the batch was appended, and the next step for the user if the batch fails."""
 
-    reaction: Reaction
+    reaction: ProduceReaction
     appended: Appended
     advice: str = ""
 
@@ -66,62 +66,68 @@ _LOST = (
 )
 
 PRODUCE: Mapping[int, CodeReaction] = {
-    ErrorCode.NONE: CodeReaction(Reaction.DELIVERED, _YES),
+    ErrorCode.NONE: CodeReaction(ProduceReaction.DELIVERED, _YES),
     # A repetition whose first attempt was appended. Brokers that remember the batch answer it with NONE.
-    ErrorCode.DUPLICATE_SEQUENCE_NUMBER: CodeReaction(Reaction.DELIVERED, _YES),
+    ErrorCode.DUPLICATE_SEQUENCE_NUMBER: CodeReaction(ProduceReaction.DELIVERED, _YES),
     ErrorCode.CORRUPT_MESSAGE: CodeReaction(
-        Reaction.RETRY,
+        ProduceReaction.RETRY,
         _NO,
         "If records lack a key and the topic is compacted, give them keys; else look for a network that damages data",
     ),
     # The leader appends first and then waits for the other replicas. While it waits it may lose the leadership, the
     # partition or its disk, and answers so although the next leader may have the records.
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: CodeReaction(Reaction.METADATA, _MAYBE, "Look whether the topic was deleted"),
-    ErrorCode.UNKNOWN_TOPIC_ID: CodeReaction(Reaction.METADATA, _MAYBE, "Look whether the topic was deleted"),
-    ErrorCode.INCONSISTENT_TOPIC_ID: CodeReaction(Reaction.METADATA, _MAYBE),
-    ErrorCode.LEADER_NOT_AVAILABLE: CodeReaction(Reaction.METADATA, _MAYBE),
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: CodeReaction(Reaction.METADATA, _MAYBE),
-    ErrorCode.REPLICA_NOT_AVAILABLE: CodeReaction(Reaction.METADATA, _MAYBE),
-    ErrorCode.FENCED_LEADER_EPOCH: CodeReaction(Reaction.METADATA, _MAYBE),
-    ErrorCode.UNKNOWN_LEADER_EPOCH: CodeReaction(Reaction.METADATA, _MAYBE),
-    ErrorCode.KAFKA_STORAGE_ERROR: CodeReaction(Reaction.METADATA, _MAYBE, "Look at the disks of the broker"),
-    ErrorCode.REQUEST_TIMED_OUT: CodeReaction(Reaction.RETRY, _MAYBE, "Look for replicas that are slow or down"),
-    ErrorCode.NOT_ENOUGH_REPLICAS: CodeReaction(Reaction.RETRY, _NO, _REPLICAS),
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: CodeReaction(Reaction.RETRY, _YES, _REPLICAS),
-    ErrorCode.MESSAGE_TOO_LARGE: CodeReaction(Reaction.SPLIT, _NO, _SMALLER),
-    ErrorCode.RECORD_LIST_TOO_LARGE: CodeReaction(
-        Reaction.SPLIT, _NO, "Raise segment.bytes of the topic, or write smaller"
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: CodeReaction(
+        ProduceReaction.METADATA, _MAYBE, "Look whether the topic was deleted"
     ),
-    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: CodeReaction(Reaction.OUT_OF_ORDER, _NO, _LOST),
-    ErrorCode.UNKNOWN_PRODUCER_ID: CodeReaction(Reaction.NEW_EPOCH, _NO, "Write again"),
-    ErrorCode.INVALID_PRODUCER_EPOCH: CodeReaction(Reaction.NEW_ID, _NO, "Write again"),
-    ErrorCode.INVALID_PRODUCER_ID_MAPPING: CodeReaction(Reaction.NEW_ID, _NO, "Write again"),
+    ErrorCode.UNKNOWN_TOPIC_ID: CodeReaction(ProduceReaction.METADATA, _MAYBE, "Look whether the topic was deleted"),
+    ErrorCode.INCONSISTENT_TOPIC_ID: CodeReaction(ProduceReaction.METADATA, _MAYBE),
+    ErrorCode.LEADER_NOT_AVAILABLE: CodeReaction(ProduceReaction.METADATA, _MAYBE),
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: CodeReaction(ProduceReaction.METADATA, _MAYBE),
+    ErrorCode.REPLICA_NOT_AVAILABLE: CodeReaction(ProduceReaction.METADATA, _MAYBE),
+    ErrorCode.FENCED_LEADER_EPOCH: CodeReaction(ProduceReaction.METADATA, _MAYBE),
+    ErrorCode.UNKNOWN_LEADER_EPOCH: CodeReaction(ProduceReaction.METADATA, _MAYBE),
+    ErrorCode.KAFKA_STORAGE_ERROR: CodeReaction(ProduceReaction.METADATA, _MAYBE, "Look at the disks of the broker"),
+    ErrorCode.REQUEST_TIMED_OUT: CodeReaction(ProduceReaction.RETRY, _MAYBE, "Look for replicas that are slow or down"),
+    ErrorCode.NOT_ENOUGH_REPLICAS: CodeReaction(ProduceReaction.RETRY, _NO, _REPLICAS),
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: CodeReaction(ProduceReaction.RETRY, _YES, _REPLICAS),
+    ErrorCode.MESSAGE_TOO_LARGE: CodeReaction(ProduceReaction.SPLIT, _NO, _SMALLER),
+    ErrorCode.RECORD_LIST_TOO_LARGE: CodeReaction(
+        ProduceReaction.SPLIT, _NO, "Raise segment.bytes of the topic, or write smaller"
+    ),
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: CodeReaction(ProduceReaction.OUT_OF_ORDER, _NO, _LOST),
+    ErrorCode.UNKNOWN_PRODUCER_ID: CodeReaction(ProduceReaction.NEW_EPOCH, _NO, "Write again"),
+    ErrorCode.INVALID_PRODUCER_EPOCH: CodeReaction(ProduceReaction.NEW_ID, _NO, "Write again"),
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: CodeReaction(ProduceReaction.NEW_ID, _NO, "Write again"),
     ErrorCode.INVALID_TIMESTAMP: CodeReaction(
-        Reaction.FAIL,
+        ProduceReaction.FAIL,
         _NO,
         "Correct the column 'timestamp', or raise the topic's message.timestamp.before.max.ms and "
         "message.timestamp.after.max.ms (message.timestamp.difference.max.ms before 3.6)",
     ),
-    ErrorCode.INVALID_RECORD: CodeReaction(Reaction.FAIL, _NO, "Give records of a compacted topic keys"),
-    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: CodeReaction(Reaction.FAIL, _NO, _FORMAT),
+    ErrorCode.INVALID_RECORD: CodeReaction(ProduceReaction.FAIL, _NO, "Give records of a compacted topic keys"),
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: CodeReaction(ProduceReaction.FAIL, _NO, _FORMAT),
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: CodeReaction(
-        Reaction.FAIL, _NO, "Choose another compression.type; zstd needs 2.1"
+        ProduceReaction.FAIL, _NO, "Choose another compression.type; zstd needs 2.1"
     ),
     ErrorCode.INVALID_TOPIC_EXCEPTION: CodeReaction(
-        Reaction.FAIL, _NO, "Choose a valid topic name; clients may not write internal topics"
+        ProduceReaction.FAIL, _NO, "Choose a valid topic name; clients may not write internal topics"
     ),
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: CodeReaction(Reaction.FAIL, _NO),
-    ErrorCode.POLICY_VIOLATION: CodeReaction(Reaction.FAIL, _NO, "Ask the operator of the cluster for its policies"),
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: CodeReaction(ProduceReaction.FAIL, _NO),
+    ErrorCode.POLICY_VIOLATION: CodeReaction(
+        ProduceReaction.FAIL, _NO, "Ask the operator of the cluster for its policies"
+    ),
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: CodeReaction(
-        Reaction.FATAL,
+        ProduceReaction.FATAL,
         _NO,
         "Without the right, set kafka.enable.idempotence=false",
     ),
-    ErrorCode.INVALID_REQUIRED_ACKS: CodeReaction(Reaction.FATAL, _NO, "Set kafka.acks to 0, 1 or all"),
+    ErrorCode.INVALID_REQUIRED_ACKS: CodeReaction(ProduceReaction.FATAL, _NO, "Set kafka.acks to 0, 1 or all"),
     ErrorCode.UNSUPPORTED_VERSION: CodeReaction(
-        Reaction.FATAL, _NO, "Connect to the brokers themselves, without a proxy"
+        ProduceReaction.FATAL, _NO, "Connect to the brokers themselves, without a proxy"
     ),
-    ErrorCode.PRODUCER_FENCED: CodeReaction(Reaction.FATAL, _NO, "Stop the other producer of this transactional.id"),
+    ErrorCode.PRODUCER_FENCED: CodeReaction(
+        ProduceReaction.FATAL, _NO, "Stop the other producer of this transactional.id"
+    ),
 }
 """The codes of Produce with a row of their own."""
 
@@ -135,9 +141,11 @@ _METADATA: Mapping[int, CodeReaction] = {
 _PRODUCER_ID: Mapping[int, CodeReaction] = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: PRODUCE[ErrorCode.CLUSTER_AUTHORIZATION_FAILED],
     ErrorCode.UNSUPPORTED_VERSION: CodeReaction(
-        Reaction.FATAL, _NO, "Idempotence needs brokers of Kafka 0.11 or later: leave kafka.enable.idempotence out"
+        ProduceReaction.FATAL,
+        _NO,
+        "Idempotence needs brokers of Kafka 0.11 or later: leave kafka.enable.idempotence out",
     ),
-    ErrorCode.NETWORK_EXCEPTION: CodeReaction(Reaction.RETRY, _NO),
+    ErrorCode.NETWORK_EXCEPTION: CodeReaction(ProduceReaction.RETRY, _NO),
 }
 
 
@@ -151,21 +159,25 @@ def reaction_to(code: int) -> CodeReaction:
 
 def reaction_to_metadata(code: int) -> CodeReaction:
     """Return the row of a topic's `code` in an answer to Metadata. The producer waits on with every other code."""
-    return _METADATA.get(code) or CodeReaction(Reaction.RETRY, _NO)
+    return _METADATA.get(code) or CodeReaction(ProduceReaction.RETRY, _NO)
 
 
 def reaction_to_producer_id(code: int) -> CodeReaction:
     """Return the row of `code` in an answer to InitProducerId."""
     row = _PRODUCER_ID.get(code) or _by_the_table(code)
-    if row.reaction in {Reaction.UNEXPECTED, Reaction.METADATA}:
-        return CodeReaction(Reaction.RETRY, _NO)  # delivery.timeout.ms of the batches that wait bounds for how long
-    return CodeReaction(Reaction.FATAL, _NO, row.advice) if row.reaction is Reaction.FAIL else row
+    if row.reaction in {ProduceReaction.UNEXPECTED, ProduceReaction.METADATA}:
+        return CodeReaction(
+            ProduceReaction.RETRY, _NO
+        )  # delivery.timeout.ms of the batches that wait bounds for how long
+    return CodeReaction(ProduceReaction.FATAL, _NO, row.advice) if row.reaction is ProduceReaction.FAIL else row
 
 
 def _by_the_table(code: int) -> CodeReaction:
     if is_unexpected(code):
-        return CodeReaction(Reaction.UNEXPECTED, _MAYBE, _UNEXPECTED_ADVICE)
+        return CodeReaction(ProduceReaction.UNEXPECTED, _MAYBE, _UNEXPECTED_ADVICE)
     error = error_of(code)
     if not error.retriable:
-        return CodeReaction(Reaction.FAIL, _MAYBE, _UNEXPECTED_ADVICE)
-    return CodeReaction(Reaction.METADATA if error.refresh is Refresh.METADATA else Reaction.RETRY, _MAYBE)
+        return CodeReaction(ProduceReaction.FAIL, _MAYBE, _UNEXPECTED_ADVICE)
+    return CodeReaction(
+        ProduceReaction.METADATA if error.refresh is Refresh.METADATA else ProduceReaction.RETRY, _MAYBE
+    )

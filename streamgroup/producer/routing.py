@@ -20,7 +20,7 @@ _ROWS_OF_A_RUN = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class RowSpan:
     """Rows of one partition: those from `start` to `stop` in the order of `Routes`."""
 
     partition: TopicPartition
@@ -34,7 +34,7 @@ class Routes:
 
     order: Longs | None
     """The rows, so that those of a partition lie side by side in their own order. None: the rows as they are."""
-    spans: tuple[Span, ...]
+    spans: tuple[RowSpan, ...]
     """Together the spans cover all rows. The rows of a partition, span by span, are in their own order."""
 
 
@@ -59,7 +59,7 @@ def route(columns: SinkColumns, topics: Mapping[str, ProducerTopic], partitioner
         _TopicRows(topics[name], rows, _given(columns, topics[name], rows)) for name, rows in columns.rows_by_topic()
     ]
     orders: list[Longs] = []
-    spans: list[Span] = []
+    spans: list[RowSpan] = []
     start = 0
     for of_topic in all_rows:
         chosen = _chosen(columns, of_topic, partitioner, sizes)
@@ -67,7 +67,7 @@ def route(columns: SinkColumns, topics: Mapping[str, ProducerTopic], partitioner
         ordered = chosen if order is None else chosen[order]
         cuts = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(ordered)]
         spans.extend(
-            Span(TopicPartition(of_topic.topic.name, int(ordered[begin])), start + begin, start + end)
+            RowSpan(TopicPartition(of_topic.topic.name, int(ordered[begin])), start + begin, start + end)
             for begin, end in pairwise(cuts)
         )
         start += len(ordered)

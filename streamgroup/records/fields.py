@@ -34,7 +34,7 @@ MAX_BUFFER = 2**31 - 2**20
 """Positions are 32-bit, as are the offsets of Arrow's binary arrays."""
 
 
-class Fault(IntEnum):
+class FaultCode(IntEnum):
     """A fault of a record. The numbers are those of `_kernel.c`."""
 
     RECORD_LENGTH = 1
@@ -55,23 +55,23 @@ class Fault(IntEnum):
 
 TIMESTAMP_TEXT = f"a timestamp beyond {MAX_MILLISECONDS} ms does not fit microseconds (was it written in ns?)"
 _TEXTS = {
-    Fault.RECORD_LENGTH: "a record's length reaches beyond its batch",
-    Fault.RECORDS_LEFT: "there are bytes behind the last of its records",
-    Fault.OVERRUN: "a field reaches beyond its record",
-    Fault.VARINT: "a varint is too long",
-    Fault.OFFSET: "a record's offset is out of order or beyond the batch's last",
-    Fault.TIMESTAMP: TIMESTAMP_TEXT,
-    Fault.LENGTH: "a field's length is negative",
-    Fault.TRAILING: "a record is longer than its fields",
-    Fault.HEADER_KEY: "a header's key is null",
-    Fault.RECORD_COUNT: "it declares more records than its bytes can hold",
+    FaultCode.RECORD_LENGTH: "a record's length reaches beyond its batch",
+    FaultCode.RECORDS_LEFT: "there are bytes behind the last of its records",
+    FaultCode.OVERRUN: "a field reaches beyond its record",
+    FaultCode.VARINT: "a varint is too long",
+    FaultCode.OFFSET: "a record's offset is out of order or beyond the batch's last",
+    FaultCode.TIMESTAMP: TIMESTAMP_TEXT,
+    FaultCode.LENGTH: "a field's length is negative",
+    FaultCode.TRAILING: "a record is longer than its fields",
+    FaultCode.HEADER_KEY: "a header's key is null",
+    FaultCode.RECORD_COUNT: "it declares more records than its bytes can hold",
 }
 
 
 class RecordFault(Exception):
     """A scan has found an invalid record: in the batch of this index in `Regions`, with this fault."""
 
-    def __init__(self, batch: int, fault: Fault) -> None:
+    def __init__(self, batch: int, fault: FaultCode) -> None:
         super().__init__(batch, fault)
         self.batch = batch
         self.fault = fault
@@ -112,7 +112,7 @@ class Regions(Arrays):
         """Raise RecordFault for a count that the bytes cannot hold, before arrays of that size are allocated."""
         wrong = np.flatnonzero(self.count * LEAST_RECORD > self.end - self.begin)
         if wrong.size:
-            raise RecordFault(int(wrong[0]), Fault.RECORD_COUNT)
+            raise RecordFault(int(wrong[0]), FaultCode.RECORD_COUNT)
 
 
 @dataclass(frozen=True, slots=True)

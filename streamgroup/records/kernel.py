@@ -18,7 +18,7 @@ from streamgroup.errors import ConfigError, EncodeError
 from streamgroup.records import encode_numpy as _encode
 from streamgroup.records import message_scan as _message_scan
 from streamgroup.records import scan as _scan
-from streamgroup.records.fields import Bytes, Fault, Fields, HeaderFields, Ints, Longs, RecordFault, Regions
+from streamgroup.records.fields import Bytes, FaultCode, Fields, HeaderFields, Ints, Longs, RecordFault, Regions
 from streamgroup.records.message_sets import (
     MessageFaultKind,
     MessageFields,
@@ -121,7 +121,7 @@ class _Compiled:
         wrong = self._module.scan(buffer, *regions.arrays(), *fields.arrays())
         if wrong is not None:
             batch, fault = wrong
-            raise RecordFault(batch, Fault(fault))
+            raise RecordFault(batch, FaultCode(fault))
         return fields
 
     def headers(self, buffer: Bytes, start: Ints, count: Ints) -> HeaderFields:

@@ -20,7 +20,7 @@ from streamgroup.records.fields import (
     BLOCK,
     MAX_MILLISECONDS,
     Bytes,
-    Fault,
+    FaultCode,
     Fields,
     HeaderFields,
     Ints,
@@ -46,14 +46,14 @@ class _Cursor:
         self.batch = batch
         """The index of each record's batch, for errors."""
 
-    def check(self, wrong: npt.NDArray[np.bool_], fault: Fault) -> None:
+    def check(self, wrong: npt.NDArray[np.bool_], fault: FaultCode) -> None:
         """Raise `fault` for the first record that is wrong."""
         if wrong.any():
             raise RecordFault(int(self.batch[int(wrong.argmax())]), fault)
 
     def varint(self, width: int = VARINT) -> Longs:
         """Read a zigzag varint of each record and step over it."""
-        self.check(self.position >= self.end, Fault.OVERRUN)
+        self.check(self.position >= self.end, FaultCode.OVERRUN)
         byte = self.buffer[self.position]
         self.position = self.position + 1
         raw = byte.astype(np.uint64)
@@ -68,7 +68,7 @@ class _Cursor:
         end = self.end[more]
         for index in range(1, width):
             if (position >= end).any():
-                raise RecordFault(int(self.batch[more[int((position >= end).argmax())]]), Fault.OVERRUN)
+                raise RecordFault(int(self.batch[more[int((position >= end).argmax())]]), FaultCode.OVERRUN)
             byte = self.buffer[position]
             value |= (byte & np.uint8(0x7F)).astype(np.uint64) << np.uint64(7 * index)
             position = position + 1
@@ -76,7 +76,7 @@ class _Cursor:
             if index == width - 1:
                 ends &= byte <= _LAST_BITS[width]
                 if not ends.all():
-                    raise RecordFault(int(self.batch[more[int(ends.argmin())]]), Fault.VARINT)
+                    raise RecordFault(int(self.batch[more[int(ends.argmin())]]), FaultCode.VARINT)
             if ends.all():
                 raw[more], self.position[more] = value, position
                 return
@@ -85,19 +85,19 @@ class _Cursor:
             go = ~ends
             more, value, position, end = more[go], value[go], position[go], end[go]
 
-    def field(self, nullable: Fault | None = None) -> tuple[Longs, Longs]:
+    def field(self, nullable: FaultCode | None = None) -> tuple[Longs, Longs]:
         """Read a length and step over as many bytes. Return where they start, and the length; -1 is null.
 
         With `nullable` null is that fault.
         """
         length = self.varint()
         if nullable is None:
-            self.check(length < -1, Fault.LENGTH)
+            self.check(length < -1, FaultCode.LENGTH)
         else:
             self.check(length < 0, nullable)
         start = self.position
         self.position = start + np.maximum(length, 0)
-        self.check(self.position > self.end, Fault.OVERRUN)
+        self.check(self.position > self.end, FaultCode.OVERRUN)
         return start, length
 
     def of(self, rows: npt.NDArray[np.intp]) -> _Cursor:
@@ -146,9 +146,9 @@ def _walk(data: memoryview, position: int, count: int, index: int, starts: list[
                 continue
             position = _step(data, position)
     except IndexError:
-        raise RecordFault(index, Fault.RECORD_LENGTH) from None
+        raise RecordFault(index, FaultCode.RECORD_LENGTH) from None
     except ValueError:
-        raise RecordFault(index, Fault.VARINT) from None
+        raise RecordFault(index, FaultCode.VARINT) from None
     return position
 
 
@@ -170,16 +170,16 @@ def scan(buffer: Bytes, regions: Regions) -> Fields:
     regions.check_counts()
     empty = np.flatnonzero((regions.count == 0) & (regions.begin != regions.end))
     if empty.size:
-        raise RecordFault(int(empty[0]), Fault.RECORDS_LEFT)
+        raise RecordFault(int(empty[0]), FaultCode.RECORDS_LEFT)
     fields = Fields.empty(regions.rows)
     columns = fields.arrays()
     lasts, first = _Lasts(regions), 0
     for starts, batch in _blocks(buffer, regions):
         region_end = regions.end[batch]
         cursor = _Cursor(buffer, starts, region_end, batch)
-        cursor.check(starts >= region_end, Fault.RECORD_LENGTH)
+        cursor.check(starts >= region_end, FaultCode.RECORD_LENGTH)
         length = cursor.varint()
-        cursor.check((length < 0) | (length > region_end - cursor.position), Fault.RECORD_LENGTH)
+        cursor.check((length < 0) | (length > region_end - cursor.position), FaultCode.RECORD_LENGTH)
         cursor.end = cursor.position + length
         lasts.check_ends(first, cursor.end)
         for column, found in zip(columns, _fields(cursor, regions, lasts), strict=True):
@@ -197,14 +197,14 @@ def _fields(cursor: _Cursor, regions: Regions, lasts: _Lasts) -> tuple[Longs, ..
     key_start, key_length = cursor.field()
     value_start, value_length = cursor.field()
     header_count = cursor.varint()
-    cursor.check(header_count < 0, Fault.LENGTH)
+    cursor.check(header_count < 0, FaultCode.LENGTH)
     # A header takes two bytes at least.
-    cursor.check(header_count > (cursor.end - cursor.position) // 2, Fault.OVERRUN)
+    cursor.check(header_count > (cursor.end - cursor.position) // 2, FaultCode.OVERRUN)
     headers_start = cursor.position
     if header_count.any():
         cursor.position = headers_start.copy()
         _walk_headers(cursor, header_count)
-    cursor.check(cursor.position != cursor.end, Fault.TRAILING)
+    cursor.check(cursor.position != cursor.end, FaultCode.TRAILING)
     return (offset, timestamp, key_start, key_length, value_start, value_length, headers_start, header_count)
 
 
@@ -226,16 +226,16 @@ class _Lasts:
         within = slice(*np.searchsorted(self._row, [first, first + len(ends)]).tolist())
         wrong = np.flatnonzero(ends[self._row[within] - first] != self._end[within])
         if wrong.size:
-            raise RecordFault(int(self._batch[within][wrong[0]]), Fault.RECORDS_LEFT)
+            raise RecordFault(int(self._batch[within][wrong[0]]), FaultCode.RECORDS_LEFT)
 
 
 def _offsets(cursor: _Cursor, regions: Regions, delta: Longs, lasts: _Lasts) -> Longs:
     batch = cursor.batch
-    cursor.check((delta < 0) | (delta > regions.last_offset_delta[batch]), Fault.OFFSET)
+    cursor.check((delta < 0) | (delta > regions.last_offset_delta[batch]), FaultCode.OFFSET)
     backwards = np.zeros(len(delta), np.bool_)
     np.logical_and(delta[1:] <= delta[:-1], batch[1:] == batch[:-1], out=backwards[1:])
     backwards[0] = batch[0] == lasts.batch and delta[0] <= lasts.delta
-    cursor.check(backwards, Fault.OFFSET)
+    cursor.check(backwards, FaultCode.OFFSET)
     lasts.batch, lasts.delta = int(batch[-1]), int(delta[-1])
     return np.asarray(regions.base_offset[batch] + delta)
 
@@ -245,9 +245,9 @@ def _timestamps(cursor: _Cursor, regions: Regions, delta: Longs) -> Longs:
     base = regions.timestamp[cursor.batch]
     delta = np.where(regions.append_time[cursor.batch], 0, delta)
     limit = MAX_MILLISECONDS
-    cursor.check((base < -limit) | (base > limit) | (delta < -2 * limit) | (delta > 2 * limit), Fault.TIMESTAMP)
+    cursor.check((base < -limit) | (base > limit) | (delta < -2 * limit) | (delta > 2 * limit), FaultCode.TIMESTAMP)
     milliseconds = base + delta
-    cursor.check((milliseconds < -limit) | (milliseconds > limit), Fault.TIMESTAMP)
+    cursor.check((milliseconds < -limit) | (milliseconds > limit), FaultCode.TIMESTAMP)
     return np.asarray(milliseconds * 1000)
 
 
@@ -256,7 +256,7 @@ def _walk_headers(cursor: _Cursor, count: Longs) -> None:
     rows = np.flatnonzero(count)
     part, left = cursor.of(rows), count[rows]
     while len(rows) >= _FEW:
-        part.field(nullable=Fault.HEADER_KEY)
+        part.field(nullable=FaultCode.HEADER_KEY)
         part.field()
         cursor.position[rows] = part.position
         left = left - 1
@@ -267,14 +267,14 @@ def _walk_headers(cursor: _Cursor, count: Longs) -> None:
         position, end = int(cursor.position[row]), int(cursor.end[row])
         try:
             for _ in range(headers):
-                for kind in (Fault.HEADER_KEY, None):
+                for kind in (FaultCode.HEADER_KEY, None):
                     _, _, position = _field(data, position, end, kind)
         except RecordFault as error:
             raise RecordFault(int(cursor.batch[row]), error.fault) from None
         cursor.position[row] = position
 
 
-def _field(data: memoryview, position: int, end: int, nullable: Fault | None) -> tuple[int, int, int]:
+def _field(data: memoryview, position: int, end: int, nullable: FaultCode | None) -> tuple[int, int, int]:
     """Return where the bytes of one field of a header start, its length, and where it ends.
 
     Raises RecordFault for batch 0, since the caller knows the batch.
@@ -282,21 +282,21 @@ def _field(data: memoryview, position: int, end: int, nullable: Fault | None) ->
     raw = 0
     for index in range(VARINT):
         if position >= end:
-            raise RecordFault(0, Fault.OVERRUN)
+            raise RecordFault(0, FaultCode.OVERRUN)
         byte = data[position]
         position += 1
         raw |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
             break
     else:
-        raise RecordFault(0, Fault.VARINT)
+        raise RecordFault(0, FaultCode.VARINT)
     if raw > 0xFFFFFFFF:
-        raise RecordFault(0, Fault.VARINT)
+        raise RecordFault(0, FaultCode.VARINT)
     length = (raw >> 1) ^ -(raw & 1)
     if length < -1 or (nullable is not None and length < 0):
-        raise RecordFault(0, nullable or Fault.LENGTH)
+        raise RecordFault(0, nullable or FaultCode.LENGTH)
     if length > end - position:
-        raise RecordFault(0, Fault.OVERRUN)
+        raise RecordFault(0, FaultCode.OVERRUN)
     return position, length, position + max(length, 0)
 
 
@@ -311,7 +311,7 @@ def headers(buffer: Bytes, start: Ints, count: Ints) -> HeaderFields:
     for first, headers_left in zip(start.tolist(), count.tolist(), strict=True):
         position = first
         for _ in range(headers_left):
-            key_start, key_length, position = _field(data, position, end, Fault.HEADER_KEY)
+            key_start, key_length, position = _field(data, position, end, FaultCode.HEADER_KEY)
             value_start, value_length, position = _field(data, position, end, None)
             found.extend((key_start, key_length, value_start, value_length))
     columns = np.array(found, np.int32).reshape(-1, 4).T

@@ -38,7 +38,7 @@ class ControlDataSource(DataSource):
         return ControlReader(str(self.options.get(REQUEST, "")))
 
 
-class Answer(InputPartition):
+class ControlAnswer(InputPartition):
     """The answer, on its way to the task that returns it."""
 
     def __init__(self, text: str) -> None:
@@ -66,11 +66,11 @@ class ControlReader(DataSourceReader):
             raise ConfigError(
                 f"invalid request to the coordinators: {error}. Read with format('streamgroup')"
             ) from error
-        return [Answer(json.dumps(carry_out(jvm, request)))]
+        return [ControlAnswer(json.dumps(carry_out(jvm, request)))]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
         """Return the answer as the only row."""
-        assert isinstance(partition, Answer)
+        assert isinstance(partition, ControlAnswer)
         yield (partition.text,)
 
 

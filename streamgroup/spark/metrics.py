@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from streamgroup.errors import ConfigError, StreamGroupError
-from streamgroup.monitoring.family import Family, Kind
+from streamgroup.monitoring.family import Family, MetricKind
 from streamgroup.spark.driver_metrics import DriverMetrics
 from streamgroup.spark.queries import driver_context, jvm_pid
 from streamgroup.spark.query_counter import QueryCounter, stop_counting
@@ -62,13 +62,13 @@ class MetricsServer:
 def _as_prometheus(family: Family) -> Any:
     core = _prometheus().core
     types = {
-        Kind.GAUGE: core.GaugeMetricFamily,
-        Kind.COUNTER: core.CounterMetricFamily,
-        Kind.SUMMARY: core.SummaryMetricFamily,
+        MetricKind.GAUGE: core.GaugeMetricFamily,
+        MetricKind.COUNTER: core.CounterMetricFamily,
+        MetricKind.SUMMARY: core.SummaryMetricFamily,
     }
     metric = types[family.kind](family.name, family.doc, labels=family.labels)
     for sample in family.samples:
-        if family.kind is Kind.SUMMARY:
+        if family.kind is MetricKind.SUMMARY:
             metric.add_metric(sample.labels, count_value=sample.count, sum_value=sample.value)
         else:
             metric.add_metric(sample.labels, sample.value)

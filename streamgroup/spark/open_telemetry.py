@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from streamgroup.errors import ConfigError
 from streamgroup.monitoring.families import families
-from streamgroup.monitoring.family import Family, Kind
+from streamgroup.monitoring.family import Family, MetricKind
 from streamgroup.spark.driver_metrics import DriverMetrics
 from streamgroup.spark.queries import driver_context, jvm_pid
 from streamgroup.spark.query_counter import QueryCounter, await_events, stop_counting
@@ -54,12 +54,12 @@ class OpenTelemetryMetrics:
 
     def _make(self, meter: Meter, family: Family) -> None:
         match family.kind:
-            case Kind.GAUGE:
+            case MetricKind.GAUGE:
                 meter.create_observable_gauge(family.name, [self._observed(family.name)], description=family.doc)
-            case Kind.COUNTER:
+            case MetricKind.COUNTER:
                 name = family.name.removesuffix("_total")
                 meter.create_observable_counter(name, [self._observed(family.name)], description=family.doc)
-            case Kind.SUMMARY:
+            case MetricKind.SUMMARY:
                 for part, of_sample in (("sum", "value"), ("count", "count")):
                     observed = self._observed(family.name, of_sample)
                     meter.create_observable_counter(f"{family.name}_{part}", [observed], description=family.doc)

@@ -14,7 +14,7 @@ _KINDS = {AVRO: ("AVRO", avro.is_schema), PROTOBUF: ("PROTOBUF", protobuf.is_pro
 """The name of a parser's format in the registry, and whether a text is a schema of it."""
 
 
-class Registry(Protocol):
+class SchemaSource(Protocol):
     """Finds schemas by their ids."""
 
     def schemas(self, ids: Iterable[int]) -> Mapping[int, RegisteredSchema]:
@@ -27,7 +27,7 @@ class WriterSchemas:
     It keeps them for the life of the query: an id has one schema.
     """
 
-    def __init__(self, registry: Registry, parser_format: str) -> None:
+    def __init__(self, registry: SchemaSource, parser_format: str) -> None:
         self._registry = registry
         self._kind, self._is_schema = _KINDS[parser_format]
         self.known: dict[int, str] = {}

@@ -18,7 +18,7 @@ Read = Callable[[], Reading]
 """Reads the cluster once. Raises StreamGroupError."""
 
 
-class Poller:
+class BoardPoller:
     """Adds a reading to the board every `interval` seconds, from `start` until `stop`.
 
     `opened` connects. After a reading that failed the poller closes what it has opened, and opens it again: a session

@@ -12,7 +12,7 @@ from streamgroup.errors import StreamGroupError
 from streamgroup.ui.access import Access
 from streamgroup.ui.app import application
 from streamgroup.ui.board import Board
-from streamgroup.ui.poller import Poller, Read
+from streamgroup.ui.poller import BoardPoller, Read
 
 _STOP_S = 1
 """Seconds that the end waits for a reading and for answers under way."""
@@ -40,7 +40,7 @@ def serve(
         timeout_graceful_shutdown=_STOP_S,
     )
     with _listening(access.host, port) as listener:
-        poller = Poller(opened, board, interval)
+        poller = BoardPoller(opened, board, interval)
         poller.start()
         on_start(_url(access.host, listener.getsockname()[1]))
         try:

@@ -34,7 +34,7 @@ class _NodeToRead:
     remaining: int
 
 
-class Reader:
+class SubtreeReader:
     """Reads subtrees in one session. `wait` bounds every wait by the deadline of the read."""
 
     def __init__(self, client: KazooClient, watches: Watches, wait: Wait) -> None:

@@ -30,7 +30,7 @@ from streamgroup.options.types import ZooKeeperOptions
 from streamgroup.znodes import Create, Operation, Refusal, SubtreeRead, ZNode
 from streamgroup.zookeeper.client import SingleSessionClient, addresses, client_of
 from streamgroup.zookeeper.errors import CredentialsError, RefusedError, SessionOverError, UnansweredError
-from streamgroup.zookeeper.reading import DeniedError, Reader, Wait
+from streamgroup.zookeeper.reading import DeniedError, SubtreeReader, Wait
 from streamgroup.zookeeper.watches import Watches
 from streamgroup.zookeeper.writing import Refused, Writer
 
@@ -210,7 +210,7 @@ class Session:
         """
         try:
             with self._translated_errors(deadline) as wait:
-                return Reader(self._client_session.client, self._client_session.watches, wait).read(subtrees)
+                return SubtreeReader(self._client_session.client, self._client_session.watches, wait).read(subtrees)
         except DeniedError as error:
             raise RefusedError(error.path, Refusal.NO_AUTH, self.where) from None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from streamgroup.net.releases import RELEASES, Release
+from streamgroup.net.releases import RELEASES, BrokerRelease
 from streamgroup.wire.messages.admin import ListGroupsRequest, ListGroupsResponse
 from streamgroup.wire.messages.cluster import MetadataRequest
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -40,7 +40,7 @@ def old_broker(start: Callable[..., FakeBroker], name: str, **handlers: Handler)
     return start(own)
 
 
-def _within(release: Release, api: type[Request[Any]], handler: Handler) -> Handler:
+def _within(release: BrokerRelease, api: type[Request[Any]], handler: Handler) -> Handler:
     def answer(request: Any, version: int) -> Any:
         if version > release.newest[api]:
             return CLOSE

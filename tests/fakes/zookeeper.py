@@ -176,7 +176,7 @@ class Client(Connection):
         self.connected = False
         self.wanted = False
         self.granted_ms = 40_000
-        self.requests: deque[zk.Look | zk.Transact] = deque()
+        self.requests: deque[zk.ReadSubtrees | zk.Transact] = deque()
         self.events: deque[zk.RegistryEvent] = deque()
 
     @property
@@ -192,9 +192,9 @@ class Client(Connection):
                 self.connect()
             case zk.CloseSession():
                 self.close()
-            case zk.Look() | zk.Transact() if self.usable:
+            case zk.ReadSubtrees() | zk.Transact() if self.usable:
                 self.requests.append(action)
-            case zk.Look() | zk.Transact():
+            case zk.ReadSubtrees() | zk.Transact():
                 self.events.append(zk.Unanswered(action.token, "there is no connection"))
 
     def connect(self) -> None:
@@ -226,8 +226,8 @@ class Client(Connection):
         if not self.requests or not self.usable or self.session is None:
             return False
         request = self.requests.popleft()
-        if isinstance(request, zk.Look):
-            self.events.append(zk.Looked(request.token, self.server.read(request.subtrees, self)))
+        if isinstance(request, zk.ReadSubtrees):
+            self.events.append(zk.SubtreesRead(request.token, self.server.read(request.subtrees, self)))
             return True
         refused = self.server.transact(self.session, request.operations, request.ensured)
         self.events.append(zk.Transacted(request.token) if refused is None else zk.Refused(request.token, *refused))
@@ -242,8 +242,8 @@ class Client(Connection):
             return
         for _ in range(carried_out):
             self.serve()
-        lost = [event for event in self.events if isinstance(event, zk.Looked | zk.Transacted | zk.Refused)]
-        kept = [e for e in self.events if not isinstance(e, zk.Looked | zk.Transacted | zk.Refused | zk.Changed)]
+        lost = [event for event in self.events if isinstance(event, zk.SubtreesRead | zk.Transacted | zk.Refused)]
+        kept = [e for e in self.events if not isinstance(e, zk.SubtreesRead | zk.Transacted | zk.Refused | zk.Changed)]
         tokens = [event.token for event in lost] + [request.token for request in self.requests]
         self.requests.clear()
         self.events = deque([*kept, *(zk.Unanswered(token, "the connection was lost") for token in tokens)])
@@ -257,7 +257,7 @@ class Client(Connection):
             return
         self.server.end(self.session)
         self.requests.clear()
-        answers = (zk.Looked, zk.Transacted, zk.Refused, zk.Unanswered, zk.Changed)
+        answers = (zk.SubtreesRead, zk.Transacted, zk.Refused, zk.Unanswered, zk.Changed)
         self.events = deque(event for event in self.events if not isinstance(event, answers))
         self.events.append(zk.Expired("the session has expired"))
         self._over()

@@ -30,10 +30,10 @@ from streamgroup.java_regex import LENGTH_MOST
 from streamgroup.jobs import config as ingest
 from streamgroup.jobs import sinkguard
 from streamgroup.jobs.backfill import config as backfill
-from streamgroup.jobs.backfill.plan import Plan as BackfillPlan
+from streamgroup.jobs.backfill.plan import BackfillPlan
 from streamgroup.jobs.mirror import config as mirror
 from streamgroup.jobs.mirror import plan_log
-from streamgroup.jobs.mirror.plan import Placement, Plan, TopicPlan
+from streamgroup.jobs.mirror.plan import MirrorPlan, Placement, TopicPlan
 from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG
 from streamgroup.model import CommittedOffset, Dialect, OffsetRange, TopicPartition
 from streamgroup.options import kinds
@@ -208,7 +208,7 @@ def _zookeeper() -> Iterable[Decoder]:
 
 # -- options -----------------------------------------------------------------------------------------------------------
 
-_KINDS: Mapping[str, tuple[kinds.Kind, tuple[str, ...]]] = {
+_KINDS: Mapping[str, tuple[kinds.ValueKind, tuple[str, ...]]] = {
     "duration": (kinds.DURATION, ("60s", "500ms", "2 min", "1h", "1000")),
     "time": (kinds.TIME_STRING, ("15m", "-250us", "9223372036854775807d")),
     "integer": (kinds.POSITIVE, ("1", "65536")),
@@ -306,7 +306,7 @@ def _job_samples(files: Iterable[str]) -> list[Sample]:
 
 
 def _note(_: str, data: bytes) -> object:
-    owner = sinkguard.Owner("/checkpoint", "query")
+    owner = sinkguard.DirectoryOwner("/checkpoint", "query")
     return sinkguard.objection(sinkguard.Evidence("/sink", owner, 3, 3, _text(data)))
 
 
@@ -393,14 +393,14 @@ def _file_decoders() -> Iterable[Decoder]:
     answers = ('{"drained": true, "group": "etl"}', '{"error": "not the token of this run"}')
     answered: Callable[[str, bytes], object] = lambda _, data: control.read_message(data)  # noqa: E731
     yield Decoder("driver/control-answer", lambda: _samples(*answers), answered, (ValueError,), mutated_text)
-    plan = Plan({"orders": TopicPlan("orders", "copy", Placement.KEEP, {0: 0, 1: 1})}).to_json()
+    plan = MirrorPlan({"orders": TopicPlan("orders", "copy", Placement.KEEP, {0: 0, 1: 1})}).to_json()
     latest: Callable[[str, bytes], object] = lambda _, data: plan_log.latest(_Files(data), "/plan")  # noqa: E731
     yield Decoder("jobs/mirror-plan", lambda: _samples(plan), latest, (ConfigError,), mutated_text)
     ranges = (OffsetRange(TopicPartition("orders", 0), 3, 900), OffsetRange(TopicPartition("orders", 1), 0, 10))
     steps = BackfillPlan(ranges, 100, {"subscribe": "orders", "sink": "parquet in rows"}).to_json()
     read_steps: Callable[[str, bytes], object] = lambda _, data: BackfillPlan.from_json(_text(data))  # noqa: E731
     yield Decoder("jobs/backfill-plan", lambda: _samples(steps), read_steps, (ValueError,), mutated_text)
-    note = sinkguard.Owner("/checkpoint", "query").text()
+    note = sinkguard.DirectoryOwner("/checkpoint", "query").text()
     yield _nothing_refused("jobs/sink-note", _samples(note), _note)
     record = b'{"topic":"orders","partition":1,"key":"k","payload":"v","headers":["h","1","n",null],"ts":1700000000000}'
     yield Decoder("cli/produce-json", lambda: _samples(record), _produced, (InvalidRecord,), mutated_text)

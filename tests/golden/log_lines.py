@@ -10,7 +10,7 @@ from typing import Any
 from streamgroup.errors import FencedError
 from streamgroup.group import events as ev
 from streamgroup.group.in_flight import InFlightBatch
-from streamgroup.jobs.backfill.plan import Plan
+from streamgroup.jobs.backfill.plan import BackfillPlan
 from streamgroup.jobs.backfill.steps import line_of as line_of_step
 from streamgroup.jobs.following import line_of as line_of_batch
 from streamgroup.logline import parse
@@ -130,6 +130,6 @@ def _line_of_listener() -> str:
 
 
 def _line_of_step() -> str:
-    plan = Plan(BATCH.ranges, 100, {})
+    plan = BackfillPlan(BATCH.ranges, 100, {})
     (step,) = plan.steps()
     return line_of_step(step, plan, 20, 1.5)

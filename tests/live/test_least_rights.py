@@ -30,7 +30,7 @@ from streamgroup.executor.sink_writer import write
 from streamgroup.jobs.job_file import SparkSettings
 from streamgroup.jobs.mirror.clusters import Clusters
 from streamgroup.jobs.mirror.config import MirrorConfig
-from streamgroup.jobs.mirror.plan import Plan
+from streamgroup.jobs.mirror.plan import MirrorPlan
 from streamgroup.jobs.mirror.renaming import Renaming
 from streamgroup.model import INITIAL_DOCUMENT, TopicPartition
 from streamgroup.options.parse import parse_source
@@ -181,7 +181,7 @@ def _mirror(case: Case, source: Mapping[str, str], destination: Mapping[str, str
         replication_factor=1,
     )
     with closing(Clusters(config)) as clusters:
-        clusters.plan(Plan({}))
+        clusters.plan(MirrorPlan({}))
         clusters.abilities()
     query = Query("mirror", {**reads, "group.mode": "member"})
     with query:

@@ -17,7 +17,7 @@ from tests.sim.zkclient import Client
 
 REQUESTS = ("OffsetCommit", "OffsetCommit", "OffsetFetch", "JoinGroup", "SyncGroup", "Heartbeat")
 """While one of these is under way a query may be killed, too."""
-OF_REGISTRY = ("OffsetCommit", "OffsetCommit", "OffsetFetch", "Look", "Transact", "Transact")
+OF_REGISTRY = ("OffsetCommit", "OffsetCommit", "OffsetFetch", "ReadSubtrees", "Transact", "Transact")
 """The same, where the group is in ZooKeeper."""
 KILLS = ("machine", "machine", "coordinator", "jvm")
 

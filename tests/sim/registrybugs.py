@@ -110,7 +110,7 @@ def read_offsets_before_the_claim(stack: ExitStack) -> None:
     def step(self: Member, event: Any, now: float) -> list[MemberAction]:
         machine = self.membership
         if (
-            isinstance(event, rv.Looked)
+            isinstance(event, rv.SubtreesRead)
             and isinstance(machine, RegistryMembership)
             and machine._paths.ids in event.nodes
             and not self.store.takes(event)
@@ -128,7 +128,7 @@ def read_offsets_before_the_claim(stack: ExitStack) -> None:
             return real_fetch(self, request, now)
         job = _Fetch(now, request=request)
         self._jobs.append(job)
-        self._fetched(job, rv.Looked(0, nodes))
+        self._fetched(job, rv.SubtreesRead(0, nodes))
         return self._outcome()
 
     replace(stack, RegistryMembership, "_look", look)

@@ -39,7 +39,7 @@ from streamgroup.group.registry import work as steps
 from streamgroup.group.registry.description import describe_members, member_subtrees
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.registry.stored import committed_in, committed_subtrees
-from streamgroup.group.registry.work import Asked, Heard, RegistryWork, SessionEvent
+from streamgroup.group.registry.work import AskedQuestion, Heard, RegistryWork, SessionEvent
 from streamgroup.group.table import State
 from streamgroup.model import CommittedOffset, GroupDescription, TopicPartition
 from streamgroup.remediation import StoredIn
@@ -217,7 +217,7 @@ class RegistryLines:
         self, until: float, subtrees: tuple[SubtreeRead, ...], answered: Callable[[Mapping[str, ZNode] | None], None]
     ) -> None:
         """As `RegistryThread.post`."""
-        self._inbox.append(Asked(_Posted(subtrees, answered), until))
+        self._inbox.append(AskedQuestion(_Posted(subtrees, answered), until))
         self._start()
         self.look()
 
@@ -288,7 +288,7 @@ class RegistryLines:
                 is_connected = self._session.connected
                 for step in self._work.hear(each, self._clock.now, is_connected=is_connected, is_refused=False):
                     yield from self._carry_out(step)
-            case Asked():
+            case AskedQuestion():
                 self._work.ask(each)
             case OffsetsFetched() | OffsetsCommitted() | NoAnswer():
                 self._step(each)
@@ -306,7 +306,7 @@ class RegistryLines:
                     self.look()
                 case WithdrawFromKafka() if self.offsets is not None:
                     self.offsets.withdraw()
-                case rv.OpenSession() | rv.CloseSession() | rv.Look() | rv.Transact():
+                case rv.OpenSession() | rv.CloseSession() | rv.ReadSubtrees() | rv.Transact():
                     self._work.add(action)
                 case _:
                     raise AssertionError(f"the registry's thread cannot carry out {action}")
@@ -349,16 +349,16 @@ class RegistryLines:
     def _is_leaving(self) -> bool:
         return self._process.membership.state is State.LEAVING
 
-    def _look(self, action: rv.Look, deadline: float) -> Steps:
-        self._befall("Look")
+    def _look(self, action: rv.ReadSubtrees, deadline: float) -> Steps:
+        self._befall("ReadSubtrees")
         sent_at, leaving = self._clock.now, self._is_leaving
-        event: rv.Looked | rv.Unanswered
+        event: rv.SubtreesRead | rv.Unanswered
         try:
             nodes = yield from self._session.read(action.subtrees, deadline)
         except Unanswered as reason:
             event = rv.Unanswered(action.token, str(reason))
         else:
-            event = rv.Looked(action.token, nodes)
+            event = rv.SubtreesRead(action.token, nodes)
             if any(node.owner == self._session.session_id for node in nodes.values()):
                 self._process.heard_of(sent_at, leaving=leaving)
         self._step(event)
@@ -376,7 +376,7 @@ class RegistryLines:
             else:
                 self._step(rv.Refused(transaction.token, *outcome))
 
-    def _answer(self, asked: Asked[_Posted], connects_by: float | None) -> Steps:
+    def _answer(self, asked: AskedQuestion[_Posted], connects_by: float | None) -> Steps:
         posted = asked.question
         nodes = None
         try:

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from streamgroup.errors import ConfigError
 from streamgroup.jobs.mirror.clusters import Clusters
 from streamgroup.jobs.mirror.config import MirrorConfig, load
-from streamgroup.jobs.mirror.plan import Placement, Plan, TopicPlan
+from streamgroup.jobs.mirror.plan import MirrorPlan, Placement, TopicPlan
 from streamgroup.jobs.mirror.plan_log import latest
 from streamgroup.jobs.mirror.query import mirror
 from streamgroup.jobs.mirror.report import Comparison, Place
@@ -128,7 +128,7 @@ def test_a_verification_tells_losses_from_repeats(
     produce(kafka41, destination, 0, "a0", "a1", "a0", "a1", "a3", "x9")
     produce(kafka41, source, 1, "b0", "b1", "b2", headers=[("h", b"1")])
     produce(kafka41, destination, 1, ("b0", 77), "b2", "b1", headers=[("h", b"1")])
-    plan = Plan({source: TopicPlan(source, destination, Placement.KEEP, {0: 0, 1: 1})})
+    plan = MirrorPlan({source: TopicPlan(source, destination, Placement.KEEP, {0: 0, 1: 1})})
     with closing(Clusters(pair.config)) as clusters:
         first, second = compare(spark, pair.config, clusters, plan)
     no_sums = {"source_sum": 0, "destination_sum": 0}

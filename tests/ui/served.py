@@ -15,7 +15,7 @@ from streamgroup.ui.access import Access
 from streamgroup.ui.app import application
 from streamgroup.ui.board import Board
 from streamgroup.ui.history import views
-from streamgroup.ui.poller import Poller
+from streamgroup.ui.poller import BoardPoller
 from tests.browser import Browser
 from tests.waiting import wait_until
 
@@ -25,7 +25,7 @@ def polled(where: ClusterAddress, *groups: str, interval: float = 0.2) -> Iterat
     """Read `groups` of a cluster, or all of its groups, at intervals in seconds for the block; yields their board."""
     board = Board()
     options = client_options(where, "streamgroup-ui", 10_000)
-    poller = Poller(PageReader(options, groups, 10_000).opened, board, interval)
+    poller = BoardPoller(PageReader(options, groups, 10_000).opened, board, interval)
     poller.start()
     try:
         yield board

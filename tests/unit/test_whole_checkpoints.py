@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from streamgroup.cli._checkpoint_files import CheckpointFiles
-from streamgroup.cli._checkpoint_history import History
+from streamgroup.cli._checkpoint_history import CheckpointHistory
 from streamgroup.model import Document, OffsetRange, Position, TopicPartition
 from streamgroup.planning.document import from_value, to_value
 
@@ -41,7 +41,7 @@ def test_each_batch_is_read_and_written_alike(number: int) -> None:
 
 
 def test_the_directory_is_the_history_of_a_query_whose_batches_have_sunk() -> None:
-    history = History(CheckpointFiles(str(STORED)))
+    history = CheckpointHistory(CheckpointFiles(str(STORED)))
     assert (history.last, history.is_sunk) == (BATCHES[-1], True)
     assert history.newest == {0: batch(BATCHES[-1])}
     assert history.lineages() == {"93945b07092f420c"}

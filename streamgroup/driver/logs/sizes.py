@@ -8,7 +8,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING
 
 from streamgroup.cluster.interface import kafka_of
-from streamgroup.cluster.samples import Sample
+from streamgroup.cluster.samples import LogSample
 from streamgroup.errors import StreamGroupError
 from streamgroup.model import LogRange, Position, TopicPartition
 from streamgroup.planning.record_sizes import RecordSizes
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SAMPLE_TIMEOUT_S = 2.0
 """How long leaders have to answer; the next plan asks again. Other callers need the watcher meanwhile."""
 
-Samples = dict[TopicPartition, Sample]
+Samples = dict[TopicPartition, LogSample]
 
 
 class SizeSamples:

@@ -29,7 +29,7 @@ from streamgroup.group.offsets.registered_kafka import AskKafka, WithdrawFromKaf
 from streamgroup.group.offsets.store import Answer, NoAnswer, OffsetsCommitted, OffsetsFetched
 from streamgroup.group.registry import events as zk
 from streamgroup.group.registry import work as steps
-from streamgroup.group.registry.work import Asked, Heard, RegistryWork
+from streamgroup.group.registry.work import AskedQuestion, Heard, RegistryWork
 from streamgroup.options.types import ZooKeeperOptions
 from streamgroup.run.interface import ThreadFailed
 from streamgroup.zookeeper.errors import RefusedError, UnansweredError
@@ -68,7 +68,7 @@ class _Posted:
 class _Failed:
     """A question whose connection has failed."""
 
-    asked: Asked[_Posted]
+    asked: AskedQuestion[_Posted]
     error: TransportError
 
 
@@ -120,7 +120,7 @@ class RegistryThread:
     def post(self, question: Question[T], timeout: float) -> Future[T]:
         """Leave a question. If the connection fails, it is asked again until `timeout` seconds have passed."""
         answer: Future[T] = Future()
-        self._inbox.put(Asked(_Posted(question, answer), time.monotonic() + timeout))
+        self._inbox.put(AskedQuestion(_Posted(question, answer), time.monotonic() + timeout))
         self.start()
         return answer
 
@@ -188,7 +188,7 @@ class RegistryThread:
                 is_refused = self._session.refusal is not None
                 for step in self._work.hear(each, now, is_connected=self._session.connected, is_refused=is_refused):
                     self._carry_out(step, now)
-            case Asked():
+            case AskedQuestion():
                 self._work.ask(each)
             case _Failed(asked, error):
                 if not self._work.ask_again(asked, now):
@@ -213,7 +213,7 @@ class RegistryThread:
         while self._outbox:
             action = self._outbox.popleft()
             match action:
-                case zk.OpenSession() | zk.CloseSession() | zk.Look() | zk.Transact():
+                case zk.OpenSession() | zk.CloseSession() | zk.ReadSubtrees() | zk.Transact():
                     self._work.add(action)
                 case AskKafka(request) if self.offsets is not None:
                     self.offsets.take(request)
@@ -267,7 +267,7 @@ class RegistryThread:
                 self._session = self._new_session()
             case steps.Read(look, deadline):
                 try:
-                    self._step(zk.Looked(look.token, self._session.read(look.subtrees, deadline)))
+                    self._step(zk.SubtreesRead(look.token, self._session.read(look.subtrees, deadline)))
                 except StreamGroupError as error:
                     self._not_done(look.token, error)
             case steps.Write(transactions, deadline):
@@ -292,7 +292,7 @@ class RegistryThread:
             case _:
                 self.fail(error)
 
-    def _answer(self, asked: Asked[_Posted], connects_by: float | None) -> None:
+    def _answer(self, asked: AskedQuestion[_Posted], connects_by: float | None) -> None:
         """Answer a question. An error of any type is raised in the thread that asked."""
         posted = asked.question
         try:
@@ -311,7 +311,7 @@ class RegistryThread:
             self.offsets.close()
         self._take_inbox()
         received = (each.asked if isinstance(each, _Failed) else each for each in self._received)
-        for asked in (*self._work.stop(), *(each for each in received if isinstance(each, Asked))):
+        for asked in (*self._work.stop(), *(each for each in received if isinstance(each, AskedQuestion))):
             asked.question.answer.set_exception(TransportError("the coordinator is stopping"))
 
 

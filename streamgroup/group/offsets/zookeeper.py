@@ -162,7 +162,7 @@ class ZooKeeperOffsetStore(OffsetStore):
                 self._known.clear()
                 for job in tuple(self._jobs):
                     self._fail(job, event.reason)
-            case zk.Looked() | zk.Transacted() | zk.Refused() | zk.Unanswered():
+            case zk.SubtreesRead() | zk.Transacted() | zk.Refused() | zk.Unanswered():
                 asked = next((job for job in self._jobs if job.token == event.token), None)
                 if asked is not None:
                     self._answered(asked, event)
@@ -186,7 +186,7 @@ class ZooKeeperOffsetStore(OffsetStore):
 
     def _look(self, job: _Job, subtrees: Iterable[SubtreeRead]) -> None:
         job.token, job.writes = next(self._tokens), False
-        self._actions.append(zk.Look(job.token, tuple(subtrees)))
+        self._actions.append(zk.ReadSubtrees(job.token, tuple(subtrees)))
 
     def _fail(self, job: _Fetch | _Commit, reason: str) -> None:
         if isinstance(job, _Commit):
@@ -198,7 +198,7 @@ class ZooKeeperOffsetStore(OffsetStore):
     # -- fetches ------------------------------------------------------------------------------------------------------
 
     def _fetched(self, job: _Fetch, event: Any) -> None:
-        if not isinstance(event, zk.Looked):
+        if not isinstance(event, zk.SubtreesRead):
             self._fail(job, event.reason if isinstance(event, zk.Unanswered) else event.refusal.value)
             return
         self._jobs.remove(job)
@@ -277,7 +277,7 @@ class ZooKeeperOffsetStore(OffsetStore):
 
     def _committed(self, job: _Commit, event: Any) -> None:
         match event:
-            case zk.Looked():
+            case zk.SubtreesRead():
                 unknown = [tp for tp in job.left if tp not in self._known]
                 self._learn(unknown, event.nodes)
                 if job.is_contested and not all(self._is_owned(tp, job.member_id, event.nodes) for tp in unknown):
@@ -302,7 +302,7 @@ class ZooKeeperOffsetStore(OffsetStore):
         except DecodeError:
             return False
 
-    def _looked_alone(self, job: _Commit, event: zk.Looked) -> None:
+    def _looked_alone(self, job: _Commit, event: zk.SubtreesRead) -> None:
         """Go on for a query that is not a member, while the group has none.
 
         A member that registers between this look and the transaction is not noticed: ZooKeeper can check that a node
@@ -370,4 +370,5 @@ _GARBAGE = (
 
 def is_of_zookeeper(event: object, first_token: int) -> bool:
     """Whether `event` answers a look or a transaction with a token from `first_token` on."""
-    return isinstance(event, zk.Looked | zk.Transacted | zk.Refused | zk.Unanswered) and event.token >= first_token
+    answers = zk.SubtreesRead | zk.Transacted | zk.Refused | zk.Unanswered
+    return isinstance(event, answers) and event.token >= first_token

@@ -2,8 +2,8 @@
 
 The contract is that of `group/events.py`. ZooKeeper adds:
 
-- Every `Look` and `Transact` is answered, in the order of their sending, by one `Looked`, `Transacted`, `Refused` or
-  `Unanswered` with its token, unless the session expires first: `Expired` fails all pending requests.
+- Every `ReadSubtrees` and `Transact` is answered, in the order of their sending, by one `SubtreesRead`, `Transacted`,
+  `Refused` or `Unanswered` with its token, unless the session expires first: `Expired` fails all pending requests.
 - A session writes in order: of two `Transact`s the second is carried out after the first, or fails.
 - A request made before `SessionBegan` is never carried out in the new session. No event of a session follows
   `CloseSession`, which carries out the requests made before it.
@@ -51,14 +51,14 @@ class Expired:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A node that a `Look` watches has changed. It is reported once."""
+    """A node that a `ReadSubtrees` watches has changed. It is reported once."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """The nodes that a `Look` found, by path. Nodes that do not exist are absent."""
+class SubtreesRead:
+    """The nodes that a `ReadSubtrees` found, by path. Nodes that do not exist are absent."""
 
     token: int
     nodes: Mapping[str, ZNode]
@@ -102,7 +102,9 @@ class Unanswered:
     reason: str
 
 
-RegistryEvent = SessionBegan | Suspended | Resumed | Expired | Changed | Looked | Transacted | Refused | Unanswered
+RegistryEvent = (
+    SessionBegan | Suspended | Resumed | Expired | Changed | SubtreesRead | Transacted | Refused | Unanswered
+)
 
 
 # -- actions ----------------------------------------------------------------------------------------------------------
@@ -119,7 +121,7 @@ class CloseSession:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ReadSubtrees:
     """Read these subtrees."""
 
     token: int
@@ -138,4 +140,4 @@ class Transact:
     ensured: tuple[str, ...] = ()
 
 
-RegistryAction = OpenSession | CloseSession | Look | Transact
+RegistryAction = OpenSession | CloseSession | ReadSubtrees | Transact

@@ -64,7 +64,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
     """
 
     TABLE: ClassVar[Table]
-    ANSWERS = (zk.Looked, zk.Transacted, zk.Refused, zk.Unanswered)
+    ANSWERS = (zk.SubtreesRead, zk.Transacted, zk.Refused, zk.Unanswered)
 
     def __init__(
         self, config: MemberConfig, random: Random, paths: GroupPaths, new_incarnation: Callable[[], Incarnation]
@@ -316,13 +316,13 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
     def _look(self, purpose: RegistryPurpose, nodes: Iterable[SubtreeRead], *, watch: bool = True) -> None:
         """Read nodes, and the owners of all partitions that are of interest to this member."""
         owners = owner_subtrees(self._paths, {*self._topics, *self._claimed_topics}, watch=watch)
-        self._out.append(zk.Look(self._requests.add(purpose, self._now), (*nodes, *owners)))
+        self._out.append(zk.ReadSubtrees(self._requests.add(purpose, self._now), (*nodes, *owners)))
 
     def _confirm(self) -> None:
         self._seen.confirm_began()
         self._look(RegistryPurpose.CONFIRM, (self._me.subtree,))
 
-    def _looked(self, event: zk.Looked, pending: PendingRequest[RegistryPurpose]) -> None:
+    def _looked(self, event: zk.SubtreesRead, pending: PendingRequest[RegistryPurpose]) -> None:
         view = view_of(self._paths, event.nodes)
         for note in view.notes:
             self._note_once(WARNING, note)
@@ -338,11 +338,11 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         else:
             self._requests.clear(RegistryTimer.FORCE_REBALANCE)
 
-    def _owners_seen(self, event: zk.Looked, pending: PendingRequest[RegistryPurpose]) -> None:
+    def _owners_seen(self, event: zk.SubtreesRead, pending: PendingRequest[RegistryPurpose]) -> None:
         if self._see_own_node(event):
             self._seen.see_owners(owners_in(self._paths, event.nodes))
 
-    def _see_own_node(self, event: zk.Looked) -> bool:
+    def _see_own_node(self, event: zk.SubtreesRead) -> bool:
         """Return whether this session is registered, as far as the answer tells.
 
         The answer renews no lease: a server that is cut off from the others answers, too, and may know old things.
@@ -520,7 +520,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         elif view.foreign and view.ours[:1] == (self._me.consumer_id,):
             self._look(RegistryPurpose.NEIGHBOURS, (self._me.subtree,), watch=False)
 
-    def _neighbours_seen(self, event: zk.Looked, pending: PendingRequest[RegistryPurpose]) -> None:
+    def _neighbours_seen(self, event: zk.SubtreesRead, pending: PendingRequest[RegistryPurpose]) -> None:
         """Register anew where a consumer of another make has not claimed its partitions, so that all claim again."""
         self._owners_seen(event, pending)
         view = self._seen.view
@@ -547,9 +547,9 @@ _LEAVING = (State.LEAVING,)
 _ALL = tuple(State)
 _ANSWERS: Mapping[RegistryPurpose, tuple[type[Any], Callable[..., None], Callable[..., None]]] = {
     # For each purpose the answer that it hopes for with its method, and the method for a refusal.
-    RegistryPurpose.LOOK: (zk.Looked, RegistryMembership._looked, RegistryMembership._refused),
-    RegistryPurpose.CONFIRM: (zk.Looked, RegistryMembership._owners_seen, RegistryMembership._refused),
-    RegistryPurpose.NEIGHBOURS: (zk.Looked, RegistryMembership._neighbours_seen, RegistryMembership._refused),
+    RegistryPurpose.LOOK: (zk.SubtreesRead, RegistryMembership._looked, RegistryMembership._refused),
+    RegistryPurpose.CONFIRM: (zk.SubtreesRead, RegistryMembership._owners_seen, RegistryMembership._refused),
+    RegistryPurpose.NEIGHBOURS: (zk.SubtreesRead, RegistryMembership._neighbours_seen, RegistryMembership._refused),
     RegistryPurpose.REGISTER: (zk.Transacted, RegistryMembership._registered, RegistryMembership._register_refused),
     RegistryPurpose.RENEW: (zk.Transacted, RegistryMembership._registered, RegistryMembership._refused),
     RegistryPurpose.IDENTIFY: (zk.Transacted, RegistryMembership._registered, RegistryMembership._refused),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from streamgroup.group.registry import formats as f
 from streamgroup.group.registry.formats import GroupPaths, Incarnation
-from streamgroup.group.registry.view import Consumer, Owner
+from streamgroup.group.registry.view import Consumer, OwnerNode
 from streamgroup.model import TopicPartition
 from streamgroup.znodes import Check, Create, Delete, Operation, Set, SubtreeRead, ZNode
 
@@ -62,11 +62,11 @@ class Registration:
         """The own id node, to be read without a watch."""
         return SubtreeRead(self.path, depth=0, watch=False)
 
-    def is_of_session(self, owner: Owner) -> bool:
+    def is_of_session(self, owner: OwnerNode) -> bool:
         """Return whether this session made an owner node, perhaps as a consumer that it was before."""
         return owner.session_id == self.session
 
-    def is_mine(self, owner: Owner) -> bool:
+    def is_mine(self, owner: OwnerNode) -> bool:
         """Return whether this session made an owner node as the consumer that it is now."""
         return self.is_of_session(owner) and owner.consumer_id == self.consumer_id
 
@@ -127,7 +127,7 @@ class Registration:
     def delete(self) -> tuple[Operation, ...]:
         return Delete(self.path), Delete(self._paths.member(self.consumer_id))
 
-    def claim(self, tp: TopicPartition, earlier: Owner | None) -> tuple[Operation, ...]:
+    def claim(self, tp: TopicPartition, earlier: OwnerNode | None) -> tuple[Operation, ...]:
         """Return the operations that claim a partition.
 
         `earlier` is its owner node where an earlier consumer of this session has one: it is replaced.

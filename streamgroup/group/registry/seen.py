@@ -8,7 +8,7 @@ from streamgroup.counting import counted
 from streamgroup.group.registry import formats as f
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.registry.registration import Registration
-from streamgroup.group.registry.view import Consumer, Owner, View
+from streamgroup.group.registry.view import Consumer, OwnerNode, View
 from streamgroup.model import TopicPartition
 
 _NOTHING: frozenset[TopicPartition] = frozenset()
@@ -27,7 +27,7 @@ class Seen:
         """Whether a watch has fired since the last look at the group was asked for."""
         self.shares: Mapping[TopicPartition, str] = {}
         """The thread to which each partition falls."""
-        self.owners: Mapping[TopicPartition, Owner] = {}
+        self.owners: Mapping[TopicPartition, OwnerNode] = {}
         self.owners_stale = False
         self.unconfirmed = False
         """Whether something was written since the owners were read."""
@@ -53,7 +53,7 @@ class Seen:
         self.view, self.shares = view, view.shares()
         self.see_owners(view.owners)
 
-    def see_owners(self, owners: Mapping[TopicPartition, Owner]) -> None:
+    def see_owners(self, owners: Mapping[TopicPartition, OwnerNode]) -> None:
         """Take over the owners."""
         self.owners = owners
         self.kept &= self.mine

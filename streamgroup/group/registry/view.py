@@ -46,7 +46,7 @@ class Consumer:
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class OwnerNode:
     """An owner node.
 
     `thread` is `<consumer>-<number>`, or `""` where the node is garbage, which keeps others out, too.
@@ -72,7 +72,7 @@ class View:
     consumers: Mapping[str, Consumer]
     partitions: Mapping[str, tuple[int, ...]]
     brokers: Mapping[int, Broker]
-    owners: Mapping[TopicPartition, Owner] = field(default_factory=dict)
+    owners: Mapping[TopicPartition, OwnerNode] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property
@@ -127,7 +127,7 @@ def view_of(paths: GroupPaths, nodes: Nodes) -> View:
     return View(reader.generation(), consumers, partitions, brokers, reader.owners(), tuple(reader.notes))
 
 
-def owners_in(paths: GroupPaths, nodes: Nodes) -> dict[TopicPartition, Owner]:
+def owners_in(paths: GroupPaths, nodes: Nodes) -> dict[TopicPartition, OwnerNode]:
     """Return the owners among the nodes found."""
     return _Reader(paths, nodes).owners()
 
@@ -205,12 +205,12 @@ class _Reader:
             is_current = member is not None and member.owner == node.owner
             yield Consumer(name, node.owner, streams, member.data if member is not None and is_current else None)
 
-    def owners(self) -> dict[TopicPartition, Owner]:
+    def owners(self) -> dict[TopicPartition, OwnerNode]:
         """Return the owners.
 
         A garbage name is not a partition; garbage in an owner node keeps others out all the same.
         """
-        found: dict[TopicPartition, Owner] = {}
+        found: dict[TopicPartition, OwnerNode] = {}
         prefix = f"{self._paths.owners()}/"
         for path, node in self._nodes.items():
             topic, _, name = path.removeprefix(prefix).rpartition("/") if path.startswith(prefix) else ("", "", "")
@@ -226,7 +226,7 @@ class _Reader:
             except DecodeError as error:
                 self._note(error, "nobody gets this partition while the node is there")
                 thread = ""
-            found[tp] = Owner(thread, node.owner, node.czxid, node.version)
+            found[tp] = OwnerNode(thread, node.owner, node.czxid, node.version)
         return found
 
     def generation(self) -> int:

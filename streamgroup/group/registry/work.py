@@ -39,7 +39,7 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked(Generic[Q]):
+class AskedQuestion(Generic[Q]):
     """A question of another thread, with its deadline."""
 
     question: Q
@@ -85,7 +85,7 @@ class Close:
 class Read:
     """Read nodes in the session."""
 
-    look: zk.Look
+    look: zk.ReadSubtrees
     deadline: float
 
 
@@ -101,7 +101,7 @@ class Write:
 class Answer(Generic[Q]):
     """Answer a question; connect before, until `connects_by`, where that is set."""
 
-    asked: Asked[Q]
+    asked: AskedQuestion[Q]
     connects_by: float | None
 
 
@@ -131,10 +131,10 @@ class RegistryWork(Generic[Q]):
         """Timeout of one request: later the session would have expired. At most the timeout that ZooKeeper grants."""
         self._connection_timeout_s = connection_timeout_ms / 1000
         self._work: deque[zk.RegistryAction] = deque()
-        self._questions: deque[Asked[Q]] = deque()
+        self._questions: deque[AskedQuestion[Q]] = deque()
         self._is_questions_turn = False
         """Whether an action was carried out since the last question."""
-        self._again: list[tuple[float, Asked[Q]]] = []
+        self._again: list[tuple[float, AskedQuestion[Q]]] = []
         """Questions whose connection has failed, each with the time when it is asked again."""
         self.life = 1
         self._is_wanted = False
@@ -149,11 +149,11 @@ class RegistryWork(Generic[Q]):
         """Take an action of the member."""
         self._work.append(action)
 
-    def ask(self, asked: Asked[Q]) -> None:
+    def ask(self, asked: AskedQuestion[Q]) -> None:
         """Take a question of another thread."""
         self._questions.append(asked)
 
-    def ask_again(self, asked: Asked[Q], now: float) -> bool:
+    def ask_again(self, asked: AskedQuestion[Q], now: float) -> bool:
         """Take a question again after a pause. False: its time is over then."""
         at = now + RETRY_BACKOFF_S
         if at >= asked.until:
@@ -225,7 +225,7 @@ class RegistryWork(Generic[Q]):
             return self._carry_out(self._work.popleft(), now, is_connected=is_connected)
         return None
 
-    def _answer(self, asked: Asked[Q], now: float) -> Answer[Q]:
+    def _answer(self, asked: AskedQuestion[Q], now: float) -> Answer[Q]:
         """While the member wants a session, only the member opens one."""
         return Answer(asked, None if self._is_wanted else min(asked.until, now + self._request_timeout_s))
 
@@ -238,7 +238,7 @@ class RegistryWork(Generic[Q]):
                 self._is_wanted, self._known, self._connecting_since = False, None, None
                 self.life += 1
                 return Close()
-            case zk.Look():
+            case zk.ReadSubtrees():
                 return Read(action, now + self._request_timeout_s)
             case zk.Transact():
                 transactions = [action]
@@ -262,7 +262,7 @@ class RegistryWork(Generic[Q]):
             self._connecting_since = None
         return is_long
 
-    def stop(self) -> list[Asked[Q]]:
+    def stop(self) -> list[AskedQuestion[Q]]:
         """Return the questions that nobody answers any more."""
         left = [*self._questions, *(asked for _, asked in self._again)]
         self._questions.clear()

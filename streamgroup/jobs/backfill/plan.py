@@ -47,7 +47,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BackfillPlan:
     """The ranges of all partitions, and the purpose that they were planned for.
 
     `purpose` holds what must not change between two runs of one backfill, such as the topics and the sink.
@@ -84,7 +84,7 @@ class Plan:
         return json.dumps(value, indent=1) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> Plan:
+    def from_json(cls, text: str) -> BackfillPlan:
         """Return the plan of a text. Raises ValueError if it is not a plan of this version."""
         try:
             value = json.loads(text)
@@ -101,14 +101,14 @@ class Plan:
             raise ValueError(f"it cannot be read: {error}") from None
 
 
-def plan_of(ranges: Iterable[OffsetRange], offsets_per_step: int, purpose: Mapping[str, str]) -> Plan:
+def plan_of(ranges: Iterable[OffsetRange], offsets_per_step: int, purpose: Mapping[str, str]) -> BackfillPlan:
     """Return the plan of ranges, of which several may follow one another in a partition."""
     whole: dict[TopicPartition, OffsetRange] = {}
     for range_ in ranges:
         before = whole.get(range_.partition, range_)
         start, until = min(before.start, range_.start), max(before.until, range_.until)
         whole[range_.partition] = OffsetRange(range_.partition, start, until)
-    return Plan(tuple(whole[partition] for partition in sorted(whole)), offsets_per_step, purpose)
+    return BackfillPlan(tuple(whole[partition] for partition in sorted(whole)), offsets_per_step, purpose)
 
 
 def _share(range_: OffsetRange, number: int, count: int) -> OffsetRange:

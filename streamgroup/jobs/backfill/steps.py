@@ -14,7 +14,7 @@ from streamgroup.driver.batch import plan_batch
 from streamgroup.errors import ConfigError
 from streamgroup.jobs import sinkguard
 from streamgroup.jobs.backfill.config import BackfillConfig
-from streamgroup.jobs.backfill.plan import Plan, Step, plan_of
+from streamgroup.jobs.backfill.plan import BackfillPlan, Step, plan_of
 from streamgroup.jobs.signals import StopRequest
 from streamgroup.jobs.sinkguard import Files
 from streamgroup.logline import render
@@ -57,7 +57,7 @@ def run_steps(
     return True
 
 
-def line_of(step: Step, plan: Plan, finished: int, seconds: float) -> str:
+def line_of(step: Step, plan: BackfillPlan, finished: int, seconds: float) -> str:
     """Return the log line of a step, with figures for programs behind the words."""
     percent = 100 * finished // max(1, len(plan))
     words = (
@@ -66,7 +66,7 @@ def line_of(step: Step, plan: Plan, finished: int, seconds: float) -> str:
     return render(words, "step", step=step.number, offsets=len(step), duration_ms=round(seconds * 1000), done=finished)
 
 
-def settle(files: Files, config: BackfillConfig, make: Callable[[], Plan]) -> Plan:
+def settle(files: Files, config: BackfillConfig, make: Callable[[], BackfillPlan]) -> BackfillPlan:
     """Return the plan in the progress directory. Without one, write the plan that `make` makes.
 
     Raises ConfigError for a plan that is damaged, or that was made for other topics, offsets or another sink.
@@ -79,7 +79,7 @@ def settle(files: Files, config: BackfillConfig, make: Callable[[], Plan]) -> Pl
             return made
         text = files.read(path) or ""  # another run was first
     try:
-        plan = Plan.from_json(text)
+        plan = BackfillPlan.from_json(text)
     except ValueError as error:
         raise ConfigError(
             f"cannot read the plan of the backfill in {path}: {error}. Restore the file, or set another directory as "
@@ -99,7 +99,7 @@ def settle(files: Files, config: BackfillConfig, make: Callable[[], Plan]) -> Pl
     return plan
 
 
-def make_plan(config: BackfillConfig) -> Plan:
+def make_plan(config: BackfillConfig) -> BackfillPlan:
     """Return the plan of what the topics hold now. Raises ConfigError for Kafka 0.7, and what a batch read raises."""
     tasks = plan_batch(parse_source(config.source, streaming=False))
     if any(task.dialect.log_format.has_boundaries for task in tasks):

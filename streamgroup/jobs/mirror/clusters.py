@@ -11,7 +11,7 @@ from streamgroup.counting import counted
 from streamgroup.errors import AuthorizationError, ConfigError, StreamGroupError
 from streamgroup.jobs.mirror.columns import Abilities
 from streamgroup.jobs.mirror.config import MirrorConfig
-from streamgroup.jobs.mirror.plan import Plan, Side, plan_topic
+from streamgroup.jobs.mirror.plan import MirrorPlan, Side, plan_topic
 from streamgroup.logformat import partition_number
 from streamgroup.model import ClusterSnapshot, Dialect
 from streamgroup.options.parse import parse_source
@@ -45,7 +45,7 @@ class Clusters:
         """Return the topics to mirror, sorted. Raises ConfigError if a subscribed topic or partition does not exist."""
         return self._topics(self._snapshot_of_source())
 
-    def plan(self, before: Plan) -> Plan:
+    def plan(self, before: MirrorPlan) -> MirrorPlan:
         """Return the plan of all topics that are there now, which keeps what `before` says.
 
         Creates missing topics if the job file says so. Raises ConfigError if a topic cannot be mirrored.
@@ -60,7 +60,7 @@ class Clusters:
         for ours, theirs in names.items():
             wanted, held = self._config.placements.of(ours), before.topics.get(ours)
             planned[ours] = plan_topic(side_of(ours, source), side_of(theirs, destination), wanted, held)
-        return Plan({**before.topics, **planned})
+        return MirrorPlan({**before.topics, **planned})
 
     def abilities(self) -> tuple[Abilities, Abilities]:
         """Return what the records of the source and of the destination can hold."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from streamgroup.jobs.mirror.plan import Placement, Plan, TopicPlan
+from streamgroup.jobs.mirror.plan import MirrorPlan, Placement, TopicPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Abilities:
         return Abilities(self.keys and other.keys, self.timestamps and other.timestamps, self.headers and other.headers)
 
 
-def columns_of(plan: Plan, common: Abilities) -> list[str]:
+def columns_of(plan: MirrorPlan, common: Abilities) -> list[str]:
     """Return the columns that the sink takes. `common` is what both clusters can hold."""
     columns = ["value", f"{topic_of(plan)} AS topic", f"{partition_of(plan, by_key=common.keys)} AS partition"]
     if common.keys:
@@ -42,7 +42,7 @@ time that grows with the square of the rows: it asks for the size of each Arrow 
 walks over all nulls since the last array (`ListVector.setValueCount`)."""
 
 
-def topic_of(plan: Plan) -> str:
+def topic_of(plan: MirrorPlan) -> str:
     """Return the name of the topic at the destination."""
     names = {topic.source: topic.destination for topic in plan.topics.values()}
     if all(ours == theirs for ours, theirs in names.items()):
@@ -50,7 +50,7 @@ def topic_of(plan: Plan) -> str:
     return _cases("topic", {ours: literal(theirs) for ours, theirs in names.items()}, "topic")
 
 
-def partition_of(plan: Plan, *, by_key: bool = True) -> str:
+def partition_of(plan: MirrorPlan, *, by_key: bool = True) -> str:
     """Return the partition at the destination, null where the sink's partitioner chooses it by the key.
 
     Where one cluster has no keys (not `by_key`), records are placed by their source partition.
@@ -59,7 +59,7 @@ def partition_of(plan: Plan, *, by_key: bool = True) -> str:
     return _cases("topic", own, "partition")
 
 
-def place_of(plan: Plan, whole_topic: int, *, source: bool) -> str:
+def place_of(plan: MirrorPlan, whole_topic: int, *, source: bool) -> str:
     """Return what a record is compared by: its partition at the destination, or `whole_topic` if its key places it.
 
     `source` says on which side the record is. A partition of the source without a plan has the place -2.

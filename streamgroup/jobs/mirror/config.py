@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from streamgroup.errors import ConfigError
-from streamgroup.jobs.job_file import MEMBER, JobFileReader, Metrics, SparkSettings, Stop, Trigger, read_toml
+from streamgroup.jobs.job_file import MEMBER, JobFileReader, Metrics, SparkSettings, StopSettings, Trigger, read_toml
 from streamgroup.jobs.mirror.keys import DESTINATION, SECTIONS, SOURCE
 from streamgroup.jobs.mirror.plan import Placement
 from streamgroup.jobs.mirror.renaming import Renaming, check_pattern
@@ -76,7 +76,7 @@ class MirrorConfig:
     replication_factor: int | None = None
     """That of topics which the mirror creates. None: the brokers' default."""
     trigger: Trigger = field(default_factory=Trigger)
-    stop: Stop = field(default_factory=Stop)
+    stop: StopSettings = field(default_factory=StopSettings)
     metrics: Metrics = field(default_factory=Metrics)
     verify_source: Mapping[str, str] = field(default_factory=dict, repr=False)
     verify_destination: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -140,7 +140,7 @@ class _Reader(JobFileReader):
             create=values["topics"].get("create", False),
             replication_factor=values["topics"].get("replication_factor"),
             trigger=Trigger(**values["trigger"]),
-            stop=Stop(**values["stop"]),
+            stop=StopSettings(**values["stop"]),
             metrics=Metrics(**values["metrics"]),
             verify_source=values["verify"].get(SOURCE, {}),
             verify_destination=values["verify"].get(DESTINATION, {}),

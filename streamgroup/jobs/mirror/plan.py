@@ -47,14 +47,14 @@ class TopicPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MirrorPlan:
     """The plans of all topics by the name at the source."""
 
     topics: Mapping[str, TopicPlan] = field(default_factory=dict)
 
-    def of(self, topics: Iterable[str]) -> Plan:
+    def of(self, topics: Iterable[str]) -> MirrorPlan:
         """Return the plan of these topics only."""
-        return Plan({topic: self.topics[topic] for topic in topics})
+        return MirrorPlan({topic: self.topics[topic] for topic in topics})
 
     def to_json(self) -> str:
         """Return the plan as text, from which `from_json` reads it."""
@@ -69,7 +69,7 @@ class Plan:
         return json.dumps({"version": VERSION, "topics": topics}, indent=1) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> Plan:
+    def from_json(cls, text: str) -> MirrorPlan:
         """Return the plan of a text. Raises ValueError if it is not a plan of this version."""
         try:
             value = json.loads(text)

@@ -15,7 +15,7 @@ from streamgroup.jobs.following import POLL_S, Following, Say, trigger_options
 from streamgroup.jobs.mirror.clusters import Clusters
 from streamgroup.jobs.mirror.columns import Abilities, columns_of
 from streamgroup.jobs.mirror.config import MirrorConfig
-from streamgroup.jobs.mirror.plan import Plan
+from streamgroup.jobs.mirror.plan import MirrorPlan
 from streamgroup.jobs.mirror.plan_log import settle
 from streamgroup.jobs.signals import StopRequest
 from streamgroup.jobs.sinkguard import Files
@@ -70,7 +70,7 @@ def _common(clusters: Clusters, say: Say) -> Abilities:
     return source & destination
 
 
-def start(spark: SparkSession, config: MirrorConfig, plan: Plan, common: Abilities) -> StreamingQuery:
+def start(spark: SparkSession, config: MirrorConfig, plan: MirrorPlan, common: Abilities) -> StreamingQuery:
     """Start the query over the topics of `plan`."""
     rows = spark.readStream.format("streamgroup").options(**source_options(config, list(plan.topics), common)).load()
     writer: Any = rows.selectExpr(*columns_of(plan, common)).writeStream.format("streamgroup").outputMode("append")
@@ -102,7 +102,7 @@ def query_name(config: MirrorConfig) -> str:
     return config.spark.app_name if config.member is None else f"{config.spark.app_name}-{config.member}"
 
 
-def describe(plan: Plan) -> str:
+def describe(plan: MirrorPlan) -> str:
     """Return the topics of a plan in one line."""
     shown = [f"{t.source} -> {t.destination} ({t.placement.value})" for t in plan.topics.values()]
     return ", ".join(shown[:5]) + (f" and {len(shown) - 5} more topics" if len(shown) > 5 else "")
@@ -114,7 +114,7 @@ class PlanWatch:
     def __init__(
         self,
         clusters: Clusters,
-        plan: Plan,
+        plan: MirrorPlan,
         topics: Sequence[str],
         say: Say,
         clock: Callable[[], float] = time.monotonic,

@@ -17,7 +17,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.jobs.mirror.clusters import Clusters
 from streamgroup.jobs.mirror.columns import TIMESTAMP, Abilities, place_of, topic_of
 from streamgroup.jobs.mirror.config import STARTS, MirrorConfig
-from streamgroup.jobs.mirror.plan import Placement, Plan, TopicPlan
+from streamgroup.jobs.mirror.plan import MirrorPlan, Placement, TopicPlan
 from streamgroup.jobs.mirror.query import source_options
 from streamgroup.jobs.mirror.report import Comparison, Place
 from streamgroup.logformat import LogFormat
@@ -32,7 +32,7 @@ _SIDES = ("source", "copy")
 _KINDS = ("lost", "behind", "extra", "disordered", "retimed")
 
 
-def compare(spark: SparkSession, config: MirrorConfig, clusters: Clusters, plan: Plan) -> list[Comparison]:
+def compare(spark: SparkSession, config: MirrorConfig, clusters: Clusters, plan: MirrorPlan) -> list[Comparison]:
     """Return the comparison of each partition, and of each topic whose records are placed by their keys."""
     abilities = clusters.abilities()
     common = abilities[0] & abilities[1]
@@ -54,7 +54,7 @@ def compare(spark: SparkSession, config: MirrorConfig, clusters: Clusters, plan:
 # -- the reads ---------------------------------------------------------------------------------------------------------
 
 
-def _source_options(config: MirrorConfig, plan: Plan, common: Abilities, dialect: Dialect) -> dict[str, str]:
+def _source_options(config: MirrorConfig, plan: MirrorPlan, common: Abilities, dialect: Dialect) -> dict[str, str]:
     starts = [name for name in config.verify_source if name.lower() in STARTS]
     options = source_options(config, list(plan.topics), common)
     if starts:
@@ -67,7 +67,7 @@ def _source_options(config: MirrorConfig, plan: Plan, common: Abilities, dialect
     return {**options, **_inner_index(dialect), **config.verify_source}
 
 
-def _destination_options(config: MirrorConfig, plan: Plan, common: Abilities, dialect: Dialect) -> dict[str, str]:
+def _destination_options(config: MirrorConfig, plan: MirrorPlan, common: Abilities, dialect: Dialect) -> dict[str, str]:
     """Return the options of the write that a read has too, with the topics."""
     options = {name: value for name, value in config.destination.items() if name.lower() in OPTIONS}
     options["subscribe"] = ",".join(topic.destination for topic in plan.topics.values())
@@ -83,7 +83,7 @@ def _inner_index(dialect: Dialect) -> dict[str, str]:
 # -- the job -----------------------------------------------------------------------------------------------------------
 
 
-def _rows(records: DataFrame, plan: Plan, common: Abilities, side: str) -> DataFrame:
+def _rows(records: DataFrame, plan: MirrorPlan, common: Abilities, side: str) -> DataFrame:
     """Return the records of one side. The columns of the other side are null."""
     is_source = side == "source"
     time = "NULL"

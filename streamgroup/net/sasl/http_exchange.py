@@ -23,7 +23,7 @@ _HTTPS_PORT = 443
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """The answer of a server, whatever its status. `location` is where a redirect points."""
 
     status: int
@@ -51,7 +51,7 @@ def exchange(
     context: Callable[[], ssl.SSLContext],
     timeout: float,
     most_bytes: int,
-) -> Answer:
+) -> HttpResponse:
     """Send a request and return the answer. Redirects are not followed: another host must not get the credentials.
 
     `what` begins the errors, and `context` is for https. The server has `timeout` seconds to connect, to begin its
@@ -63,10 +63,10 @@ def exchange(
     try:
         try:
             with urllib.request.build_opener(*handlers).open(request, timeout=timeout) as response:
-                return Answer(response.status, _body(response, timeout, most_bytes))
+                return HttpResponse(response.status, _body(response, timeout, most_bytes))
         except urllib.error.HTTPError as error:
             with error:
-                return Answer(error.code, error.read(most_bytes), error.headers.get("Location"))
+                return HttpResponse(error.code, error.read(most_bytes), error.headers.get("Location"))
     except OSError as error:  # URLError and TimeoutError are among them
         cause = error if isinstance(error, ssl.SSLCertVerificationError) else getattr(error, "reason", error)
         if isinstance(cause, ssl.SSLCertVerificationError):

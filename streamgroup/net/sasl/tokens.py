@@ -43,7 +43,7 @@ _OFTEN_TRANSIENT = (408, 429, 500, 502, 503, 504)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Token:
+class BearerToken:
     """A bearer token. Times are seconds since 1970."""
 
     value: str
@@ -59,7 +59,7 @@ class Tokens:
     """The tokens of this process, by their options. May be used by several threads; each token is asked for once."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._renewals: Renewals[OAuthOptions, Token] = Renewals(clock)
+        self._renewals: Renewals[OAuthOptions, BearerToken] = Renewals(clock)
 
     def get(self, options: OAuthOptions, context: Callable[[], ssl.SSLContext]) -> str:
         """Return a token, which may take as long as its source does. `context` is for a token endpoint with https.
@@ -77,7 +77,7 @@ TOKENS = Tokens()
 """The tokens of this process."""
 
 
-def new_token(options: OAuthOptions, now: float, context: Callable[[], ssl.SSLContext]) -> Token:
+def new_token(options: OAuthOptions, now: float, context: Callable[[], ssl.SSLContext]) -> BearerToken:
     """Return a new token. `now` is in seconds since 1970. Raises as `Tokens.get`."""
     if options.provider:
         return _provided(options.provider, now)
@@ -86,12 +86,12 @@ def new_token(options: OAuthOptions, now: float, context: Callable[[], ssl.SSLCo
         return _token(value, now, now + options.unsecured_lifetime_s)
     parts = urllib.parse.urlsplit(options.token_endpoint_url)
     if parts.scheme == "file":
-        return Token(_read(Path(urllib.request.url2pathname(parts.path))), renewed_at=now, expires_at=now)
+        return BearerToken(_read(Path(urllib.request.url2pathname(parts.path))), renewed_at=now, expires_at=now)
     return _granted(options, parts, now, context)
 
 
-def _token(value: str, now: float, end: float) -> Token:
-    return Token(value, now + RENEWED_AFTER * max(0.0, end - now), end)
+def _token(value: str, now: float, end: float) -> BearerToken:
+    return BearerToken(value, now + RENEWED_AFTER * max(0.0, end - now), end)
 
 
 def _read(path: Path) -> str:
@@ -105,7 +105,7 @@ def _read(path: Path) -> str:
         ) from None
 
 
-def _provided(provider: str, now: float) -> Token:
+def _provided(provider: str, now: float) -> BearerToken:
     """Return the token of `module:function`: a text, or a text and its end in milliseconds since 1970."""
     module, _, name = provider.partition(":")
     what = f"cannot get a token for SASL OAUTHBEARER from {provider}"
@@ -133,7 +133,7 @@ def _provided(provider: str, now: float) -> Token:
 
 def _granted(
     options: OAuthOptions, parts: urllib.parse.SplitResult, now: float, context: Callable[[], ssl.SSLContext]
-) -> Token:
+) -> BearerToken:
     """Return the token that an endpoint grants for the credentials of the client (RFC 6749, section 4.4)."""
     where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     what = f"cannot get a token for SASL OAUTHBEARER from {where}"
@@ -209,7 +209,7 @@ def _oauth_error(body: bytes) -> str:
     return f" ({': '.join(said)})" if said else ""
 
 
-def _token_in(body: bytes, what: str, now: float) -> Token:
+def _token_in(body: bytes, what: str, now: float) -> BearerToken:
     try:
         answer = json.loads(body)
         value = answer["access_token"]

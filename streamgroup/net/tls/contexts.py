@@ -22,7 +22,7 @@ from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import TlsOptions
 
 if TYPE_CHECKING:
-    from streamgroup.net.tls.stores import Identity
+    from streamgroup.net.tls.stores import KeyAndCertificate
 
 log = logging.getLogger("streamgroup")
 
@@ -156,7 +156,7 @@ def _allow_suites(context: ssl.SSLContext, options: TlsOptions) -> None:
         ) from None
 
 
-def _present(context: ssl.SSLContext, identity: Identity) -> None:
+def _present(context: ssl.SSLContext, identity: KeyAndCertificate) -> None:
     with readable_path(identity.pem) as path:
         try:
             # The empty password keeps OpenSSL from asking the terminal.

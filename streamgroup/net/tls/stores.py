@@ -50,7 +50,7 @@ _ESCAPED = "\\="
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Identity:
+class KeyAndCertificate:
     """The client's private key and its certificate chain, both as PEM. `repr` shows neither."""
 
     origin: str
@@ -58,7 +58,7 @@ class Identity:
     pem: bytes
 
     def __repr__(self) -> str:
-        return f"Identity({self.origin})"
+        return f"KeyAndCertificate({self.origin})"
 
 
 class _Origin(NamedTuple):
@@ -114,7 +114,7 @@ def trusted_certificates(options: TlsOptions) -> bytes | None:
     return b"".join(certificate.public_bytes(serialization.Encoding.DER) for certificate in certificates)
 
 
-def client_identity(options: TlsOptions, now: datetime) -> Identity | None:
+def client_identity(options: TlsOptions, now: datetime) -> KeyAndCertificate | None:
     """Return the client's key and certificates; None without a key store. `now` has a time zone.
 
     Raises ConfigError, also if the certificate has expired or does not belong to the key.
@@ -127,7 +127,7 @@ def client_identity(options: TlsOptions, now: datetime) -> Identity | None:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     chain_pem = b"".join(certificate.public_bytes(serialization.Encoding.PEM) for certificate in chain)
-    return Identity(str(origin), key_pem + chain_pem)
+    return KeyAndCertificate(str(origin), key_pem + chain_pem)
 
 
 def client_subject(options: TlsOptions, now: datetime) -> str:

@@ -12,7 +12,7 @@ from streamgroup.ui.history.reading import Status
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class SunkBatch:
     """A batch that has sunk. `phases` has the milliseconds of each, by Spark's names; `at` is when it began."""
 
     number: int
@@ -26,7 +26,7 @@ class RunBatches:
 
     def __init__(self, name: str, capacity: int) -> None:
         self.name = name
-        self.batches: deque[Batch] = deque(maxlen=capacity)
+        self.batches: deque[SunkBatch] = deque(maxlen=capacity)
 
     def add(self, reported: Iterable[Any]) -> None:
         """Add the batches of a status. It repeats those of the status before."""
@@ -70,7 +70,7 @@ def _name_of(status: Status) -> str:
     return str(status.get("name") or name or status.get("run", ""))
 
 
-def _batch_of(value: Any) -> Batch | None:
+def _batch_of(value: Any) -> SunkBatch | None:
     """Return a batch as a status has it; None for anything else: the process may be of another release."""
     match value:
         case {
@@ -84,5 +84,5 @@ def _batch_of(value: Any) -> Batch | None:
             except ValueError:
                 return None
             known = {str(name): ms for name, ms in phases.items() if isinstance(ms, int)}
-            return Batch(number, at, rows, known)
+            return SunkBatch(number, at, rows, known)
     return None

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from streamgroup.cli._cluster import ClusterAddress
 from streamgroup.cli._consume_options import (
     Bounds,
+    ConsumeStart,
     NoSuchPartition,
-    Start,
     StartKind,
     TopicArgument,
     group_start,
@@ -29,15 +29,15 @@ from tests.unit.cli.clusters import orders_cluster
     ("values", "bounds"),
     [
         ((), Bounds()),
-        (("beginning",), Bounds(Start(StartKind.BEGINNING))),
-        (("end",), Bounds(Start(StartKind.END))),
-        (("stored",), Bounds(Start(StartKind.STORED))),
-        (("0",), Bounds(Start(StartKind.OFFSET, 0))),
-        (("-5",), Bounds(Start(StartKind.LAST, 5))),
-        (("s@1700000000000",), Bounds(Start(StartKind.TIMESTAMP, 1700000000000))),
+        (("beginning",), Bounds(ConsumeStart(StartKind.BEGINNING))),
+        (("end",), Bounds(ConsumeStart(StartKind.END))),
+        (("stored",), Bounds(ConsumeStart(StartKind.STORED))),
+        (("0",), Bounds(ConsumeStart(StartKind.OFFSET, 0))),
+        (("-5",), Bounds(ConsumeStart(StartKind.LAST, 5))),
+        (("s@1700000000000",), Bounds(ConsumeStart(StartKind.TIMESTAMP, 1700000000000))),
         (("e@9",), Bounds(None, 9)),
-        (("e@9", "s@3"), Bounds(Start(StartKind.TIMESTAMP, 3), 9)),
-        (("-1", "e@9"), Bounds(Start(StartKind.LAST, 1), 9)),
+        (("e@9", "s@3"), Bounds(ConsumeStart(StartKind.TIMESTAMP, 3), 9)),
+        (("-1", "e@9"), Bounds(ConsumeStart(StartKind.LAST, 1), 9)),
     ],
 )
 def test_offsets_are_kcats(values: tuple[str, ...], bounds: Bounds) -> None:
@@ -126,16 +126,18 @@ def test_options_read_committed_records_alone_unless_properties_say_otherwise() 
 
 
 def test_a_group_makes_the_reader_a_member_that_starts_as_o_says() -> None:
-    given = {"kafka.group.id": "g", **group_start(Bounds(Start(StartKind.TIMESTAMP, 7)))}
+    given = {"kafka.group.id": "g", **group_start(Bounds(ConsumeStart(StartKind.TIMESTAMP, 7)))}
     options = source_options(BROKERS, ["a"], given, 5_000, include_headers=False)
     assert options.group is not None
     assert (options.group.mode, options.group.group_id) == (GroupMode.MEMBER, "g")
     assert (options.starting.timestamp, options.starting.no_match_is_latest) == (7, True)
-    assert group_start(Bounds()) == group_start(Bounds(Start(StartKind.STORED))) == {"startingOffsets": "latest"}
-    assert group_start(Bounds(Start(StartKind.BEGINNING))) == {"startingOffsets": "earliest"}
+    assert group_start(Bounds()) == group_start(Bounds(ConsumeStart(StartKind.STORED))) == {"startingOffsets": "latest"}
+    assert group_start(Bounds(ConsumeStart(StartKind.BEGINNING))) == {"startingOffsets": "earliest"}
 
 
-@pytest.mark.parametrize("bounds", [Bounds(stop=1), Bounds(Start(StartKind.OFFSET, 1)), Bounds(Start(StartKind.LAST))])
+@pytest.mark.parametrize(
+    "bounds", [Bounds(stop=1), Bounds(ConsumeStart(StartKind.OFFSET, 1)), Bounds(ConsumeStart(StartKind.LAST))]
+)
 def test_a_group_starts_at_no_offset_and_stops_at_no_time(bounds: Bounds) -> None:
     with pytest.raises(ValueError, match="cannot"):
         group_start(bounds)

@@ -15,9 +15,9 @@ import pytest
 from streamgroup.cli import _group_reading as module
 from streamgroup.cli._cluster import ClusterAddress
 from streamgroup.cli._consume_options import source_options
-from streamgroup.cli._group_reading import GroupReading
+from streamgroup.cli._group_reading import GroupReader
 from streamgroup.cli._output import Notices, RecordPrinter, StopSignals
-from streamgroup.cli._record_format import TextFormat, Token
+from streamgroup.cli._record_format import FormatField, TextFormat
 from streamgroup.model import FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import LimitOptions, SourceOptions
 from streamgroup.records import columns
@@ -88,14 +88,14 @@ def options(monkeypatch: pytest.MonkeyPatch) -> SourceOptions:
 
 def reading(
     options: SourceOptions, monkeypatch: pytest.MonkeyPatch, *, until_ends: bool, size: int = 2, end: int = 5
-) -> tuple[GroupReading, ScriptedCoordinator]:
+) -> tuple[GroupReader, ScriptedCoordinator]:
     coordinator = ScriptedCoordinator(size, end)
     monkeypatch.setattr(module, "Coordinator", lambda _: coordinator)
-    return GroupReading(options, until_ends=until_ends, notices=Notices(1)), coordinator
+    return GroupReader(options, until_ends=until_ends, notices=Notices(1)), coordinator
 
 
 def printer(stream: io.BytesIO, count: int | None = None) -> RecordPrinter:
-    return RecordPrinter(stream, TextFormat((Token.VALUE, b" ")), count)
+    return RecordPrinter(stream, TextFormat((FormatField.VALUE, b" ")), count)
 
 
 def test_each_batch_is_reported_when_it_is_printed_and_the_member_leaves_at_the_end(

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroup.cli._record_format import (
+    FormatField,
     JsonFormat,
-    RecordFormat,
+    RecordLayout,
     TextFormat,
-    Token,
     parse_format,
     record_format,
     unescape,
@@ -60,7 +60,7 @@ def batch_of(records: list[Record], partition: int = 3) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=columns.schema(include_headers=True))
 
 
-def printed(token: Token, record: Record, null: bytes) -> bytes:
+def printed(token: FormatField, record: Record, null: bytes) -> bytes:
     def text(value: bytes | None) -> bytes:
         return null if value is None else value
 
@@ -69,23 +69,25 @@ def printed(token: Token, record: Record, null: bytes) -> bytes:
 
     headers = (header["key"].encode() + b"=" + text(header["value"]) for header in record["headers"] or ())
     return {
-        Token.VALUE: text(record["value"]),
-        Token.VALUE_LENGTH: b"%d" % length(record["value"]),
-        Token.VALUE_LENGTH_BINARY: struct.pack(">i", length(record["value"])),
-        Token.KEY: text(record["key"]),
-        Token.KEY_LENGTH: b"%d" % length(record["key"]),
-        Token.TOPIC: b"orders",
-        Token.PARTITION: b"3",
-        Token.OFFSET: b"%d" % record["offset"],
-        Token.TIMESTAMP: b"%d" % record["timestamp"],
-        Token.HEADERS: b",".join(headers),
+        FormatField.VALUE: text(record["value"]),
+        FormatField.VALUE_LENGTH: b"%d" % length(record["value"]),
+        FormatField.VALUE_LENGTH_BINARY: struct.pack(">i", length(record["value"])),
+        FormatField.KEY: text(record["key"]),
+        FormatField.KEY_LENGTH: b"%d" % length(record["key"]),
+        FormatField.TOPIC: b"orders",
+        FormatField.PARTITION: b"3",
+        FormatField.OFFSET: b"%d" % record["offset"],
+        FormatField.TIMESTAMP: b"%d" % record["timestamp"],
+        FormatField.HEADERS: b",".join(headers),
     }[token]
 
 
 @pytest.mark.slow
-@given(RECORDS, st.lists(st.sampled_from(Token) | st.binary(min_size=1, max_size=5)), st.sampled_from([b"", b"NULL"]))
+@given(
+    RECORDS, st.lists(st.sampled_from(FormatField) | st.binary(min_size=1, max_size=5)), st.sampled_from([b"", b"NULL"])
+)
 def test_every_format_prints_each_record_after_the_other(
-    records: list[Record], pieces: list[bytes | Token], null: bytes
+    records: list[Record], pieces: list[bytes | FormatField], null: bytes
 ) -> None:
     expected = b"".join(
         piece if isinstance(piece, bytes) else printed(piece, record, null) for record in records for piece in pieces
@@ -136,15 +138,35 @@ def test_a_partition_of_kafka_07_has_the_name_that_its_cluster_gives_it() -> Non
         (b"", ()),
         (
             rb"%t:%p:%o %k %s\n",
-            (Token.TOPIC, b":", Token.PARTITION, b":", Token.OFFSET, b" ", Token.KEY, b" ", Token.VALUE, b"\n"),
+            (
+                FormatField.TOPIC,
+                b":",
+                FormatField.PARTITION,
+                b":",
+                FormatField.OFFSET,
+                b" ",
+                FormatField.KEY,
+                b" ",
+                FormatField.VALUE,
+                b"\n",
+            ),
         ),
-        (rb"100%%\t%S", (b"100%\t", Token.VALUE_LENGTH)),
+        (rb"100%%\t%S", (b"100%\t", FormatField.VALUE_LENGTH)),
         (rb"%%s", (b"%s",)),
         (rb"\x25s\x0a", (b"%s\n",)),
-        (rb"%R%K%T%h\r", (Token.VALUE_LENGTH_BINARY, Token.KEY_LENGTH, Token.TIMESTAMP, Token.HEADERS, b"\r")),
+        (
+            rb"%R%K%T%h\r",
+            (
+                FormatField.VALUE_LENGTH_BINARY,
+                FormatField.KEY_LENGTH,
+                FormatField.TIMESTAMP,
+                FormatField.HEADERS,
+                b"\r",
+            ),
+        ),
     ],
 )
-def test_a_format_string_is_its_tokens_and_texts(text: bytes, pieces: tuple[bytes | Token, ...]) -> None:
+def test_a_format_string_is_its_tokens_and_texts(text: bytes, pieces: tuple[bytes | FormatField, ...]) -> None:
     assert parse_format(text) == pieces
 
 
@@ -165,12 +187,14 @@ def test_any_format_string_is_parsed_or_refused(text: bytes) -> None:
     assert (True, True) not in pairwise(literals)
 
 
-@given(st.lists(st.sampled_from(Token) | st.binary(min_size=1)))
-def test_pieces_that_are_written_as_a_format_are_read_back(pieces: list[bytes | Token]) -> None:
-    def written(piece: bytes | Token) -> bytes:
-        return b"%" + piece.value.encode() if isinstance(piece, Token) else b"".join(rb"\x%02x" % b for b in piece)
+@given(st.lists(st.sampled_from(FormatField) | st.binary(min_size=1)))
+def test_pieces_that_are_written_as_a_format_are_read_back(pieces: list[bytes | FormatField]) -> None:
+    def written(piece: bytes | FormatField) -> bytes:
+        return (
+            b"%" + piece.value.encode() if isinstance(piece, FormatField) else b"".join(rb"\x%02x" % b for b in piece)
+        )
 
-    merged: list[bytes | Token] = []
+    merged: list[bytes | FormatField] = []
     for piece in pieces:
         if isinstance(piece, bytes) and merged and isinstance(merged[-1], bytes):
             merged[-1] += piece
@@ -199,7 +223,7 @@ def test_an_escape_without_digits_is_refused() -> None:
         unescape(rb"\xg")
 
 
-def rendered(made: RecordFormat) -> bytes:
+def rendered(made: RecordLayout) -> bytes:
     records = [
         {"key": b"k", "value": b"v", "offset": 1, "timestamp": 2, "kind": 0, "headers": None},
         {"key": None, "value": None, "offset": 2, "timestamp": 2, "kind": 0, "headers": None},

@@ -4,7 +4,7 @@ import pytest
 
 from streamgroup.cli._reset import (
     CannotResetError,
-    Logs,
+    LogOffsets,
     Reset,
     TopicScope,
     Way,
@@ -18,7 +18,7 @@ from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import CommittedOffset, TopicPartition
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
-LOGS = Logs(earliest={ZERO: 10, ONE: 20}, latest={ZERO: 100, ONE: 200}, at_time={ZERO: 42, ONE: NO_OFFSET})
+LOGS = LogOffsets(earliest={ZERO: 10, ONE: 20}, latest={ZERO: 100, ONE: 200}, at_time={ZERO: 42, ONE: NO_OFFSET})
 COMMITTED = {ZERO: CommittedOffset(50)}
 
 
@@ -74,7 +74,7 @@ def test_offsets_of_a_file_are_held_within_the_log() -> None:
 
 def test_positions_of_kafka_07_are_named_as_its_tools_do() -> None:
     tp = TopicPartition("events", 10002)
-    logs = Logs({tp: 0}, {tp: 30}, log_format=KAFKA07_LOG)
+    logs = LogOffsets({tp: 0}, {tp: 30}, log_format=KAFKA07_LOG)
     _, (warning,) = new_offsets(Reset(Way.OFFSET, 31), [tp], {}, logs)
     assert warning == "new position 31 of events 1-2 is higher than the latest one: it is set to 30"
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from streamgroup.cluster.kafka import KafkaCluster
-from streamgroup.cluster.samples import LAST_WITH_NAMES, ROUNDS, Piece, Sample, read_samples, sample_requests, without
+from streamgroup.cluster.samples import (
+    LAST_WITH_NAMES,
+    ROUNDS,
+    LogSample,
+    Piece,
+    read_samples,
+    sample_requests,
+    without,
+)
 from streamgroup.model import NO_LEADER, ClusterSnapshot, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.records.batches import HEADER, HEADER_SIZE, SIZE_END
 from streamgroup.wire.messages.log import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
@@ -45,11 +53,11 @@ def test_a_partition_without_a_leader_is_not_asked_for() -> None:
 
 def test_whole_batches_count_and_a_cut_one_does_not() -> None:
     records = batch(10, 5, 500) + batch(15, 5, 300) + batch(20, 5, 900)[:400]
-    assert read_samples(answer(records), {P0: 12}) == {P0: Sample(800, 10)}
+    assert read_samples(answer(records), {P0: 12}) == {P0: LogSample(800, 10)}
 
 
 def test_gaps_that_compaction_left_are_offsets_without_bytes() -> None:
-    assert read_samples(answer(batch(10, 5, 500) + batch(35, 5, 300)), {P0: 10}) == {P0: Sample(800, 30)}
+    assert read_samples(answer(batch(10, 5, 500) + batch(35, 5, 300)), {P0: 10}) == {P0: LogSample(800, 30)}
 
 
 def test_an_error_an_empty_answer_and_a_first_batch_that_is_cut_are_no_samples() -> None:
@@ -61,7 +69,7 @@ def test_an_error_an_empty_answer_and_a_first_batch_that_is_cut_are_no_samples()
 
 def test_what_was_not_asked_for_is_left_out() -> None:
     assert read_samples(answer(batch(10, 5, 500)), {P1: 10}) == {}
-    assert without({P0: 1, P1: 2}, {P0: Sample(1, 1)}) == {P1: 2}
+    assert without({P0: 1, P1: 2}, {P0: LogSample(1, 1)}) == {P1: 2}
 
 
 # -- by the brokers ----------------------------------------------------------------------------------------------------
@@ -92,8 +100,8 @@ def test_a_batch_that_is_larger_than_a_piece_is_asked_for_again_with_a_larger_on
     )
     cluster = KafkaCluster(options(two.first.port))
     assert cluster.samples({ORDERS[0]: 3, ORDERS[1]: 8}, soon()) == {
-        ORDERS[0]: Sample(90_000, 10),
-        ORDERS[1]: Sample(100, 2),
+        ORDERS[0]: LogSample(90_000, 10),
+        ORDERS[1]: LogSample(100, 2),
     }
     pieces = [r.topics[0].partitions[0].partition_max_bytes for r in two.first.asked("Fetch")]
     assert pieces == [piece.size for piece in ROUNDS]

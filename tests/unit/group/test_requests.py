@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from streamgroup.group.leading import read_roster
-from streamgroup.group.requests import Subscription, join_group
+from streamgroup.group.requests import JoinSubscription, join_group
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import TopicPartition
 from streamgroup.wire.consumer import ConsumerSubscription, by_topic, decode_subscription, encode_subscription
 from streamgroup.wire.messages.group import JoinGroupRequest, JoinGroupResponseMember
 
 A, B = TopicPartition("t", 1), TopicPartition("u", 0)
-HELD = Subscription(("t", "u"), b"lineage", (B, A), 7)
+HELD = JoinSubscription(("t", "u"), b"lineage", (B, A), 7)
 
 
-def metadata(subscription: Subscription, *strategies: str) -> dict[str, bytes]:
+def metadata(subscription: JoinSubscription, *strategies: str) -> dict[str, bytes]:
     request: JoinGroupRequest = join_group(MemberConfig("g", strategies=strategies), "me", subscription, "why")(9)
     return {protocol.name: bytes(protocol.metadata) for protocol in request.protocols}
 
@@ -27,13 +27,15 @@ def test_a_cooperative_member_tells_what_it_holds_and_since_when() -> None:
 
 
 def test_strategies_side_by_side_each_have_user_data_of_their_own() -> None:
-    both = metadata(Subscription(("t",), b"lineage"), "cooperative-sticky", "range")
+    both = metadata(JoinSubscription(("t",), b"lineage"), "cooperative-sticky", "range")
     user_data = {name: bytes(decode_subscription(data).user_data or b"") for name, data in both.items()}
     assert user_data == {"cooperative-sticky": b"\xff\xff\xff\xfflineage", "range": b"lineage"}
 
 
 def test_nothing_to_tell_is_no_user_data() -> None:
-    assert decode_subscription(metadata(Subscription(("t",)), "range")["range"]) == ConsumerSubscription(topics=("t",))
+    assert decode_subscription(metadata(JoinSubscription(("t",)), "range")["range"]) == ConsumerSubscription(
+        topics=("t",)
+    )
 
 
 def test_a_leader_reads_what_members_of_all_versions_hold() -> None:

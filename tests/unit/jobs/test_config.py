@@ -6,7 +6,7 @@ import pytest
 
 from streamgroup.errors import ConfigError
 from streamgroup.jobs.config import JobConfig, Sink, load
-from streamgroup.jobs.job_file import Metrics, SparkSettings, Stop, Trigger
+from streamgroup.jobs.job_file import Metrics, SparkSettings, StopSettings, Trigger
 
 SOURCE = """
 [source]
@@ -33,7 +33,7 @@ def test_the_smallest_job_has_defaults(tmp_path: Path) -> None:
     job = read(tmp_path, SOURCE + CONSOLE)
     assert job.source == {"kafka.bootstrap.servers": "broker:9092", "kafka.group.id": "g", "subscribe": "orders"}
     assert job.sink == Sink("console")
-    assert (job.trigger, job.stop, job.spark, job.member) == (Trigger(), Stop(60.0), SparkSettings("job"), None)
+    assert (job.trigger, job.stop, job.spark, job.member) == (Trigger(), StopSettings(60.0), SparkSettings("job"), None)
 
 
 def test_every_key_arrives(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_every_key_arrives(tmp_path: Path) -> None:
     options = {"sep": ";", "header": "true"}
     assert job.sink == Sink("csv", "/rows", "/checkpoint", ("value", "topic"), ("topic",), "update", options)
     assert job.spark == SparkSettings("it", {"spark.sql.shuffle.partitions": "3"})
-    assert job.stop == Stop(1.5)
+    assert job.stop == StopSettings(1.5)
 
 
 def test_keys_with_dots_need_no_quotes_and_may_have_them(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from streamgroup.errors import ConfigError
 from streamgroup.jobs import config, ingest
 from streamgroup.jobs.effective import HIDDEN
-from streamgroup.jobs.job_file import Stop
+from streamgroup.jobs.job_file import StopSettings
 from streamgroup.jobs.keys import SECTIONS
 from streamgroup.jobs.mirror import command as mirror
 from streamgroup.jobs.mirror import config as mirror_config
@@ -108,5 +108,5 @@ def test_the_defaults_of_keys_are_those_of_the_job() -> None:
     defaults = {key.name: key.default for keys in SECTIONS.values() for key in keys if key.default}
     assert defaults == {
         "output_mode": f'"{config.Sink("x").output_mode}"',
-        "timeout_seconds": f"{Stop().timeout_seconds:g}",
+        "timeout_seconds": f"{StopSettings().timeout_seconds:g}",
     }

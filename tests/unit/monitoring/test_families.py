@@ -6,7 +6,7 @@ from typing import Any
 
 from streamgroup.group.events import JoinCause
 from streamgroup.monitoring.families import families, log_ends
-from streamgroup.monitoring.family import Family, Kind
+from streamgroup.monitoring.family import Family, MetricKind
 from streamgroup.monitoring.query_totals import QueryTotals
 from streamgroup.run.run_events import RunEventKind
 
@@ -211,4 +211,6 @@ def test_failures_are_counted_by_query_and_error() -> None:
 def test_every_name_is_there_once_whether_there_is_a_sample_or_not() -> None:
     names = [family.name for family in families([], [], "c")]
     assert len(names) == len(set(names)) == 31
-    assert all((family.kind is Kind.COUNTER) == family.name.endswith("_total") for family in families([], [], "c"))
+    assert all(
+        (family.kind is MetricKind.COUNTER) == family.name.endswith("_total") for family in families([], [], "c")
+    )

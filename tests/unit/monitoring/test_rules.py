@@ -11,7 +11,7 @@ import pytest
 
 from streamgroup.cli.main import main
 from streamgroup.monitoring.families import families
-from streamgroup.monitoring.family import Kind
+from streamgroup.monitoring.family import MetricKind
 from tests.unit.test_doc_blocks import parse
 from tests.unit.test_docs import anchors
 
@@ -36,7 +36,7 @@ def test_no_rule_is_left_out_of_the_tests() -> None:
 def test_rules_and_board_name_metrics_that_exist() -> None:
     known = {"up"}
     for family in families([], [], ""):
-        known |= {f"{family.name}_sum", f"{family.name}_count"} if family.kind is Kind.SUMMARY else {family.name}
+        known |= {f"{family.name}_sum", f"{family.name}_count"} if family.kind is MetricKind.SUMMARY else {family.name}
     board = json.loads((CONF / "grafana" / "streamgroup.json").read_text())
     used = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
     named = set(re.findall(r"\b(?:streamgroup_|kafka_)\w+", RULES + " ".join(used)))

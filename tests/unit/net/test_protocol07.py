@@ -11,7 +11,7 @@ from streamgroup.errors import DecodeError, TooLarge, TransportError
 from streamgroup.model import Dialect
 from streamgroup.net.connection import Connection
 from streamgroup.net.poller import Connected, Poller, ResponseReceived
-from streamgroup.net.protocol import Answer
+from streamgroup.net.protocol import Response
 from streamgroup.net.protocol07 import Protocol07
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.kafka07 import (
@@ -37,8 +37,8 @@ def protocol(most: int = 1_000_000) -> Protocol07:
     return Protocol07("b0:9092", "ignored", most)
 
 
-def hear(speaking: Protocol07, data: bytes) -> list[Answer]:
-    answers: list[Answer] = []
+def hear(speaking: Protocol07, data: bytes) -> list[Response]:
+    answers: list[Response] = []
     while data:
         space = speaking.space()
         count = min(len(space), len(data))

@@ -172,7 +172,7 @@ def test_partitions_assigned_are_sorted_and_single() -> None:
     )
 
 
-KINDS = [value for value in vars(kinds).values() if isinstance(value, kinds.Kind)]
+KINDS = [value for value in vars(kinds).values() if isinstance(value, kinds.ValueKind)]
 
 
 @pytest.mark.slow
@@ -182,6 +182,6 @@ KINDS = [value for value in vars(kinds).values() if isinstance(value, kinds.Kind
     | st.from_regex(r'\{"[a-z]": [\[{]"?[0-9]{1,3}"?[:,]? ?-?[0-9]{0,25}[\]}]\}', fullmatch=True)
 )
 @settings(max_examples=30)
-def test_every_text_is_a_value_or_a_value_error(kind: kinds.Kind, text: str) -> None:
+def test_every_text_is_a_value_or_a_value_error(kind: kinds.ValueKind, text: str) -> None:
     with contextlib.suppress(ValueError):
         assert kind.parse(text) is not None

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from streamgroup.options.kinds import BOOLEAN, Kind, integer
+from streamgroup.options.kinds import BOOLEAN, ValueKind, integer
 from streamgroup.options.settings_reader import SettingsReader, nearest, suggestion, together
 
 
 @dataclass(frozen=True)
 class Field:
     name: str
-    kind: Kind
+    kind: ValueKind
 
 
 class Reader(SettingsReader[Field]):

@@ -16,7 +16,7 @@ from streamgroup.errors import KAFKA_ERRORS, error_of
 from streamgroup.producer.reactions import (
     PRODUCE,
     Appended,
-    Reaction,
+    ProduceReaction,
     reaction_to,
     reaction_to_metadata,
     reaction_to_producer_id,
@@ -52,16 +52,16 @@ def javas(code: int) -> str:
 
 def ours(code: int) -> str:
     return {
-        Reaction.DELIVERED: "succeeds",
-        Reaction.RETRY: "retries",
-        Reaction.METADATA: "retries",
-        Reaction.UNEXPECTED: "retries",
-        Reaction.SPLIT: "splits",
-        Reaction.OUT_OF_ORDER: "retries behind the missing batch, else succeeds behind a later one or fails",
-        Reaction.NEW_EPOCH: "bumps the epoch and retries",
-        Reaction.NEW_ID: "takes another id and retries",
-        Reaction.FAIL: "fails",
-        Reaction.FATAL: "fails",
+        ProduceReaction.DELIVERED: "succeeds",
+        ProduceReaction.RETRY: "retries",
+        ProduceReaction.METADATA: "retries",
+        ProduceReaction.UNEXPECTED: "retries",
+        ProduceReaction.SPLIT: "splits",
+        ProduceReaction.OUT_OF_ORDER: "retries behind the missing batch, else succeeds behind a later one or fails",
+        ProduceReaction.NEW_EPOCH: "bumps the epoch and retries",
+        ProduceReaction.NEW_ID: "takes another id and retries",
+        ProduceReaction.FAIL: "fails",
+        ProduceReaction.FATAL: "fails",
     }[reaction_to(code).reaction]
 
 
@@ -90,31 +90,39 @@ def test_the_table_in_the_docs_is_that_of_the_code() -> None:
 
 
 def test_a_code_that_fails_has_advice() -> None:
-    failing = {Reaction.FAIL, Reaction.FATAL, Reaction.SPLIT, Reaction.OUT_OF_ORDER, Reaction.NEW_ID}
+    failing = {
+        ProduceReaction.FAIL,
+        ProduceReaction.FATAL,
+        ProduceReaction.SPLIT,
+        ProduceReaction.OUT_OF_ORDER,
+        ProduceReaction.NEW_ID,
+    }
     for code in CODES:
         row = reaction_to(code)
         assert row.advice or row.reaction not in failing or code in RESOURCES, code
 
 
-@pytest.mark.parametrize(("code", "reaction"), [(29, Reaction.FAIL), (17, Reaction.FAIL), (3, Reaction.RETRY)])
-def test_a_topic_waits_unless_it_is_refused(code: int, reaction: Reaction) -> None:
+@pytest.mark.parametrize(
+    ("code", "reaction"), [(29, ProduceReaction.FAIL), (17, ProduceReaction.FAIL), (3, ProduceReaction.RETRY)]
+)
+def test_a_topic_waits_unless_it_is_refused(code: int, reaction: ProduceReaction) -> None:
     assert reaction_to_metadata(code).reaction is reaction
 
 
 @pytest.mark.parametrize(
     ("code", "reaction"),
     [
-        (13, Reaction.RETRY),
-        (14, Reaction.RETRY),
-        (15, Reaction.RETRY),
-        (16, Reaction.RETRY),
-        (51, Reaction.RETRY),
-        (-1, Reaction.RETRY),
-        (NEWER, Reaction.RETRY),
-        (31, Reaction.FATAL),
-        (35, Reaction.FATAL),
-        (42, Reaction.FATAL),
+        (13, ProduceReaction.RETRY),
+        (14, ProduceReaction.RETRY),
+        (15, ProduceReaction.RETRY),
+        (16, ProduceReaction.RETRY),
+        (51, ProduceReaction.RETRY),
+        (-1, ProduceReaction.RETRY),
+        (NEWER, ProduceReaction.RETRY),
+        (31, ProduceReaction.FATAL),
+        (35, ProduceReaction.FATAL),
+        (42, ProduceReaction.FATAL),
     ],
 )
-def test_an_id_is_asked_for_again_unless_it_is_refused(code: int, reaction: Reaction) -> None:
+def test_an_id_is_asked_for_again_unless_it_is_refused(code: int, reaction: ProduceReaction) -> None:
     assert reaction_to_producer_id(code).reaction is reaction

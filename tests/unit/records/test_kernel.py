@@ -13,7 +13,7 @@ import pytest
 
 from streamgroup.errors import ConfigError
 from streamgroup.records import kernel, scan
-from streamgroup.records.fields import BLOCK, Fault, Fields, RecordFault, Regions
+from streamgroup.records.fields import BLOCK, FaultCode, Fields, RecordFault, Regions
 from tests.unit.records.encoder import Record, encode_record
 
 compiled = pytest.importorskip("streamgroup.records._kernel", reason="the compiled kernel has not been built")
@@ -67,9 +67,9 @@ def test_without_the_extension_numpy_is_used_and_asking_for_it_says_what_to_do(m
 
 def test_both_know_the_same_faults() -> None:
     source = importlib.resources.files("streamgroup.records").joinpath("_kernel.c").read_text()
-    for fault in Fault:
+    for fault in FaultCode:
         assert fault.text
-        assert fault is Fault.RECORD_COUNT or f"{fault.name} = {fault.value}," in source
+        assert fault is FaultCode.RECORD_COUNT or f"{fault.name} = {fault.value}," in source
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from streamgroup.errors import TransportError
 from streamgroup.ui.board import Board
 from streamgroup.ui.history import views
 from streamgroup.ui.history.reading import Reading
-from streamgroup.ui.poller import Poller, Read
+from streamgroup.ui.poller import BoardPoller, Read
 from tests.unit.ui.readings import group, reading
 from tests.waiting import wait_until
 
@@ -45,7 +45,7 @@ def shown(board: Board) -> dict[str, Any]:
 
 def test_readings_go_on_until_the_poller_is_stopped() -> None:
     board, cluster = Board(), Cluster()
-    poller = Poller(cluster.open, board, 0.01)
+    poller = BoardPoller(cluster.open, board, 0.01)
     poller.start()
     wait_until(lambda: shown(board)["sequence"] >= 3, "three readings")
     poller.stop(5)
@@ -55,7 +55,7 @@ def test_readings_go_on_until_the_poller_is_stopped() -> None:
 
 def test_after_an_error_of_any_kind_the_cluster_is_opened_again() -> None:
     board, cluster = Board(), Cluster(TransportError("no broker answers"), KeyError("x"))
-    poller = Poller(cluster.open, board, 0.01)
+    poller = BoardPoller(cluster.open, board, 0.01)
     poller.start()
     wait_until(lambda: shown(board)["at"], "a reading")
     poller.stop(5)
@@ -70,7 +70,7 @@ def test_after_an_error_of_any_kind_the_cluster_is_opened_again() -> None:
 def test_an_error_that_repeats_is_logged_once_until_a_reading_succeeds(caplog: pytest.LogCaptureFixture) -> None:
     away = [TransportError("no broker answers") for _ in range(3)]
     board, cluster = Board(), Cluster(*away)
-    poller = Poller(cluster.open, board, 0.01)
+    poller = BoardPoller(cluster.open, board, 0.01)
     poller.start()
     wait_until(lambda: shown(board)["at"], "a reading")
     cluster.failures.append(TransportError("no broker answers"))

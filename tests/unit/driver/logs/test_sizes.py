@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from streamgroup.cluster.samples import Sample
+from streamgroup.cluster.samples import LogSample
 from streamgroup.errors import TransportError
 from streamgroup.model import INITIAL_DOCUMENT, LogRange, OffsetRange
 from streamgroup.options.types import LimitOptions
@@ -39,7 +39,7 @@ def test_a_limit_of_bytes_follows_the_samples_where_the_batch_begins() -> None:
     test = given(0, 0)
     test.ask()
     ((_, answer),) = test.watcher.questions
-    answer.set_result({P0: Sample(1_000, 10), P1: Sample(100, 10)})
+    answer.set_result({P0: LogSample(1_000, 10), P1: LogSample(100, 10)})
     test.ask()
     assert test.batch().ranges == (OffsetRange(P0, 0, 90), OffsetRange(P1, 0, 90)), "9 000 and 900 bytes"
     assert len(test.watcher.questions) == 1, "nothing new is asked at the same positions"
@@ -57,7 +57,7 @@ def test_before_the_first_sample_an_offset_counts_as_a_mebibyte() -> None:
 def test_both_limits_hold() -> None:
     test = given(0, 0)
     test.ask()
-    test.watcher.questions[0][1].set_result({P0: Sample(10, 10), P1: Sample(10, 10)})
+    test.watcher.questions[0][1].set_result({P0: LogSample(10, 10), P1: LogSample(10, 10)})
     test.ask()
     both = LimitOptions(6, max_bytes_per_trigger=1_000)
     assert test.batch(both).ranges == (OffsetRange(P0, 0, 3), OffsetRange(P1, 0, 3))

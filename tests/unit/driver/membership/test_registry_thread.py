@@ -123,8 +123,8 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
     made.thread.stop(SOON)
 
 
-def look(token: int) -> zk.Look:
-    return zk.Look(token, (SubtreeRead("/x"),))
+def look(token: int) -> zk.ReadSubtrees:
+    return zk.ReadSubtrees(token, (SubtreeRead("/x"),))
 
 
 def claim(token: int) -> zk.Transact:
@@ -134,7 +134,8 @@ def claim(token: int) -> zk.Transact:
 def test_what_is_asked_is_answered_in_order(running: Running) -> None:
     session = running.in_session()
     running.want(look(1), claim(2), claim(3), look(4))
-    running.hears(zk.Looked(1, {"/found": NODE}), zk.Transacted(2), zk.Transacted(3), zk.Looked(4, {"/found": NODE}))
+    found = [zk.SubtreesRead(token, {"/found": NODE}) for token in (1, 4)]
+    running.hears(found[0], zk.Transacted(2), zk.Transacted(3), found[1])
     assert session.transacted == [[(Create("/2"),), (Create("/3"),)]], "claims go out together"
 
 
@@ -178,7 +179,7 @@ def test_the_lock_is_free_while_zookeeper_is_waited_for(running: Running) -> Non
         assert running.heard == []
     session.tell(told.SessionSuspended(7))
     session.gate.set()
-    running.hears(zk.Looked(1, {"/found": NODE}), zk.Suspended("the connection is lost"))
+    running.hears(zk.SubtreesRead(1, {"/found": NODE}), zk.Suspended("the connection is lost"))
 
 
 def test_nothing_of_a_session_that_is_over_is_asked_in_the_next(running: Running) -> None:
@@ -189,10 +190,11 @@ def test_nothing_of_a_session_that_is_over_is_asked_in_the_next(running: Running
     session.tell(told.SessionEnded(7, "the session has expired"))
     running.want(claim(2), look(3))
     session.gate.set()
-    running.hears(zk.Looked(1, {"/found": NODE}), zk.Expired("the session has expired"))
+    running.hears(zk.SubtreesRead(1, {"/found": NODE}), zk.Expired("the session has expired"))
     running.until(lambda: session.opened == 2)
     session.begin(8)
-    running.hears(zk.Looked(1, {"/found": NODE}), zk.Expired("the session has expired"), zk.SessionBegan(8, GRANTED_MS))
+    found, expired = zk.SubtreesRead(1, {"/found": NODE}), zk.Expired("the session has expired")
+    running.hears(found, expired, zk.SessionBegan(8, GRANTED_MS))
     assert session.transacted == []
     assert len(session.looked) == 1
 
@@ -238,7 +240,7 @@ def test_an_answer_is_waited_for_no_longer_than_the_session_lasts_that_is_grante
     session = running.in_session()
     begun = time.monotonic()
     running.want(look(1))
-    running.hears(zk.Looked(1, {"/found": NODE}))
+    running.hears(zk.SubtreesRead(1, {"/found": NODE}))
     assert begun < session.deadlines[0] <= time.monotonic() + GRANTED_MS / 1000 < begun + 6.0
 
 

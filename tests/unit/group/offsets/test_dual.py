@@ -40,8 +40,8 @@ def written() -> tuple[DualOffsetStore, Any]:
     store = DualOffsetStore(PATHS)
     (look,) = store.commit(COMMIT, 0.0).actions
     assert store.wake_at == 1.0
-    assert store.takes(zk.Looked(look.token, {}))
-    (write,) = store.hear(zk.Looked(look.token, {}), 0.1).actions
+    assert store.takes(zk.SubtreesRead(look.token, {}))
+    (write,) = store.hear(zk.SubtreesRead(look.token, {}), 0.1).actions
     assert Create("/consumers/g/offsets/t/0", b"9") in write.operations
     return store, write
 
@@ -66,7 +66,7 @@ def test_a_fetch_takes_the_larger_offset_of_both() -> None:
     store = DualOffsetStore(PATHS)
     (look,) = store.fetch(fetch(), 0.0).actions
     nodes = {PATHS.offset(tp): ZNode(data, 0, 1, 1, 1) for tp, data in ((P0, b"9"), (P1, b"3"))}
-    outcome = store.hear(zk.Looked(look.token, nodes), 0.1)
+    outcome = store.hear(zk.SubtreesRead(look.token, nodes), 0.1)
     assert (outcome.actions, outcome.answers) == ((AskKafka(fetch()),), ())
     (answer,) = store.hear(OffsetsFetched(5, {P0: CommittedOffset(5, "k"), P1: CommittedOffset(7)}), 0.2).answers
     assert answer == OffsetsFetched(5, {P0: CommittedOffset(9), P1: CommittedOffset(7)})
@@ -75,7 +75,7 @@ def test_a_fetch_takes_the_larger_offset_of_both() -> None:
 def test_a_fetch_that_kafka_answers_while_the_member_rejoins_still_counts_zookeepers_offset() -> None:
     store = DualOffsetStore(PATHS)
     (look,) = store.fetch(fetch(), 0.0).actions
-    store.hear(zk.Looked(look.token, {PATHS.offset(P0): ZNode(b"500", 0, 1, 1, 1)}), 0.1)
+    store.hear(zk.SubtreesRead(look.token, {PATHS.offset(P0): ZNode(b"500", 0, 1, 1, 1)}), 0.1)
     store.follow(ev.Joining("", False))
     kafka = OffsetsFetched(5, {P0: CommittedOffset(20)})
     assert store.hear(kafka, 0.2).answers == (OffsetsFetched(5, {P0: CommittedOffset(500)}),)
@@ -85,7 +85,7 @@ def test_a_fetch_that_kafka_answers_while_the_member_rejoins_still_counts_zookee
 def test_kafkas_half_of_a_fetch_that_was_given_up_is_not_an_answer(action: Any) -> None:
     store = DualOffsetStore(PATHS)
     (look,) = store.fetch(fetch(), 0.0).actions
-    store.hear(zk.Looked(look.token, {PATHS.offset(P0): ZNode(b"500", 0, 1, 1, 1)}), 0.1)
+    store.hear(zk.SubtreesRead(look.token, {PATHS.offset(P0): ZNode(b"500", 0, 1, 1, 1)}), 0.1)
     store.follow(action)
     assert store.hear(OffsetsFetched(5, {P0: CommittedOffset(20)}), 0.2).answers == ()
 
@@ -93,7 +93,7 @@ def test_kafkas_half_of_a_fetch_that_was_given_up_is_not_an_answer(action: Any) 
 def test_a_fetch_that_kafka_does_not_answer_has_no_answer() -> None:
     store = DualOffsetStore(PATHS)
     (look,) = store.fetch(fetch(), 0.0).actions
-    store.hear(zk.Looked(look.token, {}), 0.1)
+    store.hear(zk.SubtreesRead(look.token, {}), 0.1)
     assert store.hear(NoAnswer(5, "away"), 0.2).answers == (NoAnswer(5, "away"),)
     assert store._found == {}
 

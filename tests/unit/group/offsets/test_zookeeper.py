@@ -233,13 +233,13 @@ def test_the_last_commit_before_leaving_needs_one_round_trip() -> None:
 def test_a_request_that_nobody_answers_fails_in_time() -> None:
     now, store = 100.0, ZooKeeperOffsetStore(OLD)
     outcome = store.fetch(asked(), now)
-    assert [type(action) for action in outcome.actions] == [zk.Look]
+    assert [type(action) for action in outcome.actions] == [zk.ReadSubtrees]
     assert store.wake_at == now + 5
     assert store.hear(ev.Tick(), now + 4.9).answers == ()
     (failed,) = store.hear(ev.Tick(), now + 5).answers
     assert failed == NoAnswer(OWN_TOKENS, "no answer of ZooKeeper in time")
     assert store.wake_at is None
-    late = zk.Looked(outcome.actions[0].token, {})
+    late = zk.SubtreesRead(outcome.actions[0].token, {})
     assert store.takes(late)
     assert store.hear(late, now + 6).answers == ()
 

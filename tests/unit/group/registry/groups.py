@@ -141,7 +141,7 @@ class One:
         for action in actions:
             self.out.append(action)
             match action:
-                case zk.OpenSession() | zk.CloseSession() | zk.Look() | zk.Transact():
+                case zk.OpenSession() | zk.CloseSession() | zk.ReadSubtrees() | zk.Transact():
                     self.client.carry_out(action)
                 case ev.Assigned():
                     self.held = self.committed = frozenset(action.partitions)

@@ -237,7 +237,7 @@ def claiming(made: Cluster) -> One:
     return a
 
 
-def operations(request: zk.Look | zk.Transact) -> tuple[Operation, ...]:
+def operations(request: zk.ReadSubtrees | zk.Transact) -> tuple[Operation, ...]:
     return request.operations if isinstance(request, zk.Transact) else ()
 
 
@@ -266,7 +266,7 @@ def test_a_claim_that_is_refused_for_no_reason_it_knows_is_made_again() -> None:
     agrees(made)
 
 
-@pytest.mark.parametrize("kind", [zk.Look, zk.Transact])
+@pytest.mark.parametrize("kind", [zk.ReadSubtrees, zk.Transact])
 def test_what_is_not_answered_in_time_is_asked_again_with_backoff(kind: type[Any]) -> None:
     made = cluster()
     a = made.member("A")
@@ -344,7 +344,7 @@ def test_a_node_that_may_not_be_written_ends_the_query_with_advice(refusal: Refu
 def test_a_node_that_may_not_be_read_ends_the_query_as_well() -> None:
     made = cluster()
     a = made.member("A")
-    while not (a.client.requests and isinstance(a.client.requests[0], zk.Look)):
+    while not (a.client.requests and isinstance(a.client.requests[0], zk.ReadSubtrees)):
         a.turn()
     a.hear(zk.Refused(a.client.requests.popleft().token, registrations.BROKERS, Refusal.NO_AUTH))
     assert "/brokers/ids" in str(a.last(ev.Fail).error)
@@ -375,7 +375,7 @@ def test_nothing_of_another_session_is_ever_deleted_and_every_claim_and_release_
 
 
 def test_every_event_has_a_row_in_every_state_but_a_second_start() -> None:
-    answers = {zk.Looked, zk.Transacted, zk.Refused, zk.Unanswered}
+    answers = {zk.SubtreesRead, zk.Transacted, zk.Refused, zk.Unanswered}
     plain = {*get_args(ev.Event), *get_args(zk.RegistryEvent)} - answers
     missing = {(state, event) for state in State for event in plain if (state, event) not in TABLE}
     assert missing == {(state, ev.Start) for state in State if state not in {State.UNJOINED, State.LEFT}}
@@ -384,7 +384,7 @@ def test_every_event_has_a_row_in_every_state_but_a_second_start() -> None:
 def test_every_request_has_a_row_for_every_answer_it_may_get() -> None:
     looks = {RegistryPurpose.LOOK, RegistryPurpose.CONFIRM, RegistryPurpose.NEIGHBOURS}
     for purpose in RegistryPurpose:
-        done = zk.Looked if purpose in looks else zk.Transacted
+        done = zk.SubtreesRead if purpose in looks else zk.Transacted
         states = {State.LEAVING} if purpose is RegistryPurpose.LEAVE else {State.JOINING, State.STABLE}
         for state in states:
             answers = {

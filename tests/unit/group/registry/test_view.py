@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroup.group.registry.formats import GroupPaths
-from streamgroup.group.registry.view import Owner, owner_subtrees, owners_in, subtrees, view_of
+from streamgroup.group.registry.view import OwnerNode, owner_subtrees, owners_in, subtrees, view_of
 from streamgroup.model import Broker, Dialect, TopicPartition
 from streamgroup.znodes import SubtreeRead
 from tests.fakes.nodes import nodes_of
@@ -189,7 +189,7 @@ def test_owners_alone_are_found_among_their_nodes() -> None:
     nodes = {path: node for path, node in nodes_of(CAPTURED_08).items() if "/owners/" in path}
     assert owners_in(NEW, nodes) == view_of(NEW, nodes_of(CAPTURED_08)).owners
     owner = owners_in(NEW, nodes)[TopicPartition("t8", 0)]
-    assert isinstance(owner, Owner)
+    assert isinstance(owner, OwnerNode)
     assert owner.consumer_id == "g8_vm-1795200970500-84e1c6c3"
 
 

@@ -9,15 +9,15 @@ import pytest
 
 from streamgroup.group.registry import events as zk
 from streamgroup.group.registry import work as steps
-from streamgroup.group.registry.work import RETRY_BACKOFF_S, Asked, Heard, RegistryWork, SessionEvent
+from streamgroup.group.registry.work import RETRY_BACKOFF_S, AskedQuestion, Heard, RegistryWork, SessionEvent
 from streamgroup.znodes import Create, SubtreeRead
 
 SESSION_MS, GRANTED_MS, CONNECTION_MS = 6_000, 4_000, 2_000
 EXPIRED = zk.Expired("the session has expired")
 
 
-def look(token: int) -> zk.Look:
-    return zk.Look(token, (SubtreeRead("/x"),))
+def look(token: int) -> zk.ReadSubtrees:
+    return zk.ReadSubtrees(token, (SubtreeRead("/x"),))
 
 
 def write(token: int) -> zk.Transact:
@@ -160,7 +160,7 @@ def test_actions_go_in_their_order_and_transactions_together(member: Member) -> 
 def test_questions_and_actions_take_turns(member: Member) -> None:
     member.in_session()
     for name in "ab":
-        member.work.ask(Asked(name, 60.0))
+        member.work.ask(AskedQuestion(name, 60.0))
     member.wants(look(1), look(2), look(3))
     done = [member.next() for _ in range(5)]
     assert [each.asked.question if isinstance(each, steps.Answer) else each.look.token for each in done] == [
@@ -174,10 +174,10 @@ def test_questions_and_actions_take_turns(member: Member) -> None:
 
 
 def test_only_before_the_member_wants_a_session_a_question_connects(member: Member) -> None:
-    asked = Asked("q", 60.0)
+    asked = AskedQuestion("q", 60.0)
     member.work.ask(asked)
     assert member.next(now=1.0) == steps.Answer(asked, 1.0 + SESSION_MS / 1000)
-    member.work.ask(soon := Asked("q", 2.0))
+    member.work.ask(soon := AskedQuestion("q", 2.0))
     assert member.next(now=1.0) == steps.Answer(soon, 2.0)
     member.in_session()
     member.work.ask(asked)
@@ -185,7 +185,7 @@ def test_only_before_the_member_wants_a_session_a_question_connects(member: Memb
 
 
 def test_a_question_is_asked_again_until_its_time_is_over(member: Member) -> None:
-    asked = Asked("q", 10.0)
+    asked = AskedQuestion("q", 10.0)
     assert member.work.ask_again(asked, 5.0)
     assert member.work.wake_at == pytest.approx(5.0 + RETRY_BACKOFF_S)
     assert member.next(now=5.05) is None
@@ -195,7 +195,7 @@ def test_a_question_is_asked_again_until_its_time_is_over(member: Member) -> Non
 
 
 def test_what_is_not_answered_at_the_end_is_given_back(member: Member) -> None:
-    first, second = Asked("a", 10.0), Asked("b", 10.0)
+    first, second = AskedQuestion("a", 10.0), AskedQuestion("b", 10.0)
     member.work.ask(first)
     member.work.ask_again(second, 0.0)
     assert member.work.stop() == [first, second]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroup.jobs.backfill.plan import Plan, plan_of
+from streamgroup.jobs.backfill.plan import BackfillPlan, plan_of
 from streamgroup.model import OffsetRange, TopicPartition
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 3)
@@ -65,7 +65,7 @@ def test_a_plan_without_offsets_has_no_steps() -> None:
 
 def test_a_written_plan_is_read_back() -> None:
     plan = plan_of([OffsetRange(A, 0, 10), OffsetRange(B, 4, 6)], 6, PURPOSE)
-    assert Plan.from_json(plan.to_json()) == plan
+    assert BackfillPlan.from_json(plan.to_json()) == plan
 
 
 @pytest.mark.parametrize(
@@ -84,4 +84,4 @@ def test_a_written_plan_is_read_back() -> None:
 )
 def test_another_text_is_not_a_plan(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        Plan.from_json(text)
+        BackfillPlan.from_json(text)

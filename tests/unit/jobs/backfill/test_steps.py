@@ -10,7 +10,7 @@ import pytest
 from streamgroup.errors import ConfigError
 from streamgroup.jobs.backfill import steps
 from streamgroup.jobs.backfill.config import BackfillConfig, load
-from streamgroup.jobs.backfill.plan import Plan, Step, plan_of
+from streamgroup.jobs.backfill.plan import BackfillPlan, Step, plan_of
 from streamgroup.jobs.backfill.steps import done_steps, make_plan, run_steps, settle
 from streamgroup.jobs.signals import StopRequest
 from streamgroup.logline import parse
@@ -44,7 +44,7 @@ class Backfill:
         monkeypatch.setattr(steps, "make_plan", self.plan)
         monkeypatch.setattr(steps, "write", self.write)
 
-    def plan(self, config: BackfillConfig) -> Plan:
+    def plan(self, config: BackfillConfig) -> BackfillPlan:
         return plan_of([OffsetRange(A, 100, 120), OffsetRange(B, 0, 5)], config.offsets_per_step, config.purpose)
 
     def write(self, spark: object, config: BackfillConfig, step: Step) -> None:
@@ -126,7 +126,7 @@ def test_two_runs_that_begin_together_have_one_plan(tmp_path: Path) -> None:
     config = config_of(tmp_path)
     theirs = plan_of([OffsetRange(A, 0, 5)], 10, config.purpose)
 
-    def make() -> Plan:
+    def make() -> BackfillPlan:
         FILES.create(f"{tmp_path}/progress/plan.json", theirs.to_json())
         return plan_of([OffsetRange(A, 0, 9)], 10, config.purpose)
 

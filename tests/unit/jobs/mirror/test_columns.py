@@ -16,13 +16,13 @@ from streamgroup.jobs.mirror.columns import (
     place_of,
     topic_of,
 )
-from streamgroup.jobs.mirror.plan import Placement, Plan, TopicPlan
+from streamgroup.jobs.mirror.plan import MirrorPlan, Placement, TopicPlan
 
 KEEP, HASH = Placement.KEEP, Placement.HASH
 
 
-def plan(*topics: tuple[str, str, Placement, Mapping[int, int]]) -> Plan:
-    return Plan({topic[0]: TopicPlan(*topic) for topic in topics})
+def plan(*topics: tuple[str, str, Placement, Mapping[int, int]]) -> MirrorPlan:
+    return MirrorPlan({topic[0]: TopicPlan(*topic) for topic in topics})
 
 
 SAME = plan(("a", "a", KEEP, {0: 0, 1: 1}))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.jobs.job_file import SparkSettings, Stop, Trigger
+from streamgroup.jobs.job_file import SparkSettings, StopSettings, Trigger
 from streamgroup.jobs.mirror.config import MirrorConfig, Placements, load
 from streamgroup.jobs.mirror.keys import SECTIONS
 from streamgroup.jobs.mirror.plan import Placement
@@ -39,7 +39,7 @@ def test_the_smallest_mirror_has_defaults(tmp_path: Path) -> None:
     assert config.destination == {"kafka.bootstrap.servers": "new:9092"}
     assert (config.checkpoint, config.plan, config.create) == ("c", "p", False)
     assert (config.placements, config.renaming) == (Placements(), Renaming())
-    assert (config.trigger, config.stop, config.spark) == (Trigger(), Stop(60.0), SparkSettings("job"))
+    assert (config.trigger, config.stop, config.spark) == (Trigger(), StopSettings(60.0), SparkSettings("job"))
 
 
 def test_a_start_of_its_own_is_kept(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_every_key_arrives(tmp_path: Path) -> None:
     assert config.renaming == Renaming({"a.b": "c"}, "(x)", r"\1", "p-")
     assert (config.create, config.replication_factor) == (True, 2)
     assert (config.checkpoint, config.member) == ("c/m", "m")
-    assert (config.trigger, config.stop) == (Trigger(once=True), Stop(2.0))
+    assert (config.trigger, config.stop) == (Trigger(once=True), StopSettings(2.0))
     assert config.spark == SparkSettings("it", {"spark.x": "3"})
     assert (config.verify_source, config.verify_destination) == ({"endingTimestamp": "7"}, {"startingTimestamp": "5"})
 

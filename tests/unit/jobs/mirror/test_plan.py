@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.jobs.mirror.plan import Placement, Plan, Side, TopicPlan, plan_topic
+from streamgroup.jobs.mirror.plan import MirrorPlan, Placement, Side, TopicPlan, plan_topic
 from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG
 
 KEEP, HASH, AUTO = Placement.KEEP, Placement.HASH, Placement.AUTO
@@ -113,14 +113,14 @@ def test_records_without_a_key_stay_where_they_were() -> None:
 
 
 def test_a_plan_is_read_back() -> None:
-    plan = Plan({"t": before(KEEP, {0: 0, 10_000: 1}), "u": TopicPlan("u", "u", HASH, {0: 0})})
-    assert Plan.from_json(plan.to_json()) == plan
+    plan = MirrorPlan({"t": before(KEEP, {0: 0, 10_000: 1}), "u": TopicPlan("u", "u", HASH, {0: 0})})
+    assert MirrorPlan.from_json(plan.to_json()) == plan
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"version": 2}', '{"version": 1}', '{"version": 1, "topics": {"t": {}}}'])
 def test_another_text_is_not_a_plan(text: str) -> None:
     with pytest.raises(ValueError, match=r"Expecting value|it lacks|its version is 2"):
-        Plan.from_json(text)
+        MirrorPlan.from_json(text)
 
 
 @pytest.mark.parametrize("partitions", ['{"0": 1e999}', "[" * 5_000])
@@ -129,7 +129,7 @@ def test_a_text_that_python_cannot_take_in_is_not_a_plan(partitions: str) -> Non
         f'{{"version": 1, "topics": {{"t": {{"destination": "u", "placement": "keep", "partitions": {partitions}}}}}}}'
     )
     with pytest.raises(ValueError, match="it cannot be read"):
-        Plan.from_json(text)
+        MirrorPlan.from_json(text)
 
 
 def test_only_unchanged_numbers_are_the_identity() -> None:

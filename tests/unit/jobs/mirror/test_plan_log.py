@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.jobs.mirror.plan import Placement, Plan, TopicPlan
+from streamgroup.jobs.mirror.plan import MirrorPlan, Placement, TopicPlan
 from streamgroup.jobs.mirror.plan_log import latest, settle
 
 
@@ -36,13 +36,13 @@ class MemoryFiles:
         raise AssertionError("a plan is never replaced")
 
 
-def plan(*topics: str) -> Plan:
-    return Plan({topic: TopicPlan(topic, topic, Placement.KEEP, {0: 0}) for topic in topics})
+def plan(*topics: str) -> MirrorPlan:
+    return MirrorPlan({topic: TopicPlan(topic, topic, Placement.KEEP, {0: 0}) for topic in topics})
 
 
 def test_the_first_plan_has_number_0() -> None:
     files = MemoryFiles()
-    assert latest(files, "plan") == (-1, Plan())
+    assert latest(files, "plan") == (-1, MirrorPlan())
     assert settle(files, "plan", lambda _: plan("a")) == plan("a")
     assert files.files == {"plan/0.json": plan("a").to_json()}
     assert latest(files, "plan") == (0, plan("a"))
@@ -57,7 +57,7 @@ def test_an_unchanged_plan_is_not_written_again() -> None:
 def test_members_that_plan_at_the_same_time_agree() -> None:
     files = MemoryFiles(f0=plan("a").to_json())
     files.first["plan/1.json"] = plan("a", "b").to_json()
-    settled = settle(files, "plan", lambda before: Plan({**before.topics, **plan("c").topics}))
+    settled = settle(files, "plan", lambda before: MirrorPlan({**before.topics, **plan("c").topics}))
     assert settled == plan("a", "b", "c")
     assert latest(files, "plan") == (2, settled)
 

@@ -13,7 +13,7 @@ from streamgroup.jobs.job_file import SparkSettings
 from streamgroup.jobs.mirror.clusters import Clusters
 from streamgroup.jobs.mirror.columns import Abilities
 from streamgroup.jobs.mirror.config import MirrorConfig
-from streamgroup.jobs.mirror.plan import Placement, Plan, TopicPlan
+from streamgroup.jobs.mirror.plan import MirrorPlan, Placement, TopicPlan
 from streamgroup.jobs.mirror.query import WATCH_S, PlanWatch, describe, query_name, source_options
 
 
@@ -41,8 +41,8 @@ def test_members_have_names_of_their_own_in_sparks_pages() -> None:
     assert (query_name(config({})), query_name(config({}, "b"))) == ("it", "it-b")
 
 
-def plan(*topics: str) -> Plan:
-    return Plan({topic: TopicPlan(topic, f"to-{topic}", Placement.KEEP, {0: 0}) for topic in topics})
+def plan(*topics: str) -> MirrorPlan:
+    return MirrorPlan({topic: TopicPlan(topic, f"to-{topic}", Placement.KEEP, {0: 0}) for topic in topics})
 
 
 def test_a_long_plan_is_described_in_one_line() -> None:
@@ -63,7 +63,7 @@ class Watched:
         clusters = cast("Clusters", self)
         self.watch = PlanWatch(clusters, plan("a"), ["a"], self.said.append, lambda: self.now)
 
-    def plan(self, before: Plan) -> Plan:
+    def plan(self, before: MirrorPlan) -> MirrorPlan:
         assert before == plan("a")
         self.looks += 1
         if self.error is not None:

@@ -12,7 +12,7 @@ from urllib.request import Request
 import pytest
 
 from streamgroup.errors import TransportError
-from streamgroup.net.sasl.http_exchange import Advice, Answer, exchange, printable
+from streamgroup.net.sasl.http_exchange import Advice, HttpResponse, exchange, printable
 
 ADVICE = Advice(reach="Check the network", trust="Trust it", host_name="Rename it")
 Respond = Callable[[BaseHTTPRequestHandler], None]
@@ -40,7 +40,7 @@ def served(respond: Respond) -> Iterator[str]:
             thread.join(10)
 
 
-def asked(url: str, timeout: float = 5.0, most_bytes: int = 100) -> Answer:
+def asked(url: str, timeout: float = 5.0, most_bytes: int = 100) -> HttpResponse:
     def context() -> Any:
         raise AssertionError("no TLS")
 
@@ -60,7 +60,7 @@ def test_every_status_is_an_answer_and_no_redirect_is_followed(status: int) -> N
         handler.wfile.write(b"body")
 
     with served(respond) as url:
-        assert asked(url) == Answer(status, b"body", "/elsewhere" if status == 302 else None)
+        assert asked(url) == HttpResponse(status, b"body", "/elsewhere" if status == 302 else None)
     assert paths == ["/"]
 
 
