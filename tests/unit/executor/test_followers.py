@@ -12,10 +12,8 @@ import pytest
 
 from streamgroup.errors import DataLossError, DecodeError, TransportError
 from streamgroup.executor import read_replicas
-from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.fetcher import read
-from streamgroup.executor.read_replicas import ReadReplicas
-from streamgroup.executor.replica_memory import REPLICAS, ReplicaMemory
+from streamgroup.executor.replica_memory import REPLICAS
 from streamgroup.model import Broker, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from streamgroup.wire.messages.log import AbortedTransaction, FetchResponse
@@ -264,20 +262,6 @@ def test_a_topic_made_anew_is_a_loss_by_the_leaders_word(broker: Start, options:
     pair.leader.logs[0].errors[:] = [100]
     with pytest.raises(DataLossError, match="created again"):
         pair.offsets(options(pair.leader.broker.port), 0, 100)
-
-
-def test_a_follower_that_leads_by_now_is_read_as_the_leader(options: Options) -> None:
-    leader = Broker(1, "127.0.0.1", 9)
-    cursor = Cursor.of(FetchRange(OffsetRange(TopicPartition("orders", 0), 0, 9), leader))
-    client = options()
-    memory = REPLICAS[client, "a"] = ReplicaMemory()
-    replicas = ReadReplicas(None, client, IN_A, lambda: 5.0)  # type: ignore[arg-type]
-    memory.keep(cursor, read_replicas.ReplicaChoice(leader, 6.0))
-    replicas.begin([cursor])
-    assert cursor.replica is None
-    memory.keep(cursor, read_replicas.ReplicaChoice(Broker(2, "127.0.0.1", 9), 5.0))
-    replicas.begin([cursor])
-    assert cursor.replica is None, "an expired choice"
 
 
 def test_a_warning_names_the_follower_and_its_error(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from streamgroup.group.leading import read_roster
 from streamgroup.group.requests import JoinSubscription, join_group
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import TopicPartition
-from streamgroup.wire.consumer import ConsumerSubscription, by_topic, decode_subscription, encode_subscription
-from streamgroup.wire.messages.group import JoinGroupRequest, JoinGroupResponseMember
+from streamgroup.wire.consumer import ConsumerSubscription, by_topic, decode_subscription
+from streamgroup.wire.messages.group import JoinGroupRequest
 
 A, B = TopicPartition("t", 1), TopicPartition("u", 0)
 HELD = JoinSubscription(("t", "u"), b"lineage", (B, A), 7)
@@ -36,20 +35,3 @@ def test_nothing_to_tell_is_no_user_data() -> None:
     assert decode_subscription(metadata(JoinSubscription(("t",)), "range")["range"]) == ConsumerSubscription(
         topics=("t",)
     )
-
-
-def test_a_leader_reads_what_members_of_all_versions_hold() -> None:
-    subscription = ConsumerSubscription(
-        topics=("t",), user_data=b"\0\0\0\6", owned_partitions=by_topic([A]), generation_id=7, rack_id="rack-1"
-    )
-    told = {f"v{v}": encode_subscription(subscription, v) for v in range(4)}
-    members = [JoinGroupResponseMember(member_id=name, metadata=data) for name, data in told.items()]
-    roster = read_roster([*members, JoinGroupResponseMember(member_id="broken", metadata=b"\0\1\0")])
-    assert {name: (m.owned, m.generation, m.rack) for name, m in roster.members.items()} == {
-        "v0": ((), 6, None),
-        "v1": ((A,), 6, None),
-        "v2": ((A,), 7, None),
-        "v3": ((A,), 7, "rack-1"),
-        "broken": ((), -1, None),
-    }
-    assert list(roster.unreadable) == ["broken"]

@@ -1,0 +1,97 @@
+"""A member fetches and commits its offsets in one vocabulary, whichever store keeps them."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import pytest
+
+from streamgroup.errors import error_of
+from streamgroup.group import events as ev
+from streamgroup.group.offsets.store import (
+    COMMITTED,
+    NOTHING,
+    TIMED_OUT,
+    Answer,
+    CommitOffsets,
+    FetchOffsets,
+    NoAnswer,
+    OffsetsCommitted,
+    OffsetsFetched,
+    OffsetStore,
+    Outcome,
+    PartitionVerdict,
+    Request,
+    Verdict,
+)
+from streamgroup.model import CommittedOffset, TopicPartition
+
+A = TopicPartition("t", 0)
+FETCH = FetchOffsets(1, "g", frozenset({A}), 1_000)
+COMMIT = CommitOffsets(2, "g", "m", 3, {A: CommittedOffset(5, "told", 2)}, 1_000)
+
+
+class Plain(OffsetStore):
+    """A store that says no more than it must: it answers both requests at once."""
+
+    is_the_groups = False
+
+    def fetch(self, request: FetchOffsets, now: float) -> Outcome:
+        return Outcome(answers=(OffsetsFetched(request.token),))
+
+    def commit(self, request: CommitOffsets, now: float) -> Outcome:
+        return Outcome(answers=(OffsetsCommitted(request.token, dict.fromkeys(request.offsets, COMMITTED)),))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [ev.Tick(), ev.RequestAnswered(1, None, 0), ev.RequestFailed(1, "connection reset"), NoAnswer(1, "too late")],
+)
+def test_a_store_that_answers_at_once_takes_no_event_and_does_nothing_about_one(event: Any) -> None:
+    """Its membership machine hears all of them."""
+    assert not Plain().takes(event)
+    assert Plain().hear(event, 5.0) == NOTHING
+
+
+@pytest.mark.parametrize("action", [ev.Left(), ev.Lost("over"), ev.Joining("start", abandoned=False)])
+def test_a_store_that_has_nothing_under_way_follows_an_action_without_a_word(action: Any) -> None:
+    assert Plain().follow(action) == Outcome((), ())
+
+
+def test_a_store_that_keeps_no_deadline_is_never_woken() -> None:
+    assert Plain().wake_at is None
+
+
+def test_a_group_without_commits_is_an_answer_and_not_a_refusal() -> None:
+    (fetched,) = Plain().fetch(FETCH, 0.0).answers
+    assert fetched == OffsetsFetched(1, {}, None)
+
+
+def test_a_commit_has_a_verdict_for_each_partition() -> None:
+    (committed,) = Plain().commit(COMMIT, 0.0).answers
+    assert committed == OffsetsCommitted(2, {A: PartitionVerdict(Verdict.COMMITTED, 0)})
+
+
+def test_a_partition_that_timed_out_may_be_committed_again() -> None:
+    assert TIMED_OUT.verdict is Verdict.RETRIABLE
+    assert (error_of(TIMED_OUT.code).name, error_of(TIMED_OUT.code).retriable) == ("REQUEST_TIMED_OUT", True)
+
+
+def test_requests_and_answers_are_told_apart_by_their_kind() -> None:
+    answers = (OffsetsFetched(1), OffsetsCommitted(2, {}), NoAnswer(3, "connection reset"))
+    assert [isinstance(each, Answer) for each in (*answers, FETCH, COMMIT)] == [True, True, True, False, False]
+    assert [isinstance(each, Request) for each in (*answers, FETCH, COMMIT)] == [False, False, False, True, True]
+
+
+@pytest.mark.parametrize("value", [FETCH, COMMIT, OffsetsFetched(1), COMMITTED, NOTHING])
+def test_a_request_or_an_answer_does_not_change_once_it_is_made(value: Any) -> None:
+    """A store keeps requests until they are answered, and the member may have gone on meanwhile."""
+    name = next(iter(value.__dataclass_fields__))
+    with pytest.raises(FrozenInstanceError):
+        setattr(value, name, None)
+
+
+def test_no_verdict_stands_for_another() -> None:
+    """Of two members of an enum with one value, the second would be an alias of the first."""
+    assert all(name == verdict.name for name, verdict in Verdict.__members__.items())

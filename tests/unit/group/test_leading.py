@@ -1,0 +1,199 @@
+"""The group's leader reads the subscriptions, divides the partitions, and notices when a topic has more or fewer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamgroup.errors import DecodeError
+from streamgroup.group.assigning import GroupMember
+from streamgroup.group.events import MetadataRefreshed
+from streamgroup.group.leading import (
+    Leadership,
+    MemberAssignment,
+    Roster,
+    changed_counts,
+    counts_of,
+    divide,
+    read_assignment,
+    read_roster,
+)
+from streamgroup.group.userdata import AssignmentBasis, decode_basis, encode_basis
+from streamgroup.model import TopicPartition
+from streamgroup.wire.consumer import (
+    ConsumerSubscription,
+    by_topic,
+    decode_assignment,
+    each_partition,
+    encode_subscription,
+)
+from streamgroup.wire.messages.group import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
+from tests.live.java.cases import partitions, topics
+from tests.unit.group.drivers import assignment_of, subscription_of
+
+A = TopicPartition("t", 1)
+
+
+def row(member_id: str, *names: str) -> JoinGroupResponseMember:
+    return JoinGroupResponseMember(member_id=member_id, metadata=subscription_of(*names))
+
+
+def refreshed(counts: dict[str, int], *more: str) -> MetadataRefreshed:
+    """Metadata of topics that exist, and of `more` that do not."""
+    return MetadataRefreshed(topics(counts), frozenset({*counts, *more}))
+
+
+def leading(*members: JoinGroupResponseMember, **more: Any) -> Leadership:
+    leadership = Leadership()
+    leadership.joined(JoinGroupResponse(leader="me", member_id="me", members=members, **more))
+    return leadership
+
+
+def following() -> Leadership:
+    leadership = Leadership()
+    leadership.joined(JoinGroupResponse(leader="other", member_id="me"))
+    return leadership
+
+
+def test_a_leader_reads_what_members_of_all_versions_hold() -> None:
+    subscription = ConsumerSubscription(
+        topics=("t",), user_data=b"\0\0\0\6", owned_partitions=by_topic([A]), generation_id=7, rack_id="rack-1"
+    )
+    told = {f"v{v}": encode_subscription(subscription, v) for v in range(4)}
+    members = [JoinGroupResponseMember(member_id=name, metadata=data) for name, data in told.items()]
+    roster = read_roster([*members, JoinGroupResponseMember(member_id="broken", metadata=b"\0\1\0")])
+    assert {name: (m.owned, m.generation, m.rack) for name, m in roster.members.items()} == {
+        "v0": ((), 6, None),
+        "v1": ((A,), 6, None),
+        "v2": ((A,), 7, None),
+        "v3": ((A,), 7, "rack-1"),
+        "broken": ((), -1, None),
+    }
+    assert list(roster.unreadable) == ["broken"]
+
+
+def test_a_static_members_instance_id_is_read_also_where_its_subscription_is_not() -> None:
+    members = [
+        JoinGroupResponseMember(member_id="m1", group_instance_id="one", metadata=subscription_of("t")),
+        JoinGroupResponseMember(member_id="m2", group_instance_id="two", metadata=b""),
+    ]
+    roster = read_roster(members)
+    assert {name: member.instance_id for name, member in roster.members.items()} == {"m1": "one", "m2": "two"}
+    assert (roster.topics, list(roster.unreadable)) == (frozenset({"t"}), ["m2"])
+    assert read_roster([]) == Roster({}, {})
+
+
+def test_each_member_gets_its_share_with_the_basis_and_an_unreadable_one_gets_none() -> None:
+    roster = read_roster([row("m1", "t", "gone"), row("m2", "t"), JoinGroupResponseMember(member_id="m3")])
+    division = divide("range", roster, topics({"t": 3, "unread": 9}))
+    told = {name: decode_assignment(data) for name, data in division.assignments.items()}
+    assert {name: list(each_partition(one.assigned_partitions)) for name, one in told.items()} == {
+        "m1": partitions("t-0 t-1"),
+        "m2": partitions("t-2"),
+        "m3": [],
+    }
+    assert division.basis == AssignmentBasis({"gone": 0, "t": 3}, members=3)
+    assert all(decode_basis(one.user_data) == division.basis for one in told.values())
+    assert division.missing == ["gone"]
+
+
+def test_partitions_that_a_former_owner_has_to_give_up_first_are_counted_as_withheld() -> None:
+    owner = GroupMember(("t",), owned=tuple(partitions("t-0 t-1 t-2 t-3")), generation=1)
+    division = divide("cooperative-sticky", Roster({"m1": owner, "m2": GroupMember(("t",))}, {}), topics({"t": 4}))
+    assert division.basis == AssignmentBasis({"t": 4}, members=2, withheld=2)
+
+
+@pytest.mark.parametrize(
+    ("counts", "asked", "changes"),
+    [
+        ({"t": 6, "u": 2}, {"t", "u"}, []),
+        ({"t": 12, "u": 1}, {"t", "u"}, ["t: 6 -> 12", "u: 2 -> 1"]),
+        ({"t": 12}, {"t"}, ["t: 6 -> 12"]),
+        ({"t": 6}, {"t", "u"}, ["u: 2 -> 0"]),  # deleted
+        ({"t": 6, "new": 3}, {"t", "new"}, []),  # not a topic of the assignment
+        ({}, set(), []),
+    ],
+)
+def test_counts_are_compared_for_the_topics_of_the_assignment_that_were_asked_for(
+    counts: dict[str, int], asked: set[str], changes: list[str]
+) -> None:
+    assert changed_counts(AssignmentBasis({"t": 6, "u": 2}, 1), topics(counts), frozenset(asked)) == changes
+
+
+def test_a_topic_that_does_not_exist_has_no_partitions() -> None:
+    assert list(counts_of(["u", "gone", "t"], topics({"t": 2, "u": 0})).items()) == [("gone", 0), ("t", 2), ("u", 0)]
+
+
+@pytest.mark.parametrize("basis", [None, AssignmentBasis({"t": 3}, 2)])
+def test_a_member_reads_its_partitions_sorted_and_leaves_topics_out_that_it_has_not_subscribed_to(
+    basis: AssignmentBasis | None,
+) -> None:
+    data = assignment_of(partitions("t-2 u-0 t-0 v-1"), None if basis is None else encode_basis(basis))
+    read = read_assignment(SyncGroupResponse(assignment=data), {"t"})
+    assert read == MemberAssignment(tuple(partitions("t-0 t-2")), ["u", "v"], basis)
+
+
+def test_a_leader_of_another_make_may_leave_a_member_out() -> None:
+    assert read_assignment(SyncGroupResponse(), {"t"}) == MemberAssignment((), [], None)
+
+
+def test_an_assignment_that_cannot_be_read_points_at_the_leaders_assignor() -> None:
+    with pytest.raises(DecodeError, match=r"the leader made cannot be read: .*; look for a member of"):
+        read_assignment(SyncGroupResponse(assignment=b"\0\0\7"), {"t"})
+
+
+def test_the_leader_assigns_once_and_only_with_the_metadata_of_all_members_topics() -> None:
+    leadership = leading(row("me", "t"), row("m2", "u"))
+    assert (leadership.leads, leadership.is_to_assign, leadership.topics) == (True, True, frozenset({"t", "u"}))
+    assert leadership.assign("range", refreshed({"t": 1})) is None
+    division = leadership.assign("range", refreshed({"t": 1}, "u"))
+    assert division is not None
+    assert division.missing == ["u"]
+    assert not leadership.is_to_assign
+    assert leadership.assign("range", refreshed({"t": 1}, "u")) is None
+
+
+def test_a_follower_and_a_leader_that_keeps_the_assignment_divide_nothing() -> None:
+    """JoinGroup v9 tells a static leader that comes back to skip the assignment."""
+    skipping = leading(row("me", "t"), skip_assignment=True)
+    for leadership in (following(), skipping):
+        assert not leadership.is_to_assign
+        assert leadership.assign("range", refreshed({"t": 1})) is None
+    assert (following().topics, skipping.topics) == (frozenset(), frozenset({"t"}))
+
+
+def test_a_leader_that_rejoins_forgets_the_members() -> None:
+    leadership = leading(row("me", "t"))
+    leadership.rejoin()
+    assert (leadership.roster, leadership.is_to_assign, leadership.topics) == (None, False, frozenset())
+
+
+BASIS = AssignmentBasis({"t": 6, "u": 2}, 2)
+
+
+@pytest.mark.parametrize(
+    ("leads", "restarted", "basis", "watches"),
+    [
+        (True, False, BASIS, True),
+        (False, False, BASIS, False),
+        (False, True, BASIS, True),  # the answer may have named its predecessor's id as the leader's
+        (False, True, None, False),
+    ],
+)
+def test_the_leader_or_a_member_that_may_be_it_follows_the_topics_of_the_whole_group(
+    leads: bool, restarted: bool, basis: AssignmentBasis | None, watches: bool
+) -> None:
+    leadership = leading(row("me", "t"), row("m2", "v")) if leads else following()
+    leadership.assigned(basis, restarted=restarted)
+    followed = leadership.followed(frozenset({"own"}))
+    assert followed == frozenset({"own"} | ({"t", "u"} if watches else set()) | ({"v"} if leads else set()))
+    assert leadership.changes(refreshed({"t": 12, "u": 2})) == (["t: 6 -> 12"] if watches else [])
+
+
+def test_under_an_assignment_of_another_make_the_leader_compares_from_the_first_whole_metadata_on() -> None:
+    leadership = leading(row("me", "t", "u"), skip_assignment=True)
+    leadership.assigned(None, restarted=False)
+    assert leadership.changes(refreshed({"t": 6})) == [], "not yet of all topics"
+    assert leadership.changes(refreshed({"t": 7, "u": 2})) == []
+    assert leadership.changes(refreshed({"t": 7, "u": 3})) == ["u: 2 -> 3"]
