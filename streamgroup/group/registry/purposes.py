@@ -50,19 +50,16 @@ class ForcedRebalanceBackoff:
     watch the id nodes, so they claim their partitions again.
     """
 
-    __slots__ = ("_count",)
+    __slots__ = ("wait_s",)
 
     def __init__(self) -> None:
-        self._count = 0
+        self.wait_s = FORCED_REBALANCE_AFTER_S
+        """The seconds until the next forced rebalance."""
 
     def add(self) -> None:
-        self._count += 1
+        """Count a forced rebalance: the next one has to wait twice as long."""
+        self.wait_s = min(2 * self.wait_s, FORCED_REBALANCE_MAX_S)
 
     def reset(self) -> None:
         """Begin anew: the group has other consumers."""
-        self._count = 0
-
-    @property
-    def wait_s(self) -> float:
-        """The seconds until the next forced rebalance."""
-        return float(min(FORCED_REBALANCE_AFTER_S * 2**self._count, FORCED_REBALANCE_MAX_S))
+        self.wait_s = FORCED_REBALANCE_AFTER_S
