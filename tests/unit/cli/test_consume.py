@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from streamgroup.cli import _log_reading as module
-from streamgroup.cli._output import StopSignals
 from streamgroup.cli.main import main
 from streamgroup.errors import TransportError
 from streamgroup.model import Dialect, FetchTask, TopicPartition
@@ -197,28 +196,3 @@ def test_a_signal_ends_the_command_without_an_error(cluster: FakeCluster, number
     result = consume("-t", "orders:0", "-o", "95")
     assert (result.exit_code, result.stdout) == (0, "95\n96\n97\n98\n99\n")
     assert signal.getsignal(number) is before
-
-
-def test_a_signal_lets_a_step_be_completed_and_a_second_one_does_not() -> None:
-    steps: list[str] = []
-
-    def step(signals: StopSignals) -> None:
-        with signals.waiting():
-            with signals.completing():
-                os.kill(os.getpid(), signal.SIGINT)
-                steps.append("completed")
-            steps.append("not reached")
-
-    def second(signals: StopSignals) -> None:
-        with signals.completing():
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with StopSignals() as signals:
-        with pytest.raises(SystemExit) as ended:
-            step(signals)
-        assert (ended.value.code, steps) == (0, ["completed"])
-        with pytest.raises(SystemExit) as ended:
-            second(signals)
-        assert ended.value.code == 1
-        with signals.ending():
-            os.kill(os.getpid(), signal.SIGTERM)

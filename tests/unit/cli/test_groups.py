@@ -7,9 +7,7 @@ from contextlib import contextmanager
 import pytest
 from click.testing import CliRunner, Result
 
-from streamgroup.cli import _group_tables as tables
 from streamgroup.cli import groups as module
-from streamgroup.cli._tables import json_rows
 from streamgroup.errors import ConfigError
 from streamgroup.model import CommittedOffset, GroupDescription, GroupListing, MemberDescription, TopicPartition
 from streamgroup.options.types import ClientOptions
@@ -258,17 +256,3 @@ def test_an_invalid_bootstrap_server_is_explained() -> None:
     result = CliRunner().invoke(module.groups, ["-b", "broker:many", "--list"])
     assert isinstance(result.exception, ConfigError)
     assert "invalid broker address 'broker:many'" in str(result.exception)
-
-
-# -- the tables --------------------------------------------------------------------------------------------------------
-
-
-def test_an_unreadable_assignment_is_unknown_not_empty() -> None:
-    strange = MemberDescription("m", assigned=None)
-    (row,) = tables.member_rows(group("g", strange))
-    assert json_rows(tables.MEMBERS, [row])[0]["partitions"] is None
-
-
-def test_a_commit_ahead_of_the_log_shows_as_negative_lag() -> None:
-    row = tables.OffsetRow("g", orders(0), CommittedOffset(12), 10, None)
-    assert row.lag == -2

@@ -6,11 +6,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
@@ -276,12 +274,6 @@ def test_no_notice_names_an_option_that_the_user_has_not_given(cluster: Scripted
     assert "% ignored option kafka.group.id" in run(cluster, "-X", "group.id=g", stdin=b"a\n").stderr
 
 
-def test_a_request_to_the_cluster_takes_no_longer_than_the_user_says() -> None:
-    where = module.ClusterAddress("127.0.0.1:9092")
-    options = module.sink_options(where, "orders", {}, "none", 700, include_timestamp=False)
-    assert options.client.default_api_timeout_ms == 700
-
-
 def test_quiet_prints_errors_only(cluster: ScriptedCluster) -> None:
     assert run(cluster, "-q", stdin=b"a\n").stderr == ""
     assert "it does not exist" in run(cluster, "-q", topic="absent").stderr
@@ -373,31 +365,6 @@ def test_what_kafka_07_cannot_do_is_an_error(
     result = run07(*arguments, stdin=stdin)
     assert result.exit_code == 1
     assert said in result.stderr
-
-
-def test_a_new_topic_spreads_once_its_brokers_have_registered_it(
-    start: Callable[..., OldBroker], through_zookeeper: Callable[..., FakeNodes], tmp_path: Path
-) -> None:
-    broker = start()
-    nodes = through_zookeeper(registered([broker], topics=()))
-    options = module.sink_options(
-        module.ClusterAddress(zookeeper="zk1:2181"),
-        "events",
-        {"partitioner": "round_robin"},
-        "none",
-        4_000,
-        include_timestamp=False,
-    )
-
-    with closing(_record_writer.RecordWriter(options)) as writer:
-        writer.write(pa.record_batch({"value": pa.array([b"a", b"b"])}))
-        writer.flush()
-        assert (payloads(broker, 0), payloads(broker, 1)) == ([b"a", b"b"], [])
-        nodes.data = registered([broker])
-        writer._changed.set()  # as ZooKeeper's watch does
-        writer.write(pa.record_batch({"value": pa.array([b"c", b"d"])}))
-        writer.flush()
-    assert payloads(broker, 1)
 
 
 def test_later_brokers_are_found_in_zookeeper(

@@ -1,0 +1,130 @@
+"""The offsets in a checkpoint's directory are read as Spark writes them, and replaced whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from streamgroup.cli._checkpoint_files import CheckpointFiles, OffsetLines, local_path
+from streamgroup.errors import ConfigError
+from tests.unit.cli.test_checkpoint import FIRST, HEAD, SECOND, SPARKS, write
+
+V2 = HEAD.replace("v1", "v2", 1)
+
+
+def checkpoint(home: Path) -> CheckpointFiles:
+    """Two sources, batches 0 to 10, of which the last has not sunk."""
+    return CheckpointFiles(str(write(home, {batch: ["-", FIRST] for batch in (10, 9, 0)}, sunk=9)))
+
+
+@pytest.mark.parametrize(
+    ("where", "path"),
+    [
+        ("/data/q", "/data/q"),
+        ("data/q", "data/q"),
+        ("/data/a b%20c", "/data/a b%20c"),
+        ("file:/data/q", "/data/q"),
+        ("file:///data/a%20b", "/data/a b"),
+        ("file://localhost/data/q", "/data/q"),
+    ],
+)
+def test_a_path_and_a_url_of_a_file_name_a_local_directory(where: str, path: str) -> None:
+    assert local_path(where) == Path(path)
+
+
+@pytest.mark.parametrize("where", ["hdfs://namenode/q", "s3a://bucket/q", "file://host/q", "dbfs:/q", "//host/q"])
+def test_another_file_system_is_refused_with_the_way_to_copy_the_checkpoint(where: str) -> None:
+    with pytest.raises(ConfigError, match=r"local directories only\. Copy the checkpoint to this machine") as refused:
+        local_path(where)
+    assert f"cannot rewrite the checkpoint {where}:" in str(refused.value)
+
+
+def test_a_directory_that_is_not_a_checkpoint_is_refused_with_the_option_to_look_at(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="checkpointLocation") as refused:
+        CheckpointFiles(str(tmp_path))
+    assert f"no checkpoint of a streaming query in {tmp_path}" in str(refused.value)
+
+
+def test_batches_are_in_the_order_of_their_numbers_and_other_files_are_passed_over(tmp_path: Path) -> None:
+    files = checkpoint(tmp_path)
+    (tmp_path / "offsets" / ".11.tmp").touch()
+    (tmp_path / "offsets" / "12.compact").touch()
+    assert files.batches() == [0, 9, 10]
+    assert [files.is_sunk(batch) for batch in (0, 9, 10)] == [True, True, False]
+
+
+def test_a_checkpoint_whose_query_has_not_planned_a_batch_is_explained(tmp_path: Path) -> None:
+    files = CheckpointFiles(str(write(tmp_path, {}, sunk=-1)))
+    with pytest.raises(ConfigError, match="has no offsets: the query has not planned a batch yet"):
+        files.batches()
+    (tmp_path / "commits").rmdir()
+    assert not files.is_sunk(0), "Spark makes the directory with its first commit"
+
+
+@pytest.mark.parametrize(
+    ("text", "ids", "sources", "directories"),
+    [
+        (f"{HEAD}\n-\n{FIRST}", ("", ""), ("-", FIRST), ["0", "1"]),
+        (f"{V2}\nin:{FIRST}\nout:-", ("in:", "out:"), (FIRST, "-"), ["in", "out"]),
+        (f"{HEAD}\n{SPARKS}\n", ("",), (SPARKS,), ["0"]),
+    ],
+    ids=["version 1", "version 2", "a line end at the end"],
+)
+def test_each_source_has_its_text_its_id_and_its_directory(
+    tmp_path: Path, text: str, ids: tuple[str, ...], sources: tuple[str, ...], directories: list[str]
+) -> None:
+    files = checkpoint(tmp_path)
+    (tmp_path / "offsets" / "0").write_text(text)
+    lines = files.offsets(0)
+    assert (lines.ids, lines.sources) == (ids, sources)
+    assert [lines.source_id(index) for index in range(len(ids))] == directories
+    assert lines.text() == text.rstrip("\n")
+
+
+def test_a_source_gets_another_text_and_the_rest_of_the_file_stays() -> None:
+    lines = OffsetLines(("v2", "{}"), ("a:", "b:"), ("1", "2"))
+    assert lines.with_sources({1: "3"}).text() == "v2\n{}\na:1\nb:3"
+    assert lines.with_sources({}) == lines
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"v1\n{}", b"v3\n{}\n-", b"v1\n{}\n\xff"], ids=["empty", "no sources", "version", "not UTF-8"]
+)
+def test_a_damaged_file_of_offsets_is_named(tmp_path: Path, data: bytes) -> None:
+    files = checkpoint(tmp_path)
+    (tmp_path / "offsets" / "9").write_bytes(data)
+    with pytest.raises(ConfigError, match=f"cannot read {tmp_path}/offsets/9"):
+        files.offsets(9)
+    with pytest.raises(ConfigError, match=f"cannot read {tmp_path}/offsets/7"):
+        files.offsets(7)
+
+
+def test_offsets_that_are_replaced_leave_no_checksum_and_no_other_file(tmp_path: Path) -> None:
+    files = checkpoint(tmp_path)
+    files.write_offsets(10, files.offsets(10).with_sources({1: SECOND}))
+    assert files.offsets(10).sources == ("-", SECOND)
+    assert files.offsets(9).sources == ("-", FIRST)
+    assert sorted(path.name for path in (tmp_path / "offsets").iterdir()) == [".0.crc", ".9.crc", "0", "10", "9"]
+
+
+def test_an_initial_offset_is_written_as_sparks_kafka_source_reads_it(tmp_path: Path) -> None:
+    files = checkpoint(tmp_path)
+    assert not files.has_initial("1")
+    files.write_initial("1", {"orders": {"0": 5}})
+    assert files.has_initial("1")
+    assert (tmp_path / "sources" / "1" / "0").read_bytes() == b'\0v1\n{"orders":{"0":5}}'
+
+
+def test_a_backup_has_the_offsets_and_sources_of_before_and_is_never_overwritten(tmp_path: Path) -> None:
+    files = checkpoint(tmp_path)
+    files.back_up("before")
+    assert not (tmp_path / "before" / "sources").exists(), "this checkpoint has none"
+    files.write_initial("1", {})
+    files.write_offsets(0, files.offsets(0).with_sources({1: SECOND}))
+    files.back_up("after")
+    assert CheckpointFiles(str(tmp_path / "before")).offsets(0).sources == ("-", FIRST)
+    assert CheckpointFiles(str(tmp_path / "after")).offsets(0).sources == ("-", SECOND)
+    assert (tmp_path / "after" / "sources" / "1" / "0").exists()
+    with pytest.raises(FileExistsError):
+        files.back_up("before")
