@@ -24,8 +24,6 @@ from streamgroup.model import (
     ClusterSnapshot,
     Dialect,
     Document,
-    FetchRange,
-    FetchTask,
     GroupDescription,
     GroupState,
     LogRange,
@@ -34,7 +32,7 @@ from streamgroup.model import (
     TopicInfo,
     TopicPartition,
 )
-from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions, Subscription
+from streamgroup.options.types import GroupOptions, LimitOptions, Subscription
 from streamgroup.run import interface as io
 from streamgroup.run import questions as ask
 from streamgroup.run.lineage_check import LOOK_AGAIN_S
@@ -75,29 +73,6 @@ def test_a_first_plan_goes_from_new_to_a_reply() -> None:
     assert (document.group, document.lineage, document.run) == ("g", "lineage", "r1")
 
 
-@pytest.mark.parametrize("group", [MEMBER, GroupOptions("g", mode=GroupMode.COMMIT), OFF], ids=lambda g: g.mode.value)
-def test_batches_follow_each_other_in_every_mode(group: GroupOptions) -> None:
-    shell = Shell(group)
-    first = shell.batch()
-    shell.logs.ends = {P0: 12, P1: 10}
-    second = shell.batch(first)
-    assert second.ranges == (OffsetRange(P0, 10, 12),)
-    assert shell.committed == ({} if group is OFF else {0: 10, 1: 10})
-    assert shell.result(io.LatestOffset(second, LimitOptions())) is second, "nothing is new"
-    assert shell.committed == ({} if group is OFF else {0: 12, 1: 10})
-
-
-def test_the_tasks_of_a_batch_are_made_once() -> None:
-    shell = Shell()
-    document = shell.result(PLAN)
-    request = io.Partitions(INITIAL_DOCUMENT, document)
-    tasks = [FetchTask((FetchRange(range_, None),)) for range_ in document.ranges]
-    assert len(tasks) == 2
-    assert shell.result(request) == tasks
-    call = shell.call(request)
-    assert shell.out == [io.Reply(call, tasks)]
-
-
 @pytest.mark.parametrize("listened", [True, False])
 def test_small_ranges_share_a_task_once_a_batch_has_shown_that_records_are_cheap(listened: bool) -> None:
     shell = Shell()
@@ -123,31 +98,6 @@ def test_the_ends_of_available_now_are_taken_before_the_member_joins() -> None:
     assert shell.answer(call, {P0: 4, P1: 10}) == [io.Reply(call, None)]
     assert shell.sent == []
     assert shell.result(PLAN).ranges == (OffsetRange(P0, 0, 4), OffsetRange(P1, 0, 10))
-
-
-def test_available_now_does_not_end_by_facts_from_before_an_assignment() -> None:
-    """While the commits are fetched, to judge a broker of 0.7 that is offline, the member gains another partition."""
-    away = TopicPartition("t", partition_number(1, 0))
-    there = [PartitionInfo(tp.partition, 0) for tp in (P0, away)]
-    registered = [
-        ClusterSnapshot(NODES, {"t": TopicInfo("t", tuple(there[:count]))}, dialect=Dialect.KAFKA07) for count in (2, 1)
-    ]
-    shell = Shell()
-    shell.cluster = registered[0]
-    shell.logs.ends = {P0: 10, away: 10}
-    shell.result(io.PrepareAvailableNow())
-    document = shell.batch()
-    shell.logs.snapshot = registered[1]
-    call = shell.call(io.LatestOffset(document, LimitOptions()))
-    while not isinstance(question := shell.questions[call], ask.FetchCommitted):
-        shell.answer(call, shell.found(question))
-    shell.ledger._changed()
-    shell.answer(call, shell.found(question))
-    assert not shell.of(io.Reply)
-    shell.step(ev.Tick(), LOOK_AGAIN_S)
-    assert isinstance(shell.questions[call], ask.ListEnds), "it looks at the logs again"
-    shell.serve()
-    assert [reply.result for reply in shell.of(io.Reply)] == [document]
 
 
 def test_available_now_does_not_miss_a_partition_that_came_after_its_targets() -> None:

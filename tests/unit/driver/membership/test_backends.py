@@ -11,19 +11,15 @@ from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.membership.backends import backend_of
 from streamgroup.driver.membership.group_thread import GroupThread
 from streamgroup.driver.membership.modes import ledger_of
-from streamgroup.driver.membership.registry_backend import RegistryBackend
 from streamgroup.driver.membership.registry_thread import RegistryThread
-from streamgroup.errors import ConfigError
 from streamgroup.group.membership import Membership
 from streamgroup.group.offsets.dual import DualOffsetStore
 from streamgroup.group.offsets.kafka import KafkaOffsetStore
 from streamgroup.group.offsets.memory import MemoryOffsetStore
 from streamgroup.group.offsets.registered_kafka import RegisteredKafkaStore
 from streamgroup.group.offsets.zookeeper import ZooKeeperOffsetStore
-from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.registry.membership import RegistryMembership
 from streamgroup.group.standalone import StandaloneMember
-from streamgroup.model import Dialect
 from streamgroup.options.parse import parse_source
 from tests.unit.driver.fake_inbox import FakeInbox
 
@@ -73,18 +69,3 @@ def test_who_keeps_the_group_and_its_offsets_says_what_a_run_is_made_of(
     assert type(taken.member.membership) is machine
     assert type(taken.member.store) is store
     assert type(taken.thread) is thread
-
-
-def test_a_member_calls_the_nodes_as_its_cluster_does() -> None:
-    taken = backend(**ZOOKEEPER, kafka__group__id="g")
-    assert isinstance(taken, RegistryBackend)
-    taken.opened(Dialect.KAFKA07)
-    assert isinstance(taken.member.store, ZooKeeperOffsetStore)
-    assert taken.member.store._paths == GroupPaths("g", Dialect.KAFKA07)
-    assert isinstance(taken.member.membership, RegistryMembership)
-    assert taken.member.membership._paths == GroupPaths("g", Dialect.KAFKA07)
-
-
-def test_brokers_of_0_7_keep_no_offsets() -> None:
-    with pytest.raises(ConfigError, match=r"kafka\.offsets\.storage=kafka: brokers of Kafka 0\.7 keep no offsets"):
-        backend(**ZOOKEEPER, kafka__group__id="g", kafka__offsets__storage="kafka").opened(Dialect.KAFKA07)

@@ -1,0 +1,127 @@
+"""A run whose group the brokers coordinate reads commits and members there; without a group it asks for neither."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from streamgroup.driver.logs import watcher as watching
+from streamgroup.driver.logs.watcher import LogWatcher
+from streamgroup.driver.membership import broker_backend as module
+from streamgroup.driver.membership.broker_backend import BrokerBackend
+from streamgroup.driver.membership.modes import ledger_of, machine_of, member_of
+from streamgroup.errors import BrokerError, ErrorCode, TransportError
+from streamgroup.model import CommittedOffset, Dialect, GroupDescription, GroupState, TopicPartition
+from streamgroup.options.types import GroupMode, GroupOptions, OffsetsStorage
+from tests.fakes.cluster import logs_of
+from tests.unit.driver.fake_inbox import FakeInbox
+from tests.unit.driver.shells import SOON, source
+
+COMMITS = {TopicPartition("t", 0): CommittedOffset(7, "metadata", 3)}
+MEMBER = GroupOptions("g")
+Make = Callable[[GroupOptions], BrokerBackend]
+
+
+class Admin:
+    """The requests to the group's coordinator, which are noted."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+        self.failure: Exception | None = None
+
+    def committed(self, cluster: object, group: str, until: float, in_zookeeper: bool | None) -> Any:
+        self.asked.append((group, in_zookeeper))
+        if self.failure is not None:
+            raise self.failure
+        return COMMITS
+
+    def describe_groups(self, cluster: object, groups: list[str], until: float) -> dict[str, GroupDescription]:
+        self.asked.append(tuple(groups))
+        if self.failure is not None:
+            raise self.failure
+        return {name: GroupDescription(name, GroupState.STABLE) for name in [*groups, "another"]}
+
+
+@pytest.fixture
+def admin(monkeypatch: pytest.MonkeyPatch) -> Admin:
+    made = Admin()
+    monkeypatch.setattr(module, "committed", made.committed)
+    monkeypatch.setattr(module, "describe_groups", made.describe_groups)
+    return made
+
+
+@pytest.fixture
+def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    """Make a backend whose watcher runs."""
+    monkeypatch.setattr(watching, "open_cluster", logs_of([10]).of)
+    watchers: list[LogWatcher] = []
+
+    def start(group: GroupOptions) -> BrokerBackend:
+        options = source(group=group)
+        watcher = LogWatcher(options, lambda *_: None, lambda _: None)
+        watchers.append(watcher)
+        watcher.start()
+        rng = random.Random(1)
+        member = member_of(
+            options, group, ledger_of(group, "r", "l"), machine_of(options, group, rng, lambda _: False), rng=rng
+        )
+        return BrokerBackend(options, group, member, inbox=FakeInbox(), watcher=watcher)
+
+    yield start
+    for each in watchers:
+        each.stop(SOON)
+
+
+@pytest.mark.parametrize(
+    ("group", "in_zookeeper"),
+    [
+        (MEMBER, False),
+        (GroupOptions("g", mode=GroupMode.COMMIT), None),
+        (GroupOptions("g", mode=GroupMode.COMMIT, offsets_storage=OffsetsStorage.ZOOKEEPER), True),
+        (GroupOptions("g", mode=GroupMode.COMMIT, offsets_storage=OffsetsStorage.KAFKA), False),
+    ],
+    ids=["member", "wherever the brokers keep them", "in ZooKeeper", "in Kafka"],
+)
+def test_commits_are_fetched_from_where_the_brokers_keep_them_for_the_mode(
+    group: GroupOptions, in_zookeeper: bool | None, make: Make, admin: Admin
+) -> None:
+    assert make(group).committed(SOON) == COMMITS
+    assert admin.asked == [("g", in_zookeeper)]
+
+
+def test_a_query_without_a_group_has_no_commits_and_asks_no_broker(make: Make, admin: Admin) -> None:
+    assert make(GroupOptions(mode=GroupMode.OFF)).committed(SOON) == {}
+    assert admin.asked == []
+
+
+def test_the_description_is_that_of_the_own_group_and_comes_later(make: Make, admin: Admin) -> None:
+    future = make(MEMBER).described(SOON)
+    assert future.result(SOON) == GroupDescription("g", GroupState.STABLE)
+    assert admin.asked == [("g",)]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [TransportError("no broker answers"), BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "cannot describe group g")],
+)
+def test_an_error_of_the_coordinator_is_raised_where_the_answer_is_taken(
+    failure: Exception, make: Make, admin: Admin
+) -> None:
+    admin.failure = failure
+    backend = make(MEMBER)
+    with pytest.raises(type(failure), match=str(failure).split(":")[0]):
+        backend.committed(SOON)
+    with pytest.raises(type(failure), match=str(failure).split(":")[0]):
+        backend.described(SOON).result(SOON)
+
+
+def test_once_the_brokers_are_known_the_offsets_stay_where_they_are(make: Make, admin: Admin) -> None:
+    """Each connection finds out what its broker speaks. Only nodes of ZooKeeper have names and formats by release."""
+    backend = make(MEMBER)
+    before = backend.member.store
+    backend.opened(Dialect.KAFKA)
+    assert backend.member.store is before
+    assert backend.committed(SOON) == COMMITS

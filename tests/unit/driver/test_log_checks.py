@@ -1,0 +1,190 @@
+"""Before a batch is planned its positions are checked: by leader epochs, and by message boundaries in Kafka 0.7."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamgroup.cluster.requests import EpochCheck, EpochEnd
+from streamgroup.driver.log_checks import LogChecks
+from streamgroup.errors import BrokerError, DecodeError, ErrorCode, TooLarge
+from streamgroup.model import ClusterSnapshot, Dialect, LogRange, OffsetRange, PartitionInfo, Position, TopicInfo
+from streamgroup.options.types import LimitOptions
+from streamgroup.planning.record_sizes import UNIT
+from streamgroup.remediation import NO_LOCATION, OffsetLocation, StoredIn
+from tests.clock import Clock
+from tests.fakes.broker07 import tp
+from tests.fakes.cluster import NODES
+from tests.unit.driver.logs.test_boundaries import Brokers
+from tests.unit.run.test_planner import P0, P1, FakeWatcher
+
+IN_ZOOKEEPER = OffsetLocation("g", StoredIn.ZOOKEEPER)
+NO_LIMIT = LimitOptions()
+LOGS = {P0: LogRange(0, 50), P1: LogRange(0, 50)}
+POSITIONS = {P0: Position(10, "id", 1), P1: Position(20, "id", 1)}
+
+OLD, OLD_B = tp(0, 0), tp(1, 2)
+OLD_LOGS = {OLD: LogRange(0, 10_000, (0, 5_000))}
+
+
+class Watcher07(FakeWatcher):
+    """Of a cluster of Kafka 0.7."""
+
+    def know(self, partitions: int, topic_id: str = "id", epoch: int = 1, leader: int = 0) -> None:
+        infos = (PartitionInfo(OLD.partition, 0), PartitionInfo(OLD_B.partition, 1))
+        self.snapshot = ClusterSnapshot(NODES, {OLD.topic: TopicInfo(OLD.topic, infos)}, dialect=Dialect.KAFKA07)
+        self.changes = object()
+
+
+def checks_of(watcher: FakeWatcher, location: OffsetLocation = IN_ZOOKEEPER) -> LogChecks:
+    return LogChecks(watcher, location, Clock())  # type: ignore[arg-type]
+
+
+def answer(watcher: FakeWatcher, value: Any, number: int = -1) -> None:
+    watcher.questions[number][1].set_result(value)
+
+
+# -- Kafka 0.8 and later -----------------------------------------------------------------------------------------------
+
+
+def test_positions_of_the_newest_epochs_without_a_limit_of_bytes_ask_nothing() -> None:
+    watcher = FakeWatcher()
+    checks = checks_of(watcher)
+    checks.ask(POSITIONS, LOGS, LimitOptions(max_offsets_per_trigger=5), None, 0.0)
+    assert watcher.questions == []
+    assert checks.suspects(POSITIONS) == {}
+
+
+def test_a_position_of_an_older_epoch_is_suspect_until_its_leader_has_told_where_that_ended() -> None:
+    watcher = FakeWatcher()
+    checks = checks_of(watcher)
+    watcher.know(2, epoch=3)
+    positions = {**POSITIONS, P1: Position(20, "id", 3)}
+    checks.ask(positions, LOGS, NO_LIMIT, None, 0.0)
+    suspects = checks.suspects(positions)
+    assert suspects == {P0: EpochCheck(1, 3)}
+    assert checks.epoch_ends(suspects) == {}
+    answer(watcher, {P0: EpochEnd(1, 6)})
+    checks.ask(positions, LOGS, NO_LIMIT, None, 0.0)
+    assert checks.epoch_ends(suspects) == {P0: EpochEnd(1, 6)}
+    assert len(watcher.questions) == 1
+
+
+def test_a_leader_that_refuses_is_an_error_of_the_call() -> None:
+    watcher = FakeWatcher()
+    checks = checks_of(watcher)
+    watcher.know(2, epoch=3)
+    checks.ask(POSITIONS, LOGS, NO_LIMIT, None, 0.0)
+    watcher.questions[0][1].set_exception(BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "t-0"))
+    with pytest.raises(BrokerError, match="t-0"):
+        checks.ask(POSITIONS, LOGS, NO_LIMIT, None, 0.0)
+
+
+def test_a_limit_of_bytes_samples_the_logs_and_the_estimate_follows() -> None:
+    watcher = FakeWatcher()
+    checks = checks_of(watcher)
+    limits = LimitOptions(max_bytes_per_trigger=1_000)
+    before = checks.densities([P0])[P0]
+    checks.ask(POSITIONS, LOGS, limits, None, 0.0)
+    answer(watcher, {P0: (300, 3)})
+    checks.ask(POSITIONS, LOGS, limits, None, 0.0)
+    assert checks.densities([P0]) == {P0: 100 * UNIT}
+    assert before > 100 * UNIT, "a partition without a sample is taken for one of large records"
+
+
+def test_every_offset_of_a_later_kafka_is_a_boundary() -> None:
+    checks = checks_of(FakeWatcher())
+    assert (checks.boundaries(LOGS), checks.unsound(POSITIONS, LOGS)) == (None, frozenset())
+
+
+# -- Kafka 0.7 ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_position_of_kafka_07_is_planned_from_once_a_message_was_found_there() -> None:
+    watcher = Watcher07()
+    checks = checks_of(watcher)
+    at = {OLD: Position(30)}
+    checks.ask(at, OLD_LOGS, NO_LIMIT, None, 0.0)
+    assert checks.unsound(at, OLD_LOGS) == {OLD}
+    answer(watcher, {OLD: (60,)})
+    checks.ask(at, OLD_LOGS, NO_LIMIT, None, 0.0)
+    assert checks.unsound(at, OLD_LOGS) == frozenset()
+    assert len(watcher.questions) == 1, "without a limit no boundary is looked for"
+
+
+def test_where_a_plan_ends_the_next_one_begins_without_a_check() -> None:
+    watcher = Watcher07()
+    checks = checks_of(watcher)
+    checks.planned([OffsetRange(OLD, 0, 60)])
+    at = {OLD: Position(60)}
+    checks.ask(at, OLD_LOGS, NO_LIMIT, None, 0.0)
+    assert (checks.unsound(at, OLD_LOGS), watcher.questions) == (frozenset(), [])
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        LimitOptions(max_offsets_per_trigger=100),
+        LimitOptions(max_bytes_per_trigger=100),
+        LimitOptions(max_offsets_per_trigger=100, max_bytes_per_trigger=10_000),
+        LimitOptions(max_offsets_per_trigger=10_000, max_bytes_per_trigger=100),
+    ],
+    ids=["offsets", "bytes", "fewer offsets", "fewer bytes"],
+)
+def test_the_smaller_limit_has_the_log_scanned_for_the_end_of_the_batch(limits: LimitOptions) -> None:
+    """Offsets of Kafka 0.7 are bytes, so both limits are limits of bytes."""
+    watcher = Watcher07()
+    checks = checks_of(watcher)
+    at = {OLD: Position(5_000)}
+    checks.ask(at, OLD_LOGS, limits, None, 0.0)
+    answer(watcher, watcher.questions[0][0](Brokers(), 0.0))
+    checks.ask(at, OLD_LOGS, limits, None, 0.0)
+    found = checks.boundaries(OLD_LOGS)
+    assert found is not None
+    assert (found.segment_starts, found.message_ends) == ({OLD: (0, 5_000)}, {OLD: (5_030, 5_060, 5_090)})
+
+
+def test_a_limit_that_the_backlog_does_not_reach_scans_nothing() -> None:
+    watcher = Watcher07()
+    checks_of(watcher).ask({OLD: Position(5_000)}, OLD_LOGS, LimitOptions(max_offsets_per_trigger=5_000), None, 0.0)
+    assert watcher.questions == []
+
+
+def test_a_position_that_is_not_known_to_be_a_boundary_is_not_scanned_from() -> None:
+    watcher = Watcher07()
+    checks = checks_of(watcher)
+    logs = {**OLD_LOGS, OLD_B: LogRange(0, 10_000, (0,))}
+    at = {OLD: Position(5_000), OLD_B: Position(33)}
+    limits = LimitOptions(max_offsets_per_trigger=100)
+    checks.ask(at, logs, limits, None, 0.0)
+    assert len(watcher.questions) == 2
+    answer(watcher, watcher.questions[1][0](Brokers(), 0.0), 1)
+    checks.ask(at, logs, limits, None, 0.0)
+    found = checks.boundaries(logs)
+    assert found is not None
+    assert found.message_ends.keys() == {OLD}
+
+
+@pytest.mark.parametrize(
+    ("location", "text"),
+    [
+        (IN_ZOOKEEPER, r"^group g: position 30: .*: stop the query and all members, and .*/consumers/g/offsets"),
+        (OffsetLocation("g", StoredIn.KAFKA), r"^group g: position 30: .*streamgroup groups --reset-offsets --group g"),
+        (NO_LOCATION, r"^position 30: no message begins there$"),
+    ],
+    ids=["zookeeper", "brokers", "no group"],
+)
+def test_a_position_inside_of_a_message_names_the_group_and_how_to_set_its_offset(
+    location: OffsetLocation, text: str
+) -> None:
+    watcher = Watcher07()
+    checks = checks_of(watcher, location)
+    checks.ask({OLD: Position(30)}, OLD_LOGS, NO_LIMIT, None, 0.0)
+    error = TooLarge("position 30: no message begins there")
+    error.base_offset, error.next_offset = 30, 60
+    watcher.questions[0][1].set_exception(error)
+    with pytest.raises(DecodeError, match=text) as raised:
+        checks.ask({OLD: Position(30)}, OLD_LOGS, NO_LIMIT, None, 0.0)
+    assert type(raised.value) is TooLarge
+    assert (raised.value.base_offset, raised.value.next_offset) == (30, 60)

@@ -1,0 +1,334 @@
+"""A task reads logs of Kafka 0.8 and later by Fetch, and asks where a log is now before it reports a loss."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from streamgroup.errors import AuthorizationError, BrokerError, ErrorCode, TooLarge, TransportError, error_of
+from streamgroup.executor.cursor import Cursor
+from streamgroup.executor.kafka import KafkaFetchProtocol, KafkaLookup
+from streamgroup.executor.read_format import Fetched, Loss
+from streamgroup.model import NO_TOPIC_ID, Broker, FetchRange, OffsetRange, TopicPartition
+from streamgroup.net.connection import Connection
+from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
+from streamgroup.wire.messages.log import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsRequest,
+    PartitionData,
+)
+from streamgroup.wire.versions import BrokerVersions
+from tests.fakes.broker import FakeBroker
+from tests.unit.executor.leader import OTHER_ID, TOPIC_ID, Leader, Log, batch
+
+Start = Callable[..., FakeBroker]
+Options = Callable[..., ClientOptions]
+KIB = 1024
+FETCH_SESSION_ID_NOT_FOUND = 70
+FETCH = FetchOptions(max_wait_ms=20, min_bytes=3, poll_timeout_ms=5_000)
+FOLLOWER = Broker(2, "h2", 92)
+
+
+class Peer(Connection):
+    """A connection that is not opened, to a broker that speaks Fetch up to a version."""
+
+    def __init__(self, fetch: int = 13, list_offsets: int = 7, **client: Any) -> None:
+        super().__init__("h", 92, ClientOptions((("h", 92),), **client))
+        self._versions = {FetchRequest.API_KEY: (0, fetch), ListOffsetsRequest.API_KEY: (0, list_offsets)}
+
+    @property
+    def versions(self) -> BrokerVersions:
+        return BrokerVersions("h:92", self._versions)
+
+
+def cursor(partition: int = 0, start: int = 0, until: int = 100, *, topic_id: str = TOPIC_ID) -> Cursor:
+    tp = TopicPartition("orders", partition)
+    return Cursor.of(FetchRange(OffsetRange(tp, start, until), Broker(1, "h", 92), topic_id, 7))
+
+
+def failed(code: int, **others: Any) -> Cursor:
+    made = cursor(**others)
+    made.mark_failed(error_of(code), 1.0)
+    return made
+
+
+# -- Fetch -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_fetch_asks_for_what_is_not_fetched_yet_under_the_planned_leader_epoch() -> None:
+    one, two = cursor(0), cursor(1, 40)
+    one.mark_fetched(30, 300)
+    fetch = replace(FETCH, isolation=Isolation.READ_COMMITTED, rack="a", max_partition_bytes=70 * KIB)
+    asked = KafkaFetchProtocol(Peer(), [one, two], fetch).ask([one, two])
+    assert (asked.cursors, asked.version) == ([one, two], 13)
+    request: Any = asked.request
+    (topic,) = request.topics
+    assert (topic.topic, topic.topic_id) == ("orders", TOPIC_ID)
+    assert topic.partitions == tuple(
+        FetchPartition(partition=n, current_leader_epoch=7, fetch_offset=at, partition_max_bytes=64 * KIB)
+        for n, at in ((0, 30), (1, 40))
+    )
+    assert (request.isolation_level, request.rack_id) == (Isolation.READ_COMMITTED.value, "a")
+    assert (request.max_wait_ms, request.min_bytes, request.max_bytes) == (20, 3, 70 * KIB)
+
+
+def test_topic_names_are_used_where_the_plan_has_no_topic_id() -> None:
+    """From version 13 on a Fetch has ids only. A plan by brokers before 2.8 has none."""
+    cursors = [cursor(0), cursor(1, topic_id=NO_TOPIC_ID)]
+    assert KafkaFetchProtocol(Peer(), cursors, FETCH).ask(cursors).version == 12
+    assert KafkaFetchProtocol(Peer(), cursors[:1], FETCH).ask(cursors[:1]).version == 13
+    assert KafkaFetchProtocol(Peer(fetch=4), cursors[:1], FETCH).ask(cursors[:1]).version == 4
+
+
+def test_a_leader_is_not_told_the_rack_while_a_follower_is_to_be_avoided() -> None:
+    away = cursor()
+    away.read_from(None, 60.0, is_leader_only=True)
+    request: Any = KafkaFetchProtocol(Peer(), [away], replace(FETCH, rack="a")).ask([away]).request
+    assert request.rack_id == ""
+
+
+@pytest.mark.parametrize(("version", "count"), [(2, 2), (3, 4)])
+def test_before_0_10_1_a_request_asks_for_as_many_partitions_as_one_answer_has_room_for(
+    version: int, count: int
+) -> None:
+    cursors = [cursor(n) for n in range(4)]
+    fetch = replace(FETCH, max_bytes=150 * KIB)
+    assert KafkaFetchProtocol(Peer(version), cursors, fetch).ask(cursors).cursors == cursors[:count]
+
+
+def test_one_partition_is_asked_for_however_large_its_next_message() -> None:
+    large = cursor()
+    large.min_bytes = 900 * KIB
+    asked = KafkaFetchProtocol(Peer(2), [large], replace(FETCH, max_bytes=150 * KIB)).ask([large, cursor(1)])
+    assert asked.cursors == [large]
+    assert large.asked_bytes == 900 * KIB
+
+
+def answer(*rows: PartitionData, **others: Any) -> FetchResponse:
+    return FetchResponse(responses=(FetchableTopicResponse(topic_id=TOPIC_ID, partitions=rows),), **others)
+
+
+def read(response: FetchResponse, *asked: Cursor, fetch: FetchOptions = FETCH) -> list[Fetched]:
+    return KafkaFetchProtocol(Peer(), asked, fetch).read(response, asked)
+
+
+def test_an_answer_gives_each_partition_its_records_or_its_error() -> None:
+    rows = (
+        PartitionData(partition_index=0, high_watermark=10, records=batch(0, 10)),
+        PartitionData(partition_index=1, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        PartitionData(partition_index=2, high_watermark=10, records=batch(0, 5)),
+        PartitionData(partition_index=7, high_watermark=10, records=batch(0, 5)),
+    )
+    cursors = [cursor(n) for n in (0, 1, 2, 3)]
+    first, refused, second = read(answer(*rows), *cursors)
+    assert [each.cursor for each in (first, refused, second)] == cursors[:3], "an answer may leave partitions out"
+    assert refused.error == error_of(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert first.frames is not None
+    assert second.frames is not None
+    assert (first.frames.next_offset, second.frames.next_offset, first.high_watermark) == (10, 5, 10)
+    assert (first.comes_first, second.comes_first) == (True, False)
+
+
+def test_an_error_of_the_whole_answer_names_the_broker_and_the_partitions() -> None:
+    with pytest.raises(TransportError, match=r"h:92: FETCH_SESSION_ID_NOT_FOUND for a Fetch of orders-0 at offset 5 "):
+        read(FetchResponse(error_code=FETCH_SESSION_ID_NOT_FOUND), cursor(start=5))
+
+
+EMPTY = PartitionData(partition_index=0, high_watermark=50, last_stable_offset=20)
+FULL = PartitionData(partition_index=1, high_watermark=50, records=batch(0, 1))
+COMMITTED = replace(FETCH, isolation=Isolation.READ_COMMITTED)
+
+
+@pytest.mark.parametrize(
+    ("response", "fetch", "readable"),
+    [
+        (answer(EMPTY), FETCH, 50),
+        (answer(EMPTY), COMMITTED, 20),
+        (answer(EMPTY, throttle_time_ms=1), FETCH, -1),
+        (answer(EMPTY, FULL), FETCH, -1),
+    ],
+    ids=["uncommitted", "committed", "throttled", "another partition has records"],
+)
+def test_only_an_answer_that_had_room_and_time_proves_that_the_leader_has_no_records(
+    response: FetchResponse, fetch: FetchOptions, readable: int
+) -> None:
+    assert read(response, cursor(0), cursor(1), fetch=fetch)[0].readable == readable
+
+
+def test_a_follower_proves_nothing_and_names_no_other_follower() -> None:
+    row = PartitionData(partition_index=0, high_watermark=50, preferred_read_replica=2)
+    (of_leader,) = read(answer(row), cursor())
+    assert (of_leader.readable, of_leader.read_replica) == (50, 2)
+    at_follower = cursor()
+    at_follower.read_from(FOLLOWER, 60.0)
+    (of_follower,) = read(answer(row), at_follower)
+    assert (of_follower.readable, of_follower.read_replica) == (-1, None)
+
+
+# -- an answer without a whole message ---------------------------------------------------------------------------------
+
+
+def test_empty_answers_are_counted_as_long_as_the_leaders_log_goes_on_behind() -> None:
+    protocol, at = KafkaFetchProtocol(Peer(), [cursor()], FETCH), cursor(start=10)
+    for readable, empty in ((50, 1), (50, 2), (-1, 2), (10, 2)):
+        protocol.note_no_progress(Fetched(at, readable=readable), 5.0)
+        assert (at.empty_answers, at.readable, at.waiting_since) == (empty, 50, 5.0)
+
+
+def test_a_batch_that_a_broker_since_0_10_1_cuts_is_an_error_with_the_option_to_raise() -> None:
+    (cut,) = read(answer(PartitionData(partition_index=0, high_watermark=50, records=batch(0, 10)[:70])), cursor())
+    protocol = KafkaFetchProtocol(Peer(), [cut.cursor], FETCH)
+    with pytest.raises(TooLarge, match=r"orders-0: .* at offset 0 .*70 bytes.*kafka\.max\.partition\.fetch\.bytes"):
+        protocol.note_no_progress(cut, 5.0)
+    behind = cut._replace(comes_first=False)
+    protocol.note_no_progress(behind, 5.0)
+    assert behind.cursor.waiting_since == 5.0, "the answer had no room for a second partition"
+
+
+@pytest.mark.parametrize(
+    ("kept", "wanted"), [(5, 2 * 64 * KIB), (70, 200_000)], ids=["not even its size came", "its size came"]
+)
+def test_a_broker_before_0_10_1_is_asked_for_all_of_a_message_that_came_cut(kept: int, wanted: int) -> None:
+    large = bytearray(batch(0, 10))
+    large[8:12] = (200_000 - 12).to_bytes(4, "big")
+    at = cursor()
+    protocol = KafkaFetchProtocol(Peer(2), [at], FETCH)
+    protocol.ask([at])
+    (cut,) = read(answer(PartitionData(partition_index=0, high_watermark=50, records=bytes(large[:kept]))), at)
+    protocol.note_no_progress(cut, 5.0)
+    assert at.bytes_wanted(64 * KIB) == wanted
+    small = replace(FETCH, max_partition_bytes=64 * KIB, max_bytes=64 * KIB)
+    with pytest.raises(TooLarge, match=r"orders-0: the message at offset 0 .*Raise kafka\.fetch\.max\.bytes") as raised:
+        KafkaFetchProtocol(Peer(2), [at], small).note_no_progress(cut, 5.0)
+    assert raised.value.base_offset == 0
+
+
+# -- where a log is now ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def look(options: Options) -> Iterator[Callable[[Leader], KafkaLookup]]:
+    made: list[KafkaLookup] = []
+
+    def make(leader: Leader) -> KafkaLookup:
+        made.append(KafkaLookup(options(leader.broker.port), FETCH, time.monotonic))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+Look = Callable[[Leader], KafkaLookup]
+
+
+def soon() -> float:
+    return time.monotonic() + 5
+
+
+TEN = [batch(n, 10) for n in range(0, 100, 10)]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OFFSET_OUT_OF_RANGE, -1])
+def test_a_failure_that_fresh_metadata_may_mend_does_not_end_the_task(code: int, options: Options) -> None:
+    lookup = KafkaLookup(options(), FETCH, time.monotonic)
+    lookup.require_mendable(failed(code))
+    at = cursor()
+    at.mark_failed(TransportError("h:92: Connection refused"), 1.0)
+    lookup.require_mendable(at)
+
+
+def test_a_failure_that_no_retry_mends_names_the_partition_the_offset_and_the_missing_right(options: Options) -> None:
+    lookup = KafkaLookup(options(), FETCH, time.monotonic)
+    with pytest.raises(BrokerError, match=r"fetching orders-0 at offset 5: UNSUPPORTED_VERSION"):
+        lookup.require_mendable(failed(ErrorCode.UNSUPPORTED_VERSION, start=5))
+    with pytest.raises(AuthorizationError, match=r"orders-0 at offset 5: .* Read on topic 'orders'.*kafka-acls\.sh"):
+        lookup.require_mendable(failed(ErrorCode.TOPIC_AUTHORIZATION_FAILED, start=5))
+
+
+def test_a_cursor_follows_its_leader_and_its_failure_stays_for_recovery(broker: Start, look: Look) -> None:
+    leader, at = Leader(broker, Log(TEN)), failed(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    leader.epoch = 9
+    assert list(look(leader).look_up([at], soon())) == []
+    assert (at.source, at.leader_epoch) == (Broker(1, "127.0.0.1", leader.broker.port), 9)
+    assert at.failure == error_of(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+def test_a_recreated_topic_has_lost_the_rest_of_the_range(broker: Start, look: Look) -> None:
+    leader, at = Leader(broker, Log(TEN)), failed(ErrorCode.UNKNOWN_TOPIC_ID)
+    leader.topic_id = OTHER_ID
+    assert list(look(leader).look_up([at], soon())) == [
+        Loss(at, 100, f"the topic was deleted and created again (id {OTHER_ID})")
+    ]
+
+
+@pytest.mark.parametrize(("log_start", "lost_until"), [(30, 30), (10, None), (0, None)])
+def test_an_offset_below_the_log_is_lost_up_to_the_logs_start(
+    log_start: int, lost_until: int | None, broker: Start, look: Look
+) -> None:
+    at = failed(ErrorCode.OFFSET_OUT_OF_RANGE, start=10)
+    losses = list(look(Leader(broker, Log(TEN[log_start // 10 :], start=log_start))).look_up([at], soon()))
+    assert [loss.until for loss in losses] == ([] if lost_until is None else [lost_until])
+    for loss in losses:
+        assert loss.why == "the log begins at offset 30 by now (retention or DeleteRecords)"
+        assert "raise the topic's retention" in loss.way_out
+
+
+def test_an_offset_above_the_log_is_not_lost_before_the_last_look(broker: Start, look: Look) -> None:
+    leader, at = Leader(broker, Log(TEN[:3])), failed(ErrorCode.OFFSET_OUT_OF_RANGE, start=50)
+    lookup = look(leader)
+    assert list(lookup.look_up([at], soon())) == []
+    assert at.high_watermark == 30
+    assert lookup.last_look(at, 7.0) == Loss(
+        at, 100, "for 7 s the log has ended at offset 30, as after an unclean leader election or a power loss"
+    )
+
+
+@pytest.mark.parametrize("log", [Log(TEN), Log(TEN[:6]), Log(TEN[:3], log_end=60)], ids=["whole", "shorter", "behind"])
+def test_a_log_that_reaches_beyond_the_position_has_lost_nothing(log: Log, broker: Start, look: Look) -> None:
+    """A new leader may have records above its high watermark until its followers have caught up."""
+    assert look(Leader(broker, log)).last_look(failed(ErrorCode.OFFSET_NOT_AVAILABLE, start=50), 7.0) == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "is_lost"),
+    [
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True),
+        (ErrorCode.UNKNOWN_TOPIC_ID, True),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, False),
+    ],
+)
+def test_a_partition_that_no_broker_knows_is_lost_if_its_leader_did_not_know_it_either(
+    code: ErrorCode, is_lost: bool, broker: Start, look: Look
+) -> None:
+    leader, at = Leader(broker, Log(TEN)), failed(code)
+    leader.known = False
+    expected = Loss(at, 100, "for 7 s no broker has known the partition") if is_lost else ""
+    assert look(leader).last_look(at, 7.0) == expected
+
+
+@pytest.mark.parametrize(("local", "list_offsets", "position"), [(None, 8, 60), (40, 8, 60), (41, 8, 40), (41, 7, 60)])
+def test_a_gap_is_skipped_unless_the_records_may_be_in_tiered_storage(
+    local: int | None, list_offsets: int, position: int, broker: Start, look: Look
+) -> None:
+    """KIP-405: a log may be silent because its remote part is slow. ListOffsets tells the local part from version 8."""
+    at = cursor(start=40)
+    at.readable = 60
+    lookup = look(Leader(broker, Log(TEN, local=local)))
+    assert list(lookup.pass_gaps([at], Peer(list_offsets=list_offsets), soon())) == []
+    assert at.position == position
+
+
+def test_a_named_follower_is_found_among_the_replicas_of_the_partition(broker: Start, look: Look) -> None:
+    leader = Leader(broker, Log(TEN))
+    leader.peers = {1: leader.broker.port, 2: 9_092}
+    lookup = look(leader)
+    assert lookup.replica(cursor(), 2, soon()) == Broker(2, "127.0.0.1", 9_092)
+    assert lookup.replica(cursor(), 3, soon()) is None
