@@ -215,19 +215,6 @@ def test_uncompressed_bytes_beyond_the_room_are_too_large() -> None:
         inflate(NONE, memoryview(b"abc"), np.empty(2, np.uint8))
 
 
-@pytest.mark.parametrize(
-    ("data", "digest"),
-    [
-        (b"", 0x02CC5D05),
-        (b"a", 0x550D7456),
-        (b"abc", 0x32D153FF),
-        (b"Nobody inspects the spammish repetition", 0xE2293B2F),
-    ],
-)
-def test_xxhash_of_published_inputs(data: bytes, digest: int) -> None:
-    assert xxh32(data) == digest
-
-
 @pytest.mark.parametrize("options", [{}, {"content_checksum": True}, {"block_linked": False}, {"level": 9}])
 def test_the_header_checksum_of_an_lz4_frame_is_mended_where_it_covers_the_magic(options: dict[str, object]) -> None:
     sound = lz4_with(**options)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from streamgroup.errors import EncodeError
 from streamgroup.records import compression
 from streamgroup.records.decode import DecodeOptions
-from streamgroup.records.encode import EncodedRecords, Encoder, RecordColumns, RecordFormat
+from streamgroup.records.encode import Encoder, RecordColumns, RecordFormat
 from streamgroup.testing.kafka07.codecs import decompress
 from streamgroup.testing.kafka07.messages import check_set, messages_of
 from tests.unit.records import reference, reference_sets
@@ -29,7 +29,6 @@ from tests.unit.records.encode_rows import (
     reference_records,
     reference_set,
 )
-from tests.unit.records.encoder import crc32c
 from tests.unit.records.reference import Row
 from tests.unit.records.rows import decode, decode07, rows_of
 from tests.unit.records.test_vectors import WRITTEN
@@ -195,32 +194,6 @@ def test_message_sets_as_old_kafkas_write_them(name: str, record_format: RecordF
     assert bytes(Encoder(record_format).encode(columns_of(rows), 0, len(rows)).sealed()) == data
 
 
-def one_batch(rows: Sequence[Sent] = (Sent(b"v"), Sent(b"w"))) -> EncodedRecords:
-    return Encoder(RecordFormat.V2).encode(columns_of(rows), 0, len(rows))
-
-
-def test_sealing_writes_the_producer_and_may_be_repeated() -> None:
-    rows = [Sent(b"v", timestamp=5), Sent(b"w", timestamp=3)]
-    encoded = one_batch(rows)
-    for producer in ((7, 0, 0), (7, 1, 2**31 - 1), (2**63 - 1, 2**15 - 1, 5), (-1, -1, -1)):
-        for transactional in (True, False):
-            sealed = encoded.sealed(*producer, transactional=transactional)
-            expected = reference_batch(rows, reference_records(rows), producer=producer, bits=transactional << 4)
-            assert bytes(sealed) == expected
-            assert crc32c(expected[21:]) == int.from_bytes(expected[17:21], "big")
-
-
-def test_sealed_bytes_cannot_be_written_to() -> None:
-    assert one_batch().sealed().readonly
-
-
-def test_message_sets_are_sealed_as_they_are() -> None:
-    for record_format in set(RecordFormat) - {RecordFormat.V2}:
-        encoded = Encoder(record_format).encode(columns_of([Sent(b"v")]), 0, 1)
-        before = bytes(encoded.data)
-        assert bytes(encoded.sealed(7, 1, 2, transactional=True)) == before
-
-
 def test_deltas_count_from_the_first_record_and_the_latest_time_is_the_batchs() -> None:
     stamps = [1_000, -5, 2**50, 999]
     encoded = Encoder(RecordFormat.V2).encode(columns_of([Sent(b"", timestamp=stamp) for stamp in stamps]), 1, 4)
@@ -331,24 +304,6 @@ def test_null_values_are_refused_in_kafka_07() -> None:
     assert Encoder(RecordFormat.V07_1).encode(columns, 0, 1).count == 1
     with pytest.raises(EncodeError, match="null values"):
         Encoder(RecordFormat.V07_1).encode(columns, 0, 2)
-
-
-def test_headers_without_a_key_are_refused() -> None:
-    kind, stamps = pa.list_(HEADER), np.zeros(1, np.int64)
-    for headers in ([[{"key": None, "value": b"v"}]], [[None]]):
-        with pytest.raises(EncodeError, match="null"):
-            RecordColumns(None, None, stamps, pa.array(headers, kind))
-
-
-def test_columns_of_other_types_and_lengths_are_refused() -> None:
-    stamps = np.zeros(2, np.int64)
-    with pytest.raises(TypeError, match="the column key is int64"):
-        RecordColumns(pa.array([1, 2]), None, stamps)
-    with pytest.raises(TypeError, match="headers"):
-        RecordColumns(None, None, stamps, pa.array(["a", "b"]))
-    for column in ("key", "value", "headers"):
-        with pytest.raises(ValueError, match=f"{column} has 1 elements"):
-            RecordColumns(**{"key": None, "value": None, "timestamp_ms": stamps, column: pa.nulls(1)})
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 1), (1, 0), (0, 3), (3, 3)])
