@@ -93,10 +93,3 @@ def test_the_program_writes_an_error_into_its_report(monkeypatch: pytest.MonkeyP
     assert json.loads((tmp_path / "report").read_text()) == {
         "problem": "cannot use spark.kafka.clusters.a: leave it out"
     }
-
-
-def test_a_held_probe_names_the_process_that_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    held: list[float] = []
-    monkeypatch.setattr(time, "sleep", held.append)
-    assert probe.look_and_hold(0).keys() == {*HEALTHY, "parent"}
-    assert held == [probe.HOLD_S]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import socket
 import subprocess
@@ -14,14 +13,11 @@ from typing import Any
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError
-from streamgroup.net.tls.memory_file import readable_path
-from streamgroup.net.tls.pem import blocks_of
 from streamgroup.net.tls.stores import client_identity, java_name, trusted_certificates
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import TlsOptions
@@ -202,7 +198,7 @@ def test_a_key_and_its_chain_come_from_pkcs12(tmp_path: Path) -> None:
     issued = Authority.create("intermediate", issued_by=root).issue()
     file = written(tmp_path / "key.p12", issued.pkcs12("pw"))
     assert identity(file).pem.decode() == key_text(issued) + chain_text(issued)
-    assert repr(identity(file)) == f"KeyAndCertificate(option kafka.ssl.keystore.location on host {HOST}, file {file})"
+    assert repr(identity(file)) == f"Identity(option kafka.ssl.keystore.location on host {HOST}, file {file})"
 
 
 def test_a_key_and_its_chain_come_from_a_pem_file_in_any_order(issued: Identity, tmp_path: Path) -> None:
@@ -280,32 +276,7 @@ def test_a_key_with_a_password_of_its_own_is_refused_in_pkcs12(issued: Identity,
         identity(file, key_password=Secret("other"))
 
 
-# -- PEM and memory ------------------------------------------------------------------------------------------------
-
-
-def test_blocks_have_canonical_lines() -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    text = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    ).decode()
-    for spelled in (text, text.replace("\n", " "), text.replace("\n", "\r\n"), f"Bag Attributes: x\n{text}"):
-        (block,) = blocks_of(spelled)
-        assert block.canonical().decode() == text
-        assert block.is_private_key
-
-
-@pytest.mark.parametrize("on_linux", [True, False])
-def test_bytes_have_a_path_that_ends_with_its_use(on_linux: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not on_linux:
-        monkeypatch.delattr(os, "memfd_create")
-    with readable_path(b"secret") as path:
-        assert Path(path).read_bytes() == b"secret"
-        if on_linux:
-            assert os.readlink(path).startswith("/memfd:"), "never on a disk"
-        else:
-            assert os.stat(path).st_mode & 0o777 == 0o600
-            assert os.stat(Path(path).parent).st_mode & 0o777 == 0o700
-    assert not Path(path).exists()
+# -- damaged content ------------------------------------------------------------------------------------------------
 
 
 @given(content=st.binary(max_size=200), kind=st.sampled_from(["PEM", "PKCS12", "JKS"]), prefix=st.sampled_from(_STARTS))

@@ -1,20 +1,16 @@
 from __future__ import annotations
 
 import pickle
-from pathlib import Path
 
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.options.cipher_suites import OPENSSL_NAMES, TLS13, openssl_name
 from streamgroup.options.parse import parse_source
 from streamgroup.options.parse_sink import parse_sink
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import TlsOptions
 from streamgroup.options.types import SourceOptions
 
-VECTORS = Path(__file__).parents[2] / "vectors" / "options" / "cipher-suites-openssl-3.0.tsv"
-"""The list of `openssl ciphers -stdname 'ALL:@SECLEVEL=0'`: the name of IANA's registry, and OpenSSL's own."""
 STREAM = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "kafka.security.protocol": "ssl"}
 
 
@@ -32,26 +28,6 @@ def refused(**ssl: str) -> str:
 
 
 # -- cipher suites -------------------------------------------------------------------------------------------------
-
-
-def test_the_names_of_cipher_suites_are_those_of_openssl() -> None:
-    listed = dict(line.split("\t") for line in VECTORS.read_text().splitlines())
-    assert len(OPENSSL_NAMES) == 30
-    assert {name: listed.get(name) for name in OPENSSL_NAMES} == OPENSSL_NAMES
-    assert all(OPENSSL_NAMES[name] == name for name in TLS13)
-
-
-def test_cipher_suites_may_have_any_case() -> None:
-    assert openssl_name("tls_dhe_rsa_with_aes_128_cbc_sha") == "DHE-RSA-AES128-SHA"
-
-
-@pytest.mark.parametrize("suite", ["TLS_RSA_WITH_RC4_128_SHA", "ECDHE-RSA-AES256-GCM-SHA384", "x", "TLS_ECDHE_RSA"])
-def test_an_unknown_cipher_suite_is_refused_with_similar_ones(suite: str) -> None:
-    with pytest.raises(ValueError, match=f"unknown or insecure cipher suite '{suite}'") as caught:
-        openssl_name(suite)
-    near = str(caught.value).partition("Similar ones are ")[2].split(", ")
-    assert len(near) == 3
-    assert set(near) <= OPENSSL_NAMES.keys()
 
 
 def test_the_suite_that_was_meant_is_among_the_similar_ones() -> None:

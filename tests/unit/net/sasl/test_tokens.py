@@ -20,7 +20,6 @@ import pytest
 
 from streamgroup.errors import AuthenticationError, ConfigError, StreamGroupError, TransportError
 from streamgroup.net.sasl.tokens import Tokens
-from streamgroup.net.tls.certificate_names import names_in_certificate
 from streamgroup.net.tls.contexts import endpoint_context
 from streamgroup.options.sasl import OAuthOptions
 from streamgroup.options.secrets import Secret
@@ -319,10 +318,6 @@ def test_a_certificate_without_alternative_names_is_refused_with_its_common_name
     server = over_tls(authority.issue("id.example.com", hosts=()))
     with pytest.raises(AuthenticationError, match=r"host name 'localhost', but for id\.example\.com\. Name the"):
         ask_over_tls(server, authority)
-
-
-def test_an_endpoint_that_is_gone_shows_no_names(authority: Authority) -> None:
-    assert names_in_certificate("127.0.0.1", 1, endpoint_context(trusting(authority)), 1.0) == ()
 
 
 def test_a_certificate_of_an_unknown_authority_is_refused(

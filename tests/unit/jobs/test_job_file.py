@@ -1,0 +1,294 @@
+"""A job file is read section by section, and one error names all of its problems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamgroup.errors import ConfigError
+from streamgroup.jobs.job_file import JobFileReader, read_toml
+from streamgroup.jobs.keys import OPTIONS, TEXT, TEXTS, Key
+from streamgroup.options.rows import Option, Scope
+
+SECTIONS = {
+    "sink": (
+        Key("format", TEXT, "Format of the sink.", required=True),
+        Key("path", TEXT, "Directory of the rows."),
+        Key("mode", TEXT, "Output mode.", default='"append"'),
+        Key("columns", TEXTS, "Columns to write."),
+        Key("options", OPTIONS, "Options of the sink."),
+    ),
+    "spark": (Key("app_name", TEXT, "Name of the application."),),
+}
+SOURCE = {"source": ((Option("failOnDataLoss", target="source.fail_on_data_loss"),), Scope.STREAM)}
+SECRET = "kafka.sasl.jaas.config"
+
+
+def reader(member: str | None = None, **environment: str) -> JobFileReader:
+    return JobFileReader(Path("job.toml"), member, environment, sections=SECTIONS, of_options=SOURCE)
+
+
+# -- the file ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_content_of_a_file_is_that_of_its_toml(tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text('[sink]\npath = "/größe"\nkafka.group.id = "g"\n', encoding="utf-8")
+    assert read_toml(file) == {"sink": {"path": "/größe", "kafka": {"group": {"id": "g"}}}}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"a = \xff", "byte 4 is not UTF-8, which TOML requires. Save the file as UTF-8"),
+        (b"a = b", "invalid TOML: Invalid value (at line 1, column 5). Check that texts are in quotes"),
+        (b"a = " + b"1" * 5_000, "invalid TOML: "),
+        (b"a = " + b"[" * 5_000, "too many nested levels. Correct the brackets"),
+    ],
+    ids=["not UTF-8", "no quotes", "a number of 5000 digits", "5000 brackets"],
+)
+def test_a_file_that_is_not_toml_is_an_error_that_names_the_file_and_the_place(
+    content: bytes, said: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "job.toml"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        read_toml(file)
+    assert str(caught.value).startswith(f"cannot read job file {file}: {said}")
+
+
+def test_a_file_that_cannot_be_opened_is_an_error_with_the_cause_and_the_option(tmp_path: Path) -> None:
+    for file, cause in ((tmp_path / "none.toml", "No such file or directory"), (tmp_path, "Is a directory")):
+        with pytest.raises(ConfigError) as caught:
+            read_toml(file)
+        assert str(caught.value) == f"cannot read job file {file}: {cause}. Check the path after --config"
+
+
+def test_one_problem_stands_alone_and_several_are_listed() -> None:
+    read = reader()
+    read.raise_problems()
+    read.problems.append("first")
+    with pytest.raises(ConfigError, match=r"^invalid job file job\.toml: first$"):
+        read.raise_problems()
+    read.problems.append("second")
+    with pytest.raises(ConfigError, match=r"^invalid job file job\.toml: 2 problems:\n  - first\n  - second$"):
+        read.raise_problems()
+
+
+# -- sections and values -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        ({"skin": {}}, "unknown section [skin]. Did you mean [sink]?"),
+        ({"xyz": {}}, "unknown section [xyz]. The sections are [source], [sink], [spark]"),
+        ({"format": "csv"}, "key 'format' has no section. Move it below [sink]"),
+        ({"xyz": 1}, "key 'xyz' has no section. The sections are [source], [sink], [spark]"),
+        ({"sink": "csv"}, "'sink' is a section, not a key. Write [sink] on a line of its own"),
+    ],
+)
+def test_an_entry_that_is_not_a_section_is_a_problem_with_the_next_step(document: dict[str, Any], problem: str) -> None:
+    read = reader()
+    assert read.sections({"spark": {}, **document}) == {"spark": {}}
+    assert read.problems == [problem]
+
+
+def test_missing_and_unknown_keys_and_values_of_another_kind_are_all_reported() -> None:
+    read = reader()
+    assert read.values("sink", {"paht": "x", "columns": "a", "path": "/p"}) == {"path": "/p"}
+    unknown, invalid, missing = read.problems
+    assert unknown == "unknown key 'paht' in section [sink]. Did you mean 'path'?"
+    assert invalid.startswith("invalid value for [sink] columns: expected a list of texts")
+    assert missing == "[sink] format is required. Format of the sink."
+
+
+def test_references_and_the_member_are_filled_in_wherever_a_text_stands() -> None:
+    read = reader("a", HOME="/home", FORMAT="csv")
+    content = {
+        "format": "env:FORMAT",
+        "path": "{member}/{member}",
+        "columns": ["env:HOME", "'{member}'", "env:HOME/x"],
+        "options": {"dir": "env:HOME", "n": 3},
+    }
+    assert read.values("sink", content) == {
+        "format": "csv",
+        "path": "a/a",
+        "columns": ("/home", "'a'", "env:HOME/x"),
+        "options": {"dir": "/home", "n": "3"},
+    }
+    assert read.problems == []
+    assert read.has_member("[sink] path")
+    assert not read.has_member("[sink] format")
+
+
+def test_a_reference_to_a_variable_that_is_not_set_is_a_problem_that_names_the_place() -> None:
+    read = reader()
+    assert read.values("sink", {"format": "csv", "options": {"password": "env:DB"}})["options"] == {"password": ""}
+    assert read.problems == [
+        "invalid value for [sink] options password: the environment variable DB is not set. Set it for the job"
+    ]
+
+
+def test_a_placeholder_without_a_member_stays_and_is_a_problem() -> None:
+    read = reader(STREAMGROUP_MEMBER="")
+    assert read.values("sink", {"format": "csv", "path": "/{member}"})["path"] == "/{member}"
+    assert read.problems == [
+        "[sink] path contains {member}, but the job has no member name. Set --member or STREAMGROUP_MEMBER"
+    ]
+
+
+def test_options_are_flat_texts_and_a_reference_to_a_secret_stays_one() -> None:
+    read = reader("a", JAAS="canary", GROUP="g")
+    content = {SECRET: "env:JAAS", "kafka": {"group": {"id": "env:GROUP"}}, "subscribe": "t-{member}", "x": True}
+    assert read.options("source", content, "the options of the read") == {
+        SECRET: "env:JAAS",
+        "kafka.group.id": "g",
+        "subscribe": "t-a",
+        "x": "true",
+    }
+    assert read.problems == []
+    assert "canary" not in "\n".join(read.effective())
+
+
+def test_a_secret_whose_variable_is_not_set_is_a_problem_before_the_driver_follows_it() -> None:
+    read = reader()
+    read.options("source", {SECRET: "env:JAAS"}, "the options of the read")
+    (problem,) = read.problems
+    assert problem.startswith(f"invalid value for [source] {SECRET}: the environment variable JAAS is not set")
+
+
+@pytest.mark.parametrize("content", [None, {}])
+def test_a_section_of_options_is_required(content: dict[str, Any] | None) -> None:
+    read = reader()
+    assert read.options("source", content, "the options of the read") == {}
+    assert read.problems == ["section [source] is required. Add it with the options of the read"]
+
+
+def test_options_of_another_kind_are_a_problem_of_their_section() -> None:
+    read = reader()
+    assert read.options("source", {"subscribe": ["a", "b"]}, "") == {}
+    (problem,) = read.problems
+    assert problem.startswith("[source]: invalid value for subscribe: expected one text with commas")
+
+
+# -- the member --------------------------------------------------------------------------------------------------------
+
+
+def test_the_member_of_the_command_line_wins_over_that_of_the_environment() -> None:
+    members = [reader("a", STREAMGROUP_MEMBER="b"), reader(STREAMGROUP_MEMBER="b"), reader(), reader("")]
+    assert [read.member for read in members] == ["a", "b", None, None]
+
+
+@pytest.mark.parametrize("member", ["a", "A.b_c-9", "..a", "a" * 120])
+def test_a_member_name_may_be_the_name_of_a_directory(member: str) -> None:
+    read = reader(member)
+    read.check_member()
+    assert (read.member, read.problems) == (member, [])
+
+
+@pytest.mark.parametrize("member", ["a/b", ".", "...", "a b", "ä", "a" * 121, "a\n"])
+def test_another_member_name_is_one_problem_and_the_rest_of_the_file_is_still_read(member: str) -> None:
+    read = reader(member)
+    read.check_member()
+    (problem,) = read.problems
+    assert problem.startswith(f"invalid member name {member!r}: expected up to 120 letters")
+    assert read.values("sink", {"format": "csv", "path": "/{member}"})["path"] == "/member"
+
+
+# -- the checks of all jobs --------------------------------------------------------------------------------------------
+
+Check = Callable[[JobFileReader], None]
+
+
+@pytest.mark.parametrize(
+    ("check", "problem"),
+    [
+        (lambda read: read.check_trigger({}), None),
+        (lambda read: read.check_trigger({"once": False, "processing_time": "1 second"}), None),
+        (
+            lambda read: read.check_trigger({"once": True, "processing_time": "1 second"}),
+            "[trigger] accepts one key, but once and processing_time are set. Keep one of them",
+        ),
+        (lambda read: read.check_placeholders("sink", {"path": "/{member}/{}"}, ("table",)), None),
+        (lambda read: read.check_placeholders("sink", {"path": "/{member}"}, ("path",)), None),
+        (
+            lambda read: read.check_placeholders("sink", {"path": "/{member}/{}"}, ("path",)),
+            "unknown placeholder {} in [sink] path. The only placeholder is {member}",
+        ),
+        (lambda read: read.check_target({"path": "/p"}), None),
+        (
+            lambda read: read.check_target({"path": "/p", "table": "t"}),
+            "[sink] path and table are both set. Keep one of them",
+        ),
+        (lambda read: read.check_options_of_sink({"options": {"sep": ";"}}, {"path": "path"}), None),
+        (
+            lambda read: read.check_options_of_sink({"options": {"Path": "/c"}}, {"path": "path"}),
+            "cannot use path in [sink.options]: the job sets it. Write it as 'path' below [sink]",
+        ),
+        (lambda read: read.check_metrics({}), None),
+        (lambda read: read.check_metrics({"host": "::", "port": 0}), None),
+        (lambda read: read.check_metrics({"otlp_endpoint": "http://c:4318"}), None),
+        (
+            lambda read: read.check_metrics({"host": "::"}),
+            "[metrics] port or otlp_endpoint is required. Set one, or remove the section",
+        ),
+        (lambda read: read.check_spark({"conf": {"spark.a": "1"}}), None),
+        (
+            lambda read: read.check_spark({"conf": {"sql.a": "1"}}),
+            "unknown key 'sql.a' in [spark.conf]. The names of Spark settings begin with 'spark.'",
+        ),
+    ],
+)
+def test_a_check_adds_a_problem_with_the_next_step_or_none(check: Check, problem: str | None) -> None:
+    read = reader()
+    check(read)
+    assert read.problems == ([] if problem is None else [problem])
+
+
+@pytest.mark.parametrize(
+    ("member", "path", "is_refused"), [("a", "/{member}", False), ("a", "/shared", True), (None, "/shared", False)]
+)
+def test_members_need_a_path_each(member: str | None, path: str, is_refused: bool) -> None:
+    read = reader(member)
+    values = read.values("sink", {"format": "csv", "path": path})
+    read.check_paths_of_members("sink", values, ("path", "columns"))
+    assert len(read.problems) == is_refused
+    assert all("[sink] path does not contain {member}, but the job is member 'a'" in each for each in read.problems)
+
+
+# -- the effective configuration ---------------------------------------------------------------------------------------
+
+
+def test_the_effective_configuration_has_set_values_and_defaults_each_with_its_origin() -> None:
+    read = reader("a", FORMAT="csv")
+    read.values("sink", {"format": "env:FORMAT", "path": "/{member}", "options": {"password": "p", "sep": ";"}})
+    read.options("source", {"FAILONDATALOSS": "false"}, "")
+    read.note("source", {"startingOffsets": "earliest"}, "the mirror")
+    assert [" ".join(line.split()) for line in read.effective()] == [
+        "# job.toml, as member a (--member)",
+        "[source]",
+        'FAILONDATALOSS = "false" # file',
+        'startingOffsets = "earliest" # the mirror',
+        "",
+        "[sink]",
+        'format = "env:FORMAT" # environment variable FORMAT',
+        'path = "/a" # file, {member} from --member',
+        'mode = "append" # default',
+        "",
+        "[sink.options]",
+        'password = "[hidden]" # file',
+        'sep = ";" # file',
+        "",
+        "[spark]",
+        'app_name = "job" # default, the name of the file',
+    ]
+
+
+def test_the_effective_configuration_tells_that_the_member_comes_from_the_environment() -> None:
+    read = reader(STREAMGROUP_MEMBER="b")
+    assert read.effective()[0] == "# job.toml, as member b (environment variable STREAMGROUP_MEMBER)"
+    assert "failOnDataLoss = true  # default" in read.effective()
