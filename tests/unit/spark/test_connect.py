@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +18,7 @@ from streamgroup.planning.document import to_value
 from streamgroup.spark import control_source
 from streamgroup.spark import drain as drains
 from streamgroup.spark.connect import ConnectChannel
-from streamgroup.spark.control_source import NAME, REQUEST, ControlDataSource, carry_out
+from streamgroup.spark.control_source import REQUEST
 from streamgroup.spark.drain import DrainResult, drain
 from streamgroup.spark.listener import listen
 from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
@@ -207,42 +206,3 @@ def test_a_stateful_query_with_a_member_is_warned_of(serve: Serve, caplog: pytes
     serve("r1", "l1")
     listen(Session()).onQueryProgress(event(7, document("r1", "l1"), operators=("dedupe",)))  # type: ignore[arg-type]
     until(lambda: "query orders keeps state (dedupe)" in caplog.text, "warned")
-
-
-# -- on the server ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "invalid request"),
-        ("[]", "expected a JSON object"),
-        ('{"request": "end"}', "not a request to the coordinators: 'end'"),
-        ('{"request": "drain", "runs": "r1", "timeout": 1}', "not a request to the coordinators: 'drain'"),
-    ],
-)
-def test_other_reads_of_the_source_are_refused(text: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        ControlDataSource({REQUEST: text} if text else {}).reader(StructType()).partitions()
-
-
-def test_outside_of_a_driver_a_request_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_source, "find_jvm", lambda: None)
-    with pytest.raises(ConfigError, match="cannot find the driver's JVM"):
-        ControlDataSource({REQUEST: '{"request": "statuses"}'}).reader(StructType()).partitions()
-
-
-def test_a_read_has_one_row_and_the_source_a_name_of_its_own(serve: Serve) -> None:
-    serve("r1", "l1")
-    source = ControlDataSource({REQUEST: '{"request": "statuses"}'})
-    assert (source.name(), source.schema()) == (NAME, "answer STRING")
-    reader = source.reader(StructType())
-    (partition,) = reader.partitions()
-    ((answer,),) = reader.read(partition)
-    assert json.loads(answer)["r1"]["group"] == "group of r1"
-
-
-def test_requests_reach_the_coordinators_of_that_driver_alone(serve: Serve, home: Path) -> None:
-    serve("r1", "l1", jvm=JVM)
-    assert list(carry_out(JVM, {"request": "statuses"})) == ["r1"]
-    assert carry_out(JVM + 1, {"request": "statuses"}) == {}

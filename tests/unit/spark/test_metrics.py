@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import sys
 import time
@@ -16,16 +15,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from streamgroup.driver.application import control
 from streamgroup.errors import ConfigError, StreamGroupError
-from streamgroup.model import Document, Position, TopicPartition
-from streamgroup.monitoring.family import Family
-from streamgroup.planning.document import to_value
 from streamgroup.spark import metrics as module
-from streamgroup.spark import query_counter
-from streamgroup.spark.dead_letter_counts import DeadLetterCounts
 from streamgroup.spark.driver_metrics import DriverMetrics
 from streamgroup.spark.metrics import MetricsServer
 from streamgroup.spark.query_counter import QueryCounter
 from tests.unit.monitoring.test_families import status
+from tests.unit.spark.test_query_counter import ended, progress
 
 JVM = 4711
 
@@ -46,34 +41,6 @@ def scrape(server: MetricsServer) -> dict[str, list[Any]]:
     with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=10) as answer:
         families = text_string_to_metric_families(answer.read().decode())
         return {family.name: family.samples for family in families}
-
-
-def progress(*groups: str, query: str = "q-1", name: str | None = "ingest", rows: int = 50) -> Any:
-    at = {TopicPartition("t", 0): Position(7, None)}
-    sources = [
-        SimpleNamespace(
-            endOffset=json.dumps(to_value(Document(group, "l", "r", 3, positions=at))),
-            latestOffset={"t": {"0": 12}},
-            numInputRows=rows,
-        )
-        for group in groups
-    ]
-    other = SimpleNamespace(endOffset=json.dumps({"t": {"0": 7}}), latestOffset=None, numInputRows=1)
-    return SimpleNamespace(id=query, name=name, sources=[*sources, other], durationMs={"addBatch": 40})
-
-
-def test_dead_letters_are_counted_by_their_query(counter: QueryCounter, monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = DeadLetterCounts()
-    monkeypatch.setattr(query_counter, "COUNTS", counts)
-    for query in ("q-1", "q-2"):
-        counter.add(progress("orders", query=query, name=query), time.time())
-    counts.add("q-1", 3)
-    counts.add("q-1", 2)
-    assert {each.query: each.dead_letters for each in counter.totals()} == {"q-1": 5, "q-2": None}
-
-
-def ended(exception: str | None = None, query: str = "q-1") -> Any:
-    return SimpleNamespace(id=query, exception=exception, errorClassOnException=None)
 
 
 @pytest.mark.slow
@@ -100,30 +67,6 @@ def test_a_scrape_has_the_coordinators_and_the_queries(
     assert set(asked) == {JVM}
 
 
-def test_a_reading_that_ends_after_a_later_one_does_not_take_its_times_back(
-    counter: QueryCounter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A slow coordinator holds the first reading up: its ends are older than those of the second."""
-    metrics = DriverMetrics(JVM, counter, "prod")
-    ends, later = iter([100, 200, 300]), iter([True])
-
-    def statuses(*_: float) -> dict[str, Any]:
-        end = next(ends)
-        if end == 200:
-            metrics.read()
-            next(later)
-        return {"r1": status(positions={"t-0": 150}, ends={"t-0": end})}
-
-    def lags(families: list[Family]) -> list[float]:
-        (found,) = (each for each in families if each.name == "kafka_consumergroup_group_lag_seconds")
-        return [sample.value for sample in found.samples]
-
-    monkeypatch.setattr(control, "statuses", statuses)
-    metrics.read()
-    assert len(lags(metrics.read())) == 1, "the log has grown from 100 to 300, so the time of 150 is known"
-    assert next(later, None) is None, "the second reading began within the first"
-
-
 @pytest.mark.slow
 def test_a_scrape_without_a_coordinator_has_names_and_no_samples(server: MetricsServer) -> None:
     found = scrape(server)
@@ -139,20 +82,6 @@ def test_a_scrape_has_the_time_at_which_the_driver_started(server: MetricsServer
     assert time.time() - 86_400 < first.value < time.time() + 1
 
 
-def test_a_query_that_reads_for_two_groups_is_counted_for_each_until_it_ends(counter: QueryCounter) -> None:
-    counter.add(progress("a", "b", "b", rows=3), 1.0)
-    counter.add(progress("c", query="q-2", name=None), 1.0)
-    assert {(each.query, each.group): each.rows for each in counter.totals()} == {
-        ("ingest", "a"): 3,
-        ("ingest", "b"): 6,
-        ("q-2", "c"): 50,
-    }
-    counter.add(progress("a", rows=4), 2.0)
-    counter.onQueryTerminated(ended())
-    assert [(each.group, each.rows) for each in counter.totals()] == [("a", 7), ("b", 6), ("c", 50)], "its last batch"
-    assert [each.group for each in counter.totals()] == ["c"]
-
-
 @pytest.mark.slow
 def test_a_query_that_an_error_ends_is_counted_by_the_error(server: MetricsServer, counter: QueryCounter) -> None:
     counter.onQueryStarted(SimpleNamespace(id="q-1", name="ingest"))  # type: ignore[arg-type]
@@ -166,22 +95,6 @@ def test_a_query_that_an_error_ends_is_counted_by_the_error(server: MetricsServe
 
 def labelled(samples: list[Any]) -> list[tuple[dict[str, str], float]]:
     return [(sample.labels, sample.value) for sample in samples if sample.name.endswith("_total")]
-
-
-def test_a_query_that_starts_again_between_two_readings_is_not_forgotten(counter: QueryCounter) -> None:
-    counter.add(progress("a", rows=3), 1.0)
-    counter.onQueryTerminated(ended())
-    counter.onQueryStarted(SimpleNamespace(id="q-1", name=None))  # type: ignore[arg-type]
-    for _ in range(2):
-        assert [each.rows for each in counter.totals()] == [3]
-
-
-def test_a_progress_that_cannot_be_read_fails_no_listener_bus(
-    counter: QueryCounter, caplog: pytest.LogCaptureFixture
-) -> None:
-    counter.onQueryProgress(SimpleNamespace(progress=None))  # type: ignore[arg-type]
-    assert "its metrics lack a batch" in caplog.text
-    assert counter.totals() == []
 
 
 def test_a_port_in_use_is_named(counter: QueryCounter) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,11 +13,8 @@ from pyspark import SparkContext
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 import streamgroup
-from streamgroup.model import INITIAL_DOCUMENT, Document, Position, TopicPartition
+from streamgroup.model import Document, Position, TopicPartition
 from streamgroup.planning.document import to_value
-from streamgroup.spark.completed_progress import describe, of_progress
-from streamgroup.spark.progress_table import COLUMNS
-from streamgroup.spark.progress_table import rows as rows_of
 from streamgroup.spark.source import row_schema
 from streamgroup.spark.tables import with_table_options
 
@@ -153,38 +149,3 @@ def test_a_listener_gives_the_progress_of_its_event(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)  # as in a client of Spark Connect
     found = progress(made(source(0, document(), LATEST)))
     assert (found.sources[0].description, found.sources[0].metrics["minOffsetsBehindLatest"]) == (f"{CLASS}@0", "5")
-
-
-@pytest.mark.parametrize(
-    ("more", "text"),
-    [
-        ({"subscribe": "orders"}, "streamgroup[Subscribe[orders], group=etl, mode=member]"),
-        ({"subscribePattern": "or.*"}, "streamgroup[SubscribePattern[or.*], group=etl, mode=member]"),
-        ({"assign": '{"orders": [1, 0]}'}, "streamgroup[Assign[orders-0, orders-1], group=etl, mode=commit]"),
-        ({"subscribe": "orders", "group.mode": "off"}, "streamgroup[Subscribe[orders], mode=off]"),
-    ],
-)
-def test_the_description_has_sparks_words_for_what_is_read(more: dict[str, str], text: str) -> None:
-    options = {name: value for name, value in OPTIONS.items() if name != "subscribe"}
-    assert describe({**options, **more}) == text
-    assert describe({**options, **more}, to_value(INITIAL_DOCUMENT)) == text
-
-
-def test_a_document_without_a_group_shows_that_the_mode_is_off_by_default() -> None:
-    assert (
-        describe({**OPTIONS, "subscribe": "orders"}, document(group="")) == "streamgroup[Subscribe[orders], mode=off]"
-    )
-
-
-def test_the_table_has_a_row_for_each_source_of_a_batch_that_is_of_this_format() -> None:
-    other = source(3, {"orders": {"0": 7}}, None)
-    batch = made(source(1, document(), LATEST), other, source(2, document(""), None))
-    rows = [dict(zip(COLUMNS.names, row, strict=True)) for row in rows_of(of_progress(batch))]
-    assert [row["group"] for row in rows] == ["etl", None]
-    behind = [(row["max_offsets_behind"], row["min_offsets_behind"], row["avg_offsets_behind"]) for row in rows]
-    assert behind == [(10, 5, 7.5), (None, None, None)]
-    first = rows[0]
-    assert (first["query"], first["batch"], first["rows"]) == ("orders", 7, 50)
-    assert first["started_at"] == datetime(2026, 1, 1, tzinfo=UTC)
-    assert first["positions"] == {"orders-0": 100, "orders-1": 195}
-    assert first["duration_ms"] == {"addBatch": 300}

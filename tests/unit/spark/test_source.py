@@ -10,12 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAvailableNow
 from pyspark.sql.types import StringType, StructField, StructType
 
-import streamgroup
 from pyspark_streamgroup import DefaultSource
 from streamgroup.errors import ConfigError
 from streamgroup.spark.source import require_pyspark, row_schema
@@ -129,31 +127,6 @@ def test_the_mode_is_the_one_of_the_environment_in_which_spark_made_the_source(m
         "off",
         "group.mode is off: STREAMGROUP_GROUP_MODE sets it",
     )
-
-
-class Session:
-    """A session that keeps the source registered last."""
-
-    def __init__(self) -> None:
-        self.dataSource = self
-
-    def register(self, source: type[DefaultSource]) -> None:
-        self.source = pickle.loads(pyspark.cloudpickle.dumps(source))  # as PySpark sends it to its workers
-
-
-def test_a_session_may_have_another_default_than_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    session: Any = Session()
-    monkeypatch.setenv("STREAMGROUP_GROUP_MODE", "member")
-    streamgroup.default_mode(session, "off")
-    assert session.source.name() == "streamgroup"
-    assert modes(dict(STREAM), session.source) == ["off", ""]
-    assert modes({**STREAM, "group.mode": "member"}, session.source) == ["member", "g"]
-    streamgroup.default_mode(session, "member")
-    assert modes(dict(STREAM), session.source) == ["member", "g"]
-    with pytest.raises(
-        ConfigError, match=r"invalid value 'commit' for the mode of streamgroup\.default_mode: expected off"
-    ):
-        streamgroup.default_mode(session, "commit")
 
 
 def test_a_wrong_mode_in_the_environment_fails_streams_and_not_batch_reads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,10 +58,6 @@ def test_reserved_properties_are_refused(key: str) -> None:
         KafkaServer(config={key: "x"})
 
 
-def test_a_properties_file_survives_backslashes_and_line_ends() -> None:
-    assert kraft.properties_text({"a": "C:\\x", "b": "1\n2"}) == "a=C:\\\\x\nb=1\\n2\n"
-
-
 def test_ids_are_those_that_kafka_accepts() -> None:
     ids = {kraft.random_id() for _ in range(500)}
     assert len(ids) == 500

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.testing.kafka07 import BrokerConfig, Kafka07Server, broker_config
+from streamgroup.testing.kafka07 import BrokerConfig, broker_config
 from streamgroup.testing.kafka07.__main__ import main
 from streamgroup.testing.kafka07.config import read_properties
 
@@ -102,19 +102,3 @@ def test_properties_are_lines() -> None:
 def test_a_process_without_its_file_tells_how_it_is_called(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert "usage: python -m streamgroup.testing.kafka07" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"config": {"zk.connect": "elsewhere:2181"}}, r"zk\.connect"),
-        ({"broker_configs": {0: {"log.dir": "/"}}}, r"log\.dir"),
-        ({"config": {"log.flush.intervals": 1}}, r"invalid config: unsupported property log\.flush\.intervals"),
-        ({"broker_configs": {0: {"num.partitions": -1}}}, r"invalid config: invalid num\.partitions=-1"),
-        ({"broker_configs": {2: {"num.partitions": 1}}}, r"unknown broker 2, the brokers are 0 to 0"),
-        ({"brokers": 0}, "at least one"),
-    ],
-)
-def test_a_cluster_that_cannot_be_is_refused_before_anything_starts(given: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        Kafka07Server(**given)  # type: ignore[arg-type]

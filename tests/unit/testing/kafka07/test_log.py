@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from streamgroup.testing.kafka07 import Compressed, message_set
 from streamgroup.testing.kafka07.log import DamagedLog, Log
-from streamgroup.testing.kafka07.logs import CLEAN_SHUTDOWN
 from streamgroup.wire.kafka07 import EARLIEST_TIME, ErrorCode07, message07
 from tests.unit.testing.kafka07.brokers import Broker, config
 
@@ -276,35 +275,10 @@ def test_an_unknown_magic_is_refused_and_not_recovered(tmp_path: Path) -> None:
         Broker(tmp_path)
 
 
-def test_after_a_clean_shutdown_logs_are_not_recovered(tmp_path: Path) -> None:
-    broker = filled(tmp_path, 2, log_flush_interval=100)
-    broker.logs.close()
-    assert (tmp_path / CLEAN_SHUTDOWN).exists()
-    with broker.segments()[0].open("ab") as file:
-        file.write(b"\0\0")
-    assert Broker(tmp_path).offsets(most=1) == [82]
-    assert not (tmp_path / CLEAN_SHUTDOWN).exists()
-    assert Broker(tmp_path).offsets(most=1) == [80]
-
-
 def test_segments_with_a_gap_are_refused(tmp_path: Path) -> None:
     segmented(tmp_path).segments()[1].unlink()
     with pytest.raises(DamagedLog, match="ends at 240, but the next segment begins at 480"):
         Broker(tmp_path)
-
-
-def test_other_files_in_the_directory_are_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "lost+found").mkdir()
-    (tmp_path / "notes-1").write_text("no directory")
-    (tmp_path / "name-x").mkdir()
-    assert Broker(tmp_path).logs.topics == []
-
-
-def test_a_topic_may_have_dashes(tmp_path: Path) -> None:
-    Broker(tmp_path).produce(MESSAGE, topic="a-b-2", partition=1)
-    again = Broker(tmp_path)
-    assert again.logs.topics == ["a-b-2"]
-    assert again.offsets(topic="a-b-2", partition=1) == [40, 0]
 
 
 # Whatever is written

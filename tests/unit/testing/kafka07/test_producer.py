@@ -1,21 +1,17 @@
 from __future__ import annotations
 
-import gzip
 import socket
-import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import snappy
 
-from streamgroup.errors import ConfigError, DecodeError, EncodeError, TransportError, UnsupportedCodec
+from streamgroup.errors import ConfigError, EncodeError, TransportError
 from streamgroup.testing.kafka07 import BrokerServer, Compressed, Producer07, message_set
-from streamgroup.testing.kafka07.codecs import compress_gzip, compress_snappy, compress_snappy_raw, decompress
+from streamgroup.testing.kafka07.codecs import decompress
 from streamgroup.testing.ports import LOOPBACK, free_ports
 from streamgroup.wire.kafka07 import FetchRequest07, message07, message_set07
-from tests.kafka07_samples import samples
 from tests.unit.testing.kafka07.brokers import config, connect, read_frame
 
 
@@ -122,57 +118,3 @@ def test_a_producer_goes_to_one_broker_or_to_those_of_a_zookeeper(given: dict[st
 def test_an_unknown_codec_is_an_error(broker: BrokerServer) -> None:
     with Producer07(broker.address) as producer, pytest.raises(ConfigError, match="unknown codec zstd"):
         producer.produce("t", [b"a"], codec="zstd")
-
-
-# The codecs, held against others
-
-
-TEXT = b"some text, some text, some text " * 3000
-
-
-def test_gzip_is_what_others_read_and_write() -> None:
-    assert gzip.decompress(compress_gzip(TEXT)) == TEXT
-    assert decompress(1, gzip.compress(TEXT[:10]) + gzip.compress(TEXT[10:]) + b"behind") == TEXT
-    assert compress_gzip(TEXT) == compress_gzip(TEXT)
-
-
-def test_raw_snappy_is_what_others_read_and_write() -> None:
-    assert snappy.decompress(compress_snappy_raw(TEXT)) == TEXT
-    assert decompress(2, snappy.compress(TEXT)) == TEXT
-
-
-def test_snappy_in_blocks_is_as_java_writes_it() -> None:
-    packed = compress_snappy(TEXT)
-    assert packed[:16] == b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
-    blocks, at = [], 16
-    while at < len(packed):
-        (size,) = struct.unpack_from(">i", packed, at)
-        blocks.append(snappy.decompress(packed[at + 4 : at + 4 + size]))
-        at += 4 + size
-    assert [len(block) for block in blocks] == [32768, 32768, len(TEXT) - 65536]
-    assert b"".join(blocks) == TEXT == decompress(2, packed)
-
-
-def test_captured_wrappers_are_read() -> None:
-    sent = {sample.name: sample.sent for sample in samples()}
-    framed = sent["PRODUCE snappy xerial-framed (magic1 x2) to s1/0"]
-    raw = sent["PRODUCE snappy RAW block (magic1 x2) to s2/0"]
-    # Request and set: 18 bytes, message: 10.
-    expected = message_set07([b"s-a", b"s-b"])
-    assert decompress(2, framed[28:]) == decompress(2, raw[28:]) == expected
-    assert compress_snappy(expected)[:16] == framed[28:44]
-
-
-@pytest.mark.parametrize("codec", [0, 3])
-def test_other_codecs_are_refused(codec: int) -> None:
-    with pytest.raises(UnsupportedCodec):
-        decompress(codec, b"")
-
-
-@pytest.mark.parametrize("codec", [1, 2])
-@pytest.mark.parametrize(
-    "data", [b"", b"\x1f\x8b", b"\x82SNAPPY\x00", b"\x82SNAPPY\x00" + bytes(8) + b"\xff\xff\xff\xff"]
-)
-def test_damaged_data_is_a_decode_error(codec: int, data: bytes) -> None:
-    with pytest.raises(DecodeError):
-        decompress(codec, data)

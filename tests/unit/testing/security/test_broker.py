@@ -11,10 +11,10 @@ from streamgroup.testing import kraft
 from streamgroup.testing.node import NodePlan
 from streamgroup.testing.releases import Listeners, release_of
 from streamgroup.testing.security.broker import broker_jvm_flags, broker_properties
-from streamgroup.testing.security.jaas import entry, file_text
+from streamgroup.testing.security.jaas import file_text
 from streamgroup.testing.security.kdc import Kdc
 from streamgroup.testing.security.material import Passwords, SecurityFiles
-from streamgroup.testing.security.settings import Mechanism, settings_of
+from streamgroup.testing.security.settings import settings_of
 from streamgroup.testing.security.tokens import TokenServerAddress
 from streamgroup.testing.zookeeper_mode import ZooKeeperMode, places
 
@@ -60,21 +60,6 @@ def test_old_brokers_read_a_jaas_file_and_not_properties() -> None:
     assert flags == ("-Djava.security.auth.login.config=/s/jaas.conf", "-Dzookeeper.sasl.client=false")
     newest = release_of("4.1.1")
     assert broker_jvm_flags(settings_of(newest, "SASL_SSL"), newest, FILES, None) == ()
-
-
-def test_both_scrams_share_a_login_module_in_a_jaas_file() -> None:
-    text = file_text((Mechanism.PLAIN, Mechanism.SCRAM_SHA_256, Mechanism.SCRAM_SHA_512), {"admin": "a"})
-    assert text.splitlines() == [
-        "KafkaServer {",
-        '    org.apache.kafka.common.security.plain.PlainLoginModule required user_admin="a";',
-        "    org.apache.kafka.common.security.scram.ScramLoginModule required;",
-        "};",
-    ]
-
-
-def test_quotes_and_backslashes_in_a_jaas_entry_are_escaped() -> None:
-    text = entry(Mechanism.PLAIN, {"password": 'a"b\\c'})
-    assert text.endswith('PlainLoginModule required password="a\\"b\\\\c";')
 
 
 def test_brokers_check_tokens_by_the_key_of_the_token_server() -> None:

@@ -7,12 +7,9 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import load_pem_private_key, pkcs12
 
-from streamgroup.testing.java import java_executable
 from streamgroup.testing.security.certificates import Authority, Identity
-from streamgroup.testing.security.stores import write_jks, write_pem, write_pkcs12
-from tests.unit.testing.security.keytool import keytool_list
+from streamgroup.testing.security.stores import write_pem
 
 AUTHORITY = Authority.create()
 GOOD = AUTHORITY.issue()
@@ -67,41 +64,6 @@ def test_an_authority_survives_its_file(tmp_path: Path) -> None:
     loaded = Authority.load(AUTHORITY.pem())
     assert loaded.name == AUTHORITY.name
     handshake(tmp_path, loaded.issue(), "localhost")
-
-
-def test_an_encrypted_key_opens_only_with_its_password(tmp_path: Path) -> None:
-    text = write_pem(tmp_path / "key.pem", GOOD, "secret").read_bytes()
-    assert text.startswith(b"-----BEGIN ENCRYPTED PRIVATE KEY-----")
-    key = load_pem_private_key(text, b"secret")
-    assert key.public_key() == GOOD.key.public_key()
-    # One wrong password in 256 leaves a padding that looks right, and the text of a key that cannot be read.
-    with pytest.raises(ValueError, match=r"Incorrect password|Could not deserialize key data"):
-        load_pem_private_key(text, b"wrong")
-
-
-def test_a_pkcs12_store_has_the_key_and_both_certificates(tmp_path: Path) -> None:
-    file = write_pkcs12(tmp_path / "store.p12", GOOD, "secret")
-    key, certificate, others = pkcs12.load_key_and_certificates(file.read_bytes(), b"secret")
-    assert key is not None
-    assert key.public_key() == GOOD.key.public_key()
-    assert (certificate, others) == (GOOD.certificate, [AUTHORITY.certificate])
-    with pytest.raises(ValueError, match="password"):
-        pkcs12.load_key_and_certificates(file.read_bytes(), b"wrong")
-
-
-@pytest.mark.slow
-def test_java_reads_the_stores(tmp_path: Path) -> None:
-    assert java_executable()
-    jks = write_jks(tmp_path / "key.jks", GOOD, "secret")
-    assert jks.read_bytes()[:4] == b"\xfe\xed\xfe\xed", "a real JKS, and not PKCS #12 under its name"
-    assert "PrivateKeyEntry" in keytool_list(jks, "secret")
-    trust = write_jks(tmp_path / "trust.jks", AUTHORITY, "secret")
-    assert trust.read_bytes()[:4] == b"\xfe\xed\xfe\xed"
-    assert "trustedCertEntry" in keytool_list(trust, "secret")
-    store = tmp_path / "trust.p12"
-    store.write_bytes(AUTHORITY.truststore("secret"))
-    assert "trustedCertEntry" in keytool_list(store, "secret"), "Java ignores a certificate without its mark of trust"
-    assert {file.stat().st_mode & 0o777 for file in (jks, trust)} == {0o600}
 
 
 def test_a_user_is_the_only_name_in_its_certificate() -> None:

@@ -1,18 +1,14 @@
-"""Tokens: who gets them, what they claim, and how a broker checks them."""
+"""The token server: which requests get a token, and what it claims."""
 
 from __future__ import annotations
 
 import base64
-import json
-from typing import Any
 
 import pytest
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from streamgroup.testing.security.oidc import LIFETIME_S, TokenIssuer
 from streamgroup.testing.security.tokens import TokenKey, TokenServerAddress
+from tests.unit.testing.security.test_tokens import check
 
 KEY = TokenKey.create()
 ADDRESS = TokenServerAddress(5000)
@@ -23,21 +19,6 @@ GRANT = {"grant_type": "client_credentials", "scope": "kafka"}
 
 def basic(client: str, secret: str) -> str:
     return "Basic " + base64.b64encode(f"{client}:{secret}".encode()).decode()
-
-
-def part(text: str) -> bytes:
-    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-
-
-def check(token: str, jwks: Any) -> dict[str, Any]:
-    """The claims of a token, as a second implementation of RFC 7515 reads them with the published key."""
-    header, claims, signature = token.split(".")
-    (published,) = jwks["keys"]
-    assert json.loads(part(header)) == {"alg": "RS256", "typ": "JWT", "kid": published["kid"]}
-    numbers = rsa.RSAPublicNumbers(*(int.from_bytes(part(published[name]), "big") for name in ("e", "n")))
-    numbers.public_key().verify(part(signature), f"{header}.{claims}".encode(), padding.PKCS1v15(), hashes.SHA256())
-    found: dict[str, Any] = json.loads(part(claims))
-    return found
 
 
 @pytest.mark.parametrize(
@@ -84,22 +65,7 @@ def test_a_request_without_the_right_secret_and_grant_gets_no_token(
     assert ISSUER.post(path, authorization, form, NOW) == expected
 
 
-def test_a_changed_token_and_a_token_of_another_key_fail_the_check() -> None:
-    jwks = KEY.jwks()
-    header, claims, signature = KEY.sign({"sub": "client"}).split(".")
-    forged = base64.urlsafe_b64encode(b'{"sub": "admin"}').rstrip(b"=").decode()
-    assert check(f"{header}.{claims}.{signature}", jwks) == {"sub": "client"}
-    with pytest.raises(InvalidSignature):
-        check(f"{header}.{forged}.{signature}", jwks)
-    with pytest.raises(InvalidSignature):
-        check(TokenKey.create().sign({"sub": "client"}), jwks)
-
-
 def test_the_description_names_the_endpoints() -> None:
     status, found = ISSUER.get("/.well-known/openid-configuration")
     assert (status, found["issuer"], found["token_endpoint"]) == (200, ADDRESS.issuer, ADDRESS.token_url)
     assert ISSUER.get("/token") == (404, {"error": "not_found"})
-
-
-def test_a_key_survives_its_file() -> None:
-    assert TokenKey.load(KEY.pem()).jwks() == KEY.jwks()

@@ -1,0 +1,271 @@
+"""SCRAM credentials and ACLs of a test cluster in KRaft mode: stored by one broker, and awaited at every one."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streamgroup.errors import StreamGroupError
+from streamgroup.testing.security import kraft_admin
+from streamgroup.testing.security.acls import Acl, acl_of
+from streamgroup.testing.security.kraft_admin import call, create_acl, store_scram
+from streamgroup.testing.security.messages import (
+    AclCreationResult,
+    AclDescription,
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+    CredentialInfo,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+from streamgroup.testing.security.scram import ScramCredential
+from streamgroup.testing.security.settings import Mechanism
+from tests.fakes.broker import CLOSE, FakeBroker
+
+SHA_256, SHA_512 = Mechanism.SCRAM_SHA_256, Mechanism.SCRAM_SHA_512
+ACL = acl_of("User:client", "READ", topic="orders")
+
+
+def credential(user: str, mechanism: Mechanism, iterations: int = 8192) -> ScramCredential:
+    return ScramCredential(user, mechanism, b"salt", b"salted password", iterations)
+
+
+class Cluster:
+    """Two brokers. The second one has credentials and ACLs after it was asked for them `behind` times."""
+
+    def __init__(self) -> None:
+        self.behind = 0
+        self.keeps_the_older = False
+        self.error: tuple[int, str | None] = (0, None)
+        self.described_error = 0
+        self.known: dict[str, tuple[CredentialInfo, ...]] = {}
+        self.acls: list[Any] = []
+        self.brokers = [FakeBroker(self._handlers(0)), FakeBroker(self._handlers(1))]
+        self.ports = [broker.port for broker in self.brokers]
+
+    def asked(self, broker: int, name: str) -> list[Any]:
+        return self.brokers[broker].asked(name)
+
+    def _handlers(self, broker: int) -> Any:
+        return {
+            AlterUserScramCredentialsRequest: lambda request, _: self._alter(request),
+            DescribeUserScramCredentialsRequest: lambda *_: self._describe_scram(self._is_behind(broker)),
+            CreateAclsRequest: lambda request, _: self._create(request),
+            DescribeAclsRequest: lambda request, _: self._describe_acls(request, self._is_behind(broker)),
+        }
+
+    def _is_behind(self, broker: int) -> bool:
+        if broker and self.behind:
+            self.behind -= 1
+            return True
+        return False
+
+    def _alter(self, request: AlterUserScramCredentialsRequest) -> Any:
+        code, text = self.error
+        for each in request.upsertions:
+            info = CredentialInfo(mechanism=each.mechanism, iterations=each.iterations)
+            if not self.keeps_the_older:
+                self.known[each.name] = (*self.known.get(each.name, ()), info)
+        return AlterUserScramCredentialsResponse(
+            results=tuple(
+                AlterUserScramCredentialsResult(user=each.name, error_code=code, error_message=text)
+                for each in request.upsertions
+            )
+        )
+
+    def _describe_scram(self, is_behind: bool) -> Any:
+        known = {} if is_behind else self.known
+        return DescribeUserScramCredentialsResponse(
+            error_code=self.described_error,
+            results=tuple(
+                DescribeUserScramCredentialsResult(user=user, credential_infos=infos) for user, infos in known.items()
+            ),
+        )
+
+    def _create(self, request: CreateAclsRequest) -> Any:
+        code, text = self.error
+        self.acls += request.creations
+        return CreateAclsResponse(results=(AclCreationResult(error_code=code, error_message=text),))
+
+    def _describe_acls(self, request: DescribeAclsRequest, is_behind: bool) -> Any:
+        found = [
+            each
+            for each in self.acls
+            if (each.resource_name, each.principal) == (request.resource_name_filter, request.principal_filter)
+        ]
+        # Brokers may answer with the resource before it has the ACL.
+        acls = () if is_behind else tuple(AclDescription(principal=each.principal) for each in found)
+        resource = DescribeAclsResource(resource_name=str(request.resource_name_filter), acls=acls)
+        return DescribeAclsResponse(error_code=self.described_error, resources=(resource,))
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """The cluster. A wait between two requests passes at once, and moves the clock on by seven seconds."""
+    now = [0.0]
+
+    def sleep(_: float) -> None:
+        now[0] += 7.0
+
+    monkeypatch.setattr(kraft_admin, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    made = Cluster()
+    yield made
+    for broker in made.brokers:
+        broker.stop()
+
+
+def test_the_credentials_of_each_mechanism_are_in_a_request_of_their_own(cluster: Cluster) -> None:
+    store_scram(cluster.ports, [credential("a", SHA_256), credential("a", SHA_512, 4096), credential("b", SHA_256)])
+    requests = cluster.asked(0, "AlterUserScramCredentials")
+    assert [[(u.name, u.mechanism, u.iterations) for u in request.upsertions] for request in requests] == [
+        [("a", 1, 8192), ("b", 1, 8192)],
+        [("a", 2, 4096)],
+    ]
+    first = requests[0].upsertions[0]
+    assert (bytes(first.salt), bytes(first.salted_password)) == (b"salt", b"salted password")
+    assert cluster.asked(1, "AlterUserScramCredentials") == [], "the first broker forwards them to the controller"
+
+
+@pytest.mark.parametrize(
+    ("act", "api"),
+    [
+        (lambda ports: store_scram(ports, [credential("a", SHA_256)]), "DescribeUserScramCredentials"),
+        (lambda ports: create_acl(ports, ACL), "DescribeAcls"),
+    ],
+    ids=["credentials", "acl"],
+)
+def test_every_broker_is_asked_until_it_knows_what_was_stored(
+    cluster: Cluster, act: Callable[[list[int]], None], api: str
+) -> None:
+    cluster.behind = 3
+    act(cluster.ports)
+    assert (len(cluster.asked(0, api)), len(cluster.asked(1, api))) == (1, 4)
+
+
+def test_a_broker_that_knows_one_credential_and_an_older_one_of_another_user_is_behind(cluster: Cluster) -> None:
+    cluster.known = {user: (CredentialInfo(mechanism=1, iterations=4096),) for user in ("a", "b")}
+    cluster.keeps_the_older = True
+    with pytest.raises(StreamGroupError, match="does not know SCRAM credentials"):
+        store_scram(cluster.ports, [credential("a", SHA_256, 4096), credential("b", SHA_256, 8192)])
+    store_scram(cluster.ports, [credential("a", SHA_256, 4096), credential("b", SHA_256, 4096)])
+
+
+@pytest.mark.parametrize(
+    ("acl", "sent"),
+    [
+        (ACL, (2, "orders", 3, "User:client", "*", 3, 3)),
+        (acl_of("User:a", "ALL", group="g", prefixed=True), (3, "g", 4, "User:a", "*", 2, 3)),
+        (acl_of("User:a", "CREATE", cluster=True, allow=False), (4, "kafka-cluster", 3, "User:a", "*", 5, 2)),
+        (acl_of("User:a", "WRITE", transactional_id="x"), (5, "x", 3, "User:a", "*", 4, 3)),
+    ],
+)
+def test_an_acl_is_created_and_awaited_with_the_numbers_of_the_protocol(
+    cluster: Cluster, acl: Acl, sent: tuple[object, ...]
+) -> None:
+    create_acl(cluster.ports, acl)
+    ((created,),) = [request.creations for request in cluster.asked(0, "CreateAcls")]
+    assert (
+        created.resource_type,
+        created.resource_name,
+        created.resource_pattern_type,
+        created.principal,
+        created.host,
+        created.operation,
+        created.permission_type,
+    ) == sent
+    for broker in range(2):
+        (asked,) = cluster.asked(broker, "DescribeAcls")
+        assert (
+            asked.resource_type_filter,
+            asked.resource_name_filter,
+            asked.pattern_type_filter,
+            asked.principal_filter,
+            asked.host_filter,
+            asked.operation,
+            asked.permission_type,
+        ) == sent
+
+
+@pytest.mark.parametrize(
+    ("act", "failure"),
+    [
+        (
+            lambda ports: store_scram(ports, [credential("a", SHA_512)]),
+            "cannot store SCRAM credentials of user a: error 58, too weak. Look at the log of the controller",
+        ),
+        (
+            lambda ports: create_acl(ports, ACL),
+            "cannot create the ACL ALLOW READ on TOPIC orders for User:client: error 58, too weak. "
+            "Look at the log of the controller",
+        ),
+    ],
+    ids=["credentials", "acl"],
+)
+def test_the_error_of_the_controller_is_told_with_the_user_or_the_acl(
+    cluster: Cluster, act: Callable[[list[int]], None], failure: str
+) -> None:
+    cluster.error = (58, "too weak")
+    with pytest.raises(StreamGroupError) as caught:
+        act(cluster.ports)
+    assert str(caught.value) == failure
+
+
+@pytest.mark.parametrize(
+    ("act", "failure"),
+    [
+        (lambda ports: store_scram(ports, [credential("a", SHA_512)]), "cannot describe SCRAM credentials: error 31"),
+        (lambda ports: create_acl(ports, ACL), "cannot describe ACLs: error 31"),
+    ],
+    ids=["credentials", "acl"],
+)
+def test_a_broker_that_refuses_to_describe_is_not_asked_again(
+    cluster: Cluster, act: Callable[[list[int]], None], failure: str
+) -> None:
+    cluster.described_error = 31
+    with pytest.raises(StreamGroupError, match=failure):
+        act(cluster.ports)
+
+
+@pytest.mark.parametrize(
+    ("act", "what"),
+    [
+        (lambda ports: store_scram(ports, [credential("a", SHA_256)]), "SCRAM credentials of the users"),
+        (lambda ports: create_acl(ports, ACL), "the ACL ALLOW READ on TOPIC orders for User:client"),
+    ],
+    ids=["credentials", "acl"],
+)
+def test_a_broker_that_learns_nothing_within_a_minute_is_named_with_its_address(
+    cluster: Cluster, act: Callable[[list[int]], None], what: str
+) -> None:
+    cluster.behind = 1000
+    with pytest.raises(StreamGroupError) as caught:
+        act(cluster.ports)
+    address = f"127.0.0.1:{cluster.ports[1]}"
+    assert str(caught.value) == f"the broker at {address} does not know {what} after 60 s. Look at its log"
+
+
+def test_a_port_without_a_broker_is_an_error_that_names_the_request(cluster: Cluster) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(StreamGroupError, match=rf"^cannot ask the broker at 127\.0\.0\.1:{port} for CreateAcls: "):
+        call(port, CreateAclsRequest())
+
+
+def test_a_broker_that_hangs_up_is_an_error_that_names_the_request() -> None:
+    broker = FakeBroker({CreateAclsRequest: lambda *_: CLOSE})
+    try:
+        with pytest.raises(StreamGroupError, match=r"for CreateAcls: it closed the connection\. Look at its log"):
+            call(broker.port, CreateAclsRequest())
+    finally:
+        broker.stop()
