@@ -172,10 +172,3 @@ def test_the_chart_library_is_the_one_that_its_note_names() -> None:
     assert {name for _, name in named} == {"uPlot.esm.js", "uPlot.min.css", "uPlot.LICENSE"}
     for digest, name in named:
         assert hashlib.sha256((PAGE / "vendor" / name).read_bytes()).hexdigest() == digest
-
-
-def test_two_browsers_share_one_answer_until_the_next_reading() -> None:
-    board, made = Board(), []
-    for _ in range(2):
-        board.answer("key", lambda history: made.append(history) or {})
-    assert len(made) == 1

@@ -1,19 +1,15 @@
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from streamgroup.model import GroupState, TopicPartition
 from streamgroup.monitoring.query_failures import QueryFailure
 from streamgroup.ui.history.history import History
 from streamgroup.ui.history.limits import Limits
 from streamgroup.ui.history.marks import MarkKind
-from streamgroup.ui.history.ownership import Ownership
-from streamgroup.ui.history.totals import Direction, Total, trend
+from streamgroup.ui.history.totals import Total
 from tests.unit.ui.readings import group, partitions, reading, status
 
 P = partitions(4)
@@ -37,27 +33,6 @@ def test_a_lag_that_no_log_end_is_known_of_is_unknown_and_not_zero() -> None:
     history = History()
     history.add(reading(100, group(committed={P[0]: 10})))
     assert history.groups["etl"].totals[-1].lag is None
-
-
-@pytest.mark.parametrize(
-    ("lags", "direction"),
-    [
-        ([100, 200, 300, 400], Direction.RISING),
-        ([400, 300, 200, 100], Direction.FALLING),
-        ([100_000, 100_500, 100_100, 100_400], Direction.STEADY),
-        ([0, 0, 0], Direction.STEADY),
-        ([0, 1, 0, 1], Direction.STEADY),
-        ([5, 7], Direction.UNKNOWN),
-        ([None, None, None], Direction.UNKNOWN),
-    ],
-)
-def test_the_trend_of_a_lag(lags: list[int | None], direction: Direction) -> None:
-    assert trend([Total(5.0 * n, lag) for n, lag in enumerate(lags)]).direction is direction
-
-
-def test_a_trend_looks_back_a_minute_only() -> None:
-    totals = [Total(5.0 * n, 100_000 - 1000 * n) for n in range(50)] + [Total(250 + 5.0 * n, 50_000) for n in range(20)]
-    assert trend(totals).direction is Direction.STEADY
 
 
 # -- the timeline ------------------------------------------------------------------------------------------------------
@@ -89,25 +64,6 @@ def test_a_cooperative_rebalance_between_two_readings_names_what_moved() -> None
         (MarkKind.LEAVE, "client-a left"),
         (MarkKind.REBALANCE, "2 partitions moved"),
     ]
-
-
-ASSIGNMENTS = st.lists(st.lists(st.sampled_from(("a", "b", None)), min_size=2, max_size=2), min_size=1, max_size=30)
-
-
-@given(ASSIGNMENTS, st.integers(2, 40))
-def test_the_spans_of_a_partition_are_what_was_read_of_it(owners: list[list[str | None]], capacity: int) -> None:
-    timeline = Ownership(capacity)
-    shown = (P[0], P[1])
-    for at, held in enumerate(owners):
-        timeline.add(float(at), shown, {tp: who for tp, who in zip(shown, held, strict=True) if who is not None})
-    changes = [at for at, held in enumerate(owners) if at == 0 or owners[at - 1] != held]
-    since = changes[-capacity:][0]
-    for column, tp in enumerate(shown):
-        spans = timeline.spans()[tp]
-        assert all(one.end <= other.start for one, other in itertools.pairwise(spans))
-        for at in range(since, len(owners) - 1):
-            middle = at + 0.5
-            assert [s.owner for s in spans if s.start < middle < s.end] == [who for who in (owners[at][column],) if who]
 
 
 def test_the_timeline_forgets_what_is_older_than_the_series() -> None:
@@ -211,11 +167,6 @@ def test_a_partition_without_a_commit_keeps_its_row_while_the_group_rebalances()
     history.add(reading(0, group(held={"a": P[:1]})))
     history.add(reading(5, group(held={"a": []}, state=GroupState.COMPLETING_REBALANCE)))
     assert set(history.groups["etl"].ownership.spans()) == {TopicPartition("orders", 0)}
-
-
-def test_a_cluster_that_is_read_once_in_ten_minutes_has_trends_too() -> None:
-    assert trend([Total(600.0 * n, 1000 - 10 * n) for n in range(50)]).direction is Direction.FALLING
-    assert trend([]).direction is Direction.UNKNOWN
 
 
 def test_a_group_that_is_not_read_keeps_its_history_and_counts_for_the_bounds() -> None:

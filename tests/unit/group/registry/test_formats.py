@@ -1,9 +1,6 @@
-"""The nodes of both dialects, as real brokers and consumers wrote them, and as nobody should have."""
+"""The nodes of groups in both dialects, as real consumers wrote them, and as nobody should have."""
 
 from __future__ import annotations
-
-import json
-import re
 
 import pytest
 from hypothesis import given
@@ -12,8 +9,7 @@ from hypothesis import strategies as st
 from streamgroup.errors import ConfigError, DecodeError
 from streamgroup.group.registry import formats as f
 from streamgroup.group.registry.formats import GroupPaths, Incarnation, Interest
-from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG
-from streamgroup.model import Broker, Dialect, TopicPartition
+from streamgroup.model import Dialect, TopicPartition
 from streamgroup.wire import registrations
 
 OLD, NEW = Dialect.KAFKA07, Dialect.KAFKA
@@ -47,122 +43,6 @@ def test_a_topic_called_members_is_in_nobodys_way() -> None:
     paths = GroupPaths("g", NEW)
     assert not paths.member("x").startswith(paths.metadata() + "/")
     assert not paths.metadata_of(TopicPartition("members", 0)).startswith(paths.members + "/")
-
-
-@given(st.integers(0, 214_000), st.integers(0, 9_999))
-def test_a_partition_of_0_7_is_found_by_its_name(broker: int, partition: int) -> None:
-    number = registrations.partition_in(KAFKA07_LOG, f"{broker}-{partition}")
-    assert KAFKA07_LOG.partition_name(number) == f"{broker}-{partition}"
-
-
-@pytest.mark.parametrize(
-    "name", ["", "1", "1-", "-1", "a-b", "1-2-3", "1-10000", "99999999-0", "1 -2", "1-²", "1-02", "01-2"]
-)
-def test_what_is_no_partition_of_0_7_is_refused(name: str) -> None:
-    with pytest.raises(DecodeError):
-        registrations.partition_in(KAFKA07_LOG, name)
-
-
-@pytest.mark.parametrize("name", ["", "-1", "0-1", "x", "2147483648", "99999999999999999999", "+1", "1\n", "01"])
-def test_what_is_no_partition_of_0_8_is_refused(name: str) -> None:
-    with pytest.raises(DecodeError):
-        registrations.partition_in(KAFKA_LOG, name)
-
-
-# -- brokers and topics -----------------------------------------------------------------------------------------------
-
-BROKER_8 = b'{"jmx_port":-1,"timestamp":"1795200966157","host":"127.0.0.1","version":1,"port":23844}'
-
-
-def test_brokers_as_they_registered() -> None:
-    old = b"127.0.0.1-1795199826379:127.0.0.1:17093"
-    assert registrations.dialect_of(old) is OLD
-    assert registrations.dialect_of(BROKER_8) is NEW
-    assert registrations.read_broker("1", old) == Broker(1, "127.0.0.1", 17093)
-    assert registrations.read_broker("1", BROKER_8) == Broker(1, "127.0.0.1", 23844)
-
-
-def test_a_broker_of_0_7_on_ipv6() -> None:
-    assert registrations.read_broker("0", b"fe80::1-1795199826379:fe80::1:9092") == Broker(0, "fe80::1", 9092)
-
-
-def test_a_broker_with_listeners_is_reached_by_the_one_that_speaks_the_protocol() -> None:
-    value = {
-        "endpoints": ["INSIDE://in:9094", "SSL://safe:9093", "SASL_PLAINTEXT://[::1]:9095"],
-        "listener_security_protocol_map": {"INSIDE": "PLAINTEXT", "SSL": "SSL", "SASL_PLAINTEXT": "SASL_PLAINTEXT"},
-        "host": None,
-        "port": -1,
-        "version": 4,
-    }
-    data = json.dumps(value).encode()
-    assert registrations.read_broker("3", data) == Broker(3, "in", 9094)
-    assert registrations.read_broker("3", data, "SSL") == Broker(3, "safe", 9093)
-    assert registrations.read_broker("3", data, "SASL_PLAINTEXT") == Broker(3, "::1", 9095)
-    with pytest.raises(DecodeError, match=r"/brokers/ids/3.*SASL_SSL"):
-        registrations.read_broker("3", data, "SASL_SSL")
-
-
-GARBAGE = [
-    b"",
-    b"\xff\xfe",
-    b"{",
-    b"[]",
-    b"null",
-    b"x",
-    b"{" * 20_000,
-    b'{"host":1}',
-    b"a:b",
-    b"h-1:h:0",
-    b"h-1:h:65536",
-]
-
-
-@pytest.mark.parametrize("data", GARBAGE)
-def test_garbage_is_no_broker_and_the_error_names_the_node(data: bytes) -> None:
-    with pytest.raises(DecodeError, match="/brokers/ids/7"):
-        registrations.read_broker("7", data)
-
-
-@pytest.mark.parametrize("name", ["00", "01", "", "+1", "1\n", "1_0", "²"])
-def test_a_number_has_one_spelling_or_one_broker_would_be_there_twice(name: str) -> None:
-    for read in (
-        lambda: registrations.read_broker(name, b"h-1:h:9092"),
-        lambda: registrations.read_broker(name, BROKER_8),
-        lambda: registrations.read_count("t", name, b"3"),
-        lambda: registrations.read_partitions("t", json.dumps({"partitions": {name: [0]}}).encode()),
-    ):
-        with pytest.raises(DecodeError, match=re.escape(repr(name))):
-            read()
-    assert registrations.read_broker("0", b"h-1:h:9092").node_id == 0
-    assert registrations.read_broker("10", b"h-1:h:9092").node_id == 10
-
-
-def test_partitions_of_0_7_are_counted_per_broker() -> None:
-    assert registrations.read_count("t", "2", b"3") == (20_000, 20_001, 20_002)
-    assert registrations.read_count("t", "2", b"0") == ()
-
-
-@pytest.mark.parametrize(
-    ("broker", "data"), [("2", b"-1"), ("2", b"x"), ("2", b"10001"), ("b", b"3"), ("2", b"9" * 30)]
-)
-def test_garbage_is_no_count(broker: str, data: bytes) -> None:
-    with pytest.raises(DecodeError, match=f"/brokers/topics/t/{broker}"):
-        registrations.read_count("t", broker, data)
-
-
-def test_partitions_of_0_8_are_sorted_as_numbers() -> None:
-    assert registrations.read_partitions("t8", b'{"version":1,"partitions":{"2":[1],"10":[1],"3":[1],"0":[1]}}') == (
-        0,
-        2,
-        3,
-        10,
-    )
-
-
-@pytest.mark.parametrize("data", [b"", b"3", b'{"version":1}', b'{"partitions":[0]}', b'{"partitions":{"x":[]}}'])
-def test_garbage_is_no_topic(data: bytes) -> None:
-    with pytest.raises(DecodeError, match="/brokers/topics/t8"):
-        registrations.read_partitions("t8", data)
 
 
 # -- consumers --------------------------------------------------------------------------------------------------------
