@@ -119,26 +119,6 @@ def test_no_error_and_no_repr_shows_the_password(server: FakeRegistry) -> None:
         assert PASSWORD not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (("registry:8081",), "invalid URL"),
-        (("http://",), "invalid URL"),
-        (("http://[",), "invalid URL"),
-        (("HTTP://registry",), "invalid URL"),
-        (("http://registry:port",), "invalid URL"),
-        (("https://one,http://two",), "invalid URL"),
-        (("https://one,http://u:p@two",), "invalid URL"),
-        (("http://u:p@registry",), "credentials in it"),
-        (("http://registry", "etl"), "both user and password"),
-        (("http://registry", None, None, "/ca.pem"), "not https"),
-    ],
-)
-def test_a_registry_that_cannot_be_asked_is_refused(given: tuple[str, ...], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        SchemaRegistry(*given)
-
-
 def test_a_missing_file_of_authorities_is_named() -> None:
     registry = SchemaRegistry("https://127.0.0.1:1", ca="/absent.pem")
     with pytest.raises(ConfigError, match=r"file /absent.pem: No such file"):

@@ -198,7 +198,7 @@ def test_a_key_and_its_chain_come_from_pkcs12(tmp_path: Path) -> None:
     issued = Authority.create("intermediate", issued_by=root).issue()
     file = written(tmp_path / "key.p12", issued.pkcs12("pw"))
     assert identity(file).pem.decode() == key_text(issued) + chain_text(issued)
-    assert repr(identity(file)) == f"Identity(option kafka.ssl.keystore.location on host {HOST}, file {file})"
+    assert repr(identity(file)) == f"KeyAndCertificate(option kafka.ssl.keystore.location on host {HOST}, file {file})"
 
 
 def test_a_key_and_its_chain_come_from_a_pem_file_in_any_order(issued: Identity, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from streamgroup.errors import (
-    ConfigError,
     DeliveryTimeoutError,
     ErrorCode,
     NoBrokerError,
@@ -15,7 +14,7 @@ from streamgroup.errors import (
 )
 from streamgroup.model import Broker
 from streamgroup.producer import events as ev
-from streamgroup.producer.config import Idempotence, ProducerConfig
+from streamgroup.producer.config import Idempotence
 from streamgroup.producer.table import ProducerState
 from streamgroup.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -516,23 +515,3 @@ def test_an_answer_without_a_partition_leaves_it_open() -> None:
     d.sent.clear()
     d.step(ev.Answered(token, ProduceResponse(), 12))
     assert [b.base_sequence for b in batches_of(d.later(0.2))] == [0]
-
-
-@pytest.mark.parametrize(
-    ("config", "says"),
-    [
-        ({"acks": 2}, "invalid acks 2"),
-        ({"delivery_timeout_ms": 10}, "delivery.timeout.ms=10 is below"),
-        ({"idempotence": Idempotence.REQUIRED, "acks": 1}, "enable.idempotence=true needs acks=all"),
-        ({"idempotence": Idempotence.REQUIRED, "max_in_flight": 6}, "at most 5"),
-        ({"idempotence": Idempotence.REQUIRED, "retries": 0}, "retries of at least 1"),
-    ],
-)
-def test_a_combination_that_cannot_work_is_refused(config: dict[str, int], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        ProducerConfig(**config)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("config", [{"acks": 1}, {"acks": 0}, {"max_in_flight": 6}, {"retries": 0}])
-def test_options_that_forbid_idempotence_turn_its_default_off(config: dict[str, int]) -> None:
-    assert not ProducerConfig(**config).wants_idempotence  # type: ignore[arg-type]

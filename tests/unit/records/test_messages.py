@@ -11,9 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamgroup.errors import ChecksumMismatch, DecodeError, UnsupportedCodec
-from streamgroup.records.batches import Batch, Frames
+from streamgroup.records.batches import Frames
 from streamgroup.records.decode import DecodeOptions, record_batches, schema
-from streamgroup.records.messages import UncompressedMessages, Wrapper
 from tests.unit.records import reference, reference_sets
 from tests.unit.records.encoder import Record, encode_batch
 from tests.unit.records.encoder_sets import (
@@ -313,15 +312,6 @@ def test_runs_end_at_start_so_that_nothing_before_it_is_looked_into() -> None:
     damaged[-1] ^= 1
     data = bytes(damaged) + encode_set([Message(1, b"y"), Message(2, b"z")], 1)
     assert decode(data, 1, END, DecodeOptions()).value.to_pylist() == [b"y", b"z"]
-
-
-def test_frames_come_as_runs_wrappers_and_batches() -> None:
-    data = encode_set([Message(i) for i in range(5)], 0) + encode_set([Message(i) for i in range(5, 9)], 1)
-    data += encode_wrapper([Message(9), Message(12)], "gzip", 1) + encode_batch([Record(13), Record(14)])
-    frames = list(Frames(data, 2, END))
-    assert [type(frame) for frame in frames] == [UncompressedMessages, UncompressedMessages, Wrapper, Batch]
-    assert [(frame.base_offset, frame.last_offset) for frame in frames] == [(0, 1), (2, 8), (9, 12), (13, 14)]
-    assert [frame.begin for frame in frames[1:]] == [frame.end for frame in frames[:-1]]
 
 
 def test_a_wrapper_without_a_value_or_with_bytes_left_over() -> None:

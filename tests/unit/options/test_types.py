@@ -1,0 +1,101 @@
+"""The parsed options: a user reads the source's name in Spark, and the derived values follow from the options."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamgroup.model import EARLIEST, ConfiguredOffsets, TopicPartition
+from streamgroup.options.secrets import Secret
+from streamgroup.options.types import (
+    ClientOptions,
+    FetchOptions,
+    GroupMode,
+    GroupOptions,
+    LimitOptions,
+    OffsetsStorage,
+    SourceOptions,
+    SplitOptions,
+    Subscription,
+    ZooKeeperOptions,
+)
+from streamgroup.remediation import OffsetLocation, StoredIn
+
+
+def source(group: GroupOptions | None) -> SourceOptions:
+    return SourceOptions(
+        client=ClientOptions((("b1", 9092),)),
+        subscription=Subscription(topics=("orders",)),
+        starting=ConfiguredOffsets(EARLIEST),
+        ending=None,
+        fetch=FetchOptions(),
+        limits=LimitOptions(),
+        split=SplitOptions(),
+        group=group,
+    )
+
+
+@pytest.mark.parametrize(
+    ("subscription", "text"),
+    [
+        (Subscription(topics=("orders", "payments")), "Subscribe[orders, payments]"),
+        (Subscription(pattern="orders.*"), "SubscribePattern[orders.*]"),
+        (Subscription(pattern=""), "SubscribePattern[]"),
+        (Subscription(assign=(TopicPartition("orders", 0), TopicPartition("a-b", 12))), "Assign[orders-0, a-b-12]"),
+    ],
+)
+def test_a_subscription_reads_as_in_sparks_own_source(subscription: Subscription, text: str) -> None:
+    assert str(subscription) == text
+
+
+@pytest.mark.parametrize(
+    ("group", "text"),
+    [
+        (None, "streamgroup[Subscribe[orders]]"),
+        (GroupOptions("etl"), "streamgroup[Subscribe[orders], group=etl, mode=member]"),
+        (GroupOptions("etl", GroupMode.COMMIT), "streamgroup[Subscribe[orders], group=etl, mode=commit]"),
+        (GroupOptions("", GroupMode.OFF), "streamgroup[Subscribe[orders], mode=off]"),
+    ],
+)
+def test_the_description_of_a_source_has_the_group_where_there_is_one(group: GroupOptions | None, text: str) -> None:
+    assert source(group).description == text
+
+
+@pytest.mark.parametrize(("given_ms", "seconds"), [(None, 120.0), (0, 0.0), (1, 0.001), (5_500, 5.5)])
+def test_the_poll_timeout_is_in_seconds_and_by_default_sparks(given_ms: int | None, seconds: float) -> None:
+    assert FetchOptions(poll_timeout_ms=given_ms).poll_timeout_s == seconds
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_member"), [(GroupMode.MEMBER, True), (GroupMode.COMMIT, False), (GroupMode.OFF, False)]
+)
+def test_only_the_mode_member_joins_the_group(mode: GroupMode, is_member: bool) -> None:
+    assert GroupOptions("etl", mode).is_member is is_member
+
+
+@pytest.mark.parametrize(
+    ("mode", "storage", "dual", "stored_in"),
+    [
+        (GroupMode.MEMBER, None, False, StoredIn.KAFKA),
+        (GroupMode.MEMBER, None, True, StoredIn.BOTH),
+        (GroupMode.MEMBER, OffsetsStorage.KAFKA, False, StoredIn.KAFKA),
+        (GroupMode.MEMBER, OffsetsStorage.KAFKA, True, StoredIn.BOTH),
+        (GroupMode.MEMBER, OffsetsStorage.ZOOKEEPER, False, StoredIn.ZOOKEEPER),
+        (GroupMode.MEMBER, OffsetsStorage.ZOOKEEPER, True, StoredIn.ZOOKEEPER),
+        # Brokers before 0.8.2 write such commits into their ZooKeeper, and only the brokers know that.
+        (GroupMode.COMMIT, None, False, StoredIn.BROKERS),
+        (GroupMode.COMMIT, None, True, StoredIn.BROKERS),
+        (GroupMode.COMMIT, OffsetsStorage.KAFKA, True, StoredIn.KAFKA),
+        (GroupMode.COMMIT, OffsetsStorage.ZOOKEEPER, False, StoredIn.ZOOKEEPER),
+    ],
+)
+def test_the_offsets_are_stored_where_the_mode_and_the_storage_say(
+    mode: GroupMode, storage: OffsetsStorage | None, dual: bool, stored_in: StoredIn
+) -> None:
+    group = GroupOptions("etl", mode, offsets_storage=storage, dual_commit=dual)
+    assert group.offset_location == OffsetLocation("etl", stored_in)
+
+
+def test_the_text_of_zookeepers_options_shows_no_password() -> None:
+    options = ZooKeeperOptions((("zk1", 2181),), username="etl", password=Secret("hunter2"))
+    assert "hunter2" not in repr(options)
+    assert "etl" in repr(options)

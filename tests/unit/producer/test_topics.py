@@ -1,0 +1,165 @@
+"""The topics of a producer: which are known, and when the producer reads their metadata again."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamgroup.model import PartitionInfo, TopicInfo
+from streamgroup.producer.config import ProducerConfig
+from streamgroup.producer.topics import Topics
+from tests.unit.group.drivers import Even
+
+NEVER = float("inf")
+CONFIG = ProducerConfig(max_block_ms=10_000, metadata_max_age_ms=300_000, retry_backoff_ms=100)
+
+
+def info(name: str, *leaders: int, topic_id: str = "") -> TopicInfo:
+    return TopicInfo(name, tuple(PartitionInfo(number, leader) for number, leader in enumerate(leaders)), topic_id)
+
+
+T, U = info("t", 0, 1), info("u", 0)
+
+
+@pytest.fixture
+def topics() -> Topics:
+    return Topics(CONFIG, Even())
+
+
+def read(topics: Topics, now: float, *found: TopicInfo, unsettled: bool = False) -> list[TopicInfo]:
+    """A request for metadata that is due now, and its answer with the topics `found`."""
+    asked = topics.take_due(unsettled, now)
+    assert asked
+    return topics.read({topic.name: topic for topic in found}, asked, now)
+
+
+def test_nothing_is_read_before_a_topic_is_written(topics: Topics) -> None:
+    assert topics.get("t") is None
+    assert topics.take_due(False, 1e9) == frozenset()
+    assert topics.wake_at(False) == NEVER
+
+
+def test_a_topic_that_is_looked_for_is_asked_for_at_once_and_found_once(topics: Topics) -> None:
+    assert topics.look_for("t", 0.0) is None
+    assert topics.take_due(False, 0.0) == {"t"}
+    assert topics.read({"t": T}, frozenset({"t"}), 0.2) == [T]
+    assert topics.get("t") == T
+    assert topics.look_for("t", 0.3) == T
+    topics.refresh()
+    assert read(topics, 1.0, T) == []
+
+
+def test_one_request_is_pending_at_a_time(topics: Topics) -> None:
+    topics.look_for("t", 0.0)
+    assert topics.take_due(False, 0.0)
+    topics.look_for("u", 0.0)
+    assert topics.take_due(False, 5.0) == frozenset()
+    topics.read({"t": T}, frozenset({"t"}), 5.0)
+    assert topics.take_due(False, 5.1) == {"t", "u"}
+
+
+def test_a_topic_that_is_not_there_is_asked_for_again_after_longer_and_longer_backoffs(topics: Topics) -> None:
+    topics.look_for("t", 0.0)
+    now = 0.0
+    for backoff in (0.1, 0.2, 0.4):
+        assert read(topics, now) == []
+        assert topics.wake_at(False) == pytest.approx(now + backoff)
+        assert topics.take_due(False, now + 0.9 * backoff) == frozenset()
+        now += 1.001 * backoff
+    assert read(topics, now, T) == [T]
+
+
+def test_a_topic_that_does_not_appear_within_max_block_ms_is_missing_once(topics: Topics) -> None:
+    topics.look_for("t", 1.0)
+    topics.look_for("t", 9.0)  # a later record does not prolong the wait
+    assert topics.take_due(False, 1.0)
+    assert topics.wake_at(False) == 11.0
+    assert list(topics.missing(10.999)) == []
+    assert list(topics.missing(11.0)) == ["t"]
+    assert list(topics.missing(12.0)) == []
+
+
+def test_a_known_topic_is_looked_for_again_where_it_lacks_a_partition(topics: Topics) -> None:
+    topics.look_for("t", 0.0)
+    read(topics, 0.0, T)
+    grown = info("t", 0, 1, 2)
+    assert topics.look_for("t", 1.0, again=True) is None
+    assert read(topics, 1.0, grown) == [grown]
+    assert topics.get("t") == grown
+
+
+def test_a_topic_that_has_gone_stays_known(topics: Topics) -> None:
+    topics.look_for("t", 0.0)
+    read(topics, 0.0, T)
+    topics.refresh()
+    assert read(topics, 1.0) == []
+    assert topics.get("t") == T
+
+
+def test_metadata_are_read_again_at_their_greatest_age(topics: Topics) -> None:
+    topics.look_for("t", 0.0)
+    read(topics, 0.0, T)
+    assert topics.wake_at(False) == 300.0
+    assert topics.take_due(False, 299.9) == frozenset()
+    assert topics.take_due(False, 300.0) == {"t"}
+    assert topics.wake_at(False) == NEVER  # the answer is to come
+
+
+@pytest.mark.parametrize("unsettled", [False, True])
+def test_an_unknown_leader_or_a_wish_for_fresh_metadata_waits_for_the_backoff_only(
+    topics: Topics, unsettled: bool
+) -> None:
+    topics.look_for("t", 0.0)
+    read(topics, 0.0, T)
+    if not unsettled:
+        topics.refresh()
+    assert topics.wake_at(unsettled) == pytest.approx(0.1)
+    assert topics.take_due(unsettled, 0.05) == frozenset()
+    assert topics.take_due(unsettled, 0.101) == {"t"}
+
+
+def test_the_backoff_starts_again_when_nothing_is_left_to_find(topics: Topics) -> None:
+    topics.look_for("t", 0.0)
+    for now in (0.0, 10.0, 20.0):
+        read(topics, now)
+    read(topics, 30.0, T)
+    topics.take_due(False, 31.0)
+    topics.refresh()
+    read(topics, 40.0, T)
+    assert topics.wake_at(True) == pytest.approx(40.1)
+
+
+def test_a_request_that_no_broker_answers_is_repeated_after_a_backoff(topics: Topics) -> None:
+    topics.look_for("t", 0.0)
+    read(topics, 0.0, T)
+    assert topics.take_due(False, 300.0)
+    topics.failed("b1:9092: connection refused", 302.0)
+    assert topics.wake_at(False) == pytest.approx(302.1)
+    assert topics.take_due(False, 302.05) == frozenset()
+    assert topics.take_due(False, 302.11) == {"t"}
+
+
+def test_the_reason_of_a_failed_request_stays_until_an_answer(topics: Topics) -> None:
+    assert topics.reason == "no answer so far"
+    topics.look_for("t", 0.0)
+    topics.take_due(False, 0.0)
+    topics.failed("b1:9092: connection refused", 2.0)
+    assert topics.reason == "b1:9092: connection refused"
+    assert read(topics, 2.2, T) == [T]
+    assert topics.reason == ""
+
+
+def test_a_topic_that_is_dropped_is_no_longer_looked_for_but_still_followed(topics: Topics) -> None:
+    topics.look_for("t", 0.0)
+    assert topics.drop("t")
+    assert not topics.drop("t")
+    assert list(topics.missing(1e9)) == []
+    assert topics.take_due(False, 0.0) == {"t"}
+
+
+def test_only_the_topics_with_an_id_have_one(topics: Topics) -> None:
+    topics.look_for("t", 0.0)
+    topics.look_for("u", 0.0)
+    with_id = info("t", 0, topic_id="0b7a")
+    read(topics, 0.0, with_id, U)
+    assert topics.ids(["t", "u", "absent"]) == {"t": "0b7a"}
+    assert topics.ids([]) == {}
