@@ -27,6 +27,7 @@ from streamgroup.cluster.requests import (
     read_offsets,
 )
 from streamgroup.cluster.samples import LAST_WITH_NAMES, ROUNDS, LogSample, read_samples, sample_requests, without
+from streamgroup.counting import counted
 from streamgroup.errors import (
     BrokerError,
     ConfigError,
@@ -499,7 +500,7 @@ class Retry:
         if now + wait >= self._deadline:
             before = self._earlier if now >= self._deadline else ""  # the deadline may have ended this attempt early
             raise raised(
-                f"no {self._what} from cluster {self._cluster} after {self._attempts} attempts "
+                f"no {self._what} from cluster {self._cluster} after {counted(self._attempts, 'attempt')} "
                 f"in {now - self._began:.1f} s; last error: {cause}{before}. {_NEXT_STEPS[raised]}"
             ) from (cause if isinstance(cause, Exception) else None)
         self._earlier = f"; error before: {cause}"

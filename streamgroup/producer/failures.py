@@ -67,7 +67,7 @@ def _detail(answer: PartitionProduceResponse) -> str:
         for each in answer.record_errors[:_MOST_RECORDS_NAMED]
     ]
     more = len(answer.record_errors) - _MOST_RECORDS_NAMED
-    return "".join(f"; {word}" for word in words) + (f"; and {more} more records" if more > 0 else "")
+    return "".join(f"; {word}" for word in words) + (f"; and {counted(more, 'more record')}" if more > 0 else "")
 
 
 def no_producer_id(code: int, reason: str, row: CodeReaction, requester: Requester) -> ProduceError:
@@ -88,10 +88,11 @@ def _fatal(context: str, code: int, row: CodeReaction, requester: Requester, rea
 
 def too_large(batch: ProducerBatch, row: CodeReaction, limit: int | None) -> RecordTooLargeError:
     """Return the error for a single record above `limit` (max.request.size), or above a limit of the broker."""
+    outcome = _outcome(batch.doubtful)
     if limit is not None:
-        cause = f"the record is larger than max.request.size={limit}. Raise kafka.max.request.size"
+        cause = f"the record is larger than max.request.size={limit}{outcome}. Raise kafka.max.request.size"
     else:
-        cause = f"{error_of(batch.code).name} ({batch.code}): {error_of(batch.code).text}. {row.advice}"
+        cause = f"{error_of(batch.code).name} ({batch.code}): {error_of(batch.code).text}{outcome}. {row.advice}"
     return RecordTooLargeError(f"{_what(batch)}: {cause}", batch.code, batch.doubtful)
 
 
@@ -100,7 +101,7 @@ def timed_out(batch: ProducerBatch, config: ProducerConfig, waits_for: str) -> D
     cause = batch.cause or waits_for
     message = (
         f"{_what(batch)}: not acknowledged within delivery.timeout.ms={config.delivery_timeout_ms} after "
-        f"{batch.attempts} attempts; last: {cause}{_outcome(batch.maybe_written)}. {_timeout_advice(batch)}"
+        f"{counted(batch.attempts, 'attempt')}; last: {cause}{_outcome(batch.maybe_written)}. {_timeout_advice(batch)}"
     )
     return DeliveryTimeoutError(message, batch.code, batch.maybe_written)
 

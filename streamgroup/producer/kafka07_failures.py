@@ -38,8 +38,8 @@ def missing(each: MessageSet, start: int, end: int) -> ProduceError:
     """Return the error for a set that the log does not have. It was read up to `end`, of which `start` was the rest."""
     return ProduceError(
         f"{_what(each)}: expected {each.size} bytes from position {start} on, and the log ends at {end}: they are not "
-        f"there after {each.attempts} attempts. A broker drops messages above its max.message.size without a sign: "
-        "lower kafka.max.request.size to that. Or it flushes too rarely: see log.default.flush.interval.ms"
+        f"there after {counted(each.attempts, 'attempt')}. A broker drops messages above its max.message.size without "
+        "a sign: lower kafka.max.request.size to that. Or it flushes too rarely: see log.default.flush.interval.ms"
     )
 
 

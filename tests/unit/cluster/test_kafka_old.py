@@ -136,7 +136,7 @@ def test_the_bootstrap_servers_are_tried_one_after_the_other_until_one_answers(b
 def test_the_bootstrap_servers_are_tried_in_the_order_of_the_list(options: Options) -> None:
     for order in itertools.permutations([1, 2, 3]):
         cluster = KafkaCluster(options(*order, retry_backoff_ms=60_000, retry_backoff_max_ms=60_000))
-        with pytest.raises(TransportError, match=" after 1 attempts ") as caught:
+        with pytest.raises(TransportError, match=" after 1 attempt ") as caught:
             cluster.snapshot(None, soon(30))
         refused = re.findall(r"cannot connect to broker 127\.0\.0\.1:(\d+)", str(caught.value))
         assert [int(port) for port in refused] == list(order)

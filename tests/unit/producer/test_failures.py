@@ -76,6 +76,11 @@ def test_the_brokers_own_words_name_three_records_and_count_the_others() -> None
     ) in str(refused(ErrorCode.INVALID_RECORD, answer))
 
 
+def test_a_broker_that_names_one_record_more_than_are_shown() -> None:
+    answer = PartitionProduceResponse(record_errors=(BatchIndexAndErrorMessage(batch_index=0),) * 4)
+    assert "; and 1 more record. Give records" in str(refused(ErrorCode.INVALID_RECORD, answer))
+
+
 def test_a_broker_without_words_of_its_own_adds_nothing() -> None:
     assert str(refused(ErrorCode.INVALID_RECORD, PartitionProduceResponse())) == str(refused(ErrorCode.INVALID_RECORD))
     three = tuple(BatchIndexAndErrorMessage(batch_index=n) for n in range(3))
@@ -163,6 +168,13 @@ def test_a_record_above_the_limit_of_the_producer_names_the_option_to_raise() ->
         "could not write 1 record (10 bytes) to t-0: the record is larger than max.request.size=9. Raise "
         "kafka.max.request.size"
     )
+
+
+def test_a_record_that_is_too_large_at_a_second_attempt_may_have_been_written_by_the_first() -> None:
+    code = ErrorCode.MESSAGE_TOO_LARGE
+    error = failures.too_large(batch(1, code=code, doubtful=True), reaction_to(code), None)
+    assert f"{AGAIN}. Raise max.message.bytes" in str(error)
+    assert facts(error) == (10, True)
 
 
 def test_a_record_above_the_limit_of_the_broker_names_the_setting_of_the_topic() -> None:

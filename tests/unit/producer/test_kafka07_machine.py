@@ -384,7 +384,7 @@ def test_a_set_that_the_broker_has_dropped_without_a_sign_is_an_error_with_both_
     assert [each.position for each in world.delivered] == [0]
     assert world.errors == [
         "could not write 1 record (61 bytes) to events 0-0: expected 61 bytes from position 15 on, and the log ends at "
-        "15: they are not there after 1 attempts. A broker drops messages above its max.message.size without a sign: "
+        "15: they are not there after 1 attempt. A broker drops messages above its max.message.size without a sign: "
         "lower kafka.max.request.size to that. Or it flushes too rarely: see log.default.flush.interval.ms"
     ]
 
@@ -474,7 +474,7 @@ def test_a_message_that_begins_as_a_dropped_set_does_at_the_end_of_the_log_is_re
     world.serve()
     world.brokers[0].produce(message_set07([b"a"]), TOPIC)
     world.serve(15)
-    assert "they are not there after 1 attempts" in world.errors[0]
+    assert "they are not there after 1 attempt" in world.errors[0]
 
 
 def test_after_each_lost_connection_the_wait_for_a_flush_begins_again(verifying: World) -> None:

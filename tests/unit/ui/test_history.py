@@ -206,11 +206,11 @@ def test_a_member_that_one_reading_lacks_is_not_new() -> None:
 
 def test_errors_that_differ_in_times_and_attempts_are_one() -> None:
     history = History()
-    for text in ("no answer of broker 1 after 3 attempts in 2.4 s", "no answer of broker 1 after 1 attempts in 10 s"):
+    for text in ("no answer of broker 1 after 3 attempts in 2.4 s", "no answer of broker 1 after 1 attempt in 10 s"):
         history.add(reading(100, notes=[text]))
     history.add(reading(105, notes=["no answer of broker 2 after 3 attempts in 2.4 s"]))
     assert [(error.text, error.count) for error in history.errors] == [
-        ("no answer of broker 1 after 1 attempts in 10 s", 2),
+        ("no answer of broker 1 after 1 attempt in 10 s", 2),
         ("no answer of broker 2 after 3 attempts in 2.4 s", 1),
     ]
 
