@@ -12,6 +12,7 @@ import click
 from pyspark.sql import SparkSession
 
 from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.host_port import host_port
 from streamgroup.jobs.job_file import MEMBER_VARIABLE, Metrics, SparkSettings
 from streamgroup.jobs.session import build_session, check_executors
 from streamgroup.jobs.signals import StopAtOnce, StopRequest, catch_in_jvm
@@ -81,6 +82,9 @@ def run_command(
     except failed as error:
         say(f"error: {error}", error=True)
         sys.exit(FAILED)
+    except click.Abort:  # click's word for Ctrl-C where the job does not handle it, before its session
+        say("interrupted: no query had begun", error=True)
+        sys.exit(FAILED)
     except StopAtOnce:
         say("stopped at once on the second signal: the batch in flight may be repeated", error=True)
         sys.exit(FAILED)
@@ -106,7 +110,7 @@ def job_session(
         listen(spark)
         if served is not None and served.port is not None:
             server = metrics(spark, served.port, host=served.host, cluster_name=served.cluster_name)
-            say(f"metrics: http://{served.host}:{server.port}/metrics")
+            say(f"metrics: http://{host_port(served.host, server.port)}/metrics")
         if served is not None and served.otlp_endpoint is not None:
             exported = open_telemetry(
                 spark,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.host_port import host_port
 from streamgroup.monitoring.family import Family, MetricKind
 from streamgroup.spark.driver_metrics import DriverMetrics
 from streamgroup.spark.queries import driver_context, jvm_pid
@@ -43,7 +44,7 @@ class MetricsServer:
             ) from None
         self.port: int = self._server.server_port
         self.is_open = True
-        log.info("metrics of this driver: http://%s:%d/metrics", host, self.port)
+        log.info("metrics of this driver: http://%s/metrics", host_port(host, self.port))
 
     def collect(self) -> Iterator[Any]:
         """Yield the metrics of a scrape, as Prometheus' client takes them."""

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from streamgroup.errors import StreamGroupError
+from streamgroup.host_port import host_port
 from streamgroup.net.tls.contexts import CONTEXTS, Contexts
 from streamgroup.net.tls.refusals import refusal, suite_refusal, tls_error
 from streamgroup.options.tls import TlsOptions
@@ -58,7 +59,7 @@ class TlsSocket:
 
         Raises HandshakeRefused, and OSError if the connection is lost. Closes `connected` then.
         """
-        peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        peer = host_port(host, port)
         # Certificates have names without the final dot of DNS, and addresses of IPv6 without a zone.
         name = host.partition("%")[0].removesuffix(".")
         try:

@@ -89,6 +89,7 @@ def test_without_arguments_those_of_the_process_count(monkeypatch: pytest.Monkey
         (TransportError("gone"), 1, "error: gone"),
         (StreamGroupError("other"), 1, "error: other"),
         (OSError("disk full"), 1, "error: disk full"),
+        (KeyboardInterrupt(), 1, "interrupted: no query had begun"),
         (StopAtOnce(), 1, "stopped at once on the second signal: the batch in flight may be repeated"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
@@ -197,6 +198,11 @@ def test_both_signals_request_a_stop_although_spark_replaces_a_handler(driver: D
             [("metrics: http://10.0.0.7:9404/metrics", False)],
         ),
         (
+            Metrics(9404, "::"),
+            [("serve", 9404, {"host": "::", "cluster_name": "default"})],
+            [("metrics: http://[::]:9404/metrics", False)],
+        ),
+        (
             Metrics(0),
             [("serve", 0, {"host": "127.0.0.1", "cluster_name": "default"})],
             [("metrics: http://127.0.0.1:40404/metrics", False)],
@@ -207,7 +213,7 @@ def test_both_signals_request_a_stop_although_spark_replaces_a_handler(driver: D
             [],
         ),
     ],
-    ids=["nowhere", "to Prometheus", "at a free port", "by OpenTelemetry"],
+    ids=["nowhere", "to Prometheus", "by IPv6", "at a free port", "by OpenTelemetry"],
 )
 def test_metrics_go_where_the_job_file_says(
     served: Metrics, steps: list[Any], lines: list[Any], driver: Driver
