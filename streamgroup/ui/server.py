@@ -9,12 +9,14 @@ from contextlib import AbstractContextManager, suppress
 import uvicorn
 
 from streamgroup.errors import StreamGroupError
+from streamgroup.host_port import host_port
 from streamgroup.ui.access import Access
 from streamgroup.ui.app import application
 from streamgroup.ui.board import Board
 from streamgroup.ui.poller import BoardPoller, Read
 
 _STOP_S = 1
+_LAST_PORT = 2**16 - 1
 """Seconds that the end waits for a reading and for answers under way."""
 
 
@@ -42,8 +44,8 @@ def serve(
     with _listening(access.host, port) as listener:
         poller = BoardPoller(opened, board, interval)
         poller.start()
-        on_start(_url(access.host, listener.getsockname()[1]))
         try:
+            on_start(_url(access.host, listener.getsockname()[1]))
             with suppress(KeyboardInterrupt):  # uvicorn raises the signal again when it has shut down
                 uvicorn.Server(config).run(sockets=[listener])
         finally:
@@ -53,6 +55,8 @@ def serve(
 def _listening(host: str, port: int) -> socket.socket:
     bare = host.strip("[]")
     try:
+        if port > _LAST_PORT:  # glibc would take its last 16 bits
+            raise OverflowError(f"ports end at {_LAST_PORT}")
         family, _, _, _, address = socket.getaddrinfo(bare, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(address[:2], family=family)
     except (OSError, OverflowError) as error:
@@ -62,5 +66,4 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _url(host: str, port: int) -> str:
-    bare = host.strip("[]")
-    return f"http://[{bare}]:{port}/" if ":" in bare else f"http://{bare}:{port}/"
+    return f"http://{host_port(host, port)}/"

@@ -97,8 +97,10 @@ class MemberEvents:
             trouble = status.get("trouble")
             counters: Mapping[str, Any] = trouble if isinstance(trouble, Mapping) else {}
             for kind in _EVENTS:
-                counter = counters.get(kind, {})
-                counts[kind] = int(counter.get("count") or 0)
+                given = counters.get(kind)
+                counter: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+                count = counter.get("count")
+                counts[kind] = count if isinstance(count, int) else 0  # the process may be of another release
                 if counts[kind] > before.get(kind, 0):
                     reason = str(counter.get("reason") or "")
                     found.append(Mark(_time_of(counter.get("last"), at), kind, reason, member))

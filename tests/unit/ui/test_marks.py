@@ -106,7 +106,19 @@ def test_an_event_without_a_time_is_at_the_time_of_the_reading(last: object) -> 
     assert MemberEvents().marks(10.0, [counted("fence", 1, last=last)]) == [Mark(10.0, MarkKind.FENCE, "", "a")]
 
 
-@pytest.mark.parametrize("trouble", [None, {}, [], {"fence": {"count": 0}}, {"fence": {"count": None}}, {"fence": {}}])
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        None,
+        {},
+        [],
+        {"fence": {"count": 0}},
+        {"fence": {"count": None}},
+        {"fence": {}},
+        {"fence": 3},
+        {"fence": {"count": "x"}},
+    ],
+)
 def test_a_status_without_events_has_no_marks(trouble: object) -> None:
     assert MemberEvents().marks(10.0, [status("a", trouble=trouble)]) == []
 

@@ -98,6 +98,18 @@ def test_the_readings_end_with_the_server_and_only_ctrl_c_is_not_an_error(until:
     assert cluster.closed == 1
 
 
+def test_the_readings_end_where_the_address_cannot_be_announced() -> None:
+    cluster = Cluster()
+
+    def refuse(_: str) -> None:
+        wait_until(lambda: cluster.read, "a reading")
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        serve(cluster.open, LOOPBACK, port=0, interval=60, on_start=refuse)
+    assert cluster.closed == 1
+
+
 def test_the_address_has_the_port_that_was_asked_for() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -118,7 +130,7 @@ def test_an_ipv6_address_is_in_brackets_in_the_url(host: str) -> None:
     assert re.fullmatch(r"http://\[::1\]:[1-9][0-9]*/", announced[0])
 
 
-@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", -1), ("192.0.2.1", 0)])
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", -1), ("127.0.0.1", 2**16), ("192.0.2.1", 0)])
 def test_an_address_that_cannot_be_used_is_an_error_before_the_cluster_is_opened(host: str, port: int) -> None:
     cluster = Cluster()
     announced: list[str] = []
