@@ -202,14 +202,21 @@ def _reset(given: dict[Way, Any]) -> Reset | None:
     for way, value in given.items():
         match way:
             case Way.DATETIME:
-                return Reset(way, _parsed(parse_datetime, value))
+                return Reset(way, _since_1970(way, _parsed(parse_datetime, value)))
             case Way.DURATION:
-                return Reset(way, int(time.time() * 1000) - _parsed(parse_duration, value))
+                return Reset(way, _since_1970(way, int(time.time() * 1000) - _parsed(parse_duration, value)))
             case Way.OFFSET | Way.SHIFT:
                 return Reset(way, value)
             case _:
                 return Reset(way)
     return None
+
+
+def _since_1970(way: Way, timestamp_ms: int) -> int:
+    """Return the timestamp. Raises UsageError before 1970: brokers take negative numbers for "earliest" or "latest"."""
+    if timestamp_ms < 0:
+        raise click.UsageError(f"{way.value} is before 1970, where no record is. Use {Way.EARLIEST.value}")
+    return timestamp_ms
 
 
 def _parsed(parse: Callable[[str], Any], text: str) -> Any:

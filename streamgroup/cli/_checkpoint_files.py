@@ -11,19 +11,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
+from urllib.parse import unquote
 
 from streamgroup.errors import ConfigError
 
 VOID = "-"
 _VERSIONS = ("v1", "v2")
 _HEAD = 2
+_FILE_URL = re.compile(r"file:(?://(?:localhost)?(?=/)|(?!//))", re.IGNORECASE)
+_OTHER_URL = re.compile(r"[a-z][a-z0-9+.-]*:|//", re.IGNORECASE)
 """The lines of offsets/N before those of the sources: version and metadata."""
 
 
@@ -119,9 +122,10 @@ class CheckpointFiles:
 
 def local_path(where: str) -> Path:
     """Return the directory of a path or a `file:` URL. Raises ConfigError for another file system."""
-    url = urlparse(where)
-    if url.scheme in ("", "file") and url.netloc in ("", "localhost"):
-        return Path(unquote(url.path) if url.scheme else where)
+    if url := _FILE_URL.match(where):
+        return Path(unquote(where[url.end() :]))
+    if not _OTHER_URL.match(where):
+        return Path(where)
     raise ConfigError(
         f"cannot rewrite the checkpoint {where}: this command reads local directories only. Copy the checkpoint to "
         "this machine (hdfs dfs -get, aws s3 cp --recursive, ...), rewrite the copy, and copy its directories offsets "

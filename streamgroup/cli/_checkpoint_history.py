@@ -66,9 +66,18 @@ def batch_of(document: Document, tp: TopicPartition) -> tuple[int, int]:
 
 
 def refuse_running(what: str, lineages: Collection[str]) -> None:
-    """Raise StillRunningError if a query with one of `lineages` runs on this machine. `what` is what it prevents."""
+    """Raise StillRunningError if a query with one of `lineages` runs on this machine. `what` is what it prevents.
+
+    A query that does not answer may be one of them.
+    """
     for pid in control.drivers():
-        for status in control.statuses(pid).values():
+        found = control.survey(pid)
+        if found.silent:
+            raise StillRunningError(
+                f"cannot {what}: a query of driver {pid} does not answer, so whether it is this one is not known. "
+                f"Resume the driver, or end it, and repeat the command"
+            )
+        for status in found.statuses.values():
             if status.get("lineage") in lineages:
                 raise StillRunningError(
                     f"cannot {what}: the query, or one with a copy of it, runs on this machine (driver "

@@ -75,7 +75,8 @@ class Notices:
             yield
         finally:
             log.removeHandler(handler)
-            log.level, log.propagate = before
+            level, log.propagate = before
+            log.setLevel(level)  # the logger keeps whether each level is enabled
 
 
 class StopSignals:

@@ -171,7 +171,10 @@ def parse_duration(text: str) -> int:
     ):
         raise ValueError(f"invalid duration {text!r}: expected PnDTnHnMnS, for example P1D or PT2H30M")
     numbers = {part: float((found[part] or "0").replace(",", ".")) for part in ("days", "hours", "minutes", "seconds")}
-    milliseconds = timedelta(**numbers) // timedelta(milliseconds=1)
+    try:
+        milliseconds = timedelta(**numbers) // timedelta(milliseconds=1)
+    except (OverflowError, ValueError):  # of more days than timedelta has, or of infinity
+        raise ValueError(f"invalid duration {text!r}: it is longer than any log") from None
     return -milliseconds if found["sign"] == "-" else milliseconds
 
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 def options_text(client: BackgroundClient) -> str:
     """Return the options in Python and in TOML, and Java's properties, which are read from their file."""
-    # A text in JSON is the same text in Python, and in TOML.
-    pairs = [(name, json.dumps(value)) for name, value in client.options.items()]
+    # A text in JSON is the same text in Python, and in TOML, which does not know pairs of surrogates.
+    pairs = [(name, json.dumps(value, ensure_ascii=False)) for name, value in client.options.items()]
     return "\n".join(
         (
             f"\n# {client.mechanism} in Python: .options(**options)",

@@ -25,7 +25,7 @@ STEP_TIMEOUT_S = 90.0
 @click.command(short_help="Run two jobs that share a group of a real Kafka, on this machine.")
 @click.option(
     "--output",
-    type=click.Path(path_type=Path),
+    type=click.Path(file_okay=False, path_type=Path),
     metavar="DIRECTORY",
     help="Where files and logs go; it must be empty.  [default: a new directory]",
 )
@@ -39,8 +39,11 @@ def demo(output: Path | None, rate: int) -> None:
     exactly once. The exit code is 1 if not.
     """
     console = Console()
-    home = output or Path(tempfile.mkdtemp(prefix="streamgroup-demo-"))
-    home.mkdir(parents=True, exist_ok=True)
+    home = Path(tempfile.mkdtemp(prefix="streamgroup-demo-")) if output is None else output
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make the directory {output}: {error.strerror}. Choose another --output") from None
     if any(home.iterdir()):
         raise ConfigError(f"cannot run the demo in {home}: the directory is not empty. Choose another --output")
     # SIGTERM must unwind the stack like Ctrl-C: the jobs have sessions of their own and would outlive the demo.

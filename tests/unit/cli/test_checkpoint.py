@@ -185,12 +185,14 @@ def test_a_query_that_runs_here_is_left_alone_also_without_a_group(
     store: FakeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(control, "drivers", lambda: [4711])
-    monkeypatch.setattr(control, "statuses", lambda pid: {"run": {"lineage": "line"}, "r": {"lineage": "o"}})
+    monkeypatch.setattr(
+        control, "survey", lambda pid: control.Survey({"run": {"lineage": "line"}, "r": {"lineage": "o"}}, [])
+    )
     line = document(1, (5, 10), (0, 20), group="")
     home = write(tmp_path, {0: [line]}, sunk=0)
     assert "streamgroup drain --pid 4711" in str(run(home, "--to-spark").exception)
     assert unchanged(home, line)
-    monkeypatch.setattr(control, "statuses", lambda pid: {"r": {"lineage": "o"}})
+    monkeypatch.setattr(control, "survey", lambda pid: control.Survey({"r": {"lineage": "o"}}, []))
     assert run(home, "--to-spark", where=()).exit_code == 0
     assert store.asked == [], "a query without a group needs no cluster"
 

@@ -27,13 +27,17 @@ def checkpoint(home: Path) -> CheckpointFiles:
         ("file:/data/q", "/data/q"),
         ("file:///data/a%20b", "/data/a b"),
         ("file://localhost/data/q", "/data/q"),
+        ("FILE:data/q", "data/q"),
+        ("file:/data/a#b?c", "/data/a#b?c"),
     ],
 )
 def test_a_path_and_a_url_of_a_file_name_a_local_directory(where: str, path: str) -> None:
     assert local_path(where) == Path(path)
 
 
-@pytest.mark.parametrize("where", ["hdfs://namenode/q", "s3a://bucket/q", "file://host/q", "dbfs:/q", "//host/q"])
+@pytest.mark.parametrize(
+    "where", ["hdfs://namenode/q", "s3a://bucket/q", "file://host/q", "dbfs:/q", "//host/q", "s3a://[b/q", "//[x"]
+)
 def test_another_file_system_is_refused_with_the_way_to_copy_the_checkpoint(where: str) -> None:
     with pytest.raises(ConfigError, match=r"local directories only\. Copy the checkpoint to this machine") as refused:
         local_path(where)

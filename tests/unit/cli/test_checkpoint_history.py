@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from streamgroup.cli._checkpoint_history import (
     documents_in,
     refuse_running,
 )
+from streamgroup.driver.application import control
 from streamgroup.errors import ConfigError
 from streamgroup.model import INITIAL_DOCUMENT, Document, OffsetRange, Position, TopicPartition
 from streamgroup.planning.document import to_value
@@ -86,6 +88,13 @@ def test_a_query_of_the_lineage_that_runs_on_this_machine_is_refused_with_the_wa
         refuse_running("rewrite the checkpoint", {"line", "older"})
     assert str(refused.value).startswith("cannot rewrite the checkpoint: the query, or one with a copy of it, runs")
     assert str(refused.value).endswith(f"streamgroup drain --pid {JVM}")
+
+
+def test_a_query_that_does_not_answer_may_be_the_one(home: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve("r1", "another").may_answer.clear()
+    monkeypatch.setattr(control, "survey", partial(control.survey, timeout=0.05))
+    with pytest.raises(StillRunningError, match=f"rewrite the checkpoint: a query of driver {JVM} does not answer"):
+        refuse_running("rewrite the checkpoint", {"line"})
 
 
 def test_queries_of_other_lineages_and_no_queries_are_no_obstacle(home: Path, serve: Serve) -> None:

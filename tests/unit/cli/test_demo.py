@@ -189,6 +189,17 @@ def test_a_directory_with_files_is_refused_before_anything_starts(world: World, 
     assert world.events == []
 
 
+def test_an_output_that_is_a_file_or_cannot_be_made_is_refused(world: World, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    result = run("--output", file)
+    assert (result.exit_code, world.events) == (2, [])
+    assert "is a file" in result.output
+    result = run("--output", file / "below")
+    assert "Choose another --output" in result.output
+    assert f"cannot make the directory {file / 'below'}: Not a directory" in result.output.replace("\n", " ")
+
+
 @pytest.mark.parametrize("rate", ["0", "100001", "many"])
 def test_an_impossible_rate_is_a_usage_error(rate: str, world: World, tmp_path: Path) -> None:
     result = run("--output", tmp_path, "--rate", rate)

@@ -107,9 +107,8 @@ class Jobs:
 
     @property
     def log(self) -> list[str]:
-        """The lines of the job's log so far. A thread makes the file."""
-        file = self.home / "job-a.log"
-        return file.read_text().splitlines() if file.exists() else []
+        """The lines of the job's log so far."""
+        return (self.home / "job-a.log").read_text().splitlines()
 
 
 @pytest.fixture
@@ -172,6 +171,10 @@ def test_a_job_that_ends_by_itself_is_an_error_with_its_code_and_the_end_of_its_
         text = str(ended(job))
     assert "job a ended with 3; its log ends:\n" in text
     assert re.findall(r"line (\d+)\.", text) == [str(number) for number in range(6, 21)]
+
+
+def test_a_job_that_has_ended_before_its_output_is_followed_is_an_error(jobs: Jobs) -> None:
+    assert str(ended(jobs.job("exit 3\n"))).startswith("job a ended with 3; its log ends:")
 
 
 def test_a_job_that_fails_while_it_drains_is_an_error(jobs: Jobs) -> None:

@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
@@ -78,13 +77,6 @@ def test_another_error_of_the_stream_is_raised() -> None:
 # -- notices -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def levels() -> Iterator[None]:
-    """Have the logger forget which levels were shown: it keeps its answers until its level is set."""
-    yield
-    log.setLevel(log.level)
-
-
 @pytest.mark.parametrize(("verbosity", "said"), [(0, ""), (1, "% one\n"), (2, "% one\n% two\n")])
 def test_a_notice_is_printed_from_its_verbosity_on(
     verbosity: int, said: str, capsys: pytest.CaptureFixture[str]
@@ -95,7 +87,6 @@ def test_a_notice_is_printed_from_its_verbosity_on(
     assert capsys.readouterr() == ("", said)
 
 
-@pytest.mark.usefixtures("levels")
 @pytest.mark.parametrize(
     ("verbosity", "shown"),
     [
@@ -126,6 +117,13 @@ def test_the_logger_is_afterwards_as_it_was_also_after_an_error() -> None:
     with pytest.raises(ValueError, match="a defect"):
         fail()
     assert (log.level, log.propagate, log.handlers) == before
+
+
+def test_a_level_that_was_hidden_meanwhile_is_enabled_again() -> None:
+    assert log.isEnabledFor(logging.WARNING)
+    with Notices(0).logging():
+        assert not log.isEnabledFor(logging.WARNING)
+    assert log.isEnabledFor(logging.WARNING)
 
 
 # -- signals -----------------------------------------------------------------------------------------------------------

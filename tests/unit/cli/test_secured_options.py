@@ -11,7 +11,7 @@ import pytest
 from streamgroup.cli._secured_options import options_text
 from streamgroup.testing.background import BackgroundClient
 
-JAAS = "org.example.Module required\nusername=\"alice\" password='a\\b';"
+JAAS = "org.example.Module required\nusername=\"alicé 🔑\" password='a\\b';"
 OPTIONS = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.jaas.config": JAAS}
 
 

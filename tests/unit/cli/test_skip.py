@@ -157,7 +157,7 @@ def test_a_running_query_and_a_group_with_members_are_refused(
     assert "cannot skip records of group 'g': it is Stable" in result.output
     store.state = "Empty"
     monkeypatch.setattr(control, "drivers", lambda: [4711])
-    monkeypatch.setattr(control, "statuses", lambda pid: {"r": {"lineage": "line"}})
+    monkeypatch.setattr(control, "survey", lambda pid: control.Survey({"r": {"lineage": "line"}}, []))
     result = run(home, "--execute")
     assert "cannot skip records: the query, or one with a copy of it, runs on this machine (driver 4711)" in (
         result.output
