@@ -347,7 +347,8 @@ class RegistryLines:
 
     @property
     def _is_leaving(self) -> bool:
-        return self._process.membership.state is State.LEAVING
+        """Also where the leave is overdue, which waits for requests before it: it is sent all the same."""
+        return self._process.membership.state in {State.LEAVING, State.LEFT}
 
     def _look(self, action: rv.ReadSubtrees, deadline: float) -> Steps:
         self._befall("ReadSubtrees")

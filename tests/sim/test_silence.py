@@ -7,6 +7,8 @@ from typing import Any, cast
 
 import pytest
 
+from tests.sim.runs import plan_of, run
+from tests.sim.settings import Kind
 from tests.sim.silence import GRACE_S, SparkSilence
 
 STOPPED_AT_S = 10.0
@@ -35,3 +37,8 @@ def test_a_member_whose_jvm_is_stopped_leaves_in_time(silence: SparkSilence) -> 
 def test_a_leave_may_wait_for_the_request_before_it(silence: SparkSilence) -> None:
     assert not silence.is_overdue(GONE_BY_S + 0.01, leaving=True)
     assert silence.is_overdue(GONE_BY_S + SESSION_S + 0.01, leaving=True)
+
+
+def test_a_leave_that_is_overdue_in_zookeeper_is_no_request_of_a_silent_member() -> None:
+    """Two slow reads go before it here: it is sent after the 0.8 s within which it should have been."""
+    assert run(plan_of(34247, Kind.ZOOKEEPER)).violation is None
