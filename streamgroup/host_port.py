@@ -1,9 +1,9 @@
-"""Hosts and ports as texts and URLs have them. A leaf module."""
+"""The text of a host and a port, for options, messages and URLs. A leaf module."""
 
 from __future__ import annotations
 
 
 def host_port(host: str, port: int) -> str:
-    """Return `host:port`, with an IPv6 address in brackets (RFC 3986)."""
+    """Return `host:port`, with an IPv6 address in brackets."""
     bare = host.strip("[]")
     return f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from streamgroup.host_port import host_port
 from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG, LogFormat
 
 NO_LEADER = -1
@@ -93,7 +94,7 @@ class Broker:
     rack: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port} (id {self.node_id})"
+        return f"{host_port(self.host, self.port)} (id {self.node_id})"
 
 
 @dataclass(frozen=True, slots=True)

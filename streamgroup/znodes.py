@@ -31,7 +31,7 @@ class ZNode:
 
 
 @dataclass(frozen=True, slots=True)
-class SubtreeRead:
+class Subtree:
     """A read of `path` and `depth` levels below it (0: the node only).
 
     With `watch`, the session reports the next change of children or data, or the creation of an absent node, once.

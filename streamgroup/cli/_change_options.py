@@ -215,7 +215,9 @@ def _reset(given: dict[Way, Any]) -> Reset | None:
 def _since_1970(way: Way, timestamp_ms: int) -> int:
     """Return the timestamp. Raises UsageError before 1970: brokers take negative numbers for "earliest" or "latest"."""
     if timestamp_ms < 0:
-        raise click.UsageError(f"{way.value} is before 1970, where no record is. Use {Way.EARLIEST.value}")
+        raise click.UsageError(
+            f"invalid value of {way.value}: its time is before 1970, and no record has such a time. Use --to-earliest"
+        )
     return timestamp_ms
 
 

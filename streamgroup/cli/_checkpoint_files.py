@@ -25,9 +25,11 @@ from streamgroup.errors import ConfigError
 VOID = "-"
 _VERSIONS = ("v1", "v2")
 _HEAD = 2
-_FILE_URL = re.compile(r"file:(?://(?:localhost)?(?=/)|(?!//))", re.IGNORECASE)
-_OTHER_URL = re.compile(r"[a-z][a-z0-9+.-]*:|//", re.IGNORECASE)
 """The lines of offsets/N before those of the sources: version and metadata."""
+_FILE_URL = re.compile(r"file:(?://(?:localhost)?(?=/)|(?!//))", re.IGNORECASE)
+"""What a `file:` URL of this machine has before its path."""
+_OTHER_URL = re.compile(r"[a-z][a-z0-9+.-]*:|//", re.IGNORECASE)
+"""The begin of a URL of another file system or host."""
 
 
 @dataclass(frozen=True, slots=True)

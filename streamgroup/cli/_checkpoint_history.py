@@ -68,18 +68,22 @@ def batch_of(document: Document, tp: TopicPartition) -> tuple[int, int]:
 def refuse_running(what: str, lineages: Collection[str]) -> None:
     """Raise StillRunningError if a query with one of `lineages` runs on this machine. `what` is what it prevents.
 
-    A query that does not answer may be one of them.
+    It is raised, too, if a coordinator process does not answer: its query may have one of them.
     """
-    for pid in control.drivers():
-        found = control.survey(pid)
-        if found.silent:
-            raise StillRunningError(
-                f"cannot {what}: a query of driver {pid} does not answer, so whether it is this one is not known. "
-                f"Resume the driver, or end it, and repeat the command"
-            )
+    if not lineages:
+        return
+    surveys = {pid: control.survey(pid) for pid in control.drivers()}
+    for pid, found in surveys.items():
         for status in found.statuses.values():
             if status.get("lineage") in lineages:
                 raise StillRunningError(
                     f"cannot {what}: the query, or one with a copy of it, runs on this machine (driver "
                     f"{pid}). Drain it first: streamgroup drain --pid {pid}"
                 )
+    for pid, found in surveys.items():
+        if found.silent:
+            raise StillRunningError(
+                f"cannot {what}: the coordinator process of run {found.silent[0]} (driver {pid}) does not answer, and "
+                "its query may be the one that writes this checkpoint. Resume that process if it is stopped (kill "
+                "-CONT); if it hangs, stop its query. Then repeat the command"
+            )

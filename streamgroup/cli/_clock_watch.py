@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from streamgroup.cli._findings import CheckResult, Finding
+from streamgroup.cli._findings import CheckVerdict, Finding
 from streamgroup.model import TopicPartition
 
 APPEND_MS = 1_000
@@ -87,22 +87,22 @@ class ClockWatch:
                 f"ahead now or earlier: a record of __consumer_offsets that this broker or an earlier leader has "
                 f"stamped is {_seconds(old.at_least)} s from this machine's time. {_SYNCHRONIZE}"
             )
-            return Finding(subject, CheckResult.WARN, text)
+            return Finding(subject, CheckVerdict.WARN, text)
         text = f"not measured: no group has committed at this broker within {watched_s:.0f} s. Check while one commits"
-        return Finding(subject, CheckResult.OK, text)
+        return Finding(subject, CheckVerdict.OK, text)
 
 
 def _narrow(bounds: dict[int, Skew], node: int, more: Skew) -> None:
     bounds[node] = bounds[node].intersect(more) if node in bounds else more
 
 
-def _measured(at_least: int, at_most: int) -> tuple[CheckResult, str]:
+def _measured(at_least: int, at_most: int) -> tuple[CheckVerdict, str]:
     between = f"{_seconds(at_least)} to {_seconds(at_most)} s from this machine's, by commits during the check"
     if at_least > TOLERANCE_MS:
-        return CheckResult.WARN, f"ahead: {between}. {_SYNCHRONIZE}"
+        return CheckVerdict.WARN, f"ahead: {between}. {_SYNCHRONIZE}"
     if at_most < -TOLERANCE_MS:
-        return CheckResult.WARN, f"behind: {between}. {_SYNCHRONIZE}"
-    return CheckResult.OK, between
+        return CheckVerdict.WARN, f"behind: {between}. {_SYNCHRONIZE}"
+    return CheckVerdict.OK, between
 
 
 def _seconds(ms: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 
 from streamgroup.cli._clock_watch import ClockWatch
-from streamgroup.cli._findings import CheckResult, Finding
+from streamgroup.cli._findings import CheckVerdict, Finding
 from streamgroup.cluster.interface import kafka_of, open_cluster
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import AuthorizationError, BrokerAuthorizationError, StreamGroupError
@@ -35,22 +35,24 @@ def of_clocks(
             yield from _watched(kafka, now, min(watch_s, options.default_api_timeout_ms / 1000))
     except AuthorizationError as error:
         missing = error.missing if isinstance(error, BrokerAuthorizationError) else str(error)
-        yield Finding(_SUBJECT, CheckResult.WARN, f"not compared with this machine's: {missing}")
+        yield Finding(_SUBJECT, CheckVerdict.WARN, f"not compared with this machine's: {missing}")
     except StreamGroupError as error:
-        yield Finding(_SUBJECT, CheckResult.WARN, f"not compared with this machine's: {error}")
+        yield Finding(_SUBJECT, CheckVerdict.WARN, f"not compared with this machine's: {error}")
 
 
 def _watched(cluster: KafkaCluster, now: Callable[[], float], watch_s: float) -> Iterator[Finding]:
     deadline = cluster.deadline()
     if cluster.newest_version(ListOffsetsRequest, deadline) < _SINCE:
         yield Finding(
-            _SUBJECT, CheckResult.OK, "not compared: brokers before Kafka 3.0 do not show their newest timestamp"
+            _SUBJECT, CheckVerdict.OK, "not compared: brokers before Kafka 3.0 do not show their newest timestamp"
         )
         return
     snapshot = cluster.snapshot([_OFFSETS_TOPIC], deadline)
     topic = snapshot.topics.get(_OFFSETS_TOPIC)
     if topic is None:
-        yield Finding(_SUBJECT, CheckResult.OK, f"not compared: {_OFFSETS_TOPIC} does not exist before a group commits")
+        yield Finding(
+            _SUBJECT, CheckVerdict.OK, f"not compared: {_OFFSETS_TOPIC} does not exist before a group commits"
+        )
         return
     leaders = {
         TopicPartition(_OFFSETS_TOPIC, info.partition): info.leader

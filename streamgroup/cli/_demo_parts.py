@@ -131,7 +131,7 @@ class Job:
         self.batches = 0
         self._console = console
         self._log = home / f"job-{member}.log"
-        self._log.touch()
+        self._log.touch()  # `check` may read it before the reader's thread has opened it
         script = home / "ingest.py"
         script.write_text("from streamgroup.jobs.ingest import main\n\nmain()\n")
         submit = [spark_submit(), "--master", "local[1]", "--driver-memory", "512m", str(script)]
@@ -178,7 +178,7 @@ class Job:
     def check(self) -> None:
         """Raise StreamGroupError if the job has ended by itself."""
         if self._process.poll() is not None:
-            if self._reader.is_alive():
+            if self._reader.is_alive():  # the job's last lines may still be in the pipe
                 self._reader.join(5)
             tail = "".join(self._log.read_text().splitlines(keepends=True)[-15:])
             raise StreamGroupError(f"job {self.member} ended with {self._process.returncode}; its log ends:\n{tail}")

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from streamgroup.cli._findings import CheckResult, Finding
+from streamgroup.cli._findings import CheckVerdict, Finding
 from streamgroup.counting import counted
 from streamgroup.errors import StreamGroupError
 from streamgroup.spark_home import spark_submit
@@ -30,7 +30,7 @@ def of_executors(master: str, conf: Sequence[str], timeout_s: float) -> Iterator
     try:
         report = _report(master, conf, timeout_s)
     except StreamGroupError as error:
-        yield Finding(_SUBJECT, CheckResult.FAIL, str(error))
+        yield Finding(_SUBJECT, CheckVerdict.FAIL, str(error))
     else:
         yield from findings_of(report, timeout_s)
 
@@ -43,16 +43,16 @@ def findings_of(report: Mapping[str, Any], timeout_s: float) -> Iterator[Finding
         alike[_versions(look)].append(look["host"])
     for versions, hosts in sorted(alike.items()):
         where = ", ".join(sorted(set(hosts)))
-        yield Finding(_SUBJECT, CheckResult.OK, f"{counted(len(hosts), 'executor')} on {where}: {versions}")
+        yield Finding(_SUBJECT, CheckVerdict.OK, f"{counted(len(hosts), 'executor')} on {where}: {versions}")
     if report["problem"] is not None:
-        yield Finding(_SUBJECT, CheckResult.FAIL, report["problem"])
+        yield Finding(_SUBJECT, CheckVerdict.FAIL, report["problem"])
     idle = report.get("known", 0) - len(looks)
     if idle > 0:
         text = (
             f"{idle} of {counted(report['known'], 'executor')} ran no task within {timeout_s:.0f} s. Check in the "
             "web UI of the application that its cores are free, or raise --executors-timeout"
         )
-        yield Finding(_SUBJECT, CheckResult.WARN, text)
+        yield Finding(_SUBJECT, CheckVerdict.WARN, text)
 
 
 def _versions(look: Mapping[str, str]) -> str:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class CheckResult(Enum):
-    """The result of a check."""
+class CheckVerdict(Enum):
+    """The verdict of a check."""
 
     OK = "ok"
     WARN = "warn"
@@ -19,5 +19,5 @@ class Finding:
     """The result of one check: its subject, the verdict, and a text with the next step unless the verdict is OK."""
 
     subject: str
-    verdict: CheckResult
+    verdict: CheckVerdict
     text: str

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from streamgroup.errors import StreamGroupError
 from streamgroup.group.registry.formats import GroupPaths, offset_data
 from streamgroup.model import TopicPartition
-from streamgroup.znodes import Create, Delete, Operation, Refusal, Set, SubtreeRead
+from streamgroup.znodes import Create, Delete, Operation, Refusal, Set, Subtree
 from streamgroup.zookeeper.errors import RefusedError
 from streamgroup.zookeeper.session import Session
 
@@ -27,8 +27,8 @@ class ChangeRefusedError(StreamGroupError):
 
 def set_offsets(session: Session, paths: GroupPaths, offsets: Mapping[TopicPartition, int], deadline: float) -> None:
     """Write the offset nodes. Raises ChangeRefusedError if a consumer is registered; some may be written by then."""
-    wanted = [SubtreeRead(paths.offset(tp), 0, watch=False) for tp in offsets]
-    nodes = session.read([SubtreeRead(paths.ids, 0, watch=False), *wanted], deadline)
+    wanted = [Subtree(paths.offset(tp), 0, watch=False) for tp in offsets]
+    nodes = session.read([Subtree(paths.ids, 0, watch=False), *wanted], deadline)
     operations: list[Operation] = []
     for tp, offset in sorted(offsets.items()):
         path, data = paths.offset(tp), offset_data(offset)
@@ -43,14 +43,14 @@ def delete_offsets(
 ) -> None:
     """Delete the offset nodes, and our metadata beside them. Raises as `set_offsets`."""
     wanted = [path for tp in sorted(partitions) for path in (paths.metadata_of(tp), paths.offset(tp))]
-    nodes = session.read([SubtreeRead(path, 0, watch=False) for path in (paths.ids, *wanted)], deadline)
+    nodes = session.read([Subtree(path, 0, watch=False) for path in (paths.ids, *wanted)], deadline)
     operations = [Delete(path) for path in wanted if path in nodes]
     _transact(session, paths, operations, (), has_ids=paths.ids in nodes, deadline=deadline)
 
 
 def delete_group(session: Session, paths: GroupPaths, deadline: float) -> None:
     """Delete the group's node and all below it. Raises as `set_offsets`."""
-    nodes = session.read([SubtreeRead(paths.root, _DEPTH, watch=False)], deadline)
+    nodes = session.read([Subtree(paths.root, _DEPTH, watch=False)], deadline)
     deepest_first = sorted((path for path in nodes if path != paths.ids), key=lambda path: (-path.count("/"), path))
     operations = [Delete(path) for path in deepest_first]
     _transact(session, paths, operations, (), has_ids=paths.ids in nodes, deadline=deadline)

@@ -23,6 +23,7 @@ from streamgroup.group.registry import formats
 from streamgroup.group.registry.description import describe_holders
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.registry.view import View, owner_subtrees, subtrees, view_of
+from streamgroup.host_port import host_port
 from streamgroup.logformat import KAFKA_LOG, LogFormat
 from streamgroup.model import (
     LATEST,
@@ -37,7 +38,7 @@ from streamgroup.model import (
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.wire import registrations
 from streamgroup.wire.consumer import PROTOCOL_TYPE
-from streamgroup.znodes import SubtreeRead
+from streamgroup.znodes import Subtree
 from streamgroup.zookeeper.session import Session
 
 _OFFSETS_TOPIC = "__consumer_offsets"
@@ -183,7 +184,7 @@ class AtBrokers:
 
     def coordinator(self, group: str, deadline: float) -> str:
         found = self._cluster.coordinator(group, deadline)
-        return f"{found.host}:{found.port} ({found.node_id})"
+        return f"{host_port(found.host, found.port)} ({found.node_id})"
 
     def name_of(self, partition: int) -> PartitionName:
         return partition
@@ -259,7 +260,7 @@ class InZooKeeper:
 
     def list_groups(self, deadline: float) -> dict[str, GroupListing]:
         """All groups that have a node below `/consumers`."""
-        found = self._session.read([SubtreeRead("/consumers", 1, watch=False)], deadline).get("/consumers")
+        found = self._session.read([Subtree("/consumers", 1, watch=False)], deadline).get("/consumers")
         names = () if found is None else found.children
         return {name: GroupListing(name, PROTOCOL_TYPE) for name in names}
 
@@ -277,7 +278,7 @@ class InZooKeeper:
     def _in_nodes(self, group: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
         """The offset nodes; one that holds no number is noted and left out."""
         paths = GroupPaths(group, self._dialect)
-        nodes = self._session.read([SubtreeRead(paths.offsets(), 2, watch=False)], deadline)
+        nodes = self._session.read([Subtree(paths.offsets(), 2, watch=False)], deadline)
         found: dict[TopicPartition, CommittedOffset] = {}
         for path, node in sorted(nodes.items()):
             topic, _, name = path.removeprefix(paths.offsets()).lstrip("/").partition("/")
@@ -392,7 +393,7 @@ class InZooKeeper:
         """The nodes of `group` in ZooKeeper; None where the group has none."""
         paths = GroupPaths(group, self._dialect)
         wanted = [*subtrees(paths, None, watch=False), *owner_subtrees(paths, None, watch=False)]
-        nodes = self._session.read([SubtreeRead(paths.root, 0, watch=False), *wanted], deadline)
+        nodes = self._session.read([Subtree(paths.root, 0, watch=False), *wanted], deadline)
         if paths.root not in nodes:
             return None
         view = view_of(paths, nodes)

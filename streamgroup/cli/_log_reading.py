@@ -118,7 +118,7 @@ def opened_reading(
     stored_group: str | None,
     until_ends: bool,
     notices: Notices,
-) -> Iterator[LogReading]:
+) -> Iterator[LogReader]:
     """Find the partitions and where they start; `stored_group` is the group whose offsets `stored` means.
 
     Raises NoSuchPartition, ConfigError, TransportError.
@@ -135,7 +135,7 @@ def opened_reading(
             notices=notices,
         )
         positions = start.find(partitions_of(wanted, snapshot), deadline)
-        yield LogReading(options, cluster, positions, stop=bounds.stop, until_ends=until_ends, notices=notices)
+        yield LogReader(options, cluster, positions, stop=bounds.stop, until_ends=until_ends, notices=notices)
 
 
 def _committed(options: SourceOptions, group: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
@@ -145,7 +145,7 @@ def _committed(options: SourceOptions, group: str, deadline: float) -> dict[Topi
         return store.committed(group, deadline)
 
 
-class LogReading:
+class LogReader:
     """Reads `positions` round after round: lists the ends of the logs, and fetches up to them.
 
     `stop` is a timestamp (ms): a partition is done before its first record of this time or later. With `until_ends` a

@@ -17,7 +17,7 @@ import click
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streamgroup.cli._record_format import RecordLayout
+    from streamgroup.cli._record_format import PrintFormat
     from streamgroup.logformat import LogFormat
 
 _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
@@ -27,7 +27,7 @@ _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
 class RecordPrinter:
     """Prints records to `stream`, at most `count` of them (None: all). Each batch is flushed."""
 
-    def __init__(self, stream: BinaryIO, record_format: RecordLayout, count: int | None) -> None:
+    def __init__(self, stream: BinaryIO, record_format: PrintFormat, count: int | None) -> None:
         self._stream = stream
         self._format = record_format
         self.left = count
@@ -76,7 +76,7 @@ class Notices:
         finally:
             log.removeHandler(handler)
             level, log.propagate = before
-            log.setLevel(level)  # the logger keeps whether each level is enabled
+            log.setLevel(level)  # an assignment would leave what isEnabledFor has cached
 
 
 class StopSignals:

@@ -28,8 +28,8 @@ _CONTROLS = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"0": b"\0"}
 _TIMESTAMP_TYPES = {0: "create", 1: "logappend"}
 
 
-class FormatField(Enum):
-    """A field of a record that a format string can print. The value is the letter behind `%`."""
+class FormatToken(Enum):
+    """A token of a format string: the field of a record that it prints. The value is the letter behind `%`."""
 
     VALUE = "s"
     VALUE_LENGTH = "S"
@@ -49,11 +49,11 @@ class FormatField(Enum):
     """`name=value`, separated by commas."""
 
 
-Piece = bytes | FormatField
+Piece = bytes | FormatToken
 
 
-class RecordLayout(Protocol):
-    """Prints records."""
+class PrintFormat(Protocol):
+    """The format in which records are printed."""
 
     @property
     def needs_headers(self) -> bool:
@@ -90,9 +90,9 @@ def parse_format(text: bytes) -> tuple[Piece, ...]:
             continue
         letter = found[1].decode("latin-1")
         try:
-            pieces.append(FormatField(letter))
+            pieces.append(FormatToken(letter))
         except ValueError:
-            known = " ".join(f"%{token.value}" for token in FormatField)
+            known = " ".join(f"%{token.value}" for token in FormatToken)
             raise ValueError(f"unknown token '%{letter}': expected one of {known} %%") from None
     _append(pieces, unescape(text[end:]))
     return tuple(pieces)
@@ -107,7 +107,7 @@ def _append(pieces: list[Piece], literal: bytes) -> None:
 
 def record_format(
     template: str | None, key_delimiter: str | None, delimiter: str, *, as_json: bool, show_null: bool
-) -> RecordLayout:
+) -> PrintFormat:
     """Return the format that the options name. As in kcat, a template takes precedence over the delimiters.
 
     Raises ValueError for an invalid template or delimiter.
@@ -119,8 +119,8 @@ def record_format(
     if template is not None:
         return TextFormat(parse_format(os.fsencode(template)), null)
     if key_delimiter is None:
-        return TextFormat((FormatField.VALUE, end), null)
-    return TextFormat((FormatField.KEY, unescape(os.fsencode(key_delimiter)), FormatField.VALUE, end), null)
+        return TextFormat((FormatToken.VALUE, end), null)
+    return TextFormat((FormatToken.KEY, unescape(os.fsencode(key_delimiter)), FormatToken.VALUE, end), null)
 
 
 class TextFormat:
@@ -132,16 +132,16 @@ class TextFormat:
 
     @property
     def needs_headers(self) -> bool:
-        return FormatField.HEADERS in self._pieces
+        return FormatToken.HEADERS in self._pieces
 
     def render(self, batch: pa.RecordBatch, log_format: LogFormat) -> memoryview:
         columns = [p if isinstance(p, bytes) else self._column(p, batch, log_format) for p in self._pieces]
         return _joined(columns, batch.num_rows, self._null)
 
-    def _column(self, token: FormatField, batch: pa.RecordBatch, log_format: LogFormat) -> bytes | pa.Array:
-        if token is FormatField.HEADERS:
+    def _column(self, token: FormatToken, batch: pa.RecordBatch, log_format: LogFormat) -> bytes | pa.Array:
+        if token is FormatToken.HEADERS:
             return pa.array(map(self._headers, batch["headers"].to_pylist()), _BYTES)
-        if token is FormatField.PARTITION:
+        if token is FormatToken.PARTITION:
             return log_format.partition_name(_partition(batch)).encode()
         return _COLUMNS[token](batch)
 
@@ -258,14 +258,14 @@ def _json_list(headers: Iterable[dict[str, str | bytes | None]] | None) -> bytes
     return b',"headers":[' + b",".join(pairs) + b"]"
 
 
-_COLUMNS: Mapping[FormatField, Callable[[pa.RecordBatch], bytes | pa.Array]] = {
-    FormatField.VALUE: lambda batch: batch["value"],
-    FormatField.VALUE_LENGTH: lambda batch: _text(_lengths(batch["value"])),
-    FormatField.VALUE_LENGTH_BINARY: lambda batch: _big_endian(_lengths(batch["value"])),
-    FormatField.KEY: lambda batch: batch["key"],
-    FormatField.KEY_LENGTH: lambda batch: _text(_lengths(batch["key"])),
-    FormatField.TOPIC: lambda batch: _topic(batch).encode(),
-    FormatField.OFFSET: lambda batch: _text(batch["offset"]),
-    FormatField.TIMESTAMP: lambda batch: _text(_milliseconds(batch)),
+_COLUMNS: Mapping[FormatToken, Callable[[pa.RecordBatch], bytes | pa.Array]] = {
+    FormatToken.VALUE: lambda batch: batch["value"],
+    FormatToken.VALUE_LENGTH: lambda batch: _text(_lengths(batch["value"])),
+    FormatToken.VALUE_LENGTH_BINARY: lambda batch: _big_endian(_lengths(batch["value"])),
+    FormatToken.KEY: lambda batch: batch["key"],
+    FormatToken.KEY_LENGTH: lambda batch: _text(_lengths(batch["key"])),
+    FormatToken.TOPIC: lambda batch: _topic(batch).encode(),
+    FormatToken.OFFSET: lambda batch: _text(batch["offset"]),
+    FormatToken.TIMESTAMP: lambda batch: _text(_milliseconds(batch)),
 }
 """The columns that need nothing but the batch."""

@@ -9,7 +9,7 @@ from typing import Self
 import pyarrow as pa
 
 from streamgroup.cluster.interface import open_cluster
-from streamgroup.cluster.registered import RegisteredCluster
+from streamgroup.cluster.registered import ClusterFromZooKeeper
 from streamgroup.driver.write_plan import plan_registered, plan_write
 from streamgroup.executor.producer import TaskProducer
 from streamgroup.executor.producer07 import Kafka07TaskProducer
@@ -39,14 +39,14 @@ class RecordWriter:
             self._closing = unfinished.pop_all()
 
     def _open(self, options: SinkOptions, closing: ExitStack) -> None:
-        self._refreshed: RegisteredCluster | None = None
+        self._refreshed: ClusterFromZooKeeper | None = None
         target: Kafka07Target | None
         if options.client.zookeeper is None:
             self.options, target = plan_write(options)
         else:
             cluster = open_cluster(options.client, self._changed.set)
             closing.callback(cluster.close)
-            assert isinstance(cluster, RegisteredCluster)
+            assert isinstance(cluster, ClusterFromZooKeeper)
             self._refreshed = cluster
             self.options, target = plan_registered(options, cluster)
         self._producer: TaskProducer | Kafka07TaskProducer

@@ -173,7 +173,7 @@ def parse_duration(text: str) -> int:
     numbers = {part: float((found[part] or "0").replace(",", ".")) for part in ("days", "hours", "minutes", "seconds")}
     try:
         milliseconds = timedelta(**numbers) // timedelta(milliseconds=1)
-    except (OverflowError, ValueError):  # of more days than timedelta has, or of infinity
+    except (OverflowError, ValueError):  # timedelta takes fewer than 10**9 days, and no infinity
         raise ValueError(f"invalid duration {text!r}: it is longer than any log") from None
     return -milliseconds if found["sign"] == "-" else milliseconds
 

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 def options_text(client: BackgroundClient) -> str:
     """Return the options in Python and in TOML, and Java's properties, which are read from their file."""
-    # A text in JSON is the same text in Python, and in TOML, which does not know pairs of surrogates.
+    # A string of JSON is also one of Python and TOML. TOML refuses JSON's escape of a character beyond U+FFFF, which is
+    # a pair of surrogates, so such characters stay as they are.
     pairs = [(name, json.dumps(value, ensure_ascii=False)) for name, value in client.options.items()]
     return "\n".join(
         (

@@ -25,7 +25,7 @@ _STATUS_S = 1.0
 """How long a reading waits for one of them."""
 
 
-class PageReader:
+class PageDataReader:
     """Connects for the readings of a page. `names`: these groups only. A reading takes `timeout_ms` at most."""
 
     def __init__(self, options: ClientOptions, names: Sequence[str], timeout_ms: int) -> None:

@@ -25,7 +25,7 @@ STEP_TIMEOUT_S = 90.0
 @click.command(short_help="Run two jobs that share a group of a real Kafka, on this machine.")
 @click.option(
     "--output",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False, writable=True, path_type=Path),
     metavar="DIRECTORY",
     help="Where files and logs go; it must be empty.  [default: a new directory]",
 )

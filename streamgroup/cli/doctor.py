@@ -22,7 +22,7 @@ from streamgroup.cli._clocks import of_clocks
 from streamgroup.cli._cluster import EITHER, ClusterAddress, client_options, cluster_options
 from streamgroup.cli._durations import OR_UNITS, Duration, timeout_option
 from streamgroup.cli._executors import of_executors
-from streamgroup.cli._findings import CheckResult, Finding
+from streamgroup.cli._findings import CheckVerdict, Finding
 from streamgroup.cli._group_stores import GroupStore, opened_store
 from streamgroup.cli._help import OUTPUT, SectionedCommand, flag, json_option, option
 from streamgroup.cli._pyspark_versions import of_pyspark
@@ -30,6 +30,7 @@ from streamgroup.cli._tables import Column, json_rows, table
 from streamgroup.cluster.interface import kafka_of, open_cluster
 from streamgroup.counting import counted
 from streamgroup.errors import AuthorizationError, ConfigError, NoBrokersYetError, StreamGroupError
+from streamgroup.host_port import host_port
 from streamgroup.model import ClusterSnapshot, Dialect, GroupState
 from streamgroup.net.connection import Connection
 from streamgroup.options.types import ClientOptions
@@ -103,15 +104,15 @@ _RELEASE_OF_FETCH = {
 
 def of_this_machine() -> Iterator[Finding]:
     """Check Python, Java, PySpark, the packages, the records kernel and the codecs."""
-    yield Finding("python", CheckResult.OK, platform.python_version())
+    yield Finding("python", CheckVerdict.OK, platform.python_version())
     yield _tried("java", lambda: str(java_executable()))
     yield _pyspark()
     yield _tried("packages", lambda: ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES))
     if kernel.name() == "compiled":
-        yield Finding("records kernel", CheckResult.OK, "compiled")
+        yield Finding("records kernel", CheckVerdict.OK, "compiled")
     else:
         text = "numpy, which is slower. Reinstall streamgroup on a machine with a C compiler and Python's headers"
-        yield Finding("records kernel", CheckResult.WARN, text)
+        yield Finding("records kernel", CheckVerdict.WARN, text)
     yield _tried("codecs", _codecs)
 
 
@@ -119,7 +120,7 @@ def _pyspark() -> Finding:
     try:
         return of_pyspark(pyspark_version())
     except ConfigError as error:
-        return Finding("pyspark", CheckResult.FAIL, str(error))
+        return Finding("pyspark", CheckVerdict.FAIL, str(error))
 
 
 def _codecs() -> str:
@@ -134,9 +135,9 @@ def _codecs() -> str:
 
 def _tried(subject: str, look: Callable[[], str]) -> Finding:
     try:
-        return Finding(subject, CheckResult.OK, look())
+        return Finding(subject, CheckVerdict.OK, look())
     except (StreamGroupError, importlib.metadata.PackageNotFoundError) as error:
-        return Finding(subject, CheckResult.FAIL, str(error))
+        return Finding(subject, CheckVerdict.FAIL, str(error))
 
 
 # -- the cluster -------------------------------------------------------------------------------------------------------
@@ -154,7 +155,7 @@ def of_cluster(options: ClientOptions) -> Iterator[Finding | ApiVersions]:
                 yield from _without_brokers(where, error, servers, options)
                 return
     except StreamGroupError as error:
-        yield Finding(where, CheckResult.FAIL, str(error))
+        yield Finding(where, CheckVerdict.FAIL, str(error))
         return
     yield Finding(where, *_of_snapshot(snapshot))
     for broker in snapshot.brokers.values():
@@ -163,7 +164,7 @@ def of_cluster(options: ClientOptions) -> Iterator[Finding | ApiVersions]:
         yield from of_clocks(options)
 
 
-def _of_snapshot(snapshot: ClusterSnapshot) -> tuple[CheckResult, str]:
+def _of_snapshot(snapshot: ClusterSnapshot) -> tuple[CheckVerdict, str]:
     partitions = [info for topic in snapshot.topics.values() for info in topic.partitions]
     led = sum(info.leader in snapshot.brokers for info in partitions)
     seen = ", ".join(
@@ -171,11 +172,9 @@ def _of_snapshot(snapshot: ClusterSnapshot) -> tuple[CheckResult, str]:
         for all_of, noun in ((snapshot.brokers, "broker"), (snapshot.topics, "topic"), (partitions, "partition"))
     )
     if led == len(partitions):
-        return CheckResult.OK, seen
-    return (
-        CheckResult.WARN,
-        f"{seen}, {len(partitions) - led} of them without a leader. Queries wait until they have one",
-    )
+        return CheckVerdict.OK, seen
+    without = f"{len(partitions) - led} of them without a leader"
+    return CheckVerdict.WARN, f"{seen}, {without}. Queries wait until they have one"
 
 
 def _without_brokers(
@@ -183,15 +182,17 @@ def _without_brokers(
 ) -> Iterator[Finding | ApiVersions]:
     """Check the bootstrap servers of a cluster whose metadata names no broker, as Kafka 0.8 begins."""
     found = [
-        row for host, port in servers for row in _of_broker(f"broker {host}:{port}", host, port, Dialect.KAFKA, options)
+        row
+        for host, port in servers
+        for row in _of_broker(f"broker {host_port(host, port)}", host, port, Dialect.KAFKA, options)
     ]
     if any(
         isinstance(row, ApiVersions) and row.api == JoinGroupRequest.NAME and row.at_broker is None for row in found
     ):
         text = "no topics. The brokers learn their addresses with the first topic: create a topic, then check again"
-        yield Finding(where, CheckResult.WARN, text)
+        yield Finding(where, CheckVerdict.WARN, text)
     else:
-        yield Finding(where, CheckResult.FAIL, str(error))
+        yield Finding(where, CheckVerdict.FAIL, str(error))
     yield from found
 
 
@@ -206,23 +207,23 @@ def _of_broker(
                 connection.send(OffsetsRequest07("streamgroup-doctor", 0, LATEST_TIME, 1))
                 connection.receive(deadline)
                 seen = "Kafka 0.7: ZooKeeper stores its groups and their offsets, and an offset is a byte position"
-                yield Finding(subject, CheckResult.OK, f"{host}:{port} speaks {seen}")
+                yield Finding(subject, CheckVerdict.OK, f"{host_port(host, port)} speaks {seen}")
                 return
             versions = connection.versions
     except StreamGroupError as error:
-        yield Finding(subject, CheckResult.FAIL, str(error))
+        yield Finding(subject, CheckVerdict.FAIL, str(error))
         return
-    yield Finding(subject, *_of_versions(f"{host}:{port}", versions, options))
+    yield Finding(subject, *_of_versions(host_port(host, port), versions, options))
     yield from (_api_versions(subject, api, versions) for api in APIS)
 
 
-def _of_versions(address: str, versions: BrokerVersions, options: ClientOptions) -> tuple[CheckResult, str]:
+def _of_versions(address: str, versions: BrokerVersions, options: ClientOptions) -> tuple[CheckVerdict, str]:
     text = f"{address} speaks {release_of(versions)}"
     if versions.speaks(JoinGroupRequest, JoinGroupRequest.VERSIONS[0]) or JoinGroupRequest.API_KEY in versions.ranges:
-        return CheckResult.OK, f"{text}: it coordinates groups"
+        return CheckVerdict.OK, f"{text}: it coordinates groups"
     if options.zookeeper is not None:
-        return CheckResult.OK, f"{text}: ZooKeeper stores its groups"
-    return CheckResult.WARN, (
+        return CheckVerdict.OK, f"{text}: ZooKeeper stores its groups"
+    return CheckVerdict.WARN, (
         f"{text}, which has no group protocol. Use --zookeeper for this command and 'zookeeper.connect' for queries, "
         "or read without other members (group.mode=commit)"
     )
@@ -265,17 +266,17 @@ def of_groups(options: ClientOptions, names: Iterable[str]) -> Iterator[Finding]
                 try:
                     yield Finding(f"group {name}", *_of_group(store, name, deadline))
                 except AuthorizationError as error:  # of this group: the user may look at the others
-                    yield Finding(f"group {name}", CheckResult.FAIL, str(error))
+                    yield Finding(f"group {name}", CheckVerdict.FAIL, str(error))
             for note in dict.fromkeys(store.notes):
-                yield Finding("groups", CheckResult.WARN, note)
+                yield Finding("groups", CheckVerdict.WARN, note)
     except StreamGroupError as error:
-        yield Finding("groups", CheckResult.FAIL, str(error))
+        yield Finding("groups", CheckVerdict.FAIL, str(error))
 
 
-def _of_group(store: GroupStore, name: str, deadline: float) -> tuple[CheckResult, str]:
+def _of_group(store: GroupStore, name: str, deadline: float) -> tuple[CheckVerdict, str]:
     group = store.describe([name], deadline)[name]
     if group.state == GroupState.DEAD:
-        return CheckResult.WARN, "the group does not exist: no member has joined it, and it has no offsets"
+        return CheckVerdict.WARN, "the group does not exist: no member has joined it, and it has no offsets"
     commits = store.committed(name, deadline)
     ends = store.log_ends(commits, deadline)
     lag = sum(max(0, ends[tp] - commit.offset) for tp, commit in commits.items() if tp in ends)
@@ -283,7 +284,7 @@ def _of_group(store: GroupStore, name: str, deadline: float) -> tuple[CheckResul
         f"{group.state}, {counted(len(group.members), 'member')}, commits of {counted(len(commits), 'partition')}, "
         f"lag {lag}, stored at {store.coordinator(name, deadline)}"
     )
-    return CheckResult.WARN if group.is_rebalancing else CheckResult.OK, text
+    return CheckVerdict.WARN if group.is_rebalancing else CheckVerdict.OK, text
 
 
 FINDINGS: tuple[Column[Finding], ...] = (
@@ -370,5 +371,5 @@ def doctor(
         click.echo(table(FINDINGS, findings))
         if verbose and api_versions:
             click.echo(f"\n{table(API_VERSIONS, api_versions)}")
-    if any(row.verdict is CheckResult.FAIL for row in findings):
+    if any(row.verdict is CheckVerdict.FAIL for row in findings):
         ctx.exit(1)

@@ -119,7 +119,9 @@ def _watched(
         yield lag_rows(rows, before or {}, began - read_at, _paused(rows, statuses)), statuses
         before, read_at = by_key(rows), began
     if before is None:
-        raise StreamGroupError(f"cannot read the lag: {counted(number + 1, 'refresh')} failed, see above")
+        raise StreamGroupError(
+            f"cannot read the lag: {counted(number + 1, 'refresh')} failed: the warnings above say why"
+        )
 
 
 def _read(store: GroupStore, names: Sequence[str], deadline: float) -> list[OffsetRow]:

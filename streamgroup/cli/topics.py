@@ -16,6 +16,7 @@ from streamgroup.cli._tables import Column, PartitionName, json_rows, table
 from streamgroup.cli._topic_changes import TopicChange, carry_out
 from streamgroup.cluster.interface import Cluster, kafka_of
 from streamgroup.errors import StreamGroupError
+from streamgroup.host_port import host_port
 from streamgroup.model import EARLIEST, LATEST, Broker, ClusterSnapshot, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.options.types import Isolation
 
@@ -48,7 +49,7 @@ COLUMNS: tuple[Column[PartitionRow], ...] = (
     Column("TOPIC", "topic", lambda row: row.topic.name),
     Column("PARTITION", "partition", lambda row: row.name),
     Column("LEADER", "leader", lambda row: None if row.leader is None else row.leader.node_id),
-    Column("ADDRESS", "address", lambda row: row.leader and f"{row.leader.host}:{row.leader.port}", verbose=True),
+    Column("ADDRESS", "address", lambda row: row.leader and host_port(row.leader.host, row.leader.port), verbose=True),
     Column(
         "LEADER-EPOCH",
         "leader_epoch",

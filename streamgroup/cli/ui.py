@@ -115,13 +115,13 @@ def serve_page(
             f"cannot serve the page: the package {error.name} is missing. Install it with: "
             "pip install 'streamgroup[ui]'"
         ) from None
-    from streamgroup.cli._ui_reader import PageReader  # noqa: PLC0415
+    from streamgroup.cli._ui_reader import PageDataReader  # noqa: PLC0415
 
     secret = None if token is None else Secret(token).reveal("--token")
     access = Access(host, secret, frozenset({*names, socket.gethostname(), socket.getfqdn()}))
     options = client_options(where, "streamgroup-ui", timeout)
     serve(
-        PageReader(options, groups, timeout).opened,
+        PageDataReader(options, groups, timeout).opened,
         access,
         port=port,
         interval=interval,

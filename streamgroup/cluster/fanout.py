@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from streamgroup.errors import StreamGroupError, TransportError
 from streamgroup.model import Dialect
 from streamgroup.net.link import AnyRequest, name_of
-from streamgroup.net.poller import Broken, Connected, Event, Handle, Poller, ResponseReceived
+from streamgroup.net.poller import ConnectionLost, ConnectionReady, Event, Handle, Poller, ResponseReceived
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.schema import Message, Request
 
@@ -184,12 +184,12 @@ class BrokerFanout:
             if address is None or link is None:
                 continue
             match event:
-                case Connected():
+                case ConnectionReady():
                     link.connected = True
                 case ResponseReceived():
                     asked, until = link.asked.pop(event.correlation_id)
                     link.responses[asked] = event.response, until
-                case Broken():
+                case ConnectionLost():
                     del self._links[address]
                     if link.asked and not isinstance(event.error, TransportError):
                         raise event.error

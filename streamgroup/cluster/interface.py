@@ -7,7 +7,7 @@ from typing import Protocol, cast
 
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.cluster.kafka07 import Kafka07Cluster
-from streamgroup.cluster.registered import RegisteredCluster
+from streamgroup.cluster.registered import ClusterFromZooKeeper
 from streamgroup.cluster.requests import EpochCheck, EpochEnd, ListedOffset
 from streamgroup.errors import ConfigError
 from streamgroup.model import ClusterSnapshot, TopicPartition
@@ -57,12 +57,12 @@ def open_cluster(options: ClientOptions, on_change: Callable[[], None] | None = 
         return KafkaCluster(options)
     from streamgroup.cluster.registry_reader import RegistryReader  # noqa: PLC0415  (loads kazoo, which few clusters need)
 
-    return RegisteredCluster(options, RegistryReader(options.zookeeper, on_change, options.security_protocol))
+    return ClusterFromZooKeeper(options, RegistryReader(options.zookeeper, on_change, options.security_protocol))
 
 
 def kafka_of(cluster: Cluster, deadline: float) -> KafkaCluster:
     """Return `cluster` as one of Kafka 0.8 or later. Raises ConfigError for Kafka 0.7."""
-    resolved = cluster.resolve(deadline) if isinstance(cluster, RegisteredCluster) else cluster
+    resolved = cluster.resolve(deadline) if isinstance(cluster, ClusterFromZooKeeper) else cluster
     if isinstance(resolved, Kafka07Cluster):
         raise ConfigError("cannot use groups of the brokers: Kafka 0.7 keeps groups and offsets in ZooKeeper")
     return cast("KafkaCluster", resolved)
@@ -70,7 +70,7 @@ def kafka_of(cluster: Cluster, deadline: float) -> KafkaCluster:
 
 def kafka07_of(cluster: Cluster, deadline: float) -> Kafka07Cluster:
     """Return `cluster` as one of Kafka 0.7. Raises ConfigError for a later one."""
-    resolved = cluster.resolve(deadline) if isinstance(cluster, RegisteredCluster) else cluster
+    resolved = cluster.resolve(deadline) if isinstance(cluster, ClusterFromZooKeeper) else cluster
     if not isinstance(resolved, Kafka07Cluster):
         raise ConfigError(
             "cannot scan for message boundaries: the brokers are not of Kafka 0.7, and their offsets are not bytes"

@@ -33,7 +33,7 @@ _ZOOKEEPER_TIMEOUT_S = 1.0
 _VERSIONS = {Dialect.KAFKA07: "0.7", Dialect.KAFKA: "0.8 or later"}
 
 
-class RegisteredCluster:
+class ClusterFromZooKeeper:
     """A cluster whose brokers are registered in ZooKeeper."""
 
     def __init__(

@@ -7,12 +7,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from streamgroup.errors import ConfigError, DecodeError, TransportError
+from streamgroup.host_port import host_port
 from streamgroup.logformat import broker_partition
 from streamgroup.model import Broker, ClusterSnapshot, Dialect, PartitionInfo, TopicInfo
 from streamgroup.options.tls import PLAINTEXT
 from streamgroup.options.types import ZooKeeperOptions
 from streamgroup.wire.registrations import BROKERS, TOPICS, dialect_of, is_node_name, read_broker, read_count
-from streamgroup.znodes import SubtreeRead, ZNode
+from streamgroup.znodes import Subtree, ZNode
 from streamgroup.zookeeper.session import Session, SessionEvent, SessionSuspended
 
 log = logging.getLogger("streamgroup")
@@ -50,7 +51,7 @@ class RegistryReader:
         Raises ConfigError if there is no node of brokers, or if their registrations cannot belong to one cluster.
         Raises TransportError if no broker or ZooKeeper is available.
         """
-        nodes = self.read([SubtreeRead(BROKERS)], deadline)
+        nodes = self.read([Subtree(BROKERS)], deadline)
         if BROKERS not in nodes:
             raise ConfigError(
                 f"no brokers in {self.where}: node {BROKERS} does not exist. Check that zookeeper.connect has the "
@@ -71,11 +72,11 @@ class RegistryReader:
         Raises as `brokers`, but returns a snapshot without brokers if none is registered.
         """
         wanted = (
-            [SubtreeRead(TOPICS, depth=2)]
+            [Subtree(TOPICS, depth=2)]
             if topics is None
-            else [SubtreeRead(f"{TOPICS}/{name}") for name in topics if is_node_name(name)]
+            else [Subtree(f"{TOPICS}/{name}") for name in topics if is_node_name(name)]
         )
-        nodes = self.read([SubtreeRead(BROKERS), *wanted], deadline)
+        nodes = self.read([Subtree(BROKERS), *wanted], deadline)
         read, invalid = read_brokers(nodes, self._protocol)
         registered = one_cluster(read, self.where) if read else RegisteredBrokers(Dialect.KAFKA07, {})
         if registered.dialect is not Dialect.KAFKA07:
@@ -87,7 +88,7 @@ class RegistryReader:
         self._warn_once(invalid + invalid_topics)
         return ClusterSnapshot(registered.brokers, found, dialect=Dialect.KAFKA07)
 
-    def read(self, subtrees: Collection[SubtreeRead], deadline: float) -> Mapping[str, ZNode]:
+    def read(self, subtrees: Collection[Subtree], deadline: float) -> Mapping[str, ZNode]:
         """Read subtrees, in a new session if the last one has ended. Raises TransportError."""
         self._session.connect(deadline)
         return self._session.read(subtrees, deadline)
@@ -146,7 +147,8 @@ def one_cluster(read: ReadBrokers, where: str) -> RegisteredBrokers:
         if other is not broker:
             raise TransportError(
                 f"two brokers with one address in {where}: {other.node_id} and {broker.node_id} are registered at "
-                f"{broker.host}:{broker.port}. After a change of a broker id the old node expires with its session; "
+                f"{host_port(broker.host, broker.port)}. After a change of a broker id the old node expires with its "
+                "session; "
                 "if both run, give each an address of its own (0.7: hostname and port in server.properties)"
             )
     return RegisteredBrokers(next(iter(by_dialect)), {b.node_id: b for b in sorted(read, key=lambda b: b.node_id)})

@@ -13,6 +13,7 @@ from streamgroup.driver.logs.boundaries import require_boundaries
 from streamgroup.driver.notes import NOTES
 from streamgroup.driver.starts import offsets_of
 from streamgroup.errors import ConfigError, DataLossError, TransportError
+from streamgroup.host_port import host_port
 from streamgroup.model import (
     EARLIEST,
     LATEST,
@@ -182,8 +183,8 @@ def _leader(tp: TopicPartition, snapshot: ClusterSnapshot) -> Broker | None:
 
 def _releases(task: FetchTask) -> tuple[tuple[str, str], ...]:
     """Return the releases of the task's leaders that this process knows, so that the task need not probe for them."""
-    leaders = (range_.leader for range_ in task.ranges)
-    return RELEASE_MEMORY.known_releases(f"{leader.host}:{leader.port}" for leader in leaders if leader is not None)
+    leaders = (range_.leader for range_ in task.ranges if range_.leader is not None)
+    return RELEASE_MEMORY.known_releases(host_port(leader.host, leader.port) for leader in leaders)
 
 
 def _logs(cluster: Cluster, deadline: float, starts: Collection[TopicPartition]) -> dict[TopicPartition, LogRange]:

@@ -127,7 +127,7 @@ class Coordinator:
 
     def report_latest(self) -> dict[str, dict[str, int]] | None:
         """Return the ends of the logs held, in the format of Spark's Kafka connector; None before the first listing."""
-        logs = self._inbox.call(io.ReportEnds())
+        logs = self._inbox.call(io.GetEnds())
         return self._reported.get(lambda: _by_topic(logs), logs) or None
 
     def stop(self, *, last_word: bool = True) -> None:
@@ -164,7 +164,7 @@ class Coordinator:
 
     def ranges(self) -> dict[str, Any]:
         """Return the ranges of the batch in flight."""
-        return dict(self._inbox.call(io.ReportRanges()))
+        return dict(self._inbox.call(io.GetRanges()))
 
     def listen(self, is_announced: Callable[[], bool]) -> None:
         """Use `is_announced` to find whether the application has a listener that reports sunk batches."""
@@ -172,7 +172,7 @@ class Coordinator:
 
     def end(self) -> dict[str, Any]:
         """End the query with Spark's next call: every coordinator of the query is drained."""
-        self._inbox.call(io.EndQuery())
+        self._inbox.call(io.EndAtNextCall())
         return {}
 
     def drain(self, timeout: float, *, ends: bool = False) -> dict[str, Any]:
@@ -192,7 +192,7 @@ class Coordinator:
 
     def status(self) -> dict[str, Any]:
         """Return the state of the member, its positions and its events."""
-        status = self._inbox.call(io.ReportStatus())
+        status = self._inbox.call(io.GetStatus())
         epoch = time.time() - time.monotonic()  # each time: the system's clock may have been set
         for counter in status["trouble"].values():
             counter["last"] = None if counter["last"] is None else _utc(epoch + counter["last"])

@@ -8,7 +8,7 @@ from contextlib import closing
 
 from streamgroup.cluster.interface import Cluster, open_cluster
 from streamgroup.cluster.kafka07 import Kafka07Cluster
-from streamgroup.cluster.registered import RegisteredCluster
+from streamgroup.cluster.registered import ClusterFromZooKeeper
 from streamgroup.errors import ConfigError
 from streamgroup.options.types import ClientOptions, SinkOptions
 from streamgroup.producer.kafka07 import MAX_SET_BYTES, Kafka07Config, Kafka07Target
@@ -26,11 +26,11 @@ def plan_write(
         _refuse_verify(options)
         return options, None
     with closing(opened(options.client)) as cluster:
-        assert isinstance(cluster, RegisteredCluster)
+        assert isinstance(cluster, ClusterFromZooKeeper)
         return plan_registered(options, cluster)
 
 
-def plan_registered(options: SinkOptions, cluster: RegisteredCluster) -> tuple[SinkOptions, Kafka07Target | None]:
+def plan_registered(options: SinkOptions, cluster: ClusterFromZooKeeper) -> tuple[SinkOptions, Kafka07Target | None]:
     """Return the same for a cluster that is open."""
     deadline = cluster.deadline(options.producer.max_block_ms)
     found = cluster.resolve(deadline)

@@ -309,7 +309,9 @@ class KafkaLookup(LogLookup):
         for cursor in cursors:
             if cursor.position == cursor.ahead >= local.get(cursor.tp, 0):
                 to = min(cursor.readable, cursor.until)
-                log.info("%s: the log has no records before offset %d (compaction); reading on from there", cursor, to)
+                log.info(
+                    "%s: compaction has removed all records up to offset %d; the task reads on from there", cursor, to
+                )
                 cursor.skip_to(to)
         yield from ()
 

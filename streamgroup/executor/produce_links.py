@@ -13,8 +13,9 @@ from typing import Any
 
 from streamgroup.cluster.metadata import topic_of, wants_rebootstrap
 from streamgroup.errors import AuthError, ConfigError, ErrorCode, UnsupportedVersionError
+from streamgroup.host_port import host_port
 from streamgroup.model import Broker
-from streamgroup.net.poller import Broken, Connected, Handle, Poller, ResponseReceived
+from streamgroup.net.poller import ConnectionLost, ConnectionReady, Handle, Poller, ResponseReceived
 from streamgroup.options.types import ClientOptions
 from streamgroup.producer import events as ev
 from streamgroup.producer.batch import ProducerBatch
@@ -136,13 +137,13 @@ class ProduceLinks:
             timeout = _WRITING_S if timeout is None else min(timeout, _WRITING_S)
         for event in self._poller.wait(timeout):
             match event:
-                case Connected(handle):
+                case ConnectionReady(handle):
                     self._connected(handle)
                 case ResponseReceived(handle, correlation_id, response, version):
                     self._received(handle, correlation_id, response, version)
-                case Broken(error=AuthError() | ConfigError() as error):
+                case ConnectionLost(error=AuthError() | ConfigError() as error):
                     raise error  # no retry mends it
-                case Broken(handle, error):
+                case ConnectionLost(handle, error):
                     self._broken(handle, str(error))
         self._note_written()
         self._expire_questions()
@@ -284,9 +285,8 @@ class ProduceLinks:
         self._questions.remove(question)
         if isinstance(response, InitProducerIdResponse):
             if response.error_code:
-                self._events.append(
-                    ev.ProducerIdRefused(response.error_code, f"from broker {link.handle.host}:{link.handle.port}")
-                )
+                broker = host_port(link.handle.host, link.handle.port)
+                self._events.append(ev.ProducerIdRefused(response.error_code, f"from broker {broker}"))
             else:
                 self._events.append(ev.ProducerIdGiven(response.producer_id, response.producer_epoch))
             return

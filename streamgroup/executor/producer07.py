@@ -22,18 +22,18 @@ from streamgroup.executor.task_clock import TaskClock
 from streamgroup.executor.written import WriteTotals
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import ClusterSnapshot, Dialect, TopicInfo, TopicPartition
-from streamgroup.net.poller import Broken, Connected, Handle, Poller, ResponseReceived
+from streamgroup.net.poller import ConnectionLost, ConnectionReady, Handle, Poller, ResponseReceived
 from streamgroup.options.types import ClientOptions
 from streamgroup.producer.kafka07 import Kafka07Config, message_sets07, require_partition, topic07
 from streamgroup.producer.kafka07_events import (
     Abandon07,
     Answered07,
     Append07,
+    ConnectionLost07,
     Delivered07,
     Drop07,
     Event07,
     Failed07,
-    Lost07,
     MessageSet,
     Refresh07,
     Send07,
@@ -181,13 +181,13 @@ class Kafka07TaskProducer:
         events = self._poller.wait(timeout)
         for event in events:
             match event:
-                case Connected(handle):
+                case ConnectionReady(handle):
                     self._connected.add(handle)
                 case ResponseReceived(handle, number, response):
                     token = self._tokens.pop((handle, number), None)
                     if token is not None:
                         self._step(Answered07(token, response))
-                case Broken(handle, error):
+                case ConnectionLost(handle, error):
                     self._lost(handle, error)
         self._unsent.clear()
         if not events:
@@ -200,7 +200,7 @@ class Kafka07TaskProducer:
             if handle not in self._connected:
                 unsent.update(token for (theirs, _), token in self._tokens.items() if theirs == handle)
             self._forget(node)
-            self._step(Lost07(node, str(error), frozenset(unsent)))
+            self._step(ConnectionLost07(node, str(error), frozenset(unsent)))
 
     def _forget(self, node: int) -> Handle:
         handle = self._handles.pop(node)

@@ -170,7 +170,7 @@ def describe_failure(cursor: Cursor) -> str:
 
 
 class ReadFormat(ABC):
-    """The differences between the generations of Kafka, for `Reader`, `Pipeline` and `Recovery`.
+    """The differences between the generations of Kafka, for `RangeReader`, `Pipeline` and `Recovery`.
 
     It has no state of its own. `fetch_protocol` makes what belongs to one connection, `lookup` what belongs to one
     task.

@@ -44,7 +44,7 @@ def rejoin_due(
     return min(max(asked_at + longest_batch_s, rejoin_asked_at) + rebalance_wait_s, latest)
 
 
-class BatchDurations:
+class BatchTimes:
     """Whether a batch is in flight, since when its tasks run, and how long recent batches took (R21, R22).
 
     Without a listener a batch ends when Spark asks for the next one, so each length includes the wait for the next
@@ -105,7 +105,7 @@ class RejoinWait:
     def __init__(self, rebalance_wait_ms: int, *, cooperative: bool) -> None:
         self._rebalance_wait_ms = rebalance_wait_ms
         self._cooperative = cooperative
-        self.batch = BatchDurations()
+        self.batch = BatchTimes()
         self.reason: str | None = None
         """Why the member is to rejoin at the next boundary of a batch; None where it is not."""
         self.cause = JoinCause.GROUP

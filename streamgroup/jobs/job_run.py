@@ -82,8 +82,11 @@ def run_command(
     except failed as error:
         say(f"error: {error}", error=True)
         sys.exit(FAILED)
-    except click.Abort:  # click's word for Ctrl-C where the job does not handle it, before its session
-        say("interrupted: no query had begun", error=True)
+    except click.Abort as error:  # click raises it for KeyboardInterrupt and EOFError
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        # `job_session` catches the signal from its beginning on, and `mirror --verify` has none.
+        say("interrupted", error=True)
         sys.exit(FAILED)
     except StopAtOnce:
         say("stopped at once on the second signal: the batch in flight may be repeated", error=True)

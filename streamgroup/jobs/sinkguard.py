@@ -49,8 +49,8 @@ class Files(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class DirectoryOwner:
-    """The owner of a directory: the path of its checkpoint, and the query's id once Spark has started the query."""
+class SinkOwner:
+    """The checkpoint that writes into a sink's directory: its path, and the query's id once the query has started."""
 
     checkpoint: str
     query: str | None = None
@@ -59,7 +59,7 @@ class DirectoryOwner:
         return json.dumps({"checkpoint": self.checkpoint, "query": self.query}) + "\n"
 
     @classmethod
-    def of(cls, text: str) -> DirectoryOwner | None:
+    def of(cls, text: str) -> SinkOwner | None:
         """Return the owner that a note names, or None if the note is invalid."""
         try:
             value = json.loads(text)
@@ -73,7 +73,7 @@ class Evidence:
     """The state of the sink's directory and of the checkpoint. Batches are the highest numbers, or -1 without any."""
 
     sink: str
-    checkpoint: DirectoryOwner
+    owner: SinkOwner
     sink_batch: int
     checkpoint_batch: int
     note: str | None
@@ -82,13 +82,13 @@ class Evidence:
 def objection(seen: Evidence) -> str | None:
     """Return why this checkpoint must not write into this directory, or None if it may."""
     if seen.note is not None:
-        owner = DirectoryOwner.of(seen.note)
+        owner = SinkOwner.of(seen.note)
         if owner is None:
             return f"{seen.sink}/{NOTE} is invalid, so the checkpoint that writes there is unknown"
-        if owner.query is not None and seen.checkpoint.query is not None:
-            same = owner.query == seen.checkpoint.query  # a checkpoint keeps its query id when it moves
+        if owner.query is not None and seen.owner.query is not None:
+            same = owner.query == seen.owner.query  # a checkpoint keeps its query id when it moves
         else:
-            same = owner.checkpoint == seen.checkpoint.checkpoint
+            same = owner.checkpoint == seen.owner.checkpoint
         if not same:
             query = "not started yet" if owner.query is None else f"query {owner.query}"
             return f"another checkpoint writes into it: {owner.checkpoint} ({query})"
@@ -96,7 +96,7 @@ def objection(seen: Evidence) -> str | None:
         has = f"ends at {seen.checkpoint_batch}" if seen.checkpoint_batch > _NONE else "has none"
         return (
             f"its _spark_metadata lists batches up to {seen.sink_batch}, but the checkpoint "
-            f"{seen.checkpoint.checkpoint} {has}, so another or a deleted checkpoint has written them"
+            f"{seen.owner.checkpoint} {has}, so another or a deleted checkpoint has written them"
         )
     return None
 
@@ -107,7 +107,7 @@ def guard(files: Files, sink: str, checkpoint: str) -> None:
     Of two jobs that start at the same moment only one wins if the file system creates files exclusively. HDFS does,
     local directories nearly do, object stores may not.
     """
-    owner = DirectoryOwner(files.qualified(checkpoint), _query_id(files.read(f"{checkpoint}/metadata")))
+    owner = SinkOwner(files.qualified(checkpoint), _query_id(files.read(f"{checkpoint}/metadata")))
     note = f"{sink}/{NOTE}"
     _refuse(_evidence(files, sink, owner))
     files.create(note, owner.text())
@@ -116,15 +116,15 @@ def guard(files: Files, sink: str, checkpoint: str) -> None:
 
 def confirm(files: Files, sink: str, checkpoint: str, query: str) -> None:
     """Write the query's id into the note once Spark has started it. The id identifies a checkpoint that moves."""
-    owner = DirectoryOwner(files.qualified(checkpoint), query)
+    owner = SinkOwner(files.qualified(checkpoint), query)
     if files.read(f"{sink}/{NOTE}") != owner.text():
         files.replace(f"{sink}/{NOTE}", owner.text())
 
 
-def _evidence(files: Files, sink: str, owner: DirectoryOwner) -> Evidence:
+def _evidence(files: Files, sink: str, owner: SinkOwner) -> Evidence:
     return Evidence(
         sink=files.qualified(sink),
-        checkpoint=owner,
+        owner=owner,
         sink_batch=_highest(files.names(f"{sink}/_spark_metadata"), _SINK_BATCH),
         checkpoint_batch=_highest(files.names(f"{owner.checkpoint}/offsets"), _CHECKPOINT_BATCH),
         note=files.read(f"{sink}/{NOTE}"),

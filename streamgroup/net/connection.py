@@ -12,9 +12,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from streamgroup.errors import StreamGroupError, TransportError
+from streamgroup.host_port import host_port
 from streamgroup.model import Dialect
 from streamgroup.net.link import AnyRequest, Link, Phase
-from streamgroup.net.protocol import Response
+from streamgroup.net.protocol import CorrelatedResponse
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.schema import Message, Request
 from streamgroup.wire.versions import BrokerVersions
@@ -43,11 +44,11 @@ class Connection:
         self.dialect = dialect
         self._clock = clock
         self._link: Link | None = None
-        self._answers: deque[Response] = deque()
+        self._answers: deque[CorrelatedResponse] = deque()
         self._failure: StreamGroupError | None = None
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return host_port(self.host, self.port)
 
     @property
     def versions(self) -> BrokerVersions:
@@ -103,7 +104,7 @@ class Connection:
         link.flush()
         return correlation_id
 
-    def receive(self, deadline: float) -> Response:
+    def receive(self, deadline: float) -> CorrelatedResponse:
         """Return the next response, in the order of the requests.
 
         Raises TransportError if none arrives by `deadline`.
@@ -161,7 +162,7 @@ class Connection:
 
         An error is raised at once, or after `receive` has returned the responses that came before it.
         """
-        received: list[Response] = []
+        received: list[CorrelatedResponse] = []
         try:
             link.advance(self._clock(), received)
         except StreamGroupError as error:

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streamgroup.core_files import disable_core_files
 from streamgroup.errors import DecodeError, StreamGroupError, TransportError
+from streamgroup.host_port import host_port
 from streamgroup.model import Dialect
 from streamgroup.net.connection_totals import TOTALS
 from streamgroup.net.handshake import NOT_A_BROKER_HINT, NOT_TLS_HINT, PROBE_AFTER_S
-from streamgroup.net.protocol import Protocol, Response
+from streamgroup.net.protocol import CorrelatedResponse, Protocol
 from streamgroup.net.protocol07 import Protocol07
 from streamgroup.net.resolve import Address, HostLookup
 from streamgroup.net.transport import PROBE_TIMEOUT_S, PlainTransport, Transport
@@ -92,7 +93,7 @@ class Link:
     ) -> None:
         if options.tls is not None or options.sasl is not None:
             disable_core_files()
-        self.peer = f"{host}:{port}"
+        self.peer = host_port(host, port)
         self._host = host
         self.phase = Phase.RESOLVING
         self._options = options
@@ -178,7 +179,7 @@ class Link:
             self._session_until = None
             self._protocol.expire()
 
-    def advance(self, now: float, answers: list[Response]) -> None:
+    def advance(self, now: float, answers: list[CorrelatedResponse]) -> None:
         """Do everything that is possible without waiting, and append received responses to `answers`.
 
         Any exception (TransportError, DecodeError, BrokerError, UnsupportedVersionError) leaves the link closed.
@@ -338,7 +339,7 @@ class Link:
             self._socket.close()
             self._socket = None
 
-    def _shake_hands(self, now: float, answers: list[Response]) -> None:
+    def _shake_hands(self, now: float, answers: list[CorrelatedResponse]) -> None:
         try:
             self._write()
             self._read(answers)
@@ -403,7 +404,7 @@ class Link:
         )
         return Background(work, timeout, self._notify)
 
-    def _shake_hands_again(self, now: float, answers: list[Response]) -> None:
+    def _shake_hands_again(self, now: float, answers: list[CorrelatedResponse]) -> None:
         """Continue the handshake on another connection to the same address."""
         assert self._current_address is not None
         self.close(reset=False)
@@ -428,7 +429,7 @@ class Link:
                 return
             self._protocol.sent(count)
 
-    def _read(self, answers: list[Response]) -> None:
+    def _read(self, answers: list[CorrelatedResponse]) -> None:
         """Receive until a response is complete or the socket has no bytes."""
         assert self._transport is not None
         before = len(answers)

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamgroup.errors import StreamGroupError
+from streamgroup.host_port import host_port
 from streamgroup.model import Dialect
 from streamgroup.net.link import AnyRequest, Link, Phase
-from streamgroup.net.protocol import Response
+from streamgroup.net.protocol import CorrelatedResponse
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.versions import BrokerVersions
 
@@ -32,11 +33,11 @@ class Handle:
     tag: str
 
     def __str__(self) -> str:
-        return f"{self.tag} {self.host}:{self.port} #{self.number}"
+        return f"{self.tag} {host_port(self.host, self.port)} #{self.number}"
 
 
 @dataclass(frozen=True, slots=True)
-class Connected:
+class ConnectionReady:
     """The handshake is done; the poller sends the queued requests."""
 
     handle: Handle
@@ -55,7 +56,7 @@ class ResponseReceived:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class ConnectionLost:
     """The connection failed and its handle is invalid. Requests in `unanswered` may or may not have taken effect."""
 
     handle: Handle
@@ -63,7 +64,7 @@ class Broken:
     unanswered: tuple[int, ...]
 
 
-Event = Connected | ResponseReceived | Broken
+Event = ConnectionReady | ResponseReceived | ConnectionLost
 
 
 class Poller:
@@ -82,7 +83,7 @@ class Poller:
         self._waker.setblocking(False)
 
     def connect(self, host: str, port: int, tag: str = "") -> Handle:
-        """Start connecting; `wait` returns `Connected` or `Broken`."""
+        """Start connecting; `wait` returns `ConnectionReady` or `ConnectionLost`."""
         handle = Handle(self._next_number, host, port, tag)
         self._next_number += 1
         self._links[handle] = Link(host, port, self._options, self._clock(), self.wake, dialect=self._dialect)
@@ -92,16 +93,16 @@ class Poller:
         """Queue `request` and return its correlation id. `wait` sends it once the connection is set up.
 
         `version` defaults to the highest that both support, at most `ceiling`. Raises UnsupportedVersionError if
-        connected; before that the error arrives in `Broken`. Raises KeyError for an invalid handle.
+        connected; before that the error arrives in `ConnectionLost`. Raises KeyError for an invalid handle.
         """
         return self._links[handle].send(request, version, ceiling)
 
     def has(self, handle: Handle) -> bool:
-        """Return whether the handle is valid. It is not from the moment in which `wait` returns its `Broken`."""
+        """Return whether the handle is valid. It is not from the moment when `wait` returns its `ConnectionLost`."""
         return handle in self._links
 
     def versions(self, handle: Handle) -> BrokerVersions | None:
-        """Return the API versions of the broker; None before `Connected`. Raises KeyError for an invalid handle."""
+        """Return the API versions of the broker; None before `ConnectionReady`. Raises KeyError for invalid handles."""
         return self._links[handle].versions
 
     def unsent(self, handle: Handle) -> int:
@@ -178,7 +179,7 @@ class Poller:
 
     def _step(self, handle: Handle, link: Link) -> list[Event]:
         events: list[Event] = []
-        answers: list[Response] = []
+        answers: list[CorrelatedResponse] = []
         before, knew = link.phase, link.versions is not None  # a Kafka 0.7 connection knows its versions at once
         error: StreamGroupError | None = None
         try:
@@ -187,11 +188,11 @@ class Poller:
             error = caught
         ready = link.phase is Phase.READY or not knew
         if before is not Phase.READY and ready and link.versions is not None:
-            events.append(Connected(handle, link.versions))
+            events.append(ConnectionReady(handle, link.versions))
         events += [ResponseReceived(handle, *answer) for answer in answers]
         if error is not None:
             del self._links[handle]
-            events.append(Broken(handle, error, link.unanswered))
+            events.append(ConnectionLost(handle, error, link.unanswered))
         return events
 
 

@@ -41,7 +41,7 @@ _WITHOUT_SASL = (
 """Brokers answer the handshake to every client. They hang up on another request of one that has not authenticated."""
 
 
-class Response(NamedTuple):
+class CorrelatedResponse(NamedTuple):
     """A response, the correlation id of its request, and the version of both (0 in Kafka 0.7, which has none)."""
 
     correlation_id: int
@@ -116,7 +116,7 @@ class FramedStream(ABC):
         """Return the memory to receive the next bytes into; it is never empty."""
         return self._reader.space()
 
-    def received(self, count: int, answers: list[Response]) -> None:
+    def received(self, count: int, answers: list[CorrelatedResponse]) -> None:
         """Take over `count` bytes from `space()` and append the responses that they complete to `answers`.
 
         Raises TooLarge, DecodeError, UnsupportedVersionError, BrokerError if the broker refuses the handshake, or
@@ -137,7 +137,7 @@ class FramedStream(ABC):
         """Return the requests without a response as text, for error messages; empty if there are none."""
 
     @abstractmethod
-    def _on_frame(self, frame: memoryview, answers: list[Response]) -> None:
+    def _on_frame(self, frame: memoryview, answers: list[CorrelatedResponse]) -> None:
         """Handle a whole frame."""
 
 
@@ -314,7 +314,7 @@ class Protocol(FramedStream):
         if request.is_answered:
             self._in_flight.append(_InFlight(correlation_id, type(request), version))
 
-    def _on_frame(self, frame: memoryview, answers: list[Response]) -> None:
+    def _on_frame(self, frame: memoryview, answers: list[CorrelatedResponse]) -> None:
         if self._handshake_sent:
             self._on_handshake_frame(correlation_id_of(frame), frame)
             return
@@ -328,7 +328,7 @@ class Protocol(FramedStream):
         response = self._decoded(asked.request, asked.version, frame, asked)
         self._in_flight.popleft()
         self._has_answered = True
-        answers.append(Response(correlation_id, response, asked.version))
+        answers.append(CorrelatedResponse(correlation_id, response, asked.version))
 
     def _unexpected(self, correlation_id: int, expected: str) -> DecodeError:
         return DecodeError(

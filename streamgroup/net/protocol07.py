@@ -13,7 +13,7 @@ from typing import NamedTuple
 from streamgroup.errors import DecodeError
 from streamgroup.net.frames import FrameReader
 from streamgroup.net.outgoing import Outgoing
-from streamgroup.net.protocol import FramedStream, Response
+from streamgroup.net.protocol import CorrelatedResponse, FramedStream
 from streamgroup.wire.kafka07 import (
     MultiFetchRequest07,
     MultiProduceRequest07,
@@ -95,7 +95,7 @@ class Protocol07(FramedStream):
     def on_connection_lost(self) -> None:
         """Do nothing: no release is remembered for a broker of 0.7."""
 
-    def _on_frame(self, frame: memoryview, answers: list[Response]) -> None:
+    def _on_frame(self, frame: memoryview, answers: list[CorrelatedResponse]) -> None:
         if not self._in_flight:
             raise DecodeError(
                 f"unexpected response of {len(frame)} bytes from broker {self.peer}; expected: none{self.HINT}"
@@ -108,7 +108,7 @@ class Protocol07(FramedStream):
                 f"invalid response from broker {self.peer} to {describe(request)}: {error}{self.HINT}"
             ) from error
         self._in_flight.popleft()
-        answers.append(Response(number, response, _NO_VERSION))
+        answers.append(CorrelatedResponse(number, response, _NO_VERSION))
 
 
 def describe(request: Request07) -> str:

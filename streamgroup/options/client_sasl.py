@@ -112,7 +112,7 @@ SASL_IGNORED: tuple[Option, ...] = (
     ),
     *ignored(
         "sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms",
-        "a connection without a token is tried again after 'kafka.retry.backoff.ms'",
+        "after a failed request for a token the client tries again after 'kafka.retry.backoff.ms'",
     ),
     *ignored(
         "sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer "

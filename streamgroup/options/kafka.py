@@ -152,7 +152,9 @@ _IGNORED = (
     *ignored("allow.auto.create.topics", "a source never creates topics"),
     *ignored("auto.commit.interval.ms", COMMITS_FOLLOW_THE_SINK),
     *ignored("exclude.internal.topics", "a pattern never matches internal topics"),
-    *ignored("group.remote.assignor", "the property is for the group protocol of KIP-848"),
+    *ignored(
+        "group.remote.assignor", "the property is for the group protocol of KIP-848, which streamgroup does not speak"
+    ),
     *ignored("max.poll.records", "tasks do not poll; 'maxRecordsPerPartition' limits a task"),
     *ignored("internal.leave.group.on.close internal.throw.on.fetch.stable.offset.unsupported", JAVA),
     *ignored("share.acknowledgement.mode", "the property is for share groups"),

@@ -31,7 +31,10 @@ _DOCS = {
         "Path of the file with the certificates to trust, on the driver. By default the client trusts what the "
         "operating system trusts."
     ),
-    "keystore.type": "Format of the client's key and certificate.",
+    "keystore.type": (
+        "Format of the client's key and certificate. `jks` is a `.jks` file with PKCS12 in it; a file in Java's older "
+        "format is refused, with the command to convert."
+    ),
     "keystore.location": (
         "Path of the file with the client's private key and certificate chain, on the driver. ZooKeeper knows a client "
         "by the certificate's subject."

@@ -89,10 +89,11 @@ def _fatal(context: str, code: int, row: CodeReaction, requester: Requester, rea
 def too_large(batch: ProducerBatch, row: CodeReaction, limit: int | None) -> RecordTooLargeError:
     """Return the error for a single record above `limit` (max.request.size), or above a limit of the broker."""
     outcome = _outcome(batch.doubtful)
-    if limit is not None:
-        cause = f"the record is larger than max.request.size={limit}{outcome}. Raise kafka.max.request.size"
-    else:
-        cause = f"{error_of(batch.code).name} ({batch.code}): {error_of(batch.code).text}{outcome}. {row.advice}"
+    if limit is None:
+        error = error_of(batch.code)
+        text = f"{_what(batch)}: {error.name} ({batch.code}): {error.text}{outcome}. {row.advice}"
+        return RecordTooLargeError(text, batch.code, batch.doubtful)
+    cause = f"the record is larger than max.request.size={limit}{outcome}. Raise kafka.max.request.size"
     return RecordTooLargeError(f"{_what(batch)}: {cause}", batch.code, batch.doubtful)
 
 

@@ -3,8 +3,8 @@
 The contract of `Kafka07Producer.step(event, now) -> list[Action07]`: the shell carries the actions out in their order
 and reports back. Times are seconds of one monotonic clock.
 
-- The shell answers each `Send07` by one `Answered07`, or one `Lost07` answers all of a broker's pending `Send07`s.
-  Reports of tokens that are not pending are ignored.
+- The shell answers each `Send07` by one `Answered07`, or one `ConnectionLost07` answers all `Send07`s that are pending
+  at a broker. Reports of tokens that are not pending are ignored.
 - The producer watches the timeout of a request, and asks for a `Drop07` when it has passed.
 - Every message set that is appended ends in exactly one `Delivered07` or `Failed07`.
 - Where anything is pending, the list of a step ends with one `WakeAt07`. The shell sends a `Tick07` at that time,
@@ -78,7 +78,7 @@ class Answered07:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost07:
+class ConnectionLost07:
     """The connection to a broker is lost, or could not be made: none of its pending requests is answered.
 
     `unsent` has the tokens of those of which no byte has left.
@@ -108,7 +108,7 @@ class Tick07:
     """The time of the last `WakeAt07` has come. At any other time a tick is harmless."""
 
 
-Event07 = Append07 | Answered07 | Lost07 | SnapshotRead07 | Abandon07 | Tick07
+Event07 = Append07 | Answered07 | ConnectionLost07 | SnapshotRead07 | Abandon07 | Tick07
 
 # -- actions ----------------------------------------------------------------------------------------------------------
 

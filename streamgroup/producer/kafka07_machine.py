@@ -32,11 +32,11 @@ from streamgroup.producer.kafka07_events import (
     Action07,
     Answered07,
     Append07,
+    ConnectionLost07,
     Delivered07,
     Drop07,
     Event07,
     Failed07,
-    Lost07,
     MessageSet,
     MessageSetState,
     Refresh07,
@@ -89,7 +89,7 @@ class Kafka07Producer:
                 self._append(sets)
             case Answered07():
                 self._answered(event)
-            case Lost07(node, reason, unsent):
+            case ConnectionLost07(node, reason, unsent):
                 self._lost(node, reason, unsent)
             case SnapshotRead07(snapshot):
                 self.snapshot = snapshot

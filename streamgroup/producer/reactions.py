@@ -166,9 +166,8 @@ def reaction_to_producer_id(code: int) -> CodeReaction:
     """Return the row of `code` in an answer to InitProducerId."""
     row = _PRODUCER_ID.get(code) or _by_the_table(code)
     if row.reaction in {ProduceReaction.UNEXPECTED, ProduceReaction.METADATA}:
-        return CodeReaction(
-            ProduceReaction.RETRY, _NO
-        )  # delivery.timeout.ms of the batches that wait bounds for how long
+        # delivery.timeout.ms of the batches that wait bounds the retries.
+        return CodeReaction(ProduceReaction.RETRY, _NO)
     return CodeReaction(ProduceReaction.FATAL, _NO, row.advice) if row.reaction is ProduceReaction.FAIL else row
 
 

@@ -14,7 +14,7 @@
 
 #include "_crc32.h"
 
-/* The numbers of fields.py: Fault. */
+/* The numbers of fields.py: FaultCode. */
 enum fault {
     OK, RECORD_LENGTH = 1, RECORDS_LEFT = 2, OVERRUN = 3, VARINT = 4, OFFSET = 5,
     TIMESTAMP = 6, LENGTH = 7, TRAILING = 8, HEADER_KEY = 9,

@@ -67,8 +67,11 @@ def control_type(data: memoryview, batch: Batch, limit: int) -> int | None:
     except RecordFault as error:
         raise batch.error(error.fault.text, DecodeError) from None
     if fields.key_length[0] < _CONTROL_KEY.size:
-        raise batch.error(f"a control record whose key has {fields.key_length[0]} bytes", DecodeError)
+        raise batch.error(
+            f"the key of a control record has {fields.key_length[0]} bytes; Kafka writes at least {_CONTROL_KEY.size}",
+            DecodeError,
+        )
     version, kind = _CONTROL_KEY.unpack_from(layout.buffer.data, int(fields.key_start[0]))
     if version < 0:
-        raise batch.error(f"a control record of version {version}", DecodeError)
+        raise batch.error(f"a control record has version {version}; versions begin at 0", DecodeError)
     return int(kind)

@@ -47,7 +47,7 @@ class Partitions:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportEnds:
+class GetEnds:
     """Spark: which offsets are the newest? The result maps the partitions held to their ends."""
 
 
@@ -67,7 +67,7 @@ class DrainRun:
 
 
 @dataclass(frozen=True, slots=True)
-class EndQuery:
+class EndAtNextCall:
     """End the query with Spark's next call: every coordinator of it is drained. No result."""
 
 
@@ -84,12 +84,12 @@ class BatchSunk:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportRanges:
+class GetRanges:
     """The result is a mapping with the ranges of the batch in flight."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReportStatus:
+class GetStatus:
     """The result is a mapping with the state of the member, its positions and its events."""
 
 
@@ -104,9 +104,9 @@ class SetPaused:
     is_paused: bool
 
 
-SparkRequest = PrepareAvailableNow | LatestOffset | Partitions | ReportEnds
+SparkRequest = PrepareAvailableNow | LatestOffset | Partitions | GetEnds
 """Requests of Spark's engine: while one is answered, Spark is not silent (R27)."""
-Request = SparkRequest | StopRun | DrainRun | EndQuery | BatchSunk | ReportRanges | ReportStatus | SetPaused
+Request = SparkRequest | StopRun | DrainRun | EndAtNextCall | BatchSunk | GetRanges | GetStatus | SetPaused
 
 # --- events --------------------------------------------------------------------------------------------------------
 

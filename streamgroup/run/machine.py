@@ -55,7 +55,7 @@ class Run:
         self._describing: int | None = None
         """The number of the task that describes the group (R28)."""
         self._ends: Memo[Logs] = Memo()
-        """The answer to `ReportEnds`, which a status has, too."""
+        """The answer to `GetEnds`, which a status has, too."""
         self._spark: set[int] = set()
         """The calls of Spark that are under way."""
         self._failure = Failure()
@@ -192,13 +192,13 @@ class Run:
         match request:
             case io.BatchSunk(document, batch, query):
                 return self.completion.mark_sunk(document, batch, query, now)
-            case io.ReportRanges():
+            case io.GetRanges():
                 return self.completion.ranges()
-            case io.EndQuery():
+            case io.EndAtNextCall():
                 self.shutdown.end()
-            case io.ReportEnds():
+            case io.GetEnds():
                 return self._known_ends()
-            case io.ReportStatus():
+            case io.GetStatus():
                 return self._status()
             case io.SetPaused(partitions, is_paused):
                 return self._pause_reading(partitions, is_paused=is_paused)
@@ -326,7 +326,8 @@ class Run:
         if (yield from self.shutdown.pause(now)):
             self._events.left(self._ledger.in_flight, self.shutdown.uncommitted, "left while Spark was silent")
             who = f"group {self._ledger.group}" if self._ledger.group else "no group"
-            self._note(ev.WARNING, f"{who}: {reason}: left the group, so other members read its partitions (R27)")
+            left = "left the group, so other members read its partitions, and joins again with Spark's next call (R27)"
+            self._note(ev.WARNING, f"{who}: {reason}: {left}")
 
     # --- the member's actions ----------------------------------------------------------------------------------------
 

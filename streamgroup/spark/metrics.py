@@ -40,7 +40,8 @@ class MetricsServer:
             self._server, self._thread = client.start_http_server(port, addr=host, registry=registry)
         except (OSError, OverflowError) as error:
             raise StreamGroupError(
-                f"cannot serve metrics at {host}:{port}: {error}. Choose another port: each driver needs its own"
+                f"cannot serve metrics at {host_port(host, port)}: {error}. Choose another port: each driver needs "
+                "its own"
             ) from None
         self.port: int = self._server.server_port
         self.is_open = True

@@ -14,8 +14,8 @@ _KINDS = {AVRO: ("AVRO", avro.is_schema), PROTOBUF: ("PROTOBUF", protobuf.is_pro
 """The name of a parser's format in the registry, and whether a text is a schema of it."""
 
 
-class SchemaSource(Protocol):
-    """Finds schemas by their ids."""
+class SchemaLookup(Protocol):
+    """Looks schemas up by their ids: a client of a schema registry."""
 
     def schemas(self, ids: Iterable[int]) -> Mapping[int, RegisteredSchema]:
         """Return the schemas that the registry has, by id."""
@@ -27,7 +27,7 @@ class WriterSchemas:
     It keeps them for the life of the query: an id has one schema.
     """
 
-    def __init__(self, registry: SchemaSource, parser_format: str) -> None:
+    def __init__(self, registry: SchemaLookup, parser_format: str) -> None:
         self._registry = registry
         self._kind, self._is_schema = _KINDS[parser_format]
         self.known: dict[int, str] = {}

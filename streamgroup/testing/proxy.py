@@ -172,7 +172,9 @@ class Proxy:
         try:
             return done.result(_COMMAND_TIMEOUT_S)
         except TimeoutError:
-            raise StreamGroupError(f"no answer from the proxy at {LOOPBACK}:{self.port} within 10 s") from None
+            raise StreamGroupError(
+                f"the test proxy at {LOOPBACK}:{self.port} did not carry out a command within 10 s"
+            ) from None
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):  # a full pipe ends the wait as well, and a closed proxy has none

@@ -16,8 +16,8 @@ from streamgroup.ui.board import Board
 from streamgroup.ui.poller import BoardPoller, Read
 
 _STOP_S = 1
-_LAST_PORT = 2**16 - 1
 """Seconds that the end waits for a reading and for answers under way."""
+_LAST_PORT = 2**16 - 1
 
 
 def serve(
@@ -61,7 +61,7 @@ def _listening(host: str, port: int) -> socket.socket:
         return socket.create_server(address[:2], family=family)
     except (OSError, OverflowError) as error:
         raise StreamGroupError(
-            f"cannot serve the page at {host}:{port}: {error}. Choose another --port or --host"
+            f"cannot serve the page at {host_port(host, port)}: {error}. Choose another --port or --host"
         ) from None
 
 

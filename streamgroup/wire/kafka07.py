@@ -302,7 +302,9 @@ def _packed(layout: struct.Struct, *values: int) -> bytes:
     try:
         return layout.pack(*values)
     except struct.error as error:
-        raise EncodeError(f"cannot encode {values} in a message of Kafka 0.7: {error}") from None
+        raise EncodeError(
+            f"cannot encode a request of Kafka 0.7: the numbers {values} do not fit its fields: {error}"
+        ) from None
 
 
 def _read_topic(reader: Reader, null: str | None = None) -> str:

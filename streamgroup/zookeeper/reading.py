@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError, NoNodeError
 
-from streamgroup.znodes import SubtreeRead, ZNode
+from streamgroup.znodes import Subtree, ZNode
 from streamgroup.zookeeper.watches import Aspect, Watches
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ class _NodeToRead:
     """A node of `subtree` to read, with `remaining` levels below it."""
 
     path: str
-    subtree: SubtreeRead
+    subtree: Subtree
     remaining: int
 
 
@@ -42,7 +42,7 @@ class SubtreeReader:
         self._watches = watches
         self._wait = wait
 
-    def read(self, subtrees: Iterable[SubtreeRead]) -> dict[str, ZNode]:
+    def read(self, subtrees: Iterable[Subtree]) -> dict[str, ZNode]:
         """Return all existing nodes by path. Raises DeniedError.
 
         The read takes one round trip per level of the deepest subtree, however many subtrees there are.
@@ -54,7 +54,7 @@ class SubtreeReader:
             wanted = self._watch_absent([s for s in wanted if s.watch and s.path not in nodes])
         return nodes
 
-    def _read_levels(self, subtrees: list[SubtreeRead], nodes: dict[str, ZNode]) -> None:
+    def _read_levels(self, subtrees: list[Subtree], nodes: dict[str, ZNode]) -> None:
         level = [_NodeToRead(subtree.path, subtree, subtree.depth) for subtree in subtrees]
         while level:
             below = []
@@ -86,7 +86,7 @@ class SubtreeReader:
                 else:
                     yield target, node
 
-    def _request(self, path: str, subtree: SubtreeRead, *, with_children: bool) -> tuple[Any, Any]:
+    def _request(self, path: str, subtree: Subtree, *, with_children: bool) -> tuple[Any, Any]:
         watch = self._watches.fired if subtree.watch else None
         if watch is not None:
             self._watches.arm(path, Aspect.DATA, subtree.path)
@@ -95,7 +95,7 @@ class SubtreeReader:
         data = self._client.get_async(path, watch)
         return data, self._client.get_children_async(path, watch, include_data=True) if with_children else None
 
-    def _watch_absent(self, absent: list[SubtreeRead]) -> list[SubtreeRead]:
+    def _watch_absent(self, absent: list[Subtree]) -> list[Subtree]:
         """Watch the creation of `absent` subtrees, and return those that exist by now."""
         asked = []
         for subtree in absent:

@@ -6,7 +6,7 @@ call would wait for the thread that it runs in. Deadlines are seconds on `time.m
 
     session = Session(options)
     session.connect(deadline)                                   # or open(), and wait for SessionStarted
-    nodes = session.read([SubtreeRead("/brokers/ids")], deadline)
+    nodes = session.read([Subtree("/brokers/ids")], deadline)
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from kazoo.protocol.states import KazooState, KeeperState
 
 from streamgroup.errors import AuthError, ConfigError, StreamGroupError, TransportError
 from streamgroup.options.types import ZooKeeperOptions
-from streamgroup.znodes import Create, Operation, Refusal, SubtreeRead, ZNode
+from streamgroup.znodes import Create, Operation, Refusal, Subtree, ZNode
 from streamgroup.zookeeper.client import SingleSessionClient, addresses, client_of
 from streamgroup.zookeeper.errors import CredentialsError, RefusedError, SessionOverError, UnansweredError
 from streamgroup.zookeeper.reading import DeniedError, SubtreeReader, Wait
 from streamgroup.zookeeper.watches import Watches
-from streamgroup.zookeeper.writing import Refused, Writer
+from streamgroup.zookeeper.writing import RefusedOperation, Writer
 
 log = logging.getLogger("streamgroup")
 
@@ -164,7 +164,7 @@ class Session:
     def _check_chroot(self, deadline: float) -> None:
         if self._chroot_exists or not self._options.chroot:
             return
-        if not self.read([SubtreeRead("/", depth=0, watch=False)], deadline):
+        if not self.read([Subtree("/", depth=0, watch=False)], deadline):
             raise ConfigError(
                 f"invalid chroot {self._options.chroot} of ZooKeeper {addresses(self._options)}: it does not exist. "
                 "Set the path at the end of zookeeper.connect to the one that the brokers have, if any"
@@ -203,7 +203,7 @@ class Session:
 
     # --- operations --------------------------------------------------------------------------------------------------
 
-    def read(self, subtrees: Iterable[SubtreeRead], deadline: float) -> Mapping[str, ZNode]:
+    def read(self, subtrees: Iterable[Subtree], deadline: float) -> Mapping[str, ZNode]:
         """Read subtrees, and return the existing nodes by path.
 
         Raises UnansweredError, SessionOverError, and RefusedError for a node that may not be read.
@@ -244,7 +244,7 @@ class Session:
 
     def _transact_each(
         self, writer: Writer, asked: Sequence[tuple[Sequence[Operation], list[str]]]
-    ) -> Iterator[Refused | None]:
+    ) -> Iterator[RefusedOperation | None]:
         missing = writer.ensure(path for _, ensured in asked for path in ensured)
         refused = [next((missing[path] for path in ensured if path in missing), None) for _, ensured in asked]
         wanted = [operations if stop is None else () for (operations, _), stop in zip(asked, refused, strict=True)]
@@ -256,7 +256,7 @@ class Session:
         for operations, answer, stop in zip(wanted, begun, refused, strict=True):
             yield stop if answer is None else writer.end(operations, answer)
 
-    def _refused(self, refused: Refused, operations: Sequence[Operation]) -> RefusedError:
+    def _refused(self, refused: RefusedOperation, operations: Sequence[Operation]) -> RefusedError:
         path, refusal = refused
         # A node that no operation names is one that `ensure` was to create.
         is_named = any(operation.path == path for operation in operations)

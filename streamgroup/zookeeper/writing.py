@@ -40,7 +40,7 @@ _NOT_THE_CAUSE = (RolledBackError, RuntimeInconsistency)
 """The results that a multi gives to the operations besides the failed one."""
 
 
-Refused = tuple[str, Refusal]
+RefusedOperation = tuple[str, Refusal]
 """The path of the refused operation, and the reason."""
 
 
@@ -52,7 +52,7 @@ class Writer:
         self._options = options
         self._wait = wait
 
-    def ensure(self, paths: Iterable[str]) -> dict[str, Refused]:
+    def ensure(self, paths: Iterable[str]) -> dict[str, RefusedOperation]:
         """Create missing persistent nodes with their parents, and return the refusals by path."""
         asked = [(path, self._client.exists_async(path)) for path in dict.fromkeys(paths)]
         refused = {}
@@ -89,7 +89,7 @@ class Writer:
                     transaction.delete(path, version)
         return transaction.commit_async()
 
-    def end(self, operations: Sequence[Operation], begun: Any) -> Refused | None:
+    def end(self, operations: Sequence[Operation], begun: Any) -> RefusedOperation | None:
         """Wait for the response of a multi, and return the refusal, if any."""
         results = self._wait(begun)
         for operation, result in zip(operations, results, strict=True):
@@ -97,7 +97,7 @@ class Writer:
                 return operation.path, _refusal(result)
         return None
 
-    def apply_one_by_one(self, operations: Sequence[Operation]) -> Refused | None:
+    def apply_one_by_one(self, operations: Sequence[Operation]) -> RefusedOperation | None:
         """Check all operations, then apply them one by one, for a ZooKeeper without multi."""
         refused = self._check_all(operations)
         if refused is not None:
@@ -109,7 +109,7 @@ class Writer:
                 return operation.path, _refusal(error)
         return None
 
-    def _check_all(self, operations: Sequence[Operation]) -> Refused | None:
+    def _check_all(self, operations: Sequence[Operation]) -> RefusedOperation | None:
         asked = [(o.path, self._client.exists_async(o.path)) for o in operations]
         versions: dict[str, int | None] = {}
         for path, answer in asked:

@@ -17,7 +17,7 @@ from streamgroup.znodes import (
     Operation,
     Refusal,
     Set,
-    SubtreeRead,
+    Subtree,
     ZNode,
 )
 
@@ -82,7 +82,7 @@ class NodeTree:
         data = value.encode() if isinstance(value, str) else value
         return Set(path, data) if path in self._nodes else Create(path, data, ephemeral=ephemeral)
 
-    def read(self, subtrees: Iterable[SubtreeRead], watches: set[Watch] | None = None) -> dict[str, ZNode]:
+    def read(self, subtrees: Iterable[Subtree], watches: set[Watch] | None = None) -> dict[str, ZNode]:
         """Return what is there; `watches` gets those of the subtrees that are watched."""
         found: dict[str, ZNode] = {}
         for subtree in subtrees:
@@ -201,7 +201,7 @@ class _Transaction:
 
 def nodes_of(values: Mapping[str, str | bytes], sessions: Mapping[str, int] | None = None) -> dict[str, ZNode]:
     """Return `NodeTree.of` these values as a look at all of it finds it."""
-    return NodeTree.of(values, sessions).read([SubtreeRead("/", 1 << 10, watch=False)])
+    return NodeTree.of(values, sessions).read([Subtree("/", 1 << 10, watch=False)])
 
 
 def parent_of(path: str) -> str:

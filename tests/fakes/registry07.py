@@ -8,7 +8,7 @@ from streamgroup.cluster.registry_reader import RegistryReader
 from streamgroup.errors import TransportError
 from streamgroup.options.tls import PLAINTEXT
 from streamgroup.options.types import ClientOptions, ZooKeeperOptions
-from streamgroup.znodes import SubtreeRead, ZNode
+from streamgroup.znodes import Subtree, ZNode
 from tests.fakes.broker07 import TOPIC, OldBroker
 from tests.fakes.nodes import NodeTree
 
@@ -42,7 +42,7 @@ class FakeNodes(RegistryReader):
         self.away = False
         self.looks: list[list[str]] = []
 
-    def read(self, subtrees: Collection[SubtreeRead], deadline: float) -> Mapping[str, ZNode]:
+    def read(self, subtrees: Collection[Subtree], deadline: float) -> Mapping[str, ZNode]:
         if self.away:
             raise TransportError("ZooKeeper zk1:2181/kafka: no connection")
         self.looks.append([subtree.path for subtree in subtrees])

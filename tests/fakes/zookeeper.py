@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamgroup.group.registry import events as zk
-from streamgroup.znodes import NOT_EPHEMERAL, Create, Delete, Operation, Refusal, SubtreeRead, ZNode
+from streamgroup.znodes import NOT_EPHEMERAL, Create, Delete, Operation, Refusal, Subtree, ZNode
 from tests.fakes import nodes
 from tests.fakes.nodes import NodeTree, Watch, parent_of, steps_to
 
@@ -116,7 +116,7 @@ class ZooKeeper:
         node = self.children(path)
         return [] if node is None else list(node.children)
 
-    def read(self, subtrees: Iterable[SubtreeRead], watcher: Connection | None = None) -> dict[str, ZNode]:
+    def read(self, subtrees: Iterable[Subtree], watcher: Connection | None = None) -> dict[str, ZNode]:
         """All that is there of the subtrees, in one go."""
         return self._tree.read(subtrees, None if watcher is None else watcher.watches)
 
@@ -230,7 +230,9 @@ class Client(Connection):
             self.events.append(zk.SubtreesRead(request.token, self.server.read(request.subtrees, self)))
             return True
         refused = self.server.transact(self.session, request.operations, request.ensured)
-        self.events.append(zk.Transacted(request.token) if refused is None else zk.Refused(request.token, *refused))
+        self.events.append(
+            zk.Transacted(request.token) if refused is None else zk.RequestRefused(request.token, *refused)
+        )
         return True
 
     def changed(self, path: str, *, of_children: bool) -> None:
@@ -242,8 +244,14 @@ class Client(Connection):
             return
         for _ in range(carried_out):
             self.serve()
-        lost = [event for event in self.events if isinstance(event, zk.SubtreesRead | zk.Transacted | zk.Refused)]
-        kept = [e for e in self.events if not isinstance(e, zk.SubtreesRead | zk.Transacted | zk.Refused | zk.Changed)]
+        lost = [
+            event for event in self.events if isinstance(event, zk.SubtreesRead | zk.Transacted | zk.RequestRefused)
+        ]
+        kept = [
+            e
+            for e in self.events
+            if not isinstance(e, zk.SubtreesRead | zk.Transacted | zk.RequestRefused | zk.Changed)
+        ]
         tokens = [event.token for event in lost] + [request.token for request in self.requests]
         self.requests.clear()
         self.events = deque([*kept, *(zk.Unanswered(token, "the connection was lost") for token in tokens)])
@@ -257,7 +265,7 @@ class Client(Connection):
             return
         self.server.end(self.session)
         self.requests.clear()
-        answers = (zk.SubtreesRead, zk.Transacted, zk.Refused, zk.Unanswered, zk.Changed)
+        answers = (zk.SubtreesRead, zk.Transacted, zk.RequestRefused, zk.Unanswered, zk.Changed)
         self.events = deque(event for event in self.events if not isinstance(event, answers))
         self.events.append(zk.Expired("the session has expired"))
         self._over()

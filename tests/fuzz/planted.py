@@ -119,7 +119,7 @@ BUGS = (
     ),
     PlantedBug(("jobs/backfill-plan",), steps.BackfillPlan.from_json, "(OverflowError, RecursionError)", _NEVER),
     PlantedBug(("jobs/mirror-plan",), plan.MirrorPlan.from_json, "(OverflowError, RecursionError)", _NEVER),
-    PlantedBug(("jobs/sink-note",), sinkguard.DirectoryOwner.of, ", RecursionError)", ")"),
+    PlantedBug(("jobs/sink-note",), sinkguard.SinkOwner.of, ", RecursionError)", ")"),
     PlantedBug(("driver/control",), control.read_message, "except RecursionError", f"except {_NEVER}"),
     PlantedBug(("driver/control-request",), control.ControlServer._carry_out, "-LONGEST_DRAIN_S <= ", ""),
     PlantedBug(("cli/produce-json",), _produce_input.JsonReader._row, _BOTH, "ValueError"),

@@ -306,7 +306,7 @@ def _job_samples(files: Iterable[str]) -> list[Sample]:
 
 
 def _note(_: str, data: bytes) -> object:
-    owner = sinkguard.DirectoryOwner("/checkpoint", "query")
+    owner = sinkguard.SinkOwner("/checkpoint", "query")
     return sinkguard.objection(sinkguard.Evidence("/sink", owner, 3, 3, _text(data)))
 
 
@@ -400,7 +400,7 @@ def _file_decoders() -> Iterable[Decoder]:
     steps = BackfillPlan(ranges, 100, {"subscribe": "orders", "sink": "parquet in rows"}).to_json()
     read_steps: Callable[[str, bytes], object] = lambda _, data: BackfillPlan.from_json(_text(data))  # noqa: E731
     yield Decoder("jobs/backfill-plan", lambda: _samples(steps), read_steps, (ValueError,), mutated_text)
-    note = sinkguard.DirectoryOwner("/checkpoint", "query").text()
+    note = sinkguard.SinkOwner("/checkpoint", "query").text()
     yield _nothing_refused("jobs/sink-note", _samples(note), _note)
     record = b'{"topic":"orders","partition":1,"key":"k","payload":"v","headers":["h","1","n",null],"ts":1700000000000}'
     yield Decoder("cli/produce-json", lambda: _samples(record), _produced, (InvalidRecord,), mutated_text)

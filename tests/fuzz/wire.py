@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from streamgroup.errors import BrokerError, DecodeError, TransportError, UnsupportedVersionError
 from streamgroup.net.frames import FrameReader
-from streamgroup.net.protocol import FramedStream, Protocol, Response
+from streamgroup.net.protocol import CorrelatedResponse, FramedStream, Protocol
 from streamgroup.net.protocol07 import Protocol07
 from streamgroup.wire import kafka07
 from streamgroup.wire.consumer import ConsumerAssignment, ConsumerSubscription, decode_assignment, decode_subscription
@@ -206,9 +206,9 @@ def _connection_samples() -> list[Sample]:
     return found
 
 
-def _converse(_: str, data: bytes) -> list[Response]:
+def _converse(_: str, data: bytes) -> list[CorrelatedResponse]:
     protocol = Protocol("b:9092", "fuzz", _MAX_FRAME)
-    answers: list[Response] = []
+    answers: list[CorrelatedResponse] = []
     # The handshake remembers releases, but only after a connection was closed.
     protocol.send(MetadataRequest(topics=None))
     _feed(protocol, data, lambda count: protocol.received(count, answers))
@@ -260,9 +260,9 @@ def _is_request(frame: bytes) -> bool:
     return True
 
 
-def _converse07(kind: str, data: bytes) -> list[Response]:
+def _converse07(kind: str, data: bytes) -> list[CorrelatedResponse]:
     protocol = Protocol07("b:9092", "fuzz", _MAX_FRAME)
-    answers: list[Response] = []
+    answers: list[CorrelatedResponse] = []
     for _ in range(2):
         protocol.send(_ASKED[kind])
     _feed(protocol, data, lambda count: protocol.received(count, answers))

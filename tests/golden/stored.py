@@ -15,7 +15,7 @@ from streamgroup.group.sticky import encode_user_data
 from streamgroup.group.userdata import AssignmentBasis, decode_basis, encode_basis
 from streamgroup.jobs.backfill.plan import BackfillPlan
 from streamgroup.jobs.mirror.plan import MirrorPlan, Placement, TopicPlan
-from streamgroup.jobs.sinkguard import DirectoryOwner
+from streamgroup.jobs.sinkguard import SinkOwner
 from streamgroup.model import CommittedOffset, Dialect, Document, OffsetRange, Position, TopicPartition
 from streamgroup.planning.document import from_value, to_value
 from streamgroup.znodes import ZNode
@@ -82,10 +82,10 @@ def cases() -> Iterator[Case]:
 
 def _of_jobs() -> Iterator[Case]:
     for name, owner in {
-        "note of a sink before its query has started": DirectoryOwner("file:/ckpt/a"),
-        "note of a sink": DirectoryOwner("file:/ckpt/a", "0f6a64d6-0000-4000-8000-c2b54d8e0001"),
+        "note of a sink before its query has started": SinkOwner("file:/ckpt/a"),
+        "note of a sink": SinkOwner("file:/ckpt/a", "0f6a64d6-0000-4000-8000-c2b54d8e0001"),
     }.items():
-        yield Case("jobs", name, owner, owner.text, DirectoryOwner.of)
+        yield Case("jobs", name, owner, owner.text, SinkOwner.of)
     backfill = BackfillPlan(tuple(OffsetRange(tp, 5, 105) for tp in ORDERS), 50, {"topics": "orders"})
     yield Case("jobs", "plan of a backfill", backfill, backfill.to_json, BackfillPlan.from_json)
     mirror = MirrorPlan({"orders": TopicPlan("orders", "copy", Placement.KEEP, PLACES)})

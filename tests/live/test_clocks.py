@@ -11,7 +11,7 @@ import pytest
 
 from streamgroup.cli._clocks import of_clocks
 from streamgroup.cli._cluster import cluster_of
-from streamgroup.cli._findings import CheckResult, Finding
+from streamgroup.cli._findings import CheckVerdict, Finding
 from streamgroup.cluster.group_changes import commit_as_admin
 from streamgroup.model import TopicPartition
 from streamgroup.options.types import ClientOptions
@@ -55,15 +55,15 @@ def test_commits_during_the_check_measure_the_clock_in_both_directions(
 ) -> None:
     with commits(kafka41, make_topic(kafka41, 1)) as options:
         same, behind, ahead = (seen(options, ahead_s) for ahead_s in (0, HOUR_S, -HOUR_S))
-    assert same.verdict is CheckResult.OK, same
+    assert same.verdict is CheckVerdict.OK, same
     assert "by commits during the check" in same.text
-    assert (behind.verdict, behind.text.split(":")[0]) == (CheckResult.WARN, "behind"), behind
-    assert (ahead.verdict, ahead.text.split(":")[0]) == (CheckResult.WARN, "ahead"), ahead
+    assert (behind.verdict, behind.text.split(":")[0]) == (CheckVerdict.WARN, "behind"), behind
+    assert (ahead.verdict, ahead.text.split(":")[0]) == (CheckVerdict.WARN, "ahead"), ahead
 
 
 def test_without_commits_only_a_clock_that_is_ahead_shows(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
     with commits(kafka41, make_topic(kafka41, 1)) as options:
         pass
     ahead, unknown = (seen(options, ahead_s, watch_s=0.5) for ahead_s in (-HOUR_S, HOUR_S))
-    assert (ahead.verdict, ahead.text.split(":")[0]) == (CheckResult.WARN, "ahead now or earlier"), ahead
-    assert (unknown.verdict, unknown.text.split(":")[0]) == (CheckResult.OK, "not measured"), unknown
+    assert (ahead.verdict, ahead.text.split(":")[0]) == (CheckVerdict.WARN, "ahead now or earlier"), ahead
+    assert (unknown.verdict, unknown.text.split(":")[0]) == (CheckVerdict.OK, "not measured"), unknown

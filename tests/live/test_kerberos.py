@@ -17,7 +17,7 @@ import pytest
 from streamgroup.errors import AuthenticationError, ConfigError, TransportError
 from streamgroup.executor.sink_writer import write
 from streamgroup.net.connection import Connection
-from streamgroup.net.poller import Connected, Poller, ResponseReceived
+from streamgroup.net.poller import ConnectionReady, Poller, ResponseReceived
 from streamgroup.net.sasl.tickets import Tickets
 from streamgroup.options.parse import parse_source
 from streamgroup.options.parse_sink import parse_sink
@@ -143,7 +143,7 @@ def test_an_idle_connection_authenticates_again_with_a_ticket(kerberized: KafkaS
     handle = poller.connect(*options.bootstrap_servers[0])
     deadline = soon(30)
     events: list[Any] = []
-    while not any(isinstance(event, Connected) for event in events):
+    while not any(isinstance(event, ConnectionReady) for event in events):
         assert time.monotonic() < deadline
         events += poller.wait(0.2)
     begun = logins(kerberized)
@@ -154,7 +154,7 @@ def test_an_idle_connection_authenticates_again_with_a_ticket(kerberized: KafkaS
     while not isinstance(events[-1], ResponseReceived):
         assert time.monotonic() < deadline
         events += poller.wait(0.2)
-    assert [type(event) for event in events] == [Connected, ResponseReceived]
+    assert [type(event) for event in events] == [ConnectionReady, ResponseReceived]
     poller.close()
 
 

@@ -20,7 +20,7 @@ from confluent_kafka import TopicPartition as LibrdkafkaPartition
 
 from streamgroup.authorization import RESOURCES
 from streamgroup.cli._group_changes import NotChangedError
-from streamgroup.cli._ui_reader import PageReader
+from streamgroup.cli._ui_reader import PageDataReader
 from streamgroup.cli.main import main
 from streamgroup.driver.batch import plan_batch
 from streamgroup.driver.coordinator import Coordinator
@@ -280,7 +280,7 @@ def doctor(case: Case) -> bool:
 def ui(case: Case) -> bool:
     commit(case, 1)
     options = parse_source(case.source(), streaming=False).client
-    with PageReader(options, (), 20_000).opened() as read_cluster:
+    with PageDataReader(options, (), 20_000).opened() as read_cluster:
         reading = read_cluster()
     for note in reading.notes:
         if note.startswith("there may be further groups"):

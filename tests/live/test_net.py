@@ -18,7 +18,7 @@ from streamgroup.cluster.topic_changes import create_topics, delete_topics, grow
 from streamgroup.errors import BrokerError, TransportError
 from streamgroup.model import EARLIEST, LATEST, CommittedOffset, TopicPartition
 from streamgroup.net.connection import Connection
-from streamgroup.net.poller import Connected, Poller, ResponseReceived
+from streamgroup.net.poller import ConnectionReady, Poller, ResponseReceived
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.testing import KafkaServer
 from streamgroup.wire.messages.admin import ListGroupsRequest
@@ -170,7 +170,7 @@ def test_the_poller_speaks_with_a_real_broker(kafka: KafkaServer) -> None:
     deadline = soon(30)
     while len(seen) < 6 and time.monotonic() < deadline:
         seen += poller.wait(1)
-    assert {e.handle for e in seen if isinstance(e, Connected)} == set(handles)
+    assert {e.handle for e in seen if isinstance(e, ConnectionReady)} == set(handles)
     assert {e.handle for e in seen if isinstance(e, ResponseReceived)} == set(handles)
     poller.close()
 

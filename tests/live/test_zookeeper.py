@@ -20,7 +20,7 @@ from streamgroup.errors import ConfigError, TransportError
 from streamgroup.options.secrets import Secret
 from streamgroup.options.types import ZooKeeperOptions
 from streamgroup.testing import ZooKeeperServer
-from streamgroup.znodes import Check, Create, Delete, Operation, Refusal, Set, SubtreeRead, ZNode
+from streamgroup.znodes import Check, Create, Delete, Operation, Refusal, Set, Subtree, ZNode
 from streamgroup.zookeeper.client import SingleSessionHandler
 from streamgroup.zookeeper.errors import RefusedError, SessionOverError, UnansweredError
 from streamgroup.zookeeper.session import (
@@ -50,7 +50,7 @@ class Client:
         self.session = Session(replace(given, **options), self.told.put)  # type: ignore[arg-type]
 
     def read(self, path: str, depth: int = 1, *, watch: bool = False) -> dict[str, ZNode]:
-        return dict(self.session.read([SubtreeRead(path, depth, watch)], deadline()))
+        return dict(self.session.read([Subtree(path, depth, watch)], deadline()))
 
     def write(self, *operations: Operation, ensured: tuple[str, ...] = ()) -> None:
         self.session.transact(operations, ensured, deadline())

@@ -18,7 +18,7 @@ from streamgroup.errors import ConfigError, TlsError, TransportError
 from streamgroup.options.parse import parse_source
 from streamgroup.options.types import ZooKeeperOptions
 from streamgroup.testing import Authority, KafkaServer, ZooKeeperServer, write_pem
-from streamgroup.znodes import Create, Refusal, Set, SubtreeRead
+from streamgroup.znodes import Create, Refusal, Set, Subtree
 from streamgroup.zookeeper.errors import CredentialsError, RefusedError
 from streamgroup.zookeeper.session import Session, SessionEvent, SessionResumed
 from tests.conftest import MakeTopic
@@ -60,7 +60,7 @@ def failure(options: ZooKeeperOptions) -> Exception:
     """Return the error of a connection, or else that of the first read."""
     with closing(Session(options)) as session, pytest.raises(Exception) as caught:  # noqa: PT011, PT012
         session.connect(deadline())
-        session.read([SubtreeRead("/", 0, watch=False)], deadline())
+        session.read([Subtree("/", 0, watch=False)], deadline())
     return caught.value
 
 
@@ -89,7 +89,7 @@ def test_nodes_over_tls_are_their_creators_and_readable_by_all(
             lambda: SessionResumed(bob.session_id) in told and bob.connected, "the same session, authenticated again"
         )
         bob.transact([Set(f"{root}/offset", b"2" * 100_000)], [], deadline())
-        read = eve.read([SubtreeRead(root, 1, watch=False)], deadline())
+        read = eve.read([Subtree(root, 1, watch=False)], deadline())
         assert read[f"{root}/offset"].data == b"2" * 100_000, "several records of TLS in one response"
         with pytest.raises(RefusedError, match=rf"lacks the right WRITE \(w\) on {root}/offset\. ") as caught:
             eve.transact([Set(f"{root}/offset", b"3")], [], deadline())

@@ -22,7 +22,7 @@ from streamgroup.group.registry.stored import committed_subtrees
 from streamgroup.group.registry.work import RegistryWork
 from streamgroup.group.table import State
 from streamgroup.model import CommittedOffset, TopicPartition
-from streamgroup.znodes import Check, Operation, SubtreeRead, ZNode
+from streamgroup.znodes import Check, Operation, Subtree, ZNode
 from streamgroup.zookeeper.watches import Watches
 from tests.sim import checker as words
 from tests.sim.boundarybugs import BOUNDARY_BUGS
@@ -103,7 +103,7 @@ def read_offsets_before_the_claim(stack: ExitStack) -> None:
     known: dict[Member, Mapping[str, ZNode]] = {}
     stepping: list[Member] = []
 
-    def look(self: RegistryMembership, purpose: Any, nodes: Iterable[SubtreeRead], *, watch: bool = True) -> None:
+    def look(self: RegistryMembership, purpose: Any, nodes: Iterable[Subtree], *, watch: bool = True) -> None:
         offsets = committed_subtrees(self._paths, None) if purpose is RegistryPurpose.LOOK else ()
         real_look(self, purpose, (*nodes, *offsets), watch=watch)
 

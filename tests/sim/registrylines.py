@@ -44,7 +44,7 @@ from streamgroup.group.table import State
 from streamgroup.model import CommittedOffset, GroupDescription, TopicPartition
 from streamgroup.remediation import StoredIn
 from streamgroup.run import interface as io
-from streamgroup.znodes import SubtreeRead, ZNode
+from streamgroup.znodes import Subtree, ZNode
 from tests.sim.clock import Steps, Thread, Until, raise_failure
 from tests.sim.network import Network
 from tests.sim.offsets import BrokerCalls, OffsetsBroker, SimOffsetsThread
@@ -65,7 +65,7 @@ FOREVER_S = 1e9
 class _Posted:
     """A question of another thread: what do these nodes hold?"""
 
-    subtrees: tuple[SubtreeRead, ...]
+    subtrees: tuple[Subtree, ...]
     answered: Callable[[Mapping[str, ZNode] | None], None]
     """Called with the nodes, or with None when the time is over."""
 
@@ -214,7 +214,7 @@ class RegistryLines:
         self._ask(until, member_subtrees(self._paths), read)
 
     def _ask(
-        self, until: float, subtrees: tuple[SubtreeRead, ...], answered: Callable[[Mapping[str, ZNode] | None], None]
+        self, until: float, subtrees: tuple[Subtree, ...], answered: Callable[[Mapping[str, ZNode] | None], None]
     ) -> None:
         """As `RegistryThread.post`."""
         self._inbox.append(AskedQuestion(_Posted(subtrees, answered), until))
@@ -338,19 +338,19 @@ class RegistryLines:
             case steps.Close():
                 yield from self._session.close(CLOSE_TIMEOUT_S)
                 self._session = self._new_session()
-            case steps.Read(look, deadline):
-                yield from self._look(look, deadline)
+            case steps.Read(request, deadline):
+                yield from self._read(request, deadline)
             case steps.Write(transactions, deadline):
                 yield from self._transact(transactions, deadline)
-            case steps.Answer(asked, connects_by):
+            case steps.AnswerQuestion(asked, connects_by):
                 yield from self._answer(asked, connects_by)
 
     @property
     def _is_leaving(self) -> bool:
-        """Also where the leave is overdue, which waits for requests before it: it is sent all the same."""
+        """Whether the member leaves. It is LEFT once that is overdue; the thread still sends what was queued before."""
         return self._process.membership.state in {State.LEAVING, State.LEFT}
 
-    def _look(self, action: rv.ReadSubtrees, deadline: float) -> Steps:
+    def _read(self, action: rv.ReadSubtrees, deadline: float) -> Steps:
         self._befall("ReadSubtrees")
         sent_at, leaving = self._clock.now, self._is_leaving
         event: rv.SubtreesRead | rv.Unanswered
@@ -375,7 +375,7 @@ class RegistryLines:
             elif isinstance(outcome, Unanswered):
                 self._step(rv.Unanswered(transaction.token, str(outcome)))
             else:
-                self._step(rv.Refused(transaction.token, *outcome))
+                self._step(rv.RequestRefused(transaction.token, *outcome))
 
     def _answer(self, asked: AskedQuestion[_Posted], connects_by: float | None) -> Steps:
         posted = asked.question

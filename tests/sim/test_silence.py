@@ -40,5 +40,5 @@ def test_a_leave_may_wait_for_the_request_before_it(silence: SparkSilence) -> No
 
 
 def test_a_leave_that_is_overdue_in_zookeeper_is_no_request_of_a_silent_member() -> None:
-    """Two slow reads go before it here: it is sent after the 0.8 s within which it should have been."""
+    """The thread sends the leave after two slow reads here, later than LEAVE_TIMEOUT_S (0.8 s)."""
     assert run(plan_of(34247, Kind.ZOOKEEPER)).violation is None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kazoo.protocol.states import EventType, KeeperState, WatchedEvent
 
 from streamgroup.group.registry import events as rv
-from streamgroup.znodes import SubtreeRead, ZNode
+from streamgroup.znodes import Subtree, ZNode
 from streamgroup.zookeeper.watches import Aspect, Watches
 from tests.fakes.zookeeper import Refused, Session
 from tests.sim.clock import Steps, Until
@@ -125,7 +125,7 @@ class SimSession:
 
     # -- operations ---------------------------------------------------------------------------------------------------
 
-    def read(self, subtrees: Sequence[SubtreeRead], deadline: float) -> Steps:
+    def read(self, subtrees: Sequence[Subtree], deadline: float) -> Steps:
         """The nodes by their path; raises Unanswered."""
         nodes: dict[str, ZNode] = {}
         wanted = list(subtrees)
@@ -173,7 +173,7 @@ class SimSession:
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    def _levels(self, subtrees: Sequence[SubtreeRead], nodes: dict[str, ZNode], deadline: float) -> Steps:
+    def _levels(self, subtrees: Sequence[Subtree], nodes: dict[str, ZNode], deadline: float) -> Steps:
         """All nodes of a level are asked for, and here also answered, in one go."""
         level = [(subtree.path, subtree, subtree.depth) for subtree in subtrees]
         while level:
@@ -190,7 +190,7 @@ class SimSession:
                     below += [(f"{path}/{child}", subtree, remaining - 1) for child in node.children]
             level = below
 
-    def _come_to_be(self, absent: Sequence[SubtreeRead], deadline: float) -> Steps:
+    def _come_to_be(self, absent: Sequence[Subtree], deadline: float) -> Steps:
         """Those that are there by now; the coming to be of the others is watched."""
         for subtree in absent:
             self._watches.arm(subtree.path, Aspect.DATA, subtree.path)
@@ -201,7 +201,7 @@ class SimSession:
     def _exists(self, path: str, session: Session, wire: Wire) -> bool:
         return self._zookeeper.data(path, wire) is not None
 
-    def _arm(self, path: str, subtree: SubtreeRead, *, with_children: bool) -> None:
+    def _arm(self, path: str, subtree: Subtree, *, with_children: bool) -> None:
         self._watches.arm(path, Aspect.DATA, subtree.path)
         if with_children:
             self._watches.arm(path, Aspect.CHILDREN, subtree.path)

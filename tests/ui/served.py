@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import uvicorn
 
 from streamgroup.cli._cluster import ClusterAddress, client_options
-from streamgroup.cli._ui_reader import PageReader
+from streamgroup.cli._ui_reader import PageDataReader
 from streamgroup.ui.access import Access
 from streamgroup.ui.app import application
 from streamgroup.ui.board import Board
@@ -25,7 +25,7 @@ def polled(where: ClusterAddress, *groups: str, interval: float = 0.2) -> Iterat
     """Read `groups` of a cluster, or all of its groups, at intervals in seconds for the block; yields their board."""
     board = Board()
     options = client_options(where, "streamgroup-ui", 10_000)
-    poller = BoardPoller(PageReader(options, groups, 10_000).opened, board, interval)
+    poller = BoardPoller(PageDataReader(options, groups, 10_000).opened, board, interval)
     poller.start()
     try:
         yield board

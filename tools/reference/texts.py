@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice, product
 
+from streamgroup.counting import counted
+
 _DEPTH = 5
 _MOST = 4
 """Patterns of one expression; a text that is put together of more has a name in the place of its parts."""
@@ -95,6 +97,10 @@ class Texts:
                 yield from (_FIELD.sub(_field, text) for text in self.of(template, function, depth))
             case ast.Call(func=ast.Attribute(value=whole, attr="rstrip" | "removesuffix" | "replace")):
                 yield from self.of(whole, function, depth)
+            case ast.Call(func=ast.Name(id="host_port"), args=[host, port]):
+                yield f"<{name_of(host)}>:<{name_of(port)}>"
+            case ast.Call(func=ast.Name(id="counted"), args=[count, ast.Constant(value=str(noun))]):
+                yield f"<{name_of(count)}> {counted(2, noun).removeprefix('2 ')}"
             case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in self._functions:
                 yield from self._returned(name, depth)
             case ast.Call(func=ast.Name(id=name)) if name in self._imported:

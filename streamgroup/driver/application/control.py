@@ -40,7 +40,7 @@ FAILURES_KEPT_S = 3600.0
 _BACKLOG = 16
 _MOST_DIGITS = 10
 """Digits of a partition's number, which is an int32."""
-_NO_DRAIN = "This query can be stopped, but not drained"
+_WITHOUT = "the query goes on and can be stopped, but not drained or paused, and commits with the next trigger"
 MESSAGE_TIMEOUT_S = 5.0
 """How long either side waits for the other's message."""
 LONGEST_DRAIN_S = 604_800
@@ -277,7 +277,9 @@ class ControlServer:
                 _sweep(self._base.parent.parent)
                 self._listener = self._open()
         except (OSError, ConfigError) as error:
-            log.warning("cannot open the control channel of run %s: %s. %s", self._base.name, error, _NO_DRAIN)
+            log.warning(
+                "cannot open the control channel of run %s: %s. Without it %s", self._base.name, error, _WITHOUT
+            )
             return
         threading.Thread(target=self._serve, name="streamgroup-control", daemon=True).start()
 
@@ -312,10 +314,10 @@ class ControlServer:
             except (OSError, ConfigError) as error:
                 if not self._is_warned:
                     log.warning(
-                        "cannot keep the files of the control channel in %s: %s. %s if they are deleted",
+                        "cannot keep the files of the control channel in %s: %s. Without them %s",
                         self._base.parent,
                         error,
-                        _NO_DRAIN,
+                        _WITHOUT,
                     )
                 self._is_warned = True
 
@@ -349,7 +351,9 @@ class ControlServer:
                 connection = listener.accept()
             except OSError as error:
                 if self._listener is not None:
-                    log.warning("the control channel of run %s has failed: %s. %s", self._base.name, error, _NO_DRAIN)
+                    log.warning(
+                        "the control channel of run %s has failed: %s. Without it %s", self._base.name, error, _WITHOUT
+                    )
                 return
             if connection is not None:
                 threading.Thread(target=self._answer, args=(connection,), daemon=True).start()

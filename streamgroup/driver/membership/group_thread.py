@@ -20,7 +20,7 @@ from streamgroup.group.lanes import RequestLanes
 from streamgroup.group.member import MemberAction
 from streamgroup.group.requests import not_spoken
 from streamgroup.model import ClusterSnapshot
-from streamgroup.net.poller import Broken, Connected, Handle, Poller, ResponseReceived
+from streamgroup.net.poller import ConnectionLost, ConnectionReady, Handle, Poller, ResponseReceived
 from streamgroup.options.types import ClientOptions
 from streamgroup.run.interface import ThreadFailed
 
@@ -42,7 +42,7 @@ class GroupThread:
         self._poller = Poller(options)
         self._outbox: deque[MemberAction] = deque()
         """Actions that wait for the loop. Any thread may append one."""
-        self._received: list[Connected | ResponseReceived | Broken] = []
+        self._received: list[ConnectionReady | ResponseReceived | ConnectionLost] = []
         """Events of the poller that wait for the loop."""
         self._lanes: RequestLanes[Handle] = RequestLanes()
         self._addresses = self._any_addresses()
@@ -99,14 +99,16 @@ class GroupThread:
             times.append(wake_at)
         return max(0.0, min(times) - now)
 
-    def _translate(self, received: list[Connected | ResponseReceived | Broken], now: float) -> Iterator[ev.Event]:
+    def _translate(
+        self, received: list[ConnectionReady | ResponseReceived | ConnectionLost], now: float
+    ) -> Iterator[ev.Event]:
         """Translate the poller's events to the member's."""
         for event in received:
             lane = self._lanes.lane_of(event.handle)
             if lane is None:
                 continue
             match event:
-                case Connected():
+                case ConnectionReady():
                     for send in self._lanes.ready(lane):
                         self._put(send)
                 case ResponseReceived():
@@ -114,7 +116,7 @@ class GroupThread:
                     if answered is not None:
                         send, version = answered
                         yield ev.RequestAnswered(send.token, event.response, version)
-                case Broken():
+                case ConnectionLost():
                     if isinstance(event.error, AuthError | ConfigError):  # no retry mends it
                         self._inbox.post(ThreadFailed(event.error))
                     yield from self._lanes.broken(lane, str(event.error))

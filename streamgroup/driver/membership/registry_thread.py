@@ -265,14 +265,14 @@ class RegistryThread:
             case steps.Close():
                 self._session.close(CLOSE_TIMEOUT_S)
                 self._session = self._new_session()
-            case steps.Read(look, deadline):
+            case steps.Read(request, deadline):
                 try:
-                    self._step(zk.SubtreesRead(look.token, self._session.read(look.subtrees, deadline)))
+                    self._step(zk.SubtreesRead(request.token, self._session.read(request.subtrees, deadline)))
                 except StreamGroupError as error:
-                    self._not_done(look.token, error)
+                    self._not_done(request.token, error)
             case steps.Write(transactions, deadline):
                 self._write(transactions, deadline)
-            case steps.Answer(asked, connects_by):
+            case steps.AnswerQuestion(asked, connects_by):
                 self._answer(asked, connects_by)
 
     def _write(self, transactions: Sequence[zk.Transact], deadline: float) -> None:
@@ -286,7 +286,7 @@ class RegistryThread:
     def _not_done(self, token: int, error: StreamGroupError) -> None:
         match error:
             case RefusedError():
-                self._step(zk.Refused(token, error.path, error.refusal, error.advice))
+                self._step(zk.RequestRefused(token, error.path, error.refusal, error.advice))
             case UnansweredError():
                 self._step(zk.Unanswered(token, str(error)))
             case _:

@@ -84,7 +84,7 @@ class RegisteredKafkaStore(OffsetStore):
             return self._withdraw()
         if isinstance(event, OffsetsFetched | OffsetsCommitted | NoAnswer):
             return Outcome(answers=(event,))
-        if not isinstance(event, zk.Transacted | zk.Refused | zk.Unanswered):
+        if not isinstance(event, zk.Transacted | zk.RequestRefused | zk.Unanswered):
             return NOTHING
         request = self._checks.pop(event.token, None)
         if request is None:
@@ -92,9 +92,9 @@ class RegisteredKafkaStore(OffsetStore):
         match event:
             case zk.Transacted():
                 return Outcome((AskKafka(request),))
-            case zk.Refused(refusal=Refusal.NO_NODE):
+            case zk.RequestRefused(refusal=Refusal.NO_NODE):
                 answer: Answer = OffsetsCommitted(request.token, dict.fromkeys(request.offsets, FENCED))
-            case zk.Refused():
+            case zk.RequestRefused():
                 answer = NoAnswer(request.token, event.refusal.value)
             case zk.Unanswered():
                 answer = NoAnswer(request.token, event.reason)

@@ -1,4 +1,4 @@
-"""Offsets that a group keeps in ZooKeeper: fetches are looks at its offset nodes, commits are transactions on them.
+"""Offsets that a group keeps in ZooKeeper: fetches are reads of its offset nodes, commits are transactions on them.
 
 **A commit** writes, in one transaction, the offset node and the metadata node beside it (R32), and checks the member's
 own id node (R31). Where that check fails nothing is written, and the commit is fenced. Offset nodes are set in the
@@ -40,7 +40,7 @@ from streamgroup.group.registry.formats import GroupPaths, consumer_of, offset_d
 from streamgroup.group.registry.stored import committed_in, committed_subtrees, metadata_data
 from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.wire.registrations import is_node_name
-from streamgroup.znodes import Check, Create, Operation, Set, SubtreeRead, ZNode
+from streamgroup.znodes import Check, Create, Operation, Set, Subtree, ZNode
 
 FIRST_TOKEN = 1 << 48
 """The tokens here are above those of the machine and of the member."""
@@ -70,7 +70,7 @@ class _Known:
 
 @dataclass(slots=True)
 class _Job:
-    """A request on its way. `token`: of the look or transaction that is out for it; `writes`: a transaction is."""
+    """A request on its way. `token`: of the read or transaction that is out for it; `writes`: a transaction is."""
 
     due: float
     token: int = 0
@@ -130,11 +130,11 @@ class ZooKeeperOffsetStore(OffsetStore):
         """Look at all offset nodes of the group."""
         job = _Fetch(now + request.timeout_ms / 1000, request=request)
         self._jobs.append(job)
-        self._look(job, committed_subtrees(self._paths, None))
+        self._read(job, committed_subtrees(self._paths, None))
         return self._outcome()
 
     def commit(self, request: CommitOffsets, now: float) -> Outcome:
-        """Write the offsets, after a look at nodes that are not known."""
+        """Write the offsets, after a read of nodes that are not known."""
         self._interrupt()
         left = [tp for tp in request.offsets if is_node_name(tp.topic)]
         job = _Commit(now + request.timeout_ms / 1000, request=request, left=left)
@@ -152,7 +152,7 @@ class ZooKeeperOffsetStore(OffsetStore):
         return self._outcome()
 
     def takes(self, event: object) -> bool:
-        """Whether `event` answers a look or a transaction of this store."""
+        """Whether `event` answers a read or a transaction of this store."""
         return is_of_zookeeper(event, FIRST_TOKEN)
 
     def hear(self, event: object, now: float) -> Outcome:
@@ -162,7 +162,7 @@ class ZooKeeperOffsetStore(OffsetStore):
                 self._known.clear()
                 for job in tuple(self._jobs):
                     self._fail(job, event.reason)
-            case zk.SubtreesRead() | zk.Transacted() | zk.Refused() | zk.Unanswered():
+            case zk.SubtreesRead() | zk.Transacted() | zk.RequestRefused() | zk.Unanswered():
                 asked = next((job for job in self._jobs if job.token == event.token), None)
                 if asked is not None:
                     self._answered(asked, event)
@@ -176,7 +176,7 @@ class ZooKeeperOffsetStore(OffsetStore):
         return outcome
 
     def _answered(self, job: _Fetch | _Commit, event: Any) -> None:
-        if isinstance(event, zk.Refused) and event.is_final:
+        if isinstance(event, zk.RequestRefused) and event.is_final:
             self._jobs.remove(job)
             self._actions.append(ev.Fail(ConfigError(zk.forbidden(self._paths.group, _NEITHER, event))))
         elif isinstance(job, _Fetch):
@@ -184,7 +184,7 @@ class ZooKeeperOffsetStore(OffsetStore):
         else:
             self._committed(job, event)
 
-    def _look(self, job: _Job, subtrees: Iterable[SubtreeRead]) -> None:
+    def _read(self, job: _Job, subtrees: Iterable[Subtree]) -> None:
         job.token, job.writes = next(self._tokens), False
         self._actions.append(zk.ReadSubtrees(job.token, tuple(subtrees)))
 
@@ -223,16 +223,16 @@ class ZooKeeperOffsetStore(OffsetStore):
     # -- commits ------------------------------------------------------------------------------------------------------
 
     def _go_on(self, job: _Commit) -> None:
-        """Send the next transaction, after a look where one is needed; answer once nothing is left."""
+        """Send the next transaction, after a read where one is needed; answer once nothing is left."""
         if not job.left:
             self._answer(job)
             return
         unknown = [tp for tp in job.left if tp not in self._known]
         member = bool(job.member_id)
         if unknown or not (member or job.alone):
-            ids = () if member else (SubtreeRead(self._paths.ids, 1, watch=False),)
-            owners = (SubtreeRead(self._paths.owner(tp), 0, watch=False) for tp in unknown if job.is_contested)
-            self._look(job, (*ids, *owners, *committed_subtrees(self._paths, unknown)))
+            ids = () if member else (Subtree(self._paths.ids, 1, watch=False),)
+            owners = (Subtree(self._paths.owner(tp), 0, watch=False) for tp in unknown if job.is_contested)
+            self._read(job, (*ids, *owners, *committed_subtrees(self._paths, unknown)))
             return
         job.alone = False
         operations, ensured = self._operations(job)
@@ -283,14 +283,14 @@ class ZooKeeperOffsetStore(OffsetStore):
                 if job.is_contested and not all(self._is_owned(tp, job.member_id, event.nodes) for tp in unknown):
                     self._give_up(job, FENCED)
                 else:
-                    self._looked_alone(job, event)
+                    self._read_alone(job, event)
             case zk.Transacted():
                 job.verdicts |= dict.fromkeys(job.chunk, COMMITTED)
                 self._next_chunk(job)
-            case zk.Refused(path=path) if job.member_id and path == self._paths.consumer(job.member_id):
+            case zk.RequestRefused(path=path) if job.member_id and path == self._paths.consumer(job.member_id):
                 self._forget(job)
                 self._give_up(job, FENCED)
-            case zk.Refused(path=path):
+            case zk.RequestRefused(path=path):
                 self._written_since(job, path)
             case _:
                 self._unknown(job)
@@ -302,10 +302,10 @@ class ZooKeeperOffsetStore(OffsetStore):
         except DecodeError:
             return False
 
-    def _looked_alone(self, job: _Commit, event: zk.SubtreesRead) -> None:
+    def _read_alone(self, job: _Commit, event: zk.SubtreesRead) -> None:
         """Go on for a query that is not a member, while the group has none.
 
-        A member that registers between this look and the transaction is not noticed: ZooKeeper can check that a node
+        A member that registers between this read and the transaction is not noticed: ZooKeeper can check that a node
         has not been written, not that it has no children. That member's first commit then sets the offsets again.
         """
         ids = event.nodes.get(self._paths.ids)
@@ -369,6 +369,6 @@ _GARBAGE = (
 
 
 def is_of_zookeeper(event: object, first_token: int) -> bool:
-    """Whether `event` answers a look or a transaction with a token from `first_token` on."""
-    answers = zk.SubtreesRead | zk.Transacted | zk.Refused | zk.Unanswered
+    """Whether `event` answers a read or a transaction with a token from `first_token` on."""
+    answers = zk.SubtreesRead | zk.Transacted | zk.RequestRefused | zk.Unanswered
     return isinstance(event, answers) and event.token >= first_token

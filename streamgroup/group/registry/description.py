@@ -8,12 +8,12 @@ from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.registry.view import View
 from streamgroup.model import GroupDescription, GroupState, MemberDescription, TopicPartition
 from streamgroup.wire.consumer import PROTOCOL_TYPE
-from streamgroup.znodes import SubtreeRead, ZNode
+from streamgroup.znodes import Subtree, ZNode
 
 
-def member_subtrees(paths: GroupPaths) -> tuple[SubtreeRead, ...]:
+def member_subtrees(paths: GroupPaths) -> tuple[Subtree, ...]:
     """Return the subtrees that `describe_members` needs."""
-    return tuple(SubtreeRead(path, 1, watch=False) for path in (paths.ids, paths.members))
+    return tuple(Subtree(path, 1, watch=False) for path in (paths.ids, paths.members))
 
 
 def describe_members(paths: GroupPaths, nodes: Mapping[str, ZNode]) -> GroupDescription:

@@ -3,7 +3,8 @@
 The contract is that of `group/events.py`. ZooKeeper adds:
 
 - Every `ReadSubtrees` and `Transact` is answered, in the order of their sending, by one `SubtreesRead`, `Transacted`,
-  `Refused` or `Unanswered` with its token, unless the session expires first: `Expired` fails all pending requests.
+  `RequestRefused` or `Unanswered` with its token, unless the session expires first: `Expired` fails all pending
+  requests.
 - A session writes in order: of two `Transact`s the second is carried out after the first, or fails.
 - A request made before `SessionBegan` is never carried out in the new session. No event of a session follows
   `CloseSession`, which carries out the requests made before it.
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from streamgroup.znodes import Operation, Refusal, SubtreeRead, ZNode
+from streamgroup.znodes import Operation, Refusal, Subtree, ZNode
 
 # -- events -----------------------------------------------------------------------------------------------------------
 
@@ -72,7 +73,7 @@ class Transacted:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RequestRefused:
     """No operation was carried out, because of the operation on `path`."""
 
     token: int
@@ -87,7 +88,7 @@ class Refused:
         return self.refusal in (Refusal.NO_AUTH, Refusal.INVALID_ACL)
 
 
-def forbidden(group: str, what: str, event: Refused) -> str:
+def forbidden(group: str, what: str, event: RequestRefused) -> str:
     """Return the error of a refusal that is final."""
     return (
         f"group {group}: {what}: ZooKeeper refused the operation on {event.path}: {event.refusal.value}. {event.advice}"
@@ -103,7 +104,7 @@ class Unanswered:
 
 
 RegistryEvent = (
-    SessionBegan | Suspended | Resumed | Expired | Changed | SubtreesRead | Transacted | Refused | Unanswered
+    SessionBegan | Suspended | Resumed | Expired | Changed | SubtreesRead | Transacted | RequestRefused | Unanswered
 )
 
 
@@ -125,7 +126,7 @@ class ReadSubtrees:
     """Read these subtrees."""
 
     token: int
-    subtrees: tuple[SubtreeRead, ...]
+    subtrees: tuple[Subtree, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from streamgroup.group.state_machine import StateMachine
 from streamgroup.group.table import State, Table, ignore, on, table_of
 from streamgroup.group.timing import LEAVE_TIMEOUT_MS, MemberConfig
 from streamgroup.model import TopicPartition
-from streamgroup.znodes import Delete, Operation, Refusal, SubtreeRead
+from streamgroup.znodes import Delete, Operation, Refusal, Subtree
 
 Action = ev.Action | zk.RegistryAction
 
@@ -64,7 +64,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
     """
 
     TABLE: ClassVar[Table]
-    ANSWERS = (zk.SubtreesRead, zk.Transacted, zk.Refused, zk.Unanswered)
+    ANSWERS = (zk.SubtreesRead, zk.Transacted, zk.RequestRefused, zk.Unanswered)
 
     def __init__(
         self, config: MemberConfig, random: Random, paths: GroupPaths, new_incarnation: Callable[[], Incarnation]
@@ -313,7 +313,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
-    def _look(self, purpose: RegistryPurpose, nodes: Iterable[SubtreeRead], *, watch: bool = True) -> None:
+    def _look(self, purpose: RegistryPurpose, nodes: Iterable[Subtree], *, watch: bool = True) -> None:
         """Read nodes, and the owners of all partitions that are of interest to this member."""
         owners = owner_subtrees(self._paths, {*self._topics, *self._claimed_topics}, watch=watch)
         self._out.append(zk.ReadSubtrees(self._requests.add(purpose, self._now), (*nodes, *owners)))
@@ -353,7 +353,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
             self._attempts, self._session.proven = 0, True
             return True
         if node is not None:
-            self._note(WARNING, f"another session is registered as {self._me.consumer_id}: going on under another id")
+            self._note(WARNING, f"another session is {self._me.consumer_id}: this member rejoins under another id")
         if self._me.topics is not None or node is not None:
             self._gone("its registration is no longer there")
         return False
@@ -382,7 +382,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         self._carried_out(event, pending)
         self._session.proven = True
 
-    def _register_refused(self, event: zk.Refused, pending: PendingRequest[RegistryPurpose]) -> None:
+    def _register_refused(self, event: zk.RequestRefused, pending: PendingRequest[RegistryPurpose]) -> None:
         if event.refusal is not Refusal.NODE_EXISTS:
             self._refused(event, pending)
             return
@@ -391,12 +391,12 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         self._seen.view = None
         self._look_later("its id is taken")
 
-    def _claim_refused(self, event: zk.Refused, pending: PendingRequest[RegistryPurpose]) -> None:
+    def _claim_refused(self, event: zk.RequestRefused, pending: PendingRequest[RegistryPurpose]) -> None:
         """Do nothing where another member was quicker: the look at the owners will tell which one."""
         if event.refusal is not Refusal.NODE_EXISTS:
             self._refused(event, pending)
 
-    def _refused(self, event: zk.Refused, pending: PendingRequest[RegistryPurpose]) -> None:
+    def _refused(self, event: zk.RequestRefused, pending: PendingRequest[RegistryPurpose]) -> None:
         path, doing = event.path, pending.purpose.value
         if event.is_final:
             self._fail(ConfigError(zk.forbidden(self._config.group_id, f"could not {doing}", event)))
@@ -433,7 +433,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
             return True
         if not self.rebalance_wanted:
             self._wait.begin(reason, JoinCause.GROUP, self._now)
-            self._note(INFO, f"{reason}: giving up when {awaited}")
+            self._note(INFO, f"{reason}: this member releases its partitions when {awaited}")
         due = self._wait.due(self._config.max_poll_interval_ms, foreign=bool(view.foreign))
         self._requests.set(RegistryTimer.REJOIN, due)
         return False
@@ -529,7 +529,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         missing, unreleased = self._seen.unclaimed(view.foreign)
         if missing:
             self._forced_backoff.add()
-            self._note(INFO, f"{missing[0]} has not claimed its partitions: registering anew so all claim again (R33)")
+            self._note(INFO, f"{missing[0]} has not claimed its partitions: this member makes all rebalance (R33)")
             self._transact(RegistryPurpose.RENEW, self._me.renew(self._topics, self._identity))
         elif unreleased:
             self._set_forced_rebalance()
@@ -582,11 +582,11 @@ RegistryMembership.TABLE = table_of(
         on(zk.Changed, _REGISTERED, RegistryMembership._changed),
         on(Reconcile, _REGISTERED, RegistryMembership._reconcile, *_REGISTERED),
         *(on((why, answer), _REGISTERED, done, _JOINING) for why, (answer, done, _) in _ANSWERS.items()),
-        *(on((why, zk.Refused), _REGISTERED, refused, _JOINING) for why, (_, _, refused) in _ANSWERS.items()),
+        *(on((why, zk.RequestRefused), _REGISTERED, refused, _JOINING) for why, (_, _, refused) in _ANSWERS.items()),
         *(on((why, zk.Unanswered), _REGISTERED, RegistryMembership._unanswered) for why in _ANSWERS),
         *(
             on((RegistryPurpose.LEAVE, answer), _LEAVING, RegistryMembership._leave_answered, State.LEFT)
-            for answer in (zk.Transacted, zk.Refused, zk.Unanswered)
+            for answer in (zk.Transacted, zk.RequestRefused, zk.Unanswered)
         ),
         on(RegistryTimer.LEAVE, _LEAVING, RegistryMembership._left, State.LEFT),
         on(RegistryTimer.REJOIN, _REGISTERED, RegistryMembership._waited_enough, _JOINING),

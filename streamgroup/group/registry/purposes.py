@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class RegistryPurpose(Enum):
-    """The purpose of a look or a transaction, in words for the log."""
+    """The purpose of a `ReadSubtrees` or a `Transact`, in words for the log."""
 
     REGISTER = "register"
     RENEW = "register anew"
@@ -57,7 +57,7 @@ class ForcedRebalanceBackoff:
         """The seconds until the next forced rebalance."""
 
     def add(self) -> None:
-        """Count a forced rebalance: the next one has to wait twice as long."""
+        """Count a forced rebalance: the next one waits twice as long, FORCED_REBALANCE_MAX_S at most."""
         self.wait_s = min(2 * self.wait_s, FORCED_REBALANCE_MAX_S)
 
     def reset(self) -> None:

@@ -11,7 +11,7 @@ from streamgroup.group.registry import formats as f
 from streamgroup.group.registry.formats import GroupPaths, Incarnation
 from streamgroup.group.registry.view import Consumer, OwnerNode
 from streamgroup.model import TopicPartition
-from streamgroup.znodes import Check, Create, Delete, Operation, Set, SubtreeRead, ZNode
+from streamgroup.znodes import Check, Create, Delete, Operation, Set, Subtree, ZNode
 
 OPERATIONS_MOST = 400
 """The operations of one transaction. With paths of 2 KiB each it stays well below the mebibyte that ZooKeeper accepts
@@ -58,9 +58,9 @@ class Registration:
         return Check(self.path)
 
     @property
-    def subtree(self) -> SubtreeRead:
+    def subtree(self) -> Subtree:
         """The own id node, to be read without a watch."""
-        return SubtreeRead(self.path, depth=0, watch=False)
+        return Subtree(self.path, depth=0, watch=False)
 
     def is_of_session(self, owner: OwnerNode) -> bool:
         """Return whether this session made an owner node, perhaps as a consumer that it was before."""

@@ -17,7 +17,7 @@ from streamgroup.errors import DecodeError
 from streamgroup.group.registry.formats import GroupPaths, read_offset
 from streamgroup.model import UNKNOWN_EPOCH, CommittedOffset, TopicPartition
 from streamgroup.wire.registrations import partition_in
-from streamgroup.znodes import SubtreeRead, ZNode
+from streamgroup.znodes import Subtree, ZNode
 
 FORMAT = 1
 
@@ -65,12 +65,12 @@ def _read_metadata(data: bytes) -> dict[str, Any] | None:
     return value if isinstance(value.get("commit"), str | dict) else None
 
 
-def committed_subtrees(paths: GroupPaths, partitions: Iterable[TopicPartition] | None) -> tuple[SubtreeRead, ...]:
+def committed_subtrees(paths: GroupPaths, partitions: Iterable[TopicPartition] | None) -> tuple[Subtree, ...]:
     """Return the subtrees that `committed_in` needs; `partitions` None are all that the group has."""
     if partitions is None:
-        return (SubtreeRead(paths.offsets(), 2, watch=False), SubtreeRead(paths.metadata(), 2, watch=False))
+        return (Subtree(paths.offsets(), 2, watch=False), Subtree(paths.metadata(), 2, watch=False))
     return tuple(
-        SubtreeRead(path, 0, watch=False) for tp in partitions for path in (paths.offset(tp), paths.metadata_of(tp))
+        Subtree(path, 0, watch=False) for tp in partitions for path in (paths.offset(tp), paths.metadata_of(tp))
     )
 
 

@@ -24,7 +24,7 @@ from streamgroup.wire.registrations import (
     read_count,
     read_partitions,
 )
-from streamgroup.znodes import SubtreeRead, ZNode
+from streamgroup.znodes import Subtree, ZNode
 
 Nodes = Mapping[str, ZNode]
 
@@ -65,7 +65,7 @@ class OwnerNode:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One look at a group. `partitions` are those of the topics that exist, in the order of the real client."""
+    """One read of a group's nodes. `partitions` are those of the topics that exist, in the order of the real client."""
 
     generation: int
     """The largest zxid of the nodes that decide the assignment: the same for all who have seen the same nodes."""
@@ -95,27 +95,27 @@ class View:
         return share(self.partitions, {c.consumer_id: c.streams for c in self.consumers.values()})
 
 
-def subtrees(paths: GroupPaths, topics: Iterable[str] | None, *, watch: bool = True) -> tuple[SubtreeRead, ...]:
+def subtrees(paths: GroupPaths, topics: Iterable[str] | None, *, watch: bool = True) -> tuple[Subtree, ...]:
     """Return the subtrees to read for `view_of`, without the owners. `topics` None: all topics of the cluster."""
-    below: tuple[SubtreeRead, ...]
+    below: tuple[Subtree, ...]
     if topics is None:
-        below = (SubtreeRead(TOPICS, 2 if paths.dialect is Dialect.KAFKA07 else 1, watch),)
+        below = (Subtree(TOPICS, 2 if paths.dialect is Dialect.KAFKA07 else 1, watch),)
     else:
         named = sorted(filter(is_node_name, set(topics)))
-        below = tuple(SubtreeRead(f"{TOPICS}/{t}", 1 if paths.dialect is Dialect.KAFKA07 else 0, watch) for t in named)
+        below = tuple(Subtree(f"{TOPICS}/{t}", 1 if paths.dialect is Dialect.KAFKA07 else 0, watch) for t in named)
     return (
-        SubtreeRead(paths.ids, 1, watch),
-        SubtreeRead(paths.members, 1, watch),
-        SubtreeRead(BROKERS, 1, watch),
+        Subtree(paths.ids, 1, watch),
+        Subtree(paths.members, 1, watch),
+        Subtree(BROKERS, 1, watch),
         *below,
     )
 
 
-def owner_subtrees(paths: GroupPaths, topics: Iterable[str] | None, *, watch: bool = True) -> tuple[SubtreeRead, ...]:
+def owner_subtrees(paths: GroupPaths, topics: Iterable[str] | None, *, watch: bool = True) -> tuple[Subtree, ...]:
     """Return the subtrees to read for `owners_in`. `topics` None: all topics of the group."""
     if topics is None:
-        return (SubtreeRead(paths.owners(), 2, watch),)
-    return tuple(SubtreeRead(paths.owners(topic), 1, watch) for topic in sorted(filter(is_node_name, set(topics))))
+        return (Subtree(paths.owners(), 2, watch),)
+    return tuple(Subtree(paths.owners(topic), 1, watch) for topic in sorted(filter(is_node_name, set(topics))))
 
 
 def view_of(paths: GroupPaths, nodes: Nodes) -> View:
@@ -133,7 +133,7 @@ def owners_in(paths: GroupPaths, nodes: Nodes) -> dict[TopicPartition, OwnerNode
 
 
 class _Reader:
-    """Reads the nodes of one look."""
+    """Interprets the nodes of one read."""
 
     def __init__(self, paths: GroupPaths, nodes: Nodes) -> None:
         self._paths = paths

@@ -85,7 +85,7 @@ class Close:
 class Read:
     """Read nodes in the session."""
 
-    look: zk.ReadSubtrees
+    request: zk.ReadSubtrees
     deadline: float
 
 
@@ -98,14 +98,14 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Generic[Q]):
+class AnswerQuestion(Generic[Q]):
     """Answer a question; connect before, until `connects_by`, where that is set."""
 
     asked: AskedQuestion[Q]
     connects_by: float | None
 
 
-Step = Tell | Open | Refuse | Begin | Close | Read | Write | Answer[Q]
+Step = Tell | Open | Refuse | Begin | Close | Read | Write | AnswerQuestion[Q]
 
 
 class RegistryWork(Generic[Q]):
@@ -225,9 +225,9 @@ class RegistryWork(Generic[Q]):
             return self._carry_out(self._work.popleft(), now, is_connected=is_connected)
         return None
 
-    def _answer(self, asked: AskedQuestion[Q], now: float) -> Answer[Q]:
+    def _answer(self, asked: AskedQuestion[Q], now: float) -> AnswerQuestion[Q]:
         """While the member wants a session, only the member opens one."""
-        return Answer(asked, None if self._is_wanted else min(asked.until, now + self._request_timeout_s))
+        return AnswerQuestion(asked, None if self._is_wanted else min(asked.until, now + self._request_timeout_s))
 
     def _carry_out(self, action: zk.RegistryAction, now: float, *, is_connected: bool) -> Step[Q]:
         match action:

@@ -24,7 +24,7 @@ _HTTPS_PORT = 443
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """The answer of a server, whatever its status. `location` is where a redirect points."""
+    """The response of a server, whatever its status. `location` is where a redirect points."""
 
     status: int
     body: bytes

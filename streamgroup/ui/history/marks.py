@@ -97,10 +97,10 @@ class MemberEvents:
             trouble = status.get("trouble")
             counters: Mapping[str, Any] = trouble if isinstance(trouble, Mapping) else {}
             for kind in _EVENTS:
-                given = counters.get(kind)
+                given = counters.get(kind)  # a process of another release may report another form
                 counter: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
                 count = counter.get("count")
-                counts[kind] = count if isinstance(count, int) else 0  # the process may be of another release
+                counts[kind] = count if isinstance(count, int) else 0
                 if counts[kind] > before.get(kind, 0):
                     reason = str(counter.get("reason") or "")
                     found.append(Mark(_time_of(counter.get("last"), at), kind, reason, member))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamgroup.host_port import host_port
 from streamgroup.model import GroupState, MemberDescription, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.monitoring.pauses import pauses
 from streamgroup.ui.history.group import GroupHistory
@@ -124,7 +125,7 @@ def cluster_view(history: History) -> Json:
     brokers = [
         {
             "id": broker.node_id,
-            "address": f"{broker.host}:{broker.port}",
+            "address": host_port(broker.host, broker.port),
             "rack": broker.rack,
             "leads": leads.get(broker.node_id, 0),
             "replicas": holds.get(broker.node_id, 0),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from streamgroup.znodes import Create, Operation, SubtreeRead, ZNode
+from streamgroup.znodes import Create, Operation, Subtree, ZNode
 from streamgroup.zookeeper.errors import RefusedError
 from tests.fakes.nodes import NodeTree, Refused
 
@@ -19,7 +19,7 @@ class FakeSession:
         self.before = before
         self.transactions = 0
 
-    def read(self, subtrees: Collection[SubtreeRead], deadline: float) -> dict[str, ZNode]:
+    def read(self, subtrees: Collection[Subtree], deadline: float) -> dict[str, ZNode]:
         assert not any(subtree.watch for subtree in subtrees), "a command looks once"
         return self.tree.read(subtrees)
 
@@ -38,7 +38,7 @@ class FakeSession:
             raise RefusedError(refused.path, refused.refusal, self.where, operations) from None
 
     def paths(self) -> set[str]:
-        return set(self.tree.read([SubtreeRead("/consumers", 9, watch=False)]))
+        return set(self.tree.read([Subtree("/consumers", 9, watch=False)]))
 
     def data(self, path: str) -> bytes:
         node = self.tree.get(path)

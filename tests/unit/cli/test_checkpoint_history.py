@@ -93,7 +93,7 @@ def test_a_query_of_the_lineage_that_runs_on_this_machine_is_refused_with_the_wa
 def test_a_query_that_does_not_answer_may_be_the_one(home: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     serve("r1", "another").may_answer.clear()
     monkeypatch.setattr(control, "survey", partial(control.survey, timeout=0.05))
-    with pytest.raises(StillRunningError, match=f"rewrite the checkpoint: a query of driver {JVM} does not answer"):
+    with pytest.raises(StillRunningError, match=rf"process of run r1 \(driver {JVM}\) does not answer"):
         refuse_running("rewrite the checkpoint", {"line"})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamgroup.cli._clock_watch import APPEND_MS, ClockWatch
-from streamgroup.cli._findings import CheckResult
+from streamgroup.cli._findings import CheckVerdict
 from streamgroup.model import TopicPartition
 
 ONE, TWO = TopicPartition("__consumer_offsets", 0), TopicPartition("__consumer_offsets", 1)
@@ -31,7 +31,7 @@ def test_a_commit_during_the_watch_measures_a_clock(skew: int) -> None:
     watch = watch_of_a_commit(skew)
     finding = watch.finding(1, 6)
     low, high = (skew - 170) / 1000, (skew + 100 + APPEND_MS) / 1000
-    assert finding.verdict is CheckResult.OK
+    assert finding.verdict is CheckVerdict.OK
     assert finding.text == f"{low:+.1f} to {high:+.1f} s from this machine's, by commits during the check"
     assert watch.has_measured([1])
     assert not watch.has_measured([1, 2])
@@ -40,7 +40,7 @@ def test_a_commit_during_the_watch_measures_a_clock(skew: int) -> None:
 @pytest.mark.parametrize(("skew", "said"), [(HOUR, "ahead: +3599.8 to"), (-HOUR, "behind: -3600.2 to")])
 def test_a_clock_that_is_an_hour_off_is_warned_of_in_both_directions(skew: int, said: str) -> None:
     finding = watch_of_a_commit(skew).finding(1, 6)
-    assert finding.verdict is CheckResult.WARN
+    assert finding.verdict is CheckVerdict.WARN
     assert finding.text.startswith(said)
     assert finding.text.endswith("Synchronize the clocks of both machines (NTP)")
 
@@ -50,7 +50,7 @@ def test_an_old_record_from_the_future_shows_a_clock_that_is_or_was_ahead() -> N
     look(watch, 0, one=NOW + 30_000)
     look(watch, 250, one=NOW + 30_000)
     finding = watch.finding(1, 6)
-    assert finding.verdict is CheckResult.WARN
+    assert finding.verdict is CheckVerdict.WARN
     assert finding.text.startswith("ahead now or earlier: ")
     assert "+30.0 s" in finding.text
 
@@ -60,7 +60,7 @@ def test_old_records_say_nothing_about_a_clock_that_is_behind() -> None:
     for at in (0, 250, 500):
         look(watch, at, one=NOW - HOUR)
     finding = watch.finding(1, 6)
-    assert finding.verdict is CheckResult.OK
+    assert finding.verdict is CheckVerdict.OK
     assert finding.text.startswith("not measured: no group has committed at this broker within 6 s")
 
 
@@ -77,7 +77,7 @@ def test_a_record_that_was_hidden_for_a_look_is_bounded_by_the_look_before() -> 
     look(watch, 5_000)  # a record stamped at 100 is not replicated: the response has no offset
     look(watch, 5_250, one=NOW + 100)
     finding = watch.finding(1, 6)
-    assert (finding.verdict, finding.text[:13]) == (CheckResult.OK, "-5.2 to +1.1 ")
+    assert (finding.verdict, finding.text[:13]) == (CheckVerdict.OK, "-5.2 to +1.1 ")
 
 
 def test_a_record_that_only_took_long_to_be_replicated_is_not_a_clock_behind() -> None:
@@ -85,7 +85,7 @@ def test_a_record_that_only_took_long_to_be_replicated_is_not_a_clock_behind() -
     look(watch, 0, one=NOW - 60_000)
     look(watch, 2_000, one=NOW - 60_000)
     look(watch, 2_250, one=NOW + 2_000 - APPEND_MS)
-    assert watch.finding(1, 6).verdict is CheckResult.OK
+    assert watch.finding(1, 6).verdict is CheckVerdict.OK
 
 
 def test_several_commits_narrow_the_bounds() -> None:
@@ -100,7 +100,11 @@ def test_each_broker_has_a_clock_of_its_own() -> None:
     watch = ClockWatch()
     look(watch, 0, one=NOW - 60_000, two=NOW - 60_000 + HOUR)
     look(watch, 250, one=NOW + 100, two=NOW + 100 + HOUR)
-    assert [watch.finding(node, 6).verdict for node in (1, 2, 3)] == [CheckResult.OK, CheckResult.WARN, CheckResult.OK]
+    assert [watch.finding(node, 6).verdict for node in (1, 2, 3)] == [
+        CheckVerdict.OK,
+        CheckVerdict.WARN,
+        CheckVerdict.OK,
+    ]
 
 
 def test_a_partition_without_a_leader_counts_for_no_broker() -> None:

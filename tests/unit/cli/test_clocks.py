@@ -8,7 +8,7 @@ import pytest
 from streamgroup.authorization import Operation, refusal
 from streamgroup.cli import _clocks as module
 from streamgroup.cli._clocks import of_clocks
-from streamgroup.cli._findings import CheckResult
+from streamgroup.cli._findings import CheckVerdict
 from streamgroup.cluster.requests import ListedOffset
 from streamgroup.errors import TransportError
 from streamgroup.model import Broker, ClusterSnapshot, PartitionInfo, TopicInfo, TopicPartition
@@ -53,7 +53,7 @@ class Cluster:
         self.closed = True
 
 
-def findings(monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> list[tuple[str, CheckResult, str]]:
+def findings(monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> list[tuple[str, CheckVerdict, str]]:
     monkeypatch.setattr(module, "open_cluster", lambda _: cluster)
     monkeypatch.setattr(module, "_EVERY_S", 0.0)
     found = [(row.subject, row.verdict, row.text) for row in of_clocks(OPTIONS, now=lambda: 1_000.0)]
@@ -64,7 +64,7 @@ def findings(monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> list[tuple[st
 def test_the_watch_ends_when_every_clock_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(999_000, 999_000, 999_990, 999_995)
     ((subject, verdict, text),) = findings(monkeypatch, cluster)
-    assert (subject, verdict) == ("clock of broker 1", CheckResult.OK)
+    assert (subject, verdict) == ("clock of broker 1", CheckVerdict.OK)
     assert "by commits during the check" in text
     assert cluster.stamps == [999_995]
 
@@ -72,7 +72,7 @@ def test_the_watch_ends_when_every_clock_is_measured(monkeypatch: pytest.MonkeyP
 def test_a_user_who_may_not_describe_the_topic_gets_a_warning_with_the_right(monkeypatch: pytest.MonkeyPatch) -> None:
     refused = refusal(29, "cannot list offsets", Operation.DESCRIBE, "__consumer_offsets")
     ((subject, verdict, text),) = findings(monkeypatch, Cluster(refused))
-    assert (subject, verdict) == ("clocks", CheckResult.WARN)
+    assert (subject, verdict) == ("clocks", CheckVerdict.WARN)
     assert text.startswith(
         "not compared with this machine's: this user is not allowed the operation Describe on topic "
     )
@@ -80,7 +80,7 @@ def test_a_user_who_may_not_describe_the_topic_gets_a_warning_with_the_right(mon
 
 def test_brokers_that_do_not_answer_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     ((_, verdict, text),) = findings(monkeypatch, Cluster(TransportError("no offsets: timed out")))
-    assert (verdict, text) == (CheckResult.WARN, "not compared with this machine's: no offsets: timed out")
+    assert (verdict, text) == (CheckVerdict.WARN, "not compared with this machine's: no offsets: timed out")
 
 
 @pytest.mark.parametrize(
@@ -92,6 +92,6 @@ def test_clusters_without_such_timestamps_are_not_compared(
     monkeypatch: pytest.MonkeyPatch, cluster: Cluster, said: str
 ) -> None:
     ((subject, verdict, text),) = findings(monkeypatch, cluster)
-    assert (subject, verdict) == ("clocks", CheckResult.OK)
+    assert (subject, verdict) == ("clocks", CheckVerdict.OK)
     assert text.startswith("not compared: ")
     assert said in text

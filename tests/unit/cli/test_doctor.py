@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from streamgroup.authorization import Operation, refusal
 from streamgroup.cli import doctor as module
-from streamgroup.cli._findings import CheckResult, Finding
+from streamgroup.cli._findings import CheckVerdict, Finding
 from streamgroup.cli.doctor import ApiVersions
 from streamgroup.cli.main import main
 from streamgroup.cluster.kafka import KafkaCluster
@@ -46,7 +46,7 @@ def test_without_a_cluster_it_looks_at_this_machine_alone() -> None:
 
 def test_a_cluster_that_cannot_be_reached_is_a_finding_with_the_reason_and_fails() -> None:
     found = list(module.of_cluster(NOWHERE))
-    assert [row.verdict for row in found if isinstance(row, Finding)] == [CheckResult.FAIL]
+    assert [row.verdict for row in found if isinstance(row, Finding)] == [CheckVerdict.FAIL]
     result = run("-b", "127.0.0.1:1", "--timeout", "300")
     assert result.exit_code == 1
     assert "127.0.0.1:1" in result.stdout.splitlines()[-1]
@@ -54,7 +54,7 @@ def test_a_cluster_that_cannot_be_reached_is_a_finding_with_the_reason_and_fails
 
 def test_groups_that_cannot_be_asked_are_a_finding() -> None:
     (finding,) = module.of_groups(NOWHERE, ["g"])
-    assert finding.verdict is CheckResult.FAIL
+    assert finding.verdict is CheckVerdict.FAIL
 
 
 def test_a_group_needs_a_cluster() -> None:
@@ -67,7 +67,7 @@ def test_settings_of_spark_need_a_master() -> None:
 
 def test_a_master_is_given_the_settings_and_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     def of_executors(master: str, conf: tuple[str, ...], timeout_s: float) -> Iterator[Finding]:
-        yield Finding("executors", CheckResult.FAIL, f"{master} {conf} {timeout_s}")
+        yield Finding("executors", CheckVerdict.FAIL, f"{master} {conf} {timeout_s}")
 
     monkeypatch.setattr(module, "of_executors", of_executors)
     result = run("--master", "spark://m:7077", "--conf", "a=b", "--conf", "c=d", "--executors-timeout", "7")
@@ -79,7 +79,7 @@ def test_a_missing_pyspark_is_a_failed_finding(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.delenv("SPARK_HOME", raising=False)
     finding = module._pyspark()
-    assert (finding.subject, finding.verdict) == ("pyspark", CheckResult.FAIL)
+    assert (finding.subject, finding.verdict) == ("pyspark", CheckVerdict.FAIL)
     assert "SPARK_HOME" in finding.text
 
 
@@ -104,11 +104,11 @@ def test_a_broker_without_the_group_protocol_needs_zookeeper() -> None:
     _, release082, *_ = RELEASES
     old = release082.versions("broker:9092")
     verdict, text = module._of_versions("broker:9092", old, NOWHERE)
-    assert verdict is CheckResult.WARN
+    assert verdict is CheckVerdict.WARN
     assert "zookeeper.connect" in text
     with_registry = ClientOptions((), zookeeper=ZooKeeperOptions((("zk1", 2181),)))
     assert module._of_versions("broker:9092", old, with_registry) == (
-        CheckResult.OK,
+        CheckVerdict.OK,
         "broker:9092 speaks Kafka 0.8.2: ZooKeeper stores its groups",
     )
 
@@ -117,13 +117,13 @@ def test_partitions_without_a_leader_are_warned_of() -> None:
     topic = TopicInfo("orders", (PartitionInfo(0, 1), PartitionInfo(1, -1)))
     snapshot = ClusterSnapshot({1: Broker(1, "one", 9092)}, {"orders": topic})
     verdict, text = module._of_snapshot(snapshot)
-    assert verdict is CheckResult.WARN
+    assert verdict is CheckVerdict.WARN
     assert text.startswith("1 broker, 1 topic, 2 partitions, 1 of them without a leader")
 
 
 def test_verbose_shows_the_versions_of_each_api(monkeypatch: pytest.MonkeyPatch) -> None:
     def of_cluster(options: ClientOptions) -> Iterator[Finding | ApiVersions]:
-        yield Finding("broker 1", CheckResult.OK, "one:9092 speaks Kafka 0.10.0")
+        yield Finding("broker 1", CheckVerdict.OK, "one:9092 speaks Kafka 0.10.0")
         yield module._api_versions("broker 1", FetchRequest, versions(2))
         yield module._api_versions("broker 1", JoinGroupRequest, versions(2, join=None))
 
@@ -151,8 +151,8 @@ def test_a_problem_of_this_machine_is_a_finding(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(module, "java_executable", none)
     monkeypatch.setattr(module.kernel, "name", lambda: "python")
     found = {row.subject: row for row in module.of_this_machine()}
-    assert (found["java"].verdict, found["java"].text) == (CheckResult.FAIL, "no Java: set JAVA_HOME")
-    assert found["records kernel"].verdict is CheckResult.WARN
+    assert (found["java"].verdict, found["java"].text) == (CheckVerdict.FAIL, "no Java: set JAVA_HOME")
+    assert found["records kernel"].verdict is CheckVerdict.WARN
 
 
 def test_a_broker_that_is_registered_and_silent_is_a_finding_and_the_others_are_looked_at(
@@ -175,9 +175,9 @@ def test_a_broker_that_is_registered_and_silent_is_a_finding_and_the_others_are_
     found = list(module.of_cluster(NOWHERE))
     assert asked == ["one", "two"]
     assert [row.verdict for row in found if isinstance(row, Finding)] == [
-        CheckResult.WARN,
-        CheckResult.FAIL,
-        CheckResult.FAIL,
+        CheckVerdict.WARN,
+        CheckVerdict.FAIL,
+        CheckVerdict.FAIL,
     ]
 
 
@@ -186,15 +186,15 @@ def test_a_broker_that_is_registered_and_silent_is_a_finding_and_the_others_are_
     [
         (
             RELEASES[1].versions("one:9092"),
-            CheckResult.WARN,
+            CheckVerdict.WARN,
             "no topics. The brokers learn their addresses with the first",
         ),
-        (versions(17), CheckResult.FAIL, "no broker is known"),
+        (versions(17), CheckVerdict.FAIL, "no broker is known"),
     ],
     ids=["0.8.2", "3.9"],
 )
 def test_brokers_of_08_know_no_addresses_before_the_first_topic_and_others_always_do(
-    monkeypatch: pytest.MonkeyPatch, versions_there: BrokerVersions, verdict: CheckResult, text: str
+    monkeypatch: pytest.MonkeyPatch, versions_there: BrokerVersions, verdict: CheckVerdict, text: str
 ) -> None:
     class Answering:
         def __init__(self, *_: object, **__: object) -> None:
@@ -234,6 +234,6 @@ def test_a_group_that_the_user_may_not_describe_is_a_finding_and_the_others_are_
 
     monkeypatch.setattr(module, "opened_store", opened)
     first, second = module.of_groups(NOWHERE, ["secret", "gone", "gone"])
-    assert (first.subject, first.verdict) == ("group secret", CheckResult.FAIL)
+    assert (first.subject, first.verdict) == ("group secret", CheckVerdict.FAIL)
     assert "--operation Describe --group secret`" in first.text
-    assert (second.subject, second.verdict) == ("group gone", CheckResult.WARN)
+    assert (second.subject, second.verdict) == ("group gone", CheckVerdict.WARN)

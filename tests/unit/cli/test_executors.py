@@ -10,7 +10,7 @@ import pytest
 
 from streamgroup.cli import _executors as module
 from streamgroup.cli._executors import findings_of, of_executors
-from streamgroup.cli._findings import CheckResult
+from streamgroup.cli._findings import CheckVerdict
 from streamgroup.errors import ConfigError
 
 HEALTHY = {
@@ -30,7 +30,7 @@ def report(*found: dict[str, str], known: int | None = None, problem: str | None
 
 def test_executors_with_the_same_versions_are_one_finding() -> None:
     (finding,) = findings_of(report(HEALTHY, HEALTHY | {"host": "worker-2"}, HEALTHY | {"parent": "18"}), 60)
-    assert finding.verdict is CheckResult.OK
+    assert finding.verdict is CheckVerdict.OK
     assert finding.text == (
         "3 executors on worker-1, worker-2: Python 3.11.7 (/opt/python), streamgroup 0.1.0, pyarrow 20.0.0, "
         "google_crc32c"
@@ -45,20 +45,20 @@ def test_executors_with_other_versions_are_shown_apart() -> None:
 def test_a_missing_package_fails_with_the_next_step() -> None:
     problem = "cannot run the source on the executors: it lacks the package streamgroup. Install it"
     first, second = findings_of(report(HEALTHY, problem=problem), 60)
-    assert first.verdict is CheckResult.OK
-    assert (second.verdict, second.text) == (CheckResult.FAIL, problem)
+    assert first.verdict is CheckVerdict.OK
+    assert (second.verdict, second.text) == (CheckVerdict.FAIL, problem)
 
 
 @pytest.mark.parametrize(("known", "idle"), [(2, "1 of 2"), (3, "2 of 3")])
 def test_an_executor_that_runs_no_task_is_warned_of(known: int, idle: str) -> None:
     _, finding = findings_of(report(HEALTHY, known=known), 60)
-    assert finding.verdict is CheckResult.WARN
+    assert finding.verdict is CheckVerdict.WARN
     assert finding.text.startswith(f"{idle} executors ran no task within 60 s. ")
 
 
 def test_a_session_that_does_not_start_is_its_problem_alone() -> None:
     (finding,) = findings_of({"problem": "no executor has run a task"}, 60)
-    assert (finding.verdict, finding.text) == (CheckResult.FAIL, "no executor has run a task")
+    assert (finding.verdict, finding.text) == (CheckVerdict.FAIL, "no executor has run a task")
 
 
 def submit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str) -> None:
@@ -92,7 +92,7 @@ def test_spark_that_ends_without_a_report_is_a_finding_with_the_last_error(
     lines = "INFO start\\norg.apache.spark.SparkException: Could not parse Master URL: 'x'.\\nINFO shutdown"
     submit(monkeypatch, tmp_path, f'import sys\nprint("{lines}")\nsys.exit(1)\n')
     (finding,) = of_executors("x", [], 60)
-    assert finding.verdict is CheckResult.FAIL
+    assert finding.verdict is CheckVerdict.FAIL
     assert finding.text == (
         "cannot check the executors of x: spark-submit failed: org.apache.spark.SparkException: Could not parse Master "
         "URL: 'x'. Check the master's address and the settings"
@@ -107,7 +107,7 @@ def test_spark_that_does_not_end_is_killed_with_its_processes(monkeypatch: pytes
     )
     submit(monkeypatch, tmp_path, f"{child}open({str(tmp_path / 'pid')!r}, 'w').write(str(p.pid))\ntime.sleep(60)\n")
     (finding,) = of_executors("spark://m:7077", [], 0.5)
-    assert (finding.verdict, "it has not ended within 1 s" in finding.text) == (CheckResult.FAIL, True)
+    assert (finding.verdict, "it has not ended within 1 s" in finding.text) == (CheckVerdict.FAIL, True)
     pid = int((tmp_path / "pid").read_text())
     deadline = time.monotonic() + 10
     while _runs(pid):
@@ -127,4 +127,4 @@ def test_a_machine_without_pyspark_is_a_finding(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(module, "spark_submit", missing)
     (finding,) = of_executors("spark://m:7077", [], 60)
-    assert (finding.verdict, finding.text.endswith("pip install 'streamgroup[spark]'")) == (CheckResult.FAIL, True)
+    assert (finding.verdict, finding.text.endswith("pip install 'streamgroup[spark]'")) == (CheckVerdict.FAIL, True)

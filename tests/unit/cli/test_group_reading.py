@@ -17,7 +17,7 @@ from streamgroup.cli._cluster import ClusterAddress
 from streamgroup.cli._consume_options import source_options
 from streamgroup.cli._group_reading import GroupReader
 from streamgroup.cli._output import Notices, RecordPrinter, StopSignals
-from streamgroup.cli._record_format import FormatField, TextFormat
+from streamgroup.cli._record_format import FormatToken, TextFormat
 from streamgroup.model import FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import LimitOptions, SourceOptions
 from streamgroup.records import columns
@@ -95,7 +95,7 @@ def reading(
 
 
 def printer(stream: io.BytesIO, count: int | None = None) -> RecordPrinter:
-    return RecordPrinter(stream, TextFormat((FormatField.VALUE, b" ")), count)
+    return RecordPrinter(stream, TextFormat((FormatToken.VALUE, b" ")), count)
 
 
 def test_each_batch_is_reported_when_it_is_printed_and_the_member_leaves_at_the_end(

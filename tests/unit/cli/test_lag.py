@@ -82,7 +82,7 @@ def test_a_watch_whose_refreshes_all_fail_is_an_error(monkeypatch: pytest.Monkey
     assert (result.exit_code, result.stdout, str(result.exception)) == (
         1,
         "",
-        "cannot read the lag: 2 refreshes failed, see above",
+        "cannot read the lag: 2 refreshes failed: the warnings above say why",
     )
 
 

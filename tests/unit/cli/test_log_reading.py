@@ -21,9 +21,9 @@ from streamgroup.cli._consume_options import (
     TopicArgument,
     source_options,
 )
-from streamgroup.cli._log_reading import LogReading, ReadPosition, StartingPositions, opened_reading
+from streamgroup.cli._log_reading import LogReader, ReadPosition, StartingPositions, opened_reading
 from streamgroup.cli._output import Notices, RecordPrinter, StopSignals
-from streamgroup.cli._record_format import FormatField, TextFormat
+from streamgroup.cli._record_format import FormatToken, TextFormat
 from streamgroup.cluster.requests import NO_OFFSET, ListedOffset
 from streamgroup.errors import ConfigError, DataLossError
 from streamgroup.model import CommittedOffset, Dialect, TopicPartition
@@ -183,8 +183,8 @@ def reading(
     given: SourceOptions | None = None,
     stop: int | None = None,
     until_ends: bool = True,
-) -> LogReading:
-    return LogReading(given or options(), cluster, positions, stop=stop, until_ends=until_ends, notices=Notices(1))
+) -> LogReader:
+    return LogReader(given or options(), cluster, positions, stop=stop, until_ends=until_ends, notices=Notices(1))
 
 
 def offsets(batches: Iterable[pa.RecordBatch], tp: TopicPartition = ZERO) -> list[int]:
@@ -329,7 +329,7 @@ def test_a_position_within_an_open_transaction_is_no_loss(cluster: TimedCluster,
 
 def test_a_printer_that_is_done_ends_the_reading(cluster: TimedCluster) -> None:
     stream = io.BytesIO()
-    printer = RecordPrinter(stream, TextFormat((FormatField.VALUE, b" ")), 3)
+    printer = RecordPrinter(stream, TextFormat((FormatToken.VALUE, b" ")), 3)
     reading(cluster, {ZERO: ReadPosition(50)}, until_ends=False).run(printer, StopSignals())
     assert stream.getvalue() == b"50 51 52 "
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from streamgroup.cli._output import Notices, RecordPrinter, StopSignals, quiet_when_closed
-from streamgroup.cli._record_format import FormatField, TextFormat
+from streamgroup.cli._record_format import FormatToken, TextFormat
 from streamgroup.logformat import KAFKA_LOG
 from tests.unit.cli.test_record_format import batch_of
 
@@ -25,7 +25,7 @@ def batch(*values: bytes) -> pa.RecordBatch:
 
 
 def printer(stream: io.BytesIO, count: int | None) -> RecordPrinter:
-    return RecordPrinter(stream, TextFormat((FormatField.VALUE, b" ")), count)
+    return RecordPrinter(stream, TextFormat((FormatToken.VALUE, b" ")), count)
 
 
 # -- records -----------------------------------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ def test_no_more_than_the_count_is_printed_and_a_batch_that_is_cut_is_reported(
 
 def test_each_batch_is_flushed_so_that_a_reader_sees_it_at_once() -> None:
     raw = io.BytesIO()
-    made = RecordPrinter(io.BufferedWriter(raw), TextFormat((FormatField.VALUE, b" ")), None)  # type: ignore[arg-type]
+    made = RecordPrinter(io.BufferedWriter(raw), TextFormat((FormatToken.VALUE, b" ")), None)  # type: ignore[arg-type]
     made.print(batch(b"a"), KAFKA_LOG)
     assert raw.getvalue() == b"a "
 
@@ -62,7 +62,7 @@ def test_a_reader_that_has_closed_the_stream_ends_the_command_without_an_error()
     reads, writes = os.pipe()
     os.close(reads)
     with os.fdopen(writes, "wb") as stream:
-        made = RecordPrinter(stream, TextFormat((FormatField.VALUE, b" ")), None)
+        made = RecordPrinter(stream, TextFormat((FormatToken.VALUE, b" ")), None)
         with quiet_when_closed(stream):
             made.print(batch(b"a"), KAFKA_LOG)
             pytest.fail("the pipe is closed")

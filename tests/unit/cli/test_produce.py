@@ -16,7 +16,7 @@ from streamgroup.cli import _record_writer
 from streamgroup.cli import produce as module
 from streamgroup.cli.main import main
 from streamgroup.cluster import topic_changes
-from streamgroup.cluster.registered import RegisteredCluster
+from streamgroup.cluster.registered import ClusterFromZooKeeper
 from streamgroup.errors import ErrorCode
 from tests.fakes.broker07 import OldBroker, start_broker07
 from tests.fakes.registry07 import FakeNodes, registered
@@ -310,7 +310,7 @@ def through_zookeeper(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeNode
 
     def register(nodes: dict[str, bytes]) -> FakeNodes:
         fake = FakeNodes(nodes)
-        monkeypatch.setattr(_record_writer, "open_cluster", lambda options, _: RegisteredCluster(options, fake))
+        monkeypatch.setattr(_record_writer, "open_cluster", lambda options, _: ClusterFromZooKeeper(options, fake))
         return fake
 
     return register

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streamgroup.cli._findings import CheckResult
+from streamgroup.cli._findings import CheckVerdict
 from streamgroup.cli._pyspark_versions import TRIED, of_pyspark
 
 ROOT = Path(__file__).parents[3]
@@ -14,13 +14,13 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.parametrize("version", ["4.2.0", "4.2.1", "4.3.0", "4.3.0.dev1"])
 def test_a_tried_minor_version_is_ok(version: str) -> None:
     finding = of_pyspark(version)
-    assert (finding.verdict, finding.text) == (CheckResult.OK, version)
+    assert (finding.verdict, finding.text) == (CheckVerdict.OK, version)
 
 
 @pytest.mark.parametrize("version", ["4.1.1", "4.4.0", "4.20.0", "5.2.0"])
 def test_another_version_is_warned_of_with_those_that_were_tried(version: str) -> None:
     finding = of_pyspark(version)
-    assert finding.verdict is CheckResult.WARN
+    assert finding.verdict is CheckVerdict.WARN
     assert finding.text.startswith(f"{version}: streamgroup is tested with PySpark 4.2 and 4.3. ")
 
 

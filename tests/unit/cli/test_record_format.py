@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroup.cli._record_format import (
-    FormatField,
+    FormatToken,
     JsonFormat,
-    RecordLayout,
+    PrintFormat,
     TextFormat,
     parse_format,
     record_format,
@@ -60,7 +60,7 @@ def batch_of(records: list[Record], partition: int = 3) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=columns.schema(include_headers=True))
 
 
-def printed(token: FormatField, record: Record, null: bytes) -> bytes:
+def printed(token: FormatToken, record: Record, null: bytes) -> bytes:
     def text(value: bytes | None) -> bytes:
         return null if value is None else value
 
@@ -69,25 +69,25 @@ def printed(token: FormatField, record: Record, null: bytes) -> bytes:
 
     headers = (header["key"].encode() + b"=" + text(header["value"]) for header in record["headers"] or ())
     return {
-        FormatField.VALUE: text(record["value"]),
-        FormatField.VALUE_LENGTH: b"%d" % length(record["value"]),
-        FormatField.VALUE_LENGTH_BINARY: struct.pack(">i", length(record["value"])),
-        FormatField.KEY: text(record["key"]),
-        FormatField.KEY_LENGTH: b"%d" % length(record["key"]),
-        FormatField.TOPIC: b"orders",
-        FormatField.PARTITION: b"3",
-        FormatField.OFFSET: b"%d" % record["offset"],
-        FormatField.TIMESTAMP: b"%d" % record["timestamp"],
-        FormatField.HEADERS: b",".join(headers),
+        FormatToken.VALUE: text(record["value"]),
+        FormatToken.VALUE_LENGTH: b"%d" % length(record["value"]),
+        FormatToken.VALUE_LENGTH_BINARY: struct.pack(">i", length(record["value"])),
+        FormatToken.KEY: text(record["key"]),
+        FormatToken.KEY_LENGTH: b"%d" % length(record["key"]),
+        FormatToken.TOPIC: b"orders",
+        FormatToken.PARTITION: b"3",
+        FormatToken.OFFSET: b"%d" % record["offset"],
+        FormatToken.TIMESTAMP: b"%d" % record["timestamp"],
+        FormatToken.HEADERS: b",".join(headers),
     }[token]
 
 
 @pytest.mark.slow
 @given(
-    RECORDS, st.lists(st.sampled_from(FormatField) | st.binary(min_size=1, max_size=5)), st.sampled_from([b"", b"NULL"])
+    RECORDS, st.lists(st.sampled_from(FormatToken) | st.binary(min_size=1, max_size=5)), st.sampled_from([b"", b"NULL"])
 )
 def test_every_format_prints_each_record_after_the_other(
-    records: list[Record], pieces: list[bytes | FormatField], null: bytes
+    records: list[Record], pieces: list[bytes | FormatToken], null: bytes
 ) -> None:
     expected = b"".join(
         piece if isinstance(piece, bytes) else printed(piece, record, null) for record in records for piece in pieces
@@ -139,34 +139,34 @@ def test_a_partition_of_kafka_07_has_the_name_that_its_cluster_gives_it() -> Non
         (
             rb"%t:%p:%o %k %s\n",
             (
-                FormatField.TOPIC,
+                FormatToken.TOPIC,
                 b":",
-                FormatField.PARTITION,
+                FormatToken.PARTITION,
                 b":",
-                FormatField.OFFSET,
+                FormatToken.OFFSET,
                 b" ",
-                FormatField.KEY,
+                FormatToken.KEY,
                 b" ",
-                FormatField.VALUE,
+                FormatToken.VALUE,
                 b"\n",
             ),
         ),
-        (rb"100%%\t%S", (b"100%\t", FormatField.VALUE_LENGTH)),
+        (rb"100%%\t%S", (b"100%\t", FormatToken.VALUE_LENGTH)),
         (rb"%%s", (b"%s",)),
         (rb"\x25s\x0a", (b"%s\n",)),
         (
             rb"%R%K%T%h\r",
             (
-                FormatField.VALUE_LENGTH_BINARY,
-                FormatField.KEY_LENGTH,
-                FormatField.TIMESTAMP,
-                FormatField.HEADERS,
+                FormatToken.VALUE_LENGTH_BINARY,
+                FormatToken.KEY_LENGTH,
+                FormatToken.TIMESTAMP,
+                FormatToken.HEADERS,
                 b"\r",
             ),
         ),
     ],
 )
-def test_a_format_string_is_its_tokens_and_texts(text: bytes, pieces: tuple[bytes | FormatField, ...]) -> None:
+def test_a_format_string_is_its_tokens_and_texts(text: bytes, pieces: tuple[bytes | FormatToken, ...]) -> None:
     assert parse_format(text) == pieces
 
 
@@ -187,14 +187,14 @@ def test_any_format_string_is_parsed_or_refused(text: bytes) -> None:
     assert (True, True) not in pairwise(literals)
 
 
-@given(st.lists(st.sampled_from(FormatField) | st.binary(min_size=1)))
-def test_pieces_that_are_written_as_a_format_are_read_back(pieces: list[bytes | FormatField]) -> None:
-    def written(piece: bytes | FormatField) -> bytes:
+@given(st.lists(st.sampled_from(FormatToken) | st.binary(min_size=1)))
+def test_pieces_that_are_written_as_a_format_are_read_back(pieces: list[bytes | FormatToken]) -> None:
+    def written(piece: bytes | FormatToken) -> bytes:
         return (
-            b"%" + piece.value.encode() if isinstance(piece, FormatField) else b"".join(rb"\x%02x" % b for b in piece)
+            b"%" + piece.value.encode() if isinstance(piece, FormatToken) else b"".join(rb"\x%02x" % b for b in piece)
         )
 
-    merged: list[bytes | FormatField] = []
+    merged: list[bytes | FormatToken] = []
     for piece in pieces:
         if isinstance(piece, bytes) and merged and isinstance(merged[-1], bytes):
             merged[-1] += piece
@@ -223,7 +223,7 @@ def test_an_escape_without_digits_is_refused() -> None:
         unescape(rb"\xg")
 
 
-def rendered(made: RecordLayout) -> bytes:
+def rendered(made: PrintFormat) -> bytes:
     records = [
         {"key": b"k", "value": b"v", "offset": 1, "timestamp": 2, "kind": 0, "headers": None},
         {"key": None, "value": None, "offset": 2, "timestamp": 2, "kind": 0, "headers": None},

@@ -11,7 +11,7 @@ from streamgroup.cli import _record_writer as module
 from streamgroup.cli._cluster import ClusterAddress
 from streamgroup.cli._produce_options import sink_options
 from streamgroup.cli._record_writer import RecordWriter
-from streamgroup.cluster.registered import RegisteredCluster
+from streamgroup.cluster.registered import ClusterFromZooKeeper
 from streamgroup.errors import ConfigError, EncodeError, ErrorCode, ProduceError
 from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG
 from streamgroup.options.types import ClientOptions, SinkOptions
@@ -51,9 +51,9 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
     """Clusters find their brokers here."""
     nodes = Registry({})
 
-    def opened(options: ClientOptions, on_change: Callable[[], None]) -> RegisteredCluster:
+    def opened(options: ClientOptions, on_change: Callable[[], None]) -> ClusterFromZooKeeper:
         nodes.on_change = on_change
-        return RegisteredCluster(options, nodes)
+        return ClusterFromZooKeeper(options, nodes)
 
     monkeypatch.setattr(module, "open_cluster", opened)
     return nodes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamgroup.cluster.interface import open_cluster
 from streamgroup.cluster.kafka import KafkaCluster
-from streamgroup.cluster.registered import RegisteredCluster
+from streamgroup.cluster.registered import ClusterFromZooKeeper
 from streamgroup.options.types import ClientOptions
 from tests.fakes.registry07 import ZOOKEEPER, client07
 
@@ -17,5 +17,5 @@ def test_bootstrap_servers_are_taken_at_their_word() -> None:
 
 def test_with_zookeeper_alone_nothing_connects_before_the_first_request() -> None:
     cluster = open_cluster(client07())
-    assert isinstance(cluster, RegisteredCluster)
+    assert isinstance(cluster, ClusterFromZooKeeper)
     cluster.close()

@@ -12,7 +12,7 @@ from streamgroup.cluster import registered as module
 from streamgroup.cluster.interface import kafka07_of, kafka_of
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.cluster.kafka07 import Kafka07Cluster
-from streamgroup.cluster.registered import RegisteredCluster
+from streamgroup.cluster.registered import ClusterFromZooKeeper
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.model import ClusterSnapshot
 from tests.fakes.registry07 import FakeNodes, client07
@@ -26,7 +26,7 @@ def new(*ports: int) -> dict[str, bytes]:
 
 
 class StubbedCluster(KafkaCluster):
-    """Knows its servers; fails as long as `dead` has them. A real one otherwise, as `RegisteredCluster` makes it."""
+    """Knows its servers; fails as long as `dead` has them. A real one otherwise, as `ClusterFromZooKeeper` makes it."""
 
     dead: ClassVar[set[tuple[str, int]]] = set()
 
@@ -42,7 +42,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StubbedCluster, "dead", set())
 
 
-def its_broker_dies(cluster: RegisteredCluster) -> None:
+def its_broker_dies(cluster: ClusterFromZooKeeper) -> None:
     """The one of `new(9092)`; that has been noticed."""
     StubbedCluster.dead.add(("127.0.0.1", 9092))
     with pytest.raises(TransportError):
@@ -50,7 +50,7 @@ def its_broker_dies(cluster: RegisteredCluster) -> None:
 
 
 def test_a_kafka_07_is_read_through_its_registry() -> None:
-    cluster = RegisteredCluster(client07(), FakeNodes(OLD))
+    cluster = ClusterFromZooKeeper(client07(), FakeNodes(OLD))
     assert isinstance(kafka07_of(cluster, soon()), Kafka07Cluster)
     assert [p.partition for p in cluster.snapshot(["t"], soon()).topics["t"].partitions] == [0]
     assert cluster.epoch_ends({}, soon()) == {}
@@ -60,7 +60,7 @@ def test_a_kafka_07_is_read_through_its_registry() -> None:
 
 
 def test_a_later_kafka_is_reached_through_the_brokers_found() -> None:
-    cluster = RegisteredCluster(client07(), FakeNodes(new(9092, 9093)))
+    cluster = ClusterFromZooKeeper(client07(), FakeNodes(new(9092, 9093)))
     inner = kafka_of(cluster, soon())
     assert inner.options.bootstrap_servers == (("127.0.0.1", 9092), ("127.0.0.1", 9093))
     with pytest.raises(ConfigError, match="not of Kafka 0"):
@@ -69,7 +69,7 @@ def test_a_later_kafka_is_reached_through_the_brokers_found() -> None:
 
 def test_registrations_are_read_again_when_all_known_brokers_are_gone(fake: None) -> None:
     nodes = FakeNodes(new(9092))
-    cluster = RegisteredCluster(client07(), nodes)
+    cluster = ClusterFromZooKeeper(client07(), nodes)
     cluster.snapshot(None, soon())
     its_broker_dies(cluster)
     nodes.data = new(9099)
@@ -79,7 +79,7 @@ def test_registrations_are_read_again_when_all_known_brokers_are_gone(fake: None
 
 def test_while_zookeeper_is_away_the_brokers_known_are_asked_on(fake: None) -> None:
     nodes = FakeNodes(new(9092))
-    cluster = RegisteredCluster(client07(), nodes)
+    cluster = ClusterFromZooKeeper(client07(), nodes)
     cluster.snapshot(None, soon())
     its_broker_dies(cluster)
     nodes.away = True
@@ -88,7 +88,7 @@ def test_while_zookeeper_is_away_the_brokers_known_are_asked_on(fake: None) -> N
 
 
 def test_brokers_that_have_not_changed_keep_their_connections(fake: None) -> None:
-    cluster = RegisteredCluster(client07(), FakeNodes(new(9092)))
+    cluster = ClusterFromZooKeeper(client07(), FakeNodes(new(9092)))
     inner = kafka_of(cluster, soon())
     its_broker_dies(cluster)
     assert kafka_of(cluster, soon()) is inner
@@ -96,7 +96,7 @@ def test_brokers_that_have_not_changed_keep_their_connections(fake: None) -> Non
 
 def test_a_registry_that_has_become_another_clusters_ends_the_run(fake: None) -> None:
     nodes = FakeNodes(new(9092))
-    cluster = RegisteredCluster(client07(), nodes)
+    cluster = ClusterFromZooKeeper(client07(), nodes)
     cluster.snapshot(None, soon())
     its_broker_dies(cluster)
     nodes.data = OLD
@@ -107,7 +107,7 @@ def test_a_registry_that_has_become_another_clusters_ends_the_run(fake: None) ->
 @pytest.mark.slow
 def test_brokers_that_come_late_are_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     nodes = FakeNodes({"/brokers/ids": b""})
-    cluster = RegisteredCluster(client07(), nodes)
+    cluster = ClusterFromZooKeeper(client07(), nodes)
     with pytest.raises(TransportError, match="no registration below"):
         cluster.snapshot(None, time.monotonic() + 0.3)
     back = threading.Timer(0.4, lambda: nodes.data.update(OLD))
@@ -118,11 +118,11 @@ def test_brokers_that_come_late_are_waited_for(caplog: pytest.LogCaptureFixture)
 
 
 def test_deadlines_are_those_of_the_options() -> None:
-    cluster = RegisteredCluster(client07(default_api_timeout_ms=7_000), FakeNodes(OLD), clock=lambda: 100.0)
+    cluster = ClusterFromZooKeeper(client07(default_api_timeout_ms=7_000), FakeNodes(OLD), clock=lambda: 100.0)
     assert (cluster.deadline(), cluster.deadline(500)) == (107.0, 100.5)
 
 
 def test_security_that_07_does_not_have() -> None:
-    cluster = RegisteredCluster(client07(security_protocol="SASL_PLAINTEXT"), FakeNodes(OLD))
+    cluster = ClusterFromZooKeeper(client07(security_protocol="SASL_PLAINTEXT"), FakeNodes(OLD))
     with pytest.raises(ConfigError, match="supports only PLAINTEXT"):
         cluster.snapshot(None, soon())

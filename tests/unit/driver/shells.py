@@ -15,7 +15,7 @@ from streamgroup.model import (
     EARLIEST,
     ConfiguredOffsets,
 )
-from streamgroup.net.poller import Broken, Connected, Event, Handle, ResponseReceived
+from streamgroup.net.poller import ConnectionLost, ConnectionReady, Event, Handle, ResponseReceived
 from streamgroup.options.types import (
     ClientOptions,
     FetchOptions,
@@ -151,9 +151,9 @@ class ScriptedPoller:
             self._woken = False
             events, self._pending = self._pending, []
             for event in events:  # as in the real one: when the list is returned all of it has happened
-                if isinstance(event, Connected) and event.handle in self._live:
+                if isinstance(event, ConnectionReady) and event.handle in self._live:
                     self._live[event.handle] = event.versions
-                elif isinstance(event, Broken):
+                elif isinstance(event, ConnectionLost):
                     self._live.pop(event.handle, None)
             return events
 
@@ -197,7 +197,7 @@ class GroupPoller(ScriptedPoller):
 
     def connect(self, host: str, port: int, tag: str = "") -> Handle:
         handle = super().connect(host, port, tag)
-        self.deliver(Connected(handle, VERSIONS))
+        self.deliver(ConnectionReady(handle, VERSIONS))
         return handle
 
     def send(self, handle: Handle, request: Any, version: int | None = None, _ceiling: int | None = None) -> int:

@@ -14,7 +14,7 @@ from streamgroup.run import interface as io
 from streamgroup.run import questions as ask
 from tests.unit.driver.shells import running, until
 
-STATUS = io.ReportStatus()
+STATUS = io.GetStatus()
 QUESTION = ask.SnapshotEnds()
 
 
@@ -136,7 +136,7 @@ def test_calls_of_two_threads_get_their_own_results() -> None:
 
     def script(event: Any) -> list[Any]:
         match event:
-            case io.Called(call, io.ReportRanges()):
+            case io.Called(call, io.GetRanges()):
                 waiting.append(call)
                 return []
             case io.Called(call):
@@ -145,7 +145,7 @@ def test_calls_of_two_threads_get_their_own_results() -> None:
 
     inbox, _, _ = make(script)
     results: list[str] = []
-    with running(lambda: results.append(inbox.call(io.ReportRanges()))):
+    with running(lambda: results.append(inbox.call(io.GetRanges()))):
         until(lambda: bool(waiting), "the first call")
         assert inbox.call(STATUS) == "second"
     assert results == ["first"]

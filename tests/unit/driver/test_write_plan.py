@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroup.cluster.registered import RegisteredCluster
+from streamgroup.cluster.registered import ClusterFromZooKeeper
 from streamgroup.driver.write_plan import config07, plan_write
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.options.types import ClientOptions, ProducerOptions, SinkOptions
@@ -27,7 +27,7 @@ def options(topic: str | None = "t", verify: bool = False, **producer: object) -
 
 
 def plan(nodes: dict[str, bytes], given: SinkOptions) -> tuple[SinkOptions, Kafka07Target | None]:
-    return plan_write(given, lambda client: RegisteredCluster(client, FakeNodes(nodes)))
+    return plan_write(given, lambda client: ClusterFromZooKeeper(client, FakeNodes(nodes)))
 
 
 def test_bootstrap_servers_are_taken_at_their_word() -> None:

@@ -12,7 +12,7 @@ import pytest
 from streamgroup.errors import ConfigError, ErrorCode, TransportError
 from streamgroup.executor.produce_links import ProduceLinks
 from streamgroup.model import Broker
-from streamgroup.net.poller import Broken, Connected, Event, Handle
+from streamgroup.net.poller import ConnectionLost, ConnectionReady, Event, Handle
 from streamgroup.options.tls import TlsOptions
 from streamgroup.options.types import ClientOptions
 from streamgroup.producer import events as ev
@@ -188,7 +188,7 @@ def test_a_broker_at_another_address_is_connected_to_there(start_cluster: Start,
 
 
 class StubPoller:
-    """Handles whose events a test gives. A handle is invalid once its `Broken` is returned, as in the real one."""
+    """Handles whose events a test gives. A handle is invalid once its `ConnectionLost` is returned, as in the real."""
 
     def __init__(self) -> None:
         self.handles: list[Handle] = []
@@ -218,7 +218,7 @@ class StubPoller:
 
     def wait(self, timeout: float | None) -> list[Event]:
         events, self.events = self.events, []
-        self.gone |= {event.handle for event in events if isinstance(event, Broken)}
+        self.gone |= {event.handle for event in events if isinstance(event, ConnectionLost)}
         return events
 
     def close(self) -> None:
@@ -250,14 +250,14 @@ def test_a_question_does_not_go_to_a_connection_that_has_ended_at_the_same_time(
     links.send(a_send(0))
     links.send(a_send(1))
     one, two = poller.handles
-    poller.events = [Connected(one, VERSIONS), Connected(two, VERSIONS)]
+    poller.events = [ConnectionReady(one, VERSIONS), ConnectionReady(two, VERSIONS)]
     links.wait(0.0)
     links.read_metadata(frozenset({TOPIC}))
     assert [type(request) for handle, request in poller.sent if handle == one][-1] is MetadataRequest
-    poller.events = [Broken(one, END, ()), Broken(two, END, ())]
+    poller.events = [ConnectionLost(one, END, ()), ConnectionLost(two, END, ())]
     assert [type(event) for event in links.wait(0.0)] == [ev.Disconnected] * 2
     assert [(handle.host, handle.port) for handle in poller.handles[2:]] == [("second", 2)]
-    poller.events = [Broken(poller.handles[2], END, ())]
+    poller.events = [ConnectionLost(poller.handles[2], END, ())]
     assert links.wait(0.0) == [ev.MetadataFailed("it has ended; it has ended")]
 
 
@@ -266,6 +266,6 @@ def test_a_connection_that_ends_as_it_begins_carries_nothing(poller: StubPoller,
     links.use_brokers((Broker(0, "first", 1),))
     links.send(a_send(0))
     (handle,) = poller.handles
-    poller.events = [Connected(handle, VERSIONS), Broken(handle, END, ())]
+    poller.events = [ConnectionReady(handle, VERSIONS), ConnectionLost(handle, END, ())]
     assert links.wait(0.0) == [ev.Disconnected(0, "it has ended", written=False)]
     assert poller.sent == []

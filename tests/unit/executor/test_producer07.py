@@ -19,7 +19,7 @@ from streamgroup.errors import DeliveryTimeoutError, EncodeError, ProduceError, 
 from streamgroup.executor.producer07 import Kafka07TaskProducer
 from streamgroup.logformat import broker_partition
 from streamgroup.model import Broker, ClusterSnapshot, Dialect, PartitionInfo, TopicInfo, TopicPartition
-from streamgroup.net.poller import Broken, Connected, Event, Handle, ResponseReceived
+from streamgroup.net.poller import ConnectionLost, ConnectionReady, Event, Handle, ResponseReceived
 from streamgroup.options.types import ClientOptions
 from streamgroup.producer.kafka07 import Kafka07Config
 from streamgroup.producer.kafka07_events import MessageSet
@@ -395,7 +395,7 @@ class StubPoller:
 
     def wait(self, timeout: float | None) -> list[Event]:
         events = self.events.pop(0) if self.events else []
-        self.broken |= {event.handle for event in events if isinstance(event, Broken)}
+        self.broken |= {event.handle for event in events if isinstance(event, ConnectionLost)}
         return events
 
     def close(self, *, reset: bool) -> None:
@@ -411,15 +411,15 @@ def test_a_request_for_a_connection_whose_end_is_known_by_then_counts_as_unsent(
     first, second = a_set(tp(0, 0), b"first"), a_set(tp(0, 0), b"second")
     writer.append([first, second])
     handle, answered = poller.handles[0], OffsetsResponse07((0,))
-    end = Broken(handle, TransportError("it has ended"), ())
+    end = ConnectionLost(handle, TransportError("it has ended"), ())
     # The answer to the first has come with the end of the connection, and the machine goes on with the second.
-    poller.events = [[Connected(handle, BrokerVersions("", {})), ResponseReceived(handle, 1, answered), end]]
+    poller.events = [[ConnectionReady(handle, BrokerVersions("", {})), ResponseReceived(handle, 1, answered), end]]
     writer.append([])
     assert writer.written.records == 1
     wait_until(lambda: writer.append([]) or len(poller.sent) == 4, "the second is sent")
     assert [each for each, _ in poller.sent] == [handle, handle, poller.handles[1], poller.handles[1]]
     poller.events = [
-        [Connected(poller.handles[1], BrokerVersions("", {})), ResponseReceived(poller.handles[1], 3, answered)]
+        [ConnectionReady(poller.handles[1], BrokerVersions("", {})), ResponseReceived(poller.handles[1], 3, answered)]
     ]
     writer.flush()
     assert writer.written.records == 2

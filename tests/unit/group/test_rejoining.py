@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamgroup.group.events import JoinCause
-from streamgroup.group.rejoining import BatchDurations, RejoinWait, gave_up_waiting, rejoin_due
+from streamgroup.group.rejoining import BatchTimes, RejoinWait, gave_up_waiting, rejoin_due
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_a_short_rebalance_timeout_keeps_a_margin_of_its_tenth() -> None:
     assert rejoin_due(0.0, None, None, rebalance_wait_s=30.0, max_poll_s=10.0) == 9.0
 
 
-def batches(clock: BatchDurations, *spans: tuple[float, float]) -> None:
+def batches(clock: BatchTimes, *spans: tuple[float, float]) -> None:
     for start, end in spans:
         clock.planned(start - 1)
         clock.asked(start)
@@ -43,13 +43,13 @@ def batches(clock: BatchDurations, *spans: tuple[float, float]) -> None:
 
 
 def test_the_longest_batch_counts_from_the_first_time_that_it_was_asked_for() -> None:
-    clock = BatchDurations()
+    clock = BatchTimes()
     batches(clock, (10.0, 17.0), (20.0, 22.0))
     assert (clock.longest_s, clock.in_flight, clock.asked_at, clock.flying_s(30.0)) == (7.0, False, None, 0.0)
 
 
 def test_a_backlog_read_at_the_start_is_forgotten_in_time() -> None:
-    clock = BatchDurations()
+    clock = BatchTimes()
     batches(clock, (10.0, 300.0), *((400.0 + 10 * n, 402.0 + 10 * n) for n in range(9)))
     assert clock.longest_s == 290.0
     batches(clock, (500.0, 503.0))
@@ -57,7 +57,7 @@ def test_a_backlog_read_at_the_start_is_forgotten_in_time() -> None:
 
 
 def test_a_batch_that_was_never_asked_for_has_no_length() -> None:
-    clock = BatchDurations()
+    clock = BatchTimes()
     clock.planned(40.0)
     clock.idle(50.0)
     assert clock.longest_s is None

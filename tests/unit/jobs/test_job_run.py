@@ -89,7 +89,7 @@ def test_without_arguments_those_of_the_process_count(monkeypatch: pytest.Monkey
         (TransportError("gone"), 1, "error: gone"),
         (StreamGroupError("other"), 1, "error: other"),
         (OSError("disk full"), 1, "error: disk full"),
-        (KeyboardInterrupt(), 1, "interrupted: no query had begun"),
+        (KeyboardInterrupt(), 1, "interrupted"),
         (StopAtOnce(), 1, "stopped at once on the second signal: the batch in flight may be repeated"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",

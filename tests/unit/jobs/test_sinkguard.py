@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.jobs.sinkguard import NOTE, DirectoryOwner, Evidence, Files, confirm, guard, objection
+from streamgroup.jobs.sinkguard import NOTE, Evidence, Files, SinkOwner, confirm, guard, objection
 from tests.fakes.files import LocalFiles
 
 FILES: Files = LocalFiles()
@@ -45,8 +45,8 @@ class Job:
 
 def test_a_new_directory_is_taken(tmp_path: Path) -> None:
     Job(tmp_path, "ck").guard()
-    owner = DirectoryOwner.of((tmp_path / "rows" / NOTE).read_text())
-    assert owner == DirectoryOwner(f"{tmp_path.as_uri()}/ck")
+    owner = SinkOwner.of((tmp_path / "rows" / NOTE).read_text())
+    assert owner == SinkOwner(f"{tmp_path.as_uri()}/ck")
 
 
 def test_the_same_checkpoint_goes_on(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_checkpoint_that_has_moved_is_still_the_same(tmp_path: Path) -> None:
     job.batch(0)
     job.checkpoint.rename(tmp_path / "new")
     Job(tmp_path, "new").start("q1")
-    assert DirectoryOwner.of((tmp_path / "rows" / NOTE).read_text()) == DirectoryOwner(f"{tmp_path.as_uri()}/new", "q1")
+    assert SinkOwner.of((tmp_path / "rows" / NOTE).read_text()) == SinkOwner(f"{tmp_path.as_uri()}/new", "q1")
 
 
 def test_a_restored_older_checkpoint_is_refused(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_damaged_checkpoint_is_known_by_its_path(tmp_path: Path, metadata: str
 
 
 def seen(sink_batch: int, checkpoint_batch: int, note: str | None = None) -> Evidence:
-    return Evidence("s3a://b/rows", DirectoryOwner("s3a://b/ck", "q"), sink_batch, checkpoint_batch, note)
+    return Evidence("s3a://b/rows", SinkOwner("s3a://b/ck", "q"), sink_batch, checkpoint_batch, note)
 
 
 @pytest.mark.parametrize(
@@ -160,11 +160,11 @@ def seen(sink_batch: int, checkpoint_batch: int, note: str | None = None) -> Evi
         (seen(4, 5), False),
         (seen(5, 4), True),
         (seen(0, -1), True),
-        (seen(4, 4, DirectoryOwner("s3a://b/ck", "q").text()), False),
-        (seen(4, 4, DirectoryOwner("s3a://b/moved", "q").text()), False),
-        (seen(4, 4, DirectoryOwner("s3a://b/ck", "other").text()), True),
-        (seen(4, 4, DirectoryOwner("s3a://b/ck").text()), False),
-        (seen(4, 4, DirectoryOwner("s3a://b/other").text()), True),
+        (seen(4, 4, SinkOwner("s3a://b/ck", "q").text()), False),
+        (seen(4, 4, SinkOwner("s3a://b/moved", "q").text()), False),
+        (seen(4, 4, SinkOwner("s3a://b/ck", "other").text()), True),
+        (seen(4, 4, SinkOwner("s3a://b/ck").text()), False),
+        (seen(4, 4, SinkOwner("s3a://b/other").text()), True),
     ],
 )
 def test_the_evidence_decides_the_objection(evidence: Evidence, objected: bool) -> None:

@@ -13,7 +13,7 @@ from streamgroup.auth.mechanism import Exchange, Mechanism
 from streamgroup.auth.plain import PlainMechanism
 from streamgroup.errors import AuthenticationError, DecodeError, TransportError
 from streamgroup.net.authentication import Authentication
-from streamgroup.net.protocol import Protocol, Response
+from streamgroup.net.protocol import CorrelatedResponse, Protocol
 from streamgroup.net.releases import RELEASES
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
 from streamgroup.wire.messages.sasl import (
@@ -66,7 +66,7 @@ class Broker:
 
     def __init__(self, protocol: Protocol) -> None:
         self.protocol = protocol
-        self.answers: list[Response] = []
+        self.answers: list[CorrelatedResponse] = []
 
     def takes(self) -> list[Any]:
         """Return what was sent: requests, each with its version and correlation id, and tokens without a header."""

@@ -10,7 +10,7 @@ import pytest
 from streamgroup.errors import TransportError
 from streamgroup.net.connection import Connection
 from streamgroup.net.connection_totals import TOTALS, ConnectionTotals
-from streamgroup.net.poller import Broken, Poller
+from streamgroup.net.poller import ConnectionLost, Poller
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
 from tests.fakes.answers import API_VERSIONS, METADATA
@@ -79,7 +79,7 @@ def test_the_connections_of_a_poller_are_counted(broker: Start, options: Options
     handles = [poller.connect("127.0.0.1", fake.port) for _ in range(3)]
     refused = poller.connect("127.0.0.1", 1)
     seen = collect(poller, 4)
-    assert [event.handle for event in seen if isinstance(event, Broken)] == [refused]
+    assert [event.handle for event in seen if isinstance(event, ConnectionLost)] == [refused]
     assert TOTALS.status() == counts(open=3, opened=3, failed=1)
     poller.send(handles[0], EVERYTHING)
     poller.drop(handles[0], reset=True)

@@ -10,7 +10,7 @@ import pytest
 
 from streamgroup.errors import DecodeError, TransportError, UnsupportedVersionError
 from streamgroup.net.connection import Connection
-from streamgroup.net.poller import Connected, Poller, ResponseReceived
+from streamgroup.net.poller import ConnectionReady, Poller, ResponseReceived
 from streamgroup.net.releases import RELEASE_MEMORY, RELEASES
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.admin import ListGroupsRequest, ListGroupsResponse
@@ -70,7 +70,7 @@ def test_queued_requests_are_sent_once_on_the_last_connection_of_the_handshake(b
     while len(events) < 3 and time.monotonic() < deadline:
         events += poller.wait(0.5)
     poller.close()
-    assert [type(event) for event in events] == [Connected, ResponseReceived, ResponseReceived]
+    assert [type(event) for event in events] == [ConnectionReady, ResponseReceived, ResponseReceived]
     assert [event.correlation_id for event in events[1:]] == asked
     assert len(fake.asked("Metadata")) == 2
 

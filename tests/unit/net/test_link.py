@@ -14,7 +14,7 @@ import pytest
 from streamgroup.errors import TransportError
 from streamgroup.model import Dialect
 from streamgroup.net.link import AnyRequest, Link, Phase, name_of
-from streamgroup.net.protocol import Response
+from streamgroup.net.protocol import CorrelatedResponse
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.kafka07 import OffsetsRequest07
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
@@ -31,7 +31,7 @@ BEGAN, SETUP_S = 100.0, 3.0
 WAIT_S = 5.0
 
 
-def step(link: Link, answers: list[Response], now: float = BEGAN) -> None:
+def step(link: Link, answers: list[CorrelatedResponse], now: float = BEGAN) -> None:
     """Wait for an event of the link, and advance it."""
     if link.background is not None:
         link.background.wait(WAIT_S)
@@ -44,15 +44,15 @@ def step(link: Link, answers: list[Response], now: float = BEGAN) -> None:
     link.advance(now, answers)
 
 
-def until(link: Link, condition: Callable[[], object], now: float = BEGAN) -> list[Response]:
+def until(link: Link, condition: Callable[[], object], now: float = BEGAN) -> list[CorrelatedResponse]:
     """Advance the link until the condition holds. Return the responses."""
-    answers: list[Response] = []
+    answers: list[CorrelatedResponse] = []
     while not condition():
         step(link, answers, now)
     return answers
 
 
-def until_end(link: Link, answers: list[Response]) -> None:
+def until_end(link: Link, answers: list[CorrelatedResponse]) -> None:
     """Advance the link until it raises its error."""
     while True:
         step(link, answers)
@@ -136,7 +136,7 @@ def test_requests_that_are_queued_during_the_handshake_are_sent_behind_it_and_an
     before = link.unsent
     asked = [link.send(EVERYTHING) for _ in range(2)]
     assert link.unsent == before, "they are not counted while they wait for the handshake"
-    answers: list[Response] = []
+    answers: list[CorrelatedResponse] = []
     while len(answers) < 2:
         step(link, answers)
     assert [answer.correlation_id for answer in answers] == asked
@@ -179,7 +179,7 @@ def test_an_error_closes_the_link_and_keeps_the_responses_from_before_it(broker:
     fake = answering(broker, METADATA, CLOSE)
     link = ready(open_link(fake.port))
     first, second = link.send(EVERYTHING), link.send(EVERYTHING)
-    answers: list[Response] = []
+    answers: list[CorrelatedResponse] = []
     with pytest.raises(TransportError, match=rf"broker 127\.0\.0\.1:{fake.port} closed the connection; pending: Metad"):
         until_end(link, answers)
     assert [answer.correlation_id for answer in answers] == [first]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamgroup.errors import DecodeError, TransportError, UnsupportedVersionError
-from streamgroup.net.poller import Broken, Connected, Poller, ResponseReceived
+from streamgroup.net.poller import ConnectionLost, ConnectionReady, Poller, ResponseReceived
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
 from streamgroup.wire.messages.group import HeartbeatRequest
@@ -39,10 +39,10 @@ def healthy(broker: Start, **others: Any) -> FakeBroker:
 def test_a_handle_is_valid_until_its_connection_breaks(broker: Start, poller: Poller) -> None:
     fake = broker({ApiVersionsRequest: always(API_VERSIONS)})
     handle = poller.connect("127.0.0.1", fake.port)
-    assert isinstance(collect(poller, 1)[0], Connected)
+    assert isinstance(collect(poller, 1)[0], ConnectionReady)
     assert poller.has(handle)
     fake.hang_up()
-    assert isinstance(collect(poller, 1)[0], Broken)
+    assert isinstance(collect(poller, 1)[0], ConnectionLost)
     assert not poller.has(handle)
 
 
@@ -51,7 +51,7 @@ def test_requests_before_the_handshake_are_sent_after_it(broker: Start, poller: 
     handle = poller.connect("127.0.0.1", fake.port, "coordinator")
     asked = poller.send(handle, EVERYTHING, ceiling=4)
     connected, received = collect(poller, 2)
-    assert connected == Connected(handle, poller.versions(handle))  # type: ignore[arg-type]
+    assert connected == ConnectionReady(handle, poller.versions(handle))  # type: ignore[arg-type]
     assert received == ResponseReceived(handle, asked, replace(METADATA, topics=received.response.topics), 4)  # type: ignore[union-attr]
     assert [version for name, version, _ in fake.requests] == [3, 4]
     assert str(handle) == f"coordinator 127.0.0.1:{fake.port} #0"
@@ -103,7 +103,7 @@ def test_a_broken_connection_tells_all_that_is_unanswered(
     handle = poller.connect("127.0.0.1", fake.port)
     asked = tuple(poller.send(handle, EVERYTHING) for _ in range(3))
     _, broken = collect(poller, 2)
-    assert isinstance(broken, Broken)
+    assert isinstance(broken, ConnectionLost)
     assert (broken.handle, broken.unanswered) == (handle, asked)
     assert isinstance(broken.error, error)
     assert f"127.0.0.1:{fake.port}" in str(broken.error)
@@ -121,7 +121,7 @@ def test_answers_before_the_break_are_delivered_and_not_counted_as_unanswered(br
     fake.wait_for(lambda f: len(f.requests) == 3)
     _, received, broken = events + collect(poller, 3 - len(events))  # a busy machine brings all at once
     assert isinstance(received, ResponseReceived)
-    assert isinstance(broken, Broken)
+    assert isinstance(broken, ConnectionLost)
     assert (received.correlation_id, broken.unanswered) == (first, (second,))
 
 
@@ -131,7 +131,7 @@ def test_a_connection_that_is_refused_is_broken_with_what_waited(poller: Poller)
     handle = poller.connect("127.0.0.1", port)
     asked = poller.send(handle, EVERYTHING)
     (broken,) = collect(poller, 1)
-    assert isinstance(broken, Broken)
+    assert isinstance(broken, ConnectionLost)
     assert broken.unanswered == (asked,)
     assert "Connection refused" in str(broken.error)
 
@@ -141,7 +141,7 @@ def test_a_connection_that_is_not_set_up_in_time_is_broken(broker: Start, option
     poller = Poller(options(connection_setup_timeout_ms=60))
     poller.connect("127.0.0.1", fake.port)
     (broken,) = collect(poller, 1)
-    assert isinstance(broken, Broken)
+    assert isinstance(broken, ConnectionLost)
     assert "to the ApiVersions handshake within 0.06 s" in str(broken.error)
     poller.close()
 
@@ -151,8 +151,8 @@ def test_an_api_that_the_broker_lacks_breaks_what_waited_and_is_raised_later(bro
     handle = poller.connect("127.0.0.1", fake.port)
     waiting = poller.send(handle, HeartbeatRequest(group_id="g"))
     connected, broken = collect(poller, 2)
-    assert isinstance(connected, Connected)
-    assert isinstance(broken, Broken)
+    assert isinstance(connected, ConnectionReady)
+    assert isinstance(broken, ConnectionLost)
     assert isinstance(broken.error, UnsupportedVersionError)
     assert broken.unanswered == (waiting,)
     again = poller.connect("127.0.0.1", fake.port)
@@ -196,5 +196,5 @@ def test_a_name_is_looked_up_while_other_connections_go_on(
     assert first.handle == numbered
     resolved.set()
     (second,) = collect(poller, 1)
-    assert isinstance(second, Connected)
+    assert isinstance(second, ConnectionReady)
     assert second.handle == named

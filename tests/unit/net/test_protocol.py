@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamgroup.errors import DecodeError
-from streamgroup.net.protocol import Protocol, Response
+from streamgroup.net.protocol import CorrelatedResponse, Protocol
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
 from tests.fakes.answers import API_VERSIONS, METADATA
 from tests.fakes.broker import framed
@@ -15,9 +15,9 @@ from tests.fakes.broker import framed
 EVERYTHING = MetadataRequest(topics=None)
 
 
-def deliver(protocol: Protocol, data: bytes, piece: int = 1 << 30) -> list[Response]:
+def deliver(protocol: Protocol, data: bytes, piece: int = 1 << 30) -> list[CorrelatedResponse]:
     """Hand `data` in, at most `piece` bytes at a time."""
-    answers: list[Response] = []
+    answers: list[CorrelatedResponse] = []
     while data:
         space = protocol.space()
         count = min(len(space), len(data), piece)
@@ -76,7 +76,7 @@ def test_any_split_of_the_stream_gives_the_same_answers(piece: int, count: int) 
     protocol = ready()
     asked = [protocol.send(EVERYTHING) for _ in range(count)]
     answers = deliver(protocol, b"".join(map(answer_to, asked)), piece)
-    assert answers == [Response(correlation_id, METADATA, 13) for correlation_id in asked]
+    assert answers == [CorrelatedResponse(correlation_id, METADATA, 13) for correlation_id in asked]
     assert protocol.unanswered == ()
 
 
@@ -103,7 +103,7 @@ def test_answers_before_a_bad_one_are_handed_out_and_the_rest_is_unanswered() ->
     data = answer_to(first) + struct.pack(">ii", 6, second) + b"\xff\xff"
     space = protocol.space()
     space[: len(data)] = data
-    answers: list[Response] = []
+    answers: list[CorrelatedResponse] = []
     with pytest.raises(DecodeError, match=rf"response from broker b:1 to Metadata v13 \(correlation id {second}\)"):
         protocol.received(len(data), answers)
     assert [a.correlation_id for a in answers] == [first]

@@ -10,8 +10,8 @@ import pytest
 from streamgroup.errors import DecodeError, TooLarge, TransportError
 from streamgroup.model import Dialect
 from streamgroup.net.connection import Connection
-from streamgroup.net.poller import Connected, Poller, ResponseReceived
-from streamgroup.net.protocol import Response
+from streamgroup.net.poller import ConnectionReady, Poller, ResponseReceived
+from streamgroup.net.protocol import CorrelatedResponse
 from streamgroup.net.protocol07 import Protocol07
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.kafka07 import (
@@ -37,8 +37,8 @@ def protocol(most: int = 1_000_000) -> Protocol07:
     return Protocol07("b0:9092", "ignored", most)
 
 
-def hear(speaking: Protocol07, data: bytes) -> list[Response]:
-    answers: list[Response] = []
+def hear(speaking: Protocol07, data: bytes) -> list[CorrelatedResponse]:
+    answers: list[CorrelatedResponse] = []
     while data:
         space = speaking.space()
         count = min(len(space), len(data))
@@ -167,7 +167,7 @@ def test_a_poller_carries_kafka_07_and_reports_the_connection_once(broker: OldBr
     until = time.monotonic() + 5
     while len(events) < 4 and time.monotonic() < until:
         events += poller.wait(0.2)
-    assert [type(event) for event in events] == [Connected, ResponseReceived, ResponseReceived, ResponseReceived]
+    assert [type(event) for event in events] == [ConnectionReady, ResponseReceived, ResponseReceived, ResponseReceived]
     assert [event.correlation_id for event in events if isinstance(event, ResponseReceived)] == numbers
     poller.close()
     broker.stop()

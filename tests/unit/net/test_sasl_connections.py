@@ -17,7 +17,7 @@ from streamgroup.auth.plain import PlainMechanism
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import AuthenticationError, ConfigError, TransportError
 from streamgroup.net.connection import Connection
-from streamgroup.net.poller import Broken, Connected, Poller, ResponseReceived
+from streamgroup.net.poller import ConnectionLost, ConnectionReady, Poller, ResponseReceived
 from streamgroup.net.sasl.tickets import Tickets
 from streamgroup.options.sasl import KerberosOptions, OAuthOptions, SaslOptions
 from streamgroup.options.secrets import Secret
@@ -92,7 +92,7 @@ def call_after_idling(listener: Listener, options: Options, exchanges: int) -> N
     listener.lifetime_ms = 200
     poller = Poller(options(listener.broker.port, sasl=PLAIN))
     handle = poller.connect("127.0.0.1", listener.broker.port)
-    wait_for(poller, Connected)
+    wait_for(poller, ConnectionReady)
     wait_for_exchanges(poller, listener, exchanges)
     poller.send(handle, EVERYTHING)
     assert wait_for(poller, ResponseReceived).response == METADATA
@@ -126,7 +126,7 @@ def test_requests_of_a_poller_wait_for_it_too(broker: Start, options: Options) -
     deadline = soon()
     while len(events) < 2 and time.monotonic() < deadline:
         events += poller.wait(0.2)
-    assert [type(event) for event in events] == [Connected, ResponseReceived]
+    assert [type(event) for event in events] == [ConnectionReady, ResponseReceived]
     assert events[1].response == METADATA
     poller.close()
 
@@ -138,7 +138,7 @@ def test_a_rejected_client_is_an_error_at_once(broker: Start, options: Options) 
         connected(listener, options)
     poller = Poller(options(listener.broker.port, sasl=PLAIN))
     poller.connect("127.0.0.1", listener.broker.port)
-    assert isinstance(wait_for(poller, Broken).error, AuthenticationError)
+    assert isinstance(wait_for(poller, ConnectionLost).error, AuthenticationError)
     poller.close()
     assert time.monotonic() - began < 3
     assert listener.exchanges == 2
@@ -225,7 +225,7 @@ def test_a_broker_cannot_make_the_client_authenticate_without_end(
     listener.lifetime_ms = lifetime_ms
     poller = Poller(options(listener.broker.port, sasl=PLAIN))
     poller.connect("127.0.0.1", listener.broker.port)
-    wait_for(poller, Connected)
+    wait_for(poller, ConnectionReady)
     deadline = soon(1.3)
     while time.monotonic() < deadline:
         poller.wait(0.05)
@@ -252,7 +252,7 @@ def test_a_token_that_comes_late_holds_up_no_other_connection(
     assert poller.wait(0.2) == []
     connected(quick, options).call(EVERYTHING, soon())
     signer.set()
-    assert wait_for(poller, Connected).handle == waiting
+    assert wait_for(poller, ConnectionReady).handle == waiting
     poller.close()
 
 
@@ -312,7 +312,7 @@ def test_the_rounds_of_scram_hold_up_no_other_connection(
     assert poller.wait(0.1) == []
     connected(quick, options).call(EVERYTHING, soon())
     rounds.set()
-    assert "no such proof" in str(wait_for(poller, Broken).error)
+    assert "no such proof" in str(wait_for(poller, ConnectionLost).error)
     poller.close()
 
 

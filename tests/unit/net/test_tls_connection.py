@@ -18,7 +18,7 @@ import pytest
 
 from streamgroup.errors import ConfigError, TlsError, TransportError
 from streamgroup.net.connection import Connection
-from streamgroup.net.poller import Broken, Connected, Event, Poller, ResponseReceived
+from streamgroup.net.poller import ConnectionLost, ConnectionReady, Event, Poller, ResponseReceived
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import TlsOptions
 from streamgroup.options.types import ClientOptions
@@ -146,7 +146,7 @@ def test_a_poller_reads_what_is_left_inside_openssl_without_waiting(secured: Sta
     handle = poller.connect("127.0.0.1", secured({MetadataRequest: lambda request, version: answers.pop(0)}).port)
     for _ in range(2):
         poller.send(handle, EVERYTHING, 4)
-    assert [type(event) for event in collect(poller, 2)] == [Connected, ResponseReceived]
+    assert [type(event) for event in collect(poller, 2)] == [ConnectionReady, ResponseReceived]
     (second_answer,) = poller.wait(None)  # nothing will ever arrive
     assert isinstance(second_answer, ResponseReceived)
     poller.close()
@@ -176,7 +176,7 @@ def test_a_poller_serves_many_secured_connections(secured: Start, ssl_options: O
         poller.send(handle, EVERYTHING)
         poller.send(handle, EVERYTHING)
     events = collect(poller, 9)
-    assert sum(isinstance(event, Connected) for event in events) == 3
+    assert sum(isinstance(event, ConnectionReady) for event in events) == 3
     answered = [event.handle for event in events if isinstance(event, ResponseReceived)]
     assert sorted(answered, key=str) == sorted([*handles, *handles], key=str)
     poller.close()
@@ -254,7 +254,7 @@ def test_a_refused_certificate_fails_the_poller_at_once(secured: Start, options:
     handle = poller.connect("127.0.0.1", fake.port)
     began = time.monotonic()
     (broken,) = collect(poller, 1)
-    assert isinstance(broken, Broken)
+    assert isinstance(broken, ConnectionLost)
     assert broken.handle == handle
     assert isinstance(broken.error, TlsError)
     assert time.monotonic() - began < 2
@@ -279,7 +279,7 @@ def test_a_poller_recognizes_a_plaintext_broker(broker: Start, ssl_options: Opti
     poller = Poller(ssl_options())
     poller.connect("127.0.0.1", broker({ApiVersionsRequest: always(API_VERSIONS)}).port)
     (broken,) = collect(poller, 1)
-    assert isinstance(broken, Broken)
+    assert isinstance(broken, ConnectionLost)
     assert isinstance(broken.error, TlsError)
     poller.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamgroup.errors import ProduceError
-from streamgroup.producer.kafka07_events import Append07, Failed07, Lost07, MessageSet, MessageSetState
+from streamgroup.producer.kafka07_events import Append07, ConnectionLost07, Failed07, MessageSet, MessageSetState
 from streamgroup.wire.kafka07 import message_set07
 from tests.fakes.broker07 import tp
 
@@ -38,7 +38,7 @@ def test_an_event_does_not_change_after_it_was_sent() -> None:
     one = MessageSet(tp(0, 0), message_set07([b"a"]), 1)
     for event, field in (
         (Append07((one,)), "sets"),
-        (Lost07(0, "reset by peer"), "unsent"),
+        (ConnectionLost07(0, "reset by peer"), "unsent"),
         (Failed07(one, ProduceError("x")), "error"),
     ):
         with pytest.raises(AttributeError):
@@ -46,4 +46,4 @@ def test_an_event_does_not_change_after_it_was_sent() -> None:
 
 
 def test_a_lost_connection_leaves_every_pending_request_sent_unless_the_shell_says_so() -> None:
-    assert Lost07(0, "reset by peer").unsent == frozenset()
+    assert ConnectionLost07(0, "reset by peer").unsent == frozenset()

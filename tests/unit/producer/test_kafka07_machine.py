@@ -19,10 +19,10 @@ from streamgroup.producer.kafka07_events import (
     Abandon07,
     Answered07,
     Append07,
+    ConnectionLost07,
     Delivered07,
     Drop07,
     Failed07,
-    Lost07,
     MessageSet,
     Refresh07,
     Send07,
@@ -110,7 +110,7 @@ class World:
                 if self.brokers[node].ask(request).close:
                     break
         self.requests[node].clear()
-        self.step(Lost07(node, "the cable is cut", tokens))
+        self.step(ConnectionLost07(node, "the cable is cut", tokens))
 
     def serve(self, seconds: float = 0.0) -> None:
         """Handle all requests, and let the time pass."""

@@ -115,7 +115,7 @@ def test_an_unknown_kind_of_marker_ends_nothing() -> None:
 @pytest.mark.parametrize("key", [None, b"", b"\0\0\0", b"\xff\xff\0\0"])
 def test_a_control_record_without_a_type_is_refused(key: bytes | None) -> None:
     control = encode_batch([Record(2, key=key)], producer_id=7, transactional=True, control=True)
-    with pytest.raises(DecodeError, match="offset 2: a control record") as caught:
+    with pytest.raises(DecodeError, match=r"offset 2: .*a control record") as caught:
         offsets(sent(0, 7) + control, [(7, 0)])
     assert caught.value.next_offset == 3
 

@@ -220,7 +220,7 @@ def test_a_drain_waits_for_the_batch_in_flight_and_ends_the_query() -> None:
     call = shell.call(io.BatchSunk(document, 0, {}))
     replies = {reply.call: reply.result for reply in shell.of(io.Reply)}
     assert replies == {call: {"proven": True, "why": ""}, drain: {"drained": True, "in_flight": False, "why": ""}}
-    assert shell.result(io.EndQuery()) is None
+    assert shell.result(io.EndAtNextCall()) is None
     shell.call(io.LatestOffset(document, LimitOptions()))
     (raised,) = shell.of(io.Raise)
     assert "drained: nothing will be repeated" in str(raised.error)
@@ -453,19 +453,19 @@ def test_metadata_that_an_answer_contradicts_is_read_again() -> None:
 
 def test_reports_wait_for_nothing() -> None:
     shell = Shell()
-    assert shell.result(io.ReportEnds()) == {}
-    assert shell.result(io.ReportRanges())["ranges"] is None
+    assert shell.result(io.GetEnds()) == {}
+    assert shell.result(io.GetRanges())["ranges"] is None
     document = shell.batch()
-    assert shell.result(io.ReportEnds()) == {P0: LogRange(0, 10), P1: LogRange(0, 10)}
-    assert shell.result(io.ReportRanges())["ranges"] == [["t", 0, 0, 10], ["t", 1, 0, 10]]
+    assert shell.result(io.GetEnds()) == {P0: LogRange(0, 10), P1: LogRange(0, 10)}
+    assert shell.result(io.GetRanges())["ranges"] == [["t", 0, 0, 10], ["t", 1, 0, 10]]
     shell.now += 7.5
-    status = shell.result(io.ReportStatus())
+    status = shell.result(io.GetStatus())
     assert (status["state"], status["generation"], status["idle"]) == ("stable", shell.ledger.generation, False)
     assert status["in_flight_s"] == 7.5, "since Spark got the batch, and not since someone asked"
     assert status["positions"] == {"t-0": 0, "t-1": 0}
     assert status["trouble"]["rebalance"]["count"] == 1
     figures = {"batch": 0, "rows": 20}
     shell.result(io.BatchSunk(document, 0, {"name": "orders", "batch": figures}))
-    status = shell.result(io.ReportStatus())
+    status = shell.result(io.GetStatus())
     assert (status["query"], status["batches"]) == ({"name": "orders"}, [figures])
     assert (status["idle"], status["in_flight_s"]) == (True, None)

@@ -28,7 +28,7 @@ def test_a_silent_run_leaves_the_group_and_joins_again_with_sparks_next_call() -
     assert shell.coordinator.members == {}
     assert [note.text for note in shell.of(ev.Note) if "R27" in note.text] == [
         "group g: Spark has been silent for 61 s, longer than group.maxSilence: left the group, so other members read "
-        "its partitions (R27)"
+        "its partitions, and joins again with Spark's next call (R27)"
     ]
     assert sum("left while Spark was silent" in line for line in shell.lines) == 1
     joined = shell.asked(JoinGroupRequest)
@@ -45,7 +45,7 @@ def test_a_pause_waits_for_the_answers_of_the_coordinator_without_holding_up_the
     shell.step(io.SilenceLook(jvm_is_stopped=False), 61.0)
     assert shell.run.shutdown.state is RunState.PAUSED
     assert not [note for note in shell.of(ev.Note) if "left the group" in note.text]
-    assert shell.result(io.ReportStatus())["state"] == "leaving"
+    assert shell.result(io.GetStatus())["state"] == "leaving"
     shell.release()
     assert [note for note in shell.of(ev.Note) if "left the group" in note.text]
 

@@ -62,7 +62,7 @@ def test_a_paused_query_plans_nothing_and_the_status_says_so() -> None:
     shell.logs.ends = {P0: 20, P1: 20}
     pause(shell)
     assert plan(shell, first) is first
-    status = shell.result(io.ReportStatus())
+    status = shell.result(io.GetStatus())
     assert (status["paused"], status["paused_whole"], status["state"]) == (["t-0", "t-1"], True, "stable")
     pause(shell, is_paused=False)
     assert len(shell.batch(first).ranges) == 2
@@ -149,7 +149,7 @@ def test_a_pause_lasts_over_an_assignment_that_has_the_partition_and_ends_with_o
     pauses = Pauses(P0, P1)
     pauses.assigned((P0, P2))
     assert pauses.of((P0, P1, P2)) == ["t-0"]
-    assert pauses.lines[-1] == "group g: t-1 is assigned to this query no more, so its pause has ended"
+    assert pauses.lines[-1] == "group g: t-1 is no longer assigned to this query, so its pause has ended"
     pauses.assigned((P0, P1, P2))
     assert pauses.of((P0, P1, P2)) == ["t-0"], "a partition that comes back is read"
 
@@ -178,7 +178,7 @@ def test_a_rebalance_of_the_run_ends_the_pause_of_a_partition_that_moves() -> No
     shell.run._perform(
         [ev.Assigned(ledger.generation + 1, ledger.member_id, (P1,), frozenset({P1}), "range", False, 2, 2)]
     )
-    assert shell.result(io.ReportStatus())["paused"] == []
+    assert shell.result(io.GetStatus())["paused"] == []
     assert first.positions[P0].offset == 10
 
 

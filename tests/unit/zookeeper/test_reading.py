@@ -11,7 +11,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError, NoNodeError
 from kazoo.protocol.states import EventType, KeeperState, WatchedEvent, ZnodeStat
 
-from streamgroup.znodes import Create, Delete, Set, SubtreeRead
+from streamgroup.znodes import Create, Delete, Set, Subtree
 from streamgroup.zookeeper.reading import DeniedError, SubtreeReader, join
 from streamgroup.zookeeper.watches import Watches
 from tests.fakes.nodes import NodeTree
@@ -85,7 +85,7 @@ class World:
         kazoo: KazooClient = client
         self.reader = SubtreeReader(kazoo, self.watches, self.nodes.wait)
 
-    def read(self, *subtrees: SubtreeRead) -> dict[str, Any]:
+    def read(self, *subtrees: Subtree) -> dict[str, Any]:
         return self.reader.read(subtrees)
 
     def fire(self, kind: str, path: str) -> list[str]:
@@ -112,15 +112,15 @@ def world() -> World:
 def test_a_read_has_the_node_and_as_many_levels_below_it_as_were_asked_for(
     world: World, depth: int, paths: list[str]
 ) -> None:
-    found = world.read(SubtreeRead("/g", depth))
+    found = world.read(Subtree("/g", depth))
     assert sorted(found) == paths
-    assert found == world.nodes.tree.read([SubtreeRead("/g", depth)])
+    assert found == world.nodes.tree.read([Subtree("/g", depth)])
 
 
 def test_a_node_has_its_data_its_versions_its_owner_and_the_sorted_names_of_its_children(world: World) -> None:
     world.nodes.tree.transact([Create("/g/ids/c", b"me", ephemeral=True)], 77)
     world.nodes.tree.transact([Set("/g/ids", b"new")])
-    found = world.read(SubtreeRead("/g/ids"))
+    found = world.read(Subtree("/g/ids"))
     ids = found["/g/ids"]
     assert (ids.data, ids.version, ids.children) == (b"new", 1, ("a", "b", "c"))
     assert ids.czxid < ids.pzxid < ids.mzxid, "created, then given a child, then written"
@@ -128,7 +128,7 @@ def test_a_node_has_its_data_its_versions_its_owner_and_the_sorted_names_of_its_
 
 
 def test_the_requests_of_one_level_are_sent_before_the_first_answer_is_awaited(world: World) -> None:
-    world.read(SubtreeRead("/g", 2), SubtreeRead("/other", 0))
+    world.read(Subtree("/g", 2), Subtree("/other", 0))
     events = world.nodes.events
     assert events[:4] == ["get /g", "children /g", "get /other", "wait"]
     rounds = [one for one, following in itertools.pairwise(events) if one != "wait" and following == "wait"]
@@ -136,7 +136,7 @@ def test_the_requests_of_one_level_are_sent_before_the_first_answer_is_awaited(w
 
 
 def test_a_subtree_that_does_not_exist_is_absent_and_its_creation_is_watched(world: World) -> None:
-    assert world.read(SubtreeRead("/none"), SubtreeRead("/gone", watch=False)) == {}
+    assert world.read(Subtree("/none"), Subtree("/gone", watch=False)) == {}
     assert ("exists", "/none") in world.nodes.watched
     assert "exists /gone" not in world.nodes.events
     assert world.fire(EventType.CREATED, "/gone") == []
@@ -145,13 +145,13 @@ def test_a_subtree_that_does_not_exist_is_absent_and_its_creation_is_watched(wor
 
 def test_a_subtree_that_is_created_while_its_watch_is_set_is_read_again(world: World) -> None:
     world.nodes.before["exists /none"] = lambda: world.nodes.tree.transact([Create("/none", b"new"), Create("/none/a")])
-    assert sorted(world.read(SubtreeRead("/none"), SubtreeRead("/g", 0))) == ["/g", "/none", "/none/a"]
+    assert sorted(world.read(Subtree("/none"), Subtree("/g", 0))) == ["/g", "/none", "/none/a"]
     assert world.nodes.events.count("get /g") == 1, "the subtree that was found is not read again"
 
 
 def test_a_child_that_is_deleted_during_the_read_is_absent(world: World) -> None:
     world.nodes.before["get /g/ids/a"] = lambda: world.nodes.tree.transact([Delete("/g/ids/a")])
-    found = world.read(SubtreeRead("/g/ids"))
+    found = world.read(Subtree("/g/ids"))
     assert sorted(found) == ["/g/ids", "/g/ids/b"]
     assert found["/g/ids"].children == ("a", "b"), "the names are those of the response"
 
@@ -161,26 +161,26 @@ def test_a_node_that_is_recreated_between_its_two_responses_is_read_again(world:
         world.nodes.tree.transact([Delete("/g/offsets"), Create("/g/offsets", b"new")])
 
     world.nodes.before["children /g/offsets"] = recreate
-    found = world.read(SubtreeRead("/g/offsets"))
+    found = world.read(Subtree("/g/offsets"))
     assert (found["/g/offsets"].data, world.nodes.events.count("get /g/offsets")) == (b"new", 2)
 
 
 def test_a_node_that_may_not_be_read_is_an_error_that_has_its_path(world: World) -> None:
     world.nodes.forbidden.add("/g/ids/b")
     with pytest.raises(DeniedError) as caught:
-        world.read(SubtreeRead("/g", 2))
+        world.read(Subtree("/g", 2))
     assert caught.value.path == "/g/ids/b"
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_a_node_that_two_subtrees_share_keeps_its_children(world: World, order: tuple[int, int]) -> None:
-    found = world.read(*(SubtreeRead("/g", depth) for depth in order))
+    found = world.read(*(Subtree("/g", depth) for depth in order))
     assert found["/g"].children == ("ids", "offsets")
     assert sorted(found) == ["/g", "/g/ids", "/g/offsets"]
 
 
 def test_watches_cover_the_data_of_all_nodes_and_the_children_of_all_but_the_last_level(world: World) -> None:
-    world.read(SubtreeRead("/g", 1), SubtreeRead("/other", watch=False))
+    world.read(Subtree("/g", 1), Subtree("/other", watch=False))
     assert world.nodes.watched == {("get", "/g"), ("children", "/g"), ("get", "/g/ids"), ("get", "/g/offsets")}
     assert world.fire(EventType.CHILD, "/g/ids") == []
     assert world.fire(EventType.CHANGED, "/g/ids") == ["/g/ids"]
@@ -189,7 +189,7 @@ def test_watches_cover_the_data_of_all_nodes_and_the_children_of_all_but_the_las
 
 
 def test_watches_that_the_connection_loses_are_those_of_the_subtree(world: World) -> None:
-    world.read(SubtreeRead("/g", 1))
+    world.read(Subtree("/g", 1))
     world.watches.disconnected()
     world.watches.connected()
     assert world.reported == ["/g"]

@@ -15,7 +15,7 @@ from streamgroup.errors import ConfigError, StreamGroupError, TlsError, Transpor
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane, Send
 from streamgroup.model import Broker, ClusterSnapshot
-from streamgroup.net.poller import Broken, Connected, ResponseReceived
+from streamgroup.net.poller import ConnectionLost, ConnectionReady, ResponseReceived
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.cluster import ApiVersionsRequest
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -80,12 +80,12 @@ def find(token: int, timeout_ms: int = 30_000) -> Send:
     return Send(token, Lane.ANY, FindCoordinatorRequest, lambda version: request, timeout_ms)
 
 
-def connected(poller: ScriptedPoller, tag: str, number: int = 0) -> Connected:
-    return Connected(poller.handle(tag, number), VERSIONS)
+def connected(poller: ScriptedPoller, tag: str, number: int = 0) -> ConnectionReady:
+    return ConnectionReady(poller.handle(tag, number), VERSIONS)
 
 
-def broken(poller: ScriptedPoller, tag: str, number: int = 0) -> Broken:
-    return Broken(poller.handle(tag, number), GONE, ())
+def broken(poller: ScriptedPoller, tag: str, number: int = 0) -> ConnectionLost:
+    return ConnectionLost(poller.handle(tag, number), GONE, ())
 
 
 # -- sending ----------------------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def test_requests_wait_for_the_handshake_and_go_out_in_order(
 def test_what_the_broker_does_not_speak_fails_the_query(poller: ScriptedPoller, group: Callable[..., Group]) -> None:
     run = group()
     run.want(send(1))
-    poller.deliver(Connected(poller.handle("coordinator"), BrokerVersions("old", {})))
+    poller.deliver(ConnectionReady(poller.handle("coordinator"), BrokerVersions("old", {})))
     run.until(lambda: bool(run.failures))
     assert isinstance(run.failures[0], UnsupportedVersionError)
 
@@ -130,7 +130,7 @@ def test_a_group_that_the_brokers_are_too_old_for_is_shown_the_ways_out(
 ) -> None:
     run = group()
     run.want(replace(send(1), api=api))
-    poller.deliver(Connected(poller.handle("coordinator"), BrokerVersions("old", {}, release)))
+    poller.deliver(ConnectionReady(poller.handle("coordinator"), BrokerVersions("old", {}, release)))
     run.until(lambda: bool(run.failures))
     assert isinstance(run.failures[0], ConfigError)
     for part in ("group g", words, "zookeeper.connect", "group.mode=commit"):
@@ -140,7 +140,7 @@ def test_a_group_that_the_brokers_are_too_old_for_is_shown_the_ways_out(
 def test_the_member_learns_what_the_broker_does_not_speak(poller: ScriptedPoller, group: Callable[..., Group]) -> None:
     run = group()
     run.want(replace(send(1), optional=True))
-    poller.deliver(Connected(poller.handle("coordinator"), BrokerVersions("old", {}, "0.8.1")))
+    poller.deliver(ConnectionReady(poller.handle("coordinator"), BrokerVersions("old", {}, "0.8.1")))
     run.until(lambda: any(isinstance(event, ev.RequestFailed) for event in run.heard))
     (failed,) = [event for event in run.heard if isinstance(event, ev.RequestFailed)]
     assert failed.unsupported
@@ -151,7 +151,7 @@ def test_no_version_above_the_ceiling_is_sent(poller: ScriptedPoller, group: Cal
     run = group()
     run.want(replace(send(1), api=OffsetFetchRequest, ceiling=0, build=lambda version: version))
     versions = BrokerVersions("b", {OffsetFetchRequest.API_KEY: (0, 5)})
-    poller.deliver(Connected(poller.handle("coordinator"), versions))
+    poller.deliver(ConnectionReady(poller.handle("coordinator"), versions))
     run.until(lambda: bool(poller.sent))
     assert poller.sent[0].request == 0
 
@@ -221,7 +221,7 @@ def test_a_broker_to_which_no_retry_connects_fails_the_query(
 ) -> None:
     run = group()
     run.want(find(1))
-    poller.deliver(Broken(poller.handle("any"), error, ()))
+    poller.deliver(ConnectionLost(poller.handle("any"), error, ()))
     run.until(lambda: run.failures == [error])
 
 
@@ -231,7 +231,7 @@ def test_another_coordinator_ends_the_connections_to_the_old_one_and_the_same_on
     run = group()
     run.want(ev.CoordinatorFound(HOME), send(1), send(2, Lane.JOIN), find(3))
     lanes = [poller.handle(tag) for tag in ("coordinator", "join", "any")]
-    poller.deliver(*[Connected(handle, VERSIONS) for handle in lanes])
+    poller.deliver(*[ConnectionReady(handle, VERSIONS) for handle in lanes])
     poller.request(2)
     run.want(ev.CoordinatorFound(HOME))
     run.carried_out()
@@ -304,7 +304,7 @@ def test_a_reset_fails_what_is_out_and_takes_no_answer_any_more(
     run = group()
     run.want(send(1, Lane.JOIN))
     handle = poller.handle("join")
-    poller.deliver(Connected(handle, VERSIONS))
+    poller.deliver(ConnectionReady(handle, VERSIONS))
     poller.request(0)
     run.want(ev.Reset(Lane.JOIN), ev.Reset(Lane.ANY))
     run.hears(ev.RequestFailed(1, f"{handle}: given up"))
@@ -323,7 +323,7 @@ def test_an_overdue_request_resets_its_connection_and_fails_all_that_was_on_it(
     run = group()
     run.want(send(1), find(3))
     coordinator = poller.handle("coordinator")
-    poller.deliver(Connected(coordinator, VERSIONS), connected(poller, "any"))
+    poller.deliver(ConnectionReady(coordinator, VERSIONS), connected(poller, "any"))
     poller.request(1)
     run.want(send(2, timeout_ms=20))
     reason = f"{coordinator}: no answer to Heartbeat in time"

@@ -19,7 +19,7 @@ from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.registry.membership import RegistryMembership
 from streamgroup.model import CommittedOffset, Dialect, TopicPartition
 from streamgroup.options.parse import parse_source
-from streamgroup.znodes import SubtreeRead, ZNode
+from streamgroup.znodes import Subtree, ZNode
 from tests.fakes.cluster import logs_of
 from tests.fakes.nodes import NodeTree
 from tests.unit.driver.fake_inbox import FakeInbox
@@ -37,7 +37,7 @@ class NodesSession(FakeSession):
     nodes: Mapping[str, str]
     """Set by each test."""
 
-    def read(self, subtrees: Iterable[SubtreeRead], deadline: float) -> dict[str, ZNode]:
+    def read(self, subtrees: Iterable[Subtree], deadline: float) -> dict[str, ZNode]:
         asked = list(subtrees)
         super().read(asked, deadline)
         return NodeTree.of(self.nodes).read(asked)

@@ -17,7 +17,7 @@ from streamgroup.group.offsets.store import FetchOffsets, NoAnswer
 from streamgroup.group.registry import events as zk
 from streamgroup.group.registry import work
 from streamgroup.options.types import ZooKeeperOptions
-from streamgroup.znodes import Create, Operation, Refusal, SubtreeRead, ZNode
+from streamgroup.znodes import Create, Operation, Refusal, Subtree, ZNode
 from streamgroup.zookeeper import session as told
 from streamgroup.zookeeper.errors import RefusedError, UnansweredError
 from tests.unit.driver.fake_inbox import FakeInbox
@@ -47,7 +47,7 @@ class FakeSession:
         self.opened = 0
         self.closed = False
         self.deadlines: list[float] = []
-        self.looked: list[tuple[SubtreeRead, ...]] = []
+        self.looked: list[tuple[Subtree, ...]] = []
         self.transacted: list[list[tuple[Operation, ...]]] = []
         self.fails: StreamGroupError | None = None
         self.on_connect: Callable[[], None] | None = None
@@ -72,7 +72,7 @@ class FakeSession:
         self.session_id, self.connected = session_id, True
         self.tell(told.SessionStarted(session_id, self.timeout_ms))
 
-    def read(self, subtrees: Iterable[SubtreeRead], deadline: float) -> Mapping[str, ZNode]:
+    def read(self, subtrees: Iterable[Subtree], deadline: float) -> Mapping[str, ZNode]:
         self.looked.append(tuple(subtrees))
         self.deadlines.append(deadline)
         assert self.gate.wait(SOON)
@@ -124,7 +124,7 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
 
 
 def look(token: int) -> zk.ReadSubtrees:
-    return zk.ReadSubtrees(token, (SubtreeRead("/x"),))
+    return zk.ReadSubtrees(token, (Subtree("/x"),))
 
 
 def claim(token: int) -> zk.Transact:
@@ -142,8 +142,8 @@ def test_what_is_asked_is_answered_in_order(running: Running) -> None:
 @pytest.mark.parametrize(
     ("error", "event"),
     [
-        (RefusedError("/p", Refusal.NODE_EXISTS, "zk"), zk.Refused(1, "/p", Refusal.NODE_EXISTS)),
-        (DENIED, zk.Refused(1, "/p", Refusal.NO_AUTH, DENIED.advice)),
+        (RefusedError("/p", Refusal.NODE_EXISTS, "zk"), zk.RequestRefused(1, "/p", Refusal.NODE_EXISTS)),
+        (DENIED, zk.RequestRefused(1, "/p", Refusal.NO_AUTH, DENIED.advice)),
         (UnansweredError("no answer in time"), zk.Unanswered(1, "no answer in time")),
     ],
 )

@@ -57,7 +57,7 @@ def test_a_commit_goes_to_kafka_when_zookeeper_has_it() -> None:
 
 def test_a_commit_that_zookeeper_refuses_never_reaches_kafka() -> None:
     store, write = written()
-    outcome = store.hear(zk.Refused(write.token, f"/consumers/g/ids/{ME}", Refusal.NO_NODE), 0.2)
+    outcome = store.hear(zk.RequestRefused(write.token, f"/consumers/g/ids/{ME}", Refusal.NO_NODE), 0.2)
     fenced = PartitionVerdict(Verdict.FENCED, ErrorCode.UNKNOWN_MEMBER_ID)
     assert (outcome.actions, outcome.answers) == ((), (OffsetsCommitted(6, {P0: fenced}),))
 
@@ -102,7 +102,7 @@ def test_a_fetch_that_kafka_does_not_answer_has_no_answer() -> None:
 def test_what_gives_partitions_up_withdraws_what_was_to_be_committed(action: Any) -> None:
     store, write = written()
     assert WithdrawFromKafka() in store.follow(action).actions
-    assert store.hear(zk.Refused(write.token, PATHS.offset(P0), Refusal.BAD_VERSION), 0.2).actions[1:] == ()
+    assert store.hear(zk.RequestRefused(write.token, PATHS.offset(P0), Refusal.BAD_VERSION), 0.2).actions[1:] == ()
 
 
 def test_leaving_forgets_what_zookeeper_will_not_answer_any_more() -> None:

@@ -57,7 +57,7 @@ def test_a_commit_goes_to_the_brokers_once_its_member_was_seen_in_zookeeper() ->
 
 def test_a_commit_of_who_is_no_member_any_more_is_fenced() -> None:
     store, token = checked()
-    outcome = store.hear(zk.Refused(token, f"/consumers/g/ids/{ME}", Refusal.NO_NODE), 0.1)
+    outcome = store.hear(zk.RequestRefused(token, f"/consumers/g/ids/{ME}", Refusal.NO_NODE), 0.1)
     fenced = PartitionVerdict(Verdict.FENCED, ErrorCode.UNKNOWN_MEMBER_ID)
     assert (outcome.actions, outcome.answers) == ((), (OffsetsCommitted(6, {P0: fenced}),))
 

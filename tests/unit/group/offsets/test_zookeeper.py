@@ -299,7 +299,7 @@ def test_nodes_that_may_not_be_written_end_the_query_with_advice() -> None:
     settle(made, a, a.commit(5))
     a.commit(7)
     request = a.client.requests.popleft()
-    a.hear(zk.Refused(request.token, OLD.offset(T0), Refusal.NO_AUTH, "Set zookeeper.username"))
+    a.hear(zk.RequestRefused(request.token, OLD.offset(T0), Refusal.NO_AUTH, "Set zookeeper.username"))
     failure = a.last(ev.Fail).error
     assert isinstance(failure, ConfigError)
     assert "/consumers/g/offsets/t/0-0" in str(failure)

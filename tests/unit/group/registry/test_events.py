@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroup.group.registry.events import Refused, forbidden
+from streamgroup.group.registry.events import RequestRefused, forbidden
 from streamgroup.znodes import Refusal, Right, how_to_allow
 
 FINAL = [Refusal.NO_AUTH, Refusal.INVALID_ACL]
@@ -13,7 +13,7 @@ FINAL = [Refusal.NO_AUTH, Refusal.INVALID_ACL]
 @pytest.mark.parametrize("refusal", Refusal)
 def test_only_a_refusal_about_rights_is_final(refusal: Refusal) -> None:
     """All others come from what other members do at the same time: a later look shows the group as it is."""
-    assert Refused(1, "/consumers/g/ids/me", refusal).is_final is (refusal in FINAL)
+    assert RequestRefused(1, "/consumers/g/ids/me", refusal).is_final is (refusal in FINAL)
 
 
 @pytest.mark.parametrize("refusal", FINAL)
@@ -21,7 +21,7 @@ def test_the_error_of_a_final_refusal_names_the_group_the_attempt_the_node_the_c
     refusal: Refusal,
 ) -> None:
     node = "/consumers/g/ids"
-    event = Refused(1, f"{node}/me", refusal, how_to_allow(node, Right.CREATE))
+    event = RequestRefused(1, f"{node}/me", refusal, how_to_allow(node, Right.CREATE))
     text = forbidden("g", "cannot register", event)
     assert text.startswith(
         f"group g: cannot register: ZooKeeper refused the operation on /consumers/g/ids/me: {refusal.value}. "

@@ -260,7 +260,7 @@ def test_a_claim_that_is_refused_for_no_reason_it_knows_is_made_again() -> None:
     made = cluster()
     a = claiming(made)
     request = a.client.requests.popleft()
-    a.client.events.append(zk.Refused(request.token, OLD.owner(ALL[0]), Refusal.NO_NODE))
+    a.client.events.append(zk.RequestRefused(request.token, OLD.owner(ALL[0]), Refusal.NO_NODE))
     made.run(3)
     assert "could not claim partitions" in a.notes()
     agrees(made)
@@ -331,7 +331,7 @@ def test_a_node_that_may_not_be_written_ends_the_query_with_advice(refusal: Refu
     a.turn()
     (register,) = a.client.requests
     a.client.requests.clear()
-    a.hear(zk.Refused(register.token, OLD.ids, refusal, "Set zookeeper.username"))
+    a.hear(zk.RequestRefused(register.token, OLD.ids, refusal, "Set zookeeper.username"))
     failure = a.last(ev.Fail).error
     assert isinstance(failure, ConfigError)
     assert "/consumers/g/ids" in str(failure)
@@ -346,7 +346,7 @@ def test_a_node_that_may_not_be_read_ends_the_query_as_well() -> None:
     a = made.member("A")
     while not (a.client.requests and isinstance(a.client.requests[0], zk.ReadSubtrees)):
         a.turn()
-    a.hear(zk.Refused(a.client.requests.popleft().token, registrations.BROKERS, Refusal.NO_AUTH))
+    a.hear(zk.RequestRefused(a.client.requests.popleft().token, registrations.BROKERS, Refusal.NO_AUTH))
     assert "/brokers/ids" in str(a.last(ev.Fail).error)
 
 
@@ -375,7 +375,7 @@ def test_nothing_of_another_session_is_ever_deleted_and_every_claim_and_release_
 
 
 def test_every_event_has_a_row_in_every_state_but_a_second_start() -> None:
-    answers = {zk.SubtreesRead, zk.Transacted, zk.Refused, zk.Unanswered}
+    answers = {zk.SubtreesRead, zk.Transacted, zk.RequestRefused, zk.Unanswered}
     plain = {*get_args(ev.Event), *get_args(zk.RegistryEvent)} - answers
     missing = {(state, event) for state in State for event in plain if (state, event) not in TABLE}
     assert missing == {(state, ev.Start) for state in State if state not in {State.UNJOINED, State.LEFT}}
@@ -390,7 +390,7 @@ def test_every_request_has_a_row_for_every_answer_it_may_get() -> None:
             answers = {
                 heard[1] for of, heard in TABLE if of is state and isinstance(heard, tuple) and heard[0] is purpose
             }
-            assert answers == {done, zk.Refused, zk.Unanswered}
+            assert answers == {done, zk.RequestRefused, zk.Unanswered}
 
 
 def test_every_timer_is_heard_somewhere() -> None:

@@ -14,7 +14,7 @@ from streamgroup.group.commit_metadata import CommitMetadata
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.registry.stored import committed_in, committed_subtrees, metadata_data, read_committed
 from streamgroup.model import CommittedOffset, Dialect, TopicPartition
-from streamgroup.znodes import SubtreeRead, ZNode
+from streamgroup.znodes import Subtree, ZNode
 from tests.fakes.nodes import nodes_of
 
 PATHS = GroupPaths("g", Dialect.KAFKA07)
@@ -96,12 +96,12 @@ def test_an_offset_that_is_none_is_an_error_that_names_its_node() -> None:
 
 def test_what_is_looked_at() -> None:
     assert committed_subtrees(PATHS, None) == (
-        SubtreeRead("/consumers/g/offsets", 2, watch=False),
-        SubtreeRead("/consumers/g/streamgroup", 2, watch=False),
+        Subtree("/consumers/g/offsets", 2, watch=False),
+        Subtree("/consumers/g/streamgroup", 2, watch=False),
     )
     assert committed_subtrees(PATHS, [TopicPartition("t", 10_001)]) == (
-        SubtreeRead("/consumers/g/offsets/t/1-1", 0, watch=False),
-        SubtreeRead("/consumers/g/streamgroup/t/1-1", 0, watch=False),
+        Subtree("/consumers/g/offsets/t/1-1", 0, watch=False),
+        Subtree("/consumers/g/streamgroup/t/1-1", 0, watch=False),
     )
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.group.registry.view import OwnerNode, owner_subtrees, owners_in, subtrees, view_of
 from streamgroup.model import Broker, Dialect, TopicPartition
-from streamgroup.znodes import SubtreeRead
+from streamgroup.znodes import Subtree
 from tests.fakes.nodes import nodes_of
 
 OLD, NEW = GroupPaths("grp1", Dialect.KAFKA07), GroupPaths("g8", Dialect.KAFKA)
@@ -174,15 +174,15 @@ def test_nothing_at_all_is_an_empty_view() -> None:
 
 def test_what_is_looked_at() -> None:
     assert subtrees(OLD, ["t"]) == (
-        SubtreeRead("/consumers/grp1/ids"),
-        SubtreeRead("/consumers/grp1/streamgroup-members"),
-        SubtreeRead("/brokers/ids"),
-        SubtreeRead("/brokers/topics/t"),
+        Subtree("/consumers/grp1/ids"),
+        Subtree("/consumers/grp1/streamgroup-members"),
+        Subtree("/brokers/ids"),
+        Subtree("/brokers/topics/t"),
     )
-    assert subtrees(NEW, ["t", "a/b", ".."])[3:] == (SubtreeRead("/brokers/topics/t", depth=0),)
-    assert subtrees(OLD, None, watch=False)[3:] == (SubtreeRead("/brokers/topics", depth=2, watch=False),)
-    assert owner_subtrees(OLD, ["t", "."]) == (SubtreeRead("/consumers/grp1/owners/t"),)
-    assert owner_subtrees(NEW, None) == (SubtreeRead("/consumers/g8/owners", depth=2),)
+    assert subtrees(NEW, ["t", "a/b", ".."])[3:] == (Subtree("/brokers/topics/t", depth=0),)
+    assert subtrees(OLD, None, watch=False)[3:] == (Subtree("/brokers/topics", depth=2, watch=False),)
+    assert owner_subtrees(OLD, ["t", "."]) == (Subtree("/consumers/grp1/owners/t"),)
+    assert owner_subtrees(NEW, None) == (Subtree("/consumers/g8/owners", depth=2),)
 
 
 def test_owners_alone_are_found_among_their_nodes() -> None:

@@ -10,14 +10,14 @@ import pytest
 from streamgroup.group.registry import events as zk
 from streamgroup.group.registry import work as steps
 from streamgroup.group.registry.work import RETRY_BACKOFF_S, AskedQuestion, Heard, RegistryWork, SessionEvent
-from streamgroup.znodes import Create, SubtreeRead
+from streamgroup.znodes import Create, Subtree
 
 SESSION_MS, GRANTED_MS, CONNECTION_MS = 6_000, 4_000, 2_000
 EXPIRED = zk.Expired("the session has expired")
 
 
 def look(token: int) -> zk.ReadSubtrees:
-    return zk.ReadSubtrees(token, (SubtreeRead("/x"),))
+    return zk.ReadSubtrees(token, (Subtree("/x"),))
 
 
 def write(token: int) -> zk.Transact:
@@ -163,7 +163,7 @@ def test_questions_and_actions_take_turns(member: Member) -> None:
         member.work.ask(AskedQuestion(name, 60.0))
     member.wants(look(1), look(2), look(3))
     done = [member.next() for _ in range(5)]
-    assert [each.asked.question if isinstance(each, steps.Answer) else each.look.token for each in done] == [
+    assert [each.asked.question if isinstance(each, steps.AnswerQuestion) else each.request.token for each in done] == [
         "a",
         1,
         "b",
@@ -176,12 +176,12 @@ def test_questions_and_actions_take_turns(member: Member) -> None:
 def test_only_before_the_member_wants_a_session_a_question_connects(member: Member) -> None:
     asked = AskedQuestion("q", 60.0)
     member.work.ask(asked)
-    assert member.next(now=1.0) == steps.Answer(asked, 1.0 + SESSION_MS / 1000)
+    assert member.next(now=1.0) == steps.AnswerQuestion(asked, 1.0 + SESSION_MS / 1000)
     member.work.ask(soon := AskedQuestion("q", 2.0))
-    assert member.next(now=1.0) == steps.Answer(soon, 2.0)
+    assert member.next(now=1.0) == steps.AnswerQuestion(soon, 2.0)
     member.in_session()
     member.work.ask(asked)
-    assert member.next(now=1.0) == steps.Answer(asked, None)
+    assert member.next(now=1.0) == steps.AnswerQuestion(asked, None)
 
 
 def test_a_question_is_asked_again_until_its_time_is_over(member: Member) -> None:
@@ -189,7 +189,7 @@ def test_a_question_is_asked_again_until_its_time_is_over(member: Member) -> Non
     assert member.work.ask_again(asked, 5.0)
     assert member.work.wake_at == pytest.approx(5.0 + RETRY_BACKOFF_S)
     assert member.next(now=5.05) is None
-    assert member.next(now=5.2) == steps.Answer(asked, 10.0)
+    assert member.next(now=5.2) == steps.AnswerQuestion(asked, 10.0)
     assert member.work.wake_at is None
     assert not member.work.ask_again(asked, 9.95)
 
