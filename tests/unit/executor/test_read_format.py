@@ -6,10 +6,8 @@ import pytest
 
 from streamgroup.errors import DecodeError, ErrorCode, KafkaError, StreamGroupError, TransportError, error_of
 from streamgroup.executor.cursor import Cursor
-from streamgroup.executor.kafka import KAFKA_READ_FORMAT
 from streamgroup.executor.kafka07 import KAFKA07_READ_FORMAT
-from streamgroup.executor.read_format import Portion, ReadFormat, describe_failure, has_failed_with
-from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG, LogFormat
+from streamgroup.executor.read_format import Portion, describe_failure, has_failed_with
 from streamgroup.model import Broker, FetchRange, OffsetRange, TopicPartition
 from streamgroup.options.types import ClientOptions, FetchOptions
 from streamgroup.records.batches import Frames
@@ -61,17 +59,6 @@ def test_a_failure_that_progress_has_cleared_is_not_a_failure_any_more() -> None
     cursor.skip_to(50)
     assert not has_failed_with(cursor, ErrorCode.OFFSET_OUT_OF_RANGE)
     assert describe_failure(cursor) == "an empty answer"
-
-
-@pytest.mark.parametrize(
-    ("read_format", "log_format"),
-    [(KAFKA_READ_FORMAT, KAFKA_LOG), (KAFKA07_READ_FORMAT, KAFKA07_LOG)],
-    ids=["kafka", "0.7"],
-)
-def test_tasks_name_partitions_and_offsets_as_the_cluster_of_their_dialect_does(
-    read_format: ReadFormat, log_format: LogFormat
-) -> None:
-    assert read_format.log_format is log_format
 
 
 def test_a_portion_reaches_to_the_end_of_its_last_whole_batch() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from streamgroup.jobs.keys import (
-    BATCH_SINK,
     COUNT,
     COUNT_FROM_ZERO,
     FLAG,
@@ -146,9 +145,3 @@ def test_a_key_is_described_and_its_default_is_a_value_that_it_accepts(section: 
         assert not key.required, "a required key is never without a value"
         value = tomllib.loads(f"value = {key.default}")["value"]
         assert key.kind.parse(value) == value
-
-
-def test_a_job_that_writes_batches_has_the_keys_of_the_sink_but_those_of_a_stream() -> None:
-    streamed, batched = ({key.name for key in keys} for keys in (SECTIONS["sink"], BATCH_SINK))
-    assert streamed - batched == {"checkpoint", "output_mode"}
-    assert batched < streamed

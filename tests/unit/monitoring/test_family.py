@@ -47,12 +47,6 @@ def test_a_summary_has_a_sum_and_a_count_and_other_samples_count_nothing() -> No
     assert commits.samples == [Sample((), 0.6, 0)]
 
 
-def test_two_metrics_do_not_share_their_samples(lag: Family) -> None:
-    other = Family("offset", MetricKind.GAUGE, "Offset.", ("group", "topic"))
-    lag.add({"group": "g", "topic": "t"}, 1)
-    assert other.samples == []
-
-
 def test_a_kind_is_written_as_prometheus_names_it() -> None:
     assert [f"# TYPE x {kind}" for kind in (MetricKind.GAUGE, MetricKind.COUNTER, MetricKind.SUMMARY)] == [
         "# TYPE x gauge",

@@ -48,12 +48,6 @@ def test_a_phase_is_counted_only_in_the_batches_that_had_it() -> None:
     assert totals.phases == {"addBatch": 2, "latestOffset": 1}
 
 
-def test_queries_do_not_share_their_phases() -> None:
-    one, other = QueryTotals("one"), QueryTotals("other")
-    one.add(1, {"addBatch": 1}, [], 1000.0)
-    assert (other.phase_s, dict(other.phases)) == ({}, {})
-
-
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 10**7)), max_size=8))
 def test_the_totals_are_those_of_all_batches(batches: list[tuple[int, int]]) -> None:

@@ -39,6 +39,11 @@ def test_a_property_with_another_name_is_refused_with_that_name(old: str, new: s
     assert f"Set '{new}'" in ROWS[old].why
 
 
+def test_a_property_that_would_commit_before_the_sink_has_a_batch_is_refused_with_the_reason() -> None:
+    assert ROWS["kafka.auto.commit.enable"].elsewhere is Effect.REFUSED
+    assert "commits offsets only after their batch has reached the sink" in ROWS["kafka.auto.commit.enable"].why
+
+
 @pytest.mark.parametrize("option", REFUSED, ids=name_of)
 def test_a_refused_property_ends_each_kind_of_read_with_an_error_that_names_it_and_the_next_step(
     option: Option,
@@ -61,8 +66,7 @@ def test_an_ignored_property_ends_no_read_and_the_log_says_why_it_has_no_effect(
         assert given.fetch == plain.fetch
 
 
-def test_a_property_has_one_row_and_an_effect_in_no_scope() -> None:
-    assert len(ROWS) == len(OLD_CONSUMERS) == len(REFUSED) + len(IGNORED)
+def test_no_property_of_an_old_consumer_takes_effect_in_any_read_or_write() -> None:
     assert [option.name for option in OLD_CONSUMERS if option.effect(Scope.ALL | Scope.WRITE) is Effect.USED] == []
 
 

@@ -74,5 +74,4 @@ def test_the_properties_whose_loss_changes_no_record_are_the_only_ones_that_are_
 
 
 def test_no_property_of_an_old_producer_takes_effect_in_any_read_or_write() -> None:
-    assert len(ROWS) == len(OLD_PRODUCERS)
     assert [row.name for row in OLD_PRODUCERS if row.effect(Scope.ALL | Scope.WRITE) is Effect.USED] == []

@@ -234,20 +234,6 @@ def test_javas_class_for_tls_is_ignored_with_the_reason() -> None:
     assert "zookeeper.ssl.client.enable" in note
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("kafka.zookeeper.connect", "Set 'zookeeper.connect'"),
-        ("kafka.fetch.message.max.bytes", "Set 'kafka.max.partition.fetch.bytes'"),
-        ("kafka.auto.commit.enable", "commits offsets only after their batch has reached the sink"),
-        ("kafka.zk.connect", "Set 'zookeeper.connect'"),
-    ],
-)
-def test_an_old_name_is_refused_with_the_reason(name: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        parse_source({**DRAIN, name: "1"}, streaming=True)
-
-
 # -- partitions as Kafka 0.7 names them --------------------------------------------------------------------------------
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroup.errors import ProduceError
-from streamgroup.producer.kafka07_events import Append07, ConnectionLost07, Failed07, MessageSet, MessageSetState
+from streamgroup.producer.kafka07_events import ConnectionLost07, MessageSet, MessageSetState
 from streamgroup.wire.kafka07 import message_set07
 from tests.fakes.broker07 import tp
 
@@ -32,17 +31,6 @@ def test_two_sets_with_the_same_records_are_two_sets() -> None:
     assert one != other
     assert [other, one].index(one) == 1
     assert len({one, other}) == 2
-
-
-def test_an_event_does_not_change_after_it_was_sent() -> None:
-    one = MessageSet(tp(0, 0), message_set07([b"a"]), 1)
-    for event, field in (
-        (Append07((one,)), "sets"),
-        (ConnectionLost07(0, "reset by peer"), "unsent"),
-        (Failed07(one, ProduceError("x")), "error"),
-    ):
-        with pytest.raises(AttributeError):
-            setattr(event, field, None)
 
 
 def test_a_lost_connection_leaves_every_pending_request_sent_unless_the_shell_says_so() -> None:

@@ -74,10 +74,3 @@ def test_the_unresolved_sets_are_those_that_were_sent_and_then_those_that_wait()
     partition.queue.append(waiting)
     partition.written.extend((sent, second))
     assert list(partition.unresolved()) == [sent, second, waiting]
-
-
-def test_two_partitions_do_not_share_their_sets() -> None:
-    one, other = Partition07(WHERE), Partition07(tp(2, 18))
-    one.queue.append(a_set())
-    one.written.append(a_set())
-    assert list(other.unresolved()) == []

@@ -18,9 +18,3 @@ def test_a_broker_is_available_when_both_the_throttle_time_and_the_backoff_have_
     muted_until: float, retry_at: float, available_at: float
 ) -> None:
     assert Node(muted_until=muted_until, retry_at=retry_at).available_at() == available_at
-
-
-def test_two_brokers_do_not_share_their_pending_requests() -> None:
-    one, other = Node(), Node()
-    one.tokens.add(1)
-    assert other.tokens == set()

@@ -16,7 +16,6 @@ from streamgroup.records.message_sets import (
     MessageFaultKind,
     MessageFields,
     MessageFields07,
-    MessageSetFault,
     MessageSets,
     MessageSets07,
 )
@@ -51,11 +50,6 @@ def test_a_wrapper_of_log_append_time_has_the_bit_beside_its_codec() -> None:
 def test_each_fault_has_a_text_of_its_own_and_no_number_is_that_of_a_sound_message() -> None:
     assert len({fault.text for fault in MessageFaultKind}) == len(MessageFaultKind)
     assert 0 not in {int(fault) for fault in MessageFaultKind}, "the scan notes 0 for a message without a fault"
-
-
-def test_a_fault_keeps_the_set_the_position_and_the_kind() -> None:
-    fault = MessageSetFault(2, 77, MessageFaultKind.NESTED)
-    assert (fault.index, fault.position, fault.fault) == (2, 77, MessageFaultKind.NESTED)
 
 
 def test_results_have_one_element_for_each_message_in_the_width_that_the_compiled_scan_writes() -> None:

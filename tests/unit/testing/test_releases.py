@@ -7,7 +7,7 @@ import re
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.testing.releases import DEFAULT_VERSION, RELEASES, Coordinate, Listeners, Quorum, release_of
+from streamgroup.testing.releases import DEFAULT_VERSION, RELEASES, Coordinate, Listeners, release_of
 
 VERSIONS = ["0.7", "0.8.2.2", "0.9.0.1", "0.10.2.2", "1.1.1", "3.9.1", "4.1.1"]
 
@@ -20,11 +20,6 @@ def test_the_releases_are_in_the_order_of_their_numbers_and_the_default_is_the_n
     assert VERSIONS[-1] == DEFAULT_VERSION
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_a_release_is_found_by_its_version(version: str) -> None:
-    assert release_of(version).version == version
-
-
 @pytest.mark.parametrize("version", ["", "2.0.0", "4.1", "4.1.1 ", "latest"])
 def test_another_version_is_refused_with_those_that_there_are(version: str) -> None:
     expected = f"unsupported Kafka {version}: available are {', '.join(VERSIONS)}"
@@ -35,9 +30,7 @@ def test_another_version_is_refused_with_those_that_there_are(version: str) -> N
 @pytest.mark.parametrize(
     ("version", "broker", "tools", "extra"),
     [
-        ("0.8.2.2", "org.apache.kafka:kafka_2.11:0.8.2.2", None, []),
         ("0.10.2.2", "org.apache.kafka:kafka_2.11:0.10.2.2", None, ["javax.xml.bind:jaxb-api:2.3.1"]),
-        ("3.9.1", "org.apache.kafka:kafka_2.13:3.9.1", "org.apache.kafka:kafka-tools:3.9.1", []),
         ("4.1.1", "org.apache.kafka:kafka_2.13:4.1.1", "org.apache.kafka:kafka-tools:4.1.1", []),
     ],
 )
@@ -55,22 +48,3 @@ def test_a_coordinate_is_shown_with_colons() -> None:
 def test_only_kafka_0_7_is_emulated_and_has_neither_tools_nor_another_advertised_port() -> None:
     emulated = [release for release in RELEASES.values() if release.emulated]
     assert [(each.version, each.tools, each.listeners) for each in emulated] == [("0.7", None, Listeners.HOST_NAME)]
-
-
-@pytest.mark.parametrize(
-    ("version", "quorum", "listeners", "announcement"),
-    [
-        ("0.7", Quorum.ZOOKEEPER, Listeners.HOST_NAME, "Kafka server started"),
-        ("0.8.2.2", Quorum.ZOOKEEPER, Listeners.HOST_AND_PORT, "started (kafka.server.KafkaServer)"),
-        ("0.9.0.1", Quorum.ZOOKEEPER, Listeners.ONE, "started (kafka.server.KafkaServer)"),
-        ("0.10.2.2", Quorum.ZOOKEEPER, Listeners.NAMED, "started (kafka.server.KafkaServer)"),
-        ("1.1.1", Quorum.ZOOKEEPER, Listeners.NAMED, "started (kafka.server.KafkaServer)"),
-        ("3.9.1", Quorum.KRAFT, Listeners.NAMED, "Kafka Server started"),
-        ("4.1.1", Quorum.KRAFT, Listeners.NAMED, "Kafka Server started"),
-    ],
-)
-def test_a_broker_listens_and_announces_its_start_as_its_release_does(
-    version: str, quorum: Quorum, listeners: Listeners, announcement: str
-) -> None:
-    release = release_of(version)
-    assert (release.quorum, release.listeners, release.announcement) == (quorum, listeners, announcement)

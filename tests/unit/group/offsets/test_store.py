@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ from streamgroup.group.offsets.store import (
     OffsetsFetched,
     OffsetStore,
     Outcome,
-    PartitionVerdict,
     Request,
     Verdict,
 )
@@ -63,16 +61,6 @@ def test_a_store_that_keeps_no_deadline_is_never_woken() -> None:
     assert Plain().wake_at is None
 
 
-def test_a_group_without_commits_is_an_answer_and_not_a_refusal() -> None:
-    (fetched,) = Plain().fetch(FETCH, 0.0).answers
-    assert fetched == OffsetsFetched(1, {}, None)
-
-
-def test_a_commit_has_a_verdict_for_each_partition() -> None:
-    (committed,) = Plain().commit(COMMIT, 0.0).answers
-    assert committed == OffsetsCommitted(2, {A: PartitionVerdict(Verdict.COMMITTED, 0)})
-
-
 def test_a_partition_that_timed_out_may_be_committed_again() -> None:
     assert TIMED_OUT.verdict is Verdict.RETRIABLE
     assert (error_of(TIMED_OUT.code).name, error_of(TIMED_OUT.code).retriable) == ("REQUEST_TIMED_OUT", True)
@@ -82,16 +70,3 @@ def test_requests_and_answers_are_told_apart_by_their_kind() -> None:
     answers = (OffsetsFetched(1), OffsetsCommitted(2, {}), NoAnswer(3, "connection reset"))
     assert [isinstance(each, Answer) for each in (*answers, FETCH, COMMIT)] == [True, True, True, False, False]
     assert [isinstance(each, Request) for each in (*answers, FETCH, COMMIT)] == [False, False, False, True, True]
-
-
-@pytest.mark.parametrize("value", [FETCH, COMMIT, OffsetsFetched(1), COMMITTED, NOTHING])
-def test_a_request_or_an_answer_does_not_change_once_it_is_made(value: Any) -> None:
-    """A store keeps requests until they are answered, and the member may have gone on meanwhile."""
-    name = next(iter(value.__dataclass_fields__))
-    with pytest.raises(FrozenInstanceError):
-        setattr(value, name, None)
-
-
-def test_no_verdict_stands_for_another() -> None:
-    """Of two members of an enum with one value, the second would be an alias of the first."""
-    assert all(name == verdict.name for name, verdict in Verdict.__members__.items())

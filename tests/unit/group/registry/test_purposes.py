@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
-
-import pytest
-
 from streamgroup.group.pending import RequestsAndTimers
 from streamgroup.group.registry.purposes import (
     FORCED_REBALANCE_MAX_S,
@@ -39,12 +35,6 @@ def test_of_timers_due_at_once_leaving_comes_before_a_rejoin_and_a_heartbeat_las
     taken = [timers.take_due(5.0) for _ in RegistryTimer]
     assert taken[:3] == [RegistryTimer.LEAVE, RegistryTimer.REJOIN, RegistryTimer.RETRY]
     assert taken[-1] is RegistryTimer.HEARTBEAT
-
-
-@pytest.mark.parametrize("kind", [RegistryPurpose, RegistryTimer])
-def test_no_two_purposes_or_timers_have_the_same_words(kind: type[Enum]) -> None:
-    """An enum would take the second for an alias of the first, and one request would replace the other."""
-    assert all(name == member.name for name, member in kind.__members__.items())
 
 
 def test_a_purpose_is_logged_in_its_words() -> None:
