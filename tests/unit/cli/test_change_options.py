@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -77,7 +78,7 @@ def test_an_action_gets_the_partitions_and_the_format_of_the_command_line(
 def test_each_way_to_reset_has_its_value(
     way: tuple[str, ...], expected: Reset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module.time, "time", lambda: NOW_MS / 1000)
+    monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: NOW_MS / 1000))
     found = changes(*RESET, *way)
     assert (found.resets, found.reset, found.executes) == (True, expected, False)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from streamgroup.cli import _ui_groups
 from streamgroup.cli import _ui_reader as reading
 from streamgroup.cli._group_stores import GroupStore
 from streamgroup.cli._ui_reader import ClusterReader
@@ -17,7 +19,6 @@ from streamgroup.model import (
     EARLIEST,
     LATEST,
     ClusterSnapshot,
-    CommittedOffset,
     Dialect,
     GroupDescription,
     TopicPartition,
@@ -47,9 +48,6 @@ class Store(FakeStore):
             if name in self.refused:
                 raise self.refused[name]
         return super().describe(names, deadline)
-
-    def committed(self, name: str, deadline: float) -> Mapping[TopicPartition, CommittedOffset]:
-        return super().committed(name, deadline)
 
     def offsets_once(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
         if "logs" in self.refused:
@@ -168,7 +166,8 @@ def test_groups_logs_and_members_of_this_machine_have_time_whatever_the_others_t
     seconds: float, ends: float, starts: float, statuses: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, given = [100.0], []
-    monkeypatch.setattr(reading.time, "monotonic", lambda: now[0])
+    for module in (reading, _ui_groups):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(control, "drivers", lambda: [7])
     monkeypatch.setattr(control, "statuses", lambda *_: {"r1": {"left": 100 + seconds - now[0]}})
     slow = Store()
@@ -186,7 +185,7 @@ def test_groups_logs_and_members_of_this_machine_have_time_whatever_the_others_t
     monkeypatch.setattr(slow, "offsets_once", once)
     found = ClusterReader([cast("GroupStore", slow)]).read(7.0, 100 + seconds)
     assert [at for at, _ in given] == [LATEST, EARLIEST]
-    assert [round(left, 6) for _, left in given] >= [round(ends, 6), round(starts, 6)]
+    assert all(round(left, 6) >= round(least, 6) for (_, left), least in zip(given, (ends, starts), strict=True))
     assert found.statuses[0]["left"] >= statuses - 1e-6
 
 

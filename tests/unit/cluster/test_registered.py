@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -15,6 +15,7 @@ from streamgroup.cluster.kafka07 import Kafka07Cluster
 from streamgroup.cluster.registered import ClusterFromZooKeeper
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.model import ClusterSnapshot
+from tests.clock import Clock
 from tests.fakes.registry07 import FakeNodes, client07
 from tests.waiting import soon
 
@@ -104,16 +105,23 @@ def test_a_registry_that_has_become_another_clusters_ends_the_run(fake: None) ->
         cluster.snapshot(None, soon())
 
 
-@pytest.mark.slow
-def test_brokers_that_come_late_are_waited_for(caplog: pytest.LogCaptureFixture) -> None:
-    nodes = FakeNodes({"/brokers/ids": b""})
-    cluster = ClusterFromZooKeeper(client07(), nodes)
+def test_brokers_that_come_late_are_waited_for(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes, clock, slept = FakeNodes({"/brokers/ids": b""}), Clock(time.monotonic()), []
+
+    def sleep(seconds: float) -> None:
+        clock.sleep(seconds)
+        slept.append(seconds)
+        if len(slept) == 3:
+            nodes.data.update(OLD)
+
+    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep))
+    cluster = ClusterFromZooKeeper(client07(), nodes, clock)
     with pytest.raises(TransportError, match="no registration below"):
-        cluster.snapshot(None, time.monotonic() + 0.3)
-    back = threading.Timer(0.4, lambda: nodes.data.update(OLD))
-    back.start()
-    assert cluster.snapshot(None, soon()).brokers
-    back.join()
+        cluster.snapshot(None, clock() + 0.3)
+    assert cluster.snapshot(None, clock() + 20).brokers
+    assert len(slept) == 3
     assert caplog.text.count("waiting for them") == 2
 
 
@@ -122,7 +130,7 @@ def test_deadlines_are_those_of_the_options() -> None:
     assert (cluster.deadline(), cluster.deadline(500)) == (107.0, 100.5)
 
 
-def test_security_that_07_does_not_have() -> None:
+def test_a_security_protocol_that_kafka_07_lacks_is_refused() -> None:
     cluster = ClusterFromZooKeeper(client07(security_protocol="SASL_PLAINTEXT"), FakeNodes(OLD))
     with pytest.raises(ConfigError, match="supports only PLAINTEXT"):
         cluster.snapshot(None, soon())

@@ -126,7 +126,8 @@ def test_a_partition_that_comes_while_available_now_looks_whether_it_may_end_is_
             with coordinator._inbox._lock:
                 held = coordinator._ledger.held[P1]
                 held.position = held.committed = 100
-                coordinator._ledger._changed()
+                ledger = coordinator._ledger
+                ledger.assigned(ledger.member_id, ledger.generation, [P0, P1], [P0, P1])
         return complete()
 
     monkeypatch.setattr(coordinator._run._calls._gate, "until_complete", late)

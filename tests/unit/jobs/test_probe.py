@@ -6,8 +6,8 @@ import ast
 import os
 import platform
 import sys
-import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -41,8 +41,10 @@ def test_a_package_whose_installation_is_broken_counts_as_missing(
 def test_a_package_without_a_version_is_reported_as_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "package_without_version.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
-    assert probe.look(0, ("package_without_version",))["package_without_version"] == "unknown"
-    monkeypatch.delitem(sys.modules, "package_without_version")
+    try:
+        assert probe.look(0, ("package_without_version",))["package_without_version"] == "unknown"
+    finally:
+        sys.modules.pop("package_without_version", None)
 
 
 def test_the_module_imports_the_standard_library_alone_because_an_executor_may_lack_the_package() -> None:
@@ -54,6 +56,6 @@ def test_the_module_imports_the_standard_library_alone_because_an_executor_may_l
 
 def test_a_held_probe_names_the_process_that_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[float] = []
-    monkeypatch.setattr(time, "sleep", held.append)
+    monkeypatch.setattr(probe, "time", SimpleNamespace(sleep=held.append))
     assert probe.look_and_hold(0) == HEALTHY | {"parent": str(os.getppid())}
     assert held == [probe.HOLD_S]

@@ -26,15 +26,20 @@ Names = Callable[[Identity], tuple[str, ...]]
 def serving(act: Callable[[socket.socket], object]) -> Iterator[int]:
     """Yield the port of a server that handles one connection."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(TIMEOUT_S)
 
         def serve() -> None:
             with contextlib.suppress(OSError), listener.accept()[0] as accepted:
+                accepted.settimeout(TIMEOUT_S)
                 act(accepted)
 
-        server = threading.Thread(target=serve)
+        server = threading.Thread(target=serve, daemon=True)
         server.start()
-        yield listener.getsockname()[1]
-        server.join()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            server.join(2 * TIMEOUT_S)
+        assert not server.is_alive(), "the server does not end"
 
 
 def shown(context: ssl.SSLContext, received: list[bytes]) -> Callable[[socket.socket], None]:

@@ -38,7 +38,7 @@ def checksum_of_content(data: bytes) -> int:
         (sequence(101), 0x1F1AA412),
     ],
 )
-def test_xxhash_of_published_inputs(data: bytes, digest: int) -> None:
+def test_published_inputs_have_their_published_checksums(data: bytes, digest: int) -> None:
     assert xxh32(data) == digest
 
 

@@ -73,7 +73,7 @@ def test_available_now_does_not_end_by_facts_from_before_an_assignment() -> None
     call = shell.call(io.LatestOffset(document, LimitOptions()))
     while not isinstance(question := shell.questions[call], ask.FetchCommitted):
         shell.answer(call, shell.found(question))
-    shell.ledger._changed()
+    shell.ledger.assigned(shell.ledger.member_id, shell.ledger.generation, [P0, away], [P0, away])
     shell.answer(call, shell.found(question))
     assert not shell.of(io.Reply)
     shell.step(ev.Tick(), LOOK_AGAIN_S)

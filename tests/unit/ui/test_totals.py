@@ -19,7 +19,9 @@ from streamgroup.ui.history.totals import TREND_S, Direction, Total, Trend, tren
         ([None, None, None], Direction.UNKNOWN),
     ],
 )
-def test_the_trend_of_a_lag(lags: list[int | None], direction: Direction) -> None:
+def test_a_lag_rises_falls_or_is_steady_and_two_readings_do_not_tell(
+    lags: list[int | None], direction: Direction
+) -> None:
     assert trend([Total(5.0 * n, lag) for n, lag in enumerate(lags)]).direction is direction
 
 

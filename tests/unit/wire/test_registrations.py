@@ -38,7 +38,7 @@ def test_what_is_no_partition_of_0_8_is_refused(name: str) -> None:
 BROKER_8 = b'{"jmx_port":-1,"timestamp":"1795200966157","host":"127.0.0.1","version":1,"port":23844}'
 
 
-def test_brokers_as_they_registered() -> None:
+def test_a_broker_is_read_as_each_dialect_registers_it() -> None:
     old = b"127.0.0.1-1795199826379:127.0.0.1:17093"
     assert registrations.dialect_of(old) is Dialect.KAFKA07
     assert registrations.dialect_of(BROKER_8) is Dialect.KAFKA
@@ -46,7 +46,7 @@ def test_brokers_as_they_registered() -> None:
     assert registrations.read_broker("1", BROKER_8) == Broker(1, "127.0.0.1", 23844)
 
 
-def test_a_broker_of_0_7_on_ipv6() -> None:
+def test_a_broker_of_0_7_on_ipv6_is_read_with_the_colons_of_its_address() -> None:
     assert registrations.read_broker("0", b"fe80::1-1795199826379:fe80::1:9092") == Broker(0, "fe80::1", 9092)
 
 

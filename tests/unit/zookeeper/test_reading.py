@@ -196,5 +196,5 @@ def test_watches_that_the_connection_loses_are_those_of_the_subtree(world: World
 
 
 @pytest.mark.parametrize(("path", "child"), [("/", "/a"), ("/g", "/g/a"), ("/g/", "/g/a")])
-def test_the_path_of_a_child(path: str, child: str) -> None:
+def test_a_child_is_below_its_node_with_one_slash_between(path: str, child: str) -> None:
     assert join(path, "a") == child

@@ -14,12 +14,14 @@ from streamgroup.driver.membership import registry_backend as module
 from streamgroup.driver.membership.modes import ledger_of
 from streamgroup.driver.membership.registry_backend import RegistryBackend
 from streamgroup.errors import ConfigError, DecodeError
+from streamgroup.group import events as ev
+from streamgroup.group.offsets.store import CommitOffsets
 from streamgroup.group.offsets.zookeeper import ZooKeeperOffsetStore
-from streamgroup.group.registry.formats import GroupPaths
+from streamgroup.group.registry import events as zk
 from streamgroup.group.registry.membership import RegistryMembership
 from streamgroup.model import CommittedOffset, Dialect, TopicPartition
 from streamgroup.options.parse import parse_source
-from streamgroup.znodes import Subtree, ZNode
+from streamgroup.znodes import Create, Subtree, ZNode
 from tests.fakes.cluster import logs_of
 from tests.fakes.nodes import NodeTree
 from tests.unit.driver.fake_inbox import FakeInbox
@@ -109,9 +111,14 @@ def test_a_member_calls_the_nodes_as_its_cluster_does() -> None:
     assert isinstance(taken, RegistryBackend)
     taken.opened(Dialect.KAFKA07)
     assert isinstance(taken.member.store, ZooKeeperOffsetStore)
-    assert taken.member.store._paths == GroupPaths("g", Dialect.KAFKA07)
-    assert isinstance(taken.member.membership, RegistryMembership)
-    assert taken.member.membership._paths == GroupPaths("g", Dialect.KAFKA07)
+    commit = CommitOffsets(1, "g", "m", 1, {TopicPartition("t", 10_002): CommittedOffset(5)}, 1_000)
+    (read,) = taken.member.store.commit(commit, 0.0).actions
+    assert read.subtrees[0].path == "/consumers/g/offsets/t/1-2"
+    membership = taken.member.membership
+    assert isinstance(membership, RegistryMembership)
+    membership.step(ev.Start(("t",)), 0.0)
+    (register,) = (each for each in membership.step(zk.SessionBegan(1, 6_000), 0.0) if isinstance(each, zk.Transact))
+    assert b'{ "t": 1 }' in [each.data for each in register.operations if isinstance(each, Create)]
 
 
 def test_brokers_of_0_7_keep_no_offsets() -> None:

@@ -150,5 +150,6 @@ def test_the_mechanism_is_made_in_the_background_and_its_owner_is_notified() -> 
 def test_the_error_of_the_background_is_raised_with_the_result() -> None:
     begun = begin_mechanism(SaslOptions("PLAIN", "ann", Secret("env:NO_SUCH_VARIABLE")), TlsOptions(), PEER)
     begun.wait(5)
+    assert begun.done
     with pytest.raises(ConfigError, match=r"kafka\.sasl\.jaas\.config: the environment variable 'NO_SUCH_VARIABLE'"):
         begun.result()
