@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from streamgroup.cluster.requests import NO_OFFSET, ListedOffset
 from streamgroup.errors import ConfigError, DataLossError
 from streamgroup.model import CommittedOffset, Dialect, TopicPartition
 from streamgroup.options.types import Isolation, SourceOptions
+from tests.clock import Clock
 from tests.fakes.cluster import FakeCluster
 from tests.unit.cli.clusters import orders_cluster
 from tests.unit.cli.shown import orders
@@ -271,23 +273,11 @@ def test_a_stop_timestamp_that_the_broker_knows_by_segments_only_is_refused(clus
         list(made.batches())
 
 
-class Clock:
-    """The time of a reading, which passes only while it sleeps."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(module, "time", clock)
+    """The time of a reading, which passes only while it sleeps."""
+    clock = Clock(0.0)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock, sleep=clock.sleep))
     return clock
 
 

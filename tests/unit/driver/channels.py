@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from streamgroup.driver.application.control import ControlServer
+from streamgroup.model import Document
+from streamgroup.planning.document import to_value
 from tests.unit.driver.shells import SOON
 
 JVM = os.getpid()
@@ -106,6 +108,12 @@ class FakeCoordinator:
             "paused_whole": self.is_whole,
             "query": self.query,
         }
+
+
+def document(run: str, lineage: str, sequence: int = 3) -> dict[str, Any]:
+    """The document of a batch as Spark has it."""
+    value: dict[str, Any] = to_value(Document("g", lineage, run, sequence))
+    return value
 
 
 @pytest.fixture

@@ -6,27 +6,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
 from streamgroup.driver import process
+from tests.fakes.signals import kept_handlers
 from tests.unit.driver.channels import home
 from tests.unit.driver.shells import SOON, source
 
-__all__ = ["home"]
+__all__ = ["home", "kept_handlers"]
 
 
-@pytest.fixture
-def handlers() -> Iterator[None]:
-    """The signals' handlers as they were."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-@pytest.mark.usefixtures("handlers", "home")
+@pytest.mark.usefixtures("kept_handlers", "home")
 def test_sigterm_unwinds_once_and_ctrl_c_is_the_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
     registered: list[object] = []
     monkeypatch.setattr(process, "_watch_jvm", lambda coordinator, channel, jvm: None)  # it would end the tests

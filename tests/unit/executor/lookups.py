@@ -21,16 +21,6 @@ def cursor(partition: int = 0, start: int = 0, until: int = 100, leader: Broker 
     return Cursor.of(FetchRange(OffsetRange(TopicPartition("orders", partition), start, until), leader))
 
 
-class Clock:
-    """Seconds, which pass only when a test says so."""
-
-    def __init__(self, now: float = 100.0) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class ScriptedLookup(LogLookup):
     """Answers from its fields. An exception in place of an answer is raised."""
 

@@ -13,6 +13,7 @@ from streamgroup.executor.idle_pool import MAX_IDLE_S
 from streamgroup.executor.producer import TaskProducer
 from streamgroup.executor.producer_pool import MAX_KEPT, ProducerPool
 from streamgroup.options.types import ClientOptions, ProducerOptions
+from tests.clock import Clock
 from tests.fakes.scripted_cluster import ScriptedCluster
 from tests.unit.executor.producing import TOPIC, client_of, placed, producer_options, write
 from tests.waiting import wait_until
@@ -21,19 +22,9 @@ Start = Callable[..., ScriptedCluster]
 Pool = ProducerPool[tuple[ClientOptions, ProducerOptions], TaskProducer]
 
 
-class Clock:
-    """Seconds that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1_000.0)
 
 
 @pytest.fixture

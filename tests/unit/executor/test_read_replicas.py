@@ -15,7 +15,8 @@ from streamgroup.executor.recovery import Recovery
 from streamgroup.executor.replica_memory import REPLICAS, ReplicaChoice, ReplicaMemory, memory_of
 from streamgroup.model import Broker
 from streamgroup.options.types import ClientOptions, FetchOptions
-from tests.unit.executor.lookups import FOLLOWER, LEADER, OTHER, Clock, ScriptedLookup, cursor
+from tests.clock import Clock
+from tests.unit.executor.lookups import FOLLOWER, LEADER, OTHER, ScriptedLookup, cursor
 
 CLIENT = ClientOptions(bootstrap_servers=(), metadata_max_age_ms=60_000)
 IN_A = FetchOptions(rack="a", poll_timeout_ms=30_000)

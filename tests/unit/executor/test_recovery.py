@@ -13,7 +13,8 @@ from streamgroup.executor.read_format import Loss
 from streamgroup.executor.recovery import ENOUGH_EMPTY_ANSWERS, Recovery
 from streamgroup.logline import parse
 from streamgroup.options.types import ClientOptions, FetchOptions
-from tests.unit.executor.lookups import FOLLOWER, LEADER, OTHER, Clock, ScriptedLookup, cursor
+from tests.clock import Clock
+from tests.unit.executor.lookups import FOLLOWER, LEADER, OTHER, ScriptedLookup, cursor
 
 TIMEOUT_S = 3.0
 NO_CONNECTION: Any = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +14,11 @@ from streamgroup.jobs import job_run
 from streamgroup.jobs.job_file import Metrics, SparkSettings
 from streamgroup.jobs.job_run import file_options, job_session, run_command
 from streamgroup.jobs.signals import SIGNALS, StopAtOnce
+from tests.fakes.signals import kept_handlers
+
+__all__ = ["kept_handlers"]
+
+pytestmark = pytest.mark.usefixtures("kept_handlers")
 
 SETTINGS = SparkSettings("it")
 
@@ -117,15 +121,6 @@ def test_a_job_that_succeeds_prints_nothing_and_does_not_exit() -> None:
 
 
 # -- the session -------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(autouse=True)
-def handlers() -> Iterator[None]:
-    """Put back the handlers of signals, which a job replaces."""
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 class Driver:

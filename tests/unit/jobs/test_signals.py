@@ -3,26 +3,20 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from streamgroup.jobs import signals
 from streamgroup.jobs.signals import StopAtOnce, StopRequest
 from tests.clock import Clock
+from tests.fakes.signals import kept_handlers
+
+__all__ = ["kept_handlers"]
 
 
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
-
-
-@pytest.fixture
-def _handlers() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in signals.SIGNALS}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 def test_the_first_signal_is_a_request(clock: Clock) -> None:
@@ -49,7 +43,7 @@ def test_a_second_signal_stops_at_once(clock: Clock) -> None:
         stop.receive(signal.SIGINT)
 
 
-@pytest.mark.usefixtures("_handlers")
+@pytest.mark.usefixtures("kept_handlers")
 @pytest.mark.parametrize("name", ["TERM", "INT"])
 def test_the_jvms_signal_is_handed_on_to_this_process(name: str) -> None:
     class Received:
@@ -65,7 +59,7 @@ def test_the_jvms_signal_is_handed_on_to_this_process(name: str) -> None:
     assert stop.name == f"SIG{name}"
 
 
-@pytest.mark.usefixtures("_handlers")
+@pytest.mark.usefixtures("kept_handlers")
 def test_both_signals_are_handled() -> None:
     for number in signals.SIGNALS:
         stop = StopRequest()

@@ -14,12 +14,10 @@ import pytest
 from streamgroup.driver.application import control
 from streamgroup.driver.application.failures import recorded_failures
 from streamgroup.errors import ConfigError
-from streamgroup.model import Document
 from streamgroup.monitoring.query_failures import QueryFailure
-from streamgroup.planning.document import to_value
 from streamgroup.spark.channel import LocalCoordinatorChannel, channel_of, is_remote
 from streamgroup.spark.connect import ConnectChannel
-from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
+from tests.unit.driver.channels import JVM, FakeCoordinator, document, home, serve
 from tests.unit.spark import test_connect
 from tests.unit.spark.test_listener import Context
 
@@ -27,11 +25,6 @@ __all__ = ["home", "serve"]
 
 pytestmark = pytest.mark.usefixtures("home")
 Serve = Callable[..., FakeCoordinator]
-
-
-def document(run: str, lineage: str) -> dict[str, Any]:
-    value: dict[str, Any] = to_value(Document("g", lineage, run, 3))
-    return value
 
 
 # -- which channel ----------------------------------------------------------------------------------------------------

@@ -13,15 +13,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from streamgroup.errors import ConfigError, TransportError
-from streamgroup.model import Document
-from streamgroup.planning.document import to_value
 from streamgroup.spark import control_source
 from streamgroup.spark import drain as drains
 from streamgroup.spark.connect import ConnectChannel
 from streamgroup.spark.control_source import REQUEST
 from streamgroup.spark.drain import DrainResult, drain
 from streamgroup.spark.listener import listen
-from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
+from tests.unit.driver.channels import JVM, FakeCoordinator, document, home, serve
 from tests.unit.driver.shells import until
 
 __all__ = ["home", "serve"]
@@ -100,11 +98,6 @@ Query.__module__ = "pyspark.sql.connect.streaming.query"
 def server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_source, "find_jvm", lambda: JVM)
     monkeypatch.setattr(drains, "FIRST_DOCUMENT_S", 0.1)
-
-
-def document(run: str, lineage: str, sequence: int = 3) -> dict[str, Any]:
-    value: dict[str, Any] = to_value(Document("g", lineage, run, sequence))
-    return value
 
 
 def event(batch: int, *documents: dict[str, Any], operators: tuple[str, ...] = ()) -> Any:

@@ -10,11 +10,9 @@ import pytest
 from pyspark.sql.types import StructType
 
 from streamgroup.errors import ConfigError
-from streamgroup.model import Document
-from streamgroup.planning.document import to_value
 from streamgroup.spark import control_source
 from streamgroup.spark.control_source import NAME, REQUEST, ControlDataSource, carry_out
-from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
+from tests.unit.driver.channels import JVM, FakeCoordinator, document, home, serve
 
 __all__ = ["home", "serve"]
 
@@ -25,11 +23,6 @@ Serve = Callable[..., FakeCoordinator]
 @pytest.fixture(autouse=True)
 def server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_source, "find_jvm", lambda: JVM)
-
-
-def document(run: str, lineage: str) -> dict[str, Any]:
-    value: dict[str, Any] = to_value(Document("g", lineage, run, 3))
-    return value
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from streamgroup.driver.application import control
-from streamgroup.model import Document
-from streamgroup.planning.document import to_value
 from streamgroup.spark.sunk_notifier import SunkNotifier
-from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
+from tests.unit.driver.channels import JVM, FakeCoordinator, document, home, serve
 
 __all__ = ["home", "serve"]
 
@@ -24,11 +22,6 @@ QUERY = {"id": "q-1", "name": "orders"}
 @pytest.fixture
 def notifier() -> SunkNotifier:
     return SunkNotifier(JVM)
-
-
-def document(run: str, lineage: str, sequence: int = 3) -> dict[str, Any]:
-    value: dict[str, Any] = to_value(Document("g", lineage, run, sequence))
-    return value
 
 
 def end(run: str) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from streamgroup.model import (
@@ -18,6 +19,7 @@ from streamgroup.model import (
 )
 from streamgroup.monitoring.query_failures import QueryFailure
 from streamgroup.ui.history.reading import GroupReading, Reading
+from streamgroup.ui.poller import Read
 
 
 def partitions(count: int, topic: str = "orders") -> list[TopicPartition]:
@@ -81,3 +83,25 @@ def status(member: str, *, group: str = "etl", run: str = "r1", **fields: Any) -
         "trouble": {},
         **fields,
     }
+
+
+class Cluster:
+    """Fails with the errors of `failures` first. Counts how often it was opened, read and closed."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.failures = list(failures)
+        self.opened = self.closed = self.read = 0
+
+    @contextmanager
+    def open(self) -> Iterator[Read]:
+        self.opened += 1
+        try:
+            yield self._read
+        finally:
+            self.closed += 1
+
+    def _read(self) -> Reading:
+        self.read += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        return reading(self.read, group())

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -10,32 +8,9 @@ import pytest
 from streamgroup.errors import TransportError
 from streamgroup.ui.board import Board
 from streamgroup.ui.history import views
-from streamgroup.ui.history.reading import Reading
-from streamgroup.ui.poller import BoardPoller, Read
-from tests.unit.ui.readings import group, reading
+from streamgroup.ui.poller import BoardPoller
+from tests.unit.ui.readings import Cluster
 from tests.waiting import wait_until
-
-
-class Cluster:
-    """Fails with the errors of `failures` first. Counts how often it was opened and closed."""
-
-    def __init__(self, *failures: Exception) -> None:
-        self.failures = list(failures)
-        self.opened = self.closed = self.read = 0
-
-    @contextmanager
-    def open(self) -> Iterator[Read]:
-        self.opened += 1
-        try:
-            yield self._read
-        finally:
-            self.closed += 1
-
-    def _read(self) -> Reading:
-        self.read += 1
-        if self.failures:
-            raise self.failures.pop(0)
-        return reading(self.read, group())
 
 
 def shown(board: Board) -> dict[str, Any]:

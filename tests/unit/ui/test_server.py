@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,30 +12,11 @@ import uvicorn
 
 from streamgroup.errors import StreamGroupError
 from streamgroup.ui.access import Access
-from streamgroup.ui.history.reading import Reading
-from streamgroup.ui.poller import Read
 from streamgroup.ui.server import serve
-from tests.unit.ui.readings import group, reading
+from tests.unit.ui.readings import Cluster
 from tests.waiting import wait_until
 
 LOOPBACK = Access("127.0.0.1")
-
-
-class Cluster:
-    """Counts how often it was opened, read and closed."""
-
-    def __init__(self) -> None:
-        self.opened = self.read = self.closed = 0
-
-    @contextmanager
-    def open(self) -> Iterator[Read]:
-        self.opened += 1
-        yield self._read
-        self.closed += 1
-
-    def _read(self) -> Reading:
-        self.read += 1
-        return reading(self.read, group())
 
 
 @pytest.fixture(autouse=True)
