@@ -1,4 +1,4 @@
-"""`streamgroup pause` and `resume`, with coordinators behind real control channels."""
+"""`streamgroup pause`, with coordinators behind real control channels."""
 
 from __future__ import annotations
 
@@ -29,32 +29,26 @@ def holding(serve: Serve, *names: str, run: str = "r1") -> FakeCoordinator:
     return coordinator
 
 
-def test_named_partitions_are_paused_and_resumed_and_shown(serve: Serve) -> None:
+def test_named_partitions_are_paused_and_shown(serve: Serve) -> None:
     coordinator = holding(serve, "big-orders-0", "big-orders-1", "big-orders-2")
     result = run("pause", "--topic-partition", "big-orders-1", "--topic-partition", "big-orders-2", "--json")
     assert result.exit_code == 0, result.output
     (row,) = json.loads(result.stdout)
     assert (row["pid"], row["paused"]) == (JVM, "big-orders-1, big-orders-2")
-    result = run("resume", "--topic-partition", "big-orders-2")
-    assert result.exit_code == 0, result.output
-    assert result.stdout.splitlines()[-1].endswith(" big-orders-1")
-    assert coordinator.paused == {"big-orders-1"}
+    assert coordinator.paused == {"big-orders-1", "big-orders-2"}
 
 
-def test_without_partitions_the_whole_query_is_paused_and_resumed(serve: Serve) -> None:
+def test_without_partitions_the_whole_query_is_paused(serve: Serve) -> None:
     coordinator = holding(serve)
     assert run("pause").stdout.splitlines()[-1].endswith(" all")
     assert coordinator.is_whole
-    assert run("resume").exit_code == 0
-    assert not coordinator.is_whole
 
 
-def test_a_list_pauses_and_resumes_nothing(serve: Serve) -> None:
+def test_a_list_pauses_nothing(serve: Serve) -> None:
     coordinator = holding(serve, "t-0")
     run("pause", "--topic-partition", "t-0")
-    for command in ("pause", "resume"):
-        (row,) = json.loads(run(command, "--list", "--json").stdout)
-        assert row["paused"] == "t-0"
+    (row,) = json.loads(run("pause", "--list", "--json").stdout)
+    assert row["paused"] == "t-0"
     assert (coordinator.paused, coordinator.is_whole) == ({"t-0"}, False)
 
 

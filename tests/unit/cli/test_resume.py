@@ -9,7 +9,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from streamgroup.cli.main import main
-from streamgroup.errors import TransportError
 from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
 
 __all__ = ["home", "serve"]
@@ -55,14 +54,6 @@ def test_a_partition_that_is_not_paused_stays_read(serve: Serve) -> None:
     assert coordinator.paused == set()
 
 
-def test_a_partition_that_another_member_holds_is_an_error_and_resumes_nothing(serve: Serve) -> None:
-    coordinator = paused(serve, "t-0")
-    result = run("--topic-partition", "t-0", "--topic-partition", "t-5")
-    assert result.exit_code == 1
-    assert "the query does not hold t-5 now. It holds t-0. Another member of the group may" in result.output
-    assert coordinator.paused == {"t-0"}
-
-
 def test_one_of_several_queries_is_chosen_by_its_group(serve: Serve) -> None:
     one, two = paused(serve, "t-0"), paused(serve, "u-0", run="r2")
     assert run().exit_code == 1
@@ -77,17 +68,3 @@ def test_a_list_shows_what_is_paused_and_resumes_nothing(serve: Serve) -> None:
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines()[-1].endswith(" t-0")
     assert coordinator.paused == {"t-0"}
-
-
-def test_a_coordinator_that_refuses_is_an_error_with_its_reason(serve: Serve) -> None:
-    coordinator = paused(serve, "t-0")
-    coordinator.refusal = TransportError("the query is ending")
-    result = run()
-    assert (result.exit_code, result.stderr) == (1, "Error: the query is ending\n")
-    assert coordinator.paused == {"t-0"}
-
-
-def test_without_a_query_there_is_nothing_to_resume() -> None:
-    result = run()
-    assert result.exit_code == 1
-    assert "no streamgroup query of this user runs on this machine" in result.output

@@ -12,6 +12,9 @@ from streamgroup.cli._topic_changes import TopicChange, carry_out
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import StreamGroupError
 from streamgroup.options.types import ClientOptions
+from tests.unit.cli.topic_requests import changes
+
+__all__ = ["changes"]
 
 CREATE = TopicChange("create", ("a", "b"), 3)
 
@@ -50,36 +53,21 @@ def test_a_change_with_other_options_names_the_one_that_is_wrong(change: TopicCh
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
-    """The changes that the cluster was asked for; the topic `old` exists there."""
-    made: list[tuple[object, ...]] = []
-
-    def create(_: object, topics: dict[str, int], deadline: float, **settings: object) -> frozenset[str]:
-        made.append((topics, deadline, settings))
-        return frozenset(topics) - {"old"}
-
-    monkeypatch.setattr(module, "create_topics", create)
-    monkeypatch.setattr(module, "grow_topics", lambda _, counts, deadline: made.append((counts, deadline)))
-    monkeypatch.setattr(module, "delete_topics", lambda _, names, deadline: made.append((names, deadline)))
-    return made
-
-
-@pytest.fixture
 def cluster() -> KafkaCluster:
     """Connects at its first request, so never in these tests."""
     return KafkaCluster(ClientOptions((("127.0.0.1", 1),)))
 
 
 def test_new_topics_have_the_brokers_default_replication_and_the_text_behind_the_first_equals_sign(
-    asked: list[tuple[object, ...]], cluster: KafkaCluster, capsys: pytest.CaptureFixture[str]
+    changes: list[tuple[object, ...]], cluster: KafkaCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     carry_out(TopicChange("create", ("a", "b"), 3, configs=("x=y=z", "n=")), cluster, 7.5, as_json=False)
-    assert asked == [({"a": 3, "b": 3}, 7.5, {"replication_factor": -1, "configs": {"x": "y=z", "n": ""}})]
+    assert changes == [("create", {"a": 3, "b": 3}, 7.5, {"replication_factor": -1, "configs": {"x": "y=z", "n": ""}})]
     assert capsys.readouterr() == ("Created topic a.\nCreated topic b.\n", "")
 
 
 def test_a_topic_that_exists_is_passed_over_only_where_the_user_says_so(
-    asked: list[tuple[object, ...]], cluster: KafkaCluster, capsys: pytest.CaptureFixture[str]
+    changes: list[tuple[object, ...]], cluster: KafkaCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(click.ClickException, match=r"topic 'old' exists already\. Set --if-not-exists to pass over it"):
         carry_out(TopicChange("create", ("new", "old"), 3), cluster, 0.0, as_json=False)
@@ -89,7 +77,7 @@ def test_a_topic_that_exists_is_passed_over_only_where_the_user_says_so(
 
 
 def test_json_has_the_topics_and_the_warning_of_more_partitions_stays_on_standard_error(
-    asked: list[tuple[object, ...]], cluster: KafkaCluster, capsys: pytest.CaptureFixture[str]
+    changes: list[tuple[object, ...]], cluster: KafkaCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     carry_out(TopicChange("alter", ("a", "b"), 1), cluster, 1.0, as_json=True)
     shown, warned = capsys.readouterr()
@@ -100,7 +88,7 @@ def test_json_has_the_topics_and_the_warning_of_more_partitions_stays_on_standar
     assert warned.startswith("Warning: records with a key may now go to another partition")
     carry_out(TopicChange("delete", ("a",)), cluster, 1.0, as_json=True)
     assert json.loads(capsys.readouterr().out) == {"delete": ["a"], "messages": ["Deleted topic a."]}
-    assert asked == [({"a": 1, "b": 1}, 1.0), (("a",), 1.0)]
+    assert changes == [("grow", {"a": 1, "b": 1}, 1.0), ("delete", ("a",), 1.0)]
 
 
 def test_a_refusal_of_the_brokers_prints_nothing(

@@ -5,19 +5,22 @@ import json
 import pytest
 from click.testing import CliRunner, Result
 
-from streamgroup.cli import _topic_changes
 from streamgroup.cli import topics as module
 from streamgroup.cli.main import main
 from streamgroup.model import Dialect
 from tests.fakes.cluster import FakeCluster
 from tests.unit.cli.clusters import orders_cluster
 from tests.unit.cli.shown import cells
+from tests.unit.cli.topic_requests import changes
+
+__all__ = ["changes"]
 
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> FakeCluster:
     fake = orders_cluster(getattr(request, "param", Dialect.KAFKA))
     monkeypatch.setattr(module, "opened", lambda *_: fake)
+    monkeypatch.setattr(module, "kafka_of", lambda *_: fake)
     return fake
 
 
@@ -97,66 +100,43 @@ def test_without_a_cluster_the_error_names_the_options() -> None:
 # -- changes -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def changes(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
-    """The changes that were asked for; the topic `old` exists."""
-    made: list[tuple[object, ...]] = []
-
-    def create(_: object, topics: dict[str, int], __: float, **settings: object) -> frozenset[str]:
-        made.append(("create", topics, settings))
-        return frozenset(topics) - {"old"}
-
-    monkeypatch.setattr(module, "kafka_of", lambda *_: cluster)
-    monkeypatch.setattr(_topic_changes, "create_topics", create)
-    monkeypatch.setattr(_topic_changes, "grow_topics", lambda _, counts, __: made.append(("grow", counts)))
-    monkeypatch.setattr(_topic_changes, "delete_topics", lambda _, names, __: made.append(("delete", names)))
-    return made
-
-
-def test_topics_are_created(changes: list[tuple[object, ...]]) -> None:
+def test_topics_are_created(cluster: FakeCluster, changes: list[tuple[object, ...]]) -> None:
     words = ["--create", "--topic", "a", "--topic", "b", "--partitions", "3", "--config", "retention.ms=1"]
     result = run(*words)
     assert (result.exit_code, result.stdout) == (0, "Created topic a.\nCreated topic b.\n")
-    assert changes == [
-        ("create", {"a": 3, "b": 3}, {"replication_factor": -1, "configs": {"retention.ms": "1"}}),
-    ]
+    ((action, topics, _, settings),) = changes
+    assert (action, topics) == ("create", {"a": 3, "b": 3})
+    assert settings == {"replication_factor": -1, "configs": {"retention.ms": "1"}}
 
 
-def test_a_topic_that_exists_is_an_error_unless_it_may(changes: list[tuple[object, ...]]) -> None:
-    words = ["--create", "--topic", "old", "--partitions", "3", "--replication-factor", "2"]
-    refused = run(*words)
-    assert (refused.exit_code, "topic 'old' exists already" in refused.stderr) == (1, True)
-    assert run(*words, "--if-not-exists").stdout == "There is a topic old.\n"
-    assert changes[0][2] == {"replication_factor": 2, "configs": {}}
-
-
-def test_a_topic_that_grows_is_warned_of(changes: list[tuple[object, ...]]) -> None:
-    result = run("--alter", "--topic", "old", "--partitions", "6")
-    assert (result.exit_code, result.stdout) == (0, "Topic old has 6 partitions.\n")
-    assert "records with a key may now go to another partition" in result.stderr
-    assert changes == [("grow", {"old": 6})]
-
-
-def test_topics_are_deleted(changes: list[tuple[object, ...]]) -> None:
-    result = run("--delete", "--topic", "old", "--json")
-    assert json.loads(result.stdout) == {"delete": ["old"], "messages": ["Deleted topic old."]}
-    assert changes == [("delete", ("old",))]
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        (["--alter", "--partitions", "6"], ("grow", {"old": 6})),
+        (["--delete"], ("delete", ("old",))),
+        (
+            ["--create", "--partitions", "3", "--replication-factor", "2", "--if-not-exists"],
+            ("create", {"old": 3}, {"replication_factor": 2, "configs": {}}),
+        ),
+    ],
+)
+def test_an_action_reaches_the_cluster_with_its_options(
+    words: list[str], asked: tuple[object, ...], cluster: FakeCluster, changes: list[tuple[object, ...]]
+) -> None:
+    result = run(*words, "--topic", "old", "--json")
+    assert (result.exit_code, list(json.loads(result.stdout))) == (0, [words[0].removeprefix("--"), "messages"])
+    ((action, topics, _, *settings),) = changes
+    assert (action, topics, *settings) == asked
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ["--create", "--partitions", "3"],
         ["--create", "--topic", "a"],
-        ["--alter", "--topic", "a"],
-        ["--delete", "--topic", "a", "--partitions", "3"],
-        ["--delete", "--topic", "a", "--if-not-exists"],
-        ["--alter", "--topic", "a", "--partitions", "3", "--replication-factor", "2"],
-        ["--create", "--topic", "a", "--partitions", "3", "--config", "retention.ms"],
         ["--describe", "--partitions", "3"],
         ["--list", "--create", "--topic", "a", "--partitions", "3"],
     ],
 )
-def test_wrong_usage_changes_nothing(words: list[str], changes: list[tuple[object, ...]]) -> None:
+def test_wrong_usage_changes_nothing(words: list[str], cluster: FakeCluster, changes: list[tuple[object, ...]]) -> None:
     assert run(*words).exit_code == 2
     assert changes == []
