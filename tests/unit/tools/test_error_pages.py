@@ -104,6 +104,15 @@ def test_a_text_is_followed_to_its_words(source: str, patterns: list[str]) -> No
     assert found(source, m="def word(x):\n    return 'a word'") == patterns
 
 
+def test_a_number_of_things_and_an_address_are_shown_as_the_code_writes_them() -> None:
+    """Both functions are known by their names: what they return has no words of an error."""
+    counts = "from streamgroup.counting import counted\n"
+    assert found(f"{counts}raise E(f\"no room for {{counted(n, 'batch')}} more\")") == ["no room for <n> batches more"]
+    assert found(f"{counts}raise E(f\"{{counted(len(self._rows), 'record')}} left\")") == ["<rows> records left"]
+    address = "from streamgroup.host_port import host_port\n"
+    assert found(f"{address}raise E('cannot reach ' + host_port(host, port))") == ["cannot reach <host>:<port>"]
+
+
 def test_a_text_of_too_many_parts_has_names_in_their_places() -> None:
     choices = "\n".join(f"    {name} = 'p' if x else 'q'" for name in "abc")
     assert found(f"def f(x):\n{choices}\n    raise E(f'text {{a}} {{b}} {{c}}')") == ["text <a> <b> <c>"]
