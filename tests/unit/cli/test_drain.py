@@ -164,6 +164,7 @@ def test_the_other_coordinators_of_a_listened_query_are_drained_with_the_one_tha
     assert [one.ended for one in both] == [1, 1]
 
 
+@pytest.mark.slow
 def test_without_a_listener_all_groups_of_a_query_name_it(serve: Serve) -> None:
     both = serve("r1", "l1"), serve("r2", "l2")
     assert run("--group", "group of r1").exit_code == 0, "as far as anybody knows, that is a query"
@@ -199,6 +200,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control, "ask", shortly)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_a_coordinator_that_does_not_answer_is_passed_over(serve: Serve) -> None:
     hung, well = serve("r1", "l1"), serve("r2", "l2")

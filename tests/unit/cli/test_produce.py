@@ -187,6 +187,7 @@ def test_a_record_that_is_refused_is_an_error_with_its_partition(cluster: Script
     assert "0 records to orders" in result.stderr
 
 
+@pytest.mark.slow
 def test_silent_brokers_are_given_up(cluster: ScriptedCluster) -> None:
     cluster.mute(times=1_000, appended=False)
     began = time.monotonic()

@@ -98,6 +98,7 @@ def test_a_late_broker_delays_no_other_and_its_response_is_taken_by_the_next_cal
     assert said(ask(fanout, slow, timeout=10)) == [2]  # and an answer counts once
 
 
+@pytest.mark.slow
 def test_a_late_response_is_not_taken_for_that_of_another_request(
     fanout: BrokerFanout, answering: Callable[..., FakeBroker]
 ) -> None:
@@ -107,6 +108,7 @@ def test_a_late_response_is_not_taken_for_that_of_another_request(
     assert said(ask(fanout, slow)) == [1]
 
 
+@pytest.mark.slow
 def test_a_late_answer_of_another_era_is_not_taken(fanout: BrokerFanout, answering: Callable[..., FakeBroker]) -> None:
     slow = answering(Late(NEWS[0], 0.5), NEWS[1], NEWS[2])
     assert isinstance(ask(fanout, slow, timeout=0.05)[0], Pending)

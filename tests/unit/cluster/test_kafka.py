@@ -200,6 +200,7 @@ def test_brokers_that_cannot_help_creating_topics_are_asked_all_the_same(
     assert fake.asked("Metadata")[0].topics == (() if newest == 0 else None)
 
 
+@pytest.mark.slow
 def test_without_any_listener_the_error_names_servers_and_causes(options: Options) -> None:
     cluster = KafkaCluster(options(1, 2))
     with pytest.raises(
@@ -277,6 +278,7 @@ def test_a_node_that_moved_to_another_port_is_found_again(broker: Start, options
     assert cluster.call(MetadataRequest(topics=()), 2, soon()).brokers
 
 
+@pytest.mark.slow
 def test_a_node_that_the_cluster_does_not_know_is_an_error_at_the_deadline(broker: Start, options: Options) -> None:
     two = Two(broker, first={}, second={})
     with pytest.raises(TransportError, match="cannot connect to broker 9: it is not in the metadata"):
@@ -434,6 +436,7 @@ def test_a_moved_leader_is_looked_for_and_only_what_is_missing_is_asked_again(
     assert asked == [[0], [1]]
 
 
+@pytest.mark.slow
 def test_a_partition_without_a_leader_holds_up_no_other(broker: Start, options: Options) -> None:
     two = Two(broker, first={OffsetForLeaderEpochRequest: script(lambda r: epoch_ends(r, (0, 5, 10)))}, second={})
     two.lead = (1, -1)

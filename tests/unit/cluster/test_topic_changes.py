@@ -97,6 +97,7 @@ def test_the_missing_right_to_delete_is_named(broker: Start, options: Options) -
         delete_topics(brokers.cluster, ["old"], soon())
 
 
+@pytest.mark.slow
 def test_a_topic_that_stays_in_the_metadata_is_an_error_at_the_deadline(broker: Start, options: Options) -> None:
     brokers = Brokers(broker, options)
     brokers.topics = (topic("old", 1),)

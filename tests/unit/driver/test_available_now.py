@@ -109,6 +109,7 @@ def test_a_leader_that_comes_back_in_time_is_read(start: Start) -> None:
     assert sorted(read) == [(0, 0, 10), (1, 0, 10)]
 
 
+@pytest.mark.slow
 def test_a_partition_that_comes_while_available_now_looks_whether_it_may_end_is_judged_too(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -385,6 +385,7 @@ def test_the_latest_ends_are_reported_in_sparks_own_shape(start: Start) -> None:
     assert run.coordinator.report_latest() == {"t": {"0": 10, "1": 10}}
 
 
+@pytest.mark.slow
 def test_the_status_counts_retries_at_the_logs_and_at_the_group(start: Start) -> None:
     run = start()
     first = run.batch()

@@ -63,6 +63,7 @@ def test_a_driver_silent_for_longer_than_it_may_leaves_and_joins_again_when_spar
     assert "Spark is back: joining as a new member (R27)" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_driver_whose_jvm_is_stopped_leaves_after_a_session_and_joins_again(start: Start) -> None:
     """The JVM is a process of the test's own that is really stopped."""
     run = start(source(group=GroupOptions("g", session_timeout_ms=300, heartbeat_interval_ms=100)))

@@ -91,6 +91,7 @@ def test_a_partition_of_the_checkpoint_that_the_first_metadata_lacks(start: Star
             run.plan({"t": {"0": 5, "1": 5}})
 
 
+@pytest.mark.slow
 def test_metadata_that_is_slow_to_come_holds_up_neither_the_loss_nor_the_other_partitions(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -231,6 +231,7 @@ def test_aborted_records_are_hidden_by_what_the_follower_says(broker: Start, opt
     assert pair.asked() == ([0], [0])
 
 
+@pytest.mark.slow
 def test_the_leader_is_asked_again_when_the_metadata_expire(broker: Start, options: Options) -> None:
     pair = Pair(broker, Log(TEN), Log(TEN))
     client = options(pair.leader.broker.port, metadata_max_age_ms=150)

@@ -195,6 +195,7 @@ def test_damage_is_reported_with_what_steps_over_it(
     assert raised.value.base_offset == ends[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "count", "told"), [(20, 4, "lost the rest"), (30, 6, r"events 0-0 .*position 60\b"), (20, 6, None)]
 )

@@ -133,6 +133,7 @@ def test_what_may_pass_is_tried_again(code: int, broker: Start, options: Options
     assert Reading(options, leader).offsets(of_old(leader, 0, 10)) == list(range(10))
 
 
+@pytest.mark.slow
 def test_a_lasting_server_error_is_reported_after_the_poll_timeout(broker: Start, options: Options) -> None:
     leader = Leader(broker, Log([batch(0, 10)], errors=[-1] * 1000), release="0.8.2")
     with pytest.raises(TransportError, match=r"nothing came for .* last: UNKNOWN_SERVER_ERROR"):

@@ -319,6 +319,7 @@ def test_large_payloads_are_appended_in_parts(start_cluster: Start, open_produce
     assert cluster.values(TOPIC, 0) == large
 
 
+@pytest.mark.slow
 def test_no_room_within_max_block_ms_fails(start_cluster: Start, open_producer: Open) -> None:
     cluster = start_cluster()
     cluster.mute(times=100)

@@ -197,6 +197,7 @@ def test_a_null_value_cannot_be_written(start: Start, producer: Open) -> None:
         writer.write(tp(0, 0), columns([None]))
 
 
+@pytest.mark.slow
 def test_what_is_not_delivered_stays_within_the_buffers_memory(start: Start, producer: Open) -> None:
     broker = start(flush_interval=10, flush_scheduler_ms=50, flush_interval_ms=100)
     writer = producer(snapshot(broker), verify=True, buffer_memory=5_000)

@@ -59,6 +59,7 @@ def decoder_that(does: Callable[[bytes], object]) -> Decoder:
     return Decoder("test/decoder", lambda: [Sample("kind", b"8 bytes.")], decode)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("does", "what"),
     [

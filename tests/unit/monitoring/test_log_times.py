@@ -61,6 +61,7 @@ def test_a_log_that_readings_lack_for_minutes_or_that_was_made_anew_is_forgotten
     assert again.seconds_behind("a", 55, 30) == pytest.approx(5)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 1000), min_size=MOST_POINTS, max_size=10 * MOST_POINTS))
 def test_points_are_bounded_and_a_position_nearer_to_the_end_is_never_further_behind(steps: list[int]) -> None:
     found, end = LogTimes[str](), 0

@@ -157,6 +157,7 @@ def test_the_tasks_tile_the_ranges_exactly(
     assert all(task.ranges for task in tasks)
 
 
+@pytest.mark.slow
 @given(plans(), FEWEST, MOST, st.integers(0, 1_000))
 def test_the_number_and_the_size_of_tasks_keep_their_bounds(
     ranges: list[FetchRange], fewest: int | None, most: int | None, small: int

@@ -130,6 +130,7 @@ def test_the_first_progress_is_waited_for(serve: Serve, monkeypatch: pytest.Monk
     assert run_drain(query).drained
 
 
+@pytest.mark.slow
 def test_a_first_batch_that_takes_long_is_waited_for_until_the_deadline(serve: Serve) -> None:
     coordinator = serve("r1", "l1")
     coordinator.idle = False

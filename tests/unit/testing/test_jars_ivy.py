@@ -66,6 +66,7 @@ def run(script: str, into: Path, monkeypatch: pytest.MonkeyPatch, timeout_s: flo
     return recorder
 
 
+@pytest.mark.slow
 def test_progress_is_shown_while_ivy_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = run(f"printf '{FOUND}'; sleep 0.3", tmp_path / "jars", monkeypatch)
     assert ("finding dependencies", 2, None) in recorder.steps

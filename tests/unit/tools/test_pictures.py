@@ -83,6 +83,7 @@ def test_the_layers_hold_every_room_once_above_what_it_imports() -> None:
     assert all(level[source] > level[target] for source, target in rooms.imports())
 
 
+@pytest.mark.slow
 def test_no_room_imports_what_a_contract_forbids_but_for_the_exceptions_of_the_contract() -> None:
     excepted = {
         tuple(module.strip().split(".")[1] for module in exception.split("->"))

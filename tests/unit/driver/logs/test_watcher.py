@@ -99,6 +99,7 @@ def test_the_ends_are_those_of_now_and_the_starts_those_of_a_while_ago(logs: Log
     assert [at for at, _ in logs.listings] == [LATEST, EARLIEST, LATEST]
 
 
+@pytest.mark.slow
 def test_what_was_written_before_a_call_is_in_its_answer_however_short_ago_the_ends_were_listed(
     logs: Logs, watch: Callable[..., Watch]
 ) -> None:

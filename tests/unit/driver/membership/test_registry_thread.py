@@ -347,6 +347,7 @@ def test_what_cannot_be_a_registry_ends_the_query(running: Running) -> None:
     assert "no node /kafka" in str(running.failures[0])
 
 
+@pytest.mark.slow
 def test_a_connection_that_takes_too_long_is_said_once_and_tried_on(
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
