@@ -19,9 +19,10 @@ STAMP  := $(VENV)/.installed
 # and ports of its own. tests/scheduling.py gives the order.
 SERVERS = --ignore=tests/unit --ignore=tests/timing --ignore=tests/sim --numprocesses $(FILES) --dist loadfile \
     --no-loadscope-reorder
-# Three processes on two cores, since some tests wait: 155 s and 266 s of CPU time. Four took 175 and 346, two 205 and
-# 268.
-UNIT    = --numprocesses 3 --dist worksteal
+# Three processes on two cores, since some tests wait. They are not xdist's, whose reports of 14 500 short tests cost
+# 30 s of CPU time: these rooms in two of them, all others in the third.
+UNIT_1  = $(addprefix tests/unit/,cli driver executor)
+UNIT_2  = $(addprefix tests/unit/,group net producer testing zookeeper)
 TOOLS  := $(VENV)-release
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' streamgroup/__init__.py)
 
@@ -70,11 +71,18 @@ types: $(STAMP)
 imports: $(STAMP)
 	$(BIN)/lint-imports
 
+.PHONY: unit-1 unit-2 unit-3
 unit: $(STAMP)
-	$(BIN)/pytest tests/unit -q -m "not slow" $(UNIT)
+	$(MAKE) --jobs 3 --output-sync=target unit-1 unit-2 unit-3
+
+unit-1 unit-2: unit-%: $(STAMP)
+	$(BIN)/pytest $(UNIT_$*) -q -m "not slow"
+
+unit-3: $(STAMP)
+	$(BIN)/pytest tests/unit -q -m "not slow" $(addprefix --ignore=,$(UNIT_1) $(UNIT_2))
 
 slow: $(STAMP) ## the unit tests that `make check` leaves out: many random cases, processes, waits
-	$(BIN)/pytest tests/unit -q -m slow $(UNIT)
+	$(BIN)/pytest tests/unit -q -m slow --numprocesses 3 --dist worksteal
 
 timing: $(STAMP) ## the tests that measure CPU time, one after the other, beside nothing else
 	$(BIN)/pytest tests/timing -q
