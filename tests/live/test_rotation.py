@@ -90,7 +90,7 @@ def test_queries_go_on_with_a_new_client_certificate_when_the_old_one_has_expire
 
 @pytest.mark.parametrize("whose", ["client", "broker"])
 def test_an_expired_certificate_ends_the_query_and_it_goes_on_with_a_new_one(
-    server: KafkaServer, make_topic: MakeTopic, whose: str
+    server: KafkaServer, make_topic: MakeTopic, whose: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     authority, own = server.security.authority, server.security.files.pem("client")
     end = datetime.now(UTC) + timedelta(seconds=CERTIFICATE_LIFE_S)
@@ -118,8 +118,11 @@ def test_an_expired_certificate_ends_the_query_and_it_goes_on_with_a_new_one(
             use_certificate(server, authority.issue())
         with query:
             goes_on([query])
+    # The error may come while a commit is under way. The log says then how much is read again.
+    repeats = sum(map(int, re.findall(r"event=repeat .*? count=([0-9]+)", caplog.text)))
+    assert repeats <= IN_FLIGHT
     with query:
-        check_everything(streams, writer, [query], repeats=0)
+        check_everything(streams, writer, [query], repeats=repeats)
 
 
 TOKENS: list[Callable[[], str]] = []

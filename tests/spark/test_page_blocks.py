@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,7 +33,7 @@ def load(kafka41: KafkaServer, make_topic: MakeTopic) -> Load:
 
 
 @pytest.fixture
-def run(spark: SparkSession, streams: Streams, load: Load, tmp_path: Path) -> Run:
+def run(spark: SparkSession, streams: Streams, load: Load, tmp_path: Path) -> Iterator[Run]:
     """Run the block of a page that has `having`, with the test's broker, topic and directories; returns its names.
 
     `meanwhile` is called where the block has a line `...`.
@@ -52,7 +52,9 @@ def run(spark: SparkSession, streams: Streams, load: Load, tmp_path: Path) -> Ru
             exec(compile(other, page, "exec"), found)
         return found
 
-    return run
+    yield run
+    for query in spark.streams.active:  # of a test that has failed
+        query.stop()
 
 
 def options(load: Load, **others: str) -> dict[str, str]:
@@ -73,7 +75,8 @@ def test_the_query_of_the_readme_writes_what_comes_and_is_drained(
 
     def rows() -> int:
         here = tmp_path / "data" / "orders" / "a"
-        return spark.read.parquet(str(here)).count() if list(here.glob("*.parquet")) else 0
+        is_sunk = list((here / "_spark_metadata").glob("[0-9]*"))  # before, its files may be incomplete
+        return spark.read.parquet(str(here)).count() if is_sunk else 0
 
     found = run("README.md", "streamgroup.drain(query)", meanwhile)
     assert not found["query"].isActive

@@ -130,6 +130,20 @@ def test_a_group_that_does_not_exist_yet_is_shown_when_it_does(started: Browser)
         started.wait_for("document.querySelectorAll('.tall tbody tr').length === 4")
 
 
+@pytest.mark.parametrize("kind", ["owners", "heat"])
+def test_lanes_of_no_partition_are_drawn_without_an_error(page: Browser, kind: str) -> None:
+    """A group of ZooKeeper has readings, and no partition before its first owner."""
+    data = {"partitions": [], "times": [1, 2], "heat": [], "spans": [], "marks": [], "mostLag": 0}
+    with served(filled(world.one(time.time()))) as url:
+        page.open(f"{url}/#/cluster")
+        page.evaluate(
+            f"import('/assets/lanes.js').then(({{ Lanes }}) => {{ const lanes = new Lanes('{kind}', 'none'); "
+            f"document.body.append(lanes.node); lanes.update({json.dumps(data)}); window.drawn = true; }})"
+        )
+        page.wait_for("window.drawn === true")
+        page.open("about:blank")  # a server that ends is an error in the console of an open page
+
+
 def test_a_pause_is_marked_and_its_end_too(started: Browser) -> None:
     board = Board()
 

@@ -92,6 +92,7 @@ export class Lanes {
 
   /** One pixel for each sample of each partition, drawn as one picture: 500 partitions take a few milliseconds. */
   drawHeat(context) {
+    if (!this.lanes) return; // a picture has at least one row
     const { heat, times } = this.data;
     const [hot, cold] = [channels(color("lag")), channels(color("grid"))];
     const image = new ImageData(times.length, this.lanes);
@@ -106,7 +107,7 @@ export class Lanes {
         image.data[at + 3] = 255;
       });
     });
-    const small = new OffscreenCanvas(image.width, Math.max(1, image.height));
+    const small = new OffscreenCanvas(image.width, image.height);
     small.getContext("2d").putImageData(image, 0, 0);
     context.imageSmoothingEnabled = false;
     context.drawImage(small, this.left, this.band, this.width, this.lane * this.lanes);
