@@ -27,7 +27,7 @@ _VERSIONS = ("v1", "v2")
 _HEAD = 2
 """The lines of offsets/N before those of the sources: version and metadata."""
 _FILE_URL = re.compile(r"file:(?://(?:localhost)?(?=/)|(?!//))", re.IGNORECASE)
-"""What a `file:` URL of this machine has before its path."""
+"""The part before the path in a `file:` URL of this machine."""
 _OTHER_URL = re.compile(r"[a-z][a-z0-9+.-]*:|//", re.IGNORECASE)
 """The begin of a URL of another file system or host."""
 

@@ -76,7 +76,8 @@ class PausedPartitions:
         if gone := self._paused - frozenset(partitions):
             self._paused -= gone
             self._note(
-                WARNING, f"{self._who}: {name_some(gone)} is no longer assigned to this query, so its pause has ended"
+                WARNING,
+                f"{self._who}: this query's new assignment lacks {name_some(gone)}, so the pause there has ended",
             )
 
     def without(self, logs: Mapping[TopicPartition, V]) -> Mapping[TopicPartition, V]:

@@ -27,7 +27,7 @@ def has_functions(path: Path) -> bool:
 
 
 def names_of_tests(module: Path) -> tuple[str, ...]:
-    """What its test file may be called: after the module, or after its package and it."""
+    """Return the names that a test file of the module may have: the module's, or those of its package and itself."""
     name = module.stem.lstrip("_")
     return (f"test_{name}", f"test_{module.parent.name}_{name}")
 

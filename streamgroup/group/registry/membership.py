@@ -353,7 +353,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
             self._attempts, self._session.proven = 0, True
             return True
         if node is not None:
-            self._note(WARNING, f"another session is {self._me.consumer_id}: this member rejoins under another id")
+            self._note(WARNING, f"another session is registered as {self._me.consumer_id}: rejoining under a new id")
         if self._me.topics is not None or node is not None:
             self._gone("its registration is no longer there")
         return False
@@ -529,7 +529,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         missing, unreleased = self._seen.unclaimed(view.foreign)
         if missing:
             self._forced_backoff.add()
-            self._note(INFO, f"{missing[0]} has not claimed its partitions: this member makes all rebalance (R33)")
+            self._note(INFO, f"{missing[0]} has not claimed its partitions: registering again so all rebalance (R33)")
             self._transact(RegistryPurpose.RENEW, self._me.renew(self._topics, self._identity))
         elif unreleased:
             self._set_forced_rebalance()

@@ -1,4 +1,4 @@
-"""What the tests of topic changes ask of a cluster that carries out nothing."""
+"""A fixture that records the topic changes that a command requests; no cluster carries them out."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def test_messages_in_compressed_ones_in_a_compressed_one_become_a_plain_set_with
     data = in_another(in_another(inner, 1) + encode_message(Message(2, b"c"), 1), 12)
     layout = nested(data)
     assert messages_of(layout) == [encode_set([Message(10, b"a"), Message(11, b"b"), Message(12, b"c")], 1)]
-    assert layout.sets.relative.tolist() == [False], "their offsets are no longer relative"
+    assert layout.sets.relative.tolist() == [False], "the plain set has the offsets of the log"
 
 
 def test_batches_and_plain_messages_beside_them_are_copied_as_they_are() -> None:

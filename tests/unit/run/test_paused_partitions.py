@@ -149,7 +149,7 @@ def test_a_pause_lasts_over_an_assignment_that_has_the_partition_and_ends_with_o
     pauses = Pauses(P0, P1)
     pauses.assigned((P0, P2))
     assert pauses.of((P0, P1, P2)) == ["t-0"]
-    assert pauses.lines[-1] == "group g: t-1 is no longer assigned to this query, so its pause has ended"
+    assert pauses.lines[-1] == "group g: this query's new assignment lacks t-1, so the pause there has ended"
     pauses.assigned((P0, P1, P2))
     assert pauses.of((P0, P1, P2)) == ["t-0"], "a partition that comes back is read"
 

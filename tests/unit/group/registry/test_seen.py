@@ -35,7 +35,7 @@ def view(owners: Mapping[TopicPartition, OwnerNode] | None = None, generation: i
 
 
 def seen(owners: Mapping[TopicPartition, OwnerNode] | None = None, **sessions: int) -> Seen:
-    """What the member `me` has seen; by default it is alone."""
+    """Return what the member `me` has read of a group; without `sessions` the group has no other member."""
     registration = Registration(OLD, lambda: Incarnation("me", 0))
     registration.session = SESSION
     registration.create(("t",), b"")
