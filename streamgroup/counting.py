@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 _HISSES = ("s", "x", "ch", "sh")
 
 
@@ -10,3 +12,10 @@ def counted(count: int, noun: str) -> str:
     if count == 1:
         return f"1 {noun}"
     return f"{count} {noun}{'es' if noun.endswith(_HISSES) else 's'}"
+
+
+def first_of(names: Sequence[str], most: int, noun: str) -> str:
+    """Return `a, b and 3 more topics`: the first `most` of `names`, and how many more there are."""
+    more = len(names) - most
+    shown = ", ".join(names[:most])
+    return f"{shown} and {counted(more, f'more {noun}')}" if more > 0 else shown

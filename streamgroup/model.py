@@ -1,4 +1,4 @@
-"""The frozen values that all packages share. A leaf module: it imports only `logformat`."""
+"""The frozen values that all packages share. A leaf module: it imports other leaf modules alone."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from streamgroup.counting import first_of
 from streamgroup.host_port import host_port
 from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG, LogFormat
 
@@ -80,8 +81,7 @@ _NAMED = 3
 
 def name_some(partitions: Collection[TopicPartition]) -> str:
     """Return the names of a few of `partitions`, and how many more there are: a log line must not name thousands."""
-    named = ", ".join(map(str, sorted(partitions)[:_NAMED]))
-    return f"{named} and {len(partitions) - _NAMED} more partitions" if len(partitions) > _NAMED else named
+    return first_of([str(tp) for tp in sorted(partitions)], _NAMED, "partition")
 
 
 @dataclass(frozen=True, slots=True)

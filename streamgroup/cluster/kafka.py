@@ -38,7 +38,7 @@ from streamgroup.errors import (
     error_of,
     may_succeed_later,
 )
-from streamgroup.host_port import host_port
+from streamgroup.host_port import host_ports
 from streamgroup.model import EARLIEST, Broker, ClusterSnapshot, TopicPartition
 from streamgroup.net.connection import Connection
 from streamgroup.net.requester import requester_of
@@ -87,7 +87,7 @@ class KafkaCluster:
         self._has_warned_of_refusal = False
 
     def __str__(self) -> str:
-        return ",".join(host_port(host, port) for host, port in self.options.bootstrap_servers)
+        return host_ports(self.options.bootstrap_servers)
 
     @property
     def requester(self) -> Requester:

@@ -22,7 +22,7 @@ from streamgroup.executor.pool import POOL
 from streamgroup.executor.read_format import Portion, ReadFormat
 from streamgroup.executor.read_replicas import ReadReplicas
 from streamgroup.executor.recovery import Recovery
-from streamgroup.host_port import host_port
+from streamgroup.host_port import host_ports
 from streamgroup.logline import render
 from streamgroup.model import Broker, Dialect, FetchTask, TopicPartition
 from streamgroup.net.releases import RELEASE_MEMORY
@@ -242,7 +242,7 @@ class RangeReader:
         """
         if not self._location.group:
             return _read_around(topic, name, base, after)
-        servers = ",".join(host_port(host, port) for host, port in self._client.bootstrap_servers)
+        servers = host_ports(self._client.bootstrap_servers)
         step = how_to_step_to(self._location, topic, name, after, servers)
         return (
             f"{step} (records before offset {base} that have not sunk "

@@ -22,7 +22,7 @@ from itertools import chain
 from typing import ClassVar, get_args
 
 from streamgroup.backoff import Random
-from streamgroup.counting import counted
+from streamgroup.counting import counted, first_of
 from streamgroup.errors import ConfigError, ErrorCode, StreamGroupError, error_of
 from streamgroup.group import events as ev
 from streamgroup.group.broker_machine import BrokerMachine
@@ -196,11 +196,10 @@ class StandaloneMember(BrokerMachine):
     def _line(self, partitions: frozenset[TopicPartition], *, again: bool) -> str:
         """Return the first line of the log about this query."""
         topics = sorted({tp.topic for tp in partitions})
-        named = ", ".join(topics[:_TOPICS_NAMED]) or "no topic so far"
-        more = f" and {len(topics) - _TOPICS_NAMED} more topics" if len(topics) > _TOPICS_NAMED else ""
+        named = first_of(topics, _TOPICS_NAMED, "topic") or "no topic so far"
         group = self._config.group_id
         commits = f"commits to group {group} without joining" if group else "commits nothing"
-        return f"{'now ' if again else ''}reads {counted(len(partitions), 'partition')} of {named}{more}, {commits}"
+        return f"{'now ' if again else ''}reads {counted(len(partitions), 'partition')} of {named}, {commits}"
 
     # -- the coordinator ----------------------------------------------------------------------------------------------
 

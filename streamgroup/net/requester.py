@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from streamgroup.authorization import ANONYMOUS, Requester
 from streamgroup.errors import ConfigError
-from streamgroup.host_port import host_port
+from streamgroup.host_port import host_ports
 from streamgroup.options.sasl import SaslOptions
 from streamgroup.options.types import ClientOptions
 
@@ -19,7 +19,7 @@ def requester_of(options: ClientOptions) -> Requester:
     The principal is the one that Kafka's default rules make: the user of SASL, else the subject of the client
     certificate, else `User:ANONYMOUS`. It is empty if only the brokers know the user, as with a token from elsewhere.
     """
-    servers = ",".join(host_port(host, port) for host, port in options.bootstrap_servers)
+    servers = host_ports(options.bootstrap_servers)
     return Requester(_principal(options), servers)
 
 

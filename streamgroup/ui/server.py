@@ -17,7 +17,6 @@ from streamgroup.ui.poller import BoardPoller, Read
 
 _STOP_S = 1
 """Seconds that the end waits for a reading and for answers under way."""
-_LAST_PORT = 2**16 - 1
 
 
 def serve(
@@ -45,7 +44,7 @@ def serve(
         poller = BoardPoller(opened, board, interval)
         poller.start()
         try:
-            on_start(_url(access.host, listener.getsockname()[1]))
+            on_start(f"http://{host_port(access.host, listener.getsockname()[1])}/")
             with suppress(KeyboardInterrupt):  # uvicorn raises the signal again when it has shut down
                 uvicorn.Server(config).run(sockets=[listener])
         finally:
@@ -55,15 +54,10 @@ def serve(
 def _listening(host: str, port: int) -> socket.socket:
     bare = host.strip("[]")
     try:
-        if port > _LAST_PORT:  # glibc would take its last 16 bits
-            raise OverflowError(f"ports end at {_LAST_PORT}")
-        family, _, _, _, address = socket.getaddrinfo(bare, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        return socket.create_server(address[:2], family=family)
+        # Not with the port: glibc takes the last 16 bits of one that does not exist, which `create_server` refuses.
+        family, _, _, _, address = socket.getaddrinfo(bare, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        return socket.create_server((address[0], port), family=family)
     except (OSError, OverflowError) as error:
         raise StreamGroupError(
             f"cannot serve the page at {host_port(host, port)}: {error}. Choose another --port or --host"
         ) from None
-
-
-def _url(host: str, port: int) -> str:
-    return f"http://{host_port(host, port)}/"

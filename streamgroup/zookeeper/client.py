@@ -33,7 +33,7 @@ from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAF
 
 from streamgroup.core_files import disable_core_files
 from streamgroup.errors import StreamGroupError, TlsError
-from streamgroup.host_port import host_port
+from streamgroup.host_port import host_ports
 from streamgroup.net.tls.contexts import CONTEXTS
 from streamgroup.net.tls.refusals import tls_error
 from streamgroup.options.tls import TlsOptions
@@ -268,7 +268,7 @@ def client_of(options: ZooKeeperOptions) -> SingleSessionClient:
 
 def addresses(options: ZooKeeperOptions) -> str:
     """Return the servers in the notation of `zookeeper.connect`, without the chroot."""
-    return ",".join(host_port(host, port) for host, port in options.servers)
+    return host_ports(options.servers)
 
 
 def acl_of(options: ZooKeeperOptions, path: str) -> list[ACL]:

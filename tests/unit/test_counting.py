@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroup.counting import counted
+from streamgroup.counting import counted, first_of
 
 
 @pytest.mark.parametrize(
@@ -17,3 +17,16 @@ from streamgroup.counting import counted
 )
 def test_a_noun_is_plural_but_after_one(count, noun, text):
     assert counted(count, noun) == text
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        ([], ""),
+        (["a", "b"], "a, b"),
+        (["a", "b", "c"], "a, b and 1 more topic"),
+        (["a", "b", "c", "d"], "a, b and 2 more topics"),
+    ],
+)
+def test_the_names_beyond_the_first_are_counted(names: list[str], text: str) -> None:
+    assert first_of(names, 2, "topic") == text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroup.host_port import host_port
+from streamgroup.host_port import host_port, host_ports
 
 
 @pytest.mark.parametrize(
@@ -19,3 +19,8 @@ from streamgroup.host_port import host_port
 )
 def test_an_ipv6_address_is_in_brackets(host: str, text: str) -> None:
     assert host_port(host, 9092) == text
+
+
+def test_servers_are_listed_as_options_list_them() -> None:
+    assert host_ports([("a", 1), ("::1", 2)]) == "a:1,[::1]:2"
+    assert host_ports([]) == ""

@@ -10,6 +10,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from streamgroup.counting import first_of
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.jobs.following import POLL_S, Following, Say, trigger_options
 from streamgroup.jobs.mirror.clusters import Clusters
@@ -105,7 +106,7 @@ def query_name(config: MirrorConfig) -> str:
 def describe(plan: MirrorPlan) -> str:
     """Return the topics of a plan in one line."""
     shown = [f"{t.source} -> {t.destination} ({t.placement.value})" for t in plan.topics.values()]
-    return ", ".join(shown[:5]) + (f" and {len(shown) - 5} more topics" if len(shown) > 5 else "")
+    return first_of(shown, 5, "topic")
 
 
 class PlanWatch:

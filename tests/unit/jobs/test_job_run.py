@@ -106,6 +106,13 @@ def test_a_failure_is_one_line_of_an_error_and_an_exit_code(error: BaseException
     assert said.lines == [(line, True)]
 
 
+def test_the_end_of_a_stream_which_click_takes_for_ctrl_c_is_raised() -> None:
+    said = Said()
+    with pytest.raises(click.Abort):
+        run_command(failing(EOFError()), [], "job.py", (), said)
+    assert said.lines == []
+
+
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyError("x")])
 def test_an_error_that_the_job_does_not_expect_is_raised_with_its_traceback(error: BaseException) -> None:
     said = Said()

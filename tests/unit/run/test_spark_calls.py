@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from streamgroup.errors import SkippedBatchError
@@ -164,6 +166,17 @@ def test_once_takes_everything_whatever_the_rate() -> None:
     assert document.ranges == ALL
 
 
+def call_behind_a_batch(shell: Shell) -> tuple[int, Any]:
+    """Make the call of AvailableNow for the batch behind one that has used up the rate; returns it and that one."""
+    limits = LimitOptions(max_offsets_per_second=4)
+    shell.result(io.PrepareAvailableNow())
+    first = shell.result(io.LatestOffset(INITIAL_DOCUMENT, limits))
+    shell.result(io.Partitions(INITIAL_DOCUMENT, first))
+    call = shell.call(io.LatestOffset(first, limits))
+    shell.serve()
+    return call, first
+
+
 def test_a_batch_takes_no_more_than_the_rate_and_the_next_call_returns_its_start() -> None:
     shell = Shell()
     limits = LimitOptions(max_offsets_per_second=4)
@@ -177,12 +190,7 @@ def test_a_batch_takes_no_more_than_the_rate_and_the_next_call_returns_its_start
 def test_available_now_waits_until_the_rate_allows_the_next_batch() -> None:
     """Spark runs a batch for each answer, so early answers would be batches without rows."""
     shell = Shell()
-    limits = LimitOptions(max_offsets_per_second=4)
-    shell.result(io.PrepareAvailableNow())
-    first = shell.result(io.LatestOffset(INITIAL_DOCUMENT, limits))
-    shell.result(io.Partitions(INITIAL_DOCUMENT, first))
-    call = shell.call(io.LatestOffset(first, limits))
-    shell.serve()
+    call, _ = call_behind_a_batch(shell)
     assert shell.of(io.Reply) == []
     began = shell.now
     while not shell.of(io.Reply):
@@ -197,12 +205,7 @@ def test_available_now_waits_until_the_rate_allows_the_next_batch() -> None:
 
 def test_a_stop_ends_the_wait_for_the_rate() -> None:
     shell = Shell()
-    limits = LimitOptions(max_offsets_per_second=4)
-    shell.result(io.PrepareAvailableNow())
-    first = shell.result(io.LatestOffset(INITIAL_DOCUMENT, limits))
-    shell.result(io.Partitions(INITIAL_DOCUMENT, first))
-    call = shell.call(io.LatestOffset(first, limits))
-    shell.serve()
+    call, first = call_behind_a_batch(shell)
     stop = shell.call(io.StopRun())
     shell.serve()
     assert {reply.call: reply.result for reply in shell.of(io.Reply)} == {stop: True, call: first}
