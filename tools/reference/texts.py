@@ -99,6 +99,8 @@ class Texts:
                 yield from self.of(whole, function, depth)
             case ast.Call(func=ast.Name(id="host_port"), args=[host, port]):
                 yield f"<{name_of(host)}>:<{name_of(port)}>"
+            case ast.Call(func=ast.Name(id="first_of")):
+                yield _UNNAMED  # names of any number
             case ast.Call(func=ast.Name(id="counted"), args=[count, ast.Constant(value=str(noun))]):
                 yield f"<{name_of(count)}> {counted(2, noun).removeprefix('2 ')}"
             case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in self._functions:
