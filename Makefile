@@ -2,14 +2,14 @@
 #   PYTHON=   the Python that the virtual environment is made with
 #   VENV=     where the virtual environment is
 #   FILES=    how many files of tests with servers run at a time, each with its own Spark and servers (about 4 GiB):
-#             two; three of the long ones where 14 GiB are available
+#             three where 14 GiB are available, otherwise two
 #   ONLY=     rules or ids of mutants that `make test-mutants` plants ("R14 R30"); all of them without it
 #   JOBS=     how many mutants it tries at a time; as many as there are cores without it
 #   MINUTES=  how long `make soak` runs, at least 5; SEED= which kills, pauses and restarts
 #   CASES=    how many cases `make test-fuzz` tries at each decoder, and with the sanitizers at each of the kernel's
 PYTHON ?= python3
 VENV   ?= .venv
-LONG_FILES = $(shell awk '/^MemAvailable/ && $$2 > 14000000 { n = 1 } END { print 2 + n }' /proc/meminfo 2>/dev/null || echo 2)
+FILES  ?= $(shell awk '/^MemAvailable/ && $$2 > 14000000 { n = 1 } END { print 2 + n }' /proc/meminfo 2>/dev/null || echo 2)
 CASES  ?= 1000000
 MINUTES ?= 120
 SEED   ?= 1
@@ -19,10 +19,13 @@ STAMP  := $(VENV)/.installed
 # and ports of its own. tests/scheduling.py gives the order.
 SERVERS = --ignore=tests/unit --ignore=tests/timing --ignore=tests/sim --numprocesses $(FILES) --dist loadfile \
     --no-loadscope-reorder
-# Three processes on two cores, since some tests wait. They are not xdist's, whose reports of 14 500 short tests cost
-# 30 s of CPU time: these rooms in two of them, all others in the third.
+# Three processes on two cores, since some tests wait: these rooms in two of them, all others in the third. They are not
+# xdist's, which takes as much CPU time again to collect and report 15 500 mostly short tests.
 UNIT_1  = $(addprefix tests/unit/,cli driver executor)
 UNIT_2  = $(addprefix tests/unit/,group net producer testing zookeeper)
+QUICK   = -m "not slow"
+BESIDE  =
+PYTEST  = $(BESIDE) $(BIN)/pytest
 TOOLS  := $(VENV)-release
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' streamgroup/__init__.py)
 
@@ -76,10 +79,10 @@ unit: $(STAMP)
 	$(MAKE) --jobs 3 --output-sync=target unit-1 unit-2 unit-3
 
 unit-1 unit-2: unit-%: $(STAMP)
-	$(BIN)/pytest $(UNIT_$*) -q -m "not slow"
+	$(PYTEST) $(UNIT_$*) -q $(QUICK)
 
 unit-3: $(STAMP)
-	$(BIN)/pytest tests/unit -q -m "not slow" $(addprefix --ignore=,$(UNIT_1) $(UNIT_2))
+	$(PYTEST) tests/unit -q $(QUICK) $(addprefix --ignore=,$(UNIT_1) $(UNIT_2))
 
 slow: $(STAMP) ## the unit tests that `make check` leaves out: many random cases, processes, waits
 	$(BIN)/pytest tests/unit -q -m slow --numprocesses 3 --dist worksteal
@@ -97,21 +100,19 @@ pins: $(STAMP) ## write streamgroup/testing/jars.sha256 anew, from jars download
 # Their output comes when they end, that of the others at once: make passes on what a make in a recipe prints.
 test: $(STAMP) ## all tests but the long ones: real brokers, real Spark
 	$(MAKE) --jobs 3 --output-sync=line lint imports jars
-	$(MAKE) --jobs 3 --output-sync=target with-servers without-servers types
+	$(MAKE) --jobs 6 --output-sync=target with-servers unit-1 unit-2 unit-3 simulation types QUICK= BESIDE="nice -n 5"
 	$(MAKE) timing
 
-.PHONY: with-servers with-servers-at-once without-servers
+.PHONY: with-servers with-servers-at-once simulation
 with-servers:
 	$(MAKE) --output-sync=none with-servers-at-once
 
-with-servers-at-once: FILES ?= 2
 with-servers-at-once: jars
 	$(BIN)/pytest tests -m "not long" $(SERVERS)
 
-without-servers: $(STAMP)
-	nice -n 5 $(BIN)/pytest tests/unit tests/sim -q --numprocesses 2 --dist worksteal
+simulation: $(STAMP)
+	$(PYTEST) tests/sim -q
 
-test-live: FILES ?= $(LONG_FILES)
 test-live: jars ## the long tests, but for those of faults
 	$(BIN)/pytest tests -m long --ignore=tests/fault $(SERVERS)
 
