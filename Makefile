@@ -23,9 +23,11 @@ SERVERS = --ignore=tests/unit --ignore=tests/timing --ignore=tests/sim --numproc
 # xdist's, which takes as much CPU time again to collect and report 15 500 mostly short tests.
 UNIT_1  = $(addprefix tests/unit/,cli driver executor)
 UNIT_2  = $(addprefix tests/unit/,group net producer testing zookeeper)
-QUICK   = -m "not slow"
-BESIDE  =
-PYTEST  = $(BESIDE) $(BIN)/pytest
+# Which unit tests run, and at which priority: `make check` leaves the slow ones out, `make test` takes all and lets the
+# tests with servers go first.
+MARK    = -m "not slow"
+NICE    =
+PYTEST  = $(NICE) $(BIN)/pytest
 TOOLS  := $(VENV)-release
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' streamgroup/__init__.py)
 
@@ -79,10 +81,10 @@ unit: $(STAMP)
 	$(MAKE) --jobs 3 --output-sync=target unit-1 unit-2 unit-3
 
 unit-1 unit-2: unit-%: $(STAMP)
-	$(PYTEST) $(UNIT_$*) -q $(QUICK)
+	$(PYTEST) $(UNIT_$*) -q $(MARK)
 
 unit-3: $(STAMP)
-	$(PYTEST) tests/unit -q $(QUICK) $(addprefix --ignore=,$(UNIT_1) $(UNIT_2))
+	$(PYTEST) tests/unit -q $(MARK) $(addprefix --ignore=,$(UNIT_1) $(UNIT_2))
 
 slow: $(STAMP) ## the unit tests that `make check` leaves out: many random cases, processes, waits
 	$(BIN)/pytest tests/unit -q -m slow --numprocesses 3 --dist worksteal
@@ -100,7 +102,7 @@ pins: $(STAMP) ## write streamgroup/testing/jars.sha256 anew, from jars download
 # Their output comes when they end, that of the others at once: make passes on what a make in a recipe prints.
 test: $(STAMP) ## all tests but the long ones: real brokers, real Spark
 	$(MAKE) --jobs 3 --output-sync=line lint imports jars
-	$(MAKE) --jobs 6 --output-sync=target with-servers unit-1 unit-2 unit-3 simulation types QUICK= BESIDE="nice -n 5"
+	$(MAKE) --jobs 6 --output-sync=target with-servers unit-1 unit-2 unit-3 simulation types MARK= NICE="nice -n 5"
 	$(MAKE) timing
 
 .PHONY: with-servers with-servers-at-once simulation
