@@ -33,10 +33,20 @@ class OffsetRow:
 
     @property
     def lag(self) -> int | None:
-        """How much the committed offset is behind the log's end."""
+        """How much the committed offset is behind the log's end, 0 if it is beyond the end."""
         if self.committed is None or self.log_end is None:
             return None
-        return self.log_end - self.committed.offset
+        return max(0, self.log_end - self.committed.offset)
+
+    @property
+    def beyond_end(self) -> int | None:
+        """How much the committed offset is beyond the log's end, as in a topic that was recreated; None if it is not.
+
+        The offset was fetched before the log's end, so no record that was written meanwhile causes this.
+        """
+        if self.committed is None or self.log_end is None or self.committed.offset <= self.log_end:
+            return None
+        return self.committed.offset - self.log_end
 
 
 Trouble = Mapping[str, Mapping[str, Any]]
@@ -97,6 +107,7 @@ OFFSETS: tuple[Column[OffsetRow], ...] = (
     Column("CURRENT-OFFSET", "current_offset", lambda row: None if row.committed is None else row.committed.offset),
     Column("LOG-END-OFFSET", "log_end_offset", lambda row: row.log_end),
     Column("LAG", "lag", lambda row: row.lag),
+    Column("BEYOND-END", "beyond_end", lambda row: row.beyond_end, if_any=True),
     Column("CONSUMER-ID", "consumer_id", _of_member(lambda member: member.member_id)),
     Column("HOST", "host", _of_member(lambda member: member.host)),
     Column("CLIENT-ID", "client_id", _of_member(lambda member: member.client_id)),

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from streamgroup.cli._group_tables import OffsetRow
 from streamgroup.cli._tables import Column
-from streamgroup.counting import counted
+from streamgroup.counting import counted, first_of
 from streamgroup.model import TopicPartition
+
+_NAMED = 3
 
 Key = tuple[str, TopicPartition]
 """A group and a partition."""
@@ -80,7 +82,7 @@ def by_key(rows: Iterable[OffsetRow]) -> dict[Key, OffsetRow]:
 
 
 def summary(rows: Iterable[LagRow]) -> list[str]:
-    """Return a line for each group, such as `orders-ingest: lag 1200 in 4 partitions, of 1 unknown`."""
+    """Return a line for each group, such as `orders-ingest: lag 1200 in 4 partitions, unknown in 1`."""
     groups: dict[str, list[LagRow]] = {}
     for row in rows:
         groups.setdefault(row.now.group, []).append(row)
@@ -91,7 +93,12 @@ def _summary(group: str, rows: list[LagRow]) -> str:
     known = [row.now.lag for row in rows if row.now.lag is not None]
     unknown = len(rows) - len(known)
     text = f"{group}: lag {sum(known)} in {counted(len(rows), 'partition')}"
-    return f"{text}, unknown in {unknown}" if unknown else text
+    if unknown:
+        text += f", unknown in {unknown}"
+    beyond = [f"{row.now.partition.topic}-{row.now.name}" for row in rows if row.now.partition and row.now.beyond_end]
+    if beyond:
+        text += f", committed beyond the end in {first_of(beyond, _NAMED, 'partition')}"
+    return text
 
 
 def _rounded(rate: float | None) -> float | None:
@@ -119,6 +126,7 @@ LAG: tuple[Column[LagRow], ...] = (
     ),
     Column("LOG-END-OFFSET", "log_end_offset", lambda row: row.now.log_end),
     Column("LAG", "lag", lambda row: row.now.lag),
+    Column("BEYOND-END", "beyond_end", lambda row: row.now.beyond_end, if_any=True),
     Column("COMMITTED/S", "committed_per_second", lambda row: _rounded(row.committed_per_s)),
     Column("WRITTEN/S", "written_per_second", lambda row: _rounded(row.written_per_s)),
     Column("CAUGHT-UP-IN", "seconds_left", lambda row: _duration(row.seconds_left)),

@@ -6,7 +6,7 @@ import pytest
 
 from streamgroup.cli import _group_tables as tables
 from streamgroup.cli._group_tables import EventRow, OffsetRow
-from streamgroup.cli._tables import json_rows
+from streamgroup.cli._tables import json_rows, table
 from streamgroup.model import CommittedOffset, GroupDescription, GroupListing, MemberDescription, TopicPartition
 from tests.unit.cli.shown import orders
 
@@ -20,21 +20,28 @@ def group(*members: MemberDescription) -> GroupDescription:
 
 
 @pytest.mark.parametrize(
-    ("committed", "log_end", "lag"),
+    ("committed", "log_end", "lag", "beyond_end"),
     [
-        (CommittedOffset(90), 100, 10),
-        (CommittedOffset(100), 100, 0),
-        (CommittedOffset(12), 10, -2),
-        (CommittedOffset(0), 0, 0),
-        (None, 100, None),
-        (CommittedOffset(5), None, None),
+        (CommittedOffset(90), 100, 10, None),
+        (CommittedOffset(100), 100, 0, None),
+        (CommittedOffset(12), 10, 0, 2),
+        (CommittedOffset(0), 0, 0, None),
+        (None, 100, None, None),
+        (CommittedOffset(5), None, None, None),
     ],
-    ids=["behind", "caught up", "ahead of the log", "empty log", "no commit", "no log end"],
+    ids=["behind", "caught up", "beyond the end", "empty log", "no commit", "no log end"],
 )
 def test_the_lag_is_the_distance_to_the_end_of_the_log_where_both_are_known(
-    committed: CommittedOffset | None, log_end: int | None, lag: int | None
+    committed: CommittedOffset | None, log_end: int | None, lag: int | None, beyond_end: int | None
 ) -> None:
-    assert OffsetRow("g", orders(0), committed, log_end, None).lag == lag
+    row = OffsetRow("g", orders(0), committed, log_end, None)
+    assert (row.lag, row.beyond_end) == (lag, beyond_end)
+
+
+def test_a_column_shows_commits_beyond_the_end_if_there_are_any() -> None:
+    within, beyond = (OffsetRow("g", orders(0), CommittedOffset(offset), 10, None, 0) for offset in (9, 12))
+    assert "BEYOND-END" not in table(tables.OFFSETS, [within])
+    assert table(tables.OFFSETS, [within, beyond]).splitlines()[0].split()[5:7] == ["LAG", "BEYOND-END"]
 
 
 def test_each_partition_that_is_held_or_committed_has_one_row_and_members_without_any_are_last() -> None:

@@ -227,6 +227,7 @@ def test_json_has_every_column_and_null_for_unknown_values(store: FakeStore) -> 
         "current_offset": 90,
         "log_end_offset": 100,
         "lag": 10,
+        "beyond_end": None,
         "consumer_id": "a-1",
         "host": "/10.0.0.1",
         "client_id": "a",

@@ -54,3 +54,9 @@ def test_members_without_a_partition_are_left_out() -> None:
 def test_each_group_is_summed_up() -> None:
     rows = lag_rows([row(0, 5, 15), row(1, None, 9), row(0, 0, 1, "other")], {}, 0.0)
     assert summary(rows) == ["g: lag 10 in 2 partitions, unknown in 1", "other: lag 1 in 1 partition"]
+
+
+def test_a_commit_beyond_the_end_hides_no_lag_of_another_partition() -> None:
+    rows = lag_rows([row(0, 0, 1_000_000), row(1, 1_000_007, 7)], {}, 0.0)
+    assert summary(rows) == ["g: lag 1000000 in 2 partitions, committed beyond the end in t-1"]
+    assert [(each["lag"], each["beyond_end"]) for each in json_rows(LAG, rows)] == [(1_000_000, None), (0, 1_000_000)]
