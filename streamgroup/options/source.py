@@ -259,8 +259,9 @@ SOURCE: tuple[Option, ...] = (
     ),
     Option(
         "group.maxSilence",
-        "The member leaves the group if Spark makes no call for this long, and rejoins at Spark's next call. Without "
-        "this option a hung driver keeps its partitions. Set it longer than any batch and any trigger interval.",
+        "The member leaves the group if Spark makes no call for this long, and rejoins at Spark's next call. A static "
+        "member only stops its heartbeats: its partitions move when its session expires. Without this option a hung "
+        "driver keeps its partitions. Set it longer than any batch and any trigger interval.",
         kinds.DURATION,
         "group.max_silence_ms",
         scope=Scope.MEMBER,

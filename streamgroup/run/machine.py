@@ -90,6 +90,7 @@ class Run:
             config, is_listened=lambda: not config.is_member or self.completion.is_listened, note=self._note
         )
         self._is_member = config.is_member
+        self._session_timeout_s = config.session_timeout_s
         self._calls = SparkCalls(
             config,
             member,
@@ -324,10 +325,17 @@ class Run:
         """Leave the group until Spark is back (R27)."""
         now = yield NOW
         if (yield from self.shutdown.pause(now)):
-            self._events.left(self._ledger.in_flight, self.shutdown.uncommitted, "left while Spark was silent")
+            left = "left the group, so other members read its partitions"
+            how = "left"
+            if self._member.is_static:
+                how = "stopped its heartbeats"
+                left = (
+                    "the member stops its heartbeats. As a static member it stays in the group, and others read its "
+                    f"partitions only when its session expires ({self._session_timeout_s:g} s, session.timeout.ms)"
+                )
+            self._events.left(self._ledger.in_flight, self.shutdown.uncommitted, f"{how} while Spark was silent")
             who = f"group {self._ledger.group}" if self._ledger.group else "no group"
-            left = "left the group, so other members read its partitions, and joins again with Spark's next call (R27)"
-            self._note(ev.WARNING, f"{who}: {reason}: {left}")
+            self._note(ev.WARNING, f"{who}: {reason}: {left}. It joins again with Spark's next call")
 
     # --- the member's actions ----------------------------------------------------------------------------------------
 

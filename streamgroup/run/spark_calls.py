@@ -145,7 +145,7 @@ class SparkCalls:
         """Join as a new member if a pause has left the group. The join timeout begins anew."""
         if (yield from self._shutdown.resume()):
             self._gate.joined_at = yield NOW
-            text = f"{self._config.group_id}: Spark is back: joining as a new member (R27)"
+            text = f"{self._config.group_id}: Spark is back: joining again"
             self._perform([ev.Note(ev.WARNING, text)])
 
     # --- planning ----------------------------------------------------------------------------------------------------

@@ -26,9 +26,9 @@ def test_a_silent_run_leaves_the_group_and_joins_again_with_sparks_next_call() -
     shell.step(io.SilenceLook(jvm_is_stopped=False), 2.0)
     assert shell.run.shutdown.state is RunState.PAUSED
     assert shell.coordinator.members == {}
-    assert [note.text for note in shell.of(ev.Note) if "R27" in note.text] == [
+    assert [note.text for note in shell.of(ev.Note) if "Spark has been silent" in note.text] == [
         "group g: Spark has been silent for 61 s, longer than group.maxSilence: left the group, so other members read "
-        "its partitions, and joins again with Spark's next call (R27)"
+        "its partitions. It joins again with Spark's next call"
     ]
     assert sum("left while Spark was silent" in line for line in shell.lines) == 1
     joined = shell.asked(JoinGroupRequest)
@@ -36,6 +36,20 @@ def test_a_silent_run_leaves_the_group_and_joins_again_with_sparks_next_call() -
     assert shell.run.shutdown.state is RunState.RUNNING
     assert shell.asked(JoinGroupRequest) > joined
     assert shell.committed == {0: 10, 1: 10}
+
+
+def test_a_silent_static_member_reports_that_it_keeps_its_partitions_until_its_session_expires() -> None:
+    shell = Shell(replace(SILENT, instance_id="i"))
+    shell.batch()
+    shell.step(io.SilenceLook(jvm_is_stopped=False), 61.0)
+    assert shell.asked(LeaveGroupRequest) == 0
+    assert [note.text for note in shell.of(ev.Note) if "Spark has been silent" in note.text] == [
+        "group g: Spark has been silent for 61 s, longer than group.maxSilence: the member stops its heartbeats. As a "
+        "static member it stays in the group, and others read its partitions only when its session expires (45 s, "
+        "session.timeout.ms). It joins again with Spark's next call"
+    ]
+    assert any("stopped its heartbeats while Spark was silent" in line for line in shell.lines)
+    assert not any("left" in line for line in shell.lines)
 
 
 def test_a_pause_waits_for_the_answers_of_the_coordinator_without_holding_up_the_run() -> None:
