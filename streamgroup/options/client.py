@@ -17,7 +17,8 @@ _CONNECTION: tuple[Option, ...] = (
     ),
     used(
         "client.id",
-        "Name of the client in the brokers' request logs and quotas. Set it to tell queries apart there.",
+        "Name of the client in the brokers' request logs and quotas, and in descriptions of a group. Set it to tell "
+        "queries apart there.",
         kinds.TEXT,
         "client.client_id",
     ),

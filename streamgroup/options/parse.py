@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from streamgroup.options.reading import OptionsReader, all_together
 from streamgroup.options.rows import SCOPE_OF_MODE, Option, Scope
 from streamgroup.options.source import HINTS, SOURCE
 from streamgroup.options.types import (
+    ClientOptions,
     FetchOptions,
     GroupMode,
     GroupOptions,
@@ -71,12 +73,13 @@ def _read(
     reading.take_all(options)
     subscription = reading.subscription()
     registry = zookeeper.section(reading.values, reading.given, reading.problems, reading.notes)
+    group = reading.group(subscription, registry) if streaming else None
     parsed = {
-        "client": reading.client(registry),
+        "client": reading.named(reading.client(registry), group),
         "fetch": reading.section("fetch", FetchOptions),
         "limits": reading.section("limits", LimitOptions),
         "split": reading.section("split", SplitOptions),
-        "group": reading.group(subscription, registry) if streaming else None,
+        "group": group,
         "starting": reading.bounds(_STARTS, LATEST if streaming else EARLIEST, subscription),
         "ending": None if streaming else reading.bounds(_ENDS, LATEST, subscription),
         **reading.fields("source"),
@@ -113,6 +116,19 @@ class _Reading(OptionsReader):
         if mode is GroupMode.MEMBER and registry is not None:
             group = self._noted(zookeeper.registered(group, registry, self.given, self.problems))
         return group
+
+    def named(self, client: ClientOptions | None, group: GroupOptions | None) -> ClientOptions | None:
+        """Return `client` with the member's name in its id, unless the user has set `kafka.client.id`.
+
+        Descriptions of the group show the client id, and would otherwise show the same one for all members. Brokers of
+        0.9 and 0.10.0 put it into names of JMX beans, where other characters than these are not legal.
+        """
+        if client is None or group is None or not group.is_member or not group.member:
+            return client
+        if "kafka.client.id" in self.given:
+            return client
+        name = re.sub(r"[^A-Za-z0-9._-]", "_", group.member)
+        return dataclasses.replace(client, client_id=f"{client.client_id}-{name}")
 
     def _noted(self, group: tuple[GroupOptions, Mapping[str, str]]) -> GroupOptions:
         for name, why in group[1].items():

@@ -219,7 +219,8 @@ SOURCE: tuple[Option, ...] = (
     Option(
         "group.member",
         "Name of this member. Set it if several queries of one Spark application share the partitions of a group. "
-        "Without names the second query fails, because neither query would read all partitions.",
+        "Without names the second query fails, because neither query would read all partitions. Descriptions of the "
+        "group show the name: the default of `kafka.client.id` is then `streamgroup-<name>`.",
         kinds.TEXT,
         "group.member",
         default="none",

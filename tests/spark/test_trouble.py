@@ -69,7 +69,9 @@ def test_a_second_member_of_one_application_needs_a_name_and_both_show_their_reb
     first.query.stop()
     streams.to_parquet(streams.read(kafka41, load.topic, group, named=False, kafka__client__id="again"))
     wait_until(
-        lambda: sorted(row["client_id"] for row in told(kafka41, group)) == ["again", "streamgroup"], "free", TIMEOUT_S
+        lambda: sorted(row["client_id"] for row in told(kafka41, group)) == ["again", "streamgroup-third"],
+        "free",
+        TIMEOUT_S,
     )
 
 

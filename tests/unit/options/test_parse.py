@@ -330,6 +330,25 @@ def test_no_reason_and_no_hint_names_an_option_that_is_refused(scope: Scope) -> 
     assert [(name, o.name) for name, o in named if o.effect(scope) is Effect.REFUSED] == []
 
 
+@pytest.mark.parametrize(
+    ("options", "client_id"),
+    [
+        ({}, "streamgroup"),
+        ({"group.member": "a"}, "streamgroup-a"),
+        ({"group.member": "Köln 1/2"}, "streamgroup-K_ln_1_2"),
+        ({"group.member": "a", "kafka.client.id": "mine"}, "mine"),
+        ({"group.member": "a", "kafka.client.id": "streamgroup"}, "streamgroup"),
+        ({"group.member": "a", "group.mode": "commit"}, "streamgroup"),
+        ({"group.member": "a", "group.mode": "off"}, "streamgroup"),
+    ],
+)
+def test_the_client_id_has_the_name_of_the_member_unless_the_user_has_set_one(
+    options: dict[str, str], client_id: str
+) -> None:
+    parsed = parse_source({**STREAM, "kafka.group.id": "g", **options}, streaming=True)
+    assert parsed.client.client_id == client_id
+
+
 def test_one_error_names_all_problems() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_source({"maxOffsetsPerTrigger": "-5", "asign": "1", "failOnDataLoss": "yes"}, streaming=True)
