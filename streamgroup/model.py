@@ -315,3 +315,9 @@ class GroupDescription:
     def is_rebalancing(self) -> bool:
         """Whether the members gather or wait for their assignments."""
         return self.state in {GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE}
+
+    @property
+    def member_count(self) -> int | None:
+        """The number of members; None for a group that has members and whose protocol is not described."""
+        is_known = bool(self.members) or self.state in {GroupState.EMPTY, GroupState.DEAD}
+        return len(self.members) if is_known else None

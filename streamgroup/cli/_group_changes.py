@@ -189,7 +189,7 @@ class GroupChanges:
 
     def _export(self, names: Sequence[str]) -> None:
         def export(name: str) -> dict[TopicPartition, int]:
-            described = self._store.state_of(name, self._deadline)
+            described = self._store.describe([name], self._deadline)[name]
             committed = self._store.committed(name, self._deadline)
             chosen = self._chosen(committed) if self._options.topics else committed
             offsets = {tp: committed[tp].offset for tp in chosen if tp in committed}
@@ -215,7 +215,7 @@ class GroupChanges:
     # -- scope and output ----------------------------------------------------------------------------------------------
 
     def _require_no_members(self, name: str) -> GroupDescription:
-        described = self._store.state_of(name, self._deadline)
+        described = self._store.describe([name], self._deadline)[name]
         if described.state in (GroupState.EMPTY, GroupState.DEAD):
             return described
         if described.members:

@@ -44,6 +44,11 @@ from streamgroup.zookeeper.session import Session
 _OFFSETS_TOPIC = "__consumer_offsets"
 _epochs = itertools.count(1)
 """Each attempt has its own, so none takes the responses to an earlier one."""
+_OTHER_PROTOCOL = (
+    "cannot show the members of group {group!r}: its members use the consumer group protocol of KIP-848, and this "
+    "release describes only groups of the classic protocol. To show them, use kafka-consumer-groups.sh of Kafka 4.0 or "
+    "later"
+)
 _ALONE = (
     "the brokers do not return the offsets of group {group!r}: the offsets of {which} are those in ZooKeeper alone "
     "({error})"
@@ -53,13 +58,11 @@ _ALONE = (
 class GroupStore(Protocol):
     """Reads and changes groups and their offsets for `streamgroup groups`.
 
-    `notes` name what could not be read so far. `unseen` describes groups that may exist although `describe` reports
-    them as DEAD; it is often empty. `is_whole`: one service keeps all groups, so that either all of them can be read or
-    none.
+    `notes` name what could not be read so far. `is_whole`: one service keeps all groups, so that either all of them can
+    be read or none.
     """
 
     notes: list[str]
-    unseen: str
     is_whole: bool
 
     def snapshot(self, deadline: float) -> ClusterSnapshot:
@@ -72,7 +75,7 @@ class GroupStore(Protocol):
         """Do as `list_groups` in one attempt, without the groups of brokers that do not answer; `notes` say why."""
 
     def describe(self, names: Collection[str], deadline: float) -> dict[str, GroupDescription]:
-        """State and members; one that does not exist is DEAD."""
+        """State and members; one that does not exist is DEAD. A group with members may lack them: see `notes`."""
 
     def committed(self, group: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
         """The last commits, without waiting for open transactions, as Kafka's own tool shows them."""
@@ -105,9 +108,6 @@ class GroupStore(Protocol):
     def starts_message(self, tp: TopicPartition, offset: int, deadline: float) -> bool:
         """Whether a member can read from this offset of the log."""
 
-    def state_of(self, group: str, deadline: float) -> GroupDescription:
-        """State and members, for a change. A group whose state brokers do not tell is not DEAD but UNKNOWN."""
-
     def set_offsets(self, group: str, offsets: Mapping[TopicPartition, int], deadline: float) -> None:
         """Commit as an operator. Raises StreamGroupError if the group has got members meanwhile."""
 
@@ -132,7 +132,6 @@ def _zookeeper_named() -> Iterator[None]:
 class AtBrokers:
     """The groups that brokers coordinate: Kafka since 0.9."""
 
-    unseen = "groups of the KIP-848 protocol cannot be described yet"
     is_whole = False
 
     def __init__(self, cluster: KafkaCluster) -> None:
@@ -161,18 +160,34 @@ class AtBrokers:
         return self._listed
 
     def describe(self, names: Collection[str], deadline: float) -> dict[str, GroupDescription]:
-        """State and members of `names`; EMPTY is also what brokers before 0.10.1 call dead: commits without members."""
+        """State and members of `names`.
+
+        EMPTY is also what brokers before 0.10.1 call dead: commits without members. A group that is listed and not
+        described has another protocol, as KIP-848's: it has the state of the list, and `notes` say that its members are
+        not known.
+        """
         with _zookeeper_named():
             found = admin.describe_groups(self._cluster, names, deadline)
         dead = [name for name, group in found.items() if group.state == GroupState.DEAD]
-        left = [name for name in dead if self._is_left(name, deadline)]
-        return found | {name: GroupDescription(name, GroupState.EMPTY, PROTOCOL_TYPE) for name in left}
+        return found | {name: self._undescribed(name, deadline) for name in dead}
 
-    def _is_left(self, group: str, deadline: float) -> bool:
-        """Whether a group without a description has commits. One that is listed has another protocol, and may live."""
-        if not self.committed(group, deadline):
-            return False
-        return group not in (admin.list_groups(self._cluster, deadline) if self._listed is None else self._listed)
+    def _undescribed(self, name: str, deadline: float) -> GroupDescription:
+        listed = self._listing(name, deadline)
+        if listed is None:
+            state = GroupState.EMPTY if self.committed(name, deadline) else GroupState.DEAD
+            return GroupDescription(name, state, PROTOCOL_TYPE)
+        group = GroupDescription(name, listed.state or GroupState.UNKNOWN, listed.protocol_type)
+        if group.member_count is None:
+            self.notes.append(_OTHER_PROTOCOL.format(group=name))
+        return group
+
+    def _listing(self, group: str, deadline: float) -> GroupListing | None:
+        if self._listed is not None:
+            return self._listed.get(group)
+        try:
+            return admin.listing_of(self._cluster, group, deadline)
+        except AuthorizationError:  # of brokers before 2.1, which have no other protocol
+            return None
 
     def committed(self, group: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
         """The commits in the group's offsets topic."""
@@ -210,19 +225,6 @@ class AtBrokers:
         """Every offset can be read from."""
         return True
 
-    def state_of(self, group: str, deadline: float) -> GroupDescription:
-        """As `describe`; a group that is listed and not described has another protocol, as KIP-848's."""
-        described = self.describe([group], deadline)[group]
-        if described.state != GroupState.DEAD:
-            return described
-        try:
-            listed = admin.list_groups(self._cluster, deadline).get(group)
-        except AuthorizationError:  # brokers before 2.1, which have no other protocol
-            return described
-        if listed is None:
-            return described
-        return GroupDescription(group, listed.state or GroupState.UNKNOWN, listed.protocol_type)
-
     def set_offsets(self, group: str, offsets: Mapping[TopicPartition, int], deadline: float) -> None:
         """The coordinator refuses the commit if the group has members."""
         group_changes.commit_as_admin(self._cluster, group, offsets, deadline)
@@ -242,7 +244,6 @@ class AtBrokers:
 class InZooKeeper:
     """The groups that old consumers, and ours beside them, keep in ZooKeeper."""
 
-    unseen = ""
     is_whole = True
 
     def __init__(self, session: Session, cluster: Cluster, dialect: Dialect) -> None:
@@ -345,10 +346,6 @@ class InZooKeeper:
         if not self.log_format.has_boundaries:
             return True
         return kafka07_of(self._cluster, deadline).is_message_start(tp, offset, deadline)
-
-    def state_of(self, group: str, deadline: float) -> GroupDescription:
-        """As `describe`: ZooKeeper shows every group."""
-        return self.describe([group], deadline)[group]
 
     def set_offsets(self, group: str, offsets: Mapping[TopicPartition, int], deadline: float) -> None:
         """Write the offset nodes, and commit to the brokers where they keep a commit too: the larger one counts.

@@ -139,7 +139,7 @@ STATES: tuple[Column[StateRow], ...] = (
     Column("COORDINATOR (ID)", "coordinator", lambda row: row.coordinator),
     Column("ASSIGNMENT-STRATEGY", "assignment_strategy", lambda row: row.group.strategy or None),
     Column("STATE", "state", lambda row: row.group.state or None),
-    Column("#MEMBERS", "members", lambda row: len(row.group.members)),
+    Column("#MEMBERS", "members", lambda row: row.group.member_count),
 )
 LISTED: tuple[Column[GroupListing], ...] = (
     Column("GROUP", "group", lambda row: row.group_id),

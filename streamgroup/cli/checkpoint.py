@@ -144,7 +144,7 @@ def _commits_of(groups: Collection[str], where: ClusterAddress, timeout: int) ->
             raise ConfigError("cannot rewrite the checkpoint: Spark's source does not read Kafka 0.7")
         deadline = time.monotonic() + timeout / 1000
         for group in named:
-            state = store.state_of(group, deadline).state
+            state = store.describe([group], deadline)[group].state
             if state not in (GroupState.EMPTY, GroupState.DEAD):
                 raise StillRunningError(
                     f"cannot rewrite the checkpoint: group {group!r} is {state}, so queries may still read. Drain all "

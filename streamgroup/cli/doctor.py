@@ -280,8 +280,9 @@ def _of_group(store: GroupStore, name: str, deadline: float) -> tuple[CheckVerdi
     commits = store.committed(name, deadline)
     ends = store.log_ends(commits, deadline)
     lag = sum(max(0, ends[tp] - commit.offset) for tp, commit in commits.items() if tp in ends)
+    members = "unknown members" if group.member_count is None else counted(group.member_count, "member")
     text = (
-        f"{group.state}, {counted(len(group.members), 'member')}, commits of {counted(len(commits), 'partition')}, "
+        f"{group.state}, {members}, commits of {counted(len(commits), 'partition')}, "
         f"lag {lag}, stored at {store.coordinator(name, deadline)}"
     )
     return CheckVerdict.WARN if group.is_rebalancing else CheckVerdict.OK, text

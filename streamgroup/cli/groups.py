@@ -150,10 +150,7 @@ def _describe(
     for group in alive:
         _remark(group, view)
     if missing := sorted(name for name, group in described.items() if group.state == GroupState.DEAD):
-        raise NoSuchGroup(
-            "; ".join(f"consumer group {name!r} does not exist" for name in missing)
-            + (f" ({store.unseen})" if store.unseen else "")
-        )
+        raise NoSuchGroup("; ".join(f"consumer group {name!r} does not exist" for name in missing))
 
 
 def _all(store: GroupStore, deadline: float) -> list[str]:

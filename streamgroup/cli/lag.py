@@ -80,6 +80,7 @@ def lag(
     with opened_store(client_options(where, "streamgroup-lag", timeout)) as store:
         if not watch:
             read = _read(store, names, time.monotonic() + timeout / 1000)
+            _warn(store, set())
             statuses = _statuses()
             rows = lag_rows(read, {}, 0.0, _paused(read, statuses))
             click.echo(json.dumps(json_rows(LAG, rows), indent=2) if as_json else _text(rows, statuses))
@@ -104,6 +105,7 @@ def _watched(
     Raises StreamGroupError at the end if all have failed.
     """
     before: dict[Key, OffsetRow] | None = None
+    warned: set[str] = set()
     read_at = began = 0.0
     number = -1
     for number in refreshes:
@@ -115,6 +117,8 @@ def _watched(
         except StreamGroupError as error:
             click.echo(f"Warning: {error}", err=True)
             continue
+        finally:
+            _warn(store, warned)
         statuses = _statuses()
         yield lag_rows(rows, before or {}, began - read_at, _paused(rows, statuses)), statuses
         before, read_at = by_key(rows), began
@@ -133,6 +137,15 @@ def _read(store: GroupStore, names: Sequence[str], deadline: float) -> list[Offs
         raise StreamGroupError("; ".join(f"consumer group {name!r} does not exist" for name in missing))
     alive = [group for group in described.values() if group.state != GroupState.DEAD]
     return [row for group in alive for row in offsets_of(store, deadline, group)]
+
+
+def _warn(store: GroupStore, warned: set[str]) -> None:
+    """Show what could not be read. A refresh repeats no warning of an earlier one."""
+    for note in dict.fromkeys(store.notes):
+        if note not in warned:
+            click.echo(f"Warning: {note}", err=True)
+    warned.update(store.notes)
+    store.notes.clear()
 
 
 def _text(rows: Sequence[LagRow], statuses: Statuses) -> str:

@@ -171,7 +171,7 @@ def _planned(
         mine = [tp for tp in partitions if tp in document.positions]
         if partitions and not mine:
             continue
-        state = store.state_of(document.group, deadline).state
+        state = store.describe([document.group], deadline)[document.group].state
         if state not in (GroupState.EMPTY, GroupState.DEAD):
             raise StillRunningError(
                 f"cannot skip records of group {document.group!r}: it is {state}, so queries may still read. Drain all "

@@ -36,6 +36,7 @@ from streamgroup.wire.messages.admin import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     ListGroupsRequest,
+    ListGroupsResponse,
 )
 from streamgroup.wire.messages.offsets import (
     FIRST_WITH_ALL,
@@ -74,6 +75,20 @@ def list_groups(cluster: KafkaCluster, deadline: float) -> dict[str, GroupListin
         for group in response.groups:
             groups[group.group_id] = GroupListing(group.group_id, group.protocol_type, group.group_state)
     return groups
+
+
+def listing_of(cluster: KafkaCluster, group: str, deadline: float) -> GroupListing | None:
+    """Return the entry of `group` in the list of its coordinator, None if the list lacks it.
+
+    Brokers list groups of every protocol, also those that DescribeGroups does not know. Raises AuthorizationError.
+    """
+
+    def read(_: int, response: ListGroupsResponse) -> GroupListing | None:
+        check(response.error_code, f"cannot list group {group!r}", group, cluster.requester)
+        found = next((g for g in response.groups if g.group_id == group), None)
+        return None if found is None else GroupListing(group, found.protocol_type, found.group_state)
+
+    return of_coordinator(cluster, group, (ListGroupsRequest, lambda _: ListGroupsRequest()), read, deadline)
 
 
 def list_groups_once(

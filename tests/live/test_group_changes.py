@@ -190,6 +190,26 @@ def test_a_group_of_kip_848_is_refused_while_it_has_members(kafka41: KafkaServer
     assert committed(kafka41, f"g-{topic}") == {(topic, 0): (0, "")}
 
 
+@pytest.mark.long
+def test_the_offsets_of_a_group_of_kip_848_are_shown_without_its_members(
+    kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(kafka41)
+    fill(kafka41, topic, partitions=1)
+    group = ("-b", kafka41.bootstrap_servers, "--group", f"g-{topic}")
+    done(*group, "--reset-offsets", "--topic", topic, "--to-offset", "4", "--execute")
+    with member(kafka41, f"g-{topic}", topic, protocol="consumer"):
+        lag = CliRunner().invoke(main, ["lag", *group])
+        assert lag.exit_code == 0, lag.output
+        assert lag.stdout.splitlines()[1].split()[1:6] == [topic, "0", "4", "10", "6"]
+        assert lag.stderr.startswith(f"Warning: cannot show the members of group 'g-{topic}': its members use")
+        assert done(*group, "--describe", "--state").split()[-2:] == ["Stable", "-"]
+        found = CliRunner().invoke(main, ["doctor", *group]).stdout
+        assert "Stable, unknown members, commits of 1 partition, lag 6" in found
+    absent = CliRunner().invoke(main, ["lag", "-b", kafka41.bootstrap_servers, "--group", "absent"])
+    assert "consumer group 'absent' does not exist" in absent.output
+
+
 def rows_of(text: str) -> list[list[str]]:
     return [row for row in csv.reader(text.splitlines()) if len(row) == 4]
 

@@ -171,7 +171,7 @@ def _group_row(name: str, group: GroupHistory) -> Json:
     return {
         "group": name,
         "state": description.state if group.is_read else GroupState.UNKNOWN,
-        "members": len(description.members),
+        "members": description.member_count,
         "topics": sorted({tp.topic for tp in partitions}),
         "partitions_count": len(partitions),
         "lag": last.lag,

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,9 +53,9 @@ class FakeStore:
         self.log_format = KAFKA_LOG
         self.asked: list[str] = []
 
-    def state_of(self, group: str, deadline: float) -> GroupDescription:
-        self.asked.append(group)
-        return GroupDescription(group, self.state)
+    def describe(self, names: Collection[str], deadline: float) -> dict[str, GroupDescription]:
+        self.asked += names
+        return {name: GroupDescription(name, self.state) for name in names}
 
     def committed(self, group: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
         return self.commits

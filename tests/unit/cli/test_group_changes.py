@@ -54,8 +54,8 @@ class FakeStore:
     def list_groups(self, deadline: float) -> dict[str, GroupListing]:
         return {name: GroupListing(name, "consumer") for name in ("h", "g")} | {"w": GroupListing("w", "connect")}
 
-    def state_of(self, group: str, deadline: float) -> GroupDescription:
-        return self.states.get(group, GroupDescription(group, "Dead"))
+    def describe(self, names: Collection[str], deadline: float) -> dict[str, GroupDescription]:
+        return {name: self.states.get(name, GroupDescription(name, "Dead")) for name in names}
 
     def committed(self, group: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
         return self.commits.get(group, {})

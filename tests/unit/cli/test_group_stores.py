@@ -91,7 +91,6 @@ def test_partitions_of_kafka_08_are_plain_numbers() -> None:
     assert {tp: c.offset for tp, c in looked.committed("g", 1.0).items()} == {orders(0): 5}
     assert (looked.name_of(3), store(Dialect.KAFKA07, {}).name_of(10002)) == (3, "1-2")
     assert looked.coordinator("g", 1.0) == "ZooKeeper zk1:2181"
-    assert looked.unseen == "", "in ZooKeeper every group is seen"
 
 
 def test_ends_are_asked_of_leaders_that_are_there() -> None:
@@ -126,23 +125,17 @@ def test_brokers_tell_the_last_complete_commits(monkeypatch: pytest.MonkeyPatch)
     assert brokers.committed("g", 1.0) == {}
     assert asked == [("g", False)], "without waiting for open transactions"
     assert (brokers.coordinator("g", 1.0), brokers.name_of(3)) == ("broker:9092 (7)", 3)
-    assert "KIP-848" in brokers.unseen
 
 
 @pytest.mark.parametrize(
-    ("commits", "listed", "state"),
-    [
-        ({orders(0): CommittedOffset(3)}, [], "Empty"),
-        ({orders(0): CommittedOffset(3)}, ["g"], "Dead"),  # of a protocol that cannot be described
-        ({}, [], "Dead"),
-    ],
+    ("commits", "state"), [({orders(0): CommittedOffset(3)}, "Empty"), ({}, "Dead")], ids=["commits", "no commits"]
 )
 def test_a_group_that_09_calls_dead_is_empty_where_it_has_committed(
-    monkeypatch: pytest.MonkeyPatch, commits: Mapping[TopicPartition, CommittedOffset], listed: list[str], state: str
+    monkeypatch: pytest.MonkeyPatch, commits: Mapping[TopicPartition, CommittedOffset], state: str
 ) -> None:
     told = {name: GroupDescription(name, was) for name, was in (("g", "Dead"), ("h", "Stable"))}
     monkeypatch.setattr(module.admin, "describe_groups", lambda *_: told)
-    monkeypatch.setattr(module.admin, "list_groups", lambda *_: dict.fromkeys(listed))
+    monkeypatch.setattr(module.admin, "listing_of", lambda *_: None)
     monkeypatch.setattr(module.admin, "committed", lambda *_, stable: commits)
     described = AtBrokers(cast("KafkaCluster", orders_cluster())).describe(["g", "h"], 1.0)
     assert {name: group.state for name, group in described.items()} == {"g": state, "h": "Stable"}
@@ -242,22 +235,25 @@ def test_a_group_whose_offsets_brokers_refuse_is_reported_and_the_others_are_ask
 
 
 @pytest.mark.parametrize(
-    ("listed", "state"),
+    ("listed", "state", "members"),
     [
-        ({}, "Dead"),
-        ({"g": GroupListing("g", "consumer", "Stable")}, "Stable"),
-        ({"g": GroupListing("g", "consumer", "Empty")}, "Empty"),
-        ({"g": GroupListing("g", "consumer")}, "Unknown"),
+        (None, "Dead", 0),
+        (GroupListing("g", "consumer", "Stable"), "Stable", None),
+        (GroupListing("g", "consumer", "Empty"), "Empty", 0),
+        (GroupListing("g", "consumer"), "Unknown", None),
     ],
 )
 def test_a_group_that_brokers_do_not_describe_has_the_state_of_their_list(
-    monkeypatch: pytest.MonkeyPatch, listed: Mapping[str, GroupListing], state: str
+    monkeypatch: pytest.MonkeyPatch, listed: GroupListing | None, state: str, members: int | None
 ) -> None:
     """A group of KIP-848 is Dead to DescribeGroups: a reset must not take it for one without members."""
     monkeypatch.setattr(module.admin, "describe_groups", lambda *_: {"g": GroupDescription("g", "Dead")})
-    monkeypatch.setattr(module.admin, "list_groups", lambda *_: listed)
+    monkeypatch.setattr(module.admin, "listing_of", lambda *_: listed)
     monkeypatch.setattr(module.admin, "committed", lambda *_, stable: {})
-    assert AtBrokers(cast("KafkaCluster", orders_cluster())).state_of("g", 1.0).state == state
+    brokers = AtBrokers(cast("KafkaCluster", orders_cluster()))
+    described = brokers.describe(["g"], 1.0)["g"]
+    assert (described.state, described.member_count) == (state, members)
+    assert [note[:42] for note in brokers.notes] == ["cannot show the members of group 'g': its "] * (members is None)
 
 
 @dataclass
@@ -362,7 +358,7 @@ def test_a_page_lists_the_groups_once_for_a_reading(monkeypatch: pytest.MonkeyPa
         return {"g": GroupListing("g", "consumer")}, ["broker 2 does not answer"]
 
     monkeypatch.setattr(admin, "list_groups_once", once)
-    monkeypatch.setattr(admin, "list_groups", lambda *_: pytest.fail("listed again"))
+    monkeypatch.setattr(admin, "listing_of", lambda *_: pytest.fail("listed again"))
     monkeypatch.setattr(admin, "committed", lambda *_, **__: {orders(0): CommittedOffset(1)})
     monkeypatch.setattr(
         admin, "describe_groups", lambda _, names, __: {name: GroupDescription(name, GroupState.DEAD) for name in names}
@@ -371,6 +367,6 @@ def test_a_page_lists_the_groups_once_for_a_reading(monkeypatch: pytest.MonkeyPa
     assert looked.list_groups_once(1.0) == {"g": GroupListing("g", "consumer")}
     assert looked.notes == ["there may be further groups: broker 2 does not answer"]
     described = looked.describe(["g", "left"], 1.0)
-    assert (described["g"].state, described["left"].state) == (GroupState.DEAD, GroupState.EMPTY)
+    assert (described["g"].state, described["left"].state) == (GroupState.UNKNOWN, GroupState.EMPTY)
     looked.list_groups_once(1.0)
     assert lists[0] < lists[1], "a late answer to the first list is not taken for the second"

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from streamgroup.cli import lag as module
 from streamgroup.errors import TransportError
-from streamgroup.model import CommittedOffset, TopicPartition
+from streamgroup.model import CommittedOffset, GroupDescription, TopicPartition
 from streamgroup.options.types import ClientOptions
 from tests.unit.cli.test_groups import FakeStore, orders
 from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
@@ -106,6 +106,18 @@ def test_ctrl_c_ends_a_watch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "opened_store", opened)
     result = CliRunner().invoke(module.lag, ["-b", "broker", "--group", "g", "--watch"])
     assert (result.exit_code, store.looks) == (0, 1)
+
+
+def test_a_group_whose_members_are_not_described_shows_its_commits_and_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = FakeStore()
+    undescribed = GroupDescription("g", "Stable", "consumer")
+    monkeypatch.setattr(store, "describe", lambda names, deadline: dict.fromkeys(names, undescribed))
+    store.notes.append("cannot show the members of group 'g'")
+    result = run(monkeypatch, store, "--group", "g")
+    assert result.stdout.splitlines()[1].split() == ["g", "orders", "0", "90", "100", "10", "-", "-", "-", "-"]
+    assert result.stderr == "Warning: cannot show the members of group 'g'\n"
 
 
 def test_an_unknown_group_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

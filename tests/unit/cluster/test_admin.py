@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from streamgroup.cluster.admin import committed, describe_groups, list_groups, list_groups_once
+from streamgroup.cluster.admin import committed, describe_groups, list_groups, list_groups_once, listing_of
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import AuthorizationError, BrokerError, TransportError
 from streamgroup.model import (
@@ -244,6 +244,22 @@ def test_groups_of_the_brokers_that_answer_are_listed_once_with_the_causes_of_mi
         "cannot list the groups of broker 2: COORDINATOR_NOT_AVAILABLE"
     ]
     assert len(causes) == 2
+
+
+def test_the_coordinator_of_a_group_is_asked_for_its_listing(broker: Start, options: Options) -> None:
+    brokers = Brokers(broker, options, count=2)
+    brokers.coordinator = 2
+    other = ListedGroup(group_id="other")
+    listed = ListedGroup(group_id="g", protocol_type="consumer", group_state="Stable", group_type="consumer")
+    brokers.answer(
+        2,
+        ListGroupsRequest,
+        ListGroupsResponse(error_code=14, groups=()),
+        ListGroupsResponse(groups=(other, listed)),
+        ListGroupsResponse(groups=(other,)),
+    )
+    assert listing_of(brokers.cluster, "g", soon()) == GroupListing("g", "consumer", "Stable")
+    assert listing_of(brokers.cluster, "g", soon()) is None
 
 
 def test_a_user_who_may_not_list_groups_is_told_so(broker: Start, options: Options) -> None:
