@@ -8,6 +8,11 @@ process does not join. Each of those is waited for on its own, so the time of a 
 Duplicates that join later are waited for together. Otherwise a short query that is started again and again would hold
 up the run for ever. So the run is refused after two session timeouts at the latest.
 
+A description holds up the run only for a limited time if it does not tell what the members have sent. While the group
+rebalances that is a session timeout; the run then goes on and describes the group again until it is stable. If the
+broker calls the group of a live member Dead, other members use the protocol of KIP-848, and no later description will
+tell more. The next assignment describes the group again: it may have returned to the classic protocol.
+
 A static member may take its predecessor's place without a rebalance. The description then does not tell who was
 admitted since the last one. If it has another member of the run's lineage, the run first makes all members join again.
 """
@@ -23,6 +28,8 @@ from streamgroup.model import GroupDescription, GroupState, MemberDescription
 
 LOOK_AGAIN_S = 0.5
 """Seconds until a run describes again a group that rebalances or has a duplicate."""
+DEAD_TIMEOUT_S = 2.0
+"""How long descriptions must call the group Dead before the run goes on without them."""
 
 
 def identity_of(member: MemberDescription) -> Identity | None:
@@ -75,6 +82,10 @@ class DuplicateLineageCheck:
         self._asked_at = -math.inf
         self._clear = True
         """True before the first assignment, when nothing can be planned."""
+        self._untold: tuple[bool, float] | None = None
+        """Whether the newest descriptions, which do not tell what the members sent, call the group Dead; since when."""
+        self.is_unchecked = False
+        """Whether the run goes on although the newest description did not tell what the members have sent."""
         self.admitted = False
         self.asking = False
         """Whether all members must join again, to tell whether they are admitted."""
@@ -104,7 +115,8 @@ class DuplicateLineageCheck:
 
     def lost(self) -> None:
         """Take back the admission: a member that joins again is a later joiner."""
-        self.admitted = self.asking = False
+        self.admitted = self.asking = self.is_unchecked = False
+        self._untold = None
         self._first_generation = None
 
     def due_in(self, now: float) -> float:
@@ -122,10 +134,12 @@ class DuplicateLineageCheck:
         the first description, or any that joined later, has been in the group for a session timeout.
         """
         if group.state != GroupState.STABLE:
-            self._ask_at = now + LOOK_AGAIN_S
+            self._not_told(now, is_dead=group.state == GroupState.DEAD)
             return None
+        self._untold, self.is_unchecked = None, False
         duplicates = find_duplicates(group, self._me, self._member_id)
         self._has_duplicate = bool(duplicates)
+        self._clear &= not duplicates
         self._update_waits(duplicates.keys(), now)
         if not duplicates:
             # A member that was admitted in this generation has not published it yet.
@@ -139,6 +153,18 @@ class DuplicateLineageCheck:
             raise ConfigError(self._refusal(run, duplicates[run]))
         self._ask_at = now + LOOK_AGAIN_S
         return duplicates[run]
+
+    def _not_told(self, now: float, *, is_dead: bool) -> None:
+        """Take a description that does not tell what the members have sent. It holds up the run for a limited time."""
+        if self._untold is None or self._untold[0] != is_dead:
+            self._untold = is_dead, now
+        waited = self._asked_at - self._untold[1]
+        self._ask_at = now + LOOK_AGAIN_S
+        if is_dead and waited >= DEAD_TIMEOUT_S:
+            self._clear = self.is_unchecked = True
+            self._ask_at = None
+        elif not is_dead and waited >= self._session_timeout_s and not self._has_duplicate:
+            self._clear = self.is_unchecked = True
 
     def _update_waits(self, runs: Set[str], now: float) -> None:
         """Go on with the waits for these duplicates, begin those that are new, and end all others."""

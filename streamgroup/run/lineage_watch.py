@@ -7,6 +7,7 @@ from collections.abc import Callable
 from streamgroup.errors import TransportError
 from streamgroup.group import events as ev
 from streamgroup.group.identity import Identity, encode_identity
+from streamgroup.model import GroupState
 from streamgroup.run import questions as ask
 from streamgroup.run.lineage_check import DuplicateLineageCheck, described
 from streamgroup.run.steps import NOW, Steps, Until
@@ -39,6 +40,8 @@ class LineageWatch:
         self._check: DuplicateLineageCheck | None = None
         self._is_assigned = False
         self._seen = ""
+        self._unchecked = ""
+        """The state of the group that the run was last warned about."""
 
     def begin(self, lineage: str, run: str) -> bytes:
         """Begin the run's check; return the user data of its first JoinGroup."""
@@ -103,6 +106,9 @@ class LineageWatch:
             if not self._is_assigned:
                 return
             duplicate = check.described(group, now)
+            if check.is_unchecked and self._unchecked != group.state:
+                self._unchecked = group.state
+                self._note(ev.WARNING, self._without_check(group.state))
             if check.admitted or check.asking:
                 self._identify(encode_identity(check.identity), check.asking, now)
             if duplicate is not None and duplicate.member_id != self._seen:
@@ -113,3 +119,16 @@ class LineageWatch:
                     "it, or this query's own predecessor that has died. Waiting until it is gone, "
                     f"{self._session_timeout_s:g} s (session.timeout.ms) at most",
                 )
+
+    def _without_check(self, state: str) -> str:
+        who = f"group {self._group}: cannot check for a second query on a copy of this checkpoint"
+        if state == GroupState.DEAD:
+            return (
+                f"{who}: other members use the consumer group protocol of KIP-848 (group.protocol=consumer), and the "
+                "broker does not return what the members of such a group have sent. The query continues without the "
+                "check. Make sure that no other query uses a copy of the checkpoint"
+            )
+        return (
+            f"{who} yet: the group has not been stable for {self._session_timeout_s:g} s (session.timeout.ms), it is "
+            f"{state}. The query continues, and checks again when the group is stable"
+        )

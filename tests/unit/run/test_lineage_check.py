@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from streamgroup.errors import ConfigError
 from streamgroup.group.identity import Identity, encode_identity
 from streamgroup.model import GroupDescription, MemberDescription
-from streamgroup.run.lineage_check import LOOK_AGAIN_S, DuplicateLineageCheck, find_duplicates
+from streamgroup.run.lineage_check import DEAD_TIMEOUT_S, LOOK_AGAIN_S, DuplicateLineageCheck, find_duplicates
 
 ME = Identity("l", "r5")
 
@@ -123,6 +123,59 @@ def test_a_predecessor_whose_session_ends_meanwhile_is_forgotten() -> None:
     assert asks(one, 3.0 + LOOK_AGAIN_S)
     assert one.described(group(MINE), 7.0) is None
     assert one.clear
+
+
+def looks(one: DuplicateLineageCheck, state: str, began: float, seconds: float) -> None:
+    """Describe the group again and again, always with this state, as the run does."""
+    now = began
+    while now <= began + seconds:
+        if asks(one, now):
+            assert one.described(group(state=state), now) is None
+        now += LOOK_AGAIN_S
+
+
+@pytest.mark.parametrize(
+    ("state", "limit"), [("Dead", DEAD_TIMEOUT_S), ("PreparingRebalance", 6.0), ("CompletingRebalance", 6.0)]
+)
+def test_descriptions_that_tell_nothing_hold_up_a_run_for_a_limited_time(state: str, limit: float) -> None:
+    one = check(6.0)
+    one.assigned("me", 1, 10.0)
+    looks(one, state, 10.0, limit - LOOK_AGAIN_S)
+    assert (one.clear, one.is_unchecked) == (False, False)
+    looks(one, state, 10.0 + limit, 0.0)
+    assert (one.clear, one.is_unchecked, one.admitted) == (True, True, False)
+    one.assigned("me", 2, 30.0)
+    assert not one.clear, "the group may be stable now"
+    looks(one, state, 30.0, 0.0)
+    assert one.clear, "it was waited for already"
+    one.lost()
+    one.assigned("me", 3, 40.0)
+    looks(one, state, 40.0, 0.0)
+    assert not one.clear
+
+
+def test_a_group_of_another_protocol_is_described_again_with_the_next_assignment() -> None:
+    one = check()
+    one.assigned("me", 1, 0.0)
+    looks(one, "Dead", 0.0, DEAD_TIMEOUT_S)
+    assert not one.asks_again
+    one.assigned("me", 2, 10.0)
+    assert asks(one, 10.0)
+    one.described(group(MINE), 10.0)
+    assert (one.admitted, one.is_unchecked) == (True, False)
+
+
+def test_a_duplicate_that_shows_after_a_long_rebalance_holds_up_the_run_again() -> None:
+    one = check(6.0)
+    one.assigned("me", 1, 0.0)
+    looks(one, "PreparingRebalance", 0.0, 6.0)
+    assert one.clear
+    duplicate = member("old", Identity("l", "r0", admitted=True))
+    assert asks(one, 6.0 + LOOK_AGAIN_S)
+    assert one.described(group(MINE, duplicate), 6.5) == duplicate
+    assert not one.clear
+    looks(one, "PreparingRebalance", 7.0, 20.0)
+    assert not one.clear, "the rebalance ends, and the duplicate may be there still"
 
 
 def there(one: DuplicateLineageCheck, now: float, *runs: str) -> None:

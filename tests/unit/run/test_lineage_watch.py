@@ -8,7 +8,7 @@ from streamgroup.errors import BrokerError, ConfigError, TransportError
 from streamgroup.group import events as ev
 from streamgroup.group.identity import Identity, decode_identity
 from streamgroup.model import GroupDescription
-from streamgroup.run.lineage_check import LOOK_AGAIN_S
+from streamgroup.run.lineage_check import DEAD_TIMEOUT_S, LOOK_AGAIN_S
 from streamgroup.run.lineage_watch import DESCRIBE_TIMEOUT_S, LineageWatch
 from streamgroup.run.questions import DescribeGroup
 from tests.unit.run.calls import Call
@@ -116,6 +116,22 @@ def test_a_predecessor_that_has_gone_meanwhile_is_forgotten(between: GroupDescri
     asked.answered(group(MINE))
     assert asked.watch.is_clear
     assert [decode_identity(data) for data in asked.told] == [Identity("l", "r5", admitted=True)]
+
+
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [("Dead", "other members use the consumer group protocol of KIP-848"), ("Preparing", "not been stable")],
+)
+def test_a_run_that_goes_on_without_the_check_warns_once(state: str, text: str) -> None:
+    asked = Asked(session_s=DEAD_TIMEOUT_S)
+    for _ in range(2):
+        asked.assigned()
+        while not asked.watch.is_clear:
+            asked.answered(group(state=state))
+            asked.later(LOOK_AGAIN_S)
+        assert asked.now <= 100.0 + DEAD_TIMEOUT_S + 2 * LOOK_AGAIN_S
+    assert asked.warnings(text) == 1
+    assert asked.told == []
 
 
 @pytest.mark.parametrize("error", [BrokerError(30, "g"), ZeroDivisionError("a defect")])
