@@ -1,7 +1,7 @@
 """Connections to other processes of this user over Unix sockets, with a timeout on every wait.
 
-`multiprocessing.connection.Client` has no timeout: it waits forever for a stopped process that does not accept. Both
-ends ask the kernel which user is at the other one, where the system can tell (Linux).
+`multiprocessing.connection` has no timeouts: it waits forever for a stopped process that does not accept, and for the
+rest of a message. Both ends ask the kernel which user is at the other one, where the system can tell (Linux).
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 import math
 import os
+import select
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 from streamgroup.errors import ConfigError
 
@@ -26,6 +26,58 @@ LONGEST_ADDRESS = 103
 _DESCRIPTORS = Path("/proc/self/fd")
 _CREDENTIALS = struct.Struct("iII")
 """`struct ucred` of Linux: process id, effective user id, group id."""
+_SIZE = struct.Struct("!i")
+_RECEIVED_AT_ONCE = 1 << 16
+
+
+class MessageSocket:
+    """Messages over a connected Unix socket, in the frames of `multiprocessing.connection`: a size, then the bytes.
+
+    A whole message is sent or received within `timeout` seconds. After that `send_bytes` and `recv_bytes` raise
+    TimeoutError, even if the other process sends a byte now and then.
+    """
+
+    def __init__(self, connected: socket.socket, timeout: float) -> None:
+        self._socket = connected
+        self._timeout = timeout
+
+    def __enter__(self) -> MessageSocket:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def send_bytes(self, message: bytes) -> None:
+        """Send a message. Raises OSError."""
+        self._socket.settimeout(self._timeout)  # `sendall` applies it to the whole message
+        self._socket.sendall(_SIZE.pack(len(message)) + message)
+
+    def poll(self, timeout: float) -> bool:
+        """Wait for the first bytes of a message at most `timeout` seconds, and return whether there are any."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(max(0.0, timeout) * 1000))
+
+    def recv_bytes(self, most: int) -> bytes:
+        """Return the next message. Raises EOFError at the end, OSError for a message of more than `most` bytes."""
+        until = time.monotonic() + self._timeout
+        (size,) = _SIZE.unpack(self._take(_SIZE.size, until))
+        if not 0 <= size <= most:
+            raise OSError(f"invalid message of {size} bytes: expected at most {most}")
+        return self._take(size, until)
+
+    def _take(self, size: int, until: float) -> bytes:
+        received = bytearray()
+        while len(received) < size:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            self._socket.settimeout(left)
+            more = self._socket.recv(min(size - len(received), _RECEIVED_AT_ONCE))
+            if not more:
+                raise EOFError
+            received += more
+        return bytes(received)
 
 
 @contextmanager
@@ -56,11 +108,13 @@ class Listener:
     """A listening socket at `path`, to which only this user may connect. Raises OSError and ConfigError as
     `address_of`.
 
-    `accept` waits at most `timeout` seconds. `close` leaves the file in place.
+    `accept` waits at most `timeout` seconds, and each message of its connections may take `message_timeout` seconds.
+    `close` leaves the file in place.
     """
 
-    def __init__(self, path: Path, backlog: int, timeout: float) -> None:
+    def __init__(self, path: Path, backlog: int, timeout: float, message_timeout: float) -> None:
         self._path = path
+        self._message_timeout = message_timeout
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with address_of(path) as address:
@@ -72,7 +126,7 @@ class Listener:
             self._socket.close()
             raise
 
-    def accept(self) -> Connection[Any, Any] | None:
+    def accept(self) -> MessageSocket | None:
         """Return the next connection, or None after the timeout. Raises OSError if the listener is closed.
 
         Closes a connection from a process of another user, logs a warning, and returns None.
@@ -83,7 +137,7 @@ class Listener:
             return None
         stranger = _stranger_at(accepted)
         if stranger is None:
-            return Connection(accepted.detach())
+            return MessageSocket(accepted, self._message_timeout)
         accepted.close()
         log.warning("refused a connection to the control socket %s from %s", self._path, stranger)
         return None
@@ -95,25 +149,28 @@ class Listener:
         self._socket.close()
 
 
-def connect(path: Path, timeout: float) -> Connection[Any, Any]:
-    """Connect to the socket at `path`. `timeout` (seconds) applies to connecting and to each send and receive.
+def connect(path: Path, timeout: float) -> MessageSocket:
+    """Connect to the socket at `path`. `timeout` (seconds) applies to connecting and to each message.
 
     Raises FileNotFoundError or ConnectionRefusedError if no process listens, PermissionError if a process of another
-    user does, and ConfigError as `address_of`. After the timeout this function and the methods of the connection raise
-    BlockingIOError.
+    user does, BlockingIOError if the process has not accepted within the timeout, and ConfigError as `address_of`.
     """
-    seconds = max(0.001, timeout)  # SO_RCVTIMEO 0 means no timeout
+    seconds = max(0.001, timeout)  # SO_SNDTIMEO 0 means no timeout
     whole = math.floor(seconds)
     limit = struct.pack("ll", whole, int((seconds - whole) * 1_000_000))  # struct timeval
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as opened:
-        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
-            opened.setsockopt(socket.SOL_SOCKET, option, limit)
+    opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        # Not `settimeout`: with it, connecting to a full backlog fails at once.
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         with address_of(path) as address:
             opened.connect(address)
         stranger = _stranger_at(opened)
         if stranger is not None:
             raise PermissionError(f"{stranger} listens at {path}")
-        return Connection(opened.detach())
+    except BaseException:
+        opened.close()
+        raise
+    return MessageSocket(opened, seconds)
 
 
 def _stranger_at(connected: socket.socket) -> str | None:

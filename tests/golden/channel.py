@@ -7,7 +7,6 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from multiprocessing.connection import Connection
 from typing import Any
 
 from streamgroup.cli import _tables, drain
@@ -44,7 +43,7 @@ def served(answer: str) -> Iterator[list[str]]:
     control.make_private(base.parent.parent)
     control.make_private(base.parent)
     base.with_suffix(".token").write_text(TOKEN)
-    listener = local.Listener(base.with_suffix(".sock"), 16, TIMEOUT_S)
+    listener = local.Listener(base.with_suffix(".sock"), 16, TIMEOUT_S, TIMEOUT_S)
     requests: list[str] = []
 
     def serve() -> None:
@@ -65,9 +64,9 @@ def served(answer: str) -> Iterator[list[str]]:
             base.with_suffix(suffix).unlink()
 
 
-def _serve(connection: Connection[Any, Any], requests: list[str], answer: str) -> None:
+def _serve(connection: local.MessageSocket, requests: list[str], answer: str) -> None:
     with connection:
-        requests.append(connection.recv_bytes().decode())
+        requests.append(connection.recv_bytes(control.LARGEST_MESSAGE).decode())
         connection.send_bytes(answer.encode())
 
 

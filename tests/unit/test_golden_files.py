@@ -119,7 +119,7 @@ def test_a_coordinator_carries_out_the_requests_of_a_release(
     for name, request in requests.items():
         with local.connect(home / str(JVM) / "r1.sock", channel.TIMEOUT_S) as connection:
             connection.send_bytes(request.replace(channel.TOKEN, token).encode())
-            answers[name] = json.loads(connection.recv_bytes())
+            answers[name] = json.loads(connection.recv_bytes(control.LARGEST_MESSAGE))
     assert not [answer for answer in answers.values() if "error" in answer]
     assert (coordinator.drains, coordinator.ends, coordinator.ended) == ([60.0], True, 1)
     ((document, batch),) = coordinator.told

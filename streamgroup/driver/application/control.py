@@ -20,7 +20,6 @@ import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -42,7 +41,7 @@ _MOST_DIGITS = 10
 """Digits of a partition's number, which is an int32."""
 _WITHOUT = "the query goes on and can be stopped, but not drained or paused, and commits with the next trigger"
 MESSAGE_TIMEOUT_S = 5.0
-"""How long either side waits for the other's message."""
+"""How long either side waits for the other's message to begin, and then for its end."""
 LONGEST_DRAIN_S = 604_800
 """A week. A drain must end, and the poll of a socket counts milliseconds in 32 bits."""
 KEEP_EVERY_S = 60.0
@@ -142,8 +141,8 @@ def ask(
             if not connection.poll(answer_timeout):
                 raise NoAnswerError(f"{who} has not answered to {request} within {answer_timeout:.0f} s")
             answer = read_message(connection.recv_bytes(LARGEST_MESSAGE))
-    except BlockingIOError:
-        raise NoAnswerError(f"{who} accepts nothing: is its process stopped or hung?") from None
+    except (BlockingIOError, TimeoutError):
+        raise NoAnswerError(f"{who} does not respond: is its process stopped or hung?") from None
     except ValueError as error:
         raise TransportError(f"invalid answer of {who} to {request}: {error}. Is it of another release?") from None
     except (OSError, EOFError) as error:
@@ -291,7 +290,7 @@ class ControlServer:
             descriptor = os.open(self._base.with_suffix(".token"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "w") as file:
                 file.write(self._token)
-        return local.Listener(self._base.with_suffix(".sock"), _BACKLOG, KEEP_EVERY_S)
+        return local.Listener(self._base.with_suffix(".sock"), _BACKLOG, KEEP_EVERY_S, MESSAGE_TIMEOUT_S)
 
     def _keep(self) -> None:
         """Touch all files of the driver's coordinators and listener; make this channel's again if they were deleted."""
@@ -358,7 +357,7 @@ class ControlServer:
             if connection is not None:
                 threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
-    def _answer(self, connection: Connection[Any, Any]) -> None:
+    def _answer(self, connection: local.MessageSocket) -> None:
         with connection, suppress(OSError, EOFError):
             if not connection.poll(MESSAGE_TIMEOUT_S):
                 return

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Listener
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -33,7 +36,7 @@ def test_messages_arrive_in_both_directions(listener: Listener) -> None:
         asking.send_bytes(b"how?")
         assert answering.recv_bytes() == b"how?"
         answering.send_bytes(b"so")
-        assert asking.recv_bytes() == b"so"
+        assert asking.recv_bytes(2) == b"so"
 
 
 def test_connecting_to_a_process_that_does_not_accept_times_out(listener: Listener) -> None:
@@ -49,17 +52,53 @@ def test_connecting_to_a_process_that_does_not_accept_times_out(listener: Listen
 def test_a_peer_that_neither_reads_nor_writes_times_out(listener: Listener) -> None:
     with connect(str(listener.address), SHORT_S) as asking:
         began = time.monotonic()
-        with pytest.raises(BlockingIOError):
-            asking.recv_bytes()
-        with pytest.raises(BlockingIOError):
+        with pytest.raises(TimeoutError):
+            asking.recv_bytes(1)
+        with pytest.raises(TimeoutError):
             asking.send_bytes(b" " * (1 << 24))
         assert SHORT_S < time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize("timeout", [0.0, -1.0])
 def test_a_timeout_of_zero_does_not_wait_forever(listener: Listener, timeout: float) -> None:
-    with connect(str(listener.address), timeout) as asking, pytest.raises(BlockingIOError):
-        asking.recv_bytes()
+    with connect(str(listener.address), timeout) as asking, pytest.raises(TimeoutError):
+        asking.recv_bytes(1)
+
+
+@pytest.mark.slow
+def test_a_message_that_comes_byte_by_byte_is_not_waited_for_longer(listener: Listener) -> None:
+    with connect(str(listener.address), 5 * SHORT_S) as asking, listener.accept() as answering:
+        is_over = threading.Event()
+
+        def drip() -> None:
+            os.write(answering.fileno(), struct.pack("!i", 1 << 20))
+            while not is_over.wait(SHORT_S / 4):
+                os.write(answering.fileno(), b"x")
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        try:
+            with pytest.raises(TimeoutError):
+                asking.recv_bytes(1 << 20)
+        finally:
+            is_over.set()
+            thread.join()
+
+
+@pytest.mark.parametrize("size", [-1, 11])
+def test_a_message_beyond_the_bound_is_refused_before_its_bytes_are_read(listener: Listener, size: int) -> None:
+    with connect(str(listener.address), 5.0) as asking, listener.accept() as answering:
+        os.write(answering.fileno(), struct.pack("!i", size))
+        with pytest.raises(OSError, match=f"invalid message of {size} bytes"):
+            asking.recv_bytes(10)
+
+
+def test_a_connection_that_ends_within_a_message_is_its_end(listener: Listener) -> None:
+    with connect(str(listener.address), 5.0) as asking:
+        with listener.accept() as answering:
+            os.write(answering.fileno(), struct.pack("!i", 10) + b"x")
+        with pytest.raises(EOFError):
+            asking.recv_bytes(10)
 
 
 def test_a_path_without_a_listener_is_an_error() -> None:
@@ -119,7 +158,7 @@ def test_a_process_of_another_user_is_hung_up_on_and_named(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with open_path() as path:
-        listener = local.Listener(path, 4, 20.0)
+        listener = local.Listener(path, 4, 20.0, 20.0)
         path.chmod(0o666)
         with run_as_stranger(CLIENT, path, monkeypatch) as stranger:
             assert listener.accept() is None
@@ -142,8 +181,8 @@ def test_nothing_is_said_to_a_listener_of_another_user(monkeypatch: pytest.Monke
 @needs_credentials
 def test_processes_of_the_same_user_speak() -> None:
     with open_path() as path:
-        listener = local.Listener(path, 4, 20.0)
-        with connect(path, 5.0) as asking, listener.accept() as answering:
+        listener = local.Listener(path, 4, 20.0, 20.0)
+        with connect(path, 5.0) as asking, cast("local.MessageSocket", listener.accept()) as answering:
             asking.send_bytes(b"how?")
-            assert answering.recv_bytes() == b"how?"
+            assert answering.recv_bytes(4) == b"how?"
         listener.close()

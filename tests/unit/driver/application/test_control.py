@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -104,6 +106,20 @@ def test_a_client_that_says_nothing_is_hung_up_on_and_holds_up_nobody(
             silent.recv_bytes()
 
 
+@pytest.mark.slow
+def test_a_client_that_sends_half_a_message_is_hung_up_on(
+    serve: Callable[..., FakeCoordinator], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "MESSAGE_TIMEOUT_S", 1.0)
+    serve()
+    with socket.socket(socket.AF_UNIX) as half:
+        half.connect(str(home / str(JVM) / "r1.sock"))
+        half.sendall(struct.pack("!i", 100) + b"{")
+        half.settimeout(SOON)
+        assert half.recv(1) == b"", "hung up on"
+    assert control.ask(JVM, "r1", "status")["run"] == "r1"
+
+
 def test_a_coordinator_that_never_answers_is_waited_for_as_long_as_said(
     serve: Callable[..., FakeCoordinator],
 ) -> None:
@@ -138,7 +154,7 @@ def test_an_answer_that_is_not_an_object_is_an_error_that_names_the_run(
         return answer
 
     monkeypatch.setattr(ControlServer, "_answer", lambda server, connection: connection.send_bytes(b"sent"))
-    monkeypatch.setattr(local.Connection, "recv_bytes", recv_bytes)
+    monkeypatch.setattr(local.MessageSocket, "recv_bytes", recv_bytes)
     with pytest.raises(TransportError, match=r"invalid answer of the coordinator of run r1 .* to status: "):
         control.ask(JVM, "r1", "status")
 
