@@ -90,13 +90,19 @@ class FrameReader:
                     "the listener speaks TLS. Set kafka.security.protocol to SSL, or to SASL_SSL for a listener with "
                     "SASL, or set the port of a plaintext listener"
                 )
-            raise TooLarge(f"invalid frame of {size} bytes: the limit is {self._max}{_hint(size)}")
+            raise TooLarge(f"invalid frame of {size} bytes: the limit is {self._max}{_hint(size, self._is_first)}")
         if size < self.smallest:
-            raise DecodeError(f"invalid frame of {size} bytes: a response has at least {self.smallest}")
+            raise DecodeError(
+                f"invalid frame of {size} bytes: a response has at least {self.smallest}{_hint(size, self._is_first)}"
+            )
         self._is_first = False
         return size
 
 
-def _hint(size: int) -> str:
-    """Return a hint at the server that sends such a length, if it is not a Kafka broker."""
-    return ". The server speaks HTTP, not Kafka: check the port" if size == _HTTP else ""
+def _hint(size: int, is_first: bool) -> str:
+    """Return the next step if the first bytes of a server are not a length: it is not a Kafka broker."""
+    if not is_first:
+        return ""
+    if size == _HTTP:
+        return ". The server speaks HTTP, not Kafka: check the port"
+    return ". The server speaks another protocol than Kafka's: check the port"

@@ -87,9 +87,25 @@ def test_damage_that_begins_like_tls_is_not_taken_for_it_behind_a_whole_frame() 
     assert not isinstance(caught.value, TlsAnswer)
 
 
-def test_the_answer_of_a_web_server_is_recognised() -> None:
-    with pytest.raises(TooLarge, match="The server speaks HTTP, not Kafka"):
-        feed(FrameReader(100 * MIB), b"HTTP/1.1 400 Bad Request\r\n\r\n", 26)
+@pytest.mark.parametrize(
+    ("first", "protocol"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP, not Kafka"),
+        (b"E\x00\x00\x00\x0a8.0.36\x00", "another protocol than Kafka's"),  # MySQL
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "another protocol than Kafka's"),
+        (b"\x00\x00\x00\x00", "another protocol than Kafka's"),
+        (b"\xff\xfb\x01\xff", "another protocol than Kafka's"),  # Telnet
+    ],
+    ids=["HTTP", "MySQL", "SSH", "zeros", "Telnet"],
+)
+def test_the_first_bytes_of_another_kind_of_server_are_recognised(first: bytes, protocol: str) -> None:
+    with pytest.raises(DecodeError, match=f"The server speaks {protocol}: check the port"):
+        feed(FrameReader(100 * MIB), first, 26)
+
+
+def test_damage_behind_a_whole_frame_is_not_taken_for_another_kind_of_server() -> None:
+    with pytest.raises(TooLarge, match=r"invalid frame of \d+ bytes: the limit is 104857600$"):
+        feed(FrameReader(100 * MIB), framed(b"whole") + b"HTTP", 64)
 
 
 def test_a_frame_is_read_only_and_keeps_its_bytes_while_others_arrive() -> None:
