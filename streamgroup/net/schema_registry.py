@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from streamgroup.errors import AuthenticationError, ConfigError, TransportError
+from streamgroup.net.background import Background, WaitTimeout
 from streamgroup.options.secrets import Secret
 from streamgroup.parsing.registry import SchemaRegistry
 
@@ -21,6 +22,9 @@ ATTEMPTS = 5
 """How often the client asks a registry that does not answer, or that answers 408, 429, 500, 502, 503 or 504."""
 _RETRY_MS, _LONGEST_RETRY_MS = 1000, 8000
 """The wait before a retry is random: up to the first number, which doubles with each retry until the second one."""
+SCHEMA_TIMEOUT_S = 75.0
+"""Seconds for one schema, all attempts included. Each part of an answer may take `TIMEOUT_S`, so an answer that comes
+byte by byte would hold the batch forever."""
 _NOT_FOUND = 40403
 """The registry's own code for an unknown id. A 404 without it comes from something else at that address."""
 
@@ -60,7 +64,7 @@ class SchemaRegistryClient:
         found = {}
         with self._connected() as client:
             for one in ids:
-                schema = self._schema(client, one)
+                schema = self._schema_in_time(client, one)
                 if schema is not None:
                     found[one] = schema
         return found
@@ -82,18 +86,34 @@ class SchemaRegistryClient:
         if ca is not None:  # else the client takes those of the package certifi
             config["ssl.ca.location"] = ca
         try:
-            return ConfluentClient(config)
+            client = ConfluentClient(config)
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(
                 f"cannot read the authorities of the schema registry: file {ca}: {error.strerror or error}. "
                 "Set a PEM file of certificates"
             ) from None
+        context = getattr(getattr(client, "_rest_client", None), "verify", None)
+        if isinstance(context, ssl.SSLContext):  # from Python 3.13 on it refuses many private authorities
+            context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        return client
+
+    def _schema_in_time(self, client: ConfluentClient, schema_id: int) -> RegisteredSchema | None:
+        """Do as `_schema` within `SCHEMA_TIMEOUT_S`. After that the caller closes the client, which ends the thread."""
+        timeout = WaitTimeout(f"no complete answer within {SCHEMA_TIMEOUT_S:g} s", "Check the schema registry")
+        found = Background(lambda: self._schema(client, schema_id), timeout)
+        found.wait(SCHEMA_TIMEOUT_S)
+        if not found.done:
+            raise TransportError(f"{self._action(schema_id)}: {timeout.cause}. {timeout.next_step}")
+        return found.result()
+
+    def _action(self, schema_id: int) -> str:
+        return f"cannot get schema {schema_id} from {self._registry.url.rstrip('/')}/schemas/ids/{schema_id}"
 
     def _schema(self, client: ConfluentClient, schema_id: int) -> RegisteredSchema | None:
         import httpx2  # noqa: PLC0415
         from confluent_kafka.schema_registry import SchemaRegistryError  # noqa: PLC0415
 
-        action = f"cannot get schema {schema_id} from {self._registry.url.rstrip('/')}/schemas/ids/{schema_id}"
+        action = self._action(schema_id)
         try:
             schema = client.get_schema(schema_id)
         except SchemaRegistryError as error:

@@ -1,11 +1,15 @@
-"""One exchange with a token endpoint over HTTP.
+"""One exchange with a token endpoint over HTTP, which ends by one deadline.
 
-Python's own client does: for one request tasks need no further package.
+Python's own client does: for one request tasks need no further package. Its timeout is for each wait, so an endpoint
+that sends a byte now and then would hold the connections of the process forever.
 """
 
 from __future__ import annotations
 
+import functools
 import http.client
+import io
+import socket
 import ssl
 import time
 import urllib.error
@@ -13,13 +17,16 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, cast
 
 from streamgroup.errors import AuthenticationError, TransportError
+from streamgroup.net.resolve import HostLookup
 from streamgroup.net.tls.certificate_names import names_in_certificate
 from streamgroup.net.tls.refusals import OTHER_HOST
 
 _HTTPS_PORT = 443
+_LEAST_S = 0.001
+"""A timeout of 0 would not wait at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +61,25 @@ def exchange(
 ) -> HttpResponse:
     """Send a request and return the answer. Redirects are not followed: another host must not get the credentials.
 
-    `what` begins the errors, and `context` is for https. The server has `timeout` seconds to connect, to begin its
-    answer, and to end it. Raises AuthenticationError for a certificate that is not trusted, TransportError otherwise.
+    `what` begins the errors, and `context` is for https. After `timeout` seconds the exchange ends, whatever has come.
+    Raises AuthenticationError for a certificate that is not trusted, TransportError otherwise.
     """
-    handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
+    until = time.monotonic() + timeout
+    # Without the handlers that `build_opener` adds every status is an answer, and no redirect is followed.
+    opener = urllib.request.OpenerDirector()
+    for handler in (urllib.request.ProxyHandler(), urllib.request.UnknownHandler(), _Http(until)):
+        opener.add_handler(handler)
     if urllib.parse.urlsplit(request.full_url).scheme == "https":
-        handlers.append(urllib.request.HTTPSHandler(context=context()))
+        opener.add_handler(_Https(until, context()))
     try:
-        try:
-            with urllib.request.build_opener(*handlers).open(request, timeout=timeout) as response:
-                return HttpResponse(response.status, _body(response, timeout, most_bytes))
-        except urllib.error.HTTPError as error:
-            with error:
-                return HttpResponse(error.code, error.read(most_bytes), error.headers.get("Location"))
+        with opener.open(request, timeout=timeout) as response:
+            return HttpResponse(response.status, _body(response, most_bytes), response.headers.get("Location"))
     except OSError as error:  # URLError and TimeoutError are among them
         cause = error if isinstance(error, ssl.SSLCertVerificationError) else getattr(error, "reason", error)
         if isinstance(cause, ssl.SSLCertVerificationError):
-            raise _untrusted(what, advice, cause, request.full_url, context=context, timeout=timeout) from None
+            raise _untrusted(what, advice, cause, request.full_url, context=context, until=until) from None
+        if isinstance(cause, TimeoutError):
+            cause = f"no complete answer within {timeout:g} s"
         raise TransportError(f"{what}: {cause}. {advice.reach}") from None
     except http.client.HTTPException as error:  # its text is what the server sent
         raise TransportError(
@@ -83,15 +92,110 @@ def printable(text: str) -> str:
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
-def _body(response: http.client.HTTPResponse, timeout: float, most_bytes: int) -> bytes:
-    """Return the body of an answer. Raises TimeoutError if it is too long or does not end in time."""
-    until = time.monotonic() + timeout
+def _body(response: http.client.HTTPResponse, most_bytes: int) -> bytes:
+    """Return the body of an answer. Raises OSError if it is too long."""
     body = b""
     while more := response.read1(most_bytes):
         body += more
-        if len(body) > most_bytes or time.monotonic() > until:
-            raise TimeoutError(f"the answer has not ended within {timeout:.0f} s and {most_bytes} bytes")
+        if len(body) > most_bytes:
+            raise OSError(f"the answer has more than {most_bytes} bytes")
     return body
+
+
+class _Http(urllib.request.HTTPHandler):
+    """Opens connections on which every wait ends by `until`, in monotonic seconds."""
+
+    def __init__(self, until: float) -> None:
+        super().__init__()
+        self._until = until
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(functools.partial(_bounded, http.client.HTTPConnection, self._until), req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    """Does as `_Http`, with TLS."""
+
+    def __init__(self, until: float, context: ssl.SSLContext) -> None:
+        super().__init__()
+        self._until = until
+        self._tls = context
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(
+            functools.partial(_bounded, http.client.HTTPSConnection, self._until), req, context=self._tls
+        )
+
+
+def _bounded(
+    kind: type[http.client.HTTPConnection], until: float, host: str, **settings: Any
+) -> http.client.HTTPConnection:
+    """Return a connection to `host` that is not open yet."""
+    connection: Any = kind(host, **settings)
+    # http.client keeps this function in an attribute so that callers can replace it.
+    connection._create_connection = lambda address, *_: _connected(address, until)
+    connection.response_class = lambda opened, *arguments, **named: http.client.HTTPResponse(
+        cast("socket.socket", _BoundedSocket(opened, until)), *arguments, **named
+    )
+    made: http.client.HTTPConnection = connection
+    return made
+
+
+def _connected(address: tuple[str, int], until: float) -> socket.socket:
+    """Return a socket that is connected to one of the addresses of a host. Raises OSError."""
+    lookup = HostLookup(*address)
+    lookup.wait(_left(until))
+    if not lookup.done:
+        raise TimeoutError
+    failure: OSError = OSError("its name has no address")
+    found = lookup.addresses()
+    for tried, each in enumerate(found):
+        opened = socket.socket(each.family, socket.SOCK_STREAM)
+        try:
+            opened.settimeout(_left(until) / (len(found) - tried))
+            opened.connect(each.sockaddr)
+            opened.settimeout(_left(until))  # for the handshake of TLS and the request
+        except OSError as error:
+            opened.close()
+            failure = error
+        else:
+            return opened
+    raise failure
+
+
+class _BoundedSocket:
+    """The part of a socket that `HTTPResponse` reads from. Each read has the time that is left."""
+
+    def __init__(self, opened: socket.socket, until: float) -> None:
+        self._opened, self._until = opened, until
+
+    def makefile(self, mode: Literal["rb"]) -> io.BufferedReader:
+        """Return the bytes of the answer. The socket is open until they are closed, as with a socket's own file."""
+        return io.BufferedReader(_BoundedReader(self._opened, self._opened.makefile(mode, buffering=0), self._until))
+
+
+class _BoundedReader(io.RawIOBase):
+    def __init__(self, opened: socket.socket, raw: io.RawIOBase, until: float) -> None:
+        self._opened, self._raw, self._until = opened, raw, until
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._opened.settimeout(_left(self._until))
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _left(until: float) -> float:
+    """Return the seconds until `until`. Raises TimeoutError if there are none."""
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
 
 
 def _untrusted(
@@ -101,7 +205,7 @@ def _untrusted(
     url: str,
     *,
     context: Callable[[], ssl.SSLContext],
-    timeout: float,
+    until: float,
 ) -> AuthenticationError:
     """Return the error of a server whose certificate is not trusted, or is for another host."""
     if error.verify_code not in OTHER_HOST:
@@ -110,17 +214,9 @@ def _untrusted(
         )
     parts = urllib.parse.urlsplit(url)
     host = parts.hostname or ""
-    names = ", ".join(names_in_certificate(host, parts.port or _HTTPS_PORT, context(), timeout))
+    seconds = max(_LEAST_S, until - time.monotonic())
+    names = ", ".join(names_in_certificate(host, parts.port or _HTTPS_PORT, context(), seconds))
     those = f", but for {printable(names)}" if names else ""
     return AuthenticationError(
         f"{what}: its certificate is not valid for the host name {host!r}{those}. {advice.host_name}"
     )
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Lets no redirect be followed. Python itself also raises for invalid addresses."""
-
-    def http_error_302(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any) -> None:
-        return None
-
-    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302

@@ -10,6 +10,8 @@ from typing import Generic, Protocol, TypeVar
 
 from streamgroup.errors import StreamGroupError, TransportError
 
+WAIT_S = 30.0
+"""Seconds to wait for the attempt of another connection: a function of the user, or a KDC, may take forever."""
 RENEWED_AFTER = 0.8
 """The part of a life after which the next connection gets a new token or ticket, as the logins of Java's client do."""
 
@@ -44,43 +46,53 @@ class Renewals(Generic[K, V]):
     """Values by the options that they are got with. May be used by several threads; each value is got once.
 
     A caller that has waited for an attempt of another one gets its result, also an error: where a server does not
-    answer, a hundred connections would else wait for it one after the other.
+    answer, a hundred connections would else wait for it one after the other. It waits at most `wait_s` seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time, wait_s: float = WAIT_S) -> None:
         self._clock = clock
+        self._wait_s = wait_s
         self._lock = threading.Lock()
         self._entries: dict[K, _Entry[V]] = {}
 
     def get(self, key: K, new: Callable[[float], V]) -> V:
         """Return the kept value, or that of `new`, which is called with the time.
 
-        Raises what `new` raises. A TransportError is raised only if the kept value has ended.
+        Raises what `new` raises, and TransportError if the attempt of another caller takes longer than `wait_s`. A
+        TransportError is raised only if the kept value has ended.
         """
         with self._lock:
             entry = self._entries.setdefault(key, _Entry())
             attempts = entry.attempts
-        with entry.lock:
-            now = self._clock()
-            value = entry.value
-            if value is not None and now < value.renewed_at:
-                return value
-            if entry.attempts != attempts and entry.failure is not None:
-                return self._kept(entry, entry.failure, now)
-            try:
-                entry.value = value = new(now)
-                entry.failure = None
-            except StreamGroupError as error:
-                entry.failure = error.with_traceback(None)
-                return self._kept(entry, error, self._clock())
-            finally:
-                entry.attempts += 1
-            return value
+        if not entry.lock.acquire(timeout=self._wait_s):
+            return self._kept(entry, _another_waits(self._wait_s), self._clock())
+        try:
+            return self._current(entry, attempts, new)
+        finally:
+            entry.lock.release()
 
     def forget(self, key: K) -> None:
         """Forget the value, so that the next call gets a new one."""
         with self._lock:
             self._entries.pop(key, None)
+
+    def _current(self, entry: _Entry[V], attempts: int, new: Callable[[float], V]) -> V:
+        """Return the value of `entry`, whose lock the caller has held since after it had `attempts`."""
+        now = self._clock()
+        value = entry.value
+        if value is not None and now < value.renewed_at:
+            return value
+        if entry.attempts != attempts and entry.failure is not None:
+            return self._kept(entry, entry.failure, now)
+        try:
+            entry.value = value = new(now)
+            entry.failure = None
+        except StreamGroupError as error:
+            entry.failure = error.with_traceback(None)
+            return self._kept(entry, error, self._clock())
+        finally:
+            entry.attempts += 1
+        return value
 
     @staticmethod
     def _kept(entry: _Entry[V], failure: StreamGroupError, now: float) -> V:
@@ -88,3 +100,10 @@ class Renewals(Generic[K, V]):
         if isinstance(failure, TransportError) and entry.value is not None and now < entry.value.expires_at:
             return entry.value
         raise failure
+
+
+def _another_waits(seconds: float) -> TransportError:
+    return TransportError(
+        f"cannot get a token or a ticket: another connection of this process has waited for one for more than "
+        f"{seconds:g} s. Check that this machine reaches the token endpoint or the KDC"
+    )

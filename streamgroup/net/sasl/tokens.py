@@ -27,7 +27,7 @@ from streamgroup.options.sasl import OAuthOptions
 from streamgroup.options.secrets import HIDDEN
 
 TIMEOUT_S = 10.0
-"""Seconds that a token endpoint may take to connect, to begin its answer, and to end it."""
+"""Seconds that a token endpoint may take, from the look-up of its name to the end of its answer."""
 _LATEST_S = 1e11
 _MOST_BYTES = 1 << 20
 _LONGEST_URL = 300

@@ -1,18 +1,26 @@
 from __future__ import annotations
 
+import contextlib
+import socket
+import ssl
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from streamgroup.errors import AuthenticationError, ConfigError, StreamGroupError, TransportError
+from streamgroup.net import schema_registry as schema_registry_module
 from streamgroup.net.schema_registry import ATTEMPTS, RegisteredSchema, SchemaRegistryClient
 from streamgroup.parsing.registry import SchemaRegistry
 from streamgroup.testing import Authority
 from streamgroup.testing.ports import LOOPBACK, free_ports
 from tests.certificates import ca_text, server_context
 from tests.fakes.schema_registry import FakeRegistry, schema_registry
+from tests.waiting import wait_until
 
 PASSWORD = "hunter2"
 
@@ -142,3 +150,41 @@ def test_a_registry_with_tls_is_trusted_by_its_authority_alone(tmp_path: Path) -
         pytest.raises(AuthenticationError, match="correct the host name in its URL"),
     ):
         ask(SchemaRegistry(server.url, ca=str(tmp_path / "ca.pem")), 7)
+
+
+def test_an_answer_that_comes_byte_by_byte_is_given_up_and_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema_registry_module, "SCHEMA_TIMEOUT_S", 0.5)
+    ended = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        accepted, _ = listener.accept()
+        with accepted, contextlib.suppress(OSError):
+            accepted.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+            while True:
+                accepted.sendall(b" ")
+                time.sleep(0.02)
+        ended.set()
+
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        threading.Thread(target=drip, args=(listener,), daemon=True).start()
+        with pytest.raises(TransportError, match=r"cannot get schema 7 from .*: no complete answer within 0\.5 s"):
+            schema(f"http://{LOOPBACK}:{listener.getsockname()[1]}", 7)
+        assert ended.wait(30), "the client has closed the connection"
+    wait_until(lambda: "streamgroup-background" not in {t.name for t in threading.enumerate()}, "the thread has ended")
+
+
+def test_a_private_authority_is_not_checked_more_strictly_than_that_of_a_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ca.pem").write_text(ca_text(Authority.create()))
+    default = ssl.create_default_context
+
+    def of_python_3_13(*arguments: Any, **named: Any) -> ssl.SSLContext:
+        context = default(*arguments, **named)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", of_python_3_13)
+    registry = SchemaRegistry("https://127.0.0.1:1", ca=str(tmp_path / "ca.pem"))
+    client: Any = SchemaRegistryClient(registry)._connected()
+    assert not client._rest_client.verify.verify_flags & ssl.VERIFY_X509_STRICT

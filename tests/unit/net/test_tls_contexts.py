@@ -150,6 +150,21 @@ def test_a_context_verifies_authority_and_host_name(authority: Authority) -> Non
     assert (context.minimum_version, context.maximum_version) == (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
 
 
+def test_a_token_endpoint_is_not_checked_more_strictly_than_a_broker(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    default = ssl.create_default_context
+
+    def of_python_3_13() -> ssl.SSLContext:
+        context = default()
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", of_python_3_13)
+    made = (endpoint_context(trusting(authority)), make_context(trusting(authority)))
+    assert [context.verify_flags & ssl.VERIFY_X509_STRICT for context in made] == [0, 0]
+
+
 def test_a_token_endpoint_is_always_verified(authority: Authority) -> None:
     context = endpoint_context(trusting(authority, endpoint_identification=""))
     assert context.check_hostname

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -12,6 +13,7 @@ from urllib.request import Request
 import pytest
 
 from streamgroup.errors import TransportError
+from streamgroup.net.resolve import Address, HostLookup
 from streamgroup.net.sasl.http_exchange import Advice, HttpResponse, exchange, printable
 
 ADVICE = Advice(reach="Check the network", trust="Trust it", host_name="Rename it")
@@ -64,27 +66,49 @@ def test_every_status_is_an_answer_and_no_redirect_is_followed(status: int) -> N
     assert paths == ["/"]
 
 
-def test_a_long_answer_and_one_that_does_not_end_are_given_up() -> None:
-    over = threading.Event()
-
-    def drip(handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response(200)
-        handler.end_headers()
-        while not over.wait(0.02):
-            handler.wfile.write(b"x")
-
+def test_an_answer_that_is_too_long_is_given_up() -> None:
     def long(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
         handler.end_headers()
         handler.wfile.write(b"x" * 101)
 
-    with served(long) as url, pytest.raises(TransportError, match="has not ended within 5 s and 100 bytes"):
+    with served(long) as url, pytest.raises(TransportError, match=r"has more than 100 bytes\. Check the network"):
         asked(url)
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [b"", b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 503 Unavailable\r\n\r\n"],
+    ids=["status", "headers", "body", "body of an error"],
+)
+def test_an_answer_that_comes_byte_by_byte_is_given_up_at_the_deadline(begin: bytes) -> None:
+    over = threading.Event()
+
+    def drip(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(begin)
+        while not over.wait(0.02):
+            handler.wfile.write(b"x")
+
     try:
-        with served(drip) as url, pytest.raises(TransportError, match=r"has not ended .* Check the network"):
+        with (
+            served(drip) as url,
+            pytest.raises(TransportError, match=r"^cannot ask: no complete answer within 0\.3 s\. Check the network$"),
+        ):
             asked(url, timeout=0.3, most_bytes=1 << 20)
     finally:
         over.set()
+
+
+def test_all_addresses_of_a_host_share_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as full:  # its backlog of one is taken, so it accepts nothing more
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        port = full.getsockname()[1]
+        address = Address(socket.AF_INET, ("127.0.0.1", port))
+        with socket.create_connection(("127.0.0.1", port)):
+            monkeypatch.setattr(HostLookup, "addresses", lambda lookup: [address] * 1000)
+            with pytest.raises(TransportError, match=r"no complete answer within 0\.3 s"):
+                asked(f"http://127.0.0.1:{port}/", timeout=0.3)
 
 
 def test_what_is_not_http_is_an_error_without_the_text_of_the_server() -> None:

@@ -118,3 +118,31 @@ def test_callers_that_wait_get_the_result_of_the_attempt_under_way(fails: bool) 
         thread.join(10)
     assert results == ["no answer" if fails else 1] * 5
     assert len(attempts) == 1
+
+
+@pytest.mark.parametrize("has_value", [False, True])
+def test_an_attempt_that_does_not_end_holds_up_no_other_caller_for_long(has_value: bool) -> None:
+    renewals: Renewals[str, Value] = Renewals(clock := Clock(), wait_s=0.01)
+    if has_value:
+        renewals.get("a", Source())
+        clock.now += 90
+    begun, released = threading.Event(), threading.Event()
+
+    def endless(now: float) -> Value:
+        begun.set()
+        assert released.wait(10)
+        return Value(2, now + 80, now + 100)
+
+    thread = threading.Thread(target=renewals.get, args=("a", endless))
+    thread.start()
+    try:
+        assert begun.wait(10)
+        if has_value:
+            assert renewals.get("a", Source()).number == 1, "the kept value has not ended"
+        else:
+            with pytest.raises(TransportError, match=r"another connection .* has waited for one for more than 0\.01 s"):
+                renewals.get("a", Source())
+    finally:
+        released.set()
+        thread.join(10)
+    assert renewals.get("a", Source()).number == 2
