@@ -158,8 +158,9 @@ def _topics(batch: pa.RecordBatch, first_row: int) -> pa.Array:
 
 def _times(times: pa.Array, now_ms: int, first_row: int) -> Longs:
     """Return Spark's timestamps in milliseconds, rounded down."""
-    in_ms = times.cast(pa.timestamp("ms", times.type.tz), safe=False).cast(pa.int64())
-    milliseconds: Longs = in_ms.fill_null(now_ms).to_numpy(zero_copy_only=False)
+    in_us = times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64()).fill_null(now_ms * 1000)
+    # Arrow's cast to milliseconds rounds towards 0, so a time just before 1970 would become 1970.
+    milliseconds: Longs = in_us.to_numpy(zero_copy_only=False) // 1000
     if len(milliseconds) and milliseconds.min() < 0:
         row = int(np.argmax(milliseconds < 0))
         raise EncodeError(

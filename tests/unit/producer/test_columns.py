@@ -182,9 +182,13 @@ def test_timestamps_are_rounded_down_to_milliseconds() -> None:
     assert read(include_timestamp=True).timestamp_ms.tolist() == [NOW] * 3
 
 
-def test_a_timestamp_before_1970_fails_and_its_row_is_named() -> None:
-    times = pa.array([0, -5_000_000, 0], pa.timestamp("us", "UTC"))
-    with pytest.raises(EncodeError, match="cannot write row 1 of the task: its timestamp is -5000 ms"):
+@pytest.mark.parametrize(
+    ("microseconds", "shown"),
+    [(-5_000_000, -5000), (-1_001, -2), (-1_000, -1), (-999, -1), (-1, -1), (-(2**63), -9223372036854776)],
+)
+def test_a_timestamp_before_1970_fails_and_its_row_is_named(microseconds: int, shown: int) -> None:
+    times = pa.array([None, microseconds, 0], pa.timestamp("us", "UTC"))
+    with pytest.raises(EncodeError, match=f"cannot write row 1 of the task: its timestamp is {shown} ms"):
         read(timestamp=times, include_timestamp=True)
 
 
