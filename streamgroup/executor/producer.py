@@ -64,7 +64,7 @@ class TaskProducer:
     def begin(self) -> None:
         """Begin a task. Connections that have ended meanwhile are noticed."""
         self.written = WriteTotals(notes=set(self.written.notes))
-        self._producer.begin_task()
+        self._producer.begin_task(self._clock())
         self._turn(0.0)
 
     @property
@@ -277,5 +277,6 @@ def _config(client: ClientOptions, options: ProducerOptions) -> ProducerConfig:
         retry_backoff_ms=client.retry_backoff_ms,
         retry_backoff_max_ms=client.retry_backoff_max_ms,
         metadata_max_age_ms=client.metadata_max_age_ms,
+        metadata_max_idle_ms=options.metadata_max_idle_ms,
         requester=requester_of(client),
     )

@@ -62,6 +62,12 @@ _DELIVERY = (
         _NON_NEGATIVE_LONG,
         "producer.max_block_ms",
     ),
+    used(
+        "metadata.max.idle.ms",
+        "Milliseconds for which a worker process remembers a topic that it does not write. At least 5000.",
+        kinds.integer(5000, kinds.LONG_MAX),
+        "producer.metadata_max_idle_ms",
+    ),
 )
 
 _BATCHES = (
@@ -144,7 +150,6 @@ _REFUSED = (
 )
 
 _IGNORED = (
-    *ignored("metadata.max.idle.ms", "a worker process keeps the metadata of the topics that it writes"),
     *ignored("partitioner.availability.timeout.ms", "a partition counts as available while it has a leader"),
     *ignored("transaction.timeout.ms transaction.two.phase.commit.enable", "a write uses no transactions"),
 )

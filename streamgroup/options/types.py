@@ -234,6 +234,7 @@ class ProducerOptions:
     retries: int = 2**31 - 1
     delivery_timeout_ms: int = 120_000
     max_block_ms: int = 60_000
+    metadata_max_idle_ms: int = 300_000
     partitioner: str = "default"
     """The name of a partitioner in `streamgroup.producer.partitioners`."""
     ignore_keys: bool = False

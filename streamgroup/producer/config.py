@@ -47,6 +47,7 @@ class ProducerConfig:
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
+    metadata_max_idle_ms: int = 300_000
     requester: Requester = UNKNOWN
     """The user whom refusals of the authorizer are about."""
 

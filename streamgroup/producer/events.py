@@ -181,7 +181,7 @@ class Disconnect:
 
 @dataclass(frozen=True, slots=True)
 class ReadMetadata:
-    """Read the metadata of these topics, from any broker."""
+    """Read the metadata of these topics, from any broker, which may create those that do not exist."""
 
     topics: frozenset[str]
 

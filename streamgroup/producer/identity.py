@@ -41,15 +41,22 @@ class IdentitySource:
         """Note that another producer uses this id."""
         self._fenced |= identity.producer_id == self.current.producer_id
 
-    def renew(self, used: ProducerIdentity) -> bool:
-        """Make the current identity another than `used`. Return False if a new id has to be asked for.
+    def retire(self, used: ProducerIdentity) -> bool:
+        """Make sure that no partition gets the identity `used` from now on. Return False if that needs a new id.
 
         A producer without transactional id raises its epoch by itself, as in Java: brokers accept a higher epoch at
         sequence 0, and refuse late requests of lower ones. InitProducerId would give it a new id (KIP-360).
         """
-        if self._fenced or (self.current == used and used.epoch == _LAST_EPOCH):
+        if self.current != used:
+            return True
+        if used.epoch == _LAST_EPOCH:
+            return False
+        self.current = used._replace(epoch=used.epoch + 1)
+        return True
+
+    def renew(self, used: ProducerIdentity) -> bool:
+        """Make the current identity another than `used`. Return False if a new id has to be asked for."""
+        if self._fenced or not self.retire(used):
             self.current, self.retry_at = NO_IDENTITY, float("-inf")
             return False
-        if self.current == used:
-            self.current = used._replace(epoch=used.epoch + 1)
         return True

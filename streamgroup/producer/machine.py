@@ -56,7 +56,8 @@ class Producer:
         self._ids = IdentitySource()
         self._fatal: ProduceError | None = None
         self._topics = Topics(config, random)
-        self._partitions: dict[TopicPartition, PartitionQueue] = {}  # bounded by the partitions that are written
+        self._partitions: dict[TopicPartition, PartitionQueue] = {}
+        """The partitions of the topics that were used within metadata.max.idle.ms."""
         self._active: dict[TopicPartition, PartitionQueue] = {}
         """The partitions with unresolved batches. Those that were served last are at the end."""
         self._resetting: dict[TopicPartition, PartitionQueue] = {}
@@ -95,8 +96,9 @@ class Producer:
         """Whether `buffer.memory` leaves room. The shell appends only then; batches stop lingering without room."""
         return self._buffered < self._config.buffer_memory
 
-    def begin_task(self) -> None:
+    def begin_task(self, now: float) -> None:
         """Begin another task. Topics may have been created anew since the last one."""
+        self._forget_idle_topics(now)
         for queue in self._partitions.values():
             queue.doubt_the_log()
 
@@ -140,6 +142,7 @@ class Producer:
     def _append(self, event: ev.Append) -> None:
         self._wants_id()
         for partition, payload in event.payloads:
+            self._topics.use(partition.topic, self._now)
             queue = self._partitions.get(partition) or self._new_partition(partition)
             if self._idempotent and queue.is_silent(self._now):
                 self._begin_reset(queue)
@@ -152,7 +155,6 @@ class Producer:
 
     def _new_partition(self, partition: TopicPartition) -> PartitionQueue:
         queue = self._partitions[partition] = PartitionQueue(partition)
-        self._topics.follow(partition.topic)
         info = self._topics.get(partition.topic)
         if info is not None:
             queue.follow(info.partition(partition.partition), info.topic_id)
@@ -202,6 +204,23 @@ class Producer:
             row = reaction_to_metadata(code)
             if row.reaction is ProduceReaction.FAIL:
                 self._refuse_topic(topic, failures.topic_refused(topic, code, row, self._config.requester))
+        self._forget_idle_topics(self._now)
+
+    def _forget_idle_topics(self, now: float) -> None:
+        """Forget the topics that were not written for metadata.max.idle.ms, with their partitions.
+
+        A partition that is written again starts at sequence 0. So the broker must not know the producer by the identity
+        that the forgotten partition had.
+        """
+        idle = set(self._topics.forget_idle(self._waiting_topics(), now))
+        for queue in [queue for partition, queue in self._partitions.items() if idle and partition.topic in idle]:
+            if queue.identity == NO_IDENTITY or self._ids.retire(queue.identity):
+                del self._partitions[queue.partition]
+                self._resetting.pop(queue.partition, None)
+
+    def _waiting_topics(self) -> set[str]:
+        """Return the topics that have unresolved batches."""
+        return {partition.topic for partition in self._active}
 
     def _refuse_topic(self, topic: str, error: ProduceError) -> None:
         if self._topics.drop(topic):
@@ -216,7 +235,7 @@ class Producer:
 
     def _read_metadata(self) -> None:
         unsettled = any(queue.stale or queue.leader == NO_LEADER for queue in self._active.values())
-        topics = self._topics.take_due(unsettled, self._now)
+        topics = self._topics.take_due(self._waiting_topics(), unsettled, self._now)
         if topics:
             self._out.append(ev.ReadMetadata(topics))
         for topic in self._topics.missing(self._now):
@@ -517,7 +536,7 @@ class Producer:
                 times.append(queue.queue[0].created_at + linger)
         for node in self._nodes.values():
             times += (node.muted_until, node.retry_at)
-        times.append(self._topics.wake_at(unsettled))
+        times.append(self._topics.wake_at(self._waiting_topics(), unsettled))
         if self._state is ProducerState.ASKING_ID and not self._ids.pending:
             times.append(self._ids.retry_at)
         return min([time for time in times if time > now], default=_NEVER)

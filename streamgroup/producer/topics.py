@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 
 from streamgroup.backoff import Random
 from streamgroup.model import NO_TOPIC_ID, TopicInfo
@@ -10,19 +10,23 @@ from streamgroup.producer.config import ProducerConfig
 
 
 class Topics:
-    """The topics that are written or looked for. Times are seconds on the caller's clock."""
+    """The topics that are written or looked for. Times are seconds on the caller's clock.
+
+    Each request for metadata may create the topics that it names (`auto.create.topics.enable`). So it names only topics
+    that are looked for or that have records waiting: a deleted topic does not come back unless it is written again.
+    """
 
     def __init__(self, config: ProducerConfig, random: Random) -> None:
         self._config = config
         self._random = random
         self._known: dict[str, TopicInfo] = {}
-        self._followed: set[str] = set()
+        self._used_at: dict[str, float] = {}  # by topic, when it was last looked for or written
+        self._read_at: dict[str, float] = {}  # by topic, when metadata had it last
         self._wanted: dict[str, float] = {}  # by topic, when it was first looked for
         self._pending = False
         self._urgent = False
         self._attempts = 0
         self._not_before = float("-inf")
-        self._read_at = float("-inf")
         self.reason = "no answer so far"
         """Why the last metadata request failed. Empty after an answer."""
 
@@ -37,17 +41,26 @@ class Topics:
 
     def look_for(self, topic: str, now: float, *, again: bool = False) -> TopicInfo | None:
         """Return the topic, or note that it is looked for. `again`: look for it even if it is known."""
-        self.follow(topic)
+        self.use(topic, now)
         info = None if again else self._known.get(topic)
         if info is None:
             self._wanted.setdefault(topic, now)
         return info
 
-    def follow(self, topic: str) -> None:
-        """Read the topic with all later metadata."""
-        if topic not in self._followed:
-            self._followed.add(topic)
-            self._urgent = True
+    def use(self, topic: str, now: float) -> None:
+        """Note that records of the topic are written now."""
+        self._used_at[topic] = now
+
+    def forget_idle(self, waiting: Set[str], now: float) -> list[str]:
+        """Forget the topics that were not used for metadata.max.idle.ms, and return them. `waiting` are in use."""
+        limit = now - self._config.metadata_max_idle_ms / 1000
+        in_use = waiting | self._wanted.keys()
+        idle = [topic for topic, used_at in self._used_at.items() if used_at <= limit and topic not in in_use]
+        for topic in idle:
+            del self._used_at[topic]
+            self._known.pop(topic, None)
+            self._read_at.pop(topic, None)
+        return idle
 
     def refresh(self) -> None:
         """Read the metadata again as soon as the backoff allows."""
@@ -55,8 +68,9 @@ class Topics:
 
     def read(self, topics: Mapping[str, TopicInfo], asked: frozenset[str], now: float) -> list[TopicInfo]:
         """Take metadata over. Return the topics that were looked for and are found."""
-        self._pending, self._read_at, self.reason = False, now, ""
+        self._pending, self.reason = False, ""
         for topic in asked:
+            self._read_at[topic] = now
             if topic in topics:
                 self._known[topic] = topics[topic]
             # A topic that has gone stays known: its batches are retried until delivery.timeout.ms, as in Java.
@@ -84,22 +98,28 @@ class Topics:
             del self._wanted[topic]
             yield topic
 
-    def take_due(self, unsettled: bool, now: float) -> frozenset[str]:
-        """Return the topics to read metadata of now; empty if it is not time. `unsettled`: a leader is not known."""
+    def take_due(self, waiting: Set[str], unsettled: bool, now: float) -> frozenset[str]:
+        """Return the topics to read metadata of now; empty if it is not time.
+
+        `waiting` are the topics that have records waiting. `unsettled`: the leader of one of these is not known.
+        """
         if not (self._urgent or self._wanted or unsettled):
             self._attempts = 0
-        if self._pending or not self._followed or now < self._due_at(unsettled):
+        asked = frozenset(waiting | self._wanted.keys())
+        if self._pending or not asked or now < self._due_at(waiting, unsettled):
             return frozenset()
         self._pending, self._urgent = True, False
-        return frozenset(self._followed)
+        return asked
 
-    def wake_at(self, unsettled: bool) -> float:
+    def wake_at(self, waiting: Set[str], unsettled: bool) -> float:
         """Return when metadata are read, or a topic is given up; infinity where neither is to come."""
-        next_read = float("inf") if self._pending or not self._followed else self._due_at(unsettled)
+        is_idle = self._pending or not (waiting or self._wanted)
+        next_read = float("inf") if is_idle else self._due_at(waiting, unsettled)
         given_up = (since + self._config.max_block_ms / 1000 for since in self._wanted.values())
         return min(next_read, *given_up) if self._wanted else next_read
 
-    def _due_at(self, unsettled: bool) -> float:
+    def _due_at(self, waiting: Set[str], unsettled: bool) -> float:
         if self._urgent or self._wanted or unsettled:
             return self._not_before
-        return self._read_at + self._config.metadata_max_age_ms / 1000
+        oldest = min((self._read_at.get(topic, float("-inf")) for topic in waiting), default=float("inf"))
+        return oldest + self._config.metadata_max_age_ms / 1000

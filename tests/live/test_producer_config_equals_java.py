@@ -32,6 +32,7 @@ ALONE = [
         "buffer.memory": ("-1", "0", "5000000000"),
         "max.in.flight.requests.per.connection": ("0", "1"),
         "max.block.ms": ("-1", "0"),
+        "metadata.max.idle.ms": ("4999", "5000"),
         "retries": ("-1", "2147483647", "2147483648"),
     }.items()
     for value in values

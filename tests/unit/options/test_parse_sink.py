@@ -74,6 +74,7 @@ EXAMPLES = {
     "kafka.retries": ("3", 3),
     "kafka.delivery.timeout.ms": ("40000", 40_000),
     "kafka.max.block.ms": ("0", 0),
+    "kafka.metadata.max.idle.ms": ("5000", 5000),
     "kafka.partitioner.ignore.keys": ("true", True),
     "kafka.partitioner.adaptive.partitioning.enable": ("false", False),
 }

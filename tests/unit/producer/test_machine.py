@@ -12,7 +12,7 @@ from streamgroup.errors import (
     RecordTooLargeError,
     UnknownTopicError,
 )
-from streamgroup.model import Broker
+from streamgroup.model import Broker, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.producer import events as ev
 from streamgroup.producer.config import Idempotence
 from streamgroup.producer.table import ProducerState
@@ -480,8 +480,39 @@ def test_a_topic_that_the_user_may_not_see_fails_at_once() -> None:
 
 def test_metadata_are_read_again_when_they_are_old() -> None:
     d = Driver(metadata_max_age_ms=7_000).ready()
+    d.append(1)
     assert not any(isinstance(a, ev.ReadMetadata) for a in d.later(6.9))
     assert any(isinstance(a, ev.ReadMetadata) for a in d.later(0.2))
+
+
+def test_no_request_for_metadata_names_a_topic_without_records_since_a_broker_may_create_it_again() -> None:
+    d = Driver(metadata_max_age_ms=7_000).ready().confirmed()
+    d.cut()
+    d.later(3_600)
+    assert not [action for action in d.seen[4:] if isinstance(action, ev.ReadMetadata)]
+    d.step(ev.FindTopics(("u",)))
+    assert d.only(ev.ReadMetadata).topics == {"u"}
+
+
+def test_a_topic_that_is_written_again_after_metadata_max_idle_ms_is_looked_for_again() -> None:
+    d = Driver(metadata_max_idle_ms=60_000).ready().confirmed()
+    d.now += 59
+    d.producer.begin_task(d.now)
+    assert d.producer.topic("t") is not None
+    d.now += 1
+    d.producer.begin_task(d.now)
+    assert d.producer.topic("t") is None
+
+
+def test_a_long_task_forgets_the_topics_that_it_no_longer_writes() -> None:
+    d = Driver(metadata_max_idle_ms=60_000, metadata_max_age_ms=7_000).ready().confirmed()
+    d.now += 61
+    u = TopicPartition("u", 0)
+    d.append(1, to=u)
+    assert d.only(ev.ReadMetadata).topics == {"u"}
+    d.step(ev.MetadataRead({"u": TopicInfo("u", (PartitionInfo(0, 0, 0),))}, frozenset({"u"})))
+    assert d.producer.topic("t") is None
+    assert d.producer.topic("u") is not None
 
 
 # -- errors -----------------------------------------------------------------------------------------------------------

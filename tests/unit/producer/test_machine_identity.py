@@ -114,3 +114,28 @@ def test_epochs_that_are_used_up_need_another_id() -> None:
     assert d.only(ev.GetProducerId)
     d.step(ev.ProducerIdGiven(8, 0))
     assert d.numbers() == [(8, 0, 0)]
+
+
+def test_a_partition_of_a_forgotten_topic_starts_again_under_the_next_epoch() -> None:
+    """The broker knows the producer still, and refuses sequence 0 under the epoch that it had."""
+    d = Driver(metadata_max_idle_ms=60_000).ready().confirmed()
+    d.now += 60
+    d.producer.begin_task(d.now)
+    d.step(ev.FindTopics(("t",)))
+    d.metadata(0, 1)
+    d.append(1)
+    assert d.numbers() == [(7, 1, 0)]
+
+
+def test_a_partition_is_kept_if_its_epoch_is_the_last_one() -> None:
+    d = Driver(metadata_max_idle_ms=60_000)
+    d.step(ev.FindTopics(("t",)))
+    d.step(ev.ProducerIdGiven(7, 2**15 - 1))
+    d.metadata(0, 1)
+    d.confirmed()
+    d.now += 60
+    d.producer.begin_task(d.now)
+    d.step(ev.FindTopics(("t",)))
+    d.metadata(0, 1)
+    d.append(1)
+    assert d.numbers() == [(7, 2**15 - 1, 1)]

@@ -210,7 +210,7 @@ def test_to_a_topic_that_was_created_anew_the_first_batch_goes_alone() -> None:
 def test_the_first_batch_of_a_task_goes_alone() -> None:
     """Without topic ids nobody tells that the topic was created anew since the last task."""
     d = Driver().ready().confirmed()
-    d.producer.begin_task()
+    d.producer.begin_task(d.now)
     d.append(1, 1, 1)
     assert d.numbers() == [(7, 0, 1)]
     d.answer(0)

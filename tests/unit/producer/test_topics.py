@@ -10,7 +10,12 @@ from streamgroup.producer.topics import Topics
 from tests.unit.group.drivers import Even
 
 NEVER = float("inf")
-CONFIG = ProducerConfig(max_block_ms=10_000, metadata_max_age_ms=300_000, retry_backoff_ms=100)
+CONFIG = ProducerConfig(
+    max_block_ms=10_000, metadata_max_age_ms=300_000, metadata_max_idle_ms=300_000, retry_backoff_ms=100
+)
+IDLE: frozenset[str] = frozenset()
+WRITTEN = frozenset({"t"})
+"""The topics that have records waiting."""
 
 
 def info(name: str, *leaders: int, topic_id: str = "") -> TopicInfo:
@@ -25,22 +30,22 @@ def topics() -> Topics:
     return Topics(CONFIG, Even())
 
 
-def read(topics: Topics, now: float, *found: TopicInfo, unsettled: bool = False) -> list[TopicInfo]:
+def read(topics: Topics, now: float, *found: TopicInfo, waiting: frozenset[str] = WRITTEN) -> list[TopicInfo]:
     """A request for metadata that is due now, and its answer with the topics `found`."""
-    asked = topics.take_due(unsettled, now)
+    asked = topics.take_due(waiting, False, now)
     assert asked
     return topics.read({topic.name: topic for topic in found}, asked, now)
 
 
 def test_nothing_is_read_before_a_topic_is_written(topics: Topics) -> None:
     assert topics.get("t") is None
-    assert topics.take_due(False, 1e9) == frozenset()
-    assert topics.wake_at(False) == NEVER
+    assert topics.take_due(IDLE, False, 1e9) == frozenset()
+    assert topics.wake_at(IDLE, False) == NEVER
 
 
 def test_a_topic_that_is_looked_for_is_asked_for_at_once_and_found_once(topics: Topics) -> None:
     assert topics.look_for("t", 0.0) is None
-    assert topics.take_due(False, 0.0) == {"t"}
+    assert topics.take_due(WRITTEN, False, 0.0) == {"t"}
     assert topics.read({"t": T}, frozenset({"t"}), 0.2) == [T]
     assert topics.get("t") == T
     assert topics.look_for("t", 0.3) == T
@@ -50,11 +55,11 @@ def test_a_topic_that_is_looked_for_is_asked_for_at_once_and_found_once(topics: 
 
 def test_one_request_is_pending_at_a_time(topics: Topics) -> None:
     topics.look_for("t", 0.0)
-    assert topics.take_due(False, 0.0)
+    assert topics.take_due(WRITTEN, False, 0.0)
     topics.look_for("u", 0.0)
-    assert topics.take_due(False, 5.0) == frozenset()
+    assert topics.take_due(WRITTEN, False, 5.0) == frozenset()
     topics.read({"t": T}, frozenset({"t"}), 5.0)
-    assert topics.take_due(False, 5.1) == {"t", "u"}
+    assert topics.take_due(WRITTEN, False, 5.1) == {"t", "u"}
 
 
 def test_a_topic_that_is_not_there_is_asked_for_again_after_longer_and_longer_backoffs(topics: Topics) -> None:
@@ -62,8 +67,8 @@ def test_a_topic_that_is_not_there_is_asked_for_again_after_longer_and_longer_ba
     now = 0.0
     for backoff in (0.1, 0.2, 0.4):
         assert read(topics, now) == []
-        assert topics.wake_at(False) == pytest.approx(now + backoff)
-        assert topics.take_due(False, now + 0.9 * backoff) == frozenset()
+        assert topics.wake_at(WRITTEN, False) == pytest.approx(now + backoff)
+        assert topics.take_due(WRITTEN, False, now + 0.9 * backoff) == frozenset()
         now += 1.001 * backoff
     assert read(topics, now, T) == [T]
 
@@ -71,8 +76,8 @@ def test_a_topic_that_is_not_there_is_asked_for_again_after_longer_and_longer_ba
 def test_a_topic_that_does_not_appear_within_max_block_ms_is_missing_once(topics: Topics) -> None:
     topics.look_for("t", 1.0)
     topics.look_for("t", 9.0)  # a later record does not prolong the wait
-    assert topics.take_due(False, 1.0)
-    assert topics.wake_at(False) == 11.0
+    assert topics.take_due(WRITTEN, False, 1.0)
+    assert topics.wake_at(WRITTEN, False) == 11.0
     assert list(topics.missing(10.999)) == []
     assert list(topics.missing(11.0)) == ["t"]
     assert list(topics.missing(12.0)) == []
@@ -98,10 +103,10 @@ def test_a_topic_that_has_gone_stays_known(topics: Topics) -> None:
 def test_metadata_are_read_again_at_their_greatest_age(topics: Topics) -> None:
     topics.look_for("t", 0.0)
     read(topics, 0.0, T)
-    assert topics.wake_at(False) == 300.0
-    assert topics.take_due(False, 299.9) == frozenset()
-    assert topics.take_due(False, 300.0) == {"t"}
-    assert topics.wake_at(False) == NEVER  # the answer is to come
+    assert topics.wake_at(WRITTEN, False) == 300.0
+    assert topics.take_due(WRITTEN, False, 299.9) == frozenset()
+    assert topics.take_due(WRITTEN, False, 300.0) == {"t"}
+    assert topics.wake_at(WRITTEN, False) == NEVER  # the answer is to come
 
 
 @pytest.mark.parametrize("unsettled", [False, True])
@@ -112,9 +117,9 @@ def test_an_unknown_leader_or_a_wish_for_fresh_metadata_waits_for_the_backoff_on
     read(topics, 0.0, T)
     if not unsettled:
         topics.refresh()
-    assert topics.wake_at(unsettled) == pytest.approx(0.1)
-    assert topics.take_due(unsettled, 0.05) == frozenset()
-    assert topics.take_due(unsettled, 0.101) == {"t"}
+    assert topics.wake_at(WRITTEN, unsettled) == pytest.approx(0.1)
+    assert topics.take_due(WRITTEN, unsettled, 0.05) == frozenset()
+    assert topics.take_due(WRITTEN, unsettled, 0.101) == {"t"}
 
 
 def test_the_backoff_starts_again_when_nothing_is_left_to_find(topics: Topics) -> None:
@@ -122,38 +127,73 @@ def test_the_backoff_starts_again_when_nothing_is_left_to_find(topics: Topics) -
     for now in (0.0, 10.0, 20.0):
         read(topics, now)
     read(topics, 30.0, T)
-    topics.take_due(False, 31.0)
+    topics.take_due(WRITTEN, False, 31.0)
     topics.refresh()
     read(topics, 40.0, T)
-    assert topics.wake_at(True) == pytest.approx(40.1)
+    assert topics.wake_at(WRITTEN, True) == pytest.approx(40.1)
 
 
 def test_a_request_that_no_broker_answers_is_repeated_after_a_backoff(topics: Topics) -> None:
     topics.look_for("t", 0.0)
     read(topics, 0.0, T)
-    assert topics.take_due(False, 300.0)
+    assert topics.take_due(WRITTEN, False, 300.0)
     topics.failed("b1:9092: connection refused", 302.0)
-    assert topics.wake_at(False) == pytest.approx(302.1)
-    assert topics.take_due(False, 302.05) == frozenset()
-    assert topics.take_due(False, 302.11) == {"t"}
+    assert topics.wake_at(WRITTEN, False) == pytest.approx(302.1)
+    assert topics.take_due(WRITTEN, False, 302.05) == frozenset()
+    assert topics.take_due(WRITTEN, False, 302.11) == {"t"}
 
 
 def test_the_reason_of_a_failed_request_stays_until_an_answer(topics: Topics) -> None:
     assert topics.reason == "no answer so far"
     topics.look_for("t", 0.0)
-    topics.take_due(False, 0.0)
+    topics.take_due(WRITTEN, False, 0.0)
     topics.failed("b1:9092: connection refused", 2.0)
     assert topics.reason == "b1:9092: connection refused"
     assert read(topics, 2.2, T) == [T]
     assert topics.reason == ""
 
 
-def test_a_topic_that_is_dropped_is_no_longer_looked_for_but_still_followed(topics: Topics) -> None:
+def test_a_topic_that_is_dropped_is_no_longer_looked_for(topics: Topics) -> None:
     topics.look_for("t", 0.0)
     assert topics.drop("t")
     assert not topics.drop("t")
     assert list(topics.missing(1e9)) == []
-    assert topics.take_due(False, 0.0) == {"t"}
+    assert topics.take_due(IDLE, False, 0.0) == frozenset()
+
+
+def test_only_topics_with_waiting_records_are_asked_for_since_a_broker_creates_missing_ones(topics: Topics) -> None:
+    for name in ("t", "u", "v"):
+        topics.look_for(name, 0.0)
+    read(topics, 0.0, T, U, info("v", 0))
+    assert topics.take_due(IDLE, False, 1e9) == frozenset()
+    assert topics.wake_at(IDLE, False) == NEVER
+    topics.refresh()  # a connection was lost
+    assert topics.take_due(IDLE, False, 1e9) == frozenset()
+    assert topics.take_due(frozenset({"u"}), False, 1e9) == {"u"}
+
+
+def test_metadata_of_a_topic_that_got_old_while_it_was_idle_are_read_when_it_is_written(topics: Topics) -> None:
+    topics.look_for("t", 0.0)
+    topics.look_for("u", 0.0)
+    read(topics, 0.0, T, U)
+    read(topics, 300.0, T)
+    assert topics.wake_at(WRITTEN, False) == 600.0
+    assert topics.wake_at(frozenset({"t", "u"}), False) == 300.0
+    assert topics.take_due(frozenset({"t", "u"}), False, 301.0) == {"t", "u"}
+
+
+def test_a_topic_is_forgotten_after_metadata_max_idle_ms_without_records(topics: Topics) -> None:
+    for name in ("t", "u"):
+        topics.look_for(name, 0.0)
+    read(topics, 0.0, T, U)
+    topics.use("t", 1.0)
+    assert topics.forget_idle(IDLE, 299.9) == []
+    assert topics.forget_idle(WRITTEN, 302.0) == ["u"]
+    assert topics.get("u") is None
+    assert topics.get("t") == T  # its records wait
+    assert topics.forget_idle(IDLE, 302.0) == ["t"]
+    topics.look_for("t", 302.0)
+    assert topics.forget_idle(IDLE, 1e9) == []  # it is looked for
 
 
 def test_only_the_topics_with_an_id_have_one(topics: Topics) -> None:
