@@ -181,7 +181,7 @@ def _mirror(case: Case, source: Mapping[str, str], destination: Mapping[str, str
         replication_factor=1,
     )
     with closing(Clusters(config)) as clusters:
-        clusters.plan(MirrorPlan({}))
+        clusters.plan(MirrorPlan({}), clusters.source())
         clusters.abilities()
     query = Query("mirror", {**reads, "group.mode": "member"})
     with query:

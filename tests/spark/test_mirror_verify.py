@@ -107,7 +107,7 @@ def copy(spark: SparkSession, config: MirrorConfig) -> list[str]:
 def verified(spark: SparkSession, config: MirrorConfig) -> list[Comparison]:
     _, plan = latest(HadoopFiles(spark), config.plan)
     with closing(Clusters(config)) as clusters:
-        return compare(spark, config, clusters, plan.of(clusters.topics()))
+        return compare(spark, config, clusters, plan.of(clusters.topics(clusters.source())))
 
 
 def produce(server: KafkaServer, topic: str, partition: int, *records: tuple[str, int] | str, **more: object) -> None:

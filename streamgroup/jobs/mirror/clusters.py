@@ -13,10 +13,16 @@ from streamgroup.jobs.mirror.columns import Abilities
 from streamgroup.jobs.mirror.config import MirrorConfig
 from streamgroup.jobs.mirror.plan import MirrorPlan, Side, plan_topic
 from streamgroup.logformat import partition_number
-from streamgroup.model import ClusterSnapshot, Dialect
+from streamgroup.model import ClusterSnapshot, Dialect, TopicPartition
 from streamgroup.options.parse import parse_source
 from streamgroup.options.parse_sink import parse_sink
-from streamgroup.planning.subscription import subscribed_partitions, subscribed_topics, topics_to_ask
+from streamgroup.options.types import Subscription
+from streamgroup.planning.subscription import (
+    is_subscribed,
+    subscribed_partitions,
+    subscribed_topics,
+    topics_to_ask,
+)
 from streamgroup.wire.messages.produce import ProduceRequest
 
 log = logging.getLogger("streamgroup.jobs")
@@ -41,19 +47,27 @@ class Clusters:
         self._source.close()
         self._destination.close()
 
-    def topics(self) -> list[str]:
-        """Return the topics to mirror, sorted. Raises ConfigError if a subscribed topic or partition does not exist."""
-        return self._topics(self._snapshot_of_source())
+    def source(self) -> ClusterSnapshot:
+        """List the topics of the source.
 
-    def plan(self, before: MirrorPlan) -> MirrorPlan:
-        """Return the plan of all topics that are there now, which keeps what `before` says.
+        The topics of a query and their plan must come from one listing. A topic that appears after it waits for the
+        next one.
+        """
+        return self._source.snapshot(topics_to_ask(self._subscription), self._source.deadline(), refresh=True)
+
+    def topics(self, source: ClusterSnapshot) -> list[str]:
+        """Return the topics to mirror, sorted. Raises ConfigError if a subscribed topic or partition does not exist."""
+        subscribed_partitions(self._subscription, source)  # raises where something does not exist
+        return sorted(subscribed_topics(self._subscription, source))
+
+    def plan(self, before: MirrorPlan, source: ClusterSnapshot) -> MirrorPlan:
+        """Return the plan of all topics to mirror, which keeps what `before` says.
 
         Creates missing topics if the job file says so. Raises ConfigError if a topic cannot be mirrored.
         """
-        source = self._snapshot_of_source()
-        names = self._config.renaming.names(self._topics(source))
+        names = self._config.renaming.names(self.topics(source))
         destination = self._snapshot_of_destination(names.values())
-        refuse_loop(names, source, destination)
+        refuse_loop(names, self._subscription, source, destination)
         if missing := {ours: theirs for ours, theirs in names.items() if theirs not in destination.topics}:
             destination = self._with_topics(missing, source, destination)
         planned = {}
@@ -68,14 +82,7 @@ class Clusters:
 
     def dialects(self) -> tuple[Dialect, Dialect]:
         """Return the protocols of the source and of the destination."""
-        return self._snapshot_of_source().dialect, self._snapshot_of_destination(()).dialect
-
-    def _topics(self, source: ClusterSnapshot) -> list[str]:
-        subscribed_partitions(self._subscription, source)  # raises where something does not exist
-        return sorted(subscribed_topics(self._subscription, source))
-
-    def _snapshot_of_source(self) -> ClusterSnapshot:
-        return self._source.snapshot(topics_to_ask(self._subscription), self._source.deadline(), refresh=True)
+        return self.source().dialect, self._snapshot_of_destination(()).dialect
 
     def _snapshot_of_destination(self, topics: Collection[str]) -> ClusterSnapshot:
         return self._destination.snapshot(topics, self._destination.deadline(), refresh=True)
@@ -115,15 +122,22 @@ def side_of(topic: str, snapshot: ClusterSnapshot) -> Side:
     return Side(topic, sorted(partition.partition for partition in info.partitions), snapshot.log_format)
 
 
-def refuse_loop(names: Mapping[str, str], source: ClusterSnapshot, destination: ClusterSnapshot) -> None:
-    """Raise ConfigError if the mirror would read what it writes. `names` are topics at the destination by source."""
+def refuse_loop(
+    names: Mapping[str, str], subscription: Subscription, source: ClusterSnapshot, destination: ClusterSnapshot
+) -> None:
+    """Raise ConfigError if the mirror would read what it writes. `names` are topics at the destination by source.
+
+    The destination topics may not exist yet: a pattern is tried on their names, before any of them is created.
+    """
     addresses = [{(broker.host, broker.port) for broker in side.brokers.values()} for side in (source, destination)]
     if not addresses[0] & addresses[1]:
         return
-    if loops := sorted(names.keys() & set(names.values())):
+    copies = sorted(names.values())
+    if loops := [copy for copy in copies if copy in names or is_subscribed(subscription, TopicPartition(copy, 0))]:
         raise ConfigError(
             f"cannot mirror into topic {loops[0]!r}: source and destination are one cluster, and the mirror reads that "
-            "topic. Give the copy another name in [rename], which no subscribed topic has"
+            "topic. Give the copy another name in [rename], which no subscribed topic has. A subscribePattern matches "
+            "anywhere in a name, unless it begins with ^"
         )
 
 

@@ -85,7 +85,7 @@ def _differences(spark: SparkSession, config: MirrorConfig) -> list[str]:
             "[mirror] plan, or run the mirror first"
         )
     with closing(Clusters(config)) as clusters:
-        topics = clusters.topics()
+        topics = clusters.topics(clusters.source())
         planned = [topic for topic in topics if topic in plan.topics]
         rows = compare(spark, config, clusters, plan.of(planned))
     for line in table(rows):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
@@ -35,8 +36,9 @@ def mirror(
     """
     common = _common(clusters, say)
     while not stop:
-        plan = settle(files, config.plan, clusters.plan)
-        topics = clusters.topics()
+        source = clusters.source()
+        plan = settle(files, config.plan, partial(clusters.plan, source=source))
+        topics = clusters.topics(source)
         watch = PlanWatch(clusters, plan, topics, say)
         if not topics:
             say("no topic matches subscribePattern yet; waiting for one")
@@ -49,7 +51,7 @@ def mirror(
         try:
             still_runs = following.follow(stop, watch.has_changed)
         except StreamingQueryException:
-            if clusters.plan(plan) == plan:
+            if clusters.plan(plan, clusters.source()) == plan:
                 raise
             say("the query has met a partition that is newer than its plan; starting again at the batch that failed")
             continue
@@ -133,7 +135,9 @@ class PlanWatch:
         if self._clock() < self._next:
             return False
         try:
-            return self._clusters.plan(self._plan) != self._plan or self._clusters.topics() != self._topics
+            source = self._clusters.source()
+            planned = self._clusters.plan(self._plan, source)
+            return planned != self._plan or self._clusters.topics(source) != self._topics
         except (ConfigError, TransportError) as error:
             # The topics that are mirrored go on. The line is said once, not at each look.
             if str(error) != self._said:

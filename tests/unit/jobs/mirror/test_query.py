@@ -63,15 +63,18 @@ class Watched:
         clusters = cast("Clusters", self)
         self.watch = PlanWatch(clusters, plan("a"), ["a"], self.said.append, lambda: self.now)
 
-    def plan(self, before: MirrorPlan) -> MirrorPlan:
-        assert before == plan("a")
+    def source(self) -> list[str]:
+        return self.named
+
+    def plan(self, before: MirrorPlan, source: list[str]) -> MirrorPlan:
+        assert (before, source) == (plan("a"), self.named)
         self.looks += 1
         if self.error is not None:
             raise self.error
         return self.found
 
-    def topics(self) -> list[str]:
-        return self.named
+    def topics(self, source: list[str]) -> list[str]:
+        return source
 
     def later(self) -> bool:
         self.now += WATCH_S
