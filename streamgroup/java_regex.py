@@ -19,6 +19,9 @@ LENGTH_MOST = 10_000
 """The longest expression, in characters."""
 SIZE_MOST = 100_000
 """The most pieces, where a piece that is repeated at least n times counts n times: `regex` copies it as often."""
+SEARCH_TIMEOUT_S = 0.25
+"""Seconds of CPU time that a search in one name may take. Most take microseconds, but the time of some expressions
+doubles with each character of a name, and other users choose the names of topics."""
 
 _FLAGS = regex.VERSION1 | regex.ASCII
 _KEPT_FLAGS = frozenset("ims")
@@ -79,6 +82,21 @@ def compile_java(text: str) -> regex.Pattern[str]:
         raise ValueError(str(error)) from None
     except (RecursionError, OverflowError, MemoryError):
         raise ValueError("the expression is too large or too deeply nested") from None
+
+
+def search_name(pattern: regex.Pattern[str], name: str) -> regex.Match[str] | None:
+    """Return the first match in a name that another user has chosen. Raises ValueError if the search takes too long.
+
+    The number of ways to match, by which `group.registry.patterns` refuses patterns of other consumers, would refuse
+    good expressions of this user too, such as four names in a row.
+    """
+    try:
+        return pattern.search(name, timeout=SEARCH_TIMEOUT_S)
+    except TimeoutError:
+        raise ValueError(
+            f"the search takes more than {SEARCH_TIMEOUT_S} s. Replace repetitions within repetitions, such as "
+            "(a+)+, and several .* in a row"
+        ) from None
 
 
 class _Translation:

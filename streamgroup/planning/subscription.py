@@ -24,11 +24,11 @@ def subscribed_topics(subscription: Subscription, snapshot: ClusterSnapshot) -> 
     """Return the topics of `subscription` in this cluster.
 
     As in Spark's source a pattern matches if it occurs anywhere in the name. It matches existing topics, never internal
-    ones, and maybe none. Names are returned unchecked.
+    ones, and maybe none. Names are returned unchecked. Raises ConfigError if the search in a name takes too long.
     """
     if subscription.pattern is None:
         return topics_to_ask(subscription) or frozenset()
-    matches = _search(subscription.pattern)
+    matches = _matcher(subscription.pattern)
     return frozenset(name for name, topic in snapshot.topics.items() if not topic.internal and matches(name))
 
 
@@ -74,14 +74,22 @@ def lacking(subscription: Subscription, snapshot: ClusterSnapshot) -> frozenset[
 def is_subscribed(subscription: Subscription, tp: TopicPartition) -> bool:
     """Return whether `subscription` covers `tp`, which need not exist."""
     if subscription.pattern is not None:
-        return _search(subscription.pattern)(tp.topic) is not None
+        return _matcher(subscription.pattern)(tp.topic)
     return tp in subscription.assign or tp.topic in subscription.topics
 
 
-def _search(pattern: str) -> Callable[[str], object]:
-    from streamgroup.java_regex import compile_java  # noqa: PLC0415  (most queries have no pattern)
+def _matcher(pattern: str) -> Callable[[str], bool]:
+    from streamgroup.java_regex import compile_java, search_name  # noqa: PLC0415  (most queries have no pattern)
 
-    return compile_java(pattern).search
+    compiled = compile_java(pattern)
+
+    def matches(topic: str) -> bool:
+        try:
+            return search_name(compiled, topic) is not None
+        except ValueError as error:
+            raise ConfigError(f"cannot match topic {topic!r} with subscribePattern {pattern!r}: {error}") from None
+
+    return matches
 
 
 def require_topics(names: Iterable[str], snapshot: ClusterSnapshot) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from streamgroup.java_regex import LENGTH_MOST, compile_java
+from streamgroup.java_regex import LENGTH_MOST, compile_java, search_name
 from tests.live.java.write_regex_vectors import NAMES, VECTORS, WRITTEN
 
 ROWS = [line.rsplit("\t", 1) for line in VECTORS.read_text(encoding="utf-8").splitlines()]
@@ -91,3 +91,19 @@ def test_flags_count_for_the_rest_of_their_group() -> None:
     assert compile_java("(?:(?i)a)b").fullmatch("Ab")
     assert not compile_java("(?:(?i)a)b").fullmatch("AB")
     assert not compile_java("(?i)stra\\u00dfe").search("STRASSE")  # one letter is never two in Java
+
+
+SLOW, SLOW_NAME = "(a|aa)+b", "a" * 45
+"""Each further letter of the name takes more than half as much time again."""
+
+
+def test_a_search_that_takes_too_long_in_a_name_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"^the search takes more than 0\.25 s\. Replace repetitions"):
+        search_name(compile_java(SLOW), SLOW_NAME)
+
+
+@pytest.mark.parametrize("pattern", [SLOW, r"^([a-z]+)\.([a-z]+)\.([a-z]+)\.([a-z0-9]+)$", "(.*)-(.*)-(.*)-(.*)-(.*)"])
+def test_a_pattern_that_is_slow_only_in_other_names_finds_its_match(pattern: str) -> None:
+    compiled = compile_java(pattern)
+    found = [name for name in ("aab", "eu.shop.payments.v1", "a-b-c-d-e", "other") if search_name(compiled, name)]
+    assert len(found) == 1

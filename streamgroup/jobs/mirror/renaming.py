@@ -7,7 +7,10 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import regex
+
 from streamgroup.errors import ConfigError
+from streamgroup.java_regex import search_name
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -26,18 +29,24 @@ class Renaming:
     """A text before each name that is not in the table, also after a replacement."""
 
     def name(self, topic: str) -> str:
-        """Return the name of `topic` at the destination. Raises ConfigError if it is not a valid topic name."""
-        if topic in self.table:
-            renamed = self.table[topic]
-        else:
-            replaced = re.sub(self.match, self.replace, topic, count=1) if self.match else topic
-            renamed = self.prefix + replaced
+        """Return the name of `topic` at the destination.
+
+        Raises ConfigError if it is not a valid topic name, or if the search for `match` takes too long.
+        """
+        renamed = self.table[topic] if topic in self.table else self.prefix + self._replaced(topic)
         if not _TOPIC.fullmatch(renamed) or renamed in {".", ".."}:
             raise ConfigError(
                 f"cannot rename topic {topic!r} to {renamed!r}: expected 1 to 249 letters, digits, '.', '_' and '-'. "
                 "Correct [rename]"
             )
         return renamed
+
+    def _replaced(self, topic: str) -> str:
+        try:
+            found = search_name(regex.compile(self.match), topic) if self.match else None
+        except ValueError as error:
+            raise ConfigError(f"cannot rename topic {topic!r} by [rename] match {self.match!r}: {error}") from None
+        return topic if found is None else topic[: found.start()] + found.expand(self.replace) + topic[found.end() :]
 
     def names(self, topics: Iterable[str]) -> dict[str, str]:
         """Return the name of each topic. Raises ConfigError if two topics would have one name."""
@@ -54,7 +63,10 @@ class Renaming:
 
 
 def check_pattern(match: str, replace: str) -> None:
-    """Raise ValueError if `match` is not a regular expression, or `replace` names a group that it lacks."""
+    """Raise ValueError if `match` is not a regular expression, or `replace` names a group that it lacks.
+
+    Both are of Python's `re`, and the package `regex` reads all of that alike. It searches, as `re` has no timeout.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", FutureWarning)

@@ -18,6 +18,7 @@ from streamgroup.planning.subscription import (
     topics_to_ask,
     unknown_assigned,
 )
+from tests.unit.test_java_regex import SLOW, SLOW_NAME
 
 
 def topic(name: str, partitions: int = 1, *, internal: bool = False) -> TopicInfo:
@@ -98,6 +99,11 @@ def test_a_partition_is_subscribed_whether_it_exists_or_not(
     subscription: Subscription, tp: TopicPartition, subscribed: bool
 ) -> None:
     assert is_subscribed(subscription, tp) is subscribed
+
+
+def test_a_topic_whose_name_takes_too_long_to_match_is_an_error() -> None:
+    with pytest.raises(ConfigError, match=rf"topic '{SLOW_NAME}' with subscribePattern .* takes more than 0\.25 s\."):
+        subscribed_topics(Subscription(pattern=SLOW), cluster(topic("b"), topic(SLOW_NAME)))
 
 
 def test_of_all_topics_those_of_interest_are_kept() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from streamgroup.errors import ConfigError
 from streamgroup.jobs.mirror.renaming import Renaming, check_pattern
+from tests.unit.test_java_regex import SLOW, SLOW_NAME
 
 
 @pytest.mark.parametrize(
@@ -29,6 +32,30 @@ def test_a_topic_gets_its_name_by_the_rule(rule: Renaming, renamed: str) -> None
 def test_a_name_that_no_topic_may_have_is_refused(rule: Renaming) -> None:
     with pytest.raises(ConfigError, match=r"cannot rename topic 't' to .*: expected 1 to 249 letters"):
         rule.names(["t"])
+
+
+def test_a_name_in_which_the_match_takes_too_long_is_refused_unless_the_table_has_it() -> None:
+    with pytest.raises(ConfigError, match=rf"cannot rename topic '{SLOW_NAME}' by \[rename\] match .* 0\.25 s\."):
+        Renaming(match=SLOW).name(SLOW_NAME)
+    assert Renaming({SLOW_NAME: "a"}, match=SLOW).name(SLOW_NAME) == "a"
+
+
+@pytest.mark.parametrize(
+    ("match", "replace"),
+    [
+        (r"(?P<a>b+)(x)?", r"<\g<a>\g<0>\2>"),
+        (r"(?i)B(?=c)", r"\n\\"),
+        (r"(?>b+)c|$", r"-\060"),
+        ("$", "-end"),
+        (r"\b", "_"),
+        (r"(?<!a)[^\W\d_]{2,3}?", "-"),
+        ("z*", "y"),
+    ],
+)
+def test_a_match_is_replaced_as_by_pythons_re(match: str, replace: str) -> None:
+    check_pattern(match, replace)
+    for topic in ("abbc", "a.b-c_1", "BCbc", "9"):
+        assert Renaming(match=match, replace=replace)._replaced(topic) == re.sub(match, replace, topic, count=1)
 
 
 def test_two_topics_with_one_name_are_refused() -> None:
