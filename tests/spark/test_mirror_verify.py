@@ -206,6 +206,39 @@ def test_a_mirror_of_a_pattern_takes_new_topics(
     assert [row.source for row in rows] == [f"{first}-0", f"{second}-0", f"{second}-1"]
 
 
+def transact(server: KafkaServer, topic: str, name: str, end: str) -> Producer:
+    """Write three records in a transaction, with a key that says how it ends. Return its producer."""
+    producer = Producer({"bootstrap.servers": server.bootstrap_servers, "transactional.id": f"{topic}-{name}"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for n in range(3):
+        producer.produce(topic, f"{name}{n}".encode(), key=end, partition=0, timestamp=T0)
+    assert producer.flush(30) == 0
+    if end != "open":
+        getattr(producer, f"{end}_transaction")(30)
+    return producer
+
+
+@pytest.mark.long
+def test_a_copy_has_the_records_of_committed_transactions_only(
+    spark: SparkSession, kafka41: KafkaServer, make_pair: MakePair
+) -> None:
+    pair = make_pair(1, 1)
+    transact(kafka41, pair.source, "a", "commit")
+    transact(kafka41, pair.source, "b", "abort")
+    last = transact(kafka41, pair.source, "c", "open")
+    produce(kafka41, pair.source, 0, "d0", key="behind the open one")
+    for ended in (False, True):
+        if ended:
+            last.commit_transaction(30)
+        copy(spark, pair.config)
+        (copied,) = read_back(kafka41, pair.destination)
+        expected = ["a0", "a1", "a2", *(["c0", "c1", "c2", "d0"] if ended else [])]
+        assert [message.value().decode() for message in copied] == expected
+        (row,) = verified(spark, pair.config)
+        assert (row.is_equal, row.source_records, row.repeated) == (True, len(expected), 0)
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [

@@ -24,6 +24,9 @@ from streamgroup.options.types import SinkOptions
 _SUBSCRIPTIONS = ("subscribe", "subscribepattern", "assign")
 STARTS = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
 """The options of a start, in lower case."""
+COMMITTED = {"kafka.isolation.level": "read_committed"}
+"""The default of the mirror. Its producer writes without transactions, so every consumer of the copy would get the
+records of aborted ones."""
 _THE_MIRROR = "the mirror"
 """The origin of an option that the mirror sets."""
 _IN_FLIGHT = "kafka.max.in.flight.requests.per.connection"
@@ -153,9 +156,12 @@ class _Reader(JobFileReader):
         if not options:
             return {}
         self._refuse(SOURCE, options, _REFUSED_OF_SOURCE)
-        if not any(name.lower() in STARTS for name in options):
-            options["startingOffsets"] = "earliest"
-            self.note(SOURCE, {"startingOffsets": "earliest"}, origin=_THE_MIRROR)
+        given = {name.lower() for name in options}
+        defaults = {} if given & set(STARTS) else {"startingOffsets": "earliest"}
+        if not given & COMMITTED.keys():
+            defaults |= COMMITTED
+        self.note(SOURCE, defaults, origin=_THE_MIRROR)
+        options |= defaults
         try:
             parse_source(options, streaming=True, strict=True)
         except ConfigError as error:

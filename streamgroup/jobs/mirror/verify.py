@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812  (Spark's own habit)
 from streamgroup.errors import ConfigError
 from streamgroup.jobs.mirror.clusters import Clusters
 from streamgroup.jobs.mirror.columns import TIMESTAMP, Abilities, place_of, topic_of
-from streamgroup.jobs.mirror.config import STARTS, MirrorConfig
+from streamgroup.jobs.mirror.config import COMMITTED, STARTS, MirrorConfig
 from streamgroup.jobs.mirror.plan import MirrorPlan, Placement, TopicPlan
 from streamgroup.jobs.mirror.query import source_options
 from streamgroup.jobs.mirror.report import Comparison, Place
@@ -73,7 +73,7 @@ def _destination_options(config: MirrorConfig, plan: MirrorPlan, common: Abiliti
     options["subscribe"] = ",".join(topic.destination for topic in plan.topics.values())
     if common.headers:
         options["includeHeaders"] = "true"
-    return {**options, **_inner_index(dialect), **config.verify_destination}
+    return {**options, **COMMITTED, **_inner_index(dialect), **config.verify_destination}
 
 
 def _inner_index(dialect: Dialect) -> dict[str, str]:

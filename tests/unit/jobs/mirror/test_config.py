@@ -12,6 +12,8 @@ from streamgroup.jobs.mirror.config import MirrorConfig, Placements, load
 from streamgroup.jobs.mirror.keys import SECTIONS
 from streamgroup.jobs.mirror.plan import Placement
 from streamgroup.jobs.mirror.renaming import Renaming
+from streamgroup.options.parse import parse_source
+from streamgroup.options.types import Isolation
 
 ROOT = Path(__file__).parents[4]
 SOURCE = '[source]\nkafka.bootstrap.servers = "old:9092"\nkafka.group.id = "g"\nsubscribe = "orders"\n'
@@ -36,6 +38,7 @@ def problem(tmp_path: Path, text: str, member: str | None = None) -> str:
 def test_the_smallest_mirror_has_defaults(tmp_path: Path) -> None:
     config = read(tmp_path, LEAST)
     assert config.source["startingOffsets"] == "earliest", "a mirror copies what is there"
+    assert config.source["kafka.isolation.level"] == "read_committed", "a copy has no transactions that hide records"
     assert config.destination == {"kafka.bootstrap.servers": "new:9092"}
     assert (config.checkpoint, config.plan, config.create) == ("c", "p", False)
     assert (config.placements, config.renaming) == (Placements(), Renaming())
@@ -45,6 +48,18 @@ def test_the_smallest_mirror_has_defaults(tmp_path: Path) -> None:
 def test_a_start_of_its_own_is_kept(tmp_path: Path) -> None:
     config = read(tmp_path, LEAST.replace('"orders"', '"orders"\nstartingTimestamp = 5'))
     assert "startingOffsets" not in config.source
+
+
+@pytest.mark.parametrize("name", ["kafka.isolation.level", "Kafka.Isolation.Level"])
+def test_an_isolation_level_of_its_own_is_kept(tmp_path: Path, name: str) -> None:
+    config = read(tmp_path, LEAST.replace('"orders"', f'"orders"\n{name} = "read_uncommitted"'))
+    levels = {given: level for given, level in config.source.items() if "isolation" in given.lower()}
+    assert levels == {name: "read_uncommitted"}
+
+
+def test_a_source_in_zookeeper_takes_the_default_isolation_level_without_an_error(tmp_path: Path) -> None:
+    config = read(tmp_path, LEAST.replace('kafka.bootstrap.servers = "old:9092"', 'zookeeper.connect = "old:2181"'))
+    assert parse_source(config.source, streaming=True, strict=True).fetch.isolation is Isolation.READ_COMMITTED
 
 
 @pytest.mark.parametrize("given", ["0", "32768", "1.5", "true", '"3"'])

@@ -120,7 +120,12 @@ def test_each_side_reads_the_topics_of_the_plan_by_their_names_there_with_its_ow
     compared(session, plan, config(source, destination=destination))
     assert session.reads == [
         {"kafka.bootstrap.servers": "here:9092", "subscribe": "t,u", "includeHeaders": "true"},
-        {"kafka.bootstrap.servers": "there:9092", "subscribe": "copy,u-copy", "includeHeaders": "true"},
+        {
+            "kafka.bootstrap.servers": "there:9092",
+            "subscribe": "copy,u-copy",
+            "includeHeaders": "true",
+            "kafka.isolation.level": "read_committed",
+        },
     ], "an option that only writes have is left out"
 
 
