@@ -13,7 +13,7 @@ T = TypeVar("T")
 TIMEOUT_S = 30.0
 
 
-def soon(seconds: float = 20.0) -> float:
+def soon(seconds: float = TIMEOUT_S) -> float:
     """Return the deadline in so many seconds, as `time.monotonic()` will show it."""
     return time.monotonic() + seconds
 

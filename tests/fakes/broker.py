@@ -14,6 +14,7 @@ from typing import Any
 
 from streamgroup.errors import DecodeError
 from streamgroup.wire.schema import Request, decode, encode
+from tests.waiting import TIMEOUT_S
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class FakeBroker:
     def asked(self, name: str) -> list[Any]:
         return [request for asked, _, request in self.requests if asked == name]
 
-    def wait_for(self, condition: Callable[[FakeBroker], bool], seconds: float = 5.0) -> None:
+    def wait_for(self, condition: Callable[[FakeBroker], bool], seconds: float = TIMEOUT_S) -> None:
         with self._changed:
             assert self._changed.wait_for(lambda: condition(self), seconds), "the broker never saw it"
 

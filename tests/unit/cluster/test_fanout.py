@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,21 +10,31 @@ import pytest
 
 from streamgroup.cluster.fanout import BrokerFanout, Pending, Unsent
 from streamgroup.errors import TransportError, UnsupportedVersionError
+from streamgroup.net.poller import Event, ResponseReceived
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest, MetadataResponse
+from tests.clock import Clock
 from tests.fakes.answers import API_VERSIONS, api_versions, metadata
-from tests.fakes.broker import CLOSE, SILENCE, FakeBroker, Late
-from tests.waiting import soon
+from tests.fakes.broker import CLOSE, SILENCE, FakeBroker, Held
+from tests.waiting import TIMEOUT_S, wait_until
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
 ASKED = MetadataRequest(topics=())
 OTHER = MetadataRequest(topics=None)
+SOON = Clock().now + 20
+"""A deadline that no call reaches while the clock stands still."""
 
 
 @pytest.fixture
-def fanout(options: Options) -> Iterator[BrokerFanout]:
-    made = BrokerFanout(options(request_timeout_ms=2_000), time.monotonic)
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def fanout(options: Options, clock: Clock) -> Iterator[BrokerFanout]:
+    """Waits for real sockets, on a clock that stands still."""
+    made = BrokerFanout(options(request_timeout_ms=2_000), clock)
     yield made
     made.close()
 
@@ -52,7 +61,7 @@ def address(of: FakeBroker) -> tuple[str, int]:
 
 def ask(fanout: BrokerFanout, *brokers: FakeBroker, request: MetadataRequest = ASKED, **others: Any) -> list[Any]:
     """The answer of each broker, in their order."""
-    return list(fanout.call_each({address(each): request for each in brokers}, soon(), **others).values())
+    return list(fanout.call_each({address(each): request for each in brokers}, SOON, **others).values())
 
 
 NEWS = [metadata({n: 1}) for n in range(1, 5)]
@@ -66,7 +75,7 @@ def test_all_are_asked_at_once_and_connections_are_kept(fanout: BrokerFanout, br
     all_are_asked = threading.Barrier(3)
 
     def answer_when_all_are_asked(answer: MetadataResponse) -> MetadataResponse:
-        all_are_asked.wait(5)
+        all_are_asked.wait(TIMEOUT_S)
         return answer
 
     brokers = [
@@ -83,51 +92,76 @@ def test_all_are_asked_at_once_and_connections_are_kept(fanout: BrokerFanout, br
     assert [each.connections for each in brokers] == [1, 1, 1]
 
 
-@pytest.mark.slow
 def test_a_late_broker_delays_no_other_and_its_response_is_taken_by_the_next_call(
-    fanout: BrokerFanout, answering: Callable[..., FakeBroker]
+    fanout: BrokerFanout, clock: Clock, answering: Callable[..., FakeBroker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow, quick = answering(Late(NEWS[0], 1.2), NEWS[1]), answering(NEWS[2])
+    released = threading.Event()
+    slow, quick = answering(Held(NEWS[0], released), NEWS[1]), answering(NEWS[2])
     ask(fanout, quick)
-    late, prompt = ask(fanout, slow, quick, timeout=0.5)
+    wait = fanout._poller.wait
+
+    def wait_and_let_time_pass(timeout: float) -> list[Event]:
+        """The timeout is over when the quick broker has answered, however long that really takes."""
+        events = wait(timeout)
+        clock.now += 0.5 * any(isinstance(event, ResponseReceived) for event in events)
+        return events
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fanout._poller, "wait", wait_and_let_time_pass)
+        late, prompt = ask(fanout, slow, quick, timeout=0.5)
     assert isinstance(late, Pending)
     assert f"no response yet from broker 127.0.0.1:{slow.port} to Metadata after 0.5 s" in str(late)
     assert said([prompt]) == [3]
-    assert said(ask(fanout, slow, quick, timeout=10)) == [1, 3]
+    released.set()
+    assert said(ask(fanout, slow, quick)) == [1, 3]
     assert len(slow.asked("Metadata")) == 1  # not again what is on its way
-    assert said(ask(fanout, slow, timeout=10)) == [2]  # and an answer counts once
+    assert said(ask(fanout, slow)) == [2]  # and an answer counts once
 
 
-@pytest.mark.slow
+def leave_pending(fanout: BrokerFanout, broker: FakeBroker) -> None:
+    """Return when the broker has read a request whose response no call has."""
+
+    def has_read() -> bool:
+        (answer,) = ask(fanout, broker, timeout=0.0)
+        assert isinstance(answer, Pending)
+        return bool(broker.asked("Metadata"))
+
+    wait_until(has_read, "the request", every=0.001)
+
+
 def test_a_late_response_is_not_taken_for_that_of_another_request(
     fanout: BrokerFanout, answering: Callable[..., FakeBroker]
 ) -> None:
-    slow = answering(Late(NEWS[0], 0.5), NEWS[1])
-    assert isinstance(ask(fanout, slow, timeout=0.05)[0], Pending)
+    released = threading.Event()
+    slow = answering(Held(NEWS[0], released), NEWS[1])
+    leave_pending(fanout, slow)
+    released.set()
     assert said(ask(fanout, slow, request=OTHER)) == [2]
     assert said(ask(fanout, slow)) == [1]
 
 
-@pytest.mark.slow
 def test_a_late_answer_of_another_era_is_not_taken(fanout: BrokerFanout, answering: Callable[..., FakeBroker]) -> None:
-    slow = answering(Late(NEWS[0], 0.5), NEWS[1], NEWS[2])
-    assert isinstance(ask(fanout, slow, timeout=0.05)[0], Pending)
+    released = threading.Event()
+    slow = answering(Held(NEWS[0], released), NEWS[1], NEWS[2])
+    leave_pending(fanout, slow)
+    released.set()
     assert said(ask(fanout, slow, epoch=1)) == [2]
     assert said(ask(fanout, slow, epoch=1)) == [3]
 
 
-@pytest.mark.slow
 def test_a_broker_that_never_answers_is_reset_at_its_deadline_and_called_on_a_new_connection(
-    answering: Callable[..., FakeBroker], options: Options
+    fanout: BrokerFanout, clock: Clock, answering: Callable[..., FakeBroker]
 ) -> None:
-    fanout, silent = BrokerFanout(options(request_timeout_ms=1_000), time.monotonic), answering(SILENCE, NEWS[0])
-    assert isinstance(ask(fanout, silent, timeout=0.05)[0], Pending)
+    silent = answering(SILENCE, NEWS[0])
+    leave_pending(fanout, silent)
+    clock.now += 1.999
+    assert isinstance(ask(fanout, silent, timeout=0.0)[0], Pending)
+    clock.now += 0.001
     (error,) = ask(fanout, silent)
     assert f"no response from broker 127.0.0.1:{silent.port} to Metadata in time" in str(error)
     assert not isinstance(error, Pending)
     assert said(ask(fanout, silent)) == [1]
     assert silent.connections == 2
-    fanout.close()
 
 
 def test_connections_that_fail_concern_their_brokers_alone(
@@ -161,7 +195,7 @@ def test_errors_that_no_reconnect_resolves_are_raised(fanout: BrokerFanout, brok
 
 
 def test_a_call_without_requests_returns_at_once(fanout: BrokerFanout) -> None:
-    assert fanout.call_each({}, soon()) == {}
+    assert fanout.call_each({}, SOON) == {}
 
 
 # -- several requests at one broker -----------------------------------------------------------------------------------
@@ -170,7 +204,7 @@ def test_a_call_without_requests_returns_at_once(fanout: BrokerFanout) -> None:
 def test_one_broker_may_be_asked_many_things(fanout: BrokerFanout, answering: Callable[..., FakeBroker]) -> None:
     one, two = answering(metadata({})), answering(metadata({}))
     requests = [(address(one), ASKED), (address(one), OTHER), (address(two), ASKED)]
-    found = fanout.call_all(requests, soon())
+    found = fanout.call_all(requests, SOON)
     assert list(found) == requests
     assert not any(isinstance(answer, Exception) for answer in found.values())
     assert len(one.asked("Metadata")) == 2
@@ -182,7 +216,7 @@ def test_the_first_pending_request_is_blamed_for_a_closed_connection(
     """The broker did not read the request behind it, which may be sent again."""
     third = MetadataRequest(topics=(), allow_auto_topic_creation=False)
     one = answering(metadata({}), CLOSE)
-    first, blamed, behind = fanout.call_all([(address(one), each) for each in (ASKED, OTHER, third)], soon()).values()
+    first, blamed, behind = fanout.call_all([(address(one), each) for each in (ASKED, OTHER, third)], SOON).values()
     assert not isinstance(first, Exception), "what was answered before counts"
     assert isinstance(blamed, TransportError)
     assert not isinstance(blamed, Unsent)
@@ -190,7 +224,7 @@ def test_the_first_pending_request_is_blamed_for_a_closed_connection(
 
 
 def test_an_unreachable_broker_fails_all_its_requests_alike(fanout: BrokerFanout) -> None:
-    found = fanout.call_all([(("127.0.0.1", 1), ASKED), (("127.0.0.1", 1), OTHER)], soon())
+    found = fanout.call_all([(("127.0.0.1", 1), ASKED), (("127.0.0.1", 1), OTHER)], SOON)
     assert all(isinstance(each, TransportError) and not isinstance(each, Unsent) for each in found.values())
 
 

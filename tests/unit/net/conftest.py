@@ -36,7 +36,7 @@ def options() -> Callable[..., ClientOptions]:
     """Client options with short waits, for a broker at this port."""
 
     def make(*ports: int, **others: Any) -> ClientOptions:
-        shorter = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "connection_setup_timeout_ms": 3_000}
+        shorter = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "connection_setup_timeout_ms": 30_000}
         servers = tuple(("127.0.0.1", port) for port in ports) or (("127.0.0.1", 1),)
         return ClientOptions(bootstrap_servers=servers, **{**shorter, **others})
 

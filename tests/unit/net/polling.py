@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 
 from streamgroup.net.poller import Event, Poller
+from tests.waiting import TIMEOUT_S
 
 
-def collect(poller: Poller, count: int, seconds: float = 5.0) -> list[Event]:
+def collect(poller: Poller, count: int, seconds: float = TIMEOUT_S) -> list[Event]:
     """Return the next `count` events, or more where they come together."""
     until = time.monotonic() + seconds
     events: list[Event] = []

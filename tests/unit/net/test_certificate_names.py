@@ -17,8 +17,8 @@ from streamgroup.net.tls.contexts import endpoint_context
 from streamgroup.testing import Authority, Identity
 from tests.certificates import server_context
 from tests.unit.net.tls_servers import trusting
+from tests.waiting import TIMEOUT_S
 
-TIMEOUT_S = 5.0
 Names = Callable[[Identity], tuple[str, ...]]
 
 

@@ -1,6 +1,8 @@
+import re
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,9 +13,10 @@ from streamgroup.errors import BrokerError, DecodeError, TooLarge, TransportErro
 from streamgroup.net.connection import Connection
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
+from tests.clock import Clock
 from tests.fakes.answers import API_VERSIONS, METADATA, api_versions
-from tests.fakes.broker import CLOSE, SILENCE, Cut, FakeBroker, InVersion, Late, OtherId, Raw, Slowly
-from tests.waiting import soon
+from tests.fakes.broker import CLOSE, SILENCE, Cut, FakeBroker, Held, InVersion, OtherId, Raw, Slowly
+from tests.waiting import TIMEOUT_S, soon
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
@@ -93,8 +96,12 @@ def test_answers_in_small_pieces_are_whole(piece: int, broker: Start, options: O
 def test_a_missed_deadline_names_what_was_asked_and_how_long_was_waited(broker: Start, options: Options) -> None:
     fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: script(SILENCE)})
     connection = connected(fake, options)
-    with pytest.raises(TransportError, match=rf"127.0.0.1:{fake.port} within 0\.\d s; pending: Metadata v\d+"):
+    began = time.monotonic()
+    with pytest.raises(TransportError) as missed:
         connection.call(MetadataRequest(topics=None), soon(0.1))
+    named = re.search(rf"127.0.0.1:{fake.port} within (\d+\.\d) s; pending: Metadata v\d+", str(missed.value))
+    assert named is not None, str(missed.value)
+    assert 0.1 <= float(named[1]) <= time.monotonic() - began + 0.1
     assert not connection.open
     fake.wait_for(lambda f: f.resets == 1)
 
@@ -102,11 +109,13 @@ def test_a_missed_deadline_names_what_was_asked_and_how_long_was_waited(broker: 
 def test_a_late_answer_is_received_after_a_missed_deadline_and_never_taken_for_another(
     broker: Start, options: Options
 ) -> None:
-    fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: script(Late(METADATA, 0.2), METADATA)})
-    connection = connected(fake, options)
+    released = threading.Event()
+    answers = script(Held(METADATA, released), METADATA)
+    connection = connected(broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: answers}), options)
     first = connection.send(MetadataRequest(topics=None))
     with pytest.raises(TransportError, match="no response"):
-        connection.receive(soon(0.05))
+        connection.receive(soon(0.01))
+    released.set()
     second = connection.send(MetadataRequest(topics=None))
     assert connection.receive(soon()).correlation_id == first
     assert connection.receive(soon()).correlation_id == second
@@ -235,7 +244,7 @@ def test_a_resolver_that_hangs_is_waited_for_no_longer_than_the_time_for_setting
     def look_up(*_: Any, flags: int, **__: Any) -> Any:
         if flags:
             raise socket.gaierror("not numeric")
-        hang.wait(10)
+        hang.wait(TIMEOUT_S)
         raise socket.gaierror("at last")
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
@@ -246,19 +255,20 @@ def test_a_resolver_that_hangs_is_waited_for_no_longer_than_the_time_for_setting
 
 
 def test_a_listener_that_never_answers_the_handshake_is_given_up(broker: Start, options: Options) -> None:
-    fake = broker({ApiVersionsRequest: script(SILENCE)})
-    connection = Connection("127.0.0.1", fake.port, options(connection_setup_timeout_ms=80))
+    clock = Clock()
+    fake = broker({ApiVersionsRequest: clock.before(0.08, SILENCE)})
+    connection = Connection("127.0.0.1", fake.port, options(connection_setup_timeout_ms=80), clock)
     with pytest.raises(TransportError, match=r"to the ApiVersions handshake within 0\.08 s"):
-        connection.connect(soon())
-    with pytest.raises(TransportError, match=r"within 0\.\d s: still handshake"):
-        Connection("127.0.0.1", fake.port, options()).connect(soon(0.05))
+        connection.connect(clock.now + 20)
+    with pytest.raises(TransportError, match=r"within 0\.1 s: still handshake"):
+        Connection("127.0.0.1", fake.port, options(), clock).connect(clock.now + 0.05)
 
 
 @pytest.mark.slow
 def test_a_large_answer_arrives_whole(broker: Start, options: Options) -> None:
     many = replace(METADATA, brokers=tuple(replace(METADATA.brokers[0], node_id=i) for i in range(30_000)))
     fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: script(many)})
-    response = connected(fake, options).call(MetadataRequest(topics=None), soon(20))
+    response = connected(fake, options).call(MetadataRequest(topics=None), soon())
     assert [b.node_id for b in response.brokers] == list(range(30_000))
 
 

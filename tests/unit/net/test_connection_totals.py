@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -16,6 +15,7 @@ from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataReques
 from tests.fakes.answers import API_VERSIONS, METADATA
 from tests.fakes.broker import CLOSE, SILENCE, FakeBroker
 from tests.unit.net.polling import collect
+from tests.waiting import soon
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
@@ -32,7 +32,7 @@ def connected(broker: Start, options: Options, answer: object = METADATA) -> Con
         {ApiVersionsRequest: lambda request, version: API_VERSIONS, MetadataRequest: lambda request, version: answer}
     )
     connection = Connection("127.0.0.1", fake.port, options())
-    connection.connect(time.monotonic() + 5)
+    connection.connect(soon())
     return connection
 
 
@@ -43,7 +43,7 @@ def counts(**others: int) -> dict[str, int]:
 def test_a_connection_is_open_from_its_handshake_until_it_is_closed(broker: Start, options: Options) -> None:
     connection = connected(broker, options)
     assert TOTALS.status() == counts(open=1, opened=1)
-    connection.call(EVERYTHING, time.monotonic() + 5)
+    connection.call(EVERYTHING, soon())
     connection.close()
     connection.close()
     assert TOTALS.status() == counts(opened=1)
@@ -54,7 +54,7 @@ def test_a_connection_that_the_broker_ends_is_lost_with_its_pending_requests(bro
     connection.send(EVERYTHING)
     connection.send(EVERYTHING)
     with pytest.raises(TransportError):
-        connection.receive(time.monotonic() + 5)
+        connection.receive(soon())
     assert TOTALS.status() == counts(opened=1, lost=1, unanswered=2)
     connection.abort()
     assert TOTALS.status() == counts(opened=1, lost=1, unanswered=2), "counted once"
@@ -63,7 +63,7 @@ def test_a_connection_that_the_broker_ends_is_lost_with_its_pending_requests(bro
 def test_an_overdue_response_resets_its_connection(broker: Start, options: Options) -> None:
     connection = connected(broker, options, SILENCE)
     with pytest.raises(TransportError):
-        connection.call(EVERYTHING, time.monotonic() + 0.05)
+        connection.call(EVERYTHING, soon(0.05))
     assert TOTALS.status() == counts(opened=1, lost=1, unanswered=1)
 
 
@@ -101,12 +101,12 @@ def test_the_address_of_this_machine_is_that_of_the_newest_connection(broker: St
 
 def test_a_connection_that_is_refused_has_failed(options: Options) -> None:
     with pytest.raises(TransportError):
-        Connection("127.0.0.1", 1, options()).connect(time.monotonic() + 5)
+        Connection("127.0.0.1", 1, options()).connect(soon())
     assert TOTALS.status() == counts(failed=1)
 
 
 def test_a_handshake_without_a_response_has_failed(broker: Start, options: Options) -> None:
     fake = broker({ApiVersionsRequest: lambda request, version: SILENCE})
     with pytest.raises(TransportError):
-        Connection("127.0.0.1", fake.port, options()).connect(time.monotonic() + 0.05)
+        Connection("127.0.0.1", fake.port, options()).connect(soon(0.05))
     assert TOTALS.status() == counts(failed=1)

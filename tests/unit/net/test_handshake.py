@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import struct
-import time
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,14 +11,17 @@ import pytest
 from streamgroup.errors import DecodeError, TransportError, UnsupportedVersionError
 from streamgroup.net.connection import Connection
 from streamgroup.net.poller import ConnectionReady, Poller, ResponseReceived
+from streamgroup.net.protocol import Protocol
 from streamgroup.net.releases import RELEASE_MEMORY, RELEASES
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.admin import ListGroupsRequest, ListGroupsResponse
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
 from streamgroup.wire.messages.group import JoinGroupRequest
+from tests.clock import Clock
 from tests.fakes.answers import API_VERSIONS, METADATA
-from tests.fakes.broker import CLOSE, SILENCE, FakeBroker, InVersion, Late, Raw
+from tests.fakes.broker import CLOSE, SILENCE, FakeBroker, Held, InVersion, Raw
 from tests.fakes.old_broker import old_broker
+from tests.unit.net.polling import collect
 from tests.waiting import soon
 
 Start = Callable[..., FakeBroker]
@@ -65,10 +68,7 @@ def test_queued_requests_are_sent_once_on_the_last_connection_of_the_handshake(b
     poller = Poller(options())
     handle = poller.connect("127.0.0.1", fake.port)
     asked = [poller.send(handle, MetadataRequest(topics=())) for _ in range(2)]
-    events: list[Any] = []
-    deadline = soon()
-    while len(events) < 3 and time.monotonic() < deadline:
-        events += poller.wait(0.5)
+    events: list[Any] = list(collect(poller, 3))
     poller.close()
     assert [type(event) for event in events] == [ConnectionReady, ResponseReceived, ResponseReceived]
     assert [event.correlation_id for event in events[1:]] == asked
@@ -139,14 +139,28 @@ def test_metadata_v0_read_as_a_multiproduce_of_0_7_writes_nothing() -> None:
 
 
 def test_the_error_for_a_silent_broker_mentions_kafka_07(broker: Start, options: Options) -> None:
-    fake = broker({ApiVersionsRequest: lambda *_: SILENCE})
+    clock = Clock()
+    fake = broker({ApiVersionsRequest: clock.before(0.1, SILENCE)})
     with pytest.raises(TransportError, match=r"within 0\.1 s .*pending: ApiVersions v3.*Kafka 0\.7"):
-        Connection("127.0.0.1", fake.port, options(connection_setup_timeout_ms=100)).connect(soon())
+        Connection("127.0.0.1", fake.port, options(connection_setup_timeout_ms=100), clock).connect(clock.now + 20)
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamgroup.net.link.PROBE_AFTER_S", 0.1)
+
+
+@pytest.fixture
+def probed(impatient: None, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when the client has waited long enough for the first answer."""
+    happened, wait_no_longer = threading.Event(), Protocol.on_handshake_timeout
+
+    def probe(protocol: Protocol) -> None:
+        wait_no_longer(protocol)
+        happened.set()
+
+    monkeypatch.setattr(Protocol, "on_handshake_timeout", probe)
+    return happened
 
 
 @pytest.mark.usefixtures("impatient")
@@ -161,13 +175,13 @@ def test_a_broker_of_0_9_0_is_silent_where_others_hang_up(broker: Start, options
     assert [name for name, _, _ in fake.requests[2:]] == ["Metadata"]
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("impatient")
-def test_a_broker_that_is_slow_is_not_taken_for_an_old_one(broker: Start, options: Options) -> None:
+def test_a_broker_that_is_slow_is_not_taken_for_an_old_one(
+    broker: Start, options: Options, probed: threading.Event
+) -> None:
     """It answers in order: ApiVersions late, and the probe behind it."""
     fake = broker(
         {
-            ApiVersionsRequest: lambda *_: Late(API_VERSIONS, 0.5),
+            ApiVersionsRequest: lambda *_: Held(API_VERSIONS, probed),
             ListGroupsRequest: lambda *_: ListGroupsResponse(),
             MetadataRequest: lambda *_: METADATA,
         }
@@ -178,14 +192,13 @@ def test_a_broker_that_is_slow_is_not_taken_for_an_old_one(broker: Start, option
     assert [name for name, _, _ in fake.requests] == ["ApiVersions", "ListGroups", "Metadata"]
 
 
-@pytest.mark.usefixtures("impatient")
 def test_a_slow_broker_that_does_not_know_the_newest_handshake_is_asked_in_the_oldest(
-    broker: Start, options: Options
+    broker: Start, options: Options, probed: threading.Event
 ) -> None:
     fake = broker(
         {
             ApiVersionsRequest: lambda _, version: (
-                Late(InVersion(replace(API_VERSIONS, error_code=35), 0), 0.3) if version else API_VERSIONS
+                Held(InVersion(replace(API_VERSIONS, error_code=35), 0), probed) if version else API_VERSIONS
             ),
             ListGroupsRequest: lambda *_: ListGroupsResponse(),
             MetadataRequest: lambda *_: METADATA,
@@ -196,12 +209,12 @@ def test_a_slow_broker_that_does_not_know_the_newest_handshake_is_asked_in_the_o
     assert metadata_of(connection) == METADATA
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_a_broker_without_any_response_times_out_and_is_not_remembered(broker: Start, options: Options) -> None:
-    fake = broker({api: lambda *_: SILENCE for api in (ApiVersionsRequest, ListGroupsRequest)})
+    clock = Clock()
+    fake = broker({ApiVersionsRequest: clock.before(0.1, SILENCE), ListGroupsRequest: clock.before(0.4, SILENCE)})
     with pytest.raises(TransportError, match=r"within 0\.5 s .*pending: ApiVersions v3 .*ListGroups v0 .*Kafka 0\.7"):
-        Connection("127.0.0.1", fake.port, options(connection_setup_timeout_ms=500)).connect(soon())
+        Connection("127.0.0.1", fake.port, options(connection_setup_timeout_ms=500), clock).connect(clock.now + 20)
     assert fake.connections == 1
     assert RELEASE_MEMORY.recall(f"127.0.0.1:{fake.port}") is None
 

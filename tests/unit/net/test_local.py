@@ -20,6 +20,7 @@ import pytest
 
 from streamgroup.net import local
 from streamgroup.net.local import connect
+from tests.waiting import TIMEOUT_S
 
 SHORT_S = 0.2
 
@@ -32,7 +33,7 @@ def listener() -> Iterator[Listener]:
 
 
 def test_messages_arrive_in_both_directions(listener: Listener) -> None:
-    with connect(str(listener.address), 5.0) as asking, listener.accept() as answering:
+    with connect(str(listener.address), TIMEOUT_S) as asking, listener.accept() as answering:
         asking.send_bytes(b"how?")
         assert answering.recv_bytes() == b"how?"
         answering.send_bytes(b"so")
@@ -45,7 +46,7 @@ def test_connecting_to_a_process_that_does_not_accept_times_out(listener: Listen
         began = time.monotonic()
         with pytest.raises(BlockingIOError):
             connect(address, SHORT_S)
-        assert SHORT_S / 2 < time.monotonic() - began < 5
+        assert time.monotonic() - began > SHORT_S / 2
 
 
 @pytest.mark.slow
@@ -56,7 +57,7 @@ def test_a_peer_that_neither_reads_nor_writes_times_out(listener: Listener) -> N
             asking.recv_bytes(1)
         with pytest.raises(TimeoutError):
             asking.send_bytes(b" " * (1 << 24))
-        assert SHORT_S < time.monotonic() - began < 5
+        assert time.monotonic() - began > SHORT_S
 
 
 @pytest.mark.parametrize("timeout", [0.0, -1.0])
@@ -87,14 +88,14 @@ def test_a_message_that_comes_byte_by_byte_is_not_waited_for_longer(listener: Li
 
 @pytest.mark.parametrize("size", [-1, 11])
 def test_a_message_beyond_the_bound_is_refused_before_its_bytes_are_read(listener: Listener, size: int) -> None:
-    with connect(str(listener.address), 5.0) as asking, listener.accept() as answering:
+    with connect(str(listener.address), TIMEOUT_S) as asking, listener.accept() as answering:
         os.write(answering.fileno(), struct.pack("!i", size))
         with pytest.raises(OSError, match=f"invalid message of {size} bytes"):
             asking.recv_bytes(10)
 
 
 def test_a_connection_that_ends_within_a_message_is_its_end(listener: Listener) -> None:
-    with connect(str(listener.address), 5.0) as asking:
+    with connect(str(listener.address), TIMEOUT_S) as asking:
         with listener.accept() as answering:
             os.write(answering.fileno(), struct.pack("!i", 10) + b"x")
         with pytest.raises(EOFError):
@@ -136,7 +137,7 @@ def run_as_stranger(program: str, path: Path, monkeypatch: pytest.MonkeyPatch) -
 CLIENT = """
 import socket, sys
 with socket.socket(socket.AF_UNIX) as opened:
-    opened.settimeout(20)
+    opened.settimeout(60)
     opened.connect(sys.argv[1])
     print(opened.recv(1))
 """
@@ -146,7 +147,7 @@ with socket.socket(socket.AF_UNIX) as listening:
     listening.bind(sys.argv[1])
     os.chmod(sys.argv[1], 0o666)
     listening.listen(1)
-    listening.settimeout(20)
+    listening.settimeout(60)
     print("listens", flush=True)
     accepted, _ = listening.accept()
     print(accepted.recv(100))
@@ -158,11 +159,11 @@ def test_a_process_of_another_user_is_hung_up_on_and_named(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with open_path() as path:
-        listener = local.Listener(path, 4, 20.0, 20.0)
+        listener = local.Listener(path, 4, TIMEOUT_S, TIMEOUT_S)
         path.chmod(0o666)
         with run_as_stranger(CLIENT, path, monkeypatch) as stranger:
             assert listener.accept() is None
-            said, _ = stranger.communicate(timeout=20)
+            said, _ = stranger.communicate(timeout=60)
         listener.close()
     assert said == "b''\n", "closed without a byte"
     assert f"refused a connection to the control socket {path} from process {stranger.pid} of user " in caplog.text
@@ -174,15 +175,15 @@ def test_nothing_is_said_to_a_listener_of_another_user(monkeypatch: pytest.Monke
         assert stranger.stdout is not None
         assert stranger.stdout.readline() == "listens\n"
         with pytest.raises(PermissionError, match=rf"^process {stranger.pid} of user \d+ listens at {path}$"):
-            connect(path, 20.0)
+            connect(path, TIMEOUT_S)
         assert stranger.stdout.readline() == "b''\n", "closed without a byte"
 
 
 @needs_credentials
 def test_processes_of_the_same_user_speak() -> None:
     with open_path() as path:
-        listener = local.Listener(path, 4, 20.0, 20.0)
-        with connect(path, 5.0) as asking, cast("local.MessageSocket", listener.accept()) as answering:
+        listener = local.Listener(path, 4, TIMEOUT_S, TIMEOUT_S)
+        with connect(path, TIMEOUT_S) as asking, cast("local.MessageSocket", listener.accept()) as answering:
             asking.send_bytes(b"how?")
             assert answering.recv_bytes(4) == b"how?"
         listener.close()

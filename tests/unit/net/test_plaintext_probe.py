@@ -13,7 +13,7 @@ import pytest
 from streamgroup.net.tls.plaintext_probe import PlaintextProbe
 from streamgroup.net.transport import PROBE_TIMEOUT_S
 
-WAIT_MS = 5_000
+WAIT_MS = 30_000
 
 
 @pytest.fixture

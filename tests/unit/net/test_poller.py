@@ -12,9 +12,11 @@ from streamgroup.net.poller import ConnectionLost, ConnectionReady, Poller, Resp
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
 from streamgroup.wire.messages.group import HeartbeatRequest
+from tests.clock import Clock
 from tests.fakes.answers import API_VERSIONS, METADATA, api_versions
-from tests.fakes.broker import CLOSE, SILENCE, Cut, FakeBroker, Late, OtherId
+from tests.fakes.broker import CLOSE, SILENCE, Cut, FakeBroker, Held, OtherId
 from tests.unit.net.polling import collect
+from tests.waiting import TIMEOUT_S
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
@@ -58,12 +60,15 @@ def test_requests_before_the_handshake_are_sent_after_it(broker: Start, poller: 
 
 
 def test_many_connections_answer_in_their_own_time(broker: Start, poller: Poller) -> None:
-    slow = broker({ApiVersionsRequest: always(API_VERSIONS), MetadataRequest: always(Late(METADATA, 0.15))})
+    released = threading.Event()
+    slow = broker({ApiVersionsRequest: always(API_VERSIONS), MetadataRequest: always(Held(METADATA, released))})
     fast = healthy(broker)
     handles = [poller.connect("127.0.0.1", fake.port) for fake in (slow, fast)]
     for handle in handles:
         poller.send(handle, EVERYTHING)
-    events = collect(poller, 4)
+    events = collect(poller, 3)
+    released.set()
+    events += collect(poller, 1)
     assert [event.handle for event in events if isinstance(event, ResponseReceived)] == handles[::-1]
 
 
@@ -74,21 +79,17 @@ def test_wait_ends_when_its_time_is_over(broker: Start, poller: Poller) -> None:
     poller.send(handle, EVERYTHING)
     began = time.monotonic()
     assert poller.wait(0.05) == []
-    assert 0.04 < time.monotonic() - began < 2
+    assert time.monotonic() - began > 0.04
     assert poller.wait(0) == []
 
 
-@pytest.mark.slow
 def test_wake_ends_a_wait_from_another_thread_and_the_next_one_if_none_is_on(poller: Poller) -> None:
     threading.Timer(0.05, poller.wake).start()
-    began = time.monotonic()
-    assert poller.wait(30) == []
-    assert time.monotonic() - began < 10
-    for _ in range(100_000):
+    assert poller.wait(None) == []
+    for _ in range(10_000):
         poller.wake()  # a full pipe blocks nobody
-    assert poller.wait(30) == []
+    assert poller.wait(None) == []
     assert poller.wait(0.01) == []
-    assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize(
@@ -137,8 +138,9 @@ def test_a_connection_that_is_refused_is_broken_with_what_waited(poller: Poller)
 
 
 def test_a_connection_that_is_not_set_up_in_time_is_broken(broker: Start, options: Options) -> None:
-    fake = broker({ApiVersionsRequest: always(SILENCE)})
-    poller = Poller(options(connection_setup_timeout_ms=60))
+    clock = Clock()
+    fake = broker({ApiVersionsRequest: clock.before(0.06, SILENCE)})
+    poller = Poller(options(connection_setup_timeout_ms=60), clock)
     poller.connect("127.0.0.1", fake.port)
     (broken,) = collect(poller, 1)
     assert isinstance(broken, ConnectionLost)
@@ -186,7 +188,7 @@ def test_a_name_is_looked_up_while_other_connections_go_on(
             return numeric(host, port, **others)
         if others["flags"]:
             raise socket.gaierror("not numeric")
-        resolved.wait(10)
+        resolved.wait(TIMEOUT_S)
         return numeric("127.0.0.1", port, **others)
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -27,6 +26,8 @@ from streamgroup.wire.kafka07 import (
     message07,
 )
 from tests.fakes.broker07 import OldBroker
+from tests.unit.net.polling import collect
+from tests.waiting import soon
 
 FETCH = FetchRequest07("events", 1, 30, 1_000)
 OFFSETS = OffsetsRequest07("events", 1, LATEST_TIME, 1)
@@ -147,15 +148,15 @@ def broker(tmp_path: Path) -> OldBroker:
 def test_a_connection_carries_kafka_07(broker: OldBroker) -> None:
     where = broker.produce(1, b"hello")
     connection = Connection("127.0.0.1", broker.port, OPTIONS, dialect=Dialect.KAFKA07)
-    connection.connect(time.monotonic() + 5)
+    connection.connect(soon())
     assert connection.idle
     connection.send(OFFSETS)
     connection.send(FetchRequest07("events", 1, 0, 100))
-    assert connection.receive(time.monotonic() + 5).response == OffsetsResponse07((broker.end(where),))
-    assert bytes(connection.receive(time.monotonic() + 5).response.records) == message07(b"hello")
+    assert connection.receive(soon()).response == OffsetsResponse07((broker.end(where),))
+    assert bytes(connection.receive(soon()).response.records) == message07(b"hello")
     connection.send(OffsetsRequest07("events", 9, LATEST_TIME, 1))
     with pytest.raises(TransportError, match="a partition that it does not have"):
-        connection.receive(time.monotonic() + 5)
+        connection.receive(soon())
     broker.stop()
 
 
@@ -163,10 +164,7 @@ def test_a_poller_carries_kafka_07_and_reports_the_connection_once(broker: OldBr
     poller = Poller(OPTIONS, dialect=Dialect.KAFKA07)
     handle = poller.connect("127.0.0.1", broker.port)
     numbers = [poller.send(handle, OFFSETS) for _ in range(3)]
-    events = []
-    until = time.monotonic() + 5
-    while len(events) < 4 and time.monotonic() < until:
-        events += poller.wait(0.2)
+    events = collect(poller, 4)
     assert [type(event) for event in events] == [ConnectionReady, ResponseReceived, ResponseReceived, ResponseReceived]
     assert [event.correlation_id for event in events if isinstance(event, ResponseReceived)] == numbers
     poller.close()

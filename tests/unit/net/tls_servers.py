@@ -16,8 +16,7 @@ from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import TlsOptions
 from streamgroup.testing import Authority
 from tests.certificates import ca_text
-
-_WAIT_S = 5.0
+from tests.waiting import TIMEOUT_S
 
 
 def trusting(authority: Authority, **others: object) -> TlsOptions:
@@ -33,7 +32,7 @@ def conversation(
     """Yield a transport whose handshake is done, and the server's blocking end."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    theirs.settimeout(_WAIT_S)
+    theirs.settimeout(TIMEOUT_S)
     transport = TlsTransport(ours, f"{host}:9093", host, options, Contexts())
     served: list[ssl.SSLSocket] = []
 
@@ -56,7 +55,7 @@ def until(transport: TlsTransport, condition: Callable[[], object], has_unsent: 
     poll = select.poll()
     while not condition():
         poll.register(transport.fileno, transport.interest(has_unsent))
-        assert transport.pending or poll.poll(_WAIT_S * 1000), "nothing has come"
+        assert transport.pending or poll.poll(TIMEOUT_S * 1000), "nothing has come"
 
 
 class Trickle:

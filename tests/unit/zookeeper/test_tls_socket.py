@@ -20,8 +20,7 @@ from streamgroup.testing import Authority, Identity, write_pem
 from streamgroup.zookeeper import tls_socket
 from streamgroup.zookeeper.client import SingleSessionHandler
 from streamgroup.zookeeper.tls_socket import HandshakeRefused, TlsSocket, answers_in_plaintext, answers_in_tls
-
-WAIT_S = 5.0
+from tests.waiting import TIMEOUT_S
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +48,7 @@ def served(context: ssl.SSLContext | None, serve: Callable[[socket.socket], None
         with contextlib.suppress(OSError):
             while True:
                 connection, _ = listener.accept()
-                connection.settimeout(WAIT_S)
+                connection.settimeout(TIMEOUT_S)
                 with contextlib.suppress(OSError):
                     serve(connection if context is None else context.wrap_socket(connection, server_side=True))
                 connection.close()
@@ -59,11 +58,11 @@ def served(context: ssl.SSLContext | None, serve: Callable[[socket.socket], None
         thread.start()
         yield listener.getsockname()[:2]
         listener.shutdown(socket.SHUT_RDWR)
-    thread.join(WAIT_S)
+    thread.join(TIMEOUT_S)
 
 
 def connect(address: tuple[str, int], options: TlsOptions, host: str = "localhost") -> TlsSocket:
-    secured = TlsSocket.connect(socket.create_connection(address, WAIT_S), host, address[1], options, WAIT_S)
+    secured = TlsSocket.connect(socket.create_connection(address, TIMEOUT_S), host, address[1], options, TIMEOUT_S)
     secured.setblocking(False)
     return secured
 
@@ -72,7 +71,7 @@ def readable(secured: TlsSocket, timeout_s: float) -> bool:
     return bool(SingleSessionHandler(1.0).select([secured], [], [], timeout_s)[0])
 
 
-def is_descriptor_readable(secured: TlsSocket, timeout_s: float = WAIT_S) -> bool:
+def is_descriptor_readable(secured: TlsSocket, timeout_s: float = TIMEOUT_S) -> bool:
     return bool(select.select([secured.fileno()], [], [], timeout_s)[0])
 
 
@@ -80,7 +79,7 @@ def test_a_socket_is_readable_when_decrypted_bytes_are_there(authority: Authorit
     may_send = threading.Event()
 
     def serve(connection: socket.socket) -> None:
-        assert may_send.wait(WAIT_S)
+        assert may_send.wait(TIMEOUT_S)
         connection.sendall(b"headbody")
         assert connection.recv(1) == b""
 
@@ -89,10 +88,10 @@ def test_a_socket_is_readable_when_decrypted_bytes_are_there(authority: Authorit
         assert is_descriptor_readable(secured), "the server's session tickets"
         assert not readable(secured, 0.05), "a ticket is not a response"
         may_send.set()
-        assert readable(secured, WAIT_S)
+        assert readable(secured, TIMEOUT_S)
         assert secured.recv(4) == b"head"
         assert not is_descriptor_readable(secured, 0.05)
-        assert readable(secured, WAIT_S), "the second response of the same record"
+        assert readable(secured, TIMEOUT_S), "the second response of the same record"
         assert secured.recv(10) == b"body"
         assert secured.pending() == 0
         with pytest.raises(ssl.SSLWantReadError):
@@ -103,7 +102,7 @@ def test_a_socket_is_readable_when_decrypted_bytes_are_there(authority: Authorit
 def test_the_end_of_the_stream_is_readable_and_empty(authority: Authority, tmp_path: Path) -> None:
     with served(context_of(authority.issue(), tmp_path), lambda connection: None) as address:
         secured = connect(address, trusting(authority))
-        assert readable(secured, WAIT_S)
+        assert readable(secured, TIMEOUT_S)
         with contextlib.suppress(ssl.SSLEOFError, ConnectionError):
             assert secured.recv(1) == b""
         secured.close()
@@ -153,7 +152,7 @@ def test_a_server_that_demands_a_certificate_says_so_after_the_handshake(authori
     context.verify_mode = ssl.CERT_REQUIRED
     with served(context, lambda connection: None) as address:
         secured = connect(address, trusting(authority))
-        assert readable(secured, WAIT_S)
+        assert readable(secured, TIMEOUT_S)
         with pytest.raises(HandshakeRefused) as caught:
             secured.recv(1)
         assert "demands a client certificate" in str(caught.value.error)

@@ -18,6 +18,7 @@ from streamgroup.options.sasl import KerberosOptions, OAuthOptions, SaslOptions
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import TlsOptions
 from tests.unit.net.sasl.test_tickets import ALICE, Library
+from tests.waiting import TIMEOUT_S
 
 PEER = "broker-1.example:9092"
 KERBEROS = SaslOptions("GSSAPI", kerberos=KerberosOptions("kafka", ALICE, use_ticket_cache=True))
@@ -142,14 +143,14 @@ def test_a_wait_that_is_too_long_has_the_cause_and_the_next_step_of_its_mechanis
 def test_the_mechanism_is_made_in_the_background_and_its_owner_is_notified() -> None:
     notified = threading.Event()
     begun = begin_mechanism(SaslOptions("PLAIN", "ann", Secret("hunter2")), TlsOptions(), PEER, notified.set)
-    assert notified.wait(5)
+    assert notified.wait(TIMEOUT_S)
     assert begun.done
     assert begun.result().first() == b"\0ann\0hunter2"
 
 
 def test_the_error_of_the_background_is_raised_with_the_result() -> None:
     begun = begin_mechanism(SaslOptions("PLAIN", "ann", Secret("env:NO_SUCH_VARIABLE")), TlsOptions(), PEER)
-    begun.wait(5)
+    begun.wait(TIMEOUT_S)
     assert begun.done
     with pytest.raises(ConfigError, match=r"kafka\.sasl\.jaas\.config: the environment variable 'NO_SUCH_VARIABLE'"):
         begun.result()

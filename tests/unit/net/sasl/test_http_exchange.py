@@ -15,6 +15,7 @@ import pytest
 from streamgroup.errors import TransportError
 from streamgroup.net.resolve import Address, HostLookup
 from streamgroup.net.sasl.http_exchange import Advice, HttpResponse, exchange, printable
+from tests.waiting import TIMEOUT_S
 
 ADVICE = Advice(reach="Check the network", trust="Trust it", host_name="Rename it")
 Respond = Callable[[BaseHTTPRequestHandler], None]
@@ -39,10 +40,10 @@ def served(respond: Respond) -> Iterator[str]:
             yield f"http://127.0.0.1:{server.server_address[1]}/"
         finally:
             server.shutdown()
-            thread.join(10)
+            thread.join(TIMEOUT_S)
 
 
-def asked(url: str, timeout: float = 5.0, most_bytes: int = 100) -> HttpResponse:
+def asked(url: str, timeout: float = TIMEOUT_S, most_bytes: int = 100) -> HttpResponse:
     def context() -> Any:
         raise AssertionError("no TLS")
 

@@ -9,7 +9,7 @@ import pytest
 
 from streamgroup.errors import AuthenticationError, StreamGroupError, TransportError
 from streamgroup.net.sasl.renewals import Renewals
-from tests.waiting import wait_until
+from tests.waiting import TIMEOUT_S, wait_until
 
 
 class Value(NamedTuple):
@@ -95,7 +95,7 @@ def test_callers_that_wait_get_the_result_of_the_attempt_under_way(fails: bool) 
     def slow(now: float) -> Value:
         attempts.append(now)
         begun.set()
-        assert released.wait(10)
+        assert released.wait(TIMEOUT_S)
         if fails:
             raise TransportError("no answer")
         return Value(1, now + 80, now + 100)
@@ -108,14 +108,14 @@ def test_callers_that_wait_get_the_result_of_the_attempt_under_way(fails: bool) 
 
     threads = [threading.Thread(target=ask) for _ in range(5)]
     threads[0].start()
-    assert begun.wait(10)
+    assert begun.wait(TIMEOUT_S)
     for thread in threads[1:]:
         thread.start()
     wait_until(lambda: key.looked_up == 5, "five callers have come")
     with renewals._lock:  # the last of them has passed it
         released.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(TIMEOUT_S)
     assert results == ["no answer" if fails else 1] * 5
     assert len(attempts) == 1
 
