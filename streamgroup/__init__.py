@@ -14,6 +14,7 @@ from zipimport import zipimporter
 from streamgroup.errors import DrainedError, StreamGroupError
 
 if TYPE_CHECKING:
+    from streamgroup.model import OffsetRange, TopicPartition
     from streamgroup.parsing.parser import Parser
     from streamgroup.parsing.registry import SchemaRegistry
     from streamgroup.spark.dead_letters import dead_letters
@@ -29,10 +30,12 @@ __all__ = [
     "DrainResult",
     "DrainedError",
     "MetricsServer",
+    "OffsetRange",
     "OpenTelemetryMetrics",
     "Parser",
     "SchemaRegistry",
     "StreamGroupError",
+    "TopicPartition",
     "__version__",
     "dead_letters",
     "default_mode",
@@ -58,9 +61,11 @@ if isinstance(_loader, zipimporter):
 _LAZY = {
     "DrainResult": "streamgroup.spark.drain",
     "MetricsServer": "streamgroup.spark.metrics",
+    "OffsetRange": "streamgroup.model",
     "OpenTelemetryMetrics": "streamgroup.spark.open_telemetry",
     "Parser": "streamgroup.parsing.parser",
     "SchemaRegistry": "streamgroup.parsing.registry",
+    "TopicPartition": "streamgroup.model",
     "dead_letters": "streamgroup.spark.dead_letters",
     "default_mode": "streamgroup.spark.default_mode",
     "drain": "streamgroup.spark.drain",

@@ -115,10 +115,13 @@ def query_id_of_thread(context: SparkContext) -> str | None:
 
 
 def documents_in_flight(context: SparkContext, query_id: str) -> list[Value] | None:
-    """Return the end documents of a query's batch in flight, or None if this version of Spark does not show them."""
+    """Return the end documents of a query's batch in flight, or None if this version of Spark does not show them.
+
+    The document of a source that has not planned a batch yet is the constant of R2, without a lineage.
+    """
     execution = running_query(context, query_id)
     offsets = None if execution is None else planned_offsets(execution)
-    return None if offsets is None else [value for offset in offsets if (value := document(offset)) is not None]
+    return None if offsets is None else [value for offset in offsets if (value := _streamgroup_value(offset))]
 
 
 def offsets_of(query: StreamingQuery) -> list[str] | None:

@@ -101,7 +101,6 @@ def test_foreach_batch_learns_what_its_batch_covers_and_need_not_read_it(
     listened: Streams, kafka41: KafkaServer, make_topic: MakeTopic
 ) -> None:
     load = Load(kafka41, make_topic(kafka41, 2), 2)
-    load.send(50)
     told: dict[int, Any] = {}
     read: dict[int, Any] = {}
 
@@ -113,6 +112,10 @@ def test_foreach_batch_learns_what_its_batch_covers_and_need_not_read_it(
         read[batch] = {(r["partition"], r["min(offset)"], r["min(offset)"] + r["count(1)"]) for r in rows}
 
     frame = listened.read(kafka41, load.topic, "covers", maxOffsetsPerTrigger=20)
+    idle = to_function(listened, frame, sink, "covers-nothing")
+    wait_until(lambda: told == {0: set()}, "batch 0 of a query without records", 60)
+    idle.stop()
+    load.send(50)
     query = to_function(listened, frame, sink, "covers", availableNow=True)
     assert query.awaitTermination(60)
     assert len(told) >= 3
@@ -143,7 +146,7 @@ def test_two_groups_in_one_query_have_ranges_each_and_are_drained_as_one(
             assert all(
                 r.partition.topic == load.topic for name, load in loads.items() for r in streamgroup.ranges(name)
             )
-            with pytest.raises(streamgroup.StreamGroupError, match=r"more than one batch .* 'east'.* 'west'"):
+            with pytest.raises(streamgroup.StreamGroupError, match=r"more than one source .* 'east'.* 'west'"):
                 streamgroup.ranges()
         except (AssertionError, streamgroup.StreamGroupError) as error:
             problems.append(str(error))

@@ -34,6 +34,8 @@ class FakeCoordinator:
         self.name = ""
         self.mode = "member"
         self.batch: list[list[Any]] | None = None
+        self.flies = False
+        """Whether a batch is in flight without `batch`: Spark has not asked for its tasks."""
         self.sequence = 3
         self.ended = 0
         self.while_draining: Callable[[], Any] = lambda: None
@@ -69,11 +71,12 @@ class FakeCoordinator:
         return {"proven": True, "why": ""}
 
     def ranges(self) -> dict[str, Any]:
+        is_in_flight = self.flies or self.batch is not None
         return {
             "group": f"group of {self.run}",
             "run": self.run,
-            "lineage": self.lineage,
-            "sequence": self.sequence,
+            "lineage": self.lineage if is_in_flight else "",
+            "sequence": self.sequence if is_in_flight else 0,
             "ranges": self.batch,
         }
 

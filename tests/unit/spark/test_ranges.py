@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 import streamgroup
 from streamgroup.errors import ConfigError
-from streamgroup.model import Document, OffsetRange, TopicPartition
+from streamgroup.model import INITIAL_DOCUMENT, Document
 from streamgroup.planning.document import to_value
 from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
 
@@ -21,7 +21,10 @@ __all__ = ["home", "serve"]
 
 Serve = Callable[..., FakeCoordinator]
 ROWS = [["t", 0, 10, 20], ["t", 1, 0, 5]]
-RANGES = (OffsetRange(TopicPartition("t", 0), 10, 20), OffsetRange(TopicPartition("t", 1), 0, 5))
+RANGES = (
+    streamgroup.OffsetRange(streamgroup.TopicPartition("t", 0), 10, 20),
+    streamgroup.OffsetRange(streamgroup.TopicPartition("t", 1), 0, 5),
+)
 
 
 class Driver:
@@ -48,6 +51,10 @@ class Driver:
 def execution(offsets: list[str]) -> Any:
     values = SimpleNamespace(mkString=lambda separator: separator.join(offsets))
     return SimpleNamespace(availableOffsets=lambda: SimpleNamespace(values=lambda: values))
+
+
+INITIAL = json.dumps(to_value(INITIAL_DOCUMENT))
+"""The end of a source that has not planned a batch yet (R2)."""
 
 
 def planned(lineage: str, sequence: int = 3) -> str:
@@ -80,7 +87,47 @@ def test_the_query_of_the_thread_is_asked_for(serve: Serve, driver: Driver) -> N
 def test_a_batch_of_another_sequence_is_not_the_one_in_flight(serve: Serve, driver: Driver) -> None:
     in_batch(serve)
     driver.planned = {"q-1": [planned("l1", sequence=4)]}
-    with pytest.raises(ConfigError, match="no batch of a streamgroup source is in flight"):
+    with pytest.raises(ConfigError, match="no coordinator process has a part of this batch"):
+        streamgroup.ranges()
+
+
+def test_batch_0_of_a_query_without_new_records_reads_nothing(serve: Serve, driver: Driver) -> None:
+    serve()
+    driver.planned = {"q-1": [INITIAL]}
+    assert streamgroup.ranges() == streamgroup.ranges("group of r1") == ()
+
+
+def test_a_batch_that_spark_runs_for_state_reads_nothing(serve: Serve, driver: Driver) -> None:
+    serve()
+    driver.planned = {"q-1": [planned("l1")]}
+    assert streamgroup.ranges() == streamgroup.ranges("group of r1") == ()
+    with pytest.raises(ConfigError, match="it has no source of group 'g2', only those of group 'group of r1'"):
+        streamgroup.ranges("g2")
+
+
+@pytest.mark.parametrize("end", [INITIAL, planned("l2")], ids=["planned nothing yet", "read an earlier batch"])
+def test_a_batch_that_spark_runs_for_another_source_reads_nothing_of_this_one(
+    serve: Serve, driver: Driver, end: str
+) -> None:
+    in_batch(serve)
+    serve("r2", "l2")
+    driver.planned = {"q-1": [planned("l1"), end]}
+    assert streamgroup.ranges() == streamgroup.ranges("group of r1") == RANGES
+    assert streamgroup.ranges("group of r2") == ()
+
+
+def test_a_batch_whose_tasks_spark_has_not_asked_for_is_not_taken_for_an_empty_one(
+    serve: Serve, driver: Driver
+) -> None:
+    serve().flies = True
+    driver.planned = {"q-1": [planned("l1")]}
+    with pytest.raises(ConfigError, match="no coordinator process has a part of this batch"):
+        streamgroup.ranges()
+
+
+def test_a_source_whose_coordinator_does_not_answer_is_not_taken_for_an_empty_one(driver: Driver) -> None:
+    driver.planned = {"q-1": [planned("l1")]}
+    with pytest.raises(ConfigError, match="its control channel could not be opened"):
         streamgroup.ranges()
 
 
@@ -91,10 +138,10 @@ def test_of_several_sources_one_is_chosen_by_group_or_member(serve: Serve, drive
     assert streamgroup.ranges("group of r1") == streamgroup.ranges(member="b") == RANGES
     with pytest.raises(
         ConfigError,
-        match=r"more than one batch is in flight, those of group 'group of r1' as 'a', group 'group of r2'",
+        match=r"more than one source reads in this batch, those of group 'group of r1' as 'a', group 'group of r2'",
     ):
         streamgroup.ranges()
-    with pytest.raises(ConfigError, match=r"no batch of group 'group of r1' as member 'b'"):
+    with pytest.raises(ConfigError, match=r"no source of group 'group of r1' as member 'b'"):
         streamgroup.ranges("group of r1", "b")
 
 
