@@ -24,6 +24,7 @@ from streamgroup.wire.messages.log import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
+from tests.clock import Clock
 from tests.fakes.answers import API_VERSIONS, api_versions, metadata, topic
 from tests.fakes.broker import CLOSE, SILENCE, FakeBroker
 from tests.waiting import soon
@@ -200,13 +201,13 @@ def test_brokers_that_cannot_help_creating_topics_are_asked_all_the_same(
     assert fake.asked("Metadata")[0].topics == (() if newest == 0 else None)
 
 
-@pytest.mark.slow
 def test_without_any_listener_the_error_names_servers_and_causes(options: Options) -> None:
-    cluster = KafkaCluster(options(1, 2))
+    clock = Clock()
+    cluster = KafkaCluster(options(1, 2), clock=clock, sleep=clock.sleep)
     with pytest.raises(
         TransportError, match=r"no Metadata .* from cluster 127.0.0.1:1,127.0.0.1:2 after \d+ attempts"
     ) as caught:
-        cluster.snapshot(None, soon(0.5))
+        cluster.snapshot(None, clock.now + 0.5)
     assert all(
         f"cannot connect to broker 127.0.0.1:{port}: 127.0.0.1: Connection refused" in str(caught.value)
         for port in (1, 2)
@@ -261,11 +262,12 @@ def test_a_connection_that_breaks_is_made_again(broker: Start, options: Options)
     assert fake.connections == 3
 
 
-@pytest.mark.slow
 def test_a_broker_that_is_silent_is_given_up_after_the_request_timeout(broker: Start, options: Options) -> None:
-    answers = script(SILENCE, lambda _: metadata({1: 1}))
+    clock = Clock()
+    answers = script(clock.before(0.05, SILENCE), lambda _: metadata({1: 1}))
     fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: answers})
-    assert KafkaCluster(options(fake.port, request_timeout_ms=1_000)).snapshot((), soon()).brokers
+    cluster = KafkaCluster(options(fake.port, request_timeout_ms=50), clock=clock, sleep=clock.sleep)
+    assert cluster.snapshot((), clock.now + 20).brokers
     fake.wait_for(lambda f: f.resets == 1)
 
 
@@ -278,11 +280,12 @@ def test_a_node_that_moved_to_another_port_is_found_again(broker: Start, options
     assert cluster.call(MetadataRequest(topics=()), 2, soon()).brokers
 
 
-@pytest.mark.slow
 def test_a_node_that_the_cluster_does_not_know_is_an_error_at_the_deadline(broker: Start, options: Options) -> None:
     two = Two(broker, first={}, second={})
+    clock = Clock()
+    cluster = KafkaCluster(options(two.first.port), clock=clock, sleep=clock.sleep)
     with pytest.raises(TransportError, match="cannot connect to broker 9: it is not in the metadata"):
-        KafkaCluster(options(two.first.port)).call(MetadataRequest(topics=()), 9, soon(0.5))
+        cluster.call(MetadataRequest(topics=()), 9, clock.now + 0.5)
 
 
 def test_offsets_are_asked_of_all_leaders_with_the_leader_epoch(broker: Start, options: Options) -> None:
@@ -336,7 +339,6 @@ def test_offsets_of_a_leader_that_dies_are_asked_of_the_next_one(broker: Start, 
     assert listed[TopicPartition("orders", 1)].offset == 5
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lead", "tp", "cause"),
     [
@@ -350,8 +352,10 @@ def test_offsets_without_a_response_are_an_error_at_the_deadline_with_the_cause(
 ) -> None:
     two = Two(broker, first={ListOffsetsRequest: script(lambda r: offsets(r, (6, -1)))}, second={})
     two.lead = lead
+    clock = Clock()
+    cluster = KafkaCluster(options(two.first.port), clock=clock, sleep=clock.sleep)
     with pytest.raises(TransportError, match=cause):
-        KafkaCluster(options(two.first.port)).list_offsets({tp: LATEST}, Isolation.READ_UNCOMMITTED, soon(0.5))
+        cluster.list_offsets({tp: LATEST}, Isolation.READ_UNCOMMITTED, clock.now + 0.5)
 
 
 @pytest.mark.parametrize("code", [-1, 8, 1, 140])
@@ -436,11 +440,12 @@ def test_a_moved_leader_is_looked_for_and_only_what_is_missing_is_asked_again(
     assert asked == [[0], [1]]
 
 
-@pytest.mark.slow
 def test_a_partition_without_a_leader_holds_up_no_other(broker: Start, options: Options) -> None:
     two = Two(broker, first={OffsetForLeaderEpochRequest: script(lambda r: epoch_ends(r, (0, 5, 10)))}, second={})
     two.lead = (1, -1)
-    ends = KafkaCluster(options(two.first.port)).epoch_ends(dict.fromkeys(ORDERS, EpochCheck(5, 7)), soon(0.5))
+    clock = Clock()
+    cluster = KafkaCluster(options(two.first.port), clock=clock, sleep=clock.sleep)
+    ends = cluster.epoch_ends(dict.fromkeys(ORDERS, EpochCheck(5, 7)), clock.now + 0.5)
     assert ends == {ORDERS[0]: EpochEnd(5, 10)}
 
 

@@ -27,6 +27,7 @@ from streamgroup.wire.messages.log import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from tests.clock import Clock
 from tests.fakes.answers import api_versions, metadata, topic
 from tests.fakes.broker import SILENCE, FakeBroker
 from tests.fakes.old_broker import old_broker
@@ -119,16 +120,16 @@ def test_asking_an_old_broker_for_a_topic_does_not_create_it(newest: int, broker
     assert nothing.topics == ()
 
 
-@pytest.mark.slow
 def test_the_bootstrap_servers_are_tried_one_after_the_other_until_one_answers(broker: Start, options: Options) -> None:
     """Kafka 0.8: cycle through the list until one can be connected to; what it tells is asked from then on."""
-    hangs_up, mute = broker({}), broker({ApiVersionsRequest: script(SILENCE)})
+    clock = Clock()
+    hangs_up, mute = broker({}), broker({ApiVersionsRequest: clock.before(0.02, SILENCE)})
     answers = old_broker(broker, "0.8.2", Metadata=lambda *_: metadata({1: answers.port}, topic("orders", 1)))
     for order in itertools.permutations([hangs_up.port, mute.port, 1, answers.port]):
         before = hangs_up.connections
-        cluster = KafkaCluster(options(*order, connection_setup_timeout_ms=300))
-        assert cluster.snapshot(["orders"], soon(10)).leader(TP) is not None
-        assert cluster.call(MetadataRequest(topics=()), 1, soon()).topics
+        cluster = KafkaCluster(options(*order, connection_setup_timeout_ms=20), clock=clock, sleep=clock.sleep)
+        assert cluster.snapshot(["orders"], clock.now + 10).leader(TP) is not None
+        assert cluster.call(MetadataRequest(topics=()), 1, clock.now + 10).topics
         cluster.close()
         assert (hangs_up.connections > before) is (order.index(hangs_up.port) < order.index(answers.port))
 
@@ -241,6 +242,8 @@ def test_an_unknown_error_is_retried_and_reported_with_the_partition(broker: Sta
         Metadata=lambda *_: metadata({1: fake.port}, topic("orders", 1)),
         ListOffsets=lambda request, _: offsets_v0(request, -1),
     )
+    clock = Clock()
+    cluster = KafkaCluster(options(fake.port), clock=clock, sleep=clock.sleep)
     with pytest.raises(TransportError, match="orders-0: UNKNOWN_SERVER_ERROR"):
-        KafkaCluster(options(fake.port)).list_offsets({TP: LATEST}, Isolation.READ_UNCOMMITTED, soon(0.3))
+        cluster.list_offsets({TP: LATEST}, Isolation.READ_UNCOMMITTED, clock.now + 0.3)
     assert len(fake.asked("ListOffsets")) > 1

@@ -26,10 +26,16 @@ from streamgroup.model import (
 from streamgroup.options.types import SourceOptions
 from streamgroup.planning import suspicions
 from streamgroup.planning.document import to_value
+from streamgroup.run import plan_gate, shutdown, spark_calls
 from tests.fakes.cluster import Logs, logs_of
 from tests.fakes.coordinator import ScriptedCoordinator
 from tests.unit.driver.shells import SOON, GroupPoller, source
 
+PATIENCE = {
+    plan_gate: ("ASSIGNMENT_TIMEOUT_S", "COMMIT_TIMEOUT_S"),
+    spark_calls: ("LISTING_TIMEOUT_S",),
+    shutdown: ("LEAVE_TIMEOUT_S", "STOP_TIMEOUT_S"),
+}
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 INITIAL = to_value(INITIAL_DOCUMENT)
 
@@ -81,7 +87,13 @@ Start = Callable[..., Run]
 
 @pytest.fixture
 def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Make coordinators; a loss that these logs show is believed soon."""
+    """Make coordinators; a loss that these logs show is believed soon.
+
+    A call waits for its answers however busy the machine is. Where none comes, the test sets how long it waits.
+    """
+    for module, names in PATIENCE.items():
+        for name in names:
+            monkeypatch.setattr(module, name, SOON)
     monkeypatch.setattr(suspicions, "BELIEVED_AFTER_S", 0.2)
     monkeypatch.setattr(suspicions, "LOOK_EVERY_S", 0.05)
     runs: list[Run] = []
@@ -114,6 +126,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         return run
 
     yield make
+    monkeypatch.setattr(shutdown, "LEAVE_TIMEOUT_S", 0.2)  # a test may have left it without answers
     for run in runs:
         run.poller.release()
         run.coordinator.stop()

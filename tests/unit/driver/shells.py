@@ -38,7 +38,7 @@ from streamgroup.wire.versions import BrokerVersions
 from tests.fakes.coordinator import ScriptedCoordinator, through_bytes
 from tests.waiting import wait_until
 
-SOON = 20.0
+SOON = 60.0
 """Seconds that nothing here may take."""
 
 _APIS = (
@@ -57,7 +57,7 @@ VERSIONS = BrokerVersions(
 
 
 def client(*servers: tuple[str, int], **others: Any) -> ClientOptions:
-    shorter = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 10, "default_api_timeout_ms": 3_000}
+    shorter = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 10, "default_api_timeout_ms": 60_000}
     return ClientOptions(bootstrap_servers=servers or (("127.0.0.1", 9092),), **{**shorter, **others})
 
 

@@ -19,7 +19,7 @@ from streamgroup.model import (
 )
 from streamgroup.options.types import GroupOptions
 from streamgroup.planning.document import to_value
-from streamgroup.run import shutdown, spark_calls
+from streamgroup.run import plan_gate, shutdown, spark_calls
 from streamgroup.run.shutdown import Shutdown
 from streamgroup.run.steps import Steps, Until
 from streamgroup.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
@@ -229,7 +229,10 @@ def test_a_drain_that_comes_while_a_replay_is_being_prepared_waits_for_its_batch
 
 
 @pytest.mark.slow
-def test_a_drain_before_the_first_assignment_has_nothing_to_wait_for(start: Start) -> None:
+def test_a_drain_before_the_first_assignment_has_nothing_to_wait_for(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_gate, "ASSIGNMENT_TIMEOUT_S", 0.05)
     run = start(hold=JoinGroupRequest)
     assert run.latest() == INITIAL
     began = time.monotonic()
@@ -286,8 +289,11 @@ def test_a_commit_refused_during_a_drain_is_made_again_by_a_member_that_has_rejo
 
 
 @pytest.mark.slow
-def test_a_batch_whose_partition_another_member_has_by_now_is_no_drained_one(start: Start) -> None:
+def test_a_batch_whose_partition_another_member_has_by_now_is_no_drained_one(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The session was lost in the batch; the other starts at the group's commit, and reads that part again."""
+    monkeypatch.setattr(plan_gate, "ASSIGNMENT_TIMEOUT_S", 0.05)
     options = source(group=GroupOptions("g", heartbeat_interval_ms=20))
     run = start(options)
     first = run.batch()

@@ -254,9 +254,10 @@ def members(run: Run, *names: str) -> None:
 
 @pytest.mark.slow
 def test_commit_reads_nothing_while_the_group_has_members_and_goes_on_when_they_have_left(
-    start: Start, caplog: pytest.LogCaptureFixture
+    start: Start, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patient = GroupOptions("g", GroupMode.COMMIT, join_timeout_ms=5_000)
+    monkeypatch.setattr(plan_gate, "COMMIT_TIMEOUT_S", 0.05)
+    patient = GroupOptions("g", GroupMode.COMMIT, join_timeout_ms=60_000)
     run = start(source(EARLIEST, group=patient))
     first = run.batch()
     members(run, "m")

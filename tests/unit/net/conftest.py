@@ -8,11 +8,13 @@ from streamgroup.net.releases import RELEASE_MEMORY
 from streamgroup.options.types import ClientOptions
 from streamgroup.testing import Authority
 from tests.fakes.broker import FakeBroker
+from tests.waiting import TIMEOUT_S
 
 
 @pytest.fixture(autouse=True)
-def fresh_memory() -> Iterator[None]:
-    """The next test's broker may listen where this one's did."""
+def fresh_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The next test's broker may listen where this one's did. One on a busy machine is not taken for an old one."""
+    monkeypatch.setattr("streamgroup.net.link.PROBE_AFTER_S", TIMEOUT_S)
     yield
     RELEASE_MEMORY.clear()
 
