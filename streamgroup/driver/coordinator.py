@@ -143,6 +143,11 @@ class Coordinator:
         if self._claim is not None:
             self._claim.release()
 
+    def end_query(self, error: StreamGroupError) -> None:
+        """Stop although Spark still runs the query: its call under way, or else its next one, raises `error`."""
+        self._fail(error)
+        self.stop()
+
     def _end_unbegun(self) -> None:
         """Fail pending questions to the watcher at once if the run was stopped before it began."""
         if not self._run.shutdown.has_begun:

@@ -1,7 +1,7 @@
-"""Sets up the process of a coordinator: log, signals, process group, watch of the JVM, control channel.
+"""Sets up the process of a coordinator: log, signals, process group, watch of the driver, control channel.
 
 Spark ends a query's Python process with SIGTERM, twice, and calls no method before (R29). After the JVM was killed its
-socket closes, and `EndedWatch` notices.
+socket closes, and `EndedWatch` notices. A query whose SparkContext has stopped may live on, and `ContextWatch` notices.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import time
 from types import FrameType
 
 from streamgroup.driver.application.control import ControlServer, directory, is_listened
-from streamgroup.driver.application.parent import EndedWatch, StoppedWatch, find_jvm
+from streamgroup.driver.application.parent import ContextWatch, EndedWatch, StoppedWatch, find_jvm
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.driver.stderr import log_to_stderr
+from streamgroup.errors import StreamGroupError
 from streamgroup.options.types import SourceOptions
 
 log = logging.getLogger("streamgroup")
@@ -30,7 +31,7 @@ RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
 def start_coordinator(options: SourceOptions) -> Coordinator:
-    """Make the coordinator of this process's query; install its signal handlers, JVM watch and control channel."""
+    """Make the coordinator of this process's query; install its signal handlers, watch and control channel."""
     log_to_stderr()
     _leave_process_group()
     jvm = _find_jvm()
@@ -47,7 +48,7 @@ def start_coordinator(options: SourceOptions) -> Coordinator:
         coordinator.stop
     )  # in case a signal arrives after the runner decides to stop and before it calls `stop`
     threading.Thread(
-        target=_watch_jvm, args=(coordinator, channel, jvm), name="streamgroup-parent", daemon=True
+        target=_watch_driver, args=(coordinator, channel, jvm), name="streamgroup-parent", daemon=True
     ).start()
     return coordinator
 
@@ -102,18 +103,27 @@ def _exit(coordinator: Coordinator, _signum: int, _frame: FrameType | None) -> N
         coordinator.interrupt()
 
 
-def _watch_jvm(coordinator: Coordinator, channel: ControlServer, jvm: int) -> None:
-    """Check Spark's silence (R27) until the JVM has ended; then leave, even if the main thread is busy."""
-    has_ended, is_stopped, can_look = EndedWatch(jvm), StoppedWatch(jvm), True
+def _watch_driver(coordinator: Coordinator, channel: ControlServer, jvm: int) -> None:
+    """Check Spark's silence (R27) until the JVM has ended; then leave, even if the main thread is busy.
+
+    If the SparkContext stops before, leave then, and end the process with the JVM or with the query.
+    """
+    has_ended, is_stopped, has_context_stopped = EndedWatch(jvm), StoppedWatch(jvm), ContextWatch()
+    can_look, has_left = True, False
     while not has_ended():
+        now = time.monotonic()
+        if not has_left and has_context_stopped(now):
+            has_left = True
+            _end_query(coordinator, channel)
         try:
-            if can_look:
-                coordinator.look_at_silence(jvm_is_stopped=is_stopped(time.monotonic()))
+            if can_look and not has_left:
+                coordinator.look_at_silence(jvm_is_stopped=is_stopped(now))
         except Exception:  # go on watching: after the JVM's end only this thread ends the process
             can_look = False
             log.exception("looking at the silence of Spark has failed; a hung driver is not noticed any more (R27)")
         time.sleep(PARENT_EVERY_S)
-    log.warning("the driver's JVM (pid %d) is gone: leaving the group", jvm)
+    if not has_left:
+        log.warning("the driver's JVM (pid %d) is gone: leaving the group", jvm)
     try:
         coordinator.stop(last_word=False)
     except Exception:
@@ -123,3 +133,19 @@ def _watch_jvm(coordinator: Coordinator, channel: ControlServer, jvm: int) -> No
         for handler in log.handlers:
             handler.flush()
         os._exit(1)
+
+
+def _end_query(coordinator: Coordinator, channel: ControlServer) -> None:
+    """Leave the group, as the SparkContext has stopped. Spark's next call ends the query, and with it this process."""
+    log.warning("the query's SparkContext has stopped: leaving the group")
+    try:
+        coordinator.end_query(
+            StreamGroupError(
+                "the SparkContext of this query has stopped, so the query has left its group and ends. Start it again "
+                "in a new session"
+            )
+        )
+    except Exception:
+        log.exception("leaving has failed: the session expires instead")
+    finally:
+        channel.close()

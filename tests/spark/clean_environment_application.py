@@ -2,16 +2,23 @@
 
     python clean_environment_application.py BOOTSTRAP_SERVERS TOPIC GROUP HOME
 
-It writes 100 records, reads them in a batch, and reads them with a stream of a group. It prints what it found as JSON.
+It writes 100 records, reads them in a batch, and reads them with a stream of a group. Then it starts the query on the
+idle topic, stops its SparkContext alone, as a notebook's user does, and starts the query again. It prints what it found
+as JSON.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
+
+
+def session() -> SparkSession:
+    return SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 
 
 def sums(rows: DataFrame) -> list[int]:
@@ -19,30 +26,35 @@ def sums(rows: DataFrame) -> list[int]:
 
 
 def main(servers: str, topic: str, group: str, home: str) -> None:
-    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    spark = session()
     kafka = {"kafka.bootstrap.servers": servers}
     rows = spark.range(100).selectExpr("cast(cast(id as string) as binary) as value")
     rows.write.format("streamgroup").options(**kafka, topic=topic).mode("append").save()
     values = "cast(cast(value as string) as bigint) as number"
     batch = spark.read.format("streamgroup").options(**kafka, subscribe=topic).load().selectExpr(values)
-    stream = spark.readStream.format("streamgroup").options(
-        **kafka, subscribe=topic, startingOffsets="earliest", **{"kafka.group.id": group}
-    )
-    query = (
-        stream.load()
-        .selectExpr(values)
-        .writeStream.format("parquet")
-        .option("checkpointLocation", f"{home}/checkpoint")
-        .trigger(availableNow=True)
-        .start(f"{home}/rows")
-    )
-    query.awaitTermination()
+
+    def start(spark: SparkSession, **trigger: Any) -> Any:
+        stream = spark.readStream.format("streamgroup").options(
+            **kafka, subscribe=topic, startingOffsets="earliest", **{"kafka.group.id": group}
+        )
+        writer = stream.load().selectExpr(values).writeStream.format("parquet")
+        writer = writer.option("checkpointLocation", f"{home}/checkpoint")
+        return (writer.trigger(**trigger) if trigger else writer).start(f"{home}/rows")
+
+    start(spark, availableNow=True).awaitTermination()
     sunk = spark.read.parquet(f"{home}/rows")
     sums = {
         name: frame.selectExpr("count(*)", "sum(number)").first()
         for name, frame in (("batch", batch), ("stream", sunk))
     }
-    print(json.dumps({"pyspark": pyspark.__version__, **{name: list(row or ()) for name, row in sums.items()}}))
+    found = {name: list(row or ()) for name, row in sums.items()}
+    start(spark).processAllAvailable()
+    spark.stop()
+    spark = session()
+    again = start(spark)
+    again.processAllAvailable()
+    print(json.dumps({"pyspark": pyspark.__version__, **found, "again": again.isActive}))
+    again.stop()
     spark.stop()
 
 

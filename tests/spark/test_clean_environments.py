@@ -25,7 +25,7 @@ APPLICATION_TIMEOUT_S = 300
 @pytest.mark.long
 @pytest.mark.timeout(INSTALLATION_TIMEOUT_S + 2 * APPLICATION_TIMEOUT_S)
 @pytest.mark.parametrize("version", TRIED)
-def test_the_wheel_reads_writes_and_commits(
+def test_the_wheel_reads_writes_commits_and_starts_a_query_again_after_its_context_has_stopped(
     kafka41: KafkaServer, make_topic: MakeTopic, tmp_path: Path, version: str
 ) -> None:
     environment, topic, group = tmp_path / "environment", make_topic(kafka41, 2), f"clean-{version}"
@@ -48,6 +48,6 @@ def test_the_wheel_reads_writes_and_commits(
 
     said = json.loads(run(binaries / "python", APPLICATION, kafka41.bootstrap_servers, topic, group, tmp_path))
     assert said.pop("pyspark").startswith(f"{version}.")
-    assert said == {"batch": [100, 4950], "stream": [100, 4950]}
+    assert said == {"batch": [100, 4950], "stream": [100, 4950], "again": True}
     assert sum(committed(kafka41, group, topic).values()) == 100
     run(binaries / "streamgroup", "doctor", "-b", kafka41.bootstrap_servers, "--group", group)

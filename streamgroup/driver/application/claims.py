@@ -94,6 +94,7 @@ class Claim:
             ways = "give each a name of its own: "
         return (
             f"group {self._group!r}: {who}. Two members of one group share its partitions: neither reads all of them. "
+            "If you have started one query twice, stop the first: for query in spark.streams.active: query.stop(). "
             "If each is to read all of them, as with format('kafka'), set .option('group.mode', 'off') or give each "
             f"its own kafka.group.id. {MODE_FUNCTION}(spark, 'off') sets the mode of all queries of a session, and "
             f"{MODE_VARIABLE}=off in the driver's environment that of all sessions. group.mode=commit reads "

@@ -1,4 +1,5 @@
-"""The driver's JVM, seen from a coordinator's process: its pid, whether it has ended or is stopped (R27).
+"""The driver's JVM, seen from a coordinator's process: its pid, whether it has ended or is stopped (R27), and whether
+the SparkContext of the query has stopped (R29).
 
 The JVM is the parent of that process, or an ancestor: if PYSPARK_PYTHON is a script that starts Python without `exec`,
 the shell is between them.
@@ -10,6 +11,8 @@ import os
 import select
 import shutil
 import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -20,6 +23,10 @@ _MOST_ANCESTORS = 64
 PS_EVERY_S = 5.0
 """How often `ps` runs on systems without /proc: each look starts a process."""
 PS_TIMEOUT_S = 2.0
+TOUCH_EVERY_S = 60.0
+"""How often the directories of the block manager are touched: systemd-tmpfiles deletes those untouched for 10 days."""
+_LOCAL_DIRS = "SPARK_LOCAL_DIRS"
+_OF_BLOCK_MANAGER = "blockmgr-"
 
 
 def find_jvm(proc: Path = PROC) -> int | None:
@@ -153,3 +160,40 @@ class StoppedWatch:
             state = state_by_ps(self._pid)
             self._by_ps = (now, state)
         return state
+
+
+class ContextWatch:
+    """Checks whether the SparkContext of this process's query has stopped; called several times a second.
+
+    In a notebook the JVM lives on after `spark.stop()`, and so does a query that has no records to read: Spark ends it
+    with its next job, and calls the source until then. A context that stops removes the directories of its block
+    manager (Spark's DiskBlockManager.stop). Spark gives their paths to the process of a streaming source
+    (PythonStreamingSourceRunner). Without such directories the context never counts as stopped.
+    """
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        paths = environment.get(_LOCAL_DIRS, "").split(",")
+        named = [path for path in paths if os.path.basename(path).startswith(_OF_BLOCK_MANAGER)]
+        # A path that is not there now says nothing: this process may see other directories than the JVM.
+        self._directories = [path for path in named if os.path.isdir(path)]
+        self._touched_at: float | None = None
+
+    def __call__(self, now: float) -> bool:
+        """Return whether the context has stopped at `now`, in monotonic seconds."""
+        if self._touched_at is None or now - self._touched_at >= TOUCH_EVERY_S:
+            self._touched_at = now
+            for path in self._directories:
+                with suppress(OSError):
+                    os.utime(path)
+        return bool(self._directories) and not any(map(_may_exist, self._directories))
+
+
+def _may_exist(path: str) -> bool:
+    """Return whether a path exists. A file system that does not answer is not a directory that was removed."""
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return True

@@ -3,7 +3,8 @@
     python -m tests.unit.driver.stop_process RUN_DIRECTORY [SIGNAL]
 
 It plans and proves a batch, has a second one in flight, says `ready`, and reads its standard input, as the runner does,
-until that ends. When its member leaves it says what is committed. SIGNAL reaches it in the midst of its last commit.
+until that ends. At a line it makes Spark's next call, and says which error that has raised. When its member leaves it
+says what is committed. SIGNAL reaches it in the midst of its last commit.
 At SIGUSR1 it logs more than a pipe holds, under the coordinator's lock; from then on it says when it sends a heartbeat.
 """
 
@@ -19,6 +20,7 @@ from typing import Any
 from streamgroup.driver import process
 from streamgroup.driver.logs import watcher
 from streamgroup.driver.membership import group_thread
+from streamgroup.errors import StreamGroupError
 from streamgroup.model import INITIAL_DOCUMENT, TopicPartition
 from streamgroup.options.types import GroupOptions, LimitOptions
 from streamgroup.planning.document import to_value
@@ -75,8 +77,12 @@ def main() -> None:
     try:
         group.signal = int(sys.argv[2]) if len(sys.argv) > 2 else None
         os.write(1, b"ready\n")
-        if not sys.stdin.buffer.read(4):
+        if not sys.stdin.buffer.readline():
             raise EOFError
+        try:
+            coordinator.latest_offset(planned, limits=LimitOptions())
+        except StreamGroupError as error:
+            os.write(1, f"raised {error}\n".encode())
     finally:
         coordinator.stop()
         os.write(1, b"stopped\n")

@@ -12,12 +12,12 @@ import pytest
 
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.driver.membership import broker_backend
-from streamgroup.errors import DrainedError, TransportError
+from streamgroup.errors import DrainedError, StreamGroupError, TransportError
 from streamgroup.model import (
     ClusterSnapshot,
     OffsetRange,
 )
-from streamgroup.options.types import GroupOptions
+from streamgroup.options.types import GroupOptions, LimitOptions
 from streamgroup.planning.document import to_value
 from streamgroup.run import plan_gate, shutdown, spark_calls
 from streamgroup.run.shutdown import Shutdown
@@ -49,6 +49,33 @@ def test_stop_before_the_first_call_connects_to_nothing(start: Start) -> None:
     run = start()
     run.coordinator.stop()
     assert (run.poller.handles, run.logs.snapshots) == ([], 0)
+
+
+def test_a_query_that_outlives_its_context_leaves_and_its_next_call_raises_the_reason(start: Start) -> None:
+    run = start()
+    first = run.batch()
+    run.latest(first)
+    run.coordinator.end_query(StreamGroupError("the SparkContext has stopped"))
+    assert (run.committed, run.group.members) == ({0: 10, 1: 10}, {})
+    with pytest.raises(StreamGroupError, match="the SparkContext has stopped"):
+        run.latest(first)
+    run.coordinator.stop()
+
+
+def test_a_query_that_outlives_its_context_ends_with_the_call_that_is_under_way(start: Start) -> None:
+    run = start(hold=JoinGroupRequest)
+    raised: list[Exception] = []
+
+    def call() -> None:
+        try:
+            run.coordinator.latest_offset(INITIAL, limits=LimitOptions(), once=True)  # which waits for the member
+        except StreamGroupError as error:
+            raised.append(error)
+
+    with running(call):
+        until(lambda: run.poller.asked(JoinGroupRequest) == 1, "joining")
+        run.coordinator.end_query(StreamGroupError("the SparkContext has stopped"))
+    assert [str(error) for error in raised] == ["the SparkContext has stopped"]
 
 
 def test_whoever_stops_while_another_thread_is_leaving_waits_for_the_leaving(start: Start) -> None:

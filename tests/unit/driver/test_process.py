@@ -20,7 +20,7 @@ __all__ = ["home", "kept_handlers"]
 @pytest.mark.usefixtures("kept_handlers", "home")
 def test_sigterm_unwinds_once_and_ctrl_c_is_the_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
     registered: list[object] = []
-    monkeypatch.setattr(process, "_watch_jvm", lambda coordinator, channel, jvm: None)  # it would end the tests
+    monkeypatch.setattr(process, "_watch_driver", lambda coordinator, channel, jvm: None)  # it would end the tests
     monkeypatch.setattr(process.atexit, "register", registered.append)
     group = os.getpgrp()
     coordinator = process.start_coordinator(source())
@@ -54,7 +54,7 @@ class Fake:
 parent = os.getpid()
 if os.fork() == 0:
     os.write(1, b"watching ")
-    process._watch_jvm(Fake("coordinator"), Fake("channel"), parent)
+    process._watch_driver(Fake("coordinator"), Fake("channel"), parent)
     os.write(1, b" lives on")
 time.sleep(0.1)
 os._exit(0)

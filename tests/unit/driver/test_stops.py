@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from streamgroup.driver.application import control
+from streamgroup.driver.application.claims import Claim
 from tests.unit.driver.shells import SOON
 
 ROOT = Path(__file__).parents[3]
@@ -29,7 +30,11 @@ child = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE)
 for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, signal.SIG_IGN)  # as the driver of a job, which drains first
 print(child.pid, flush=True)
-sys.stdin.readline()
+for line in sys.stdin:
+    if not line.strip():
+        break
+    child.stdin.write(line.encode())
+    child.stdin.flush()
 child.stdin.close()
 child.wait()
 print("ended", child.returncode, flush=True)
@@ -46,13 +51,20 @@ class Driver:
     def __init__(
         self, home: str, *arguments: str, wrapper: Sequence[str] = (), stderr: int = subprocess.DEVNULL
     ) -> None:
+        self.block_manager = Path(home, "blockmgr-1")
+        self.block_manager.mkdir()
         program = [*wrapper, sys.executable, "-m", "tests.unit.driver.stop_process"]
         self.process = subprocess.Popen(
             [sys.executable, "-c", PARENT, *program, home, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "STREAMGROUP_LOG_LEVEL": "ERROR"},
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                "STREAMGROUP_LOG_LEVEL": "ERROR",
+                "SPARK_LOCAL_DIRS": str(self.block_manager),
+            },
             text=True,
             start_new_session=True,
         )
@@ -68,6 +80,11 @@ class Driver:
             assert read, f"it ended without {line!r}: {lines}"
             lines.append(read.strip())
         return lines
+
+    def write(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line)
+        self.process.stdin.flush()
 
     def end(self) -> None:
         with suppress(ProcessLookupError):
@@ -95,9 +112,7 @@ def sigterm_twice(driver: Driver) -> None:
 
 def end_of_file(driver: Driver) -> None:
     """The JVM ends the conversation and lives on."""
-    assert driver.process.stdin is not None
-    driver.process.stdin.write("end it\n")
-    driver.process.stdin.flush()
+    driver.write("\n")
 
 
 def parent_gone(driver: Driver) -> None:
@@ -113,9 +128,16 @@ def gone_while_it_was_stopped(driver: Driver) -> None:
     os.kill(driver.coordinator, signal.SIGCONT)
 
 
+def context_stopped(driver: Driver) -> None:
+    """`spark.stop()` in a notebook: the JVM and the query live on."""
+    driver.block_manager.rmdir()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "end", [sigterm_twice, end_of_file, parent_gone, gone_while_it_was_stopped], ids=lambda end: end.__name__
+    "end",
+    [sigterm_twice, end_of_file, parent_gone, gone_while_it_was_stopped, context_stopped],
+    ids=lambda end: end.__name__,
 )
 def test_whatever_ends_it_what_is_proven_is_committed_and_the_group_left(
     driver: Driver, end: Callable[[Driver], None]
@@ -133,6 +155,25 @@ def test_a_sigterm_does_not_interrupt_a_leaving_that_the_end_of_the_conversation
     """Spark interrupts its thread, whose conversation with us is closed by that, and then ends our process."""
     end_of_file(driver)
     driver.read_until(LEFT)
+    driver.read_until("stopped")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(20)
+def test_a_query_that_outlives_its_context_ends_with_its_next_call_and_can_be_started_again_before(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context_stopped(driver)
+    driver.read_until(LEFT)
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(driver.block_manager.parent))
+    claim = Claim(control.directory(driver.process.pid), "g", "", "the next run")
+    claim.take(timeout=SOON)
+    claim.release()
+    driver.write("next call\n")
+    driver.read_until(
+        "raised the SparkContext of this query has stopped, so the query has left its group and ends. Start it again "
+        "in a new session"
+    )
     driver.read_until("stopped")
 
 

@@ -1,7 +1,8 @@
-"""Which process is the driver's JVM, whether it has ended or is stopped, with processes of the test's own."""
+"""The driver's JVM and its SparkContext: which process it is, whether it has ended or is stopped."""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -13,7 +14,14 @@ from pathlib import Path
 import pytest
 
 from streamgroup.driver.application import parent
-from streamgroup.driver.application.parent import EndedWatch, StoppedWatch, find_jvm, state_by_ps
+from streamgroup.driver.application.parent import (
+    TOUCH_EVERY_S,
+    ContextWatch,
+    EndedWatch,
+    StoppedWatch,
+    find_jvm,
+    state_by_ps,
+)
 from tests.unit.driver.shells import SOON, until
 
 NOW = 100.0
@@ -145,3 +153,64 @@ def test_a_process_that_is_not_the_parent_is_seen_to_end(
     until(has_ended, "ended")
     assert has_ended()
     assert EndedWatch(child.pid)(), "it had ended before it was watched"
+
+
+# -- the SparkContext -------------------------------------------------------------------------------------------------
+
+
+def made(home: Path, *names: str) -> tuple[list[Path], dict[str, str]]:
+    """Make directories of this context; return them, and the environment of the source's process."""
+    directories = [home / name for name in names]
+    for directory in directories:
+        directory.mkdir()
+    return directories, {"SPARK_LOCAL_DIRS": ",".join(map(str, directories))}
+
+
+def test_a_context_has_stopped_when_all_directories_of_its_block_manager_are_gone(tmp_path: Path) -> None:
+    directories, environment = made(tmp_path, "blockmgr-1", "blockmgr-2")
+    has_stopped = ContextWatch(environment)
+    assert not has_stopped(NOW)
+    directories[0].rmdir()
+    assert not has_stopped(NOW)
+    directories[1].rmdir()
+    assert has_stopped(NOW)
+
+
+@pytest.mark.parametrize(
+    "environment", [{}, {"SPARK_LOCAL_DIRS": ""}, {"SPARK_LOCAL_DIRS": "/no/blockmgr-1,/no/blockmgr-2"}]
+)
+def test_without_directories_of_a_block_manager_nothing_is_known_of_the_context(environment: dict[str, str]) -> None:
+    assert not ContextWatch(environment)(NOW)
+
+
+def test_directories_that_the_user_has_set_say_nothing_of_the_context(tmp_path: Path) -> None:
+    (directory,), environment = made(tmp_path, "scratch")
+    has_stopped = ContextWatch(environment)
+    directory.rmdir()
+    assert not has_stopped(NOW)
+
+
+def test_a_file_system_that_does_not_answer_is_not_the_end_of_the_context(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, environment = made(tmp_path, "blockmgr-1")
+    has_stopped = ContextWatch(environment)
+
+    def fails(path: str, **_: object) -> os.stat_result:
+        raise OSError(errno.EIO, "input/output error", path)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "stat", fails)
+        has_it = has_stopped(NOW)
+    assert not has_it
+
+
+def test_the_directories_are_touched_so_that_cleaners_leave_those_of_an_idle_context(tmp_path: Path) -> None:
+    (directory,), environment = made(tmp_path, "blockmgr-1")
+    has_stopped = ContextWatch(environment)
+    touched = []
+    for now in (NOW, NOW + TOUCH_EVERY_S - 0.1, NOW + TOUCH_EVERY_S):
+        os.utime(directory, (1, 1))
+        assert not has_stopped(now)
+        touched.append(directory.stat().st_mtime > 1)
+    assert touched == [True, False, True]
