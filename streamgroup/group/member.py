@@ -162,6 +162,8 @@ class Member:
         """Failures of the store that it cannot explain, since it last answered a fetch or a commit well."""
         self._retry_at: float | None = None
         self._store_retries = 0
+        self._store_trouble = ""
+        """Why the store's last answer was no success."""
         self._busy = False
         self._withheld = 0
         self._commit_waits_for_join = False
@@ -193,6 +195,22 @@ class Member:
         lease = self.membership.lease_at
         fresh = lease is not None and now - lease < self._session_timeout_s
         return self.membership.can_plan and fresh and self.ledger.settled and self.ledger.idle
+
+    def waits_for(self, now: float) -> str:
+        """Return what `may_plan` waits for, as a clause for people; empty if a batch may be planned."""
+        if self.may_plan(now):
+            return ""
+        if self.membership.state is State.FINDING:
+            return "the group coordinator is not found yet"
+        if self.membership.state in {State.JOINING, State.SYNCING}:
+            return f"the member is {shown_state(self.membership)}; another member may be slow to rejoin"
+        if not self.membership.can_plan:
+            state = "about to rejoin" if self.membership.rebalance_wanted else shown_state(self.membership)
+            return f"the member is {state}"
+        if self.ledger.settled and self.ledger.idle:
+            return f"no heartbeat was accepted for {self._session_timeout_s:g} s (session.timeout.ms)"
+        what = "its last commit" if self.ledger.commit_pending else "the positions of its partitions"
+        return f"the member waits for {what}{self._store_trouble and f' ({self._store_trouble})'}"
 
     @property
     def retries(self) -> int:
@@ -400,6 +418,7 @@ class Member:
             return
         if isinstance(answer, NoAnswer):
             self._later(now)
+            self._store_trouble = answer.reason
             self._store_lost(answer.reason, now, actions)
 
     def _later(self, now: float) -> None:
@@ -428,6 +447,7 @@ class Member:
     def _went_well(self) -> None:
         self._backoff.reset()
         self._unexpected = 0
+        self._store_trouble = ""
 
     def _committed(self, sent: _Committing, answer: OffsetsCommitted, now: float, actions: list[MemberAction]) -> None:
         """Each partition has a verdict of its own. The commit is accepted once every part is, and a part is accepted
@@ -492,6 +512,7 @@ class Member:
     def _refused(self, refusal: PartitionVerdict, what: str, now: float, actions: list[MemberAction]) -> None:
         """Retry what may be retried, else end the query. The refusal is not about the membership."""
         self._later(now)
+        self._store_trouble = error_of(refusal.code).name
         self._unexpected += refusal.verdict is Verdict.FAILED
         if refusal.verdict is Verdict.MOVED:
             self._store_lost(error_of(refusal.code).name, now, actions)

@@ -18,6 +18,8 @@ ASSIGNMENT_TIMEOUT_S = 1.0
 Under AvailableNow every call does."""
 LOOK_AGAIN_S = 0.1
 """Under Once and AvailableNow a call checks this often for answers that the brokers still owe."""
+REPORT_AFTER_S = 30.0
+"""A wait is reported after this time, and again whenever the time has doubled."""
 STANDALONE_GRACE_S = 2.0
 """A standalone member finds other members in its group itself, and raises its own error within this time."""
 
@@ -27,7 +29,7 @@ class PlanGate:
 
     `is_clear` returns whether the check for a second query on the same checkpoint lets the run plan. `is_over`
     returns whether the run has failed or leaves, `is_paused` whether it is out of its group until Spark is back (R27).
-    `api_timeout_s` is how long brokers have for an answer.
+    `api_timeout_s` is how long brokers have for an answer. `warn` takes a line for the log: no wait is silent for long.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class PlanGate:
         is_clear: Callable[[], bool],
         is_over: Callable[[], bool],
         is_paused: Callable[[], bool],
+        warn: Callable[[str], None],
     ) -> None:
         self._member = member
         self._who = f"group {group_id}: " if group_id else ""
@@ -49,6 +52,9 @@ class PlanGate:
         self._is_clear = is_clear
         self._is_over = is_over
         self._is_paused = is_paused
+        self._warn = warn
+        self._waits_since: float | None = None
+        self._report_after = REPORT_AFTER_S
         self._has_waited = self._has_planned = False
         self._unanswered_since: dict[TopicPartition, float] = {}
         self.joined_at: float | None = None
@@ -62,7 +68,7 @@ class PlanGate:
         """
         timeout = ASSIGNMENT_TIMEOUT_S if ends or not self._has_waited else COMMIT_TIMEOUT_S
         self._has_waited = True
-        now = yield NOW
+        began = now = yield NOW
         if not self._is_ready(now, once):
             self._unanswered_since.clear()
         now = yield from self._wait(self._join_timeout_s if once else timeout, once=once)
@@ -70,10 +76,28 @@ class PlanGate:
             return False
         if self._is_ready(now, once):
             self._has_planned = True
+            self._waits_since = None
             return True
         if once or (ends and self._is_too_late(now)):
-            raise TransportError(self._too_late("Trigger.Once" if once else "Trigger.AvailableNow"))
+            raise TransportError(self._too_late("Trigger.Once" if once else "Trigger.AvailableNow", now))
+        self._report(began, now)
         return False
+
+    def _report(self, began: float, now: float) -> None:
+        """Warn of a wait that takes long, with its cause. `began`: when the call began that could not plan."""
+        if self._waits_since is None:
+            self._waits_since, self._report_after = began, REPORT_AFTER_S
+        if (waited := now - self._waits_since) >= self._report_after:
+            self._report_after = 2 * waited
+            self._warn(f"{self._who}no batch could be planned for {waited:.0f} s: {self._cause(now)}")
+
+    def _cause(self, now: float) -> str:
+        """Return what prevents a plan, as a clause."""
+        if cause := self._member.waits_for(now):
+            return cause
+        if not self._is_clear():
+            return "it is not known yet whether another query reads with a copy of this checkpoint"
+        return "partitions are on their way to this member"
 
     def _wait(self, timeout: float, *, once: bool) -> Steps[float]:
         """Wait until the run may plan or is over, for `timeout` seconds at most; return the time.
@@ -137,9 +161,8 @@ class PlanGate:
         """Return whether AvailableNow, which goes on with empty documents (R10), has waited too long for its group."""
         return not self._has_planned and self.joined_at is not None and now - self.joined_at >= self._join_timeout_s
 
-    def _too_late(self, trigger: str) -> str:
-        state = self._member.membership.state.name.lower()
+    def _too_late(self, trigger: str, now: float) -> str:
         return (
-            f"{self._who}no assignment within group.joinTimeout ({self._join_timeout_s:.0f} s) under {trigger} (the "
-            f"member is {state}); is another member slow to rejoin? Run again, or raise group.joinTimeout"
+            f"{self._who}no batch could be planned within group.joinTimeout ({self._join_timeout_s:.0f} s) under "
+            f"{trigger}: {self._cause(now)}. Run again, or raise group.joinTimeout"
         )

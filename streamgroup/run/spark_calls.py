@@ -76,6 +76,7 @@ class SparkCalls:
             is_clear=lambda: lineages.is_clear,
             is_over=self._is_over,
             is_paused=lambda: shutdown.paused,
+            warn=lambda text: perform([ev.Note(ev.WARNING, text)]),
         )
 
     # --- Spark's calls -----------------------------------------------------------------------------------------------

@@ -197,7 +197,7 @@ def test_available_now_gets_empty_documents_while_the_group_forms_and_ends_at_it
 
 def test_once_waits_for_the_group_and_then_says_that_it_did_not_join(start: Start) -> None:
     run = start(source(group=GroupOptions("g", join_timeout_ms=50)), hold=JoinGroupRequest)
-    with pytest.raises(TransportError, match=r"no assignment within group\.joinTimeout .* Trigger\.Once"):
+    with pytest.raises(TransportError, match=r"no batch could be planned within group\.joinTimeout .* Trigger\.Once"):
         run.latest(once=True)
 
 

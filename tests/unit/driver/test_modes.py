@@ -474,7 +474,7 @@ def test_available_now_waits_for_a_group_that_never_forms_as_long_as_said(
     run = start(source(group=GroupOptions("g", join_timeout_ms=300)), hold=JoinGroupRequest)
     run.coordinator.prepare_available_now()
     began, document = time.monotonic(), INITIAL
-    with pytest.raises(TransportError, match=r"no assignment within group\.joinTimeout .* Trigger\.AvailableNow"):  # noqa: PT012
+    with pytest.raises(TransportError, match=r"planned within group\.joinTimeout .* Trigger\.AvailableNow"):  # noqa: PT012
         while time.monotonic() - began < SOON:
             document = run.latest(document)
     assert 0.3 <= time.monotonic() - began < 3

@@ -22,7 +22,7 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.planning.batch import empty_document
-from streamgroup.wire.messages.group import JoinGroupRequest
+from streamgroup.wire.messages.group import HeartbeatRequest, JoinGroupRequest
 from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from tests.fakes.offsets import OFFSETS_VERSION, fetch_answer
 from tests.unit.group.world import COOPERATIVE, P0, P1, SESSION_S, NoJitter, World, founded, offsets, sends
@@ -383,6 +383,40 @@ def test_offsets_that_cannot_be_reported_yet_are_asked_for_again() -> None:
     world.run(5)
     assert query.poll()
     assert query.positions == {0: 5, 1: 5}
+
+
+def test_a_member_that_may_not_plan_names_the_cause() -> None:
+    world = World(end=5)
+    query = world.query("A", join=False)
+    assert query.member.waits_for(world.now) == "the member is unjoined"
+    world.coordinator.fetch_refusals = [ErrorCode.UNSTABLE_OFFSET_COMMIT] * 100
+    world.join(query)
+    query.poll()
+    positions = "the member waits for the positions of its partitions"
+    assert query.member.waits_for(world.now) == f"{positions} (UNSTABLE_OFFSET_COMMIT)"
+    world.coordinator.fetch_refusals = []
+    world.run(5)
+    assert query.poll()
+    assert query.member.waits_for(world.now) == ""
+    world.deaf.add(HeartbeatRequest)
+    world.run(SESSION_S - 1)
+    world.now += 1.5
+    assert query.member.waits_for(world.now) == "no heartbeat was accepted for 45 s (session.timeout.ms)"
+
+
+def test_a_member_whose_commit_is_refused_names_the_code() -> None:
+    world, a = founded()
+    a.batch()
+    world.coordinator.refusals = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    assert not a.poll()
+    assert a.member.waits_for(world.now) == "the member waits for its last commit (COORDINATOR_LOAD_IN_PROGRESS)"
+
+
+def test_a_member_that_joins_names_slow_members_as_the_cause() -> None:
+    world, _ = founded()
+    world.deaf.add(JoinGroupRequest)
+    b = world.query("B")
+    assert b.member.waits_for(world.now) == "the member is joining; another member may be slow to rejoin"
 
 
 def test_waiting_for_an_attempt_while_joining_is_no_reason_to_wake_up() -> None:

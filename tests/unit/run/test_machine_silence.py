@@ -115,7 +115,9 @@ def test_the_time_of_a_pause_does_not_count_for_the_join_timeout_of_once() -> No
     assert shell.of(io.Raise) == []
     shell.step(ev.Tick(), 0.2)
     (failed,) = shell.of(io.Raise)
-    assert "no assignment within group.joinTimeout (60 s) under Trigger.Once" in str(failed.error)
+    assert "no batch could be planned within group.joinTimeout (60 s) under Trigger.Once: the member is joining" in str(
+        failed.error
+    )
 
 
 def test_the_time_of_a_pause_does_not_count_for_the_join_timeout_of_available_now() -> None:

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from streamgroup.errors import TransportError
-from streamgroup.group.table import State
 from streamgroup.model import TopicPartition
 from streamgroup.planning.suspicions import BELIEVED_AFTER_S, LOOK_EVERY_S
 from streamgroup.run.plan_gate import (
     ASSIGNMENT_TIMEOUT_S,
     COMMIT_TIMEOUT_S,
     LOOK_AGAIN_S,
+    REPORT_AFTER_S,
     STANDALONE_GRACE_S,
     PlanGate,
 )
@@ -24,17 +24,13 @@ JOIN_TIMEOUT_S = 10.0
 NOW = 100.0
 
 
-class Membership:
-    state = State.JOINING
-
-
 class Run:
     """A run at its gate, and all that the gate looks at: the member, the check for a second query, the run's end."""
 
     def __init__(self, group_id: str = "g", *, is_standalone: bool = False, api_timeout_s: float = 60.0) -> None:
         self.plans = self.complete = self.is_clear = True
         self.is_over = self.is_paused = False
-        self.membership = Membership()
+        self.warnings: list[str] = []
         self.gate = PlanGate(
             self,  # type: ignore[arg-type]
             group_id=group_id,
@@ -44,12 +40,17 @@ class Run:
             is_clear=lambda: self.is_clear,
             is_over=lambda: self.is_over,
             is_paused=lambda: self.is_paused,
+            warn=self.warnings.append,
         )
         self.gate.joined_at = NOW
 
     def may_plan(self, now: float) -> bool:
         """As of a member."""
         return self.plans
+
+    def waits_for(self, now: float) -> str:
+        """As of a member."""
+        return "" if self.plans else "the member is joining"
 
     def call(self, now: float = NOW, *, once: bool = False, ends: bool = False) -> Call:
         return Call(self.gate.until_plannable(once=once, ends=ends), now)
@@ -128,14 +129,49 @@ def test_only_once_waits_until_the_member_holds_all_that_it_is_to_read() -> None
     assert call.at(NOW + 1.1).result is True
 
 
+# -- a wait that takes long -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("what", "cause"),
+    [
+        ("plans", "the member is joining"),
+        ("is_clear", "it is not known yet whether another query reads with a copy of this checkpoint"),
+    ],
+)
+def test_a_long_wait_is_reported_with_its_cause_and_again_after_twice_the_time(what: str, cause: str) -> None:
+    run = Run()
+    setattr(run, what, False)
+    reported = []
+    for second in range(200):
+        run.result(NOW + second)
+        reported += [(second, text) for text in run.warnings]
+        run.warnings.clear()
+    assert [text.partition(": ")[2].partition(": ")[2] for _, text in reported] == [cause] * 3
+    assert [second for second, _ in reported] == [30, 61, 123]
+    assert reported[0][1].startswith(f"group g: no batch could be planned for {REPORT_AFTER_S:.0f} s: ")
+
+
+def test_a_wait_that_ends_in_between_is_not_reported() -> None:
+    run = Run()
+    for second in range(100):
+        run.plans = second % 10 == 0
+        run.result(NOW + second)
+    assert run.warnings == []
+
+
 # -- a trigger that ends, whose group does not form -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("group_id", "is_standalone", "text"),
     [
-        ("orders", False, r"^group orders: no assignment within group\.joinTimeout \(10 s\) under Trigger\.Once "),
-        ("", True, r"^no assignment within group\.joinTimeout \(12 s\) under Trigger\.Once "),
+        (
+            "orders",
+            False,
+            r"^group orders: no batch could be planned within group\.joinTimeout \(10 s\) under Trigger\.Once: ",
+        ),
+        ("", True, r"^no batch could be planned within group\.joinTimeout \(12 s\) under Trigger\.Once: "),
     ],
     ids=["a member", "a standalone member without a group"],
 )
