@@ -1,4 +1,6 @@
-"""How an operator sets a group's offsets. It depends on where they are stored: no command fits all of Kafka.
+"""How an operator sets a group's offsets, and gives a group a coordinator.
+
+How to set offsets depends on where they are stored: no command fits all of Kafka.
 
 | stored | set by |
 |---|---|
@@ -38,6 +40,17 @@ class OffsetLocation:
 
 
 NO_LOCATION = OffsetLocation()
+
+_NO_COORDINATOR = (
+    "usually the brokers cannot create the topic __consumer_offsets, because offsets.topic.replication.factor is above "
+    "the number of brokers, or a partition of this topic has no leader. Set offsets.topic.replication.factor to the "
+    "number of brokers or less and restart them, or start the missing brokers"
+)
+
+
+def with_remedy(cause: str) -> str:
+    """Return `cause`, the name of an error code or other words, with the usual reason if a group has no coordinator."""
+    return f"{cause} ({_NO_COORDINATOR})" if cause == "COORDINATOR_NOT_AVAILABLE" else cause
 
 
 def how_to_reset(location: OffsetLocation) -> str:

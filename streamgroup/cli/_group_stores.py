@@ -41,7 +41,7 @@ from streamgroup.wire.consumer import PROTOCOL_TYPE
 from streamgroup.znodes import Subtree
 from streamgroup.zookeeper.session import Session
 
-_OFFSETS_TOPIC = "__consumer_offsets"
+OFFSETS_TOPIC = "__consumer_offsets"
 _epochs = itertools.count(1)
 """Each attempt has its own, so none takes the responses to an earlier one."""
 _OTHER_PROTOCOL = (
@@ -301,7 +301,7 @@ class InZooKeeper:
             return {}
         until = (time.monotonic() + deadline) / 2  # the ends of the logs are still to be asked for
         try:
-            if _OFFSETS_TOPIC not in self._cluster.snapshot([_OFFSETS_TOPIC], until).topics:
+            if OFFSETS_TOPIC not in self._cluster.snapshot([OFFSETS_TOPIC], until).topics:
                 return {}
             return admin.committed(kafka_of(self._cluster, until), group, until, stable=False, in_zookeeper=False)
         except UnsupportedVersionError:

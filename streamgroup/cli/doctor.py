@@ -23,11 +23,11 @@ from streamgroup.cli._cluster import EITHER, ClusterAddress, client_options, clu
 from streamgroup.cli._durations import OR_UNITS, Duration, timeout_option
 from streamgroup.cli._executors import of_executors
 from streamgroup.cli._findings import CheckVerdict, Finding
-from streamgroup.cli._group_stores import GroupStore, opened_store
+from streamgroup.cli._group_stores import OFFSETS_TOPIC, GroupStore, opened_store
 from streamgroup.cli._help import OUTPUT, SectionedCommand, flag, json_option, option
 from streamgroup.cli._pyspark_versions import of_pyspark
 from streamgroup.cli._tables import Column, json_rows, table
-from streamgroup.cluster.interface import kafka_of, open_cluster
+from streamgroup.cluster.interface import Cluster, kafka_of, open_cluster
 from streamgroup.counting import counted
 from streamgroup.errors import AuthorizationError, ConfigError, NoBrokersYetError, StreamGroupError
 from streamgroup.host_port import host_port
@@ -76,6 +76,8 @@ APIS: tuple[type[Request[Any]], ...] = (
 )
 """The requests of queries and commands."""
 
+_OFFSETS_REPLICAS = 3
+"""The brokers' default of offsets.topic.replication.factor."""
 _EXECUTORS = "Executors of Spark"
 _PACKAGES = ("pyarrow", "numpy", "cryptography", "kazoo")
 _CODECS = ("gzip", "snappy", "lz4", "zstd")
@@ -154,14 +156,41 @@ def of_cluster(options: ClientOptions) -> Iterator[Finding | ApiVersions]:
                 servers = kafka_of(cluster, cluster.deadline()).options.bootstrap_servers
                 yield from _without_brokers(where, error, servers, options)
                 return
+            problem = _of_offsets_topic(cluster, snapshot)
     except StreamGroupError as error:
         yield Finding(where, CheckVerdict.FAIL, str(error))
         return
     yield Finding(where, *_of_snapshot(snapshot))
+    coordinates = False
     for broker in snapshot.brokers.values():
-        yield from _of_broker(f"broker {broker.node_id}", broker.host, broker.port, snapshot.dialect, options)
+        for row in _of_broker(f"broker {broker.node_id}", broker.host, broker.port, snapshot.dialect, options):
+            yield row
+            if isinstance(row, ApiVersions) and row.api == FindCoordinatorRequest.NAME:
+                coordinates |= row.used is not None
+    if coordinates and problem:
+        yield Finding("groups", CheckVerdict.WARN, problem)
     if snapshot.dialect is Dialect.KAFKA:
         yield from of_clocks(options)
+
+
+def _of_offsets_topic(cluster: Cluster, snapshot: ClusterSnapshot) -> str:
+    """Return why groups may have no coordinator, empty if the topic of their offsets shows no reason."""
+    try:
+        topic = cluster.snapshot([OFFSETS_TOPIC], cluster.deadline()).topics.get(OFFSETS_TOPIC)
+    except AuthorizationError:  # the check of the clocks reports this
+        return ""
+    if topic is not None:
+        without = sum(info.leader not in snapshot.brokers for info in topic.partitions)
+        which = f"{without} of {counted(len(topic.partitions), 'partition')} of {OFFSETS_TOPIC}"
+        why = f"{which} have no leader, so the groups in them have no coordinator. Start the missing brokers"
+        return why if without else ""
+    if len(snapshot.brokers) >= _OFFSETS_REPLICAS:
+        return ""
+    return (
+        f"the topic {OFFSETS_TOPIC} does not exist yet. The brokers create it for the first group, with "
+        f"offsets.topic.replication.factor replicas ({_OFFSETS_REPLICAS} by default). With more replicas than brokers "
+        f"({len(snapshot.brokers)}) they cannot, and no group gets a coordinator. Check this setting of the brokers"
+    )
 
 
 def _of_snapshot(snapshot: ClusterSnapshot) -> tuple[CheckVerdict, str]:

@@ -43,6 +43,7 @@ from streamgroup.model import EARLIEST, Broker, ClusterSnapshot, TopicPartition
 from streamgroup.net.connection import Connection
 from streamgroup.net.requester import requester_of
 from streamgroup.options.types import ClientOptions, Isolation
+from streamgroup.remediation import with_remedy
 from streamgroup.wire.messages.cluster import MetadataRequest
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest, coordinator_request, read_coordinator
 from streamgroup.wire.messages.log import ListOffsetsRequest
@@ -263,7 +264,7 @@ class KafkaCluster:
                 if answer == ErrorCode.GROUP_AUTHORIZATION_FAILED:
                     raise refusal(answer, context, Operation.DESCRIBE, group, self.requester)
                 raise BrokerError(answer, context)
-            retry.again(error_of(answer).name)
+            retry.again(with_remedy(error_of(answer).name))
 
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float

@@ -53,6 +53,10 @@ class Machine(Protocol):
     """The number of backoffs since the start, each before another attempt."""
 
     @property
+    def trouble(self) -> str:
+        """Why the last attempt failed, empty after a success."""
+
+    @property
     def state(self) -> State:
         """Where it stands."""
 
@@ -92,6 +96,10 @@ def shown_state(machine: Machine) -> str:
     """Return the machine's state in lower case; `suspended` where it holds partitions and has lost ZooKeeper (R36)."""
     is_suspended = machine.state is State.STABLE and not machine.may_commit
     return "suspended" if is_suspended else machine.state.name.lower()
+
+
+def _in_brackets(cause: str) -> str:
+    return f" ({cause})" if cause else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +209,7 @@ class Member:
         if self.may_plan(now):
             return ""
         if self.membership.state is State.FINDING:
-            return "the group coordinator is not found yet"
+            return f"the group coordinator is not found yet{_in_brackets(self.membership.trouble)}"
         if self.membership.state in {State.JOINING, State.SYNCING}:
             return f"the member is {shown_state(self.membership)}; another member may be slow to rejoin"
         if not self.membership.can_plan:
@@ -210,7 +218,7 @@ class Member:
         if self.ledger.settled and self.ledger.idle:
             return f"no heartbeat was accepted for {self._session_timeout_s:g} s (session.timeout.ms)"
         what = "its last commit" if self.ledger.commit_pending else "the positions of its partitions"
-        return f"the member waits for {what}{self._store_trouble and f' ({self._store_trouble})'}"
+        return f"the member waits for {what}{_in_brackets(self._store_trouble)}"
 
     @property
     def retries(self) -> int:

@@ -18,6 +18,10 @@ from streamgroup.group.rejoining import RejoinWait
 from streamgroup.group.table import MemberTransition, State, Table, name_of
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import TopicPartition
+from streamgroup.remediation import with_remedy
+
+WARN_AFTER_S = 10.0
+"""Attempts that fail for longer than this are warnings, with the usual cause."""
 
 A = TypeVar("A")
 P = TypeVar("P", bound=Enum)
@@ -45,6 +49,8 @@ class StateMachine(ABC, Generic[A, P, T]):
         self._out: list[Any] = []
         self._attempts = 0
         """Failed attempts since the last success."""
+        self._first_failed_at = 0.0
+        self._trouble = ""
         self.retries = 0
         """The number of backoffs since the start, each before another attempt."""
         self._topics: tuple[str, ...] = ()
@@ -55,6 +61,11 @@ class StateMachine(ABC, Generic[A, P, T]):
     @property
     def state(self) -> State:
         return self._state
+
+    @property
+    def trouble(self) -> str:
+        """Why the last attempt failed, empty after a success."""
+        return with_remedy(self._trouble) if self._attempts else ""
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -160,10 +171,15 @@ class StateMachine(ABC, Generic[A, P, T]):
     def _back_off(self, timer: T, doing: str, reason: str) -> None:
         """Start `timer` for the next attempt, after a backoff. Logs the attempts 1, 2, 4, 8, ..."""
         self._set_backoff(timer)
+        self._trouble = reason
         if self._attempts & (self._attempts - 1) == 0:
-            self._note(ev.INFO, f"{doing}: {reason}; trying again (attempt {self._attempts})")
+            is_long = self._now - self._first_failed_at >= WARN_AFTER_S
+            level, cause = (ev.WARNING, self.trouble) if is_long else (ev.INFO, reason)
+            self._note(level, f"{doing}: {cause}; trying again (attempt {self._attempts})")
 
     def _set_backoff(self, timer: T) -> None:
+        if not self._attempts:
+            self._first_failed_at, self._trouble = self._now, ""
         self._attempts += 1
         self.retries += 1
         self._requests.set(timer, self._now + self._config.backoff_s(self._attempts, self._random))

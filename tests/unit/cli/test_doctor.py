@@ -52,6 +52,38 @@ def test_a_cluster_that_cannot_be_reached_is_a_finding_with_the_reason_and_fails
     assert "127.0.0.1:1" in result.stdout.splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    ("brokers", "leaders", "text"),
+    [
+        (1, None, "number of brokers"),
+        (2, None, "With more replicas than brokers (2) they cannot, and no group gets a coordinator"),
+        (3, None, None),
+        (1, [0, 0], None),
+        (
+            2,
+            [0, 9, -1],
+            "2 of 3 partitions of __consumer_offsets have no leader, so the groups in them have",
+        ),
+    ],
+)
+def test_an_offsets_topic_that_cannot_be_created_or_has_no_leaders_is_a_finding(
+    brokers: int, leaders: list[int] | None, text: str | None
+) -> None:
+    infos = tuple(PartitionInfo(number, leader, 1) for number, leader in enumerate(leaders or ()))
+    topics = {} if leaders is None else {"__consumer_offsets": TopicInfo("__consumer_offsets", infos)}
+    snapshot = ClusterSnapshot({n: Broker(n, "h", 9) for n in range(brokers)}, topics)
+
+    class Answering:
+        deadline = staticmethod(lambda: 1.0)
+        snapshot = staticmethod(lambda names, deadline: snapshot)
+
+    found = module._of_offsets_topic(Answering(), snapshot)  # type: ignore[arg-type]
+    assert bool(found) == bool(text)
+    assert found.startswith("the topic __consumer_offsets does not exist yet") == (leaders is None and brokers < 3)
+    if brokers == 2 and text:
+        assert text in found
+
+
 def test_groups_that_cannot_be_asked_are_a_finding() -> None:
     (finding,) = module.of_groups(NOWHERE, ["g"])
     assert finding.verdict is CheckVerdict.FAIL

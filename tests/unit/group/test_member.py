@@ -22,6 +22,7 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.planning.batch import empty_document
+from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.wire.messages.group import HeartbeatRequest, JoinGroupRequest
 from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from tests.fakes.offsets import OFFSETS_VERSION, fetch_answer
@@ -389,8 +390,12 @@ def test_a_member_that_may_not_plan_names_the_cause() -> None:
     world = World(end=5)
     query = world.query("A", join=False)
     assert query.member.waits_for(world.now) == "the member is unjoined"
-    world.coordinator.fetch_refusals = [ErrorCode.UNSTABLE_OFFSET_COMMIT] * 100
+    world.deaf.add(FindCoordinatorRequest)
     world.join(query)
+    assert query.member.waits_for(world.now) == "the group coordinator is not found yet"
+    world.deaf.clear()
+    world.coordinator.fetch_refusals = [ErrorCode.UNSTABLE_OFFSET_COMMIT] * 100
+    world.run(40)
     query.poll()
     positions = "the member waits for the positions of its partitions"
     assert query.member.waits_for(world.now) == f"{positions} (UNSTABLE_OFFSET_COMMIT)"

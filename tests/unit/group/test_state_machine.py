@@ -72,8 +72,11 @@ class Machine(StateMachine[Any, Asks, Alarm]):
     def enter(self, state: State) -> None:
         self._transition_to(state)
 
-    def back_off(self) -> None:
-        self._back_off(Alarm.RETRY, "cannot ask", "no broker")
+    def back_off(self, reason: str = "no broker") -> None:
+        self._back_off(Alarm.RETRY, "cannot ask", reason)
+
+    def succeed(self) -> None:
+        self._attempts = 0
 
     def rejoin_later(self) -> None:
         self._wait.begin("the group rebalances", ev.JoinCause.GROUP, self._now)
@@ -189,6 +192,26 @@ def test_of_repeated_failures_the_attempts_1_2_4_and_8_are_logged() -> None:
             logged.append(attempt)
     assert logged == [1, 2, 4, 8]
     assert machine.retries == 10
+
+
+def test_failures_that_last_are_warnings_with_the_usual_cause_and_a_success_ends_them() -> None:
+    machine = Machine()
+
+    def fail(now: float) -> list[ev.Note]:
+        actions = does(machine, lambda m: m.back_off("COORDINATOR_NOT_AVAILABLE"), now)
+        return [action for action in actions if isinstance(action, ev.Note)]
+
+    early = [fail(100.0 + second) for second in range(8)]
+    assert {note.level for notes in early for note in notes} == {ev.INFO}
+    late = [note for second in range(8, 16) for note in fail(100.0 + second)]
+    assert [(note.level, note.text[:60]) for note in late] == [
+        (ev.WARNING, "group g: cannot ask: COORDINATOR_NOT_AVAILABLE (usually the ")
+    ]
+    assert "offsets.topic.replication.factor" in late[0].text
+    assert machine.trouble in late[0].text
+    machine.succeed()
+    assert machine.trouble == ""
+    assert [note.level for note in fail(200.0)] == [ev.INFO]
 
 
 def test_the_backoff_doubles_up_to_its_maximum() -> None:
