@@ -25,6 +25,8 @@ from streamgroup.records.encode import EncodedRecords, Encoder, RecordFormat
 from streamgroup.wire.primitives import Bytes
 
 Placed = tuple[TopicPartition, RecordSlices]
+Router = Callable[[str, RecordSlices], Sequence[Placed]]
+"""Returns records of a topic, each with a partition that the topic has."""
 _APPENDED_BYTES = 1 << 20
 """Appended at once, at least. `buffer.memory` is exceeded by less than that and one payload."""
 _FIRST_OF_V1 = 2
@@ -56,6 +58,8 @@ class TaskProducer:
         self._found: dict[str, TopicInfo] = {}
         self._failure: StreamGroupError | None = None
         self._flushed = True
+        self.router: Router | None = None
+        """Chooses partitions again for records of a topic whose partition is gone. A task may set it."""
         self.written = WriteTotals()
         """The records, bytes and offsets that brokers have acknowledged to this task so far."""
 
@@ -63,7 +67,7 @@ class TaskProducer:
 
     def begin(self) -> None:
         """Begin a task. Connections that have ended meanwhile are noticed."""
-        self.written = WriteTotals(notes=set(self.written.notes))
+        self.written, self.router = WriteTotals(notes=set(self.written.notes)), None
         self._producer.begin_task(self._clock())
         self._turn(0.0)
 
@@ -182,12 +186,21 @@ class TaskProducer:
                 self._found[topic.name] = topic
             case ev.Split(batch):
                 self._events.append(ev.SplitInto(batch, _payload(batch).halves(self.encoder)))
+            case ev.Reroute(batch):
+                self._events.append(ev.Rerouted(batch, self._other_partitions(batch)))
             case ev.Flushed():
                 self._flushed = True
             case ev.NotIdempotent(reason):
                 self.written.notes.add(f"this task writes without idempotence: {reason}")
             case _:
                 self._ask_brokers(action)
+
+    def _other_partitions(self, batch: ProducerBatch) -> Sequence[Placed] | None:
+        """Return the records of a batch with other partitions, None if the rows name theirs."""
+        payload = _payload(batch)
+        if self.router is None or payload.names_partition:
+            return None
+        return self.router(batch.partition.topic, payload)
 
     def _ask_brokers(self, action: ev.Action) -> None:
         match action:

@@ -29,11 +29,13 @@ class RecordSlices:
     count: int
     size: int
     """Their bytes as encoded, without compression."""
+    names_partition: bool = False
+    """Whether rows name their partition, so that no other one may be chosen for them."""
 
     @classmethod
-    def of(cls, columns: RecordColumns, start: int, stop: int, size: int) -> Self:
+    def of(cls, columns: RecordColumns, start: int, stop: int, size: int, *, names_partition: bool = False) -> Self:
         """Return the records `[start, stop)` of `columns`, which take `size` bytes."""
-        return cls((RecordSlice(columns, start, stop),), stop - start, size)
+        return cls((RecordSlice(columns, start, stop),), stop - start, size, names_partition)
 
     @classmethod
     def joined(cls, payloads: Sequence[RecordSlices]) -> RecordSlices:
@@ -41,24 +43,29 @@ class RecordSlices:
         if len(payloads) == 1:
             return payloads[0]
         slices = tuple(each for payload in payloads for each in payload.slices)
-        return cls(slices, sum(p.count for p in payloads), sum(p.size for p in payloads))
+        names_partition = any(p.names_partition for p in payloads)
+        return cls(slices, sum(p.count for p in payloads), sum(p.size for p in payloads), names_partition)
 
     def encode(self, encoder: Encoder) -> EncodedRecords:
         """Encode the records as one batch. Raises EncodeError for what the format cannot hold."""
         if len(self.slices) == 1:
             (only,) = self.slices
             return encoder.encode(only.columns, only.start, only.stop)
-        columns = self._columns()
+        columns = self.columns()
         return encoder.encode(columns, 0, len(columns))
 
     def halves(self, encoder: Encoder) -> tuple[RecordSlices, RecordSlices]:
         """Return the records as two payloads of about the same size. There are at least two records."""
-        columns = self._columns()
+        columns, named = self.columns(), self.names_partition
         sizes = np.cumsum(encoder.sizes(columns))
         total = int(sizes[-1])
         middle = min(max(int(np.searchsorted(sizes, total / 2, "right")), 1), self.count - 1)
         first = int(sizes[middle - 1])
-        return RecordSlices.of(columns, 0, middle, first), RecordSlices.of(columns, middle, self.count, total - first)
+        return (
+            RecordSlices.of(columns, 0, middle, first, names_partition=named),
+            RecordSlices.of(columns, middle, self.count, total - first, names_partition=named),
+        )
 
-    def _columns(self) -> RecordColumns:
+    def columns(self) -> RecordColumns:
+        """Return the records."""
         return concat([each.columns.slice(each.start, each.stop - each.start) for each in self.slices])

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streamgroup.errors import UnknownPartition
 from streamgroup.executor.batch_memory import BatchMemory
-from streamgroup.executor.producer import TaskProducer
+from streamgroup.executor.producer import Placed, TaskProducer
 from streamgroup.executor.producer_pool import PRODUCERS
 from streamgroup.executor.record_slices import RecordSlices
 from streamgroup.executor.row_reader import RowReader
@@ -48,6 +48,7 @@ class SinkWriter:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._producer = producer
+        producer.router = self._route_again
         self._rows = RowReader(options, clock)
         self._held = BatchMemory()
         self._most_held = options.producer.buffer_memory // 2
@@ -68,21 +69,31 @@ class SinkWriter:
         if len(columns):
             self._producer.append(list(self._payloads(columns, records)))
 
-    def _payloads(self, columns: SinkColumns, records: RecordColumns) -> Iterator[tuple[TopicPartition, RecordSlices]]:
+    def _route_again(self, topic: str, records: RecordSlices) -> list[Placed]:
+        """Choose partitions for records again: the topic no longer has that of the first choice."""
+        rows = records.columns()
+        columns = SinkColumns(rows.key, rows.value, rows.timestamp_ms, rows.headers, topic, None, 0)
+        return list(self._payloads(columns, rows))
+
+    def _payloads(self, columns: SinkColumns, records: RecordColumns) -> Iterator[Placed]:
         sizes = self._producer.encoder.sizes(records)
         routes = self._route(columns, sizes)
         if routes.order is not None:
             records, sizes = records.take(routes.order), sizes[routes.order]
         ends = np.cumsum(sizes)
+        named = columns.partition is not None and columns.partition.null_count < len(columns)
         is_crowded = self._held.bytes > self._most_held
         if not is_crowded:
             self._held.hold(records)
         for span in routes.spans:
             for start, stop, size in self._cut(span, ends):
+                part, first = records, start
                 if is_crowded and stop - start < len(records):
-                    yield span.partition, RecordSlices.of(records.copy(start, stop - start), 0, stop - start, size)
-                else:
-                    yield span.partition, RecordSlices.of(records, start, stop, size)
+                    part, first = records.copy(start, stop - start), 0
+                yield (
+                    span.partition,
+                    RecordSlices.of(part, first, first + stop - start, size, names_partition=named),
+                )
 
     def _route(self, columns: SinkColumns, sizes: Longs) -> Routes:
         topics = {name: self._topic(self._producer.topic(name)) for name, _ in columns.rows_by_topic()}

@@ -45,7 +45,7 @@ class BatchState(Enum):
     RETRY = "retry"
     """To be sent again, with the same identity and sequence, from `retry_at` on."""
     SPLITTING = "splitting"
-    """Waits for its parts."""
+    """Waits for its parts, or for other partitions of its records."""
     UNRECOGNIZED = "unrecognized"
     """The broker refuses its number as out of order, but may have it. The answer to a later batch will tell."""
     REJECTED = "rejected"

@@ -7,8 +7,8 @@ reports back. Times are seconds of one monotonic clock.
   made, one `Disconnected` answers all of a broker's pending `Send`s. The producer ignores tokens that are not pending.
 - The producer watches the timeout of a request, and asks for a `Disconnect` when it has passed.
 - The shell answers each `GetProducerId` by `ProducerIdGiven` or `ProducerIdRefused`, each `ReadMetadata` by
-  `MetadataRead` or `MetadataFailed`, each `Split` by `SplitInto`.
-- Every payload that is appended ends in exactly one batch that is `Delivered` or `Failed`.
+  `MetadataRead` or `MetadataFailed`, each `Split` by `SplitInto`, each `Reroute` by `Rerouted`.
+- Every payload that is appended ends in exactly one batch that is `Delivered` or `Failed`, unless it is rerouted.
 - Where anything is pending, the list of a step ends with one `WakeAt`. The shell sends a `Tick` at that time, unless
   another event comes first.
 """
@@ -41,7 +41,7 @@ class FindTopics:
 class Append:
     """Write these records, each to its partition, in this order.
 
-    A payload is never divided, but for a `Split`: one that exceeds `batch.size` is a batch by itself.
+    A payload is never divided, but for a `Split` or `Reroute`: one that exceeds `batch.size` is a batch by itself.
     """
 
     payloads: Sequence[tuple[TopicPartition, Payload]]
@@ -132,6 +132,17 @@ class SplitInto:
 
 
 @dataclass(frozen=True, slots=True)
+class Rerouted:
+    """The answer to `Reroute`: the records of the batch, each in a partition that the topic has now.
+
+    None if the rows name the partition: the batch fails.
+    """
+
+    batch: ProducerBatch
+    payloads: Sequence[tuple[TopicPartition, Payload]] | None
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """The time of the last `WakeAt` has come. At any other time a tick is harmless."""
 
@@ -149,6 +160,7 @@ Event = (
     | ProducerIdGiven
     | ProducerIdRefused
     | SplitInto
+    | Rerouted
     | Tick
 )
 
@@ -242,6 +254,13 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
+class Reroute:
+    """Choose other partitions for the records of the batch: the topic no longer has its partition."""
+
+    batch: ProducerBatch
+
+
+@dataclass(frozen=True, slots=True)
 class Flushed:
     """Every batch is resolved."""
 
@@ -271,6 +290,7 @@ Action = (
     | Delivered
     | Failed
     | Split
+    | Reroute
     | Flushed
     | NotIdempotent
     | WakeAt

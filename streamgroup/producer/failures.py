@@ -13,6 +13,7 @@ from streamgroup.errors import (
     UnknownTopicError,
     error_of,
 )
+from streamgroup.model import TopicInfo
 from streamgroup.producer.batch import ProducerBatch
 from streamgroup.producer.config import ProducerConfig
 from streamgroup.producer.reactions import CodeReaction, ProduceReaction, reaction_to
@@ -113,15 +114,23 @@ def _timeout_advice(batch: ProducerBatch) -> str:
     return known or "Look whether the partition's leader is up and keeps up, or raise kafka.delivery.timeout.ms"
 
 
-def unknown_partition(batch: ProducerBatch, config: ProducerConfig, partitions: int | None) -> UnknownTopicError:
-    """Return the error for a partition that did not appear; `partitions` is their number, None without the topic."""
-    if partitions is None:
+def unknown_partition(
+    batch: ProducerBatch, config: ProducerConfig, topic: TopicInfo | None, *, is_new: bool = False
+) -> UnknownTopicError:
+    """Return the error for a partition that `topic` does not have, None without the topic.
+
+    `is_new`: the topic was deleted and created again. Otherwise the producer has waited for the partition.
+    """
+    if topic is None:
         return UnknownTopicError(f"{_what(batch)}: {_no_topic(batch.partition.topic, config)}")
-    return UnknownTopicError(
-        f"{_what(batch)}: topic {batch.partition.topic} has {counted(partitions, 'partition')}, and partition "
-        f"{batch.partition.partition} did not appear within max.block.ms={config.max_block_ms}. Correct the column "
-        f"'partition', or add partitions to the topic"
+    count, partition = counted(len(topic.partitions), "partition"), batch.partition.partition
+    cause = (
+        f"topic {topic.name} was deleted and created again with {count}, without partition {partition}"
+        if is_new
+        else f"topic {topic.name} has {count}, and partition {partition} did not appear within "
+        f"max.block.ms={config.max_block_ms}"
     )
+    return UnknownTopicError(f"{_what(batch)}: {cause}. Correct the column 'partition', or add partitions to the topic")
 
 
 def _no_topic(topic: str, config: ProducerConfig) -> str:

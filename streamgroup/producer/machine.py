@@ -63,6 +63,8 @@ class Producer:
         self._resetting: dict[TopicPartition, PartitionQueue] = {}
         self._unrecognized: dict[TopicPartition, PartitionQueue] = {}
         """The partitions with batches that the broker does not recognize."""
+        self._absent: dict[TopicPartition, tuple[PartitionQueue, float]] = {}
+        """The partitions that the metadata of their topics lack, and since when."""
         self._nodes: dict[int, Node] = {}
         self._requests: dict[int, PendingProduce] = {}
         self._tokens = itertools.count(1)
@@ -117,6 +119,7 @@ class Producer:
         self._HANDLERS[type(event)](self, event)
         self._watch_requests()
         self._expire()
+        self._reroute()
         self._fail_unprovable()
         self._reset_sequences()
         self._get_id()
@@ -157,7 +160,7 @@ class Producer:
         queue = self._partitions[partition] = PartitionQueue(partition)
         info = self._topics.get(partition.topic)
         if info is not None:
-            queue.follow(info.partition(partition.partition), info.topic_id)
+            self._follow(queue, info)
         return queue
 
     def _flush(self, _: ev.Flush) -> None:
@@ -186,6 +189,38 @@ class Producer:
         self._buffered += sum(part.size for part in parts) - batch.size
         self._unresolved += len(parts) - 1
 
+    def _reroute(self) -> None:
+        """Have the records of partitions that their topics no longer have written to others.
+
+        A topic with another id was deleted and created again. Otherwise a broker whose metadata are old may have
+        answered, so the producer waits for the partition for max.block.ms. The new log has none of the batches: the old
+        one is gone with all that was appended to it.
+        """
+        for partition, (queue, since) in list(self._absent.items()):
+            topic = self._topics.get(partition.topic)
+            if topic is None or not (
+                queue.is_of_another(topic) or self._now >= since + self._config.max_block_ms / 1000
+            ):
+                continue
+            if any(batch.state is BatchState.IN_FLIGHT for batch in queue.outstanding):
+                continue  # the records keep their order
+            for batch in queue:
+                if batch.state is not BatchState.SPLITTING:
+                    batch.state, batch.full, batch.doubtful = BatchState.SPLITTING, True, False
+                    self._out.append(ev.Reroute(batch))
+
+    def _rerouted(self, event: ev.Rerouted) -> None:
+        batch, queue = event.batch, self._partitions[event.batch.partition]
+        if batch.state is not BatchState.SPLITTING:
+            return  # it has failed meanwhile
+        if event.payloads is None:
+            topic = self._topics.get(batch.partition.topic)
+            is_new = topic is not None and queue.is_of_another(topic)
+            self._fail(queue, batch, failures.unknown_partition(batch, self._config, topic, is_new=is_new))
+            return
+        self._take_out(queue, batch)
+        self._append(ev.Append(event.payloads))
+
     def _tick(self, _: ev.Tick) -> None:
         """Do what is due, as every step does."""
 
@@ -196,8 +231,7 @@ class Producer:
         self._out += [ev.TopicFound(info) for info in found]
         for partition, queue in self._partitions.items():
             if partition.topic in event.topics:
-                info = event.topics[partition.topic]
-                queue.follow(info.partition(partition.partition), info.topic_id)
+                self._follow(queue, event.topics[partition.topic])
             elif partition.topic in event.asked:
                 queue.follow(None, queue.topic_id)
         for topic, code in event.errors.items():
@@ -217,10 +251,19 @@ class Producer:
             if queue.identity == NO_IDENTITY or self._ids.retire(queue.identity):
                 del self._partitions[queue.partition]
                 self._resetting.pop(queue.partition, None)
+                self._absent.pop(queue.partition, None)
 
     def _waiting_topics(self) -> set[str]:
         """Return the topics that have unresolved batches."""
         return {partition.topic for partition in self._active}
+
+    def _follow(self, queue: PartitionQueue, topic: TopicInfo) -> None:
+        info = topic.partition(queue.partition.partition)
+        queue.follow(info, topic.topic_id)
+        if info is None:
+            self._absent.setdefault(queue.partition, (queue, self._now))
+        else:
+            self._absent.pop(queue.partition, None)
 
     def _refuse_topic(self, topic: str, error: ProduceError) -> None:
         if self._topics.drop(topic):
@@ -320,8 +363,12 @@ class Producer:
             self._fail(queue, earlier, failures.out_of_turn(earlier))
 
     def _fail(self, queue: PartitionQueue, batch: ProducerBatch, error: ProduceError) -> None:
-        queue.remove(batch)
+        self._take_out(queue, batch)
         self._out.append(ev.Failed(batch, error))
+
+    def _take_out(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Take a batch out that is not delivered to its partition."""
+        queue.remove(batch)
         self._resolved(batch)
         if batch.identity != NO_IDENTITY and batch.identity == queue.identity:
             self._begin_reset(queue)  # its numbers are missing in the log, or may be
@@ -503,16 +550,18 @@ class Producer:
     def _expire(self) -> None:
         delivery, block = self._config.delivery_timeout_ms / 1000, self._config.max_block_ms / 1000
         for queue in list(self._active.values()):
-            limit = delivery if queue.exists else min(delivery, block)
+            limit = min(delivery, block) if self._is_missing(queue) else delivery
             for batch in list(queue) if self._now >= queue.oldest.created_at + limit else ():
                 if self._now >= batch.created_at + delivery:
                     self._fail(queue, batch, failures.timed_out(batch, self._config, self._waits_for(queue)))
-                elif not queue.exists and self._now >= batch.created_at + block:
-                    topic = self._topics.get(queue.partition.topic)
-                    count = None if topic is None else len(topic.partitions)
-                    self._fail(queue, batch, failures.unknown_partition(batch, self._config, count))
+                elif self._is_missing(queue) and self._now >= batch.created_at + block:
+                    self._fail(queue, batch, failures.unknown_partition(batch, self._config, None))
                 else:
                     break  # those behind it are younger
+
+    def _is_missing(self, queue: PartitionQueue) -> bool:
+        """Whether the topic has not appeared so far. A partition that the topic lacks is in `_absent`."""
+        return not queue.exists and queue.partition not in self._absent
 
     def _waits_for(self, queue: PartitionQueue) -> str:
         """Return why a batch has not been sent."""
@@ -525,10 +574,11 @@ class Producer:
     def _wake_at(self) -> float:
         """Return the earliest time at which something is due; infinity if only the shell has anything to report."""
         config, now, unsettled = self._config, self._now, False
-        delivery, linger = config.delivery_timeout_ms / 1000, config.linger_ms / 1000
+        delivery, linger, block = config.delivery_timeout_ms / 1000, config.linger_ms / 1000, config.max_block_ms / 1000
         times = [r.overdue_at for r in self._requests.values()]
+        times += [since + block for _, since in self._absent.values()]
         for queue in self._active.values():
-            limit = delivery if queue.exists else min(delivery, config.max_block_ms / 1000)
+            limit = min(delivery, block) if self._is_missing(queue) else delivery
             times.append(queue.oldest.created_at + limit)
             times += [batch.retry_at for batch in queue.outstanding if batch.state is BatchState.RETRY]
             unsettled |= queue.stale or queue.leader == NO_LEADER
@@ -615,5 +665,6 @@ class Producer:
         ev.ProducerIdGiven: _id_given,
         ev.ProducerIdRefused: _id_refused,
         ev.SplitInto: _split,
+        ev.Rerouted: _rerouted,
         ev.Tick: _tick,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from streamgroup.model import NO_LEADER, UNKNOWN_EPOCH, PartitionInfo, TopicPartition, is_another_topic
+from streamgroup.model import NO_LEADER, UNKNOWN_EPOCH, PartitionInfo, TopicInfo, TopicPartition, is_another_topic
 from streamgroup.producer.batch import NO_IDENTITY, BatchState, Payload, ProducerBatch, ProducerIdentity
 
 CONFIRMED_FOR_S = 60.0
@@ -139,6 +139,10 @@ class PartitionQueue:
             self.doubt_the_log()
         if no_epoch or info.leader_epoch >= self.leader_epoch or is_recreated:
             self.leader, self.leader_epoch, self.topic_id = info.leader, info.leader_epoch, topic_id
+
+    def is_of_another(self, topic: TopicInfo) -> bool:
+        """Whether the last log of the partition was that of an earlier topic of this name."""
+        return is_another_topic(self.topic_id, topic.topic_id)
 
     def doubt_the_log(self) -> None:
         """Take nothing for granted that the log had: it may be another one, whose broker accepts any batch first."""

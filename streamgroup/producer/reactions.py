@@ -79,7 +79,8 @@ PRODUCE: Mapping[int, CodeReaction] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: CodeReaction(
         ProduceReaction.METADATA, _MAYBE, "Look whether the topic was deleted"
     ),
-    ErrorCode.UNKNOWN_TOPIC_ID: CodeReaction(ProduceReaction.METADATA, _MAYBE, "Look whether the topic was deleted"),
+    # The topic with this id was deleted, with all that was appended to it, or the broker has not heard of it yet.
+    ErrorCode.UNKNOWN_TOPIC_ID: CodeReaction(ProduceReaction.METADATA, _NO, "Look whether the topic was deleted"),
     ErrorCode.INCONSISTENT_TOPIC_ID: CodeReaction(ProduceReaction.METADATA, _MAYBE),
     ErrorCode.LEADER_NOT_AVAILABLE: CodeReaction(ProduceReaction.METADATA, _MAYBE),
     ErrorCode.NOT_LEADER_OR_FOLLOWER: CodeReaction(ProduceReaction.METADATA, _MAYBE),

@@ -269,8 +269,23 @@ def test_a_topic_that_is_created_anew_between_two_tasks_gets_every_record(
             assert contents(found[partition]) == expected(batch, partition)
 
 
+@pytest.mark.parametrize("server", ["kafka11", "kafka39", "kafka41"])
+def test_a_topic_that_is_created_anew_with_fewer_partitions_gets_every_row_once(
+    server: str, make_topic: MakeTopic, request: pytest.FixtureRequest
+) -> None:
+    kafka: KafkaServer = request.getfixturevalue(server)
+    topic = make_topic(kafka, 2 * PARTITIONS)
+    values = [b"%d" % number for number in range(RECORDS)]
+    batch = pa.record_batch({"key": pa.array(values), "value": pa.array(values)})
+    options = options_for(kafka, topic, max_block_ms="3000")  # before 2.8 the producer waits so long for the partition
+    write([batch], options)
+    recreate(kafka, topic)
+    assert write([batch], options).records == RECORDS
+    assert sorted(message.value() for partition in read_back(kafka, topic) for message in partition) == sorted(values)
+
+
 def recreate(kafka: KafkaServer, topic: str) -> None:
-    """Delete the topic, and create it when its name is free."""
+    """Delete the topic, and create it with `PARTITIONS` partitions when its name is free."""
     admin = AdminClient(librdkafka(kafka))
     admin.delete_topics([topic], operation_timeout=20)[topic].result(20)
 

@@ -107,6 +107,38 @@ def test_a_partition_that_was_added_meanwhile_is_found(start_cluster: Start) -> 
     assert len(cluster.brokers[0].asked("Metadata")) == 2
 
 
+@pytest.mark.parametrize("with_keys", [True, False])
+def test_rows_of_a_topic_that_was_created_again_with_fewer_partitions_are_routed_again(
+    start_cluster: Start, with_keys: bool
+) -> None:
+    cluster = start_cluster(topics={TOPIC: 4})
+    options = sink_options(cluster, batch_size=100)
+    values = [b"%d" % n for n in range(200)]
+    batch = rows(values, **({"key": pa.array(values, pa.binary())} if with_keys else {}))
+    write([batch], options)
+    cluster.create(TOPIC, 2)
+    written = write([batch], options)
+    found = [cluster.values(TOPIC, 0), cluster.values(TOPIC, 1)]
+    assert sorted(found[0] + found[1]) == sorted(values)
+    assert written.records == 200
+    assert written.partitions.keys() == {TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)}
+    if with_keys:
+        cluster.create(TOPIC, 2)
+        write([batch], options)
+        assert [set(cluster.values(TOPIC, n)) for n in range(2)] == [set(each) for each in found]
+
+
+def test_a_row_that_names_a_partition_which_the_new_topic_lacks_fails_at_once(start_cluster: Start) -> None:
+    cluster = start_cluster(topics={TOPIC: 4})
+    options = sink_options(cluster)
+    batch = rows([b"a", b"b"], partition=partitions(0, 3))
+    write([batch], options)
+    cluster.create(TOPIC, 2)
+    with pytest.raises(UnknownTopicError, match="created again with 2 partitions, without partition 3") as raised:
+        write([batch], options)
+    assert not raised.value.maybe_written
+
+
 def test_a_partition_that_does_not_exist_fails_after_one_refresh(start_cluster: Start) -> None:
     cluster = start_cluster()
     with pytest.raises(UnknownPartition):

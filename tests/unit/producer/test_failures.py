@@ -16,6 +16,7 @@ from streamgroup.errors import (
     TransportError,
     UnknownTopicError,
 )
+from streamgroup.model import PartitionInfo, TopicInfo
 from streamgroup.producer import failures
 from streamgroup.producer.batch import BatchState, ProducerBatch
 from streamgroup.producer.config import ProducerConfig
@@ -231,11 +232,22 @@ def test_a_late_or_abandoned_batch_may_be_written_while_it_is_in_flight(of: Batc
 def test_a_partition_that_the_topic_does_not_have_comes_with_the_number_of_those_that_it_has(
     partitions: int, counted: str
 ) -> None:
-    error = failures.unknown_partition(batch(node=-1), CONFIG, partitions)
+    topic = TopicInfo("t", tuple(PartitionInfo(number, 0) for number in range(partitions)))
+    error = failures.unknown_partition(batch(node=-1), CONFIG, topic)
     assert isinstance(error, UnknownTopicError)
     assert str(error) == (
         f"could not write 5 records (50 bytes) to t-0: topic t has {counted}, and partition 0 did not appear within "
         "max.block.ms=7000. Correct the column 'partition', or add partitions to the topic"
+    )
+
+
+def test_a_partition_that_a_new_topic_of_the_name_lacks_leaves_no_doubt_about_its_records() -> None:
+    topic = TopicInfo("t", (PartitionInfo(1, 0),))
+    error = failures.unknown_partition(batch(node=-1), CONFIG, topic, is_new=True)
+    assert not error.maybe_written
+    assert str(error) == (
+        "could not write 5 records (50 bytes) to t-0: topic t was deleted and created again with 1 partition, without "
+        "partition 0. Correct the column 'partition', or add partitions to the topic"
     )
 
 

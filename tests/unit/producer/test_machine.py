@@ -259,6 +259,76 @@ def test_a_topic_that_was_created_again_may_have_a_lower_leader_epoch() -> None:
 # -- connections and time ---------------------------------------------------------------------------------------------
 
 
+def recreated_without_p1(topic_id: str) -> Driver:
+    """Two batches of partition 1 are refused, since the topic was deleted and created again with one partition."""
+    d = Driver()
+    d.step(ev.FindTopics(("t",)))
+    d.step(ev.ProducerIdGiven(7, 0))
+    d.metadata(0, 1, topic_id=topic_id and "first")
+    d.append(3, to=P1)
+    d.answer(0)
+    d.append(3, 2, to=P1)
+    for _ in range(2):
+        d.answer(ErrorCode.UNKNOWN_TOPIC_ID if topic_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    d.metadata(0, topic_id=topic_id)
+    return d
+
+
+def test_records_of_a_partition_that_a_new_topic_lacks_get_another_partition() -> None:
+    d = recreated_without_p1("second")
+    first, second = d.all(ev.Reroute)
+    assert [first.batch.count, second.batch.count] == [3, 2]
+    assert not d.producer.queued_bytes(P0)
+    d.step(ev.Flush())
+    assert not d.all(ev.Flushed)
+    for reroute in (first, second):
+        d.step(ev.Rerouted(reroute.batch, [(P0, payload) for payload in reroute.batch.payloads]))
+    while d.sent:
+        d.answer(0)
+    assert d.only(ev.Flushed)
+    delivered = [action.batch for action in d.seen if isinstance(action, ev.Delivered)]
+    assert [(batch.partition, batch.count) for batch in delivered] == [(P1, 3), (P0, 3), (P0, 2)]
+    assert not [action for action in d.seen if isinstance(action, ev.Failed)]
+    d.step(ev.Rerouted(first.batch, [(P0, Records((1,)))]))  # too late
+    assert not d.producer.unresolved
+
+
+def test_rows_that_name_a_partition_which_a_new_topic_lacks_fail_without_doubt() -> None:
+    d = recreated_without_p1("second")
+    d.step(ev.Rerouted(d.all(ev.Reroute)[0].batch, None))
+    error = d.only(ev.Failed).error
+    assert not error.maybe_written
+    assert "created again with 1 partition, without partition 1. Correct the column 'partition'" in str(error)
+
+
+def test_a_record_that_goes_to_another_partition_waits_for_those_in_flight_before_it() -> None:
+    d = Driver().ready()
+    d.metadata(0, 1, topic_id="first")
+    d.append(1, to=P1)
+    d.answer(0)
+    d.append(1, 1, to=P1)
+    d.metadata(0, topic_id="second")
+    d.answer(ErrorCode.UNKNOWN_TOPIC_ID)
+    assert not d.all(ev.Reroute)
+    d.answer(ErrorCode.UNKNOWN_TOPIC_ID)
+    assert len(d.all(ev.Reroute)) == 2
+
+
+def test_without_topic_ids_a_partition_is_waited_for_since_a_brokers_metadata_may_be_old() -> None:
+    d = recreated_without_p1("")
+    assert not d.all(ev.Reroute)
+    assert not any(isinstance(action, ev.Reroute) for action in d.later(59))
+    assert len([action for action in d.later(2) if isinstance(action, ev.Reroute)]) == 2
+
+
+def test_a_partition_that_comes_back_gets_its_batch() -> None:
+    d = recreated_without_p1("")
+    d.later(1)
+    d.metadata(0, 1)
+    assert [batch.partition for batch in batches_of(d.actions)] == [P1]
+    assert not [action for action in d.later(61) if isinstance(action, ev.Reroute)]
+
+
 def test_a_cut_connection_repeats_the_batches_with_their_sequences() -> None:
     d = Driver().ready().confirmed()
     d.append(1, 1)
@@ -464,7 +534,10 @@ def test_where_brokers_are_silent_the_error_does_not_ask_for_a_topic() -> None:
 def test_a_partition_that_does_not_exist_fails_after_max_block_ms() -> None:
     d = Driver(max_block_ms=2_000).ready()
     d.append(1, to=P0._replace(partition=9))
-    (failed,) = [a for a in d.later(2.5) if isinstance(a, ev.Failed)]
+    assert not any(isinstance(action, ev.Reroute) for action in d.later(1.5))
+    (reroute,) = [action for action in d.later(1.0) if isinstance(action, ev.Reroute)]
+    d.step(ev.Rerouted(reroute.batch, None))
+    failed = d.only(ev.Failed)
     assert isinstance(failed.error, UnknownTopicError)
     assert "topic t has 2 partitions, and partition 9 did not appear" in str(failed.error)
 

@@ -37,6 +37,8 @@ class Chaos(Driver):
         )
         self.appended = 0
         self.splits: list[ProducerBatch] = []
+        self.reroutes: list[ProducerBatch] = []
+        self.rerouted: set[ProducerBatch] = set()
         self.resolved: dict[ProducerBatch, int] = {}
 
     def step(self, event: ev.Event) -> list[ev.Action]:
@@ -44,6 +46,8 @@ class Chaos(Driver):
             match action:
                 case ev.Split(batch=batch):
                     self.splits.append(batch)
+                case ev.Reroute(batch=batch):
+                    self.reroutes.append(batch)
                 case ev.Delivered(batch=batch) | ev.Failed(batch=batch):
                     self.resolved[batch] = self.resolved.get(batch, 0) + 1
                     assert self.now <= batch.created_at + 3.0 + 1e-6
@@ -78,12 +82,22 @@ class Chaos(Driver):
                 batch = self.splits.pop()
                 half = batch.count // 2
                 self.step(ev.SplitInto(batch, (Records((0,) * half), Records((0,) * (batch.count - half)))))
+            case 9 if self.reroutes:
+                self.reroute(self.reroutes.pop())
             case 10:
                 self.step(rng.choice([ev.Flush(), ev.MetadataFailed("no"), ev.FindTopics(("t", "u")), ev.Written(99)]))
             case 11 if rng.random() < 0.1:
                 self.step(ev.Abandon("enough"))
             case _:
                 self.later(rng.choice((0.001, 0.05, 0.7)))
+
+    def reroute(self, batch: ProducerBatch) -> None:
+        if batch.state is BatchState.SPLITTING and self.rng.random() < 0.7:
+            self.appended += batch.count
+            self.rerouted.add(batch)
+            self.step(ev.Rerouted(batch, [(self.rng.choice((P0, P1)), Records((0,) * batch.count))]))
+        else:
+            self.step(ev.Rerouted(batch, None))
 
     def code(self) -> int:
         code = self.rng.choice(COMMON if self.rng.random() < 0.8 else CODES)
@@ -92,7 +106,8 @@ class Chaos(Driver):
     def some_metadata(self) -> None:
         leaders = [self.rng.choice((-1, 0, 1, 2)) for _ in range(self.rng.choice((0, 1, 2, 2, 2)))]
         errors = {"t": self.rng.choice((17, 29))} if not leaders and self.rng.random() < 0.3 else {}
-        self.metadata(*leaders, epoch=self.rng.randint(-1, 9), errors=errors)
+        topic_id = self.rng.choice(("", "first", "first", "second"))
+        self.metadata(*leaders, epoch=self.rng.randint(-1, 9), topic_id=topic_id, errors=errors)
 
 
 @pytest.mark.slow
@@ -107,7 +122,8 @@ def test_no_event_breaks_a_producer(block: int) -> None:
         chaos.later(5.0)
         assert (chaos.producer.unresolved, chaos.producer.buffered_bytes) == (0, 0)
         assert set(chaos.resolved.values()) == {1}
-        assert sum(batch.count for batch in chaos.resolved) == chaos.appended
+        assert not chaos.rerouted & chaos.resolved.keys()
+        assert sum(batch.count for batch in (*chaos.resolved, *chaos.rerouted)) == chaos.appended
 
 
 @pytest.mark.slow

@@ -201,8 +201,11 @@ def test_to_a_topic_that_was_created_anew_the_first_batch_goes_alone() -> None:
     d.answer(ErrorCode.UNKNOWN_TOPIC_ID)
     d.metadata(0, 1, topic_id="second")
     d.later(LATER_S)
-    for sequence in (1, 2, 3):
-        assert [batch.base_sequence for send in d.sent.values() for batch in send.batches] == [sequence]
+    assert [batch.base_sequence for send in d.sent.values() for batch in send.batches] == [1]
+    d.answer(0, first_offset=-1)
+    assert resolved(d) == [(1, 0)]
+    assert [batch.base_sequence for send in d.sent.values() for batch in send.batches] == [2, 3]
+    for sequence in (2, 3):
         d.answer(0, first_offset=-1)
         assert resolved(d) == [(sequence, sequence - 1)]
 
