@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections import deque
@@ -34,6 +35,8 @@ _FIRST_OF_V2 = 3
 """The versions of Produce from which on a request carries messages of magic 1, and record batches."""
 _FIRST_WITH_ZSTD = 7
 _NEVER = float("inf")
+
+log = logging.getLogger(__name__)
 
 
 class TaskProducer:
@@ -186,6 +189,8 @@ class TaskProducer:
                 self._found[topic.name] = topic
             case ev.Split(batch):
                 self._events.append(ev.SplitInto(batch, _payload(batch).halves(self.encoder)))
+            case ev.Warn(message):
+                log.warning("%s", message)
             case ev.Reroute(batch):
                 self._events.append(ev.Rerouted(batch, self._other_partitions(batch)))
             case ev.Flushed():

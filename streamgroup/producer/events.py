@@ -273,6 +273,13 @@ class NotIdempotent:
 
 
 @dataclass(frozen=True, slots=True)
+class Warn:
+    """Log this at WARNING: the producer waits, and fails if the cause lasts."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class WakeAt:
     """Send a `Tick` at this time."""
 
@@ -293,5 +300,6 @@ Action = (
     | Reroute
     | Flushed
     | NotIdempotent
+    | Warn
     | WakeAt
 )

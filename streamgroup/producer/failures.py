@@ -150,6 +150,26 @@ def missing_topic(topic: str, config: ProducerConfig, reason: str) -> ProduceErr
     )
 
 
+def late_topic(topic: str, left: float, config: ProducerConfig, reason: str) -> str:
+    """Return the warning about a topic that the producer looks for, for `left` more seconds. `reason` as above."""
+    cause = f"no broker has answered ({reason})" if reason else "the brokers report that it does not exist"
+    advice = "Look whether the brokers are up" if reason else "Create the topic, or correct its name"
+    return (
+        f"cannot write topic {topic} so far: {cause}. The task waits for it for {left:.0f} more seconds "
+        f"(kafka.max.block.ms={config.max_block_ms}) and then fails. {advice}"
+    )
+
+
+def late(batch: ProducerBatch, partitions: int, now: float, config: ProducerConfig, cause: str) -> str:
+    """Return the warning about batches that wait in so many partitions, of which `batch` is the oldest."""
+    more = f" and the oldest of {counted(partitions - 1, 'more partition')}" if partitions > 1 else ""
+    return (
+        f"{counted(batch.count, 'record')} for {batch.partition}{more} were not acknowledged within "
+        f"{now - batch.created_at:.0f} s, after {counted(batch.attempts, 'attempt')}; last: {cause}. The task fails if "
+        f"they are not acknowledged within kafka.delivery.timeout.ms={config.delivery_timeout_ms}"
+    )
+
+
 def topic_refused(topic: str, code: int, row: CodeReaction, requester: Requester) -> ProduceError:
     """Return the error for a topic that the metadata refuse for good."""
     advice = f". {row.advice}" if row.advice else ""

@@ -40,6 +40,8 @@ from streamgroup.producer.topics import Topics
 from streamgroup.wire.messages.produce import PartitionProduceResponse
 
 _NEVER = float("inf")
+_LATE_S = 30.0
+"""After so many seconds batches that are not resolved are worth a warning, and again after so many more."""
 _MISSING = PartitionProduceResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR, error_message="the answer lacks it")
 
 
@@ -68,6 +70,8 @@ class Producer:
         self._nodes: dict[int, Node] = {}
         self._requests: dict[int, PendingProduce] = {}
         self._tokens = itertools.count(1)
+        self._late_at = float("-inf")
+        """When a batch may be late for the next time."""
         self._buffered = 0
         self._unresolved = 0
         self._flushing = False
@@ -119,6 +123,7 @@ class Producer:
         self._HANDLERS[type(event)](self, event)
         self._watch_requests()
         self._expire()
+        self._warn_of_late_batches()
         self._reroute()
         self._fail_unprovable()
         self._reset_sequences()
@@ -281,6 +286,8 @@ class Producer:
         topics = self._topics.take_due(self._waiting_topics(), unsettled, self._now)
         if topics:
             self._out.append(ev.ReadMetadata(topics))
+        for topic, left in self._topics.late(self._now):
+            self._out.append(ev.Warn(failures.late_topic(topic, left, self._config, self._topics.reason)))
         for topic in self._topics.missing(self._now):
             self._out.append(ev.TopicMissing(topic, failures.missing_topic(topic, self._config, self._topics.reason)))
 
@@ -559,6 +566,17 @@ class Producer:
                 else:
                     break  # those behind it are younger
 
+    def _warn_of_late_batches(self) -> None:
+        if self._now < self._late_at:
+            return
+        first = min(self._active.values(), key=lambda queue: queue.oldest.created_at, default=None)
+        self._late_at = (self._now if first is None else first.oldest.created_at) + _LATE_S
+        if first is not None and self._now >= self._late_at:
+            late = sum(self._now >= queue.oldest.created_at + _LATE_S for queue in self._active.values())
+            cause = first.oldest.cause or self._waits_for(first)
+            self._out.append(ev.Warn(failures.late(first.oldest, late, self._now, self._config, cause)))
+            self._late_at = self._now + _LATE_S
+
     def _is_missing(self, queue: PartitionQueue) -> bool:
         """Whether the topic has not appeared so far. A partition that the topic lacks is in `_absent`."""
         return not queue.exists and queue.partition not in self._absent
@@ -586,6 +604,8 @@ class Producer:
                 times.append(queue.queue[0].created_at + linger)
         for node in self._nodes.values():
             times += (node.muted_until, node.retry_at)
+        if self._active:
+            times.append(self._late_at)
         times.append(self._topics.wake_at(self._waiting_topics(), unsettled))
         if self._state is ProducerState.ASKING_ID and not self._ids.pending:
             times.append(self._ids.retry_at)

@@ -8,6 +8,9 @@ from streamgroup.backoff import Random
 from streamgroup.model import NO_TOPIC_ID, TopicInfo
 from streamgroup.producer.config import ProducerConfig
 
+_LATE_S = 3.0
+"""After so many seconds a topic that is looked for is worth a warning. A broker creates one within a second."""
+
 
 class Topics:
     """The topics that are written or looked for. Times are seconds on the caller's clock.
@@ -23,6 +26,8 @@ class Topics:
         self._used_at: dict[str, float] = {}  # by topic, when it was last looked for or written
         self._read_at: dict[str, float] = {}  # by topic, when metadata had it last
         self._wanted: dict[str, float] = {}  # by topic, when it was first looked for
+        self._late: set[str] = set()
+        """The topics among these that were looked for in vain for `_LATE_S`."""
         self._pending = False
         self._urgent = False
         self._attempts = 0
@@ -76,7 +81,7 @@ class Topics:
             # A topic that has gone stays known: its batches are retried until delivery.timeout.ms, as in Java.
         found = [topic for topic in self._wanted if topic in topics]
         for topic in found:
-            del self._wanted[topic]
+            self.drop(topic)
         self._attempts += 1
         self._not_before = now + self._config.backoff_s(self._attempts, self._random)
         return [topics[topic] for topic in found]
@@ -89,13 +94,22 @@ class Topics:
 
     def drop(self, topic: str) -> bool:
         """Stop looking for a topic. Return whether it was looked for."""
+        self._late.discard(topic)
         return self._wanted.pop(topic, None) is not None
+
+    def late(self, now: float) -> Iterator[tuple[str, float]]:
+        """Yield each topic once that was looked for in vain for `_LATE_S`, and for how many seconds it still is."""
+        limit = self._config.max_block_ms / 1000
+        for topic, since in self._wanted.items():
+            if topic not in self._late and since + _LATE_S <= now < since + limit:
+                self._late.add(topic)
+                yield topic, since + limit - now
 
     def missing(self, now: float) -> Iterator[str]:
         """Stop looking for the topics that did not appear within max.block.ms, and yield them."""
         limit = self._config.max_block_ms / 1000
         for topic in [topic for topic, since in self._wanted.items() if now >= since + limit]:
-            del self._wanted[topic]
+            self.drop(topic)
             yield topic
 
     def take_due(self, waiting: Set[str], unsettled: bool, now: float) -> frozenset[str]:
@@ -112,11 +126,12 @@ class Topics:
         return asked
 
     def wake_at(self, waiting: Set[str], unsettled: bool) -> float:
-        """Return when metadata are read, or a topic is given up; infinity where neither is to come."""
+        """Return when metadata are read, or a topic is late or given up; infinity if none of these is to come."""
         is_idle = self._pending or not (waiting or self._wanted)
         next_read = float("inf") if is_idle else self._due_at(waiting, unsettled)
-        given_up = (since + self._config.max_block_ms / 1000 for since in self._wanted.values())
-        return min(next_read, *given_up) if self._wanted else next_read
+        limit = self._config.max_block_ms / 1000
+        times = [since + (limit if t in self._late else min(limit, _LATE_S)) for t, since in self._wanted.items()]
+        return min([next_read, *times])
 
     def _due_at(self, waiting: Set[str], unsettled: bool) -> float:
         if self._urgent or self._wanted or unsettled:

@@ -284,6 +284,18 @@ def test_a_topic_that_does_not_exist_fails_within_max_block_ms(start_cluster: St
     assert time.monotonic() - started < 20, "it waited for the default of max.block.ms, a minute"
 
 
+def test_the_log_of_a_task_names_the_missing_topic_that_it_waits_for(
+    start_cluster: Start, open_producer: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = start_cluster()
+    quick = {"clock": lambda: 20 * time.monotonic(), "request_timeout_ms": 60_000, "delivery_timeout_ms": 120_000}
+    producer = open_producer(cluster, max_block_ms=10_000, **quick)
+    with pytest.raises(UnknownTopicError):
+        producer.topic("missing")
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "cannot write topic missing so far: the brokers report that it does not exist" in caplog.text
+
+
 def test_a_topic_that_appears_within_max_block_ms_is_found(start_cluster: Start, open_producer: Open) -> None:
     cluster = start_cluster(auto_create=3)
     cluster.refuse_topic("new", ErrorCode.LEADER_NOT_AVAILABLE, times=2)

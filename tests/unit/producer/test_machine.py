@@ -512,6 +512,42 @@ def test_a_topic_that_does_not_appear_is_given_up_after_max_block_ms() -> None:
     assert "max.block.ms=2000. Create it" in str(missing.error)
 
 
+def warnings(actions: list[ev.Action]) -> list[str]:
+    return [action.message for action in actions if isinstance(action, ev.Warn)]
+
+
+def test_a_topic_that_is_missing_is_worth_a_warning_within_seconds() -> None:
+    d = Driver(idempotence=OFF)
+    d.step(ev.FindTopics(("t",)))
+    d.metadata()
+    assert not warnings(d.later(2.9))
+    assert warnings(d.later(0.2)) == [
+        "cannot write topic t so far: the brokers report that it does not exist. The task waits for it for 57 more "
+        "seconds (kafka.max.block.ms=60000) and then fails. Create the topic, or correct its name"
+    ]
+    assert not warnings(d.later(50.0))
+
+
+def test_brokers_that_do_not_answer_for_a_topic_are_worth_a_warning_within_seconds() -> None:
+    d = Driver(idempotence=OFF)
+    d.step(ev.FindTopics(("t",)))
+    d.step(ev.MetadataFailed("b1:9092: connection refused"))
+    (warning,) = warnings(d.later(3.5))
+    assert "cannot write topic t so far: no broker has answered (b1:9092: connection refused)." in warning
+
+
+def test_batches_that_are_not_acknowledged_are_worth_a_warning_now_and_then() -> None:
+    d = Driver().ready().confirmed()
+    d.later(100.0)
+    d.append(3)
+    d.answer(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert not warnings(d.later(29.5))
+    (warning,) = warnings(d.later(1.0))
+    assert warning.startswith("3 records for t-0 were not acknowledged within 30 s, after 2 attempts; last: ")
+    assert "last: NOT_ENOUGH_REPLICAS (19)" in warning
+    assert len(warnings(d.later(60.0))) == 2
+
+
 def test_where_no_broker_answers_the_error_does_not_ask_for_a_topic() -> None:
     d = Driver(idempotence=OFF, max_block_ms=2_000)
     d.step(ev.FindTopics(("t",)))

@@ -77,10 +77,22 @@ def test_a_topic_that_does_not_appear_within_max_block_ms_is_missing_once(topics
     topics.look_for("t", 1.0)
     topics.look_for("t", 9.0)  # a later record does not prolong the wait
     assert topics.take_due(WRITTEN, False, 1.0)
+    assert topics.wake_at(WRITTEN, False) == 4.0  # it is late
+    assert list(topics.late(4.0)) == [("t", 7.0)]
     assert topics.wake_at(WRITTEN, False) == 11.0
     assert list(topics.missing(10.999)) == []
     assert list(topics.missing(11.0)) == ["t"]
     assert list(topics.missing(12.0)) == []
+
+
+def test_a_topic_that_is_looked_for_in_vain_is_late_once(topics: Topics) -> None:
+    topics.look_for("t", 1.0)
+    assert list(topics.late(3.9)) == []
+    assert list(topics.late(4.5)) == [("t", 6.5)]
+    assert list(topics.late(5.0)) == []
+    list(topics.missing(11.0))
+    topics.look_for("t", 20.0)  # the next task
+    assert list(topics.late(23.0)) == [("t", 7.0)]
 
 
 def test_a_known_topic_is_looked_for_again_where_it_lacks_a_partition(topics: Topics) -> None:
