@@ -56,7 +56,7 @@ def test_a_first_plan_goes_from_new_to_a_reply() -> None:
     assert shell.run.shutdown.state is RunState.RUNNING
     assert shell.out[0] == io.Follow(frozenset({"t"}))
     asks = {action.call: action.question for action in shell.of(io.Ask)}
-    listing = ask.ListOffsets({P0: EARLIEST, P1: EARLIEST}, 3.0)
+    listing = ask.ListOffsets({P0: EARLIEST, P1: EARLIEST}, 60.0)
     assert asks == {-1: ask.DescribeGroup(DESCRIBE_TIMEOUT_S), -2: listing}
     shell.answer(-2, shell.found(listing))
     assert shell.committed == {0: 0, 1: 0}, "the starts are committed before a batch is planned (R6)"

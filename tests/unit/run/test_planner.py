@@ -17,6 +17,7 @@ from streamgroup.errors import DataLossError, DecodeError
 from streamgroup.logline import parse
 from streamgroup.model import (
     INITIAL_DOCUMENT,
+    UNKNOWN_EPOCH,
     ClusterSnapshot,
     Dialect,
     LogRange,
@@ -175,6 +176,15 @@ def test_what_was_only_old_metadata_is_no_loss() -> None:
     watcher.metadata_at = time.monotonic()
     made.look({P0: LogRange(0, 3)})
     assert watcher.doubted == [P0, P0], "another suspicion, another look"
+
+
+def test_a_position_up_to_the_end_of_its_log_that_has_no_epoch_gets_the_newest_one() -> None:
+    """A position at the end included: a log that an unclean election cuts and fills again would show nothing else."""
+    ledger, watcher = FakeLedger({P0: 10, P1: 4}), FakeWatcher()
+    ledger.held = {tp: replace(position, leader_epoch=UNKNOWN_EPOCH) for tp, position in ledger.held.items()}
+    watcher.know(2, epoch=7)
+    planner(ledger, watcher).look({P0: LogRange(0, 10), P1: LogRange(0, 10)})
+    assert {tp: position.leader_epoch for tp, position in ledger.held.items()} == {P0: 7, P1: 7}
 
 
 def test_an_open_transaction_is_no_loss() -> None:

@@ -201,6 +201,14 @@ def test_a_drain_waits_for_the_batch_in_flight_then_for_its_commit(member: Membe
     assert drain.at(2.1).result is True
 
 
+def test_a_drain_whose_last_commit_was_not_answered_says_that_a_batch_may_be_repeated(member: Member) -> None:
+    shutdown, done = shutdown_of(member)
+    member.ledger.commits.outstanding = True
+    drain = Call(shutdown.drain(0.0, 10.0))
+    member.leaves()
+    assert (done, drain.at(0.1).result) == (["commit", ev.Stop()], False)
+
+
 def test_a_drain_whose_time_is_over_leaves_and_says_that_a_batch_may_be_repeated(member: Member) -> None:
     shutdown, done = shutdown_of(member)
     member.is_in_flight()

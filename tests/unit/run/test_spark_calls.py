@@ -28,6 +28,7 @@ from streamgroup.run import interface as io
 from streamgroup.run import questions as ask
 from streamgroup.run.lineage_check import LOOK_AGAIN_S
 from streamgroup.run.plan_gate import ASSIGNMENT_TIMEOUT_S
+from streamgroup.run.steps import Steps
 from streamgroup.wire.messages.group import JoinGroupRequest
 from tests.fakes.cluster import NODES
 from tests.unit.run.run_shell import MEMBER, OFF, P0, P1, PLAN, Shell
@@ -82,6 +83,42 @@ def test_available_now_does_not_end_by_facts_from_before_an_assignment() -> None
     assert isinstance(shell.questions[call], ask.ListEnds), "it looks at the logs again"
     shell.serve()
     assert [reply.result for reply in shell.of(io.Reply)] == [document]
+
+
+def test_nothing_is_planned_by_the_positions_of_an_earlier_generation() -> None:
+    """The group has rebalanced while the brokers listed the ends, and the member has its partitions again (R9)."""
+    shell = Shell()
+    first = shell.batch()
+    shell.logs.ends = {P0: 12, P1: 12}
+    call = shell.call(io.LatestOffset(first, LimitOptions()))
+    assert isinstance(shell.questions[call], ask.ListEnds)
+    shell.ledger.assigned(shell.ledger.member_id, shell.ledger.generation + 1, [P0, P1], [P0, P1])
+    shell.serve()
+    assert [reply.result for reply in shell.of(io.Reply)] == [first]
+    assert shell.batch(first).ranges == (OffsetRange(P0, 10, 12), OffsetRange(P1, 10, 12))
+
+
+def test_available_now_does_not_end_by_the_positions_from_before_its_assignment_was_complete(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A partition that comes while the run waits for the last ones has not been judged: its log ends below it."""
+    shell = Shell()
+    shell.result(io.PrepareAvailableNow())
+    document = shell.batch()
+    until_complete, waits = shell.run._calls._gate.until_complete, []
+
+    def gain() -> Steps[bool]:
+        if not waits:
+            held = shell.ledger.held[P1]
+            held.position = held.committed = 100
+            shell.ledger.assigned(shell.ledger.member_id, shell.ledger.generation, [P0, P1], [P0, P1])
+        waits.append(1)
+        return until_complete()
+
+    monkeypatch.setattr(shell.run._calls._gate, "until_complete", gain)
+    shell.call(io.LatestOffset(document, LimitOptions()))
+    shell.serve()
+    assert not shell.of(io.Reply), "it looks again"
 
 
 # -- a batch ----------------------------------------------------------------------------------------------------------
