@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
@@ -49,8 +50,9 @@ class Inbox:
 
     run: Run
 
-    def __init__(self, shell: Shell) -> None:
+    def __init__(self, shell: Shell, clock: Callable[[], float] = time.monotonic) -> None:
         self._shell = shell
+        self._clock = clock
         self._lock = threading.RLock()
         self._events: deque[io.Event] = deque()
         self._is_stepping = False
@@ -76,7 +78,7 @@ class Inbox:
         self._is_stepping = True
         try:
             while self._events:
-                for action in self.run.step(self._events.popleft(), time.monotonic()):
+                for action in self.run.step(self._events.popleft(), self._clock()):
                     self._try(action)
         finally:
             self._is_stepping = False
@@ -152,7 +154,7 @@ class Inbox:
 
     def _wait(self, mail: SimpleQueue[io.Reply | io.Raise | io.Ask]) -> io.Reply | io.Raise | io.Ask:
         while True:
-            now, wake_at = time.monotonic(), self.wake_at
+            now, wake_at = self._clock(), self.wake_at
             due = now + LONGEST_WAIT_S if wake_at is None else min(wake_at, now + LONGEST_WAIT_S)
             try:
                 return mail.get(timeout=max(0.0, due - now))

@@ -343,7 +343,14 @@ def decoders() -> Iterable[Decoder]:
         yield Decoder(
             f"records/batches{suffix}", _batches, functools.partial(_read, checked), mend=_mend_batch, cap=8 * CAP
         )
-        yield Decoder(f"records/sets{suffix}", _sets, functools.partial(_read, checked), mend=_mend_set, cap=8 * CAP)
+        yield Decoder(
+            f"records/sets{suffix}",
+            _sets,
+            functools.partial(_read, checked),
+            mend=_mend_set,
+            cap=8 * CAP,
+            enough=10_000 if checked else 2_000,
+        )
         yield Decoder(
             f"records/messages07{suffix}", _messages07, functools.partial(_both07, checked), mend=_mend07, cap=8 * CAP
         )

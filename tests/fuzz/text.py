@@ -105,7 +105,9 @@ def _groups() -> Iterable[Decoder]:
     yield _nothing_refused("group/identity", _samples(_IDENTITY, b"\0\0\0\7" + _IDENTITY), _identity)
     yield _nothing_refused("group/sticky-user-data", _samples(b"\0\0\0\7more"), lambda _, data: decode_user_data(data))
     documents = [path.read_bytes() for path in sorted((VECTORS / "documents").glob("*.json"))]
-    yield Decoder("planning/document", lambda: _samples(*documents), _document, (ConfigError,), mutated_text)
+    yield Decoder(
+        "planning/document", lambda: _samples(*documents), _document, (ConfigError,), mutated_text, enough=10_000
+    )
     yield _nothing_refused("spark/offset", _samples(*documents), lambda _, data: document(_text(data)))
 
 
@@ -388,7 +390,13 @@ def _file_decoders() -> Iterable[Decoder]:
             f"jobs/{name}-file", samples, functools.partial(_job, load), (ConfigError,), mutated_values, cap=_REGEX
         )
     yield Decoder(
-        "driver/control-request", _control_samples, _request, (), mutated_text, cap=2 * control.LARGEST_MESSAGE
+        "driver/control-request",
+        _control_samples,
+        _request,
+        (),
+        mutated_text,
+        cap=2 * control.LARGEST_MESSAGE,
+        enough=10_000,
     )
     answers = ('{"drained": true, "group": "etl"}', '{"error": "not the token of this run"}')
     answered: Callable[[str, bytes], object] = lambda _, data: control.read_message(data)  # noqa: E731

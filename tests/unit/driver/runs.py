@@ -13,6 +13,7 @@ import pytest
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.driver.logs import watcher
 from streamgroup.driver.membership import broker_backend, group_thread
+from streamgroup.group import membership
 from streamgroup.model import (
     INITIAL_DOCUMENT,
     Document,
@@ -94,6 +95,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     for module, names in PATIENCE.items():
         for name in names:
             monkeypatch.setattr(module, name, SOON)
+    monkeypatch.setattr(membership, "LEAVE_TIMEOUT_MS", int(1000 * SOON))
     monkeypatch.setattr(suspicions, "BELIEVED_AFTER_S", 0.2)
     monkeypatch.setattr(suspicions, "LOOK_EVERY_S", 0.05)
     runs: list[Run] = []
