@@ -62,8 +62,10 @@ class LogWatcher:
         options: SourceOptions,
         on_metadata: Callable[[ClusterSnapshot, frozenset[str]], None],
         on_failure: Callable[[StreamGroupError], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options
+        self._clock = clock
         self._on_metadata = on_metadata
         self._on_failure = on_failure
         self._lock = threading.Lock()
@@ -113,7 +115,7 @@ class LogWatcher:
             return {}
         listed: SimpleQueue[None] = SimpleQueue()
         with self._lock:
-            now = time.monotonic()  # under the lock: a listing of fewer partitions may begin while this call waits
+            now = self._clock()  # under the lock: a listing of fewer partitions may begin while this call waits
             self._schedule.want_ends(partitions, now)
             self._callers[listed] = now
             self._release()
@@ -177,7 +179,7 @@ class LogWatcher:
         with self._lock:
             stopping = self._schedule.is_stopping
             if not stopping:
-                self._schedule.ask(_Posted(question, time.monotonic() + timeout, future))
+                self._schedule.ask(_Posted(question, self._clock() + timeout, future))
         if stopping:
             future.set_exception(TransportError("the coordinator is stopping"))
         else:
@@ -222,7 +224,7 @@ class LogWatcher:
     def _next_step(self, done: Done) -> steps.Step[_Posted]:
         """Hand in what came of the last step, and return the next one."""
         with self._lock:
-            now = time.monotonic()
+            now = self._clock()
             warning = done(now)
             self._release()
             step = self._schedule.next_step(now)

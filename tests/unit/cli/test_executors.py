@@ -12,6 +12,7 @@ from streamgroup.cli import _executors as module
 from streamgroup.cli._executors import findings_of, of_executors
 from streamgroup.cli._findings import CheckVerdict
 from streamgroup.errors import ConfigError
+from tests.waiting import soon
 
 HEALTHY = {
     "host": "worker-1",
@@ -109,7 +110,7 @@ def test_spark_that_does_not_end_is_killed_with_its_processes(monkeypatch: pytes
     (finding,) = of_executors("spark://m:7077", [], 0.5)
     assert (finding.verdict, "it has not ended within 1 s" in finding.text) == (CheckVerdict.FAIL, True)
     pid = int((tmp_path / "pid").read_text())
-    deadline = time.monotonic() + 10
+    deadline = soon()
     while _runs(pid):
         assert time.monotonic() < deadline, "a process of spark-submit outlives the check"
         time.sleep(0.01)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
@@ -28,6 +27,7 @@ from streamgroup.ui.history.history import History
 from tests.unit.cli.clusters import orders_cluster
 from tests.unit.cli.test_group_stores import KAFKA07, store
 from tests.unit.cli.test_groups import FakeStore, orders
+from tests.waiting import soon
 
 
 class Store(FakeStore):
@@ -110,7 +110,7 @@ def test_members_of_this_machine_are_in_the_reading(monkeypatch: pytest.MonkeyPa
 
 
 def test_groups_of_kafka_07_are_read_in_zookeeper_with_its_names_of_partitions() -> None:
-    found = ClusterReader([store(Dialect.KAFKA07, KAFKA07)]).read(7.0, time.monotonic() + 5)
+    found = ClusterReader([store(Dialect.KAFKA07, KAFKA07)]).read(7.0, soon())
     history = History()
     history.add(found)
     shown = views.group_view(history, "g")
@@ -128,7 +128,7 @@ def test_groups_of_kafka_07_are_read_in_zookeeper_with_its_names_of_partitions()
 def test_of_a_group_at_the_brokers_and_in_zookeeper_the_one_with_members_is_shown() -> None:
     in_zookeeper = store(Dialect.KAFKA, {"/consumers": "", "/consumers/g": "", "/consumers/old": ""})
     brokers = cast("GroupStore", Store())
-    found = ClusterReader([in_zookeeper, brokers]).read(7.0, time.monotonic() + 5)
+    found = ClusterReader([in_zookeeper, brokers]).read(7.0, soon())
     assert [(group.name, len(group.description.members)) for group in found.groups] == [
         ("g", 2),
         ("old", 0),
@@ -142,7 +142,7 @@ def test_brokers_before_0_9_leave_the_groups_of_zookeeper(monkeypatch: pytest.Mo
     brokers = Store()
     monkeypatch.setattr(brokers, "list_groups", lambda _: _raise(UnsupportedVersionError("no ListGroups")))
     both = ClusterReader([in_zookeeper, cast("GroupStore", brokers)])
-    assert [group.name for group in both.read(7.0, time.monotonic() + 5).groups] == ["old"]
+    assert [group.name for group in both.read(7.0, soon()).groups] == ["old"]
     with pytest.raises(UnsupportedVersionError):
         ClusterReader([cast("GroupStore", brokers)]).read(7.0, 1.0)
 
@@ -155,9 +155,9 @@ def test_what_a_migration_has_left_in_zookeeper_is_not_shown_for_a_group_that_is
     in_zookeeper = store(Dialect.KAFKA, {"/consumers": "", "/consumers/g": "", "/consumers/old": ""})
     brokers = Store()
     both = ClusterReader([in_zookeeper, cast("GroupStore", brokers)])
-    both.read(7.0, time.monotonic() + 5)
+    both.read(7.0, soon())
     brokers.refused = {"g": TransportError("broker 1 does not answer")}
-    found = both.read(12.0, time.monotonic() + 5)
+    found = both.read(12.0, soon())
     assert ([group.name for group in found.groups], found.unread) == (["old", "done", "turning"], frozenset({"g"}))
 
 

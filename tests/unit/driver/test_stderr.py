@@ -116,7 +116,6 @@ def test_a_message_that_cannot_be_formatted_is_named(log: Log) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
 def test_heartbeats_go_on_while_nobody_reads_stderr_and_the_last_lines_are_written() -> None:
     """At SIGUSR1 the process logs more than a pipe holds, under the coordinator's lock."""
     with tempfile.TemporaryDirectory(prefix="sg-", dir="/tmp") as home:

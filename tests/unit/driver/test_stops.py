@@ -21,8 +21,8 @@ from tests.unit.driver.shells import SOON
 ROOT = Path(__file__).parents[3]
 LEFT = "left [(0, 10), (1, 10)]"
 """The first batch was proven; of the second, in flight, nothing is committed."""
-WITHIN_S = 3.0
-"""A second, on a machine with other work to do."""
+WITHIN_S = 30.0
+"""A second on the run's clock (`unit/run/test_shutdown.py`), however busy the machine is."""
 
 PARENT = """
 import signal, subprocess, sys
@@ -149,7 +149,6 @@ def test_whatever_ends_it_what_is_proven_is_committed_and_the_group_left(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize("driver", [[str(int(signal.SIGTERM))]], indirect=True)
 def test_a_sigterm_does_not_interrupt_a_leaving_that_the_end_of_the_conversation_has_begun(driver: Driver) -> None:
     """Spark interrupts its thread, whose conversation with us is closed by that, and then ends our process."""
@@ -184,7 +183,6 @@ def signal_group(driver: Driver) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(30)
 def test_a_signal_to_the_drivers_process_group_does_not_end_its_coordinator(driver: Driver) -> None:
     signal_group(driver)
     end_of_file(driver)

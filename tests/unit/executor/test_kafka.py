@@ -27,6 +27,7 @@ from streamgroup.wire.messages.log import (
 from streamgroup.wire.versions import BrokerVersions
 from tests.fakes.broker import FakeBroker
 from tests.unit.executor.leader import OTHER_ID, TOPIC_ID, Leader, Log, batch
+from tests.waiting import soon
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
@@ -227,10 +228,6 @@ def look(options: Options) -> Iterator[Callable[[Leader], KafkaLookup]]:
 
 
 Look = Callable[[Leader], KafkaLookup]
-
-
-def soon() -> float:
-    return time.monotonic() + 5
 
 
 TEN = [batch(n, 10) for n in range(0, 100, 10)]

@@ -27,6 +27,7 @@ from streamgroup.options.types import ClientOptions, FetchOptions
 from streamgroup.remediation import StoredIn
 from streamgroup.testing.kafka07 import Compressed
 from tests.fakes.broker07 import OldBroker, tp, values
+from tests.waiting import soon
 
 QUICK = FetchOptions(poll_timeout_ms=1_000)
 Start = Callable[..., OldBroker]
@@ -127,7 +128,7 @@ def test_connections_are_kept_for_the_next_task_of_the_same_dialect(start: Start
     where = broker.produce(0, b"one")
     for _ in range(2):
         assert column("value", planned(broker, where, 0, broker.end(where))) == [b"one"]
-    kept = POOL.take("127.0.0.1", broker.port, client(), time.monotonic() + 1, Dialect.KAFKA07)
+    kept = POOL.take("127.0.0.1", broker.port, client(), soon(), Dialect.KAFKA07)
     assert kept.idle
     assert kept.dialect is Dialect.KAFKA07
     kept.close()

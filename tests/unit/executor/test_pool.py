@@ -14,6 +14,7 @@ from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
 from tests.fakes.answers import API_VERSIONS, METADATA
 from tests.fakes.broker import FakeBroker
+from tests.waiting import TIMEOUT_S, soon
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
@@ -30,7 +31,7 @@ class Pool(ConnectionPool):
         self.client = options(self.broker.port)
 
     def borrow(self, client: ClientOptions | None = None) -> Any:
-        deadline = time.monotonic() + self.offset + 5
+        deadline = time.monotonic() + self.offset + TIMEOUT_S
         return self.take("127.0.0.1", self.broker.port, client or self.client, deadline)
 
 
@@ -102,4 +103,4 @@ def test_a_broker_that_is_gone_is_an_error(options: Options) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     with pytest.raises(TransportError, match="Connection refused"):
-        ConnectionPool().take("127.0.0.1", port, options(), time.monotonic() + 5)
+        ConnectionPool().take("127.0.0.1", port, options(), soon())

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 
 import pytest
 
@@ -10,6 +9,7 @@ from streamgroup.jobs import signals
 from streamgroup.jobs.signals import StopAtOnce, StopRequest
 from tests.clock import Clock
 from tests.fakes.signals import kept_handlers
+from tests.waiting import wait_until
 
 __all__ = ["kept_handlers"]
 
@@ -53,9 +53,7 @@ def test_the_jvms_signal_is_handed_on_to_this_process(name: str) -> None:
     stop = StopRequest()
     stop.install()
     signals._ForwardingHandler().handle(Received())
-    deadline = time.monotonic() + 5
-    while not stop and time.monotonic() < deadline:
-        signal.sigtimedwait([], 0.01)
+    wait_until(lambda: stop, "the signal")
     assert stop.name == f"SIG{name}"
 
 

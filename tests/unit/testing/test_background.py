@@ -24,7 +24,7 @@ from streamgroup.testing.background import (
     has_ended,
     start_ticks,
 )
-from tests.waiting import wait_until
+from tests.waiting import soon, wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def node(tmp_path: Path) -> Iterator[BackgroundNode]:
     process = subprocess.Popen(
         [sys.executable, "-c", "import sys; sys.stdin.read()", properties], stdin=subprocess.PIPE
     )
-    deadline = time.monotonic() + 10
+    deadline = soon()
     while properties not in command_line(process.pid) and time.monotonic() < deadline:
         time.sleep(0.001)  # the command line shows a moment after the start of the program
     yield BackgroundNode("broker-0", process.pid, properties, start_ticks(process.pid))

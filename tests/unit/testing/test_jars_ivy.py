@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -59,7 +58,7 @@ def test_ivy_runs_with_its_own_settings_and_no_repository_named() -> None:
     assert not any("://" in argument for argument in argv)
 
 
-def run(script: str, into: Path, monkeypatch: pytest.MonkeyPatch, timeout_s: float = 20) -> Recorder:
+def run(script: str, into: Path, monkeypatch: pytest.MonkeyPatch, timeout_s: float = 60) -> Recorder:
     monkeypatch.setattr(jars, "ivy_command", lambda *_, **__: ["/bin/sh", "-c", script])
     recorder = Recorder()
     jars.run_ivy(COORDINATE, into, transitive=True, timeout_s=timeout_s, shown=recorder)
@@ -68,16 +67,22 @@ def run(script: str, into: Path, monkeypatch: pytest.MonkeyPatch, timeout_s: flo
 
 @pytest.mark.slow
 def test_progress_is_shown_while_ivy_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = run(f"printf '{FOUND}'; sleep 0.3", tmp_path / "jars", monkeypatch)
+    shown, update = tmp_path / "shown", Recorder.update
+
+    def note(recorder: Recorder, step: str, done: int, total: int | None) -> None:
+        update(recorder, step, done, total)
+        if done == 2:
+            shown.touch()
+
+    monkeypatch.setattr(Recorder, "update", note)
+    recorder = run(f"printf '{FOUND}'; until [ -e {shown} ]; do sleep 0.02; done", tmp_path / "jars", monkeypatch)
     assert ("finding dependencies", 2, None) in recorder.steps
     assert not (tmp_path / "jars.log").exists()
 
 
 def test_an_ivy_that_hangs_is_ended_at_the_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    began = time.monotonic()
     with pytest.raises(TransportError, match=r"in 0 s[\s\S]*stuck"):
         run("echo stuck; exec sleep 60", tmp_path / "jars", monkeypatch, timeout_s=0.2)
-    assert time.monotonic() - began < 20
 
 
 def test_an_ivy_that_fails_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

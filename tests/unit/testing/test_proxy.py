@@ -15,7 +15,7 @@ from streamgroup.testing import Direction, End, Fault, Proxy, Which
 from streamgroup.testing.flow import CAPACITY
 from tests.waiting import wait_until
 
-SOON = 5.0
+SOON = 30.0
 MID_FRAME = {end: Fault(end=end, mid_frame=True) for end in End}
 FRAME = (100).to_bytes(4, "big") + bytes(range(100))
 HALF = FRAME[:54]

@@ -15,6 +15,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.options.secrets import Secret
 from streamgroup.options.types import ZooKeeperOptions
 from streamgroup.zookeeper.client import SingleSessionHandler, acl_of, addresses, client_of
+from tests.waiting import TIMEOUT_S
 
 OPTIONS = ZooKeeperOptions((("zk1", 2181), ("::1", 2182)), "/kafka")
 BOB = ZooKeeperOptions((("zk1", 2181),), username="bob", password=Secret("env:BOBS"), creator_only=True)
@@ -92,14 +93,14 @@ def test_the_granted_timeout_is_known_when_the_session_starts(granted_ms: int) -
         client.start_async()
         connection, _ = server.accept()
         with connection:
-            connection.settimeout(5)
+            connection.settimeout(TIMEOUT_S)
             assert connection.recv(1024)
             answer = struct.pack(">iiqi", 0, granted_ms, 0x77, 16) + bytes(17)
             connection.sendall(struct.pack(">i", len(answer)) + answer)
-            assert begun.wait(5)
+            assert begun.wait(TIMEOUT_S)
             client.handler.is_over = True
         ending = threading.Thread(target=client.stop, daemon=True)
         ending.start()
-        ending.join(10)
+        ending.join(TIMEOUT_S)
     assert known == [granted_ms]
     assert client.handler.connect_timeout_s == min(6.0, granted_ms / 1000)

@@ -24,7 +24,7 @@ from streamgroup.zookeeper.session import (
     _ClientSession,
 )
 from streamgroup.zookeeper.watches import Aspect
-from tests.waiting import soon
+from tests.waiting import TIMEOUT_S, soon
 
 
 class Scripted:
@@ -75,7 +75,7 @@ def test_the_state_listener_and_the_watches_never_call_zookeeper(
         *(SessionStarted(7, 4_000), NodeChanged("/g/ids"), SessionSuspended(7), SessionResumed(7), NodeChanged("/g")),
         SessionEnded(7, "the session has expired"),
     ]
-    life.end().join(5)
+    life.end().join(TIMEOUT_S)
     assert client.called == ["stop", "close"], "from a thread of its own"
 
 
@@ -132,29 +132,29 @@ def test_an_end_that_both_sides_find_at_once_can_be_waited_for_by_both(
     class Slow(threading.Thread):
         def start(self) -> None:
             begun.set()
-            assert may_start.wait(5)
+            assert may_start.wait(TIMEOUT_S)
             super().start()
 
     joined: list[str] = []
 
     def end(who: str) -> None:
-        life.end().join(5)
+        life.end().join(TIMEOUT_S)
         joined.append(who)
 
     ends = [threading.Thread(target=end, args=(who,)) for who in ("kazoo", "owner")]
     monkeypatch.setattr("streamgroup.zookeeper.session.threading.Thread", Slow)
     ends[0].start()
-    assert begun.wait(5)
+    assert begun.wait(TIMEOUT_S)
     ends[1].start()
     ends[1].join(0.2)
     may_start.set()
     for each in ends:
-        each.join(5)
+        each.join(TIMEOUT_S)
     assert sorted(joined) == ["kazoo", "owner"]
 
 
 def test_events_after_the_close_are_not_reported(life: _ClientSession, told: list[SessionEvent]) -> None:
-    life.end().join(5)
+    life.end().join(TIMEOUT_S)
     life._on_kazoo_state(KazooState.LOST)
     assert told == []
 

@@ -121,8 +121,9 @@ def test_a_client_that_sends_half_a_message_is_hung_up_on(
 
 
 def test_a_coordinator_that_never_answers_is_waited_for_as_long_as_said(
-    serve: Callable[..., FakeCoordinator],
+    serve: Callable[..., FakeCoordinator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(control, "MESSAGE_TIMEOUT_S", SOON)
     serve().may_answer.clear()
     began = time.monotonic()
     with pytest.raises(TransportError, match=r"run r1 .* has not answered to status"):
@@ -133,6 +134,7 @@ def test_a_coordinator_that_never_answers_is_waited_for_as_long_as_said(
 def test_a_coordinator_that_is_stopped_is_waited_for_no_longer_by_many(
     serve: Callable[..., FakeCoordinator], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(control, "MESSAGE_TIMEOUT_S", SOON)
     monkeypatch.setattr(control, "_BACKLOG", 1)
     monkeypatch.setattr(ControlServer, "_serve", lambda server: None)
     serve()

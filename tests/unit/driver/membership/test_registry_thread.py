@@ -241,7 +241,7 @@ def test_an_answer_is_waited_for_no_longer_than_the_session_lasts_that_is_grante
     begun = time.monotonic()
     running.want(look(1))
     running.hears(zk.SubtreesRead(1, {"/found": NODE}))
-    assert begun < session.deadlines[0] <= time.monotonic() + GRANTED_MS / 1000 < begun + 6.0
+    assert begun < session.deadlines[0] <= time.monotonic() + GRANTED_MS / 1000
 
 
 def test_what_an_earlier_session_tells_late_is_nobodys(running: Running) -> None:

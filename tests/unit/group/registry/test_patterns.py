@@ -37,10 +37,10 @@ SOON_S = 2.0
 )
 def test_a_pattern_that_would_be_tried_in_too_many_ways_is_refused(pattern: str, topic: str) -> None:
     compile_java(pattern)
-    begun = time.monotonic()
+    begun = time.thread_time()
     with pytest.raises(DecodeError, match="cannot be used here: there are too many ways"):
         matches(pattern, topic)
-    assert time.monotonic() - begun < SOON_S
+    assert time.thread_time() - begun < SOON_S
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,9 @@ def test_a_pattern_that_would_be_tried_in_too_many_ways_is_refused(pattern: str,
     ],
 )
 def test_what_people_write_is_matched_soon(pattern: str, topic: str, is_meant: bool) -> None:
-    begun = time.monotonic()
+    begun = time.thread_time()
     assert matches(pattern, topic) is is_meant
-    assert time.monotonic() - begun < SOON_S
+    assert time.thread_time() - begun < SOON_S
 
 
 def test_a_pattern_longer_than_any_that_is_meant_is_not_even_compiled() -> None:
