@@ -299,7 +299,7 @@ class Assigned:
 
     `kept` are the partitions held under a completed SyncGroup of the generation directly before, with the same member
     id (R18). All other partitions are gained (R5). `members` and `total` (partitions of all topics of the group) are
-    None where the leader, a consumer of another make, did not tell them. `revoked` are the partitions that a
+    None where the leader did not tell them. `revoked` are the partitions that a
     cooperative member has held until now and that are not among `partitions`. It plans them no more. It commits them
     until the next `Joining`, which `RevocationCompleted` brings about, gives them up.
     """

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from streamgroup.errors import DecodeError
 from streamgroup.group.assigning import NO_GENERATION, GroupMember
-from streamgroup.group.assignors import ASSIGNORS
+from streamgroup.group.assignors import ASSIGNORS, JAVAS
 from streamgroup.group.events import MetadataRefreshed
 from streamgroup.group.sticky import decode_user_data
 from streamgroup.group.userdata import AssignmentBasis, decode_basis, encode_basis
@@ -76,16 +76,23 @@ def _member(subscription: ConsumerSubscription, instance_id: str | None) -> Grou
     )
 
 
-def divide(strategy: str, roster: Roster, topics: Mapping[str, TopicInfo]) -> Division:
-    """Return each member's assignment under `strategy`, with the basis as user data.
+def divide(strategy: str, roster: Roster, topics: Mapping[str, TopicInfo], leader: str) -> Division:
+    """Return each member's assignment under `strategy`, with the basis as user data where another member needs it.
 
-    A subscribed topic that is not in `topics` does not exist and counts 0 partitions.
+    `leader` is the member id of the group's leader, which divides. A subscribed topic that is not in `topics` does not
+    exist and counts 0 partitions.
+
+    A consumer of KIP-848 can join a group of classic members only if no assignment has user data. Under the strategies
+    of Java's consumers two bases are needed all the same. A static leader that is restarted takes its place without a
+    rebalance, and learns from its assignment what to compare the cluster with (R23). And while partitions are withheld,
+    members must know that another rebalance follows (R25). Then no consumer of KIP-848 can join until that is over.
     """
     shares = ASSIGNORS[strategy](roster.members, topics)
     counts = counts_of(roster.topics, topics)
     withheld = sum(counts.values()) - sum(map(len, shares.values()))
     basis = AssignmentBasis(counts, len(roster.members), withheld)
-    user_data = encode_basis(basis)
+    is_static = leader in roster.members and roster.members[leader].instance_id is not None
+    user_data = encode_basis(basis) if is_static or withheld or strategy not in JAVAS else None
     assignments = {
         member: encode_assignment(ConsumerAssignment(assigned_partitions=by_topic(share), user_data=user_data))
         for member, share in shares.items()
@@ -137,13 +144,16 @@ class Leadership:
     Whether this member leads the group, what it knows of the other members, and which topics it follows.
     """
 
-    __slots__ = ("_basis", "_unassigned", "_watches", "leads", "roster")
+    __slots__ = ("_basis", "_divided", "_member_id", "_unassigned", "_watches", "leads", "roster")
 
     def __init__(self) -> None:
         self.leads = False
         self.roster: Roster | None = None
         """The members as JoinGroup told them to the leader; None where this member does not lead."""
         self._unassigned = False
+        self._member_id = ""
+        self._divided: AssignmentBasis | None = None
+        """The basis of the assignments that this member has made in this generation."""
         self._basis: AssignmentBasis | None = None
         self._watches = False
 
@@ -164,6 +174,7 @@ class Leadership:
     def joined(self, response: JoinGroupResponse) -> None:
         """Take from JoinGroup's answer whether this member leads, and the members of the group."""
         self.leads = response.leader == response.member_id
+        self._member_id, self._divided = response.member_id, None
         self.roster = read_roster(response.members) if self.leads else None
         self._unassigned = self.leads and not response.skip_assignment
 
@@ -172,16 +183,20 @@ class Leadership:
         if self.roster is None or not self._unassigned or not self.roster.topics <= event.asked:
             return None
         self._unassigned = False
-        return divide(strategy, self.roster, event.topics)
+        division = divide(strategy, self.roster, event.topics, self._member_id)
+        self._divided = division.basis
+        return division
 
-    def assigned(self, basis: AssignmentBasis | None, *, restarted: bool) -> None:
-        """Note what the assignment of this generation was computed from.
+    def assigned(self, basis: AssignmentBasis | None, *, restarted: bool) -> AssignmentBasis | None:
+        """Note and return what the assignment of this generation was computed from, None if it is not known.
 
-        `restarted`: a static member joined without a member id. JoinGroup's answer may have named its predecessor's id
-        as the leader's, so it may be the leader without knowing (R23).
+        `basis` is the one in the assignment's user data. The leader knows its own without them. `restarted`: a static
+        member joined without a member id. JoinGroup's answer may have named its predecessor's id as the leader's, so it
+        may be the leader without knowing (R23).
         """
-        self._basis = basis
+        self._basis = basis or self._divided
         self._watches = self.leads or (restarted and basis is not None)
+        return self._basis
 
     def followed(self, own: frozenset[str]) -> frozenset[str]:
         """Return the topics whose partitions this member counts; `own` is its subscription."""

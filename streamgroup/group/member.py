@@ -98,8 +98,8 @@ def shown_state(machine: Machine) -> str:
     return "suspended" if is_suspended else machine.state.name.lower()
 
 
-def _in_brackets(cause: str) -> str:
-    return f" ({cause})" if cause else ""
+def _because_of(cause: str) -> str:
+    return f": {cause}" if cause else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ class Member:
         if self.may_plan(now):
             return ""
         if self.membership.state is State.FINDING:
-            return f"the group coordinator is not found yet{_in_brackets(self.membership.trouble)}"
+            return f"the group coordinator is not found yet{_because_of(self.membership.trouble)}"
         if self.membership.state in {State.JOINING, State.SYNCING}:
             return f"the member is {shown_state(self.membership)}; another member may be slow to rejoin"
         if not self.membership.can_plan:
@@ -218,7 +218,7 @@ class Member:
         if self.ledger.settled and self.ledger.idle:
             return f"no heartbeat was accepted for {self._session_timeout_s:g} s (session.timeout.ms)"
         what = "its last commit" if self.ledger.commit_pending else "the positions of its partitions"
-        return f"the member waits for {what}{_in_brackets(self._store_trouble)}"
+        return f"the member waits for {what}{_because_of(self._store_trouble)}"
 
     @property
     def retries(self) -> int:

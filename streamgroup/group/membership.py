@@ -349,11 +349,11 @@ class Membership(BrokerMachine):
             self._note(WARNING, f"not read: {foreign}")
         self._assigned(given.partitions, given.basis)
 
-    def _assigned(self, partitions: tuple[TopicPartition, ...], basis: AssignmentBasis | None) -> None:
+    def _assigned(self, partitions: tuple[TopicPartition, ...], told: AssignmentBasis | None) -> None:
         change = self._assignment.assigned(self._member_id, self._generation, partitions)
         self._wait.settling = self._wait.settles and len(change.kept) < len(partitions)
         restarted = self._joined_anew and self._config.instance_id is not None
-        self._leadership.assigned(basis, restarted=restarted)
+        basis = self._leadership.assigned(told, restarted=restarted)
         self._transition_to(State.STABLE)
         self._attempts = self._unexpected = 0
         self._requests.reset()

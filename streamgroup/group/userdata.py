@@ -4,7 +4,8 @@ Compact JSON, `{"streamgroup":1,"counts":{"orders":6},"members":3}`. The first k
 has the number of partitions of every topic that the group subscribes to, 0 where the topic did not exist. `members` is
 the number of members. `withheld`, where it is not 0, is the number of partitions that have no owner until their former
 owners give them up. The group's leader compares the counts with the cluster's, and so does any member that may be the
-leader without knowing. Consumers of other makes ignore the basis, and write none as leaders.
+leader without knowing. Consumers of other makes ignore the basis, and write none as leaders. Under Java's strategies
+our leader writes it only where a member needs it (`leading.divide`).
 """
 
 from __future__ import annotations

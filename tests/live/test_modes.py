@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Consumer
 
+from streamgroup.cli.main import main
 from streamgroup.cluster import admin
 from streamgroup.errors import ConfigError
 from streamgroup.model import TopicPartition
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
 from tests.fault.harness import Query, Streams, Writer
-from tests.waiting import wait_until
+from tests.waiting import TIMEOUT_S, wait_until
 
 pytestmark = pytest.mark.live
 
 QUICK = {"kafka.metadata.max.age.ms": "300"}
+MODES = ("commit", "member")
+"""The modes that use a group."""
 
 
 def query(server: KafkaServer, name: str, **options: Any) -> Query:
@@ -201,3 +206,110 @@ def test_a_topic_that_appears_under_the_pattern_of_two_members_is_shared_from_it
             wait_until(lambda: one.held and two.held and not one.held & two.held, "both have a share")
         every = {str(TopicPartition(f"{stem}-t{number}", p)) for number in (1, 2) for p in (0, 1)}
         wait_until(lambda: one.held | two.held == every, "all is held")
+
+
+@pytest.mark.long
+def test_a_group_that_gets_no_coordinator_is_reported_with_the_usual_cause(
+    make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    with KafkaServer("4.1.1", config={"offsets.topic.replication.factor": "3"}) as server:
+        topic = make_topic(server, 1)
+        modes = {mode: query(server, mode, subscribe=topic, kafka__group__id=mode, group__mode=mode) for mode in MODES}
+
+        def warned(mode: str) -> bool:
+            texts = [record.message for record in caplog.records if record.levelname == "WARNING"]
+            return any(f"group {mode}: " in text and "offsets.topic.replication.factor" in text for text in texts)
+
+        with running(*modes.values()):
+            wait_until(lambda: all(map(warned, modes)), "both warn")
+        printed = CliRunner().invoke(main, ["doctor", "-b", server.bootstrap_servers]).stdout
+        assert "the topic __consumer_offsets does not exist yet" in printed
+
+
+# -- groups that have a consumer of KIP-848 ---------------------------------------------------------------------------
+
+EACH_MEMBER = {"startingOffsets": "earliest", "kafka.session.timeout.ms": "6000", "kafka.heartbeat.interval.ms": "200"}
+
+
+class NewConsumer:
+    """A consumer with `group.protocol=consumer` in a thread of its own."""
+
+    def __init__(self, server: KafkaServer, group: str, topic: str) -> None:
+        self.held: set[int] = set()
+        self.values: list[str] = []
+        self.error = ""
+        self._topic = topic
+        self._stopping = threading.Event()
+        settings = {"group.id": group, "group.protocol": "consumer", "auto.offset.reset": "earliest"}
+        self._consumer = Consumer({"bootstrap.servers": server.bootstrap_servers, "log_level": 0, **settings})
+        self._thread = threading.Thread(target=self._run, name="new-consumer")
+
+    def __enter__(self) -> NewConsumer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join(TIMEOUT_S)
+
+    def _run(self) -> None:
+        with closing(self._consumer) as consumer:
+            consumer.subscribe([self._topic])
+            while not self._stopping.is_set() and not self.error:
+                message = consumer.poll(0.1)
+                self.held = {tp.partition for tp in consumer.assignment()}
+                if message is not None and message.error():
+                    self.error = str(message.error())
+                elif message is not None:
+                    self.values.append(message.value().decode())
+
+
+@pytest.mark.long
+def test_a_member_reads_its_share_of_a_group_that_a_consumer_of_kip_848_leads(
+    kafka41: KafkaServer, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    """DescribeGroups calls such a group Dead, so the check for a copied checkpoint cannot be made."""
+    topic = make_topic(kafka41, 4)
+    group = f"new-{topic}"
+    member = query(kafka41, "q", subscribe=topic, kafka__group__id=group, **EACH_MEMBER)
+    writer = Writer(kafka41, topic, 4)
+    with NewConsumer(kafka41, group, topic) as consumer:
+        wait_until(lambda: len(consumer.held) == 4, "the consumer has all partitions")
+        with running(member):
+            wait_until(lambda: len(consumer.held) == len(member.held) == 2, "they share the partitions")
+            sent = writer.send(200)
+            wait_until(lambda: sorted(values(member) + consumer.values) == sorted(sent), "both read their share")
+            assert "other members use the consumer group protocol of KIP-848" in caplog.text
+            consumer.__exit__()
+            wait_until(lambda: len(member.held) == 4, "the member takes over")
+            more = writer.send(200)
+            wait_until(lambda: set(values(member)) >= set(more), "and reads all")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
+def test_a_consumer_of_kip_848_can_join_members_under_a_strategy_of_java(
+    kafka41: KafkaServer, make_topic: MakeTopic, strategy: str
+) -> None:
+    """The broker refuses it where an assignment has user data."""
+    topic = make_topic(kafka41, 4)
+    options = {
+        **EACH_MEMBER,
+        "subscribe": topic,
+        "kafka.group.id": f"new-{topic}",
+        "kafka.partition.assignment.strategy": strategy,
+    }
+    one, two = query(kafka41, "one", **options), query(kafka41, "two", **options)
+    writer = Writer(kafka41, topic, 4)
+    with running(one, two):
+        wait_until(lambda: len(one.held) == len(two.held) == 2, "the members share the partitions")
+        sent = writer.send(100)
+        wait_until(lambda: values(one, two) == sorted(sent), "all is read")
+        with NewConsumer(kafka41, f"new-{topic}", topic) as consumer:
+            wait_until(lambda: consumer.held or consumer.error, "the consumer has joined")
+            assert consumer.error == ""
+            sent += writer.send(100)
+            wait_until(lambda: set(values(one, two) + consumer.values) == set(sent), "the three read all")
+        wait_until(lambda: len(one.held) == len(two.held) == 2, "the members have all partitions again")
+        sent += writer.send(100)
+        wait_until(lambda: set(values(one, two) + consumer.values) == set(sent), "they read all")

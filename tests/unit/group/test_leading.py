@@ -8,8 +8,10 @@ import pytest
 
 from streamgroup.errors import DecodeError
 from streamgroup.group.assigning import GroupMember
+from streamgroup.group.assignors import ASSIGNORS
 from streamgroup.group.events import MetadataRefreshed
 from streamgroup.group.leading import (
+    Division,
     Leadership,
     MemberAssignment,
     Roster,
@@ -86,7 +88,7 @@ def test_a_static_members_instance_id_is_read_also_where_its_subscription_is_not
 
 def test_each_member_gets_its_share_with_the_basis_and_an_unreadable_one_gets_none() -> None:
     roster = read_roster([row("m1", "t", "gone"), row("m2", "t"), JoinGroupResponseMember(member_id="m3")])
-    division = divide("range", roster, topics({"t": 3, "unread": 9}))
+    division = divide("streamgroup-range", roster, topics({"t": 3, "unread": 9}), "m1")
     told = {name: decode_assignment(data) for name, data in division.assignments.items()}
     assert {name: list(each_partition(one.assigned_partitions)) for name, one in told.items()} == {
         "m1": partitions("t-0 t-1"),
@@ -100,8 +102,37 @@ def test_each_member_gets_its_share_with_the_basis_and_an_unreadable_one_gets_no
 
 def test_partitions_that_a_former_owner_has_to_give_up_first_are_counted_as_withheld() -> None:
     owner = GroupMember(("t",), owned=tuple(partitions("t-0 t-1 t-2 t-3")), generation=1)
-    division = divide("cooperative-sticky", Roster({"m1": owner, "m2": GroupMember(("t",))}, {}), topics({"t": 4}))
+    roster = Roster({"m1": owner, "m2": GroupMember(("t",))}, {})
+    division = divide("cooperative-sticky", roster, topics({"t": 4}), "m2")
     assert division.basis == AssignmentBasis({"t": 4}, members=2, withheld=2)
+    assert [decode_basis(data) for data in user_data(division)] == [division.basis] * 2, "another rebalance follows"
+
+
+def user_data(division: Division) -> list[Any]:
+    return [decode_assignment(data).user_data for data in division.assignments.values()]
+
+
+@pytest.mark.parametrize("leader", [GroupMember(("t",)), GroupMember(("t",), "one")], ids=["dynamic", "static"])
+@pytest.mark.parametrize("strategy", ASSIGNORS)
+def test_under_javas_strategies_only_a_static_leader_puts_user_data_into_an_assignment_that_is_complete(
+    strategy: str, leader: GroupMember
+) -> None:
+    """A consumer of KIP-848 cannot join a group whose assignments have user data."""
+    roster = Roster({"me": leader, "m2": GroupMember(("t",), "two")}, {})
+    division = divide(strategy, roster, topics({"t": 4}), "me")
+    assert division.basis == AssignmentBasis({"t": 4}, members=2)
+    has_data = strategy == "streamgroup-range" or leader.instance_id is not None
+    assert {data is not None for data in user_data(division)} == {has_data}
+
+
+def test_a_leader_compares_with_its_own_division_where_the_assignment_has_no_user_data() -> None:
+    leadership = leading(row("me", "t"), row("m2", "t"))
+    division = leadership.assign("range", refreshed({"t": 6}))
+    assert division is not None
+    assert leadership.assigned(None, restarted=False) == division.basis
+    assert leadership.changes(refreshed({"t": 12})) == ["t: 6 -> 12"], "also in the first metadata after it"
+    leadership.joined(JoinGroupResponse(leader="m2", member_id="me"))
+    assert leadership.assigned(None, restarted=False) is None, "another member leads the next generation"
 
 
 @pytest.mark.parametrize(

@@ -398,7 +398,7 @@ def test_a_member_that_may_not_plan_names_the_cause() -> None:
     world.run(40)
     query.poll()
     positions = "the member waits for the positions of its partitions"
-    assert query.member.waits_for(world.now) == f"{positions} (UNSTABLE_OFFSET_COMMIT)"
+    assert query.member.waits_for(world.now) == f"{positions}: UNSTABLE_OFFSET_COMMIT"
     world.coordinator.fetch_refusals = []
     world.run(5)
     assert query.poll()
@@ -414,7 +414,7 @@ def test_a_member_whose_commit_is_refused_names_the_code() -> None:
     a.batch()
     world.coordinator.refusals = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
     assert not a.poll()
-    assert a.member.waits_for(world.now) == "the member waits for its last commit (COORDINATOR_LOAD_IN_PROGRESS)"
+    assert a.member.waits_for(world.now) == "the member waits for its last commit: COORDINATOR_LOAD_IN_PROGRESS"
 
 
 def test_a_member_that_joins_names_slow_members_as_the_cause() -> None:
