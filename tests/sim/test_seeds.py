@@ -1,4 +1,4 @@
-"""2 000 random seeds of the simulation; a failing one prints itself, made small, with its trace."""
+"""Many random seeds of the simulation; a failing one prints itself, made small, with its trace."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.sim.bugs import MOST_SEEDS
 from tests.sim.many import run_seeds
 from tests.sim.runs import plan_of, run
 from tests.sim.settings import Kind
 from tests.sim.shrink import shrunk
 
-SEEDS = 2_000
+SEEDS = MOST_SEEDS
+"""So many seeds catch each planted bug that no scenario catches."""
 
 
 @pytest.mark.timeout(1200)
-def test_2000_seeds_lose_nothing_and_repeat_no_more_than_is_licensed() -> None:
+def test_1000_seeds_lose_nothing_and_repeat_no_more_than_is_licensed() -> None:
     failed = [f for chunk in run_seeds(0, SEEDS) for f in chunk.failed]
     if failed:
         seed, kind, word, text = failed[0]
@@ -37,9 +39,9 @@ def digests(seeds: Iterable[int]) -> list[str]:
 
 
 def test_the_same_seed_gives_the_same_trace_in_any_process() -> None:
-    code = "from tests.sim.test_seeds import digests; print(*digests(range(4, 10)))"
+    code = "from tests.sim.test_seeds import digests; print(*digests(range(4, 7)))"
     root = Path(__file__).parents[2]
-    here = digests(range(4, 10))
+    here = digests(range(4, 7))
     for hash_seed in ("1", "2"):
         environment = dict(os.environ) | {"PYTHONHASHSEED": hash_seed}
         command = [sys.executable, "-c", code]
