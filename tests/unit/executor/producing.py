@@ -32,13 +32,13 @@ ENCODER = Encoder(RecordFormat.V2, "none", None)
 
 def client_of(cluster: ScriptedCluster, **others: Any) -> ClientOptions:
     """Options with short waits."""
-    quick = {"request_timeout_ms": 2_000, "retry_backoff_ms": 5, "retry_backoff_max_ms": 20}
+    quick = {"request_timeout_ms": 30_000, "retry_backoff_ms": 5, "retry_backoff_max_ms": 20}
     return ClientOptions(cluster.addresses, **{**quick, **others})
 
 
 def producer_options(**others: Any) -> ProducerOptions:
     """Options with short waits."""
-    return ProducerOptions(**{"delivery_timeout_ms": 4_000, "max_block_ms": 2_000, "linger_ms": 0, **others})
+    return ProducerOptions(**{"delivery_timeout_ms": 60_000, "max_block_ms": 30_000, "linger_ms": 0, **others})
 
 
 def columns(values: list[bytes | None], keys: list[bytes | None] | None = None) -> RecordColumns:
