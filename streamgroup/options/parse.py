@@ -12,7 +12,7 @@ from streamgroup.model import EARLIEST, LATEST, ConfiguredOffsets, TopicPartitio
 from streamgroup.options import kinds, zookeeper
 from streamgroup.options.kafka import KAFKA
 from streamgroup.options.reading import OptionsReader, all_together
-from streamgroup.options.rows import SCOPE_OF_MODE, Option, Scope
+from streamgroup.options.rows import SCOPE_OF_MODE, Effect, Option, Scope
 from streamgroup.options.source import HINTS, SOURCE
 from streamgroup.options.types import (
     ClientOptions,
@@ -55,14 +55,19 @@ def parse_source(options: Mapping[str, str], *, streaming: bool, strict: bool = 
 def check_source(options: Mapping[str, str]) -> None:
     """Raise ConfigError for options that are valid neither in a stream nor in a batch read.
 
-    Spark's `load()` does not yet tell which of both it is. The error names the problems of both, or else of each.
+    Spark's `load()` does not yet tell which of both it is. The error names the problems of both, or else of each. An
+    invalid value is a problem of both, although a stream refuses some options without a look at their values.
     """
-    stream, batch = (_read(options, streaming=streaming)[0].problems for streaming in (True, False))
-    if not stream or not batch:
+    stream, batch = (_read(options, streaming=streaming)[0] for streaming in (True, False))
+    if not stream.problems or not batch.problems:
         return
-    common = [problem for problem in stream if problem in batch]
-    either = [*(f"in a stream: {problem}" for problem in stream), *(f"in a batch read: {problem}" for problem in batch)]
-    raise ConfigError(all_together(common or either))
+    common = [problem for problem in stream.problems if problem in batch.problems]
+    for name, problem in batch.invalid.items():
+        if OPTIONS[name.lower()].effect(stream.scope) is Effect.REFUSED:
+            common.append(problem)
+    in_stream = (f"in a stream: {problem}" for problem in stream.problems)
+    in_batch = (f"in a batch read: {problem}" for problem in batch.problems)
+    raise ConfigError(all_together(common or [*in_stream, *in_batch]))
 
 
 def _read(

@@ -45,6 +45,8 @@ class SettingsReader(ABC, Generic[R]):
         """The names of the rows that the user has set, also those with an invalid value."""
         self.values: dict[str, Any] = {}
         """The parsed values by the name of the row."""
+        self.invalid: dict[str, str] = {}
+        """The problems of values that could not be parsed, by the name of the row."""
 
     def take(self, key: str, value: Any) -> None:
         """Read one entry. An unknown key, a repeated key and an invalid value become problems."""
@@ -63,6 +65,7 @@ class SettingsReader(ABC, Generic[R]):
             self.values[row.name] = self.kind(row).parse(value)
         except ValueError as error:
             self.problems.append(f"invalid value{self.shown(row, value)} for {self.label(row)}: {error}")
+            self.invalid[row.name] = self.problems[-1]
 
     def find(self, key: str) -> R | None:
         """Return the row for a key as the user has written it."""

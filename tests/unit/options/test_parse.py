@@ -374,6 +374,26 @@ def test_options_invalid_in_streams_and_in_batch_reads_fail_load() -> None:
         check_source({**STREAM, "endingOffsets": "latest", "startingOffsets": "latest"})
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"endingOffsets": "{bad"}, ["endingOffsets"]),
+        ({"endingOffsets": "earliest"}, ["endingOffsets"]),
+        ({"endingOffsetsByTimestamp": "{bad", "group.mode": "member"}, ["endingOffsetsByTimestamp"]),
+        ({"endingOffsets": "{bad", "startingOffsets": "{bad"}, ["startingOffsets", "endingOffsets"]),
+        ({"endingOffsets": "{bad", "endingOffsetsByTimestamp": "{"}, ["endingOffsets", "endingOffsetsByTimestamp"]),
+    ],
+)
+def test_an_invalid_value_of_a_batch_read_is_not_reported_a_second_time_for_a_stream(
+    given: dict[str, str], expected: list[str]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_source({**STREAM, **given})
+    problems = [line.removeprefix("  - ") for line in str(caught.value).splitlines() if "invalid value" in line]
+    assert [line.partition(" for option ")[2].partition(":")[0] for line in problems] == expected
+    assert "in a stream" not in str(caught.value)
+
+
 def test_an_invalid_value_is_shown() -> None:
     with pytest.raises(
         ConfigError, match=r"^invalid value '0' for option minPartitions: expected an " r"integer from 1 to 2147483647$"
