@@ -1,4 +1,4 @@
-"""Writes the log of a process in the driver to stderr without blocking the threads that log.
+"""Writes the log of a process in the driver to stderr; in a coordinator process without blocking the threads that log.
 
 Spark's JVM copies the stderr of a Python process to its own. If the JVM is stopped, or its terminal is halted by
 Ctrl-S, the pipe is full after 64 KiB. A thread that writes to it would then block while it holds the coordinator's
@@ -10,14 +10,17 @@ from __future__ import annotations
 import logging
 import os
 import select
+import sys
 import threading
 from queue import SimpleQueue
+from typing import Any
 
 log = logging.getLogger("streamgroup")
 
 STDERR = 2
 MOST_WAITING = 1000
 """Lines that may wait for the reader; further ones are dropped and counted."""
+_FORMAT = logging.Formatter("%(asctime)s %(levelname)s streamgroup: %(message)s", "%y/%m/%d %H:%M:%S")
 FLUSH_TIMEOUT_S = 0.5
 """How long the ending process waits for the reader: a coordinator must leave its group and end within a second."""
 
@@ -27,10 +30,33 @@ def log_to_stderr() -> None:
     if log.handlers or logging.getLogger().handlers:
         return
     handler = StderrHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s streamgroup: %(message)s", "%y/%m/%d %H:%M:%S"))
+    handler.setFormatter(_FORMAT)
     log.addHandler(handler)
     log.setLevel(os.environ.get("STREAMGROUP_LOG_LEVEL", "INFO").upper())
     log.propagate = False
+
+
+def log_warnings_to_stderr() -> None:
+    """Log to the stderr of the user's program, whose listener and drains log too, until the user configures logging.
+
+    Without a handler Python would write the message of a warning alone, without its time, level and origin.
+    """
+    if not log.handlers:
+        log.addHandler(UnconfiguredHandler())
+
+
+class UnconfiguredHandler(logging.StreamHandler[Any]):
+    """Writes records to `sys.stderr` while the root logger has no handlers. The levels are the user's."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+        self.setFormatter(_FORMAT)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record, unless the user has configured logging."""
+        if not logging.getLogger().handlers:
+            self.stream = sys.stderr  # a notebook replaces it
+            super().emit(record)
 
 
 class StderrHandler(logging.Handler):

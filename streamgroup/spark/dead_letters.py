@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own habit)
 from pyspark.storagelevel import StorageLevel
 
+from streamgroup.driver.stderr import log_warnings_to_stderr
 from streamgroup.errors import ConfigError, DeadLetterError, StreamGroupError
 from streamgroup.logline import render
 from streamgroup.net.schema_registry import SchemaRegistryClient
@@ -52,6 +53,7 @@ def dead_letters(
 
     Raises ConfigError for arguments that cannot work.
     """
+    log_warnings_to_stderr()
     if topic is not None and path is not None:
         raise ConfigError("topic and path of dead letters are both set. Keep one of them")
     if options and topic is None:

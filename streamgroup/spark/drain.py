@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from streamgroup.driver.application import control
+from streamgroup.driver.stderr import log_warnings_to_stderr
 from streamgroup.errors import ConfigError
 from streamgroup.spark.channel import CoordinatorChannel, channel_of
 from streamgroup.spark.queries import documents_in, documents_of, is_initial, offsets_of, runs_with
@@ -52,6 +53,7 @@ def drain(query: StreamingQuery, timeout: float = 60.0) -> DrainResult:
             f"invalid timeout {timeout} for a drain: expected at most {control.LONGEST_DRAIN_S} seconds (a week)"
         )
     deadline = time.monotonic() + timeout
+    log_warnings_to_stderr()
     channel = channel_of(query, "drain")
     answers: dict[str, dict[str, Any]] = {}
     progress = _ProgressWatch(query, channel)

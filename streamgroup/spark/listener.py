@@ -15,6 +15,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from streamgroup.counting import counted
 from streamgroup.driver.application import control
+from streamgroup.driver.stderr import log_warnings_to_stderr
 from streamgroup.logline import render, snake_case
 from streamgroup.monitoring.query_failures import QueryFailure, failure_of, is_ours, message_of
 from streamgroup.planning.backlog import offset_metrics, offsets_behind
@@ -174,6 +175,7 @@ def listen(spark: SparkSession) -> GroupListener:
     Through Spark Connect the listener runs in the client and reports by a small job for each batch, so it is of use
     with long triggers only. The server then needs streamgroup too. Raises TransportError if it lacks it.
     """
+    log_warnings_to_stderr()
     if is_remote(spark):
         return _listen_remotely(spark)
     context = driver_context("listen")

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from streamgroup.driver.stderr import log_warnings_to_stderr
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.host_port import host_port
 from streamgroup.monitoring.family import Family, MetricKind
@@ -105,6 +106,7 @@ def metrics(
     Raises ConfigError without the extra `metrics` or through Spark Connect, StreamGroupError if the port cannot be
     used or the driver serves metrics already.
     """
+    log_warnings_to_stderr()
     context = driver_context("metrics")
     for owner, server in list(_serving):
         if owner is context and server.is_open:

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from streamgroup.driver.stderr import log_warnings_to_stderr
 from streamgroup.errors import ConfigError
 from streamgroup.monitoring.families import families
 from streamgroup.monitoring.family import Family, MetricKind
@@ -106,6 +107,7 @@ def open_telemetry(
     Raises ConfigError without the extra `otel`, through Spark Connect, for an endpoint that is no URL of HTTP, or for
     an endpoint beside a provider.
     """
+    log_warnings_to_stderr()
     context = driver_context("open_telemetry")
     if endpoint is not None and meter_provider is not None:
         raise ConfigError("cannot use endpoint with meter_provider: the provider has exporters of its own. Keep one")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
+import re
 import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stderr, suppress
 
 import pytest
 
@@ -169,6 +171,23 @@ def test_the_log_goes_to_stderr_once_in_the_level_that_was_asked_for(
     lines = capfd.readouterr().err.splitlines()
     assert len(lines) == 1
     assert lines[0].endswith("WARNING streamgroup: this")
+
+
+def test_warnings_of_a_program_that_has_not_configured_logging_have_their_time_and_level(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with no_logging(monkeypatch) as logger:
+        stderr.log_warnings_to_stderr()
+        stderr.log_warnings_to_stderr()
+        replaced = io.StringIO()
+        with redirect_stderr(replaced):  # as a notebook does
+            logger.warning("this")
+        logging.getLogger().addHandler(logging.NullHandler())
+        logger.warning("not this, which the user's handlers get")
+    (line,) = replaced.getvalue().splitlines()
+    assert re.fullmatch(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d WARNING streamgroup: this", line)
+    assert logger.propagate
+    assert capsys.readouterr().err == ""
 
 
 def test_logging_that_is_set_up_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
