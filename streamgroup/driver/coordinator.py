@@ -171,6 +171,10 @@ class Coordinator:
         """Return the ranges of the batch in flight."""
         return dict(self._inbox.call(io.GetRanges()))
 
+    def log_ends(self) -> dict[str, Any]:
+        """Return as `ends` the ends of the logs held, listed now, in the format of Spark's Kafka connector."""
+        return {"ends": _by_topic(self._inbox.call(io.ListHeldEnds()))}
+
     def listen(self, is_announced: Callable[[], bool]) -> None:
         """Use `is_announced` to find whether the application has a listener that reports sunk batches."""
         self._run.completion.is_announced = is_announced

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 
 from streamgroup import logline
 from streamgroup.counting import counted
@@ -14,9 +15,13 @@ from streamgroup.errors import DrainedError, StreamGroupError
 from streamgroup.jobs.job_file import Trigger
 from streamgroup.jobs.signals import StopRequest
 from streamgroup.planning.backlog import offsets_behind
+from streamgroup.spark.queries import Value, documents_in, jvm_pid
+from streamgroup.spark.sunk_notifier import SunkNotifier
 
 Say = Callable[[str], None]
 """Prints a line for the user."""
+LogEnds = Callable[[Value], Mapping[str, Any]]
+"""Returns the ends of logs for the end document of a batch, as `{"orders": {"0": 110}}`; empty if they are unknown."""
 
 _PHASES = {
     "latestOffset": "latest_offset_ms",
@@ -47,12 +52,15 @@ def trigger_options(trigger: Trigger) -> dict[str, Any]:
 
 
 class Following:
-    """A job's query, whose batches are reported with `say` until it has ended: each once, the last one too."""
+    """A job's query, whose batches are reported with `say` until it has ended: each once, the last one too.
 
-    def __init__(self, query: Any, say: Say) -> None:
+    `log_ends` returns the ends of the logs of a batch's end document, listed now.
+    """
+
+    def __init__(self, query: Any, say: Say, log_ends: LogEnds) -> None:
         self._query = query
         self._say = say
-        self._reporter = Reporter()
+        self._reporter = Reporter(log_ends)
 
     def follow(self, stop: StopRequest, has_changed: Callable[[], bool] = lambda: False) -> bool:
         """Report batches until the query ends, a signal requests a stop, or the query must be planned again.
@@ -130,37 +138,41 @@ def is_of_a_signal(error: Exception) -> bool:
 
 
 class Reporter:
-    """Turns a query's progress into lines: each batch once, and no line for a batch without rows."""
+    """Turns a query's progress into lines: each batch once, and no line for a batch without rows.
 
-    def __init__(self) -> None:
+    Spark's progress has the ends of logs from before the batch, so the newest batch gets its lag from `log_ends`.
+    """
+
+    def __init__(self, log_ends: LogEnds) -> None:
+        self._log_ends = log_ends
         self._reported = -1
 
-    def news(self, recent: Iterator[Mapping[str, Any]] | list[Mapping[str, Any]]) -> list[str]:
+    def news(self, recent: Iterable[Mapping[str, Any]]) -> list[str]:
         """Return the lines for the batches of `recent` (Spark's progress, oldest first) that are not reported yet."""
-        lines = []
+        news = []
         for progress in recent:
             batch = int(progress["batchId"])
             if batch > self._reported and int(progress["numInputRows"]) > 0:
                 self._reported = batch
-                lines.append(line_of(progress))
-        return lines
+                news.append(progress)
+        # One listing for each look: listings of a broker that does not answer would hold up the job's signals.
+        return [line_of(one, lag_of(one, self._log_ends) if one is news[-1] else None) for one in news]
 
     def is_news(self, last: Mapping[str, Any] | None) -> bool:
         """Return whether the query's last progress is of an unreported batch. To fetch all progress costs more."""
         return last is not None and int(last["batchId"]) > self._reported and int(last["numInputRows"]) > 0
 
 
-def line_of(progress: Mapping[str, Any]) -> str:
+def line_of(progress: Mapping[str, Any], lag: int | None) -> str:
     """Return the log line of a batch: `batch 12: 1000 rows in 0.4 s (2500 rows/s), lag 0 | event=batch batch=12 ...`.
 
-    The fields after `event` are for programs (docs/jobs.md). The lag is left out if it is unknown, the rate if the
-    batch has taken no time.
+    The fields after `event` are for programs (docs/jobs.md). The lag is left out if it is None, the rate if the batch
+    has taken no time.
     """
     rows = int(progress["numInputRows"])
     phases = progress["durationMs"]
     ms = int(progress.get("batchDuration") or phases.get("triggerExecution", 0))
     rate = round(rows * 1000 / ms) if ms > 0 else None
-    lag = lag_of(progress)
     words = f"batch {progress['batchId']}: {counted(rows, 'row')} in {ms / 1000:.1f} s"
     if rate is not None:
         words += f" ({rate} rows/s)"
@@ -170,8 +182,13 @@ def line_of(progress: Mapping[str, Any]) -> str:
     return logline.render(words, "batch", **fields, **{key: phases.get(name) for name, key in _PHASES.items()})
 
 
-def lag_of(progress: Mapping[str, Any]) -> int | None:
-    """Return the offsets from the batch's end to the log ends of the assigned partitions, or None if none is known."""
-    sources = progress.get("sources", ())
-    behind = [n for source in sources for n in offsets_behind(source.get("endOffset"), source.get("latestOffset"))]
+def lag_of(progress: Mapping[str, Any], log_ends: LogEnds) -> int | None:
+    """Return the offsets from the batch's end to the log ends of the partitions held, or None if none is known."""
+    ends = documents_in(progress.get("sources", ()), "endOffset")
+    behind = [n for end in ends for n in offsets_behind(end, log_ends(end))]
     return sum(behind) if behind else None
+
+
+def ends_of_logs(spark: SparkSession) -> LogEnds:
+    """Return a function that lets the coordinator processes of this driver list the ends of their logs."""
+    return SunkNotifier(jvm_pid(spark.sparkContext)).log_ends

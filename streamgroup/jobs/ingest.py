@@ -21,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streamgroup.errors import ConfigError
 from streamgroup.jobs import sinkguard
 from streamgroup.jobs.config import FILE_FORMATS, NOT_INTO_FILES, JobConfig, Sink, effective, load
-from streamgroup.jobs.following import Following, trigger_options
+from streamgroup.jobs.following import Following, ends_of_logs, trigger_options
 from streamgroup.jobs.good_rows import writer_of
 from streamgroup.jobs.job_run import file_options, job_session, run_command
 from streamgroup.jobs.signals import StopRequest
@@ -62,7 +62,7 @@ def run(job: JobConfig) -> None:
         letters = letters_of(spark, job)
         query = start(spark, job, letters)
         say(f"started {describe(job)}; query {query.id}")
-        following = Following(query, say)
+        following = Following(query, say, ends_of_logs(spark))
         if follow_to_the_end(following, letters, stop) and stop:
             following.finish_on_signal(stop.name, job.stop.timeout_seconds)
 

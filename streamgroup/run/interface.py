@@ -89,6 +89,11 @@ class GetRanges:
 
 
 @dataclass(frozen=True, slots=True)
+class ListHeldEnds:
+    """List the ends of the logs now. The result maps the partitions held to their LogRange."""
+
+
+@dataclass(frozen=True, slots=True)
 class GetStatus:
     """The result is a mapping with the state of the member, its positions and its events."""
 
@@ -106,7 +111,9 @@ class SetPaused:
 
 SparkRequest = PrepareAvailableNow | LatestOffset | Partitions | GetEnds
 """Requests of Spark's engine: while one is answered, Spark is not silent (R27)."""
-Request = SparkRequest | StopRun | DrainRun | EndAtNextCall | BatchSunk | GetRanges | GetStatus | SetPaused
+Request = (
+    SparkRequest | StopRun | DrainRun | EndAtNextCall | BatchSunk | GetRanges | ListHeldEnds | GetStatus | SetPaused
+)
 
 # --- events --------------------------------------------------------------------------------------------------------
 

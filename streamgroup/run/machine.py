@@ -16,6 +16,7 @@ from streamgroup.group.member import Member, MemberAction, MetadataStale, Resolv
 from streamgroup.model import Document, TopicPartition, name_some
 from streamgroup.planning.memo import Memo
 from streamgroup.run import interface as io
+from streamgroup.run import questions as ask
 from streamgroup.run.assignment_clock import AssignmentClock
 from streamgroup.run.batch_clock import BatchClock
 from streamgroup.run.completion import BatchCompletion
@@ -30,7 +31,7 @@ from streamgroup.run.questions import Question
 from streamgroup.run.run_events import RunEvents
 from streamgroup.run.shutdown import Shutdown
 from streamgroup.run.silence import SilenceWatch
-from streamgroup.run.spark_calls import SparkCalls
+from streamgroup.run.spark_calls import LISTING_TIMEOUT_S, SparkCalls
 from streamgroup.run.starting_offsets import StartingOffsets
 from streamgroup.run.startup import Startup
 from streamgroup.run.step_scheduler import StepScheduler
@@ -174,18 +175,23 @@ class Run:
             self._silence.end_call(now)
 
     def _steps(self, request: io.Request) -> Steps[Any]:
+        steps: Steps[Any]
         match request:
             case io.PrepareAvailableNow():
-                return self._calls.prepare_available_now()
+                steps = self._calls.prepare_available_now()
             case io.LatestOffset(start, limits, once):
-                return self._calls.latest_offset(start, limits, once=once)
+                steps = self._calls.latest_offset(start, limits, once=once)
             case io.Partitions(start, end):
-                return self._calls.partitions(start, end)
+                steps = self._calls.partitions(start, end)
+            case io.ListHeldEnds():
+                steps = self._list_ends()
             case io.StopRun(last_word):
-                return self._stop(last_word)
+                steps = self._stop(last_word)
             case io.DrainRun(timeout, ends):
-                return self._drain(timeout, ends)
-        return self._at_once(request)
+                steps = self._drain(timeout, ends)
+            case _:
+                steps = self._at_once(request)
+        return steps
 
     def _at_once(self, request: io.Request) -> Steps[Any]:
         """Answer a request that waits for nothing."""
@@ -209,6 +215,11 @@ class Run:
         """Return what was last listed of the logs held; the same object while it stays the same."""
         held = self._ledger.partitions()
         return self._ends.get(lambda: self._logs.known(held), held, *self._logs.known_since)
+
+    def _list_ends(self) -> Steps[Logs]:
+        logs: Logs
+        _, logs = yield ask.ListEnds(self._ledger.positions(), LISTING_TIMEOUT_S)
+        return logs
 
     def _pause_reading(self, partitions: frozenset[TopicPartition] | None, *, is_paused: bool) -> dict[str, Any]:
         """Pause or resume `partitions`, or the whole query for None."""

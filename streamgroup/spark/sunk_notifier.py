@@ -1,4 +1,6 @@
-"""Reports sunk batches to the coordinator processes of an application, for the listener and for a drain."""
+"""Reports sunk batches to the coordinator processes of an application, for the listener and for a drain. Asks them
+about the batches that a job reports.
+"""
 
 from __future__ import annotations
 
@@ -51,6 +53,20 @@ class SunkNotifier:
             status for run, status in statuses.items() if run in runs and status.get("mode") == GroupMode.MEMBER.value
         )
         return sorted({status["group"] for status in members})
+
+    def log_ends(self, value: Value) -> Mapping[str, Any]:
+        """Return the ends of the logs that the coordinator of this document holds, listed now.
+
+        They have the format of Spark's Kafka connector. Empty if the coordinator has ended or does not answer.
+        """
+        run = self._run_of(value)
+        try:
+            answer = {} if run is None else control.ask(self._pid, run, "log_ends", answer_timeout=REQUEST_TIMEOUT_S)
+        except StreamGroupError as error:
+            log.debug("no ends of logs: %s", error)
+            return {}
+        ends: Mapping[str, Any] = answer.get("ends", {})
+        return ends
 
     def _run_of(self, value: Value) -> str | None:
         """Return the run of the query with this document, which for a replay names the run before."""

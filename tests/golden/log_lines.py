@@ -91,7 +91,7 @@ def cases() -> Iterator[Case]:
     for kind, happen in happens.items():
         yield _case(kind, kind, FIELDS[kind], partial(_line_of_run, happen))
     yield _case("a fence that ends the query", "fence", FENCED, partial(_line_of_run, _fenced))
-    yield _case("a batch of a job", "batch", BATCH_FIELDS, lambda: line_of_batch(PROGRESS))
+    yield _case("a batch of a job", "batch", BATCH_FIELDS, lambda: line_of_batch(PROGRESS, None))
     progress = {"query": "orders", "group": "etl", "batch": "12", "rows": "1000"}
     yield _case("a batch that has sunk", "progress", progress, _line_of_listener)
     step = {"step": "0", "offsets": "20", "duration_ms": "1500", "done": "20"}

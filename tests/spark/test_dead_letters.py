@@ -411,7 +411,7 @@ def run_job(spark: SparkSession, file: Path) -> None:
     letters = ingest.letters_of(spark, job)
     query = ingest.start(spark, job, letters)
     try:
-        ingest.follow_to_the_end(Following(query, ingest.say), letters, StopRequest())
+        ingest.follow_to_the_end(Following(query, ingest.say, lambda end: {}), letters, StopRequest())
     finally:
         query.stop()
 

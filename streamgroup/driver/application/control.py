@@ -63,6 +63,9 @@ class ControlledRun(Protocol):
     def ranges(self) -> dict[str, Any]:
         """Return the ranges of the batch in flight."""
 
+    def log_ends(self) -> dict[str, Any]:
+        """Return as `ends` the ends of the logs held, listed now, in the format of Spark's Kafka connector."""
+
     def drain(self, timeout: float, *, ends: bool = False) -> dict[str, Any]:
         """Stop planning, commit the last batch, leave the group. `ends`: a call of `end` then ends the query."""
 
@@ -383,8 +386,8 @@ class ControlServer:
         match message:
             case {"request": "sunk", "document": dict(document), "batch": int() | None as batch, "query": dict(query)}:
                 return self._coordinator.sunk(document, batch, query)
-            case {"request": "ranges"}:
-                return self._coordinator.ranges()
+            case {"request": "ranges" | "log_ends" as what}:
+                return self._coordinator.ranges() if what == "ranges" else self._coordinator.log_ends()
             case {"request": "drain", "timeout": int() | float() as timeout}:
                 # Refuses NaN, and a negative number of hundreds of digits, which is not a float.
                 if not -LONGEST_DRAIN_S <= timeout <= LONGEST_DRAIN_S:

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streamgroup.counting import first_of
 from streamgroup.errors import ConfigError, TransportError
-from streamgroup.jobs.following import POLL_S, Following, Say, trigger_options
+from streamgroup.jobs.following import POLL_S, Following, Say, ends_of_logs, trigger_options
 from streamgroup.jobs.mirror.clusters import Clusters
 from streamgroup.jobs.mirror.columns import Abilities, columns_of
 from streamgroup.jobs.mirror.config import MirrorConfig
@@ -47,7 +47,7 @@ def mirror(
             continue
         query = start(spark, config, plan.of(topics), common)
         say(f"started {describe(plan.of(topics))}; query {query.id}")
-        following = Following(query, say)
+        following = Following(query, say, ends_of_logs(spark))
         try:
             still_runs = following.follow(stop, watch.has_changed)
         except StreamingQueryException:

@@ -80,6 +80,9 @@ class FakeCoordinator:
             "ranges": self.batch,
         }
 
+    def log_ends(self) -> dict[str, Any]:
+        return {"ends": {"t": {"0": 20}}}
+
     def end(self) -> dict[str, Any]:
         self.ended += 1
         return {}

@@ -405,6 +405,14 @@ def test_the_status_counts_retries_at_the_logs_and_at_the_group(start: Start) ->
     until(lambda: run.coordinator.status()["retries"]["group"] > 0, "a commit that is made again")
 
 
+def test_the_ends_of_logs_are_listed_on_request_while_a_batch_runs(start: Start) -> None:
+    run = start()
+    run.batch()
+    run.logs.ends[P0] = 30
+    assert run.coordinator.status()["ends"] == {"t-0": 10, "t-1": 10}, "as of the plan"
+    assert run.coordinator.log_ends() == {"ends": {"t": {"0": 30, "1": 10}}}
+
+
 def test_the_status_names_group_run_lineage_and_positions(start: Start) -> None:
     run = start()
     first = run.batch()

@@ -56,8 +56,12 @@ class Query:
         self.stopped = True
 
 
+def no_ends(_: object) -> dict[str, Any]:
+    return {}
+
+
 def test_every_batch_is_printed_until_the_query_ends(capsys: pytest.CaptureFixture[str]) -> None:
-    assert not Following(Query(3), ingest.say).follow(StopRequest()), "it has ended"
+    assert not Following(Query(3), ingest.say, no_ends).follow(StopRequest()), "it has ended"
     said = capsys.readouterr().out
     assert [line.split(":")[1] for line in said.splitlines()[:3]] == [" batch 0", " batch 1", " batch 2"]
     assert said.endswith("it has read the whole backlog\n")
@@ -65,7 +69,7 @@ def test_every_batch_is_printed_until_the_query_ends(capsys: pytest.CaptureFixtu
 
 def test_a_signal_ends_the_watch(capsys: pytest.CaptureFixture[str]) -> None:
     stop = StopRequest()
-    assert Following(Query(100, lambda: stop.receive(15)), ingest.say).follow(stop), "the query still runs"
+    assert Following(Query(100, lambda: stop.receive(15)), ingest.say, no_ends).follow(stop), "the query still runs"
     assert "read the whole backlog" not in capsys.readouterr().out
 
 
@@ -87,7 +91,7 @@ def failing(error: str, text: str) -> Query:
 @pytest.mark.parametrize("text", ["drained: nothing will be repeated", "stopped by a drain: it may be repeated"])
 def test_a_drain_by_another_process_is_a_clean_end(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     stop = StopRequest()
-    assert not Following(failing("DrainedError", text), ingest.say).follow(stop)
+    assert not Following(failing("DrainedError", text), ingest.say, no_ends).follow(stop)
     batch, end = capsys.readouterr().out.splitlines()
     assert batch.startswith("ingest: batch 0: 5 rows"), "the last batch before the drain is reported, too"
     assert end == f"ingest: group g: {text}"
@@ -95,7 +99,7 @@ def test_a_drain_by_another_process_is_a_clean_end(text: str, capsys: pytest.Cap
 
 def test_another_error_that_mentions_a_drain_is_a_failure() -> None:
     with pytest.raises(StreamingQueryException):
-        Following(failing("TransportError", "DrainedError: not really"), ingest.say).follow(StopRequest())
+        Following(failing("TransportError", "DrainedError: not really"), ingest.say, no_ends).follow(StopRequest())
 
 
 @pytest.mark.parametrize(
@@ -126,7 +130,7 @@ def test_a_stop_prints_whether_a_batch_may_be_repeated(
     monkeypatch.setattr(drain_module, "drain", drain)
     query = Query(1)
     query.failure = failure
-    Following(query, ingest.say).finish_on_signal("SIGTERM", 7.0)
+    Following(query, ingest.say, no_ends).finish_on_signal("SIGTERM", 7.0)
     assert asked == [7.0]
     out = capsys.readouterr().out
     assert said in out
@@ -141,7 +145,7 @@ def test_a_query_that_cannot_be_drained_is_stopped(
 
     monkeypatch.setattr(drain_module, "drain", drain)
     query = Query(1)
-    Following(query, ingest.say).finish_on_signal("SIGINT", 7.0)
+    Following(query, ingest.say, no_ends).finish_on_signal("SIGINT", 7.0)
     assert query.stopped
     assert "cannot drain the query, which stops at once: no batch yet" in capsys.readouterr().out
 

@@ -65,6 +65,12 @@ def test_two_copies_of_a_checkpoint_get_no_report_until_one_of_them_has_ended(
     assert [len(copy.told) for copy in copies] == [1, 0]
 
 
+def test_the_ends_of_logs_come_from_the_coordinator_of_the_document(serve: Serve, notifier: SunkNotifier) -> None:
+    serve("r1", "l1")
+    assert notifier.log_ends(document("r1", "l1")) == {"t": {"0": 20}}
+    assert notifier.log_ends(document("r2", "l2")) == {}, "its query has ended"
+
+
 def test_a_query_that_has_ended_is_passed_over_and_the_others_are_told(
     serve: Serve, notifier: SunkNotifier, caplog: pytest.LogCaptureFixture
 ) -> None:
