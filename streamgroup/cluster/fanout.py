@@ -15,7 +15,15 @@ from typing import Any, NamedTuple, TypeVar
 from streamgroup.errors import StreamGroupError, TransportError
 from streamgroup.model import Dialect
 from streamgroup.net.link import AnyRequest, name_of
-from streamgroup.net.poller import ConnectionLost, ConnectionReady, Event, Handle, Poller, ResponseReceived
+from streamgroup.net.poller import (
+    ConnectionIdle,
+    ConnectionLost,
+    ConnectionReady,
+    Event,
+    Handle,
+    Poller,
+    ResponseReceived,
+)
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.schema import Message, Request
 
@@ -189,6 +197,8 @@ class BrokerFanout:
                 case ResponseReceived():
                     asked, until = link.asked.pop(event.correlation_id)
                     link.responses[asked] = event.response, until
+                case ConnectionIdle():
+                    del self._links[address]
                 case ConnectionLost():
                     del self._links[address]
                     if link.asked and not isinstance(event.error, TransportError):

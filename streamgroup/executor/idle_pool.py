@@ -7,9 +7,6 @@ import threading
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-MAX_IDLE_S = 240.0
-"""Well below the ten minutes after which brokers close idle connections (`connections.max.idle.ms`)."""
-
 
 class Closable(Protocol):
     """A connection or a producer that the pool can close."""
@@ -25,7 +22,7 @@ Kept = TypeVar("Kept", bound=Closable)
 class IdlePool(Generic[Key, Kept]):
     """At most `most` idle objects by their key. `clock` returns monotonic seconds. Several threads may use it.
 
-    It closes the oldest objects above `most`, and those that have been idle for `MAX_IDLE_S`.
+    It closes the oldest objects above `most`, and those that have been idle for too long.
     """
 
     def __init__(self, most: int, clock: Callable[[], float]) -> None:
@@ -34,6 +31,7 @@ class IdlePool(Generic[Key, Kept]):
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._idle: list[tuple[Key, float, Kept]] = []
+        """Each object with its key, and with the time until which it is kept."""
 
     def take(self, key: Key) -> Kept | None:
         """Remove and return the object with `key` that was used last; None without one."""
@@ -41,18 +39,18 @@ class IdlePool(Generic[Key, Kept]):
         with self._lock:
             if self._pid != os.getpid():  # forked: the sockets and the producer ids are the parent's
                 self._pid, self._idle = os.getpid(), []
-            old = [entry for entry in self._idle if now - entry[1] > MAX_IDLE_S]
-            self._idle = [entry for entry in self._idle if now - entry[1] <= MAX_IDLE_S]
+            old = [entry for entry in self._idle if now > entry[1]]
+            self._idle = [entry for entry in self._idle if now <= entry[1]]
             found = next((entry for entry in reversed(self._idle) if entry[0] == key), None)
             if found is not None:
                 self._idle.remove(found)
         _close(old)
         return None if found is None else found[2]
 
-    def keep(self, key: Key, kept: Kept) -> None:
-        """Keep an object for the next `take` of its key."""
+    def keep(self, key: Key, kept: Kept, max_idle_s: float) -> None:
+        """Keep an object for the next `take` of its key within `max_idle_s` seconds."""
         with self._lock:
-            self._idle.append((key, self._clock(), kept))
+            self._idle.append((key, self._clock() + max_idle_s, kept))
             surplus = self._idle[: -self._most]
             del self._idle[: -self._most]
         _close(surplus)

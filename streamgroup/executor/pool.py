@@ -49,7 +49,7 @@ class ConnectionPool:
             connection.abort()
             return
         key = (connection.host, connection.port, connection.options, connection.dialect)
-        self._idle.keep(key, connection)
+        self._idle.keep(key, connection, connection.options.max_idle_s)
 
     def clear(self) -> None:
         """Close all connections that are kept."""

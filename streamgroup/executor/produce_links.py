@@ -15,7 +15,14 @@ from streamgroup.cluster.metadata import topic_of, wants_rebootstrap
 from streamgroup.errors import AuthError, ConfigError, ErrorCode, UnsupportedVersionError
 from streamgroup.host_port import host_port
 from streamgroup.model import Broker
-from streamgroup.net.poller import ConnectionLost, ConnectionReady, Handle, Poller, ResponseReceived
+from streamgroup.net.poller import (
+    ConnectionIdle,
+    ConnectionLost,
+    ConnectionReady,
+    Handle,
+    Poller,
+    ResponseReceived,
+)
 from streamgroup.options.types import ClientOptions
 from streamgroup.producer import events as ev
 from streamgroup.producer.batch import ProducerBatch
@@ -145,6 +152,8 @@ class ProduceLinks:
                     raise error  # no retry mends it
                 case ConnectionLost(handle, error):
                     self._broken(handle, str(error))
+                case ConnectionIdle(handle):
+                    self._broken(handle, "it was idle for connections.max.idle.ms")
         self._note_written()
         self._expire_questions()
         events = list(self._events)

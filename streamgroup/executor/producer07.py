@@ -22,7 +22,14 @@ from streamgroup.executor.task_clock import TaskClock
 from streamgroup.executor.written import WriteTotals
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import ClusterSnapshot, Dialect, TopicInfo, TopicPartition
-from streamgroup.net.poller import ConnectionLost, ConnectionReady, Handle, Poller, ResponseReceived
+from streamgroup.net.poller import (
+    ConnectionIdle,
+    ConnectionLost,
+    ConnectionReady,
+    Handle,
+    Poller,
+    ResponseReceived,
+)
 from streamgroup.options.types import ClientOptions
 from streamgroup.producer.kafka07 import Kafka07Config, message_sets07, require_partition, topic07
 from streamgroup.producer.kafka07_events import (
@@ -189,6 +196,8 @@ class Kafka07TaskProducer:
                         self._step(Answered07(token, response))
                 case ConnectionLost(handle, error):
                     self._lost(handle, error)
+                case ConnectionIdle(handle) if self._handles.get(int(handle.tag)) == handle:
+                    self._forget(int(handle.tag))
         self._unsent.clear()
         if not events:
             self._step(Tick07())

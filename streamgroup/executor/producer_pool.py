@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from streamgroup.executor.idle_pool import IdlePool
 from streamgroup.executor.producer import TaskProducer
@@ -32,7 +32,7 @@ class KeptProducer(Protocol):
         """Close its connections."""
 
 
-Key = TypeVar("Key")
+Key = TypeVar("Key", bound=tuple[ClientOptions, Any])
 Kept = TypeVar("Kept", bound=KeptProducer)
 
 
@@ -56,7 +56,7 @@ class ProducerPool(Generic[Key, Kept]):
             producer.close()
             raise
         if producer.is_usable:
-            self._idle.keep(key, producer)
+            self._idle.keep(key, producer, key[0].max_idle_s)
         else:
             producer.close()
 

@@ -59,8 +59,8 @@ class Connection:
 
     @property
     def open(self) -> bool:
-        """True if the handshake is done and no error has closed the connection."""
-        return self._link is not None and self._link.phase is Phase.READY
+        """True if the handshake is done, no error has closed the connection, and it was not idle for too long."""
+        return self._link is not None and self._link.phase is Phase.READY and not self._link.is_idle(self._clock())
 
     @property
     def outstanding(self) -> int:
@@ -96,10 +96,15 @@ class Connection:
         """Send `request` without waiting for its response, and return its correlation id.
 
         `version` defaults to the highest that both support, at most `ceiling`. Bytes that the socket does not accept at
-        once are sent during `receive`. Raises UnsupportedVersionError.
+        once are sent during `receive`. A connection that was idle for too long is connected again first. Raises
+        TransportError, UnsupportedVersionError.
         """
         link = self._open_link()
-        link.check_session(self._clock())
+        now = self._clock()
+        if link.is_idle(now):
+            self.connect(now + self.options.connection_setup_timeout_ms / 1000)
+            link = self._open_link()
+        link.check_session(now)
         correlation_id = link.send(request, version, ceiling)
         link.flush()
         return correlation_id

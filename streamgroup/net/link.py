@@ -40,6 +40,13 @@ if TYPE_CHECKING:
 _READS = 32
 """Reads per `advance` at most, so that one link does not starve the others of its thread."""
 
+_KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""Seconds and probes, where the system has these options: the kernel notices within 30 s that the other end of an idle
+connection is gone. Firewalls and load balancers see that the connection lives."""
+_LEAST_USER_TIMEOUT_MS = 30_000
+"""TCP_USER_TIMEOUT ends a connection whose sent bytes are not acknowledged. It must not be shorter than the keepalive,
+which it would end, nor than a request, whose broker may take the bytes late."""
+
 _SESSION_PART = 0.85
 """The part of a session's lifetime after which the client authenticates again. Java takes 0.85 to 0.95 (KIP-368)."""
 _SHORTEST_SESSION_S = 1.0
@@ -102,6 +109,8 @@ class Link:
         self._notify = notify
         self._background: Background[Any] | None = None
         """The work of SASL that this link waits for."""
+        self._used_at = now
+        """When the connection has become ready, or has last sent a request or received a response."""
         self._session_until: float | None = None
         """When the client authenticates again, because the broker ends the session later."""
         self._setup_until = self._attempt_until = now + options.connection_setup_timeout_ms / 1000
@@ -166,6 +175,15 @@ class Link:
         """When to call `advance` even without a socket event; None once READY, unless the session with SASL ends."""
         return self._attempt_until if self.phase in _SETTING_UP else self._session_until
 
+    def is_idle(self, now: float) -> bool:
+        """Return whether the connection has not been used for `connections.max.idle.ms`, so it may be half open."""
+        return (
+            self.phase is Phase.READY
+            and now - self._used_at > self._options.max_idle_s
+            and not self._protocol.unsent
+            and not self.unanswered
+        )
+
     def send(self, request: AnyRequest, version: int | None = None, ceiling: int | None = None) -> int:
         """Queue a request and return its correlation id. `advance` sends it."""
         if self.phase is Phase.CLOSED:
@@ -195,8 +213,12 @@ class Link:
             if self.phase is Phase.HANDSHAKE:
                 self._shake_hands(now, answers)
             elif self.phase is Phase.READY:
+                before = len(answers)
+                is_used = bool(self._protocol.unsent)
                 self._write()
                 self._read(answers)
+                if is_used or len(answers) > before:
+                    self._used_at = now
                 self.check_session(now)
                 self._authenticate(now)
         except StreamGroupError as error:
@@ -326,6 +348,10 @@ class Link:
         opened.setblocking(False)
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        user_timeout_ms = max(_LEAST_USER_TIMEOUT_MS, self._options.request_timeout_ms)
+        for name, value in {**_KEEPALIVE, "TCP_USER_TIMEOUT": user_timeout_ms}.items():
+            if hasattr(socket, name):
+                opened.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         # Set before connecting, which negotiates the window scale; -1 keeps the system's value, as in Kafka.
         if self._options.receive_buffer_bytes > 0:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._options.receive_buffer_bytes)
@@ -355,6 +381,7 @@ class Link:
         self._set_up = self._protocol.is_ready
         if self._set_up:
             self.phase = Phase.READY
+            self._used_at = now
             TOTALS.on_opened(self._local_host)
             self._write()  # the requests that were queued until now
         elif now >= self._setup_until and self._background is not None:

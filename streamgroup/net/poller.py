@@ -64,7 +64,14 @@ class ConnectionLost:
     unanswered: tuple[int, ...]
 
 
-Event = ConnectionReady | ResponseReceived | ConnectionLost
+@dataclass(frozen=True, slots=True)
+class ConnectionIdle:
+    """The poller has closed a connection that was not used for `connections.max.idle.ms`. Its handle is invalid."""
+
+    handle: Handle
+
+
+Event = ConnectionReady | ResponseReceived | ConnectionLost | ConnectionIdle
 
 
 class Poller:
@@ -98,7 +105,7 @@ class Poller:
         return self._links[handle].send(request, version, ceiling)
 
     def has(self, handle: Handle) -> bool:
-        """Return whether the handle is valid. It is not from the moment when `wait` returns its `ConnectionLost`."""
+        """Return whether the handle is valid, which it is until `wait` returns its ConnectionLost or ConnectionIdle."""
         return handle in self._links
 
     def versions(self, handle: Handle) -> BrokerVersions | None:
@@ -123,11 +130,13 @@ class Poller:
     def wait(self, timeout: float | None) -> list[Event]:
         """Send and receive until there are events, `wake` is called or `timeout` seconds have passed.
 
-        Returns the events of each connection in order, or none after a wake or a timeout. The list keeps events of a
+        Returns the events of each connection in order, or none after a wake or a timeout. Idle connections come first,
+        so the caller can use no connection that the poller has closed. The list keeps events of a
         connection that the caller drops while it handles the list.
         """
-        until = None if timeout is None else self._clock() + timeout
-        events: list[Event] = []
+        now = self._clock()
+        until = None if timeout is None else now + timeout
+        events = self._close_idle(now)
         while True:
             events += self._advance([h for h, link in self._links.items() if _has_work(link)])
             now = self._clock()
@@ -139,6 +148,12 @@ class Poller:
             )
             if events or woken or (until is not None and now >= until):
                 return events
+
+    def _close_idle(self, now: float) -> list[Event]:
+        idle = [handle for handle, link in self._links.items() if link.is_idle(now)]
+        for handle in idle:
+            self.drop(handle, reset=False)
+        return [ConnectionIdle(handle) for handle in idle]
 
     def close(self, *, reset: bool = False) -> None:
         """Drop all connections and release the poller's sockets."""

@@ -61,6 +61,14 @@ _CONNECTION: tuple[Option, ...] = (
         "client.metadata_max_age_ms",
     ),
     used(
+        "connections.max.idle.ms",
+        "Milliseconds after which the client closes a connection that it does not use. Keep it below the idle timeout "
+        "of each firewall and load balancer on the way: some drop connections without notice. -1 keeps connections "
+        "open.",
+        kinds.integer(-1, kinds.LONG_MAX),
+        "client.connections_max_idle_ms",
+    ),
+    used(
         "receive.buffer.bytes",
         "Bytes of the socket's receive buffer (SO_RCVBUF). -1 leaves the size to the operating system.",
         kinds.integer(-1),
@@ -195,7 +203,6 @@ JAVA = "the property concerns the internals of the Java client"
 
 CLIENT_IGNORED: tuple[Option, ...] = (
     *ignored("client.dns.lookup", "every address of a host name is tried"),
-    *ignored("connections.max.idle.ms", "connections stay open as long as the query or the executor's worker process"),
     *ignored(
         "metadata.recovery.strategy metadata.recovery.rebootstrap.trigger.ms",
         "the client always asks the bootstrap servers when no known broker answers",

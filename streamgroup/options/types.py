@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 
 from streamgroup.model import ConfiguredOffsets, TopicPartition
 from streamgroup.options.sasl import SaslOptions
@@ -49,6 +50,8 @@ class ClientOptions:
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
+    # Java's is 540,000. Load balancers of Azure drop a connection without a word when it was idle for 240 s.
+    connections_max_idle_ms: int = 180_000
     # -1 leaves the size to the operating system, which grows it with the traffic. Java's 64 and 128 KiB would cap it.
     receive_buffer_bytes: int = -1
     send_buffer_bytes: int = -1
@@ -59,6 +62,11 @@ class ClientOptions:
     """How to authenticate to the brokers; None if `security_protocol` has no SASL."""
     zookeeper: ZooKeeperOptions | None = None
     """Where brokers and groups register before Kafka 0.9. `bootstrap_servers` may be empty if it is set."""
+
+    @property
+    def max_idle_s(self) -> float:
+        """Seconds after which an idle connection is not used any more; infinity if it always is."""
+        return inf if self.connections_max_idle_ms < 0 else self.connections_max_idle_ms / 1000
 
 
 class Isolation(Enum):

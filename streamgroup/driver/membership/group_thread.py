@@ -20,7 +20,8 @@ from streamgroup.group.lanes import RequestLanes
 from streamgroup.group.member import MemberAction
 from streamgroup.group.requests import not_spoken
 from streamgroup.model import ClusterSnapshot
-from streamgroup.net.poller import ConnectionLost, ConnectionReady, Handle, Poller, ResponseReceived
+from streamgroup.net.poller import ConnectionIdle, ConnectionLost, ConnectionReady, Handle, Poller, ResponseReceived
+from streamgroup.net.poller import Event as PollerEvent
 from streamgroup.options.types import ClientOptions
 from streamgroup.run.interface import ThreadFailed
 
@@ -42,7 +43,7 @@ class GroupThread:
         self._poller = Poller(options)
         self._outbox: deque[MemberAction] = deque()
         """Actions that wait for the loop. Any thread may append one."""
-        self._received: list[ConnectionReady | ResponseReceived | ConnectionLost] = []
+        self._received: list[PollerEvent] = []
         """Events of the poller that wait for the loop."""
         self._lanes: RequestLanes[Handle] = RequestLanes()
         self._addresses = self._any_addresses()
@@ -99,9 +100,7 @@ class GroupThread:
             times.append(wake_at)
         return max(0.0, min(times) - now)
 
-    def _translate(
-        self, received: list[ConnectionReady | ResponseReceived | ConnectionLost], now: float
-    ) -> Iterator[ev.Event]:
+    def _translate(self, received: list[PollerEvent], now: float) -> Iterator[ev.Event]:
         """Translate the poller's events to the member's."""
         for event in received:
             lane = self._lanes.lane_of(event.handle)
@@ -120,6 +119,8 @@ class GroupThread:
                     if isinstance(event.error, AuthError | ConfigError):  # no retry mends it
                         self._inbox.post(ThreadFailed(event.error))
                     yield from self._lanes.broken(lane, str(event.error))
+                case ConnectionIdle():  # the next request of the lane connects again
+                    yield from self._lanes.closed(lane, "idle")
         for lane, names in self._lanes.overdue(now):
             handle = self._drop(lane)
             yield from self._lanes.broken(lane, f"{handle}: no answer to {', '.join(names)} in time")

@@ -234,3 +234,17 @@ def test_a_connection_to_a_former_broker_is_closed(fanout: BrokerFanout, answeri
     fanout.keep([address(stays)])
     assert list(fanout._links) == [address(stays)]
     assert said(ask(fanout, goes, stays)) == [2, 2], "it is asked anew, should it come back"
+
+
+def test_a_connection_that_was_idle_for_too_long_is_not_used(
+    answering: Callable[..., FakeBroker], options: Options
+) -> None:
+    skipped = 0.0
+    fanout = BrokerFanout(options(), lambda: time.monotonic() + skipped)
+    fake = answering(*NEWS)
+    assert said(ask(fanout, fake)) == [1]
+    skipped = options().max_idle_s + 1
+    found = fanout.call_each({address(fake): ASKED}, soon() + skipped)
+    assert said(list(found.values())) == [2]
+    assert fake.connections == 2
+    fanout.close()

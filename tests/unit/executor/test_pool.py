@@ -8,7 +8,6 @@ import pytest
 
 from streamgroup.errors import TransportError
 from streamgroup.executor import idle_pool
-from streamgroup.executor.idle_pool import MAX_IDLE_S
 from streamgroup.executor.pool import MAX_KEPT, ConnectionPool
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
@@ -72,13 +71,25 @@ def test_a_connection_that_has_something_to_read_is_not_lent(pool: Pool) -> None
     assert pool.broker.connections == 2
 
 
-def test_a_connection_that_was_idle_for_long_is_closed(pool: Pool) -> None:
-    connection = pool.borrow()
+def test_a_connection_that_was_idle_for_longer_than_the_option_says_is_closed(pool: Pool, options: Options) -> None:
+    client = options(pool.broker.port, connections_max_idle_ms=5_000)
+    connection = pool.borrow(client)
     pool.give_back(connection)
-    pool.offset += MAX_IDLE_S + 1
-    other = pool.borrow()
+    pool.offset += 4
+    assert pool.borrow(client) is connection
+    pool.give_back(connection)
+    pool.offset += 6
+    other = pool.borrow(client)
     assert other is not connection
     pool.broker.wait_for(lambda f: f.ends == 1)
+
+
+def test_a_task_that_was_slow_to_fetch_again_does_not_use_its_idle_connection(pool: Pool) -> None:
+    connection = pool.borrow()
+    pool.offset += pool.client.max_idle_s + 1
+    assert not connection.open
+    assert connection.call(MetadataRequest(topics=()), connection._clock() + 5).brokers == METADATA.brokers
+    assert pool.broker.connections == 2
 
 
 def test_after_a_fork_the_parents_connections_are_left_alone(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ from streamgroup.records.encode import RecordColumns
 from streamgroup.wire.messages.produce import ProduceRequest
 from streamgroup.wire.messages.producer_id import InitProducerIdRequest
 from tests.fakes.scripted_cluster import ScriptedCluster
-from tests.unit.executor.producing import TOPIC, SkippingClock, payload, placed, write
+from tests.unit.executor.producing import TOPIC, SkippingClock, client_of, payload, placed, write
 from tests.waiting import wait_until
 
 Start = Callable[..., ScriptedCluster]
@@ -84,6 +84,19 @@ def test_rows_may_come_slowly(start_cluster: Start, open_producer: Open) -> None
     write(producer, placed(b"last"))
     assert cluster.values(TOPIC, 0) == [b"not sent yet", b"next", b"sent", b"last"]
     assert len(cluster.requests) == 3, "no request has timed out"
+
+
+def test_a_connection_that_was_idle_for_too_long_is_not_used_by_the_next_task(
+    start_cluster: Start, open_producer: Open
+) -> None:
+    cluster, clock = start_cluster(), SkippingClock()
+    producer = open_producer(cluster, clock=clock)
+    write(producer, placed(b"a"))
+    clock.skipped += client_of(cluster).max_idle_s + 1
+    producer.begin()
+    write(producer, placed(b"b"))
+    assert cluster.values(TOPIC, 0) == [b"a", b"b"]
+    assert (cluster.brokers[0].connections, cluster.brokers[0].resets) == (2, 0)
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])

@@ -125,6 +125,22 @@ def test_rows_may_come_slowly(start: Start, producer: Open, verify: bool) -> Non
 
 
 @both
+def test_a_connection_that_was_idle_for_too_long_is_not_used_by_the_next_task(
+    start: Start, producer: Open, verify: bool
+) -> None:
+    broker, clock = start(), SkippingClock()
+    writer = producer(snapshot(broker), verify=verify, clock=clock)
+    write(writer, a_set(tp(0, 0), b"a"))
+    idle = writer._handles[0]
+    clock.skipped += OPTIONS.max_idle_s + 1
+    writer.begin()
+    write(writer, a_set(tp(0, 0), b"b"))
+    assert log_of(broker, tp(0, 0)) == message_set07([b"a", b"b"])
+    assert writer._handles[0] != idle
+    assert broker.connections == 1
+
+
+@both
 def test_a_broker_that_has_restarted_between_two_tasks_is_connected_to_again(
     start: Start, producer: Open, verify: bool
 ) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from streamgroup.errors import ErrorCode, ProduceError
 from streamgroup.executor import idle_pool
-from streamgroup.executor.idle_pool import MAX_IDLE_S
 from streamgroup.executor.producer import TaskProducer
 from streamgroup.executor.producer_pool import MAX_KEPT, ProducerPool
 from streamgroup.options.types import ClientOptions, ProducerOptions
@@ -96,7 +95,7 @@ def test_a_producer_that_was_idle_for_too_long_is_closed(start_cluster: Start, p
     options = client_of(cluster), producer_options()
     with pool.lend(options) as old:
         write(old, placed(b"a"))
-    clock.now += MAX_IDLE_S + 1
+    clock.now += options[0].max_idle_s + 1
     with pool.lend(options) as producer:
         assert producer is not old
     wait_until(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import threading
@@ -126,6 +127,41 @@ def test_a_broker_of_0_7_is_ready_without_a_request(broker: Start, open_link: Op
     ready(open_link(fake.port, dialect=Dialect.KAFKA07))
     fake.wait_for(lambda f: f.connections == 1)
     assert fake.requests == []
+
+
+@pytest.mark.parametrize(("request_timeout_ms", "user_timeout_ms"), [(1_000, 30_000), (60_000, 60_000)])
+def test_the_kernel_notices_that_the_other_end_is_gone(
+    request_timeout_ms: int, user_timeout_ms: int, broker: Start, open_link: OpenLink
+) -> None:
+    link = ready(open_link(answering(broker).port, request_timeout_ms=request_timeout_ms))
+    assert link.fileno is not None
+    names = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
+    with socket.socket(fileno=os.dup(link.fileno)) as opened:
+        assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        values = [opened.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in names]
+    assert values == [15, 5, 3, user_timeout_ms]
+
+
+def test_a_link_is_idle_when_it_was_not_used_for_the_option_s_time(broker: Start, open_link: OpenLink) -> None:
+    link = open_link(answering(broker, METADATA, SILENCE).port, connections_max_idle_ms=5_000)
+    assert not link.is_idle(BEGAN + 100), "it is not set up"
+    ready(link)
+    assert [link.is_idle(BEGAN + after) for after in (5, 5.1)] == [False, True]
+    link.send(EVERYTHING)
+    assert not link.is_idle(BEGAN + 100), "the request is not sent"
+    link.flush()
+    assert not link.is_idle(BEGAN + 100), "the request is not answered"
+    answers: list[CorrelatedResponse] = []
+    while not answers:
+        step(link, answers, BEGAN + 50)
+    assert [link.is_idle(BEGAN + after) for after in (55, 55.1)] == [False, True]
+    link.close(reset=False)
+    assert not link.is_idle(BEGAN + 100)
+
+
+def test_a_link_without_a_limit_is_never_idle(broker: Start, open_link: OpenLink) -> None:
+    link = ready(open_link(answering(broker).port, connections_max_idle_ms=-1))
+    assert not link.is_idle(BEGAN + 1e9)
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------

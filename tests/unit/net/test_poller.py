@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamgroup.errors import DecodeError, TransportError, UnsupportedVersionError
-from streamgroup.net.poller import ConnectionLost, ConnectionReady, Poller, ResponseReceived
+from streamgroup.net.poller import ConnectionIdle, ConnectionLost, ConnectionReady, Poller, ResponseReceived
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
 from streamgroup.wire.messages.group import HeartbeatRequest
@@ -46,6 +46,22 @@ def test_a_handle_is_valid_until_its_connection_breaks(broker: Start, poller: Po
     fake.hang_up()
     assert isinstance(collect(poller, 1)[0], ConnectionLost)
     assert not poller.has(handle)
+
+
+def test_an_idle_connection_is_closed_before_it_can_be_used(broker: Start, options: Options) -> None:
+    clock = Clock()
+    poller = Poller(options(connections_max_idle_ms=5_000), clock)
+    fake = healthy(broker)
+    idle, used = (poller.connect("127.0.0.1", fake.port) for _ in range(2))
+    collect(poller, 2)
+    clock.now += 4
+    poller.send(used, EVERYTHING)
+    collect(poller, 1)
+    clock.now += 2
+    assert poller.wait(0) == [ConnectionIdle(idle)]
+    assert (poller.has(idle), poller.has(used)) == (False, True)
+    fake.wait_for(lambda f: (f.ends, f.resets) == (1, 0))
+    poller.close()
 
 
 def test_requests_before_the_handshake_are_sent_after_it(broker: Start, poller: Poller) -> None:

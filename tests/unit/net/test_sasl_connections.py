@@ -184,7 +184,8 @@ def test_an_idle_connection_authenticates_again_before_its_next_request(broker: 
     listener = Listener(broker)
     listener.lifetime_ms = 3_600_000
     clock = Clock()
-    connection = Connection("127.0.0.1", listener.broker.port, options(listener.broker.port, sasl=PLAIN), clock)
+    client = options(listener.broker.port, sasl=PLAIN, connections_max_idle_ms=-1)
+    connection = Connection("127.0.0.1", listener.broker.port, client, clock)
     connection.connect(clock() + TIMEOUT_S)
     connection.call(EVERYTHING, clock() + TIMEOUT_S)
     assert listener.exchanges == 1

@@ -142,6 +142,7 @@ EXAMPLES = {
     "kafka.retry.backoff.ms": ("200", 200),
     "kafka.retry.backoff.max.ms": ("2000", 2_000),
     "kafka.metadata.max.age.ms": ("9", 9),
+    "kafka.connections.max.idle.ms": ("-1", -1),
     "kafka.client.rack": (" a ", "a"),
     "kafka.receive.buffer.bytes": ("65536", 65_536),
     "kafka.send.buffer.bytes": ("131072", 131_072),

@@ -55,6 +55,7 @@ DIFFERS = {
     "client.id": "a name that tells who asks",
     "receive.buffer.bytes": "the system's own",
     "send.buffer.bytes": "the system's own",
+    "connections.max.idle.ms": "load balancers drop connections that were idle for 4 minutes",
     "partition.assignment.strategy": "ours first",
     "max.partition.fetch.bytes": "4 MiB, measured",
     "group.id": "empty where a stream has none",

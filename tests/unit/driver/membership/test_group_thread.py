@@ -15,7 +15,7 @@ from streamgroup.errors import ConfigError, StreamGroupError, TlsError, Transpor
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane, Send
 from streamgroup.model import Broker, ClusterSnapshot
-from streamgroup.net.poller import ConnectionLost, ConnectionReady, ResponseReceived
+from streamgroup.net.poller import ConnectionIdle, ConnectionLost, ConnectionReady, ResponseReceived
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.cluster import ApiVersionsRequest
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -294,6 +294,21 @@ def test_of_idle_connections_only_the_coordinators_end_is_a_loss(
     poller.deliver(ResponseReceived(handle, 0, "x"), broken(poller, lane.value))
     run.carried_out()
     run.hears(ev.RequestAnswered(1, "x", HeartbeatRequest.VERSIONS[1]), *told)
+    run.want(send(2, lane))
+    assert poller.handle(lane.value, 1), "the next request has a connection of its own"
+
+
+@pytest.mark.parametrize("lane", list(Lane))
+def test_a_connection_that_was_closed_as_idle_is_no_loss_and_is_opened_again(
+    poller: ScriptedPoller, group: Callable[..., Group], lane: Lane
+) -> None:
+    run = group()
+    run.want(send(1, lane))
+    poller.deliver(connected(poller, lane.value))
+    handle = poller.request(0).handle
+    poller.deliver(ResponseReceived(handle, 0, "x"), ConnectionIdle(poller.handle(lane.value)))
+    run.carried_out()
+    run.hears(ev.RequestAnswered(1, "x", HeartbeatRequest.VERSIONS[1]))
     run.want(send(2, lane))
     assert poller.handle(lane.value, 1), "the next request has a connection of its own"
 
