@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from streamgroup.errors import StreamGroupError, TransportError
 from streamgroup.model import Dialect
+from streamgroup.net.connection import throttled
 from streamgroup.net.link import AnyRequest, name_of
 from streamgroup.net.poller import (
     ConnectionIdle,
@@ -62,6 +63,11 @@ class _BrokerLink:
         """Return the requests that are in flight or have an untaken response; drop expired responses."""
         self.responses = {asked: kept for asked, kept in self.responses.items() if now < kept[1]}
         return self.responses.keys() | {asked for asked, _ in self.asked.values()}
+
+    def delay(self, seconds: float) -> None:
+        """Move the deadlines of the requests in flight: the broker throttles the client."""
+        self.asked = {number: (asked, until + seconds) for number, (asked, until) in self.asked.items()}
+        self.due += seconds
 
     @property
     def first(self) -> AnyRequest | None:
@@ -154,8 +160,9 @@ class BrokerFanout:
                 break
             self._take(self._poller.wait(max(0.0, min(wait_end, self._due(until)) - now)), call)
         for address, request in call.left():
+            waits = throttled(self._poller.throttled_s(self._links[address].handle)) if address in self._links else ""
             answers[address, request] = Pending(
-                f"no response yet from broker {_name(address)} to {name_of(request)} after {now - began:.1f} s"
+                f"no response yet from broker {_name(address)} to {name_of(request)} after {now - began:.1f} s{waits}"
             )
         return {request: answers[request] for request in call.requests}
 
@@ -180,8 +187,9 @@ class BrokerFanout:
                 pending[address] = link.pending(now)
             asked = _Sent(request, call.epoch)
             if asked not in pending[address]:
-                link.asked[self._poller.send(link.handle, request, ceiling=ceiling)] = asked, until
-                link.due = min(link.due, until)
+                due = until + self._poller.throttled_s(link.handle)
+                link.asked[self._poller.send(link.handle, request, ceiling=ceiling)] = asked, due
+                link.due = min(link.due, due)
 
     def _take(self, events: list[Event], call: _Call) -> None:
         """Handle events: keep responses, and fail the requests of failed connections at once."""
@@ -197,6 +205,8 @@ class BrokerFanout:
                 case ResponseReceived():
                     asked, until = link.asked.pop(event.correlation_id)
                     link.responses[asked] = event.response, until
+                    if event.throttle_s:
+                        link.delay(event.throttle_s)
                 case ConnectionIdle():
                     del self._links[address]
                 case ConnectionLost():

@@ -189,7 +189,8 @@ class KafkaCluster:
                 try:
                     connection = self._connected(address, until)
                     chosen = connection.versions.highest(kind, ceiling) if version is None else version
-                    response = connection.call(make(chosen), self._attempt_until(until), chosen)
+                    attempt_until = min(until, self._attempt_until(until) + connection.throttled_s)
+                    response = connection.call(make(chosen), attempt_until, chosen)
                 except TransportError as error:
                     self._failed_at[address] = self.clock()
                     causes.append(str(error))

@@ -124,7 +124,7 @@ class RangeReader:
             for source, leader_only in dict.fromkeys((cursor.source, cursor.is_leader_only) for cursor in left):
                 if source is not None:
                     its = [c for c in left if c.source == source and c.is_leader_only == leader_only]
-                    yield from self._from_broker(source, its)
+                    yield from self._from_broker(source, its, left)
             left = [cursor for cursor in cursors if not cursor.done]
             for cursor in left:
                 if cursor.source is None:
@@ -132,8 +132,13 @@ class RangeReader:
             if failed := self._replicas.settle(left):
                 self._recovery.mend(failed)
 
-    def _from_broker(self, broker: Broker, cursors: Sequence[Cursor]) -> Iterator[pa.RecordBatch]:
-        """Read until each range is done, has failed, or is to be read from another broker."""
+    def _from_broker(
+        self, broker: Broker, cursors: Sequence[Cursor], left: Sequence[Cursor]
+    ) -> Iterator[pa.RecordBatch]:
+        """Read until each range is done, has failed, or is to be read from another broker.
+
+        `left` are all cursors of the task that are not done.
+        """
         try:
             deadline = self._clock() + self._client.connection_setup_timeout_ms / 1000
             connection = POOL.take(broker.host, broker.port, self._client, deadline, self._format.dialect)
@@ -144,6 +149,8 @@ class RangeReader:
             protocol = self._format.fetch_protocol(connection, cursors, self._fetch)
             pipeline = Pipeline(connection, protocol, cursors, self._fetch.prefetch, self._clock)
             while (portions := self._next(pipeline, cursors)) is not None:
+                if throttled_s := pipeline.take_throttled_s():
+                    self._recovery.note_throttled(left, throttled_s)
                 self._replicas.leave(cursors, self._recovery)
                 if not portions and any(cursor.wants_more for cursor in cursors):
                     self._recovery.pass_gaps(cursors, connection)

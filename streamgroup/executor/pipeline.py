@@ -40,6 +40,7 @@ class Pipeline:
         self._ready: deque[list[Portion]] = deque()
         self._failure: TransportError | DecodeError | None = None
         self._answers = 0
+        self._throttled_s = 0.0
 
     def next(self) -> list[Portion] | None:
         """Return the portions of the next answer, none where it brought nothing; None when nothing is left to fetch.
@@ -57,6 +58,11 @@ class Pipeline:
         if portions:
             self.pump()
         return portions
+
+    def take_throttled_s(self) -> float:
+        """Return the throttle times of the answers since the last call: the next requests wait that long."""
+        throttled_s, self._throttled_s = self._throttled_s, 0.0
+        return throttled_s
 
     def pump(self) -> None:
         """Take the answer that has arrived and send the next request, without waiting. To be called while decoding.
@@ -88,12 +94,14 @@ class Pipeline:
     def _receive(self) -> None:
         """Wait for the answer and append its portions to `_ready`. Raises TransportError, DecodeError."""
         try:
-            response = self._connection.receive(self._clock() + self._protocol.timeout_s).response
+            timeout_s = self._protocol.timeout_s + self._connection.throttled_s
+            answer = self._connection.receive(self._clock() + timeout_s)
         except (TransportError, DecodeError) as error:
             raise type(error)(f"{error} (for {', '.join(map(str, self._asked))})") from error
         self._answers += 1
         asked, self._asked = self._asked, []
-        answered = self._protocol.read(response, asked)
+        self._throttled_s += answer.throttle_s
+        answered = self._protocol.read(answer.response, asked)
         if len(answered) < len(asked):
             found = {id(fetched.cursor) for fetched in answered}
             for missing in asked:

@@ -58,6 +58,14 @@ class Recovery:
         self._backoff.reset()
         self._progressed_at = self._clock()
 
+    def note_throttled(self, cursors: Iterable[Cursor], seconds: float) -> None:
+        """Leave `seconds` out of all waits: because of a quota the broker sends nothing meanwhile (KIP-219)."""
+        for cursor in cursors:
+            if cursor.waiting_since is not None:
+                cursor.waiting_since += seconds
+        if self._progressed_at is not None:
+            self._progressed_at += seconds
+
     def waited_s(self, cursor: Cursor) -> float:
         """Return for how many seconds nothing has come of `cursor`, while nothing came of other ranges either."""
         since = self._waiting_since(cursor)

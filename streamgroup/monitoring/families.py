@@ -259,6 +259,12 @@ def _connections(statuses: list[Status]) -> Iterator[Family]:
         "Requests that a failed connection left without a response.",
         _OF_MEMBER,
     )
+    throttled = Family(
+        "streamgroup_throttle_seconds_total",
+        MetricKind.COUNTER,
+        "Seconds for which brokers have throttled the coordinator because of a quota.",
+        _OF_MEMBER,
+    )
     retries = Family(
         "streamgroup_retries_total",
         MetricKind.COUNTER,
@@ -272,9 +278,10 @@ def _connections(statuses: list[Status]) -> Iterator[Family]:
         failed.add({**labels, "phase": "setup"}, status["connections"]["failed"])
         failed.add({**labels, "phase": "open"}, status["connections"]["lost"])
         unanswered.add(labels, status["connections"]["unanswered"])
+        throttled.add(labels, status["connections"]["throttled_s"])
         for target, count in status["retries"].items():
             retries.add({**labels, "target": target}, count)
-    yield from (connections, opened, failed, unanswered, retries)
+    yield from (connections, opened, failed, unanswered, throttled, retries)
 
 
 def _failed(failures: Mapping[tuple[str, str], int]) -> Family:

@@ -72,6 +72,11 @@ class Connection:
         """True if the connection is open without pending requests or unread bytes, not even an end of stream."""
         return self.open and not self.outstanding and not _readable(self._open_link())
 
+    @property
+    def throttled_s(self) -> float:
+        """For how many seconds the broker reads no requests, because of a quota. Requests wait that long."""
+        return 0.0 if self._link is None else self._link.throttled_s(self._clock())
+
     def connect(self, deadline: float) -> None:
         """Connect and complete the handshake, within `connection_setup_timeout_ms` and before `deadline`.
 
@@ -122,8 +127,9 @@ class Connection:
             link = self._open_link()
             if now >= deadline:
                 pending = link.describe_pending() or "nothing"
-                raise TransportError(f"no response from broker {self} within {now - began:.1f} s; pending: {pending}")
-            _wait(link, deadline - now)
+                error = f"no response from broker {self} within {now - began:.1f} s; pending: {pending}"
+                raise TransportError(error + throttled(self.throttled_s))
+            _wait(link, min(deadline, link.due or deadline) - now)
 
     def arrived(self) -> bool:
         """Read the bytes that have arrived, and return whether `receive` has a response at once.
@@ -180,6 +186,11 @@ class Connection:
         if self._link is None or self._link.phase is not Phase.READY:
             raise TransportError(f"broker {self} is not connected")
         return self._link
+
+
+def throttled(seconds: float) -> str:
+    """Return the end of an error about a missing response if the broker throttles the client."""
+    return f". The broker throttles this client, for another {seconds:.1f} s: raise its quota" if seconds > 0 else ""
 
 
 def _wait(link: Link, seconds: float) -> None:

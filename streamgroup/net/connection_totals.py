@@ -14,7 +14,9 @@ class ConnectionTotals:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts = {"open": 0, "opened": 0, "failed": 0, "lost": 0, "unanswered": 0}
+        self._counts = {"open": 0, "opened": 0, "failed": 0, "lost": 0, "unanswered": 0, "throttled_s": 0.0}
+        self._throttling: set[str] = set()
+        """The brokers that have throttled this process. Bounded by the brokers of its clusters."""
         self._local_host = ""
 
     @property
@@ -42,14 +44,22 @@ class ConnectionTotals:
                 self._counts["lost"] += 1
                 self._counts["unanswered"] += unanswered
 
-    def status(self) -> dict[str, int]:
+    def on_throttled(self, peer: str, seconds: float) -> bool:
+        """Count the throttle time of one response. Return whether it is the first of this broker."""
+        with self._lock:
+            self._counts["throttled_s"] += seconds
+            is_first = peer not in self._throttling
+            self._throttling.add(peer)
+        return is_first
+
+    def status(self) -> dict[str, float]:
         """Return the number of connections that are `open` now.
 
-        Beside it are those that were `opened`, that `failed` in their set-up and that were `lost` later, and the
-        requests that the lost ones left `unanswered`.
+        Beside it are those that were `opened`, that `failed` in their set-up and that were `lost` later, the requests
+        that the lost ones left `unanswered`, and the seconds (`throttled_s`) for which brokers have throttled them all.
         """
         with self._lock:
-            return dict(self._counts)
+            return {name: round(count, 3) for name, count in self._counts.items()}
 
 
 TOTALS = ConnectionTotals()

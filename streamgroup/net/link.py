@@ -9,6 +9,7 @@ many.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import select
 import socket
@@ -36,6 +37,8 @@ from streamgroup.wire.versions import BrokerVersions
 if TYPE_CHECKING:
     from streamgroup.auth.mechanism import Mechanism
     from streamgroup.net.background import Background
+
+log = logging.getLogger("streamgroup")
 
 _READS = 32
 """Reads per `advance` at most, so that one link does not starve the others of its thread."""
@@ -111,6 +114,8 @@ class Link:
         """The work of SASL that this link waits for."""
         self._used_at = now
         """When the connection has become ready, or has last sent a request or received a response."""
+        self._throttled_until: float | None = None
+        """When the broker reads requests again; None while it does not throttle the client."""
         self._session_until: float | None = None
         """When the client authenticates again, because the broker ends the session later."""
         self._setup_until = self._attempt_until = now + options.connection_setup_timeout_ms / 1000
@@ -172,8 +177,13 @@ class Link:
 
     @property
     def due(self) -> float | None:
-        """When to call `advance` even without a socket event; None once READY, unless the session with SASL ends."""
-        return self._attempt_until if self.phase in _SETTING_UP else self._session_until
+        """When to call `advance` even without a socket event.
+
+        None once READY, unless the session with SASL ends or the broker throttles the client.
+        """
+        if self.phase in _SETTING_UP:
+            return self._attempt_until
+        return min((at for at in (self._session_until, self._throttled_until) if at is not None), default=None)
 
     def is_idle(self, now: float) -> bool:
         """Return whether the connection has not been used for `connections.max.idle.ms`, so it may be half open."""
@@ -183,6 +193,29 @@ class Link:
             and not self._protocol.unsent
             and not self.unanswered
         )
+
+    def throttled_s(self, now: float) -> float:
+        """Return for how many seconds the broker reads no requests of this connection, because of a quota (KIP-219)."""
+        return 0.0 if self._throttled_until is None else max(0.0, self._throttled_until - now)
+
+    def _begin_throttling(self, seconds: float, now: float) -> None:
+        """Hold requests back, as KIP-219 demands: the broker would not read them, and they would time out."""
+        self._throttled_until = now + max(seconds, self.throttled_s(now))
+        self._protocol.mute()
+        if TOTALS.on_throttled(self.peer, seconds):
+            log.warning(
+                "broker %s throttles the client %r because of a quota, for %.1f s this time: its requests wait. If "
+                "that is too slow, raise the client's quota (consumer_byte_rate, producer_byte_rate, "
+                "request_percentage)",
+                self.peer,
+                self._options.client_id,
+                seconds,
+            )
+
+    def _end_throttling(self, now: float) -> None:
+        if self._throttled_until is not None and now >= self._throttled_until:
+            self._throttled_until = None
+            self._protocol.unmute()
 
     def send(self, request: AnyRequest, version: int | None = None, ceiling: int | None = None) -> int:
         """Queue a request and return its correlation id. `advance` sends it."""
@@ -214,11 +247,14 @@ class Link:
                 self._shake_hands(now, answers)
             elif self.phase is Phase.READY:
                 before = len(answers)
+                self._end_throttling(now)
                 is_used = bool(self._protocol.unsent)
                 self._write()
                 self._read(answers)
                 if is_used or len(answers) > before:
                     self._used_at = now
+                if (throttle_s := max((answer.throttle_s for answer in answers[before:]), default=0.0)) > 0:
+                    self._begin_throttling(throttle_s, now)
                 self.check_session(now)
                 self._authenticate(now)
         except StreamGroupError as error:
@@ -264,7 +300,7 @@ class Link:
         if self._transport is not None:
             self._transport.close(reset=reset)
             self._transport = None
-        self._background = self._session_until = None
+        self._background = self._session_until = self._throttled_until = None
 
     def _resolve(self, now: float) -> None:
         if not self.resolution.done:

@@ -53,6 +53,8 @@ class ResponseReceived:
     response: Any
     version: int = 0
     """The version of the request."""
+    throttle_s: float = 0.0
+    """Seconds for which the broker reads no further request of the connection, because of a quota."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,11 @@ class Poller:
     def unsent(self, handle: Handle) -> int:
         """Return the bytes of a connection that the socket has not taken yet. Raises KeyError for an invalid handle."""
         return self._links[handle].unsent
+
+    def throttled_s(self, handle: Handle) -> float:
+        """Return for how many seconds the broker reads no requests, because of a quota; 0 for an invalid handle."""
+        link = self._links.get(handle)
+        return 0.0 if link is None else link.throttled_s(self._clock())
 
     def drop(self, handle: Handle, *, reset: bool) -> None:
         """Close a connection without further events. With `reset` no request in transit takes effect later (R18)."""

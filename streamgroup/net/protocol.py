@@ -9,7 +9,7 @@ in order. A response with another correlation id than the next one means that th
 A protocol that `authenticates` queues requests until the broker has accepted the client, too: hand it a mechanism
 whenever `wants_mechanism` is true. Where a mechanism computes long for its next token, `work` is the computation: run
 it beside the connections, and hand its result to `worked`. After `expire` the protocol finishes the requests that are
-sent, and wants a mechanism again (KIP-368).
+sent, and wants a mechanism again (KIP-368). From `mute` to `unmute` it queues requests, too.
 
 After an exception the connection is unusable: close or reset it.
 """
@@ -47,6 +47,8 @@ class CorrelatedResponse(NamedTuple):
     correlation_id: int
     response: Any
     version: int
+    throttle_s: float = 0.0
+    """Seconds for which the broker reads no further request of the connection, because of a quota (KIP-219)."""
 
 
 class _InFlight(NamedTuple):
@@ -211,6 +213,15 @@ class Protocol(FramedStream):
         """Queue the requests from now on until the broker has accepted the client once more."""
         self._is_authenticated = not self._authenticates
 
+    def mute(self) -> None:
+        """Queue the requests from now on, until `unmute`."""
+        self._is_muted = True
+
+    def unmute(self) -> None:
+        """Write the requests that were queued since `mute`."""
+        self._is_muted = False
+        self._write_queued()
+
     @property
     def unanswered(self) -> tuple[int, ...]:
         """The correlation ids of all requests without a response, queued ones included, the oldest first."""
@@ -229,7 +240,10 @@ class Protocol(FramedStream):
         Raises UnsupportedVersionError if there is no common version; during the handshake `received` raises it.
         """
         correlation_id = self._next_correlation_id()
-        if not self.is_ready:
+        if not self.is_ready or self._is_muted:
+            if self.is_ready and version is None:
+                assert self.versions is not None
+                version = self.versions.highest(type(request), ceiling)
             self._queued.append(_Queued(correlation_id, request, version, ceiling))
         else:
             self._write(correlation_id, request, version, ceiling)
@@ -285,6 +299,7 @@ class Protocol(FramedStream):
         self._work = None
         self._session_lifetime_ms = 0
         self._has_answered = False
+        self._is_muted = False
         self._is_authenticated = not self._authenticates
         self._handshake_sent: deque[tuple[int, HandshakeRequest]] = deque()
         for request in self._handshake.first_requests():
@@ -302,7 +317,7 @@ class Protocol(FramedStream):
         return taken
 
     def _write_queued(self) -> None:
-        while self._queued and self.is_ready:
+        while self._queued and self.is_ready and not self._is_muted:
             self._write(*self._queued[0])
             self._queued.popleft()
 
@@ -328,7 +343,10 @@ class Protocol(FramedStream):
         response = self._decoded(asked.request, asked.version, frame, asked)
         self._in_flight.popleft()
         self._has_answered = True
-        answers.append(CorrelatedResponse(correlation_id, response, asked.version))
+        throttle_ms: int = getattr(response, "throttle_time_ms", 0)
+        if throttle_ms and not (self.versions is not None and self.versions.answers_before_throttling):
+            throttle_ms = 0
+        answers.append(CorrelatedResponse(correlation_id, response, asked.version, throttle_ms / 1000))
 
     def _unexpected(self, correlation_id: int, expected: str) -> DecodeError:
         return DecodeError(

@@ -8,7 +8,10 @@ from typing import Any
 
 from streamgroup.errors import UnsupportedVersionError
 from streamgroup.wire.messages.cluster import ApiVersionsResponse
+from streamgroup.wire.messages.log import FetchRequest
 from streamgroup.wire.schema import Request
+
+_FETCH_OF_2_0 = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,14 @@ class BrokerVersions:
         """Return whether the broker supports this version of the API."""
         lowest, highest = self.ranges.get(request_type.API_KEY, (0, -1))
         return lowest <= version <= highest
+
+    @property
+    def answers_before_throttling(self) -> bool:
+        """Whether the broker sends a response before its throttle time, and reads no request until that has passed.
+
+        Brokers before 2.0 send the response afterwards, so the client has waited already (KIP-219).
+        """
+        return self.ranges.get(FetchRequest.API_KEY, (0, -1))[1] >= _FETCH_OF_2_0
 
     def highest(self, request_type: type[Request[Any]], ceiling: int | None = None) -> int:
         """Return the highest common version, not above `ceiling`.

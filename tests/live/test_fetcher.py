@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +23,7 @@ from streamgroup.executor.fetcher import read
 from streamgroup.model import FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from streamgroup.records.columns import SCHEMA
-from streamgroup.testing import KafkaServer
+from streamgroup.testing import KafkaServer, java_tool
 from tests.servers import address_of, each_of
 
 pytestmark = pytest.mark.live
@@ -231,3 +234,22 @@ def test_a_leader_that_dies_in_the_middle_of_a_read_is_followed_to_its_successor
         for each in rows:
             found += each["offset"].to_pylist()
         assert found == list(range(20_000))
+
+
+@pytest.mark.long
+def test_a_task_that_a_quota_throttles_for_longer_than_its_timeouts_reads_everything(
+    kafka: KafkaServer, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = make_topic(kafka, 1)
+    values = [os.urandom(10_000) for _ in range(400)]
+    produce(kafka, topic, values)
+    quota = ("--add-config", "consumer_byte_rate=200000", "--entity-type", "clients", "--entity-name", "throttled")
+    servers = ("--bootstrap-server", kafka.bootstrap_servers)
+    command = java_tool(kafka.version, "kafka.admin.ConfigCommand", *servers, "--alter", *quota)
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    client = replace(options_for(kafka), client_id="throttled", request_timeout_ms=2_000)
+    began = time.monotonic()
+    batches = read(plan(kafka, (topic, 0, 0, 400)), client, FetchOptions(poll_timeout_ms=3_000))
+    assert [value for batch in batches for value in batch["value"].to_pylist()] == values
+    assert time.monotonic() - began > 3, "the quota was in force"
+    assert caplog.text.count("throttles the client 'throttled' because of a quota") == 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -247,4 +249,22 @@ def test_a_connection_that_was_idle_for_too_long_is_not_used(
     found = fanout.call_each({address(fake): ASKED}, soon() + skipped)
     assert said(list(found.values())) == [2]
     assert fake.connections == 2
+    fanout.close()
+
+
+def test_a_throttled_broker_is_waited_for_and_its_requests_are_not_overdue(
+    answering: Callable[..., FakeBroker], options: Options
+) -> None:
+    skipped = 0.0
+    fanout = BrokerFanout(options(request_timeout_ms=2_000), lambda: time.monotonic() + skipped)
+    fake = answering(replace(NEWS[0], throttle_time_ms=60_000), *NEWS[1:])
+    request = {address(fake): ASKED}
+    assert said(list(fanout.call_each(request, soon()).values())) == [1]
+    for skipped in (0.0, 30.0):
+        (answer,) = fanout.call_each(request, soon() + skipped, timeout=0.01).values()
+        assert isinstance(answer, Pending)
+        assert re.search(r"no response yet .*\. The broker throttles this client, for another \d+\.\d s", str(answer))
+    skipped = 60.0
+    assert said(list(fanout.call_each(request, soon() + skipped).values())) == [2]
+    assert (fake.connections, len(fake.asked("Metadata"))) == (1, 2)
     fanout.close()

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.fetcher import read
-from streamgroup.executor.pipeline import MOST_PARTITIONS
+from streamgroup.executor.pipeline import MOST_PARTITIONS, Pipeline
+from streamgroup.executor.read_format import Fetched, FetchProtocol, PreparedFetch
 from streamgroup.model import NO_TOPIC_ID, UNKNOWN_EPOCH, Dialect, FetchRange, FetchTask, OffsetRange
 from streamgroup.net.connection import Connection
+from streamgroup.net.protocol import CorrelatedResponse
 from streamgroup.options.types import ClientOptions, FetchOptions
 from streamgroup.wire.kafka07 import MultiFetchRequest07
+from streamgroup.wire.messages.cluster import MetadataRequest
+from tests.clock import Clock
 from tests.fakes.broker import FakeBroker
 from tests.fakes.broker07 import OldBroker, values
 from tests.unit.executor.leader import Leader, Log, batch
+from tests.unit.executor.lookups import cursor
 from tests.unit.executor.test_fetcher import PATIENT, Reading, planned
 
 Start = Callable[..., FakeBroker]
@@ -81,3 +88,43 @@ def test_a_multifetch_of_0_7_is_for_no_more_either(
         leader.stop()
     assert found == values(COUNT)
     assert asked == [MOST_PARTITIONS, COUNT - MOST_PARTITIONS]
+
+
+class Throttled:
+    """A connection whose broker throttles the client; it answers at once."""
+
+    throttled_s = 7.0
+
+    def __init__(self) -> None:
+        self.deadlines: list[float] = []
+
+    def send(self, *_: object) -> None:
+        """Take the request."""
+
+    def receive(self, deadline: float) -> CorrelatedResponse:
+        self.deadlines.append(deadline)
+        return CorrelatedResponse(0, None, 12, 2.5)
+
+    def arrived(self) -> bool:
+        return True
+
+
+class NothingCame(FetchProtocol):
+    timeout_s = 3.0
+
+    def ask(self, wanted: Sequence[Cursor]) -> PreparedFetch:
+        return PreparedFetch(list(wanted), MetadataRequest(topics=None))
+
+    def read(self, response: object, asked: Sequence[Cursor]) -> list[Fetched]:
+        return []
+
+    def note_no_progress(self, fetched: Fetched, now: float) -> None:
+        raise AssertionError
+
+
+def test_a_request_that_waits_for_its_throttle_time_may_take_that_much_longer() -> None:
+    connection = Throttled()
+    pipeline = Pipeline(cast("Connection", connection), NothingCame(), [cursor(0)], 1, Clock(100.0))
+    assert pipeline.next() == []
+    assert connection.deadlines == [110.0]
+    assert (pipeline.take_throttled_s(), pipeline.take_throttled_s()) == (2.5, 0.0)

@@ -44,6 +44,21 @@ def test_a_range_waits_from_the_first_empty_answer_or_from_the_last_progress_of_
     assert [tested.waited_s(each) for each in (fresh, early, late)] == [0.0, 5.0, 2.0]
 
 
+def test_throttle_times_are_left_out_of_all_waits() -> None:
+    clock = Clock(100.0)
+    tested = recovery(ScriptedLookup(), clock)
+    fresh, empty, elsewhere = cursor(0), waiting(100.0, 1), waiting(99.0, 2)
+    each = (fresh, empty, elsewhere)
+    tested.note_throttled(each, 50.0)
+    clock.now = 150.0 + TIMEOUT_S - 1.1
+    tested.check_timeouts(each)
+    assert [tested.waited_s(one) for one in each] == pytest.approx([0.0, TIMEOUT_S - 1.1, TIMEOUT_S - 0.1])
+    tested.note_progress()
+    tested.note_throttled(each, 50.0)
+    clock.now += 51.0
+    assert [tested.waited_s(one) for one in each] == pytest.approx([0.0, 1.0, 1.0])
+
+
 @pytest.mark.parametrize(("waited", "fails"), [(TIMEOUT_S - 0.1, False), (TIMEOUT_S, True)])
 def test_a_range_fails_exactly_when_the_poll_timeout_has_passed(waited: float, fails: bool) -> None:
     tested = recovery(ScriptedLookup(), Clock(100.0))

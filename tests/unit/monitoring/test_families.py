@@ -34,7 +34,7 @@ def status(group: str | None = "orders", **fields: Any) -> dict[str, Any]:
         "without_assignment_s": 0.0,
         "commits": {"count": 0, "seconds": 0.0},
         "client": {"id": "billing-job", "host": "10.0.0.7"},
-        "connections": {"open": 0, "opened": 0, "failed": 0, "lost": 0, "unanswered": 0},
+        "connections": {"open": 0, "opened": 0, "failed": 0, "lost": 0, "unanswered": 0, "throttled_s": 0.0},
         "retries": {"group": 0, "logs": 0},
         **fields,
     }
@@ -163,13 +163,14 @@ def test_a_member_shows_its_rebalances_by_cause_its_commits_and_its_time_without
 
 
 def test_a_coordinator_shows_its_connections_their_failures_and_its_retries() -> None:
-    connections = {"open": 3, "opened": 7, "failed": 1, "lost": 4, "unanswered": 2}
+    connections = {"open": 3, "opened": 7, "failed": 1, "lost": 4, "unanswered": 2, "throttled_s": 1.5}
     made = families([status(connections=connections, retries={"group": 5, "logs": 6})], [], "c")
     who = ("orders", "a", "r1")
     assert figures(made, "streamgroup_connections") == {who: 3}
     assert figures(made, "streamgroup_connections_opened_total") == {who: 7}
     assert figures(made, "streamgroup_connection_failures_total") == {(*who, "setup"): 1, (*who, "open"): 4}
     assert figures(made, "streamgroup_unanswered_requests_total") == {who: 2}
+    assert figures(made, "streamgroup_throttle_seconds_total") == {who: 1.5}
     assert figures(made, "streamgroup_retries_total") == {(*who, "group"): 5, (*who, "logs"): 6}
 
 
@@ -210,7 +211,7 @@ def test_failures_are_counted_by_query_and_error() -> None:
 
 def test_every_name_is_there_once_whether_there_is_a_sample_or_not() -> None:
     names = [family.name for family in families([], [], "c")]
-    assert len(names) == len(set(names)) == 31
+    assert len(names) == len(set(names)) == 32
     assert all(
         (family.kind is MetricKind.COUNTER) == family.name.endswith("_total") for family in families([], [], "c")
     )

@@ -36,8 +36,8 @@ def connected(broker: Start, options: Options, answer: object = METADATA) -> Con
     return connection
 
 
-def counts(**others: int) -> dict[str, int]:
-    return {"open": 0, "opened": 0, "failed": 0, "lost": 0, "unanswered": 0} | others
+def counts(**others: float) -> dict[str, float]:
+    return {"open": 0, "opened": 0, "failed": 0, "lost": 0, "unanswered": 0, "throttled_s": 0.0} | others
 
 
 def test_a_connection_is_open_from_its_handshake_until_it_is_closed(broker: Start, options: Options) -> None:

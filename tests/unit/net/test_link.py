@@ -8,12 +8,15 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from streamgroup.errors import TransportError
 from streamgroup.model import Dialect
+from streamgroup.net import link as link_module
+from streamgroup.net.connection_totals import ConnectionTotals
 from streamgroup.net.link import AnyRequest, Link, Phase, name_of
 from streamgroup.net.protocol import CorrelatedResponse
 from streamgroup.options.types import ClientOptions
@@ -162,6 +165,32 @@ def test_a_link_is_idle_when_it_was_not_used_for_the_option_s_time(broker: Start
 def test_a_link_without_a_limit_is_never_idle(broker: Start, open_link: OpenLink) -> None:
     link = ready(open_link(answering(broker).port, connections_max_idle_ms=-1))
     assert not link.is_idle(BEGAN + 1e9)
+
+
+def test_a_throttled_link_holds_its_requests_back_and_logs_that_once(
+    broker: Start, open_link: OpenLink, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker would not read them (KIP-219), so they would time out."""
+    monkeypatch.setattr(link_module, "TOTALS", totals := ConnectionTotals())
+    throttling = replace(METADATA, throttle_time_ms=4_000)
+    fake = answering(broker, throttling, throttling, METADATA)
+    link = ready(open_link(fake.port, client_id="etl"))
+    answers: list[CorrelatedResponse] = []
+    link.send(EVERYTHING)
+    link.flush()
+    for turn, now in enumerate((BEGAN, BEGAN + 4), 1):
+        while len(answers) < turn:
+            step(link, answers, now)
+        assert (link.due, link.throttled_s(now + 1), link.throttled_s(now + 5)) == (now + 4, 3.0, 0.0)
+        asked = link.send(EVERYTHING)
+        link.advance(now + 3.9, answers)
+        assert (link.unanswered, link.unsent) == ((asked,), 0), "it is held back"
+        link.advance(now + 4, answers)
+    while len(answers) < 3:
+        step(link, answers, BEGAN + 8)
+    assert (link.due, len(fake.asked("Metadata"))) == (None, 3)
+    assert totals.status()["throttled_s"] == 8.0
+    assert caplog.text.count("throttles the client 'etl' because of a quota, for 4.0 s this time") == 1
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------

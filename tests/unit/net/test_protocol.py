@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamgroup.errors import DecodeError
+from streamgroup.errors import DecodeError, UnsupportedVersionError
 from streamgroup.net.protocol import CorrelatedResponse, Protocol
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
-from tests.fakes.answers import API_VERSIONS, METADATA
+from streamgroup.wire.messages.group import HeartbeatRequest
+from tests.fakes.answers import API_VERSIONS, METADATA, api_versions
 from tests.fakes.broker import framed
 
 EVERYTHING = MetadataRequest(topics=None)
@@ -68,6 +69,34 @@ def test_the_handshake_is_repeated_in_the_oldest_version_where_its_own_is_unknow
     assert protocol.versions is None
     deliver(protocol, framed(ApiVersionsRequest, API_VERSIONS, 0, 1))
     assert protocol.versions is not None
+
+
+@pytest.mark.parametrize(("fetch", "throttle_s"), [((4, 17), 1.5), ((0, 8), 1.5), ((0, 7), 0.0), (None, 0.0)])
+def test_the_client_waits_for_the_throttle_time_of_brokers_since_2_0(
+    fetch: tuple[int, int] | None, throttle_s: float
+) -> None:
+    """Brokers before 2.0 have waited themselves before they answer."""
+    protocol = Protocol("b:1", "t", 1 << 20)
+    drain(protocol)
+    spoken = {"metadata": (0, 13)} | ({} if fetch is None else {"fetch": fetch})
+    deliver(protocol, framed(ApiVersionsRequest, api_versions(**spoken), 3, 0))
+    protocol.send(EVERYTHING)
+    (answer,) = deliver(protocol, answer_to(1, replace(METADATA, throttle_time_ms=1_500)))
+    assert (answer.response.throttle_time_ms, answer.throttle_s) == (1_500, throttle_s)
+
+
+def test_a_muted_protocol_queues_its_requests_and_refuses_versions_as_before() -> None:
+    protocol = ready()
+    before = protocol.send(EVERYTHING)
+    protocol.mute()
+    assert drain(protocol) == [(3, 13, before)], "it was sent before"
+    asked = [protocol.send(EVERYTHING), protocol.send(EVERYTHING, ceiling=5)]
+    with pytest.raises(UnsupportedVersionError):
+        protocol.send(HeartbeatRequest(group_id="g"))
+    assert drain(protocol) == []
+    assert deliver(protocol, answer_to(before))[0].correlation_id == before
+    protocol.unmute()
+    assert drain(protocol) == [(3, 13, asked[0]), (3, 5, asked[1])]
 
 
 @settings(max_examples=40, deadline=None)
