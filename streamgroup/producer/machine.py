@@ -507,6 +507,8 @@ class Producer:
         if throttle:
             node = self._nodes[request.node]
             node.muted_until = max(node.muted_until, self._now + throttle)
+            for token in node.tokens:  # requests that were sent before, which the broker reads after the throttle time
+                self._requests[token].overdue_at += throttle
         endpoints = endpoints_of(event.response)
         if endpoints:
             self._out.append(ev.UseBrokers(endpoints))

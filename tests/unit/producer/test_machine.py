@@ -367,6 +367,16 @@ def test_a_throttled_broker_gets_nothing_until_the_time_has_passed() -> None:
     assert batches_of(d.later(0.02))
 
 
+def test_the_throttle_time_does_not_count_for_the_requests_in_flight() -> None:
+    d = Driver(request_timeout_ms=5_000).ready().confirmed()
+    d.append(1)
+    d.append(1)
+    assert len(d.sent) == 2
+    d.answer(0, throttle_ms=8_000)
+    assert not [a for a in d.later(12.5) if isinstance(a, ev.Disconnect)]
+    assert [a for a in d.later(1) if isinstance(a, ev.Disconnect)]
+
+
 def test_brokers_before_produce_v6_have_waited_themselves() -> None:
     d = Driver().ready()
     d.append(1)
