@@ -159,7 +159,8 @@ def source_options(
     parsed = parse_source(given, streaming=True, strict=True)
     registry = with_timeout(parsed.client.zookeeper, timeout_ms)
     all_notes = tuple(dict.fromkeys((*notes, *parsed.notes)))
-    return replace(parsed, client=replace(parsed.client, zookeeper=registry), notes=all_notes)
+    client = replace(parsed.client, zookeeper=registry)
+    return replace(parsed, client=client, fetch=replace(parsed.fetch, timestamps_in_ms=True), notes=all_notes)
 
 
 def group_start(bounds: Bounds) -> dict[str, str]:

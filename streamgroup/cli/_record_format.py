@@ -213,16 +213,12 @@ def _big_endian(numbers: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(_BYTES, len(numbers), [None, pa.py_buffer(ends), pa.py_buffer(data)])
 
 
-def _milliseconds(batch: pa.RecordBatch) -> pa.Array:
-    return pc.divide(batch["timestamp"].cast(pa.int64()), 1000)
-
-
 def _timestamps(batch: pa.RecordBatch) -> list[bytes | pa.Array]:
     """Return the columns of `tstype` and `ts`. Only a log that changed its message format has several kinds."""
     kinds = pc.unique(batch["timestampType"]).to_pylist()
     if kinds == [-1]:
         return []
-    milliseconds = _milliseconds(batch)
+    milliseconds = batch["timestamp"]
     if len(kinds) == 1:
         return [_timestamp_kind(kinds[0]), _text(milliseconds)]
     pairs = zip(batch["timestampType"].to_pylist(), milliseconds.to_pylist(), strict=True)
@@ -266,6 +262,6 @@ _COLUMNS: Mapping[FormatToken, Callable[[pa.RecordBatch], bytes | pa.Array]] = {
     FormatToken.KEY_LENGTH: lambda batch: _text(_lengths(batch["key"])),
     FormatToken.TOPIC: lambda batch: _topic(batch).encode(),
     FormatToken.OFFSET: lambda batch: _text(batch["offset"]),
-    FormatToken.TIMESTAMP: lambda batch: _text(_milliseconds(batch)),
+    FormatToken.TIMESTAMP: lambda batch: _text(batch["timestamp"]),
 }
 """The columns that need nothing but the batch."""

@@ -27,8 +27,9 @@ from streamgroup.logline import render
 from streamgroup.model import Broker, Dialect, FetchTask, TopicPartition
 from streamgroup.net.releases import RELEASE_MEMORY
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
+from streamgroup.records.columns import unfit_timestamps
 from streamgroup.records.damage import DamagedBatch, damaged_batch
-from streamgroup.records.decode import DecodeOptions, record_batches
+from streamgroup.records.decode import Decoded, DecodeOptions, record_batches
 from streamgroup.remediation import OffsetLocation, StoredIn, how_to_step_to
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ def read(
     Raises DataLossError for planned records that are gone (with `fail_on_data_loss` off they are left out with a
     warning), DecodeError for a batch that cannot be read, with the command that steps over it, TransportError after
     `poll_timeout_ms` without progress, BrokerError for what a broker refuses. With `fetch.include_damaged_batches` a
-    damaged batch is a row, where its end is certain.
+    damaged batch is a row, where its end is certain. A timestamp that does not fit its column is null.
     """
     RELEASE_MEMORY.learn(task.releases)
     servers = dict.fromkeys((*client.bootstrap_servers, *task.brokers))
@@ -104,11 +105,14 @@ class RangeReader:
         )
         self._seen_damaged: set[tuple[TopicPartition, int]] = set()
         """The damaged batches that have been fetched once, by partition and base offset."""
+        self._seen_unfit: set[TopicPartition] = set()
+        """The partitions with a record whose timestamp does not fit its column."""
         self._replicas = ReadReplicas(lookup, client, fetch, self._clock)
         self._decode = DecodeOptions(
             check_crcs=fetch.check_crcs,
             include_headers=fetch.include_headers,
             include_inner_index=fetch.include_inner_index,
+            timestamps_in_ms=fetch.timestamps_in_ms,
             read_committed=fetch.isolation is Isolation.READ_COMMITTED,
             max_decompressed_bytes=fetch.max_decompressed_bytes,
         )
@@ -199,6 +203,7 @@ class RangeReader:
                 portion = portion._replace(start=position, frames=damaged.behind())
                 continue
             with_damage = self._fetch.include_damaged_batches
+            self._warn_of_unfit(decoded, cursor.tp)
             for batch in record_batches(decoded, cursor.tp.topic, cursor.tp.partition, with_damage=with_damage):
                 yield batch
                 pipeline.pump()
@@ -206,6 +211,16 @@ class RangeReader:
                 raise DecodeError(f"{cursor.tp}: nothing could be decoded of the offsets [{position}, {end})")
             position = decoded.next_offset
             cursor.mark_delivered(position)
+
+    def _warn_of_unfit(self, decoded: Decoded, tp: TopicPartition) -> None:
+        """Warn of the first record of a partition whose timestamp does not fit its column."""
+        if not decoded.timestamp.null_count or tp in self._seen_unfit:
+            return
+        self._seen_unfit.add(tp)
+        row, reason = next(unfit_timestamps(decoded.timestamp))
+        result = "is set aside as a row" if self._fetch.include_damaged_batches else "is a row without a timestamp"
+        rest = "This task does not log later records like it"
+        log.warning("%s: the record at offset %d %s: %s. %s", tp, decoded.offset[row].as_py(), result, reason, rest)
 
     def _damaged(self, portion: Portion, error: DecodeError) -> DamagedBatch | None:
         """Return the batch to set aside, None where `error` is to end the read.

@@ -121,8 +121,9 @@ SOURCE: tuple[Option, ...] = (
     Option(
         "includeDamagedBatches",
         "Adds the column `damage`. A damaged record batch becomes a row whose `value` has the batch's bytes, and whose "
-        "`damage` has the reason; `damage` is null for records. By default a damaged batch fails the query. Set it "
-        "only where the query treats both kinds of rows. For Kafka 0.8 and later.",
+        "`damage` has the reason. A record whose timestamp is in nanoseconds has a reason too, with its own fields. "
+        "`damage` is null for all other records. By default a damaged batch fails the query. Set it only where the "
+        "query treats both kinds of rows. For Kafka 0.8 and later.",
         kinds.BOOLEAN,
         "fetch.include_damaged_batches",
     ),

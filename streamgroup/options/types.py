@@ -94,6 +94,8 @@ class FetchOptions:
     """Kafka 0.7: whether to add the column `inner`, the index of a message within its compressed set."""
     include_damaged_batches: bool = False
     """Whether a damaged batch becomes a row with its bytes and a reason in the column `damage`."""
+    timestamps_in_ms: bool = False
+    """Whether the column `timestamp` has Kafka's milliseconds as a long. `streamgroup consume` sets it, no option."""
     poll_timeout_ms: int | None = None
     """None stands for the network timeout of the Spark application, which only tasks can look up."""
     rack: str = ""

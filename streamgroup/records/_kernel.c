@@ -17,7 +17,7 @@
 /* The numbers of fields.py: FaultCode. */
 enum fault {
     OK, RECORD_LENGTH = 1, RECORDS_LEFT = 2, OVERRUN = 3, VARINT = 4, OFFSET = 5,
-    TIMESTAMP = 6, LENGTH = 7, TRAILING = 8, HEADER_KEY = 9,
+    LENGTH = 6, TRAILING = 7, HEADER_KEY = 8,
 };
 
 #define TRY(call)                                                                                                      \
@@ -36,6 +36,11 @@ struct cursor {
 
 /* A zigzag varint of at most `width` bytes, the last of which may hold `last` at most. */
 static inline enum fault varint(struct cursor *in, int width, uint8_t last, int64_t *value) {
+    if (in->at < in->end && *in->at < 0x80) { /* most take one byte */
+        const int64_t byte = *in->at++;
+        *value = (byte >> 1) ^ -(byte & 1);
+        return OK;
+    }
     uint64_t raw = 0;
     for (int index = 0; index < width; index++) {
         if (in->at >= in->end) {
@@ -101,18 +106,6 @@ struct fields {
     int32_t *header_count;
 };
 
-static inline enum fault timestamp(const struct region *region, int64_t delta, int64_t *out) {
-    if (region->append_time) {
-        delta = 0;
-    }
-    if (BEYOND(region->timestamp, MAX_MILLISECONDS) || BEYOND(delta, 2 * MAX_MILLISECONDS) ||
-        BEYOND(region->timestamp + delta, MAX_MILLISECONDS)) {
-        return TIMESTAMP;
-    }
-    *out = (region->timestamp + delta) * 1000;
-    return OK;
-}
-
 /* One record, from `in` on; `previous` is the offset delta of the one before it. */
 static inline enum fault record(struct cursor *in, const uint8_t *base, const struct region *region,
                                 int64_t *previous, const struct fields *out, int64_t row) {
@@ -135,7 +128,11 @@ static inline enum fault record(struct cursor *in, const uint8_t *base, const st
     }
     *previous = offset_delta;
     out->offset[row] = region->base_offset + offset_delta;
-    TRY(timestamp(region, timestamp_delta, &out->timestamp[row]));
+    if (region->append_time) {
+        timestamp_delta = 0;
+    }
+    /* Any number is a timestamp, and the sum wraps around as in Java. */
+    out->timestamp[row] = (int64_t)((uint64_t)region->timestamp + (uint64_t)timestamp_delta);
     TRY(field(&own, base, &out->key_start[row], &out->key_length[row]));
     TRY(field(&own, base, &out->value_start[row], &out->value_length[row]));
     TRY(varint(&own, VARINT32, &headers));

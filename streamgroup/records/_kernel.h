@@ -14,9 +14,6 @@
 #include <stdint.h>
 #include <string.h>
 
-#define MAX_MILLISECONDS (INT64_MAX / 1000)
-#define BEYOND(value, limit) ((value) < -(limit) || (value) > (limit))
-
 static inline int sized(const Py_buffer *buffer, int64_t items, size_t size, const char *name) {
     if (buffer->len != (Py_ssize_t)(items * (int64_t)size)) {
         PyErr_Format(PyExc_ValueError, "%s has %zd bytes where %lld elements are asked for", name, buffer->len,

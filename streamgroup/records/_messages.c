@@ -130,10 +130,7 @@ static inline enum fault message(const uint8_t *at, const uint8_t *end, const ui
         return TRAILING;
     }
     const int64_t timestamp = !magic ? NO_TIMESTAMP : set->type == 1 ? set->timestamp : i64(at + 18);
-    if (BEYOND(timestamp, MAX_MILLISECONDS)) {
-        return TIMESTAMP;
-    }
-    out->timestamp[row] = timestamp * 1000;
+    out->timestamp[row] = timestamp;
     out->timestamp_type[row] = set->type != OWN ? (int32_t)set->type : magic ? attributes >> 3 & 1 : NO_TIMESTAMP_TYPE;
     return OK;
 }

@@ -9,7 +9,7 @@
 
 /* The numbers of message_sets.py: MessageFaultKind. */
 enum fault {
-    OK, FRAME = 1, MAGIC = 2, NESTED = 3, CHECKSUM = 4, LENGTH = 5, OVERRUN = 6, TRAILING = 7, TIMESTAMP = 8, OFFSET = 9,
+    OK, FRAME = 1, MAGIC = 2, NESTED = 3, CHECKSUM = 4, LENGTH = 5, OVERRUN = 6, TRAILING = 7, OFFSET = 8,
     MISCOUNTED = 100, /* the caller's fault: the sets hold more or fewer messages than there is room for */
 };
 

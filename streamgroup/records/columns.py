@@ -7,6 +7,7 @@ with `to_arrow_schema` of the declared schema: order, types and nullability.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache, lru_cache
 
 import numpy as np
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from streamgroup.records import kernel
 from streamgroup.records.arrow_values import scalar
-from streamgroup.records.fields import Bytes, Fields, Ints, Longs
+from streamgroup.records.fields import MAX_MILLISECONDS, Bytes, Fields, Ints, Longs
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
@@ -38,14 +39,20 @@ DAMAGE = pa.field("damage", pa.string())
 
 @cache
 def schema(
-    include_headers: bool, include_inner_index: bool = False, include_damaged_batches: bool = False
+    include_headers: bool,
+    include_inner_index: bool = False,
+    include_damaged_batches: bool = False,
+    timestamps_in_ms: bool = False,
 ) -> pa.Schema:
     """Return the schema of the record batches, with or without the columns `headers`, `inner` and `damage`.
 
     `inner` tells apart the messages of one wrapper of Kafka 0.7, which share its offset. `damage` has the reason where
-    a row stands for a damaged batch.
+    a row stands for a damaged batch, or is a record whose timestamp is null because the column cannot hold it.
+    `timestamps_in_ms` makes the timestamp a long of milliseconds.
     """
     fields = [*SCHEMA]
+    if timestamps_in_ms:
+        fields[SCHEMA.get_field_index("timestamp")] = pa.field("timestamp", pa.int64())
     if include_headers:
         fields.append(pa.field("headers", HEADERS))
     if include_inner_index:
@@ -69,9 +76,28 @@ def ints(values: Ints) -> pa.Array:
     return pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(values)])
 
 
-def timestamps(microseconds: Longs) -> pa.Array:
-    """Return a timestamp array over the memory of `microseconds`, without a copy."""
-    return pa.Array.from_buffers(TIMESTAMP, len(microseconds), [None, pa.py_buffer(microseconds)])
+def timestamps(milliseconds: Longs) -> pa.Array:
+    """Return a timestamp array that takes the memory of `milliseconds`.
+
+    Kafka stores any number as a timestamp, and some producers send nanoseconds. A number whose microseconds do not fit
+    a long becomes null. Its milliseconds stay in the memory of the array (`unfit_timestamps`).
+    """
+    rows, limit, validity = len(milliseconds), MAX_MILLISECONDS, None
+    if rows and (milliseconds.max() > limit or milliseconds.min() < -limit):
+        fits = (milliseconds <= limit) & (milliseconds >= -limit)
+        validity = bitmap(fits)
+        np.multiply(milliseconds, 1000, out=milliseconds, where=fits)
+    else:
+        np.multiply(milliseconds, 1000, out=milliseconds)
+    return pa.Array.from_buffers(TIMESTAMP, rows, [validity, pa.py_buffer(milliseconds)])
+
+
+def unfit_timestamps(array: pa.Array) -> Iterator[tuple[int, str]]:
+    """Iterate over the rows of `timestamps` that are null, with the reason."""
+    if array.null_count:
+        stored = np.frombuffer(array.buffers()[1], np.int64)[array.offset :]
+        for row in np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)).tolist():
+            yield row, f"its timestamp of {stored[row]} ms does not fit microseconds (was it written in ns?)"
 
 
 def binary(buffer: Bytes, start: Ints, length: Ints) -> pa.Array:

@@ -36,6 +36,8 @@ class DecodeOptions:
     include_headers: bool = False
     include_inner_index: bool = False
     """Whether to make the column `inner`, which is 0 but for messages of Kafka 0.7."""
+    timestamps_in_ms: bool = False
+    """Whether timestamps are the milliseconds of Kafka, as a long, which holds every number."""
     read_committed: bool = False
     max_decompressed_bytes: int = 256 << 20
 
@@ -91,7 +93,7 @@ def decode(frames: Frames, start: int, options: DecodeOptions, aborted: Sequence
         key=columns.binary(buffer, fields.key_start, fields.key_length),
         value=columns.binary(buffer, fields.value_start, fields.value_length),
         offset=columns.longs(fields.offset),
-        timestamp=columns.timestamps(fields.timestamp),
+        timestamp=(columns.longs if options.timestamps_in_ms else columns.timestamps)(fields.timestamp),
         timestamp_type=columns.ints(types[rows]),
         headers=_headers(layout, fields) if options.include_headers else None,
         num_rows=len(fields),
@@ -174,18 +176,29 @@ def _wanted(frames: Frames, start: int, options: DecodeOptions, aborted: Sequenc
     return wanted
 
 
+def _unfit(timestamps: pa.Array) -> pa.Array:
+    """Return the column `damage` of records."""
+    if not timestamps.null_count:
+        return pa.nulls(len(timestamps), DAMAGE.type)
+    reasons: list[str | None] = [None] * len(timestamps)
+    for row, reason in columns.unfit_timestamps(timestamps):
+        reasons[row] = reason
+    return pa.array(reasons, DAMAGE.type)
+
+
 def record_batches(
     decoded: Decoded, topic: str, partition: int, rows: int = ROWS, *, with_damage: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """Iterate over `decoded` as Arrow batches in the schema of Spark's own Kafka source (`schema`).
 
     Each has at least one row, at most `rows` rows and about `BATCH_BYTES` of keys and values. `with_damage` adds the
-    column `damage`, which is null for records.
+    column `damage`, which is null for records but those whose timestamp does not fit its column.
     """
     if not decoded.num_rows:
         return
     rows = max(1, min(rows, BATCH_BYTES * decoded.num_rows // max(1, decoded.key.nbytes + decoded.value.nbytes)))
-    target = schema(decoded.headers is not None, decoded.inner is not None, with_damage)
+    in_ms = decoded.timestamp.type == pa.int64()
+    target = schema(decoded.headers is not None, decoded.inner is not None, with_damage, in_ms)
     for first in range(0, decoded.num_rows, rows):
         size = min(rows, decoded.num_rows - first)
         arrays = [
@@ -199,5 +212,5 @@ def record_batches(
         ]
         arrays += [column.slice(first, size) for column in (decoded.headers, decoded.inner) if column is not None]
         if with_damage:
-            arrays.append(pa.nulls(size, DAMAGE.type))
+            arrays.append(_unfit(decoded.timestamp.slice(first, size)))
         yield pa.RecordBatch.from_arrays(arrays, schema=target)

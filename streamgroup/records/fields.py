@@ -42,25 +42,22 @@ class FaultCode(IntEnum):
     OVERRUN = 3
     VARINT = 4
     OFFSET = 5
-    TIMESTAMP = 6
-    LENGTH = 7
-    TRAILING = 8
-    HEADER_KEY = 9
-    RECORD_COUNT = 10
+    LENGTH = 6
+    TRAILING = 7
+    HEADER_KEY = 8
+    RECORD_COUNT = 9
 
     @property
     def text(self) -> str:
         return _TEXTS[self]
 
 
-TIMESTAMP_TEXT = f"a timestamp beyond {MAX_MILLISECONDS} ms does not fit microseconds (was it written in ns?)"
 _TEXTS = {
     FaultCode.RECORD_LENGTH: "a record's length reaches beyond its batch",
     FaultCode.RECORDS_LEFT: "there are bytes behind the last of its records",
     FaultCode.OVERRUN: "a field reaches beyond its record",
     FaultCode.VARINT: "a varint is too long",
     FaultCode.OFFSET: "a record's offset is out of order or beyond the batch's last",
-    FaultCode.TIMESTAMP: TIMESTAMP_TEXT,
     FaultCode.LENGTH: "a field's length is negative",
     FaultCode.TRAILING: "a record is longer than its fields",
     FaultCode.HEADER_KEY: "a header's key is null",
@@ -121,7 +118,7 @@ class Fields(Arrays):
 
     offset: Longs
     timestamp: Longs
-    """Microseconds."""
+    """Milliseconds, any number."""
     key_start: Ints
     key_length: Ints
     value_start: Ints

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamgroup.records.fields import BLOCK, MAX_MILLISECONDS, Bytes, Longs
+from streamgroup.records.fields import BLOCK, Bytes, Longs
 from streamgroup.records.message_sets import (
     CODEC_BITS,
     CODEC_BITS_07,
@@ -240,11 +240,10 @@ def _fields(buffer: Bytes, sets: MessageSets, block: _Block, checked: bool, offs
     # The places where magic 0 has no timestamp are in bounds all the same: a frame has 26 bytes.
     moment = np.where(sets.timestamp_type[index] == 1, sets.timestamp[index], longs_at[start + 18])
     moment = np.where(timed, moment, NO_TIMESTAMP)
-    found.note((moment < -MAX_MILLISECONDS) | (moment > MAX_MILLISECONDS), MessageFaultKind.TIMESTAMP)
 
     offset = offsets.of(block, found)
     found.tell(index, start)
-    return offset, moment * 1000, kind, key_start, key_length, value_start, value_length
+    return offset, moment, kind, key_start, key_length, value_start, value_length
 
 
 class _Offsets:

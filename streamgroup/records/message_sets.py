@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamgroup.records.fields import TIMESTAMP_TEXT, Arrays, Ints, Longs
+from streamgroup.records.fields import Arrays, Ints, Longs
 
 FRAME_SIZE = 12
 """Kafka 0.8: offset and size."""
@@ -60,8 +60,7 @@ class MessageFaultKind(IntEnum):
     LENGTH = 5
     OVERRUN = 6
     TRAILING = 7
-    TIMESTAMP = 8
-    OFFSET = 9
+    OFFSET = 8
 
     @property
     def text(self) -> str:
@@ -76,7 +75,6 @@ _TEXTS = {
     MessageFaultKind.LENGTH: "a length of key or value is negative",
     MessageFaultKind.OVERRUN: "key or value reach beyond their message",
     MessageFaultKind.TRAILING: "a message is longer than its key and value",
-    MessageFaultKind.TIMESTAMP: TIMESTAMP_TEXT,
     MessageFaultKind.OFFSET: "the offsets of its messages are out of order, or do not end at its own",
 }
 
@@ -122,7 +120,7 @@ class MessageFields(Arrays):
 
     offset: Longs
     timestamp: Longs
-    """Microseconds."""
+    """Milliseconds, any number."""
     timestamp_type: Ints
     key_start: Ints
     key_length: Ints

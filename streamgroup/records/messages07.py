@@ -128,7 +128,11 @@ def decode07(frames: Frames07, start: int, options: DecodeOptions) -> Decoded:
         key=pa.nulls(rows, pa.binary()),
         value=columns.binary(buffer, found.value_start, found.value_length),
         offset=columns.longs(found.offset),
-        timestamp=columns.constant(NO_TIMESTAMP * 1000, TIMESTAMP, rows),
+        timestamp=(
+            columns.constant(NO_TIMESTAMP, pa.int64(), rows)
+            if options.timestamps_in_ms
+            else columns.constant(NO_TIMESTAMP * 1000, TIMESTAMP, rows)
+        ),
         timestamp_type=columns.constant(NO_TIMESTAMP_TYPE, pa.int32(), rows),
         headers=pa.nulls(rows, HEADERS) if options.include_headers else None,
         num_rows=rows,

@@ -18,7 +18,6 @@ import pyarrow as pa
 from streamgroup.records.arrow_values import numbers
 from streamgroup.records.fields import (
     BLOCK,
-    MAX_MILLISECONDS,
     Bytes,
     FaultCode,
     Fields,
@@ -241,14 +240,8 @@ def _offsets(cursor: _Cursor, regions: Regions, delta: Longs, lasts: _Lasts) -> 
 
 
 def _timestamps(cursor: _Cursor, regions: Regions, delta: Longs) -> Longs:
-    """Return timestamps in microseconds. Base and delta are bounded first, so that no sum of them can overflow."""
-    base = regions.timestamp[cursor.batch]
-    delta = np.where(regions.append_time[cursor.batch], 0, delta)
-    limit = MAX_MILLISECONDS
-    cursor.check((base < -limit) | (base > limit) | (delta < -2 * limit) | (delta > 2 * limit), FaultCode.TIMESTAMP)
-    milliseconds = base + delta
-    cursor.check((milliseconds < -limit) | (milliseconds > limit), FaultCode.TIMESTAMP)
-    return np.asarray(milliseconds * 1000)
+    """Return timestamps in milliseconds. Any number is one, and the sum wraps around as in Java."""
+    return np.asarray(regions.timestamp[cursor.batch] + np.where(regions.append_time[cursor.batch], 0, delta))
 
 
 def _walk_headers(cursor: _Cursor, count: Longs) -> None:

@@ -69,6 +69,7 @@ def _batches() -> list[Sample]:
         Record(10, 1_000, b"k", b"v" * 5, (("h", b"1"), ("g", None))),
         Record(11, 999, None, b""),
         Record(15, 2**40, b"", None, (("é", b""),)),
+        Record(16, 1_700_000_000_123_456_789, None, b"a timestamp in ns"),
     ]
     found += [encode_batch(records, codec=codec) for codec in _CODECS]
     found.append(
@@ -119,7 +120,7 @@ def _sealed_anew(data: bytes, chance: Random) -> bytes:
 
 def _sets() -> list[Sample]:
     found = [path.read_bytes() for path in sorted((VECTORS / "message_sets").glob("*.bin"))]
-    rows = [Message(3, b"value", b"k", 5), Message(4, None, None, 6), Message(9, b"", b"", 7)]
+    rows = [Message(3, b"value", b"k", 5), Message(4, None, None, 2**62), Message(9, b"", b"", 7)]
     for magic in (0, 1):
         found += [encode_wrapper(rows, codec, magic) for codec in COMPRESS if codec != "none"]
         found.append(_nested(encode_wrapper(rows, "gzip", magic), ("snappy", "gzip"), magic))

@@ -87,20 +87,21 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Running]]:
 
 
 def test_records_are_printed_with_all_that_they_hold(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    topic = make_topic(kafka41, 2)
+    topic = make_topic(kafka41, 2, config={"message.timestamp.after.max.ms": str(2**63 - 1)})
     where = ("-b", kafka41.bootstrap_servers, "-t", topic)
     now = int(time.time() * 1000)
+    in_ns = now * 1_000_000 + 5
     producer = Producer(librdkafka(kafka41))
     producer.produce(
         topic, "zwölf\n".encode(), key=b"a", partition=0, timestamp=now, headers=[("h", b"1"), ("n", None)]
     )
-    producer.produce(topic, None, key=None, partition=1, timestamp=now + 5)
+    producer.produce(topic, None, key=None, partition=1, timestamp=in_ns)
     assert producer.flush(30) == 0
     found = [json.loads(line) for line in printed(*where, "-e", "-J").splitlines()]
     assert sorted(found, key=lambda record: int(record["partition"])) == [
         {"topic": topic, "partition": 0, "offset": 0, "tstype": "create", "ts": now, "headers": ["h", "1", "n", None]}
         | {"key": "a", "payload": "zwölf\n"},
-        {"topic": topic, "partition": 1, "offset": 0, "tstype": "create", "ts": now + 5, "key": None, "payload": None},
+        {"topic": topic, "partition": 1, "offset": 0, "tstype": "create", "ts": in_ns, "key": None, "payload": None},
     ]
     text = printed(*where, "-p", "0", "-e", "-f", r"%t:%p:%o %k %s%S %K %T %h\n")
     assert text == f"{topic}:0:0 a zwölf\n7 1 {now} h=1,n=\n"

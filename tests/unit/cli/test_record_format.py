@@ -35,7 +35,7 @@ RECORDS = st.lists(
             "key": st.none() | st.binary(max_size=20),
             "value": st.none() | st.binary(max_size=20),
             "offset": st.integers(0, 2**62),
-            "timestamp": st.integers(-1, 2**40),
+            "timestamp": st.integers(-1, 2**40) | st.just(1_700_000_000_123_456_789),
             "kind": st.sampled_from([-1, 0, 1]),
             "headers": HEADERS,
         }
@@ -53,11 +53,11 @@ def batch_of(records: list[Record], partition: int = 3) -> pa.RecordBatch:
         pa.array(["orders"] * count, pa.string()),
         pa.array([partition] * count, pa.int32()),
         pa.array([r["offset"] for r in records], pa.int64()),
-        pa.array([r["timestamp"] * 1000 for r in records], pa.int64()).cast(columns.TIMESTAMP),
+        pa.array([r["timestamp"] for r in records], pa.int64()),
         pa.array([r["kind"] for r in records], pa.int32()),
         pa.array([r["headers"] for r in records], columns.HEADERS),
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=columns.schema(include_headers=True))
+    return pa.RecordBatch.from_arrays(arrays, schema=columns.schema(include_headers=True, timestamps_in_ms=True))
 
 
 def printed(token: FormatToken, record: Record, null: bytes) -> bytes:

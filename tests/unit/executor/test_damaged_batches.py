@@ -22,6 +22,7 @@ from tests.unit.records.encoder import ABORT, Record, encode_batch, end_marker
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
+NANOSECONDS = 1_700_000_000_123_456_789
 WITH_DAMAGE = replace(PATIENT, include_damaged_batches=True, include_headers=True)
 
 
@@ -60,6 +61,25 @@ def test_a_damaged_batch_is_a_row_with_its_bytes_where_that_is_asked_for(
     }
     (line,) = (parse(record.message) for record in caplog.records if "event=damaged_batch" in record.message)
     assert (line["partition"], line["from"], line["to"]) == ("orders-0", "10", "20")
+
+
+@pytest.mark.parametrize("fetch", [PATIENT, WITH_DAMAGE], ids=["by default", "set aside"])
+def test_a_record_with_a_timestamp_in_nanoseconds_is_the_only_one_set_aside(
+    broker: Start, options: Options, fetch: FetchOptions, caplog: pytest.LogCaptureFixture
+) -> None:
+    stamps = [5, NANOSECONDS, 6, NANOSECONDS + 1]
+    records = [Record(10 + n, stamp, b"k%d" % n, b"v%d" % n) for n, stamp in enumerate(stamps)]
+    leader = Leader(broker, Log([batch(0, 10), encode_batch(records), batch(14, 6)]))
+    rows = [row for each in Reading(options, leader, fetch).batches(planned(leader, 0, 20)) for row in each.to_pylist()]
+    assert [row["offset"] for row in rows] == [*range(20)]
+    assert [(row["key"], row["value"]) for row in rows[10:14]] == [(b"k%d" % n, b"v%d" % n) for n in range(4)]
+    assert [row["offset"] for row in rows if row["timestamp"] is None] == [11, 13]
+    if fetch is WITH_DAMAGE:
+        reasons = {row["offset"]: row["damage"] for row in rows if row["damage"] is not None}
+        assert reasons.keys() == {11, 13}
+        assert reasons[11] == f"its timestamp of {NANOSECONDS} ms does not fit microseconds (was it written in ns?)"
+    (line,) = (record.message for record in caplog.records if "written in ns" in record.message)
+    assert line.startswith("orders-0: the record at offset 11 is ")
 
 
 @dataclass

@@ -52,7 +52,8 @@ def field(value: bytes | None) -> bytes:
 
 def encode_record(record: Record, base_offset: int, base_timestamp: int) -> bytes:
     """One record of a batch."""
-    body = b"\0" + varint(record.timestamp - base_timestamp) + varint(record.offset - base_offset)
+    delta = (record.timestamp - base_timestamp + 2**63) % 2**64 - 2**63  # wraps around as in Java
+    body = b"\0" + varint(delta) + varint(record.offset - base_offset)
     body += field(record.key) + field(record.value) + varint(len(record.headers))
     for name, value in record.headers:
         body += field(name.encode() if isinstance(name, str) else name) + field(value)

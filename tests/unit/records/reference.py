@@ -18,12 +18,12 @@ from tests.unit.records.encoder import crc32c
 
 
 class Row(NamedTuple):
-    """A row: timestamp in microseconds, headers None where there are none."""
+    """A row: timestamp in microseconds, None where they do not fit a long; headers None where there are none."""
 
     key: bytes | None
     value: bytes | None
     offset: int
-    timestamp: int
+    timestamp: int | None
     timestamp_type: int
     headers: list[tuple[str, bytes | None]] | None
 
@@ -179,11 +179,9 @@ def read_record(reader: Reader, header: Header) -> Row:
     reader.take(1)
     time_delta, offset_delta = reader.varint(64), reader.varint()
     append = bool(header.attributes & 8)
-    limit = (2**63 - 1) // 1000
-    base = header.max_time if append else header.first_time
-    moment = base if append else base + time_delta
-    if not 0 <= offset_delta <= header.last_delta or abs(base) > limit or abs(moment) > limit:
-        raise Refused("offset or timestamp")
+    moment = header.max_time if append else (header.first_time + time_delta + 2**63) % 2**64 - 2**63
+    if not 0 <= offset_delta <= header.last_delta:
+        raise Refused("offset")
     key, value = reader.field(), reader.field()
     headers = []
     for _ in range(count := reader.varint()):
@@ -193,7 +191,11 @@ def read_record(reader: Reader, header: Header) -> Row:
         headers.append((name.decode("utf-8", "as java"), reader.field()))
     if count < 0 or not reader.done():
         raise Refused("record")
-    return Row(key, value, header.base + offset_delta, moment * 1000, int(append), headers or None)
+    return Row(key, value, header.base + offset_delta, microseconds(moment), int(append), headers or None)
+
+
+def microseconds(milliseconds: int) -> int | None:
+    return milliseconds * 1000 if abs(milliseconds) <= (2**63 - 1) // 1000 else None
 
 
 def replaced(error: UnicodeError) -> tuple[str, int]:

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from tests.unit.records import reference
 from tests.unit.records.reference import Refused, Row
 
-LIMIT_MS = (2**63 - 1) // 1000
 DEEPEST = 8
 
 
@@ -44,9 +43,7 @@ class Message:
         else:
             kind = self.attributes >> 3 & 1 if kind is None else kind
             moment = moment if kind == 1 and moment is not OWN else self.timestamp
-        if abs(moment) > LIMIT_MS:
-            raise Refused("timestamp")
-        return Row(self.key, self.value, offset, moment * 1000, kind, None)
+        return Row(self.key, self.value, offset, reference.microseconds(moment), kind, None)
 
 
 OWN = -(2**70)

@@ -31,7 +31,8 @@ def decode07(data: memoryview | bytes, start: int, until: int, options: DecodeOp
 
 def rows_of(decoded: Decoded) -> list[Row]:
     """The rows, after Arrow itself has found the arrays sound."""
-    columns = [decoded.key, decoded.value, decoded.offset, decoded.timestamp.cast("int64"), decoded.timestamp_type]
+    timestamp = decoded.timestamp.cast("int64")
+    columns = [decoded.key, decoded.value, decoded.offset, timestamp, decoded.timestamp_type]
     if decoded.headers is None:
         headers: list[list[tuple[str, bytes | None]] | None] = [None] * decoded.num_rows
     else:

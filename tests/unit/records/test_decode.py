@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.usefixtures("kernel")
 EVERYTHING = DecodeOptions(include_headers=True)
 UNCHECKED = DecodeOptions(include_headers=True, check_crcs=False)
 END = 2**62
+NANOSECONDS = 1_700_000_000_123_456_789
 
 relaxed = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -40,7 +42,7 @@ def batches(draw: st.DrawFn) -> bytes:
         records = []
         for _ in range(draw(st.integers(0, 12))):
             offset += draw(st.sampled_from([0, 0, 0, 1, 70, 20_000]))
-            moment = draw(st.integers(-1, 2**41))
+            moment = draw(st.integers(-1, 2**41) | st.sampled_from([NANOSECONDS, 2**63 - 1, -(2**63)]))
             records.append(Record(offset, moment, draw(payloads), draw(payloads), draw(header_lists)))
             offset += 1
         offset += draw(st.integers(0, 3))
@@ -255,11 +257,39 @@ def test_no_timestamp_stays_minus_one_millisecond() -> None:
 
 
 @pytest.mark.parametrize("moment", [2**63 // 1000 + 1, -(2**63 // 1000) - 1, 1_700_000_000_000_000_000, 2**63 - 1])
-def test_a_timestamp_that_fits_no_microseconds_is_refused(moment: int) -> None:
-    with pytest.raises(DecodeError, match="offset 4: a timestamp"):
-        decode(encode_batch([Record(4, moment)]), 0, END, DecodeOptions())
-    with pytest.raises(DecodeError, match="offset 4: a timestamp"):
-        decode(encode_batch([Record(4, 0)], log_append_time=moment), 0, END, DecodeOptions())
+def test_a_timestamp_that_fits_no_microseconds_is_null_and_the_rest_of_its_batch_is_read(moment: int) -> None:
+    mixed = [Record(3, 5, value=b"a"), Record(4, moment, b"k", b"b", (("h", b"1"),)), Record(5, -7, value=b"c")]
+    rows, _ = outcome(encode_batch(mixed), 0, END, EVERYTHING)
+    assert [(row.timestamp, row.value) for row in rows] == [(5_000, b"a"), (None, b"b"), (-7_000, b"c")]
+    assert (rows[1].key, rows[1].headers) == (b"k", [("h", b"1")])
+    appended = decode(encode_batch([Record(4, 0)], log_append_time=moment), 0, END, DecodeOptions())
+    assert appended.timestamp.to_pylist() == [None]
+
+
+def test_the_largest_and_the_smallest_timestamp_that_fit_microseconds_are_kept() -> None:
+    stamps = [2**63 // 1000, -(2**63 // 1000), 0]
+    decoded = decode(encode_batch([*map(Record, range(3), stamps)]), 0, END, DecodeOptions())
+    assert decoded.timestamp.cast("int64").to_pylist() == [stamp * 1000 for stamp in stamps]
+
+
+def test_timestamps_in_milliseconds_are_those_of_kafka_whatever_their_size() -> None:
+    stamps = [1, NANOSECONDS, 2**63 - 1, -(2**63), -1]
+    data = encode_batch([*map(Record, range(5), stamps)])
+    decoded = decode(data, 1, END, DecodeOptions(timestamps_in_ms=True))
+    (batch,) = record_batches(decoded, "t", 0)
+    assert batch.schema == schema(include_headers=False, timestamps_in_ms=True)
+    assert batch["timestamp"].to_pylist() == stamps[1:]
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_a_record_whose_timestamp_does_not_fit_has_a_reason_in_the_column_damage(first: int) -> None:
+    data = encode_batch([*map(Record, range(4), [1, 2, NANOSECONDS, 3])])
+    decoded = decode(data, first, END, DecodeOptions())
+    batches = pa.Table.from_batches(record_batches(decoded, "t", 0, rows=2, with_damage=True))
+    batches.validate(full=True)
+    reason = f"its timestamp of {NANOSECONDS} ms does not fit microseconds (was it written in ns?)"
+    assert batches["damage"].to_pylist() == [None, None, reason, None][first:]
+    assert batches["timestamp"].cast("int64").to_pylist() == [1_000, 2_000, None, 3_000][first:]
 
 
 def test_a_header_key_that_is_no_utf8_is_replaced_as_java_does() -> None:

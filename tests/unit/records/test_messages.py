@@ -37,6 +37,7 @@ relaxed = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 payloads = st.none() | st.binary(max_size=120)
+stamps = st.integers(-1, 2**41) | st.sampled_from([10**18, 2**63 - 1, -(2**63)])
 
 
 @st.composite
@@ -47,7 +48,7 @@ def logs(draw: st.DrawFn) -> bytes:
         messages = []
         for _ in range(draw(st.integers(1, 6))):
             offset += draw(st.sampled_from([0, 0, 0, 1, 70]))
-            messages.append(Message(offset, draw(payloads), draw(payloads), draw(st.integers(-1, 2**41))))
+            messages.append(Message(offset, draw(payloads), draw(payloads), draw(stamps)))
             offset += 1
         magic = draw(st.sampled_from([0, 1, 1, 2]))
         append_time = draw(st.none() | st.integers(0, 2**41))
@@ -336,14 +337,15 @@ def test_an_lz4_frame_whose_header_checksum_is_neither_of_the_two() -> None:
         decode(reseal(bytes(wrapper)), 0, END, DecodeOptions())
 
 
-def test_a_timestamp_that_fits_no_microseconds_is_refused() -> None:
-    for data in (
-        encode_message(Message(4, b"x", None, 10**18), 1),
-        encode_wrapper([Message(4, b"x", None, 10**18)], "gzip", 1),
-        encode_wrapper([Message(4, b"x")], "gzip", 1, log_append_time=10**18),
-    ):
-        with pytest.raises(DecodeError, match="offset 4: a timestamp"):
-            decode(data, 0, END, DecodeOptions())
+def test_a_timestamp_that_fits_no_microseconds_is_null() -> None:
+    rows = [Message(4, b"x", None, 10**18), Message(5, b"y", None, 6)]
+    appended = encode_wrapper([Message(4, b"x")], "gzip", 1, log_append_time=10**18)
+    cases = ((encode_set(rows, 1), [None, 6_000]), (encode_wrapper(rows, "gzip", 1), [None, 6_000]), (appended, [None]))
+    for data, stamps in cases:
+        found, _ = outcome(data, 0, END)
+        assert [row.timestamp for row in found] == stamps
+    in_ms = decode(encode_set(rows, 1), 0, END, DecodeOptions(timestamps_in_ms=True))
+    assert in_ms.timestamp.to_pylist() == [10**18, 6]
 
 
 def test_headers_are_null_and_inner_is_0_where_they_are_asked_for() -> None:
