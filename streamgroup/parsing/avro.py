@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from decimal import Decimal
+from graphlib import CycleError, TopologicalSorter
 from io import BytesIO
 from typing import Any
 
@@ -19,7 +20,6 @@ Convert = Callable[[Any], Any]
 
 _PLAIN = {
     "null": pa.null(),
-    "boolean": pa.bool_(),
     "int": pa.int32(),
     "long": pa.int64(),
     "float": pa.float32(),
@@ -55,6 +55,8 @@ class AvroReader(ValueReader):
         self._writers = writers
         self.type, self._convert = arrow_type(schema)
         self._parsed: dict[int | None, Any] = {}
+        self._recursive: set[int] = set()
+        """The ids of schemas with a type that contains itself."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {"schema": self._schema, "schema_ids": self._schema_ids, "writers": self._writers}
@@ -73,14 +75,19 @@ class AvroReader(ValueReader):
                 raise UnreadableError(unknown_id_error("Avro", writer))
         source = BytesIO(value)
         try:
-            found = _fastavro().schemaless_reader(source, self._of(writer), None if writer is None else self._of(None))
+            schemas = self._of(writer), None if writer is None else self._of(None)
+            # The compiled reader follows a value into any depth, and ends the process where the stack is full.
+            read = _fastavro().schemaless_reader if writer not in self._recursive else _python_reader()
+            found = read(source, *schemas)
+            if rest := len(value) - source.tell():
+                raise UnreadableError(f"{rest} bytes follow the Avro value")
+            return found if self._convert is None else self._convert(found)
         except (ConfigError, UnreadableError):
             raise
+        except RecursionError:
+            raise UnreadableError("the value, or its schema in the registry, nests too deep") from None
         except Exception as error:  # garbage makes fastavro raise nearly anything
             raise UnreadableError(f"the value is not Avro of its schema: {reason_of(error)}") from None
-        if rest := len(value) - source.tell():
-            raise UnreadableError(f"{rest} bytes follow the Avro value")
-        return found if self._convert is None else self._convert(found)
 
     def _of(self, writer: int | None) -> Any:
         """Return the schema of a writer, or of the reader for None, as fastavro takes it.
@@ -89,16 +96,21 @@ class AvroReader(ValueReader):
         """
         if writer not in self._parsed:
             text = self._schema if writer is None or self._writers is None else self._writers[writer]
-            if writer is not None and _has_empty_items(_fastavro().schema.expand_schema(json.loads(text))):
-                raise UnreadableError(f"schema {writer} has an array whose items take no bytes. {_EMPTY_ITEMS}")
-            self._parsed[writer] = _fastavro().parse_schema(_without_logical_types(json.loads(text)))
+            parsed = _parsed(text)
+            if writer is not None:
+                types = _named_types(parsed)
+                if _has_empty_items(parsed, types):
+                    raise UnreadableError(f"schema {writer} has an array whose items take no bytes. {_EMPTY_ITEMS}")
+                if _is_recursive(types):
+                    self._recursive.add(writer)
+            self._parsed[writer] = parsed
         return self._parsed[writer]
 
 
 def is_schema(text: str) -> bool:
     """Return whether a text is an Avro schema."""
     try:
-        _fastavro().parse_schema(json.loads(text))
+        _parsed(text)
     except ConfigError:
         raise
     except Exception:  # fastavro raises nearly anything
@@ -132,12 +144,14 @@ def _type(schema: Any, path: str) -> tuple[pa.DataType, Convert | None]:
         found = _decimal(schema, path)
     elif (kind, logical) in _TIMES:
         found = _TIMES[kind, str(logical)]
+    elif kind == "boolean":
+        found = pa.bool_(), _boolean
     elif kind in _PLAIN:
         found = _PLAIN[kind], None
     else:
         raise ConfigError(
             f"cannot read field {path} of the Avro schema: its type {kind} contains itself, which no column can. Leave "
-            "the field out of the parser's schema"
+            "the field out of the parser's schema. Values that nest too deep in it are then dead letters"
         )
     return found
 
@@ -145,28 +159,71 @@ def _type(schema: Any, path: str) -> tuple[pa.DataType, Convert | None]:
 _EMPTY_ITEMS = "A few damaged bytes could announce any number of them"
 
 
-def _takes_no_bytes(schema: Any) -> bool:
-    """Return whether a value of an expanded schema has no bytes in Avro."""
+def _takes_no_bytes(schema: Any, empty: Collection[str] = ()) -> bool:
+    """Return whether a value of a schema has no bytes in Avro. `empty` are the names of types without bytes."""
     match schema:
         case "null" | {"type": "fixed", "size": 0}:
             return True
+        case str():
+            return schema in empty
         case {"type": "record" | "error", "fields": [*fields]}:
-            return all(_takes_no_bytes(one["type"]) for one in fields)
+            return all(_takes_no_bytes(one["type"], empty) for one in fields)
         case {"type": inner}:
-            return _takes_no_bytes(inner)
+            return _takes_no_bytes(inner, empty)
     return False  # a union has the number of its branch
 
 
-def _has_empty_items(schema: Any) -> bool:
-    """Return whether an expanded schema has an array whose items take no bytes."""
+def _parts(schema: Any) -> list[Any]:
+    """Return the schemas within a schema, without those behind a name."""
     match schema:
-        case [*several]:
-            return any(map(_has_empty_items, several))
-        case {"type": "array", "items": items}:
-            return _takes_no_bytes(items) or _has_empty_items(items)
-        case {}:
-            return any(_has_empty_items(schema.get(part)) for part in ("type", "values", "fields"))
+        case [*branches]:
+            return branches
+        case {"type": "record" | "error", "fields": [*fields]}:
+            return [one["type"] for one in fields]
+        case {"type": "array", "items": inner} | {"type": "map", "values": inner} | {"type": {} | [*_] as inner}:
+            return [inner]
+    return []
+
+
+def _within(schema: Any) -> Iterator[Any]:
+    """Iterate over a schema and all within it.
+
+    Schemas of a registry are not expanded: a few types that contain each other twice would take all memory.
+    """
+    left = [schema]
+    while left:
+        yield (one := left.pop())
+        left += _parts(one)
+
+
+def _named_types(schema: Any) -> dict[str, Any]:
+    """Return the types that a parsed schema defines, by their full names."""
+    return {one["name"]: one for one in _within(schema) if isinstance(one, dict) and "name" in one}
+
+
+def _is_recursive(types: Mapping[str, Any]) -> bool:
+    """Return whether one of the types contains itself, so that a value may have any depth."""
+    uses = {}
+    for name, schema in types.items():
+        inner = (one.get("name") if isinstance(one, dict) else one for part in _parts(schema) for one in _within(part))
+        uses[name] = {one for one in inner if isinstance(one, str) and one in types}
+    try:
+        TopologicalSorter(uses).prepare()
+    except CycleError:
+        return True
     return False
+
+
+def _has_empty_items(schema: Any, types: Mapping[str, Any]) -> bool:
+    """Return whether a parsed schema, which defines `types`, has an array whose items take no bytes."""
+    empty: set[str] = set()
+    while more := {name for name, one in types.items() if name not in empty and _takes_no_bytes(one, empty)}:
+        empty |= more
+    return any(
+        _takes_no_bytes(one["items"], empty)
+        for one in _within(schema)
+        if isinstance(one, dict) and one.get("type") == "array"
+    )
 
 
 def _array(schema: Mapping[str, Any], path: str) -> tuple[pa.DataType, Convert | None]:
@@ -217,12 +274,23 @@ def _decimal(schema: Mapping[str, Any], path: str) -> tuple[pa.DataType, Convert
             f"cannot read field {path} of the Avro schema: Spark's decimals have up to {_MOST_DIGITS} digits, and this "
             f"one {precision}, {scale} of them behind the point. Leave the field out of the parser's schema"
         )
-    return pa.decimal128(precision, scale), lambda found: _scaled(found, scale)
+    return pa.decimal128(precision, scale), lambda found: _scaled(found, precision, scale)
 
 
-def _scaled(unscaled: bytes, scale: int) -> Decimal:
+def _boolean(found: bytes | bool) -> bool:
+    """Return the boolean of a byte, or a field's default. fastavro takes any byte but 0 for true."""
+    if isinstance(found, bool):
+        return found
+    if found[0] > 1:
+        raise UnreadableError(f"a boolean has the byte {found[0]}, which is neither 0 nor 1")
+    return bool(found[0])
+
+
+def _scaled(unscaled: bytes, precision: int, scale: int) -> Decimal:
     """Return the decimal of two's complement bytes. The arithmetic of `decimal` would round to its context."""
     number = int.from_bytes(unscaled, "big", signed=True)
+    if abs(number) >= 10**precision:  # Python refuses to write a number of more than 4,300 digits
+        raise UnreadableError(f"a decimal has more than the {precision} digits of its schema")
     digits = tuple(map(int, str(abs(number))))
     return Decimal((int(number < 0), digits, -scale))
 
@@ -230,15 +298,35 @@ def _scaled(unscaled: bytes, scale: int) -> Decimal:
 _NESTED = {"record": _record, "error": _record, "array": _array, "map": _map}
 
 
-def _without_logical_types(schema: Any) -> Any:
+def _parsed(text: str) -> Any:
+    """Return a schema as fastavro takes it: without logical types, and with booleans as bytes for `_boolean`."""
+    return _fastavro().parse_schema(_plain(json.loads(text), iter((_BYTE_OF_BOOLEAN,))))
+
+
+_BYTE_OF_BOOLEAN = {"type": "fixed", "name": "streamgroup.Boolean", "size": 1}
+
+
+def _plain(schema: Any, definition: Iterator[Any]) -> Any:
+    """Return a schema as `_parsed` does before fastavro sees it. `definition` has the byte of booleans once."""
     match schema:
-        case [*several]:
-            return [_without_logical_types(one) for one in several]
+        case "boolean" | {"type": "boolean"}:
+            return next(definition, _BYTE_OF_BOOLEAN["name"])
+        case [*branches]:
+            return [_plain(one, definition) for one in branches]
         case {}:
-            inner = ("type", "items", "values", "fields")
             parts = {name: value for name, value in schema.items() if name != "logicalType"}
-            return {name: _without_logical_types(v) if name in inner else v for name, v in parts.items()}
+            inner = {name: _plain(parts[name], definition) for name in ("type", "items", "values") if name in parts}
+            if isinstance(parts.get("fields"), list):
+                inner["fields"] = [{**one, "type": _plain(one["type"], definition)} for one in parts["fields"]]
+            return {**parts, **inner}
     return schema
+
+
+def _python_reader() -> Any:
+    """Return fastavro's reader in Python, whose recursion Python bounds: a RecursionError ends it."""
+    from fastavro import _read_py  # noqa: PLC0415  (an extra)
+
+    return _read_py.schemaless_reader
 
 
 def _fastavro() -> Any:

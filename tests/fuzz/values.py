@@ -6,6 +6,7 @@ import functools
 import json
 from collections.abc import Iterable
 from io import BytesIO
+from random import Random
 
 import fastavro
 from google.protobuf import descriptor_pb2
@@ -38,10 +39,16 @@ _SCHEMA = json.dumps(
             {"name": "times", "type": {"type": "array", "items": {"type": "long", "logicalType": "timestamp-millis"}}},
             {"name": "counts", "type": {"type": "map", "values": "double"}},
             {"name": "hash", "type": {"type": "fixed", "name": "hash", "size": 4}},
+            {"name": "flag", "type": ["null", "boolean"]},
         ],
     }
 )
 _OLD_SCHEMA = '{"type":"record","name":"order","fields":[{"name":"id","type":"int"},{"name":"note","type":"string"}]}'
+_LIST_SCHEMA = """
+{"type": "record", "name": "order", "fields": [
+    {"name": "id", "type": "int"}, {"name": "next", "type": ["null", "order"]},
+    {"name": "others", "type": {"type": "array", "items": "order"}}]}
+"""
 _NEW_SCHEMA = """
 {"type": "record", "name": "order", "fields": [
     {"name": "id", "type": "long"}, {"name": "note", "type": ["null", "string"], "default": null}]}
@@ -54,13 +61,29 @@ def _avro(schema: str, value: dict[str, object]) -> bytes:
     return out.getvalue()
 
 
-def _avro_samples() -> list[Sample]:
-    more = {"price": b"\1\2", "state": "PAID", "times": [0, 1, 2**40], "counts": {"a": 1.5, "b": 2}, "hash": b"abcd"}
+def _order(price: bytes) -> bytes:
+    more = {"state": "PAID", "times": [0, 1, 2**40], "counts": {"a": 1.5, "b": 2}, "hash": b"abcd", "flag": True}
     plain = json.loads(_SCHEMA)
     plain["fields"][2]["type"] = "bytes"
     plain["fields"][4]["type"]["items"] = "long"
-    whole = _avro(json.dumps(plain), {"id": 2**60, "note": "text", **more})
-    return [Sample("plain", whole), Sample("id", _PREFIX + _avro(_OLD_SCHEMA, {"id": 5, "note": "x"}))]
+    return _avro(json.dumps(plain), {"id": 2**60, "note": "text", "price": price, **more})
+
+
+def _list(levels: int) -> bytes:
+    return b"\0\0\0\0\x08\x0a" + b"\2\2" * levels + b"\0" * (levels + 2)
+
+
+def _avro_samples() -> list[Sample]:
+    old = _PREFIX + _avro(_OLD_SCHEMA, {"id": 5, "note": "x"})
+    return [Sample("plain", _order(b"\1\2")), Sample("id", old), Sample("list", _list(0)), Sample("list", _list(3))]
+
+
+def _mend_avro(kind: str, data: bytes, chance: Random) -> bytes:
+    """Give some cases thousands of digits or levels, as no mutation does."""
+    if kind == "id" or chance.random() < 0.98:
+        return data
+    size = chance.randrange(2_500)
+    return _list(size) if kind == "list" else _order(b"\x7f" * size)
 
 
 def _protobuf_samples() -> list[Sample]:
@@ -89,9 +112,10 @@ def _comments() -> bytes:
 
 @functools.cache
 def _reader(name: str, kind: str) -> ValueReader:
-    with_ids = kind == "id"
+    with_ids = kind != "plain"
     if name == "avro":
-        return AvroReader(_NEW_SCHEMA, schema_ids=True, writers={7: _OLD_SCHEMA}) if with_ids else AvroReader(_SCHEMA)
+        writers = {7: _OLD_SCHEMA, 8: _LIST_SCHEMA}
+        return AvroReader(_NEW_SCHEMA, schema_ids=True, writers=writers) if with_ids else AvroReader(_SCHEMA)
     return ProtobufReader(ORDERS, _ORDER, schema_ids=with_ids, writers={7: ORDERS_TEXT} if with_ids else None)
 
 
@@ -141,7 +165,7 @@ def decoders() -> Iterable[Decoder]:
     ]
     yield Decoder("parsing/message-index", lambda: indexes, _index, unreadable)
     avro, protobuf = functools.partial(_value, "avro"), functools.partial(_value, "protobuf")
-    yield Decoder("parsing/avro", _avro_samples, avro, unreadable, cap=_LIST)
+    yield Decoder("parsing/avro", _avro_samples, avro, unreadable, mend=_mend_avro, cap=_LIST)
     yield Decoder("parsing/protobuf", _protobuf_samples, protobuf, unreadable, cap=_LIST)
     schemas = [Sample("", text.encode()) for text in (_OLD_SCHEMA, _SCHEMA)]
     yield Decoder("parsing/avro-schema", lambda: schemas, _avro_schema, (), mutated_text, cap=_LIST)

@@ -168,7 +168,118 @@ def test_a_value_without_room_in_its_column_is_unreadable_alone() -> None:
     fields, errors = AvroReader(schema).columns(values)
     assert fields.to_pylist() == [{"price": Decimal("0.1")}, None, {"price": Decimal("0.0")}]
     assert errors[0] is errors[2] is None
-    assert "a field does not fit its column" in str(errors[1])
+    assert errors[1] == "a decimal has more than the 3 digits of its schema"
+
+
+@pytest.mark.parametrize("size", [17, 1_800, 100_000])
+def test_a_decimal_of_thousands_of_digits_is_unreadable(size: int) -> None:
+    """Python writes no integer of more than 4,300 digits."""
+    schema = record(("price", {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2}))
+    value = written(record(("price", "bytes")), {"price": b"\x7f" * size})
+    assert one(AvroReader(schema), value) == (None, "a decimal has more than the 38 digits of its schema")
+
+
+def test_the_largest_decimals_of_a_schema_are_read() -> None:
+    schema = record(("price", {"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 1}))
+    for text in ("99.9", "-99.9", "0.0"):
+        assert one(AvroReader(schema), written(schema, {"price": Decimal(text)})) == ({"price": Decimal(text)}, None)
+    for number in (1000, -1000):
+        value = written(record(("price", "bytes")), {"price": number.to_bytes(2, "big", signed=True)})
+        assert one(AvroReader(schema), value) == (None, "a decimal has more than the 3 digits of its schema")
+
+
+BOOLEANS = record(
+    ("a", "boolean"),
+    ("b", {"type": "boolean"}),
+    ("c", ["null", "boolean"]),
+    ("d", {"type": "array", "items": "boolean"}),
+    ("e", {"type": "map", "values": {"type": "boolean"}}),
+    ("f", {"type": "record", "name": "inner", "fields": [{"name": "a", "type": "boolean"}]}),
+)
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_booleans_are_read_wherever_they_are(given: bool) -> None:
+    value = {"a": given, "b": not given, "c": given, "d": [True, False], "e": {"k": given}, "f": {"a": given}}
+    read = {**value, "e": [("k", given)]}
+    assert one(AvroReader(BOOLEANS), written(BOOLEANS, value)) == (read, None)
+    without_c = written(BOOLEANS, {**value, "c": None})
+    assert one(AvroReader(BOOLEANS), without_c) == ({**read, "c": None}, None)
+    fields = ({"name": name, "type": ["null", "boolean"], "default": None} for name in "ac")
+    newer = json.dumps(
+        {"type": "record", "name": "r", "fields": [*fields, {"name": "z", "type": "boolean", "default": given}]}
+    )
+    found = one(AvroReader(newer, schema_ids=True, writers={1: BOOLEANS}), written(BOOLEANS, value, 1))
+    assert found == ({"a": given, "c": given, "z": given}, None)
+
+
+@pytest.mark.parametrize("byte", [2, 0x7F, 0xFF])
+def test_a_boolean_of_another_byte_than_0_and_1_is_damage(byte: int) -> None:
+    reason = f"a boolean has the byte {byte}, which is neither 0 nor 1"
+    assert one(AvroReader(record(("a", "boolean"))), bytes([byte])) == (None, reason)
+    assert one(AvroReader(record(("a", {"type": "array", "items": "boolean"}))), bytes([4, 1, byte, 0])) == (
+        None,
+        reason,
+    )
+
+
+def linked(field: Any = None) -> str:
+    """Return the schema of a list, whose field `next` has the type `field`."""
+    return record(("id", "int"), ("next", ["null", "r"] if field is None else field))
+
+
+@pytest.mark.parametrize(
+    ("field", "level"),
+    [
+        (["null", "r"], b"\x02\x02"),
+        ({"type": "array", "items": "r"}, b"\x02\x02"),
+        ({"type": "map", "values": "r"}, b"\x02\x00\x02"),
+        (["null", {"type": "record", "name": "other", "fields": [{"name": "r", "type": "r"}]}], b"\x02\x02"),
+        ("r", b"\x02"),
+    ],
+    ids=["union", "array", "map", "two types", "without an end"],
+)
+def test_a_value_of_any_depth_is_unreadable_and_does_not_end_the_process(field: Any, level: bytes) -> None:
+    """The compiled code of fastavro skips such a field by recursion, until the stack of the process is full."""
+    reader = AvroReader(OLD, schema_ids=True, writers={7: linked(field)})
+    value = b"\0\0\0\0\7\x0a" + level * 100_000 + b"\0\0"
+    found, error = one(reader, value)
+    assert found is None
+    assert error == "the value, or its schema in the registry, nests too deep"
+
+
+def test_a_field_that_contains_its_type_is_left_out_of_values_of_usual_depth() -> None:
+    value: dict[str, Any] | None = None
+    for depth in range(50):
+        value = {"id": depth, "next": value}
+    assert value is not None
+    reader = AvroReader(OLD, schema_ids=True, writers={7: linked()})
+    assert one(reader, written(linked(), value, 7)) == ({"id": 49}, None)
+
+
+def test_an_array_of_empty_items_is_refused_in_a_schema_that_contains_itself() -> None:
+    empty = {"type": "record", "name": "empty", "fields": [{"name": "n", "type": "null"}]}
+    fields = [("id", "int"), ("next", ["null", "r"]), ("one", empty), ("many", {"type": "array", "items": "empty"})]
+    reader = AvroReader(OLD, schema_ids=True, writers={7: record(*fields)})
+    assert "array whose items take no bytes" in str(one(reader, b"\0\0\0\0\7\x0a\0\0\0")[1])
+
+
+def test_a_schema_of_a_registry_is_not_expanded() -> None:
+    """40 types that each have the next one twice would be a million million when expanded."""
+    inner: Any = "int"
+    for depth in range(40):
+        fields = [{"name": "a", "type": inner}, {"name": "b", "type": f"t{depth - 1}" if depth else "int"}]
+        inner = {"type": "record", "name": f"t{depth}", "fields": fields}
+    reader = AvroReader(OLD, schema_ids=True, writers={7: record(("id", "int"), ("more", ["null", inner]))})
+    assert one(reader, b"\0\0\0\0\7\x0a\0") == ({"id": 5}, None)
+
+
+def test_a_schema_that_nests_too_deep_is_not_a_schema() -> None:
+    text = '{"type":"array","items":' * 100_000
+    deep = '{"type":"array","items":' * 800 + '"int"' + "}" * 800
+    assert not is_schema(text)
+    reader = AvroReader(OLD, schema_ids=True, writers={7: record(("id", "int")).replace('"int"', deep)})
+    assert one(reader, b"\0\0\0\0\7\x0a\0")[0] is None
 
 
 @pytest.mark.parametrize(
