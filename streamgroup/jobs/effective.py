@@ -11,7 +11,7 @@ from typing import Any
 
 from streamgroup.options import kinds
 from streamgroup.options.rows import Option, Scope, default_of
-from streamgroup.options.secrets import REDACTION_REGEX
+from streamgroup.options.secrets import has_secret
 
 DEFAULT = "default"
 """The origin of a value that nobody has set."""
@@ -21,7 +21,6 @@ _WIDTH = 60
 """The column of the origins at most. A longer value pushes only its own origin to the right."""
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
-_SECRET_NAME = re.compile(REDACTION_REGEX)
 _REFERENCE = re.compile(r"(env|file):\S+")
 
 
@@ -34,10 +33,17 @@ class Setting:
 
     @classmethod
     def of(cls, name: str, value: Any, origin: str, *, is_secret: bool = False) -> Setting:
-        """Return the setting of a value. A secret is hidden unless it is a reference, and so is one by its name."""
-        conceals = is_secret or _SECRET_NAME.search(name) is not None
-        shown = HIDDEN if conceals and not _REFERENCE.fullmatch(str(value)) else value
-        return cls(_toml(shown), origin)
+        """Return the setting of a value. A secret is hidden unless it is a reference.
+
+        As in Spark, a value is secret by its name or by what is in it. Each value of a list counts alone.
+        """
+        is_secret = is_secret or has_secret(name)
+
+        def shown(one: Any) -> Any:
+            text = str(one)
+            return HIDDEN if (is_secret or has_secret(text)) and not _REFERENCE.fullmatch(text) else one
+
+        return cls(_toml([*map(shown, value)] if isinstance(value, list | tuple) else shown(value)), origin)
 
 
 def defaults(options: Iterable[Option], scope: Scope) -> dict[str, Setting]:

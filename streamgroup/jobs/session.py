@@ -22,7 +22,7 @@ from streamgroup.errors import ConfigError, StreamGroupError, TransportError
 from streamgroup.jobs import probe
 from streamgroup.jobs.job_file import SparkSettings
 from streamgroup.options.sasl import TOKEN_MANAGER, TOKEN_MANAGER_HINT
-from streamgroup.options.secrets import REDACTION_REGEX
+from streamgroup.options.secrets import REDACTION_REGEX, has_secret
 
 log = logging.getLogger("streamgroup.jobs")
 
@@ -92,7 +92,8 @@ def refuse_late_settings(conf: Mapping[str, str], environment: Mapping[str, str]
     """Raise ConfigError for settings that have no effect once the JVM runs."""
     late = [name for name in _JVM_SETTINGS if name in conf]
     if late and _SUBMITTED in environment:
-        options = " ".join(f"--conf {name}={conf[name]}" for name in late)
+        shown = {name: "…" if has_secret(f"{name}={conf[name]}") else conf[name] for name in late}
+        options = " ".join(f"--conf {name}={value}" for name, value in shown.items())
         raise ConfigError(
             f"cannot set {', '.join(late)} in [spark.conf]: spark-submit has started its JVM before the job file was "
             f"read. Set it on the command line: spark-submit {options} …"

@@ -13,7 +13,7 @@ from streamgroup.options.notes import Caution
 from streamgroup.options.properties import PREFIX
 from streamgroup.options.rows import Effect, Option, Scope
 from streamgroup.options.sasl import TOKEN_PROVIDER, SaslOptions, sasl_options, without_effect
-from streamgroup.options.secrets import Secret, is_secret
+from streamgroup.options.secrets import Secret, has_secret, is_secret
 from streamgroup.options.settings_reader import SettingsReader, nearest, together
 from streamgroup.options.tls import SASL_PLAINTEXT, SASL_SSL, SSL, TlsOptions, contradictions, warnings
 from streamgroup.options.types import ClientOptions, ZooKeeperOptions
@@ -101,7 +101,7 @@ class OptionsReader(SettingsReader[Option]):
 
     def shown(self, row: Option, value: Any) -> str:
         """Return the start of the value, unless the value may be secret."""
-        if is_secret(row.name):
+        if is_secret(row.name) or has_secret(str(value)):
             return ""
         excerpt = value if len(value) <= _EXCERPT else value[:_EXCERPT] + "…"
         return f" {excerpt!r}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,20 @@ from streamgroup.errors import ConfigError
 
 HIDDEN = "*****"
 
-_MARKS = ("password", "passphrase", "secret", "jaas", "credential", "token")
+_MARKS = (
+    *("password", "passphrase", "secret", "jaas", "credential", "token"),
+    "(access|account|api|encryption|private)[._ -]?key",
+    "[.]sas[.]",
+)
+"""Regular expressions of names that may be of secrets. Those of keys cover the file systems of cloud providers."""
+_IN_VALUES = (
+    "://[^/ :@]*:[^ @]+@",
+    "jdbc:oracle:[^/ @]+/[^ @]+@",
+    "(sig|signature|pwd)=",
+)
+"""Regular expressions of secrets in values: user and password in a URL, signatures, and short names of passwords.
+
+They have no backslashes, which `spark-defaults.conf` would take away."""
 _PREFIXES = ("ssl.keystore.key", "ssl.keystore.certificate", "ssl.truststore.")
 _SHOWN = (
     *("ssl.truststore.location", "ssl.truststore.type", "sasl.tokenprovider"),
@@ -18,12 +32,14 @@ _SHOWN = (
 )
 """Names that look as if they were of secrets."""
 
-REDACTION_REGEX = "(?i)" + "|".join((*_MARKS, "access[.]?key", *(prefix.replace(".", "[.]") for prefix in _PREFIXES)))
+REDACTION_REGEX = "(?i)" + "|".join((*_MARKS, *_IN_VALUES, *(prefix.replace(".", "[.]") for prefix in _PREFIXES)))
 """A value for Spark's setting `spark.redaction.regex`: all secret options, and what Spark's default covers.
 
-Spark's default covers neither `kafka.sasl.jaas.config` nor `kafka.ssl.keystore.key` by name. It applies the expression
-to values, too, so that it hides most values of the former. PEM of a private key matches by chance only.
+Spark hides a value if the expression matches its name or the value itself. Spark's default covers neither
+`kafka.sasl.jaas.config`, `kafka.ssl.keystore.key` nor `fs.azure.account.key` by name, nor a password in a URL.
 """
+_MARKED = re.compile("|".join(_MARKS))
+_REDACTED = re.compile(REDACTION_REGEX)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -77,4 +93,9 @@ def is_reference(text: str) -> bool:
 def is_secret(name: str) -> bool:
     """Return whether the value of an option may be secret. Unknown options count too: users misspell secret ones."""
     lower = name.lower().removeprefix("kafka.").removeprefix("zookeeper.")
-    return (any(mark in lower for mark in _MARKS) or lower.startswith(_PREFIXES)) and lower not in _SHOWN
+    return (_MARKED.search(lower) is not None or lower.startswith(_PREFIXES)) and lower not in _SHOWN
+
+
+def has_secret(text: str) -> bool:
+    """Return whether a name or a value may be of a secret, by the rule of Spark's redaction."""
+    return _REDACTED.search(text) is not None

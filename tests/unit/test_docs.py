@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from streamgroup.options.secrets import REDACTION_REGEX
 from tests.mutants.table import RULES, read_table
 from tests.sim.registrybugs import ALL_BUGS
 from tools.reference.errors import NAMES
@@ -241,3 +242,7 @@ def test_a_rule_has_its_tests_its_planted_bugs_and_its_mutants(rule: str) -> Non
 def test_the_page_of_planted_bugs_lists_each_with_its_rule() -> None:
     rows = re.findall(r"^\| `([\w-]+)` \| (\w+) \|", (DOCS / "planted-bugs.md").read_text(), re.MULTILINE)
     assert dict(rows) == {name: bug.rule for name, bug in ALL_BUGS.items()}
+
+
+def test_the_page_about_secrets_shows_the_setting_of_spark() -> None:
+    assert f"\nspark.redaction.regex  {REDACTION_REGEX}\n" in (DOCS / "secrets.md").read_text()

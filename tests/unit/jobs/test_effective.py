@@ -62,7 +62,9 @@ def test_no_secret_is_shown_but_references_are(tmp_path: Path) -> None:
         + 'kafka.ssl.truststore.location = "/t.p12"\nkafka.ssl.truststore.password = "file:/run/secret"\n'
         + 'kafka.security.protocol = "SSL"\nkafka.ssl.keystore.type = "PKCS12"\nkafka.ssl.truststore.type = "PKCS12"\n'
         + '[sink]\nformat = "console"\noptions = { password = "hunter3", token = "env:TOKEN" }\n'
-        + '[spark]\nconf = { "spark.authenticate.secret" = "hunter4" }\n'
+        + '[spark]\nconf = { "spark.authenticate.secret" = "hunter4", '
+        + '"spark.hadoop.fs.azure.account.key.n" = "hunter6", '
+        + '"spark.hadoop.javax.jdo.option.ConnectionURL" = "jdbc:mysql://db/x?user=u&password=hunter7" }\n'
     )
     found = lines(tmp_path, text, TOKEN="hunter5")
     assert "hunter" not in "\n".join(found)

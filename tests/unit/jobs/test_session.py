@@ -107,6 +107,10 @@ def test_settings_of_the_jvm_are_refused_once_it_runs() -> None:
     conf = {"spark.driver.memory": "4g", "spark.sql.shuffle.partitions": "2"}
     with pytest.raises(ConfigError, match=r"spark-submit --conf spark.driver.memory=4g …"):
         refuse_late_settings(conf, SUBMITTED)
+    with pytest.raises(ConfigError) as refused:
+        refuse_late_settings({"spark.driver.extraJavaOptions": "-Djavax.net.ssl.keyStorePassword=hunter2"}, SUBMITTED)
+    assert "--conf spark.driver.extraJavaOptions=…" in str(refused.value)
+    assert "hunter2" not in str(refused.value)
     refuse_late_settings(conf, {})  # python jobs/ingest.py starts the JVM itself
     refuse_late_settings({"spark.sql.shuffle.partitions": "2"}, SUBMITTED)
 

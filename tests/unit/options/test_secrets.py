@@ -10,7 +10,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.options import kinds
 from streamgroup.options.parse import OPTIONS, parse_source
 from streamgroup.options.parse_sink import SINK_OPTIONS
-from streamgroup.options.secrets import REDACTION_REGEX, Secret, is_secret
+from streamgroup.options.secrets import REDACTION_REGEX, Secret, has_secret, is_secret
 
 SECRETS = [
     "zookeeper.password",
@@ -99,6 +99,56 @@ def test_the_redaction_covers_what_sparks_default_covers_and_leaves_the_rest() -
         assert re.search(REDACTION_REGEX, name)
     shown = ("kafka.bootstrap.servers", "kafka.group.id", "subscribe", "kafka.sasl.mechanism", "spark.master")
     assert [name for name in (*shown, "kafka.ssl.keystore.location") if re.search(REDACTION_REGEX, name)] == []
+
+
+CLOUD_KEYS = (
+    "fs.azure.account.key.name.dfs.core.windows.net",
+    "spark.hadoop.fs.azure.account.key.name",
+    "fs.azure.sas.container.name.blob.core.windows.net",
+    "fs.azure.account.oauth2.client.secret",
+    "fs.s3a.encryption.key",
+    "fs.gs.auth.service.account.private.key",
+    "my.api_key",
+)
+
+
+def test_the_redaction_covers_the_keys_of_cloud_storage_by_name() -> None:
+    assert [name for name in CLOUD_KEYS if not re.search(REDACTION_REGEX, name)] == []
+    assert [name for name in CLOUD_KEYS if not (is_secret(name) and has_secret(name))] == []
+    shown = ("kafka.key.serializer", "fs.s3a.endpoint", "fs.azure.account.auth.type", "spark.sql.shuffle.partitions")
+    assert [name for name in shown if is_secret(name) or has_secret(name)] == []
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "jdbc:mysql://db/x?user=u&password=hunter2",
+        "jdbc:postgresql://u:hunter2@db:5432/x",
+        "jdbc:oracle:thin:u/hunter2@db:1521:x",
+        "https://u:hunter2@proxy:3128",
+        "redis://:hunter2@cache:6379/0",
+        "https://name.blob.core.windows.net/c?sv=2022&sig=hunter2%3D",
+        "DefaultEndpointsProtocol=https;AccountName=n;AccountKey=hunter2",
+        "Endpoint=sb://n.servicebus.windows.net/;SharedAccessKey=hunter2",
+        "https://bucket/x?X-Amz-Signature=hunter2",
+        "-Djavax.net.ssl.keyStorePassword=hunter2",
+        "server=db;uid=u;pwd=hunter2",
+        "-----BEGIN PRIVATE KEY-----",
+    ],
+)
+def test_a_secret_in_a_value_is_found(value: str) -> None:
+    assert has_secret(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("broker-1:9092,broker-2:9092", "s3a://bucket/orders/{member}", "http://host:8080/path", "user@example.com"),
+        *("jdbc:postgresql://db:5432/x", "kafka-log@2", "a@b://c", "hdfs://nn:8020/rows", "id AS key"),
+    ],
+)
+def test_a_value_without_a_secret_is_shown(value: str) -> None:
+    assert not has_secret(value)
 
 
 def test_a_reference_travels_to_tasks_without_the_secret(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ OLD = {
 @pytest.mark.parametrize("method", ["reader", "streamReader"])
 def test_no_secret_travels_to_the_executors(method: str) -> None:
     """Spark pickles the reader into each task, and the source with it."""
-    source = DefaultSource({**OLD, "sfAccountKey": "canary of another source"})
+    source = DefaultSource({**OLD, "sfLogin": "canary of another source"})
     planner = pickle.loads(pickle.dumps(source))
     assert planner.options["zookeeper.password"] == "canary", "who plans needs it"
     reader = getattr(planner, method)(row_schema(False))
