@@ -9,15 +9,18 @@ import importlib.metadata
 import itertools
 import json
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
 import cramjam
 
+from streamgroup import __version__
 from streamgroup.cli._clocks import of_clocks
 from streamgroup.cli._cluster import EITHER, ClusterAddress, client_options, cluster_options
 from streamgroup.cli._durations import OR_UNITS, Duration, timeout_option
@@ -36,7 +39,7 @@ from streamgroup.net.connection import Connection
 from streamgroup.options.types import ClientOptions
 from streamgroup.records import kernel
 from streamgroup.spark_home import pyspark_version
-from streamgroup.testing.java import java_executable
+from streamgroup.testing.java import java_executable, java_version
 from streamgroup.wire.kafka07 import LATEST_TIME, OffsetsRequest07
 from streamgroup.wire.messages.admin import DescribeGroupsRequest, ListGroupsRequest
 from streamgroup.wire.messages.cluster import MetadataRequest
@@ -105,9 +108,11 @@ _RELEASE_OF_FETCH = {
 
 
 def of_this_machine() -> Iterator[Finding]:
-    """Check Python, Java, PySpark, the packages, the records kernel and the codecs."""
-    yield Finding("python", CheckVerdict.OK, platform.python_version())
-    yield _tried("java", lambda: str(java_executable()))
+    """Check streamgroup, Python, Java, PySpark, the packages, the records kernel and the codecs."""
+    yield Finding("streamgroup", CheckVerdict.OK, f"{__version__} ({Path(__file__).parents[1]})")
+    yield Finding("system", CheckVerdict.OK, platform.platform())
+    yield Finding("python", CheckVerdict.OK, f"{platform.python_version()} ({sys.executable})")
+    yield _tried("java", _java)
     yield _pyspark()
     yield _tried("packages", lambda: ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES))
     if kernel.name() == "compiled":
@@ -116,6 +121,11 @@ def of_this_machine() -> Iterator[Finding]:
         text = "numpy, which is slower. Reinstall streamgroup on a machine with a C compiler and Python's headers"
         yield Finding("records kernel", CheckVerdict.WARN, text)
     yield _tried("codecs", _codecs)
+
+
+def _java() -> str:
+    executable = str(java_executable())
+    return f"{java_version(executable)[0]} ({executable})"
 
 
 def _pyspark() -> Finding:
@@ -377,9 +387,9 @@ def doctor(
 ) -> None:
     """Check what a query needs: this machine, and if given a Kafka cluster, consumer groups and Spark's executors.
 
-    This machine: Python, Java, the packages, and whether streamgroup is tested with this PySpark. Cluster: whether each
-    broker answers, its version, and whether its clock agrees with this machine's. The cluster may run any Kafka from
-    0.7 on. The command changes nothing. Its exit code is 1 if a check is FAIL.
+    This machine: the versions of streamgroup, Python, Java and the packages, and whether streamgroup is tested with
+    this PySpark. Cluster: whether each broker answers, its version, and whether its clock agrees with this machine's.
+    The cluster may run any Kafka from 0.7 on. The command changes nothing. Its exit code is 1 if a check is FAIL.
     """
     checks: itertools.chain[Finding | ApiVersions] = itertools.chain(of_this_machine())
     if where != ClusterAddress():

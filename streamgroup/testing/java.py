@@ -20,7 +20,7 @@ _NEXT_STEP = (
     f"Install Java {MINIMUM_JAVA} or newer. Then set the environment variable JAVA_HOME to the directory of that Java, "
     "or add its directory bin to the PATH."
 )
-_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_VERSION = re.compile(r'version "((?:1\.)?(\d+)[^"]*)"')
 _VERSION_TIMEOUT_S = 30
 
 
@@ -34,17 +34,17 @@ def java_executable() -> Path:
     if found is None:
         where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on the PATH"
         raise ConfigError(f"cannot find Java: {where}. {_NEXT_STEP}")
-    version = _java_version(found)
-    if version < MINIMUM_JAVA:
+    feature = java_version(found)[1]
+    if feature < MINIMUM_JAVA:
         raise ConfigError(
-            f"unsupported Java {version} at {found}: Java {MINIMUM_JAVA} or newer is needed. {_NEXT_STEP}"
+            f"unsupported Java {feature} at {found}: Java {MINIMUM_JAVA} or newer is needed. {_NEXT_STEP}"
         )
     return Path(found)
 
 
 @functools.cache
-def _java_version(executable: str) -> int:
-    """Return the feature release: 17 for `17.0.15`, 8 for `1.8.0_402`."""
+def java_version(executable: str) -> tuple[str, int]:
+    """Return the version and its feature release: `17.0.15` and 17, `1.8.0_402` and 8. Raises ConfigError."""
     try:
         shown = subprocess.run(
             [executable, "-version"], capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S, check=False
@@ -54,12 +54,12 @@ def _java_version(executable: str) -> int:
     return parse_java_version(executable, shown.stderr + shown.stdout)
 
 
-def parse_java_version(executable: str, text: str) -> int:
-    """Parse the feature release in the output of `java -version`. Raises ConfigError if it has none."""
+def parse_java_version(executable: str, text: str) -> tuple[str, int]:
+    """Parse both in the output of `java -version`. Raises ConfigError if it has none."""
     match = _VERSION.search(text)
     if match is None:
         raise ConfigError(f"cannot read the version of {executable}: {text.strip()[:200]!r}. Set JAVA_HOME.")
-    return int(match[1])
+    return match[1], int(match[2])
 
 
 def pyspark_jars() -> Path:

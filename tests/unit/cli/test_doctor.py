@@ -2,12 +2,16 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import platform
+import re
+import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 import pytest
 from click.testing import CliRunner, Result
 
+from streamgroup import __version__
 from streamgroup.authorization import Operation, refusal
 from streamgroup.cli import doctor as module
 from streamgroup.cli._findings import CheckVerdict, Finding
@@ -40,8 +44,16 @@ def run(*arguments: str) -> Result:
 def test_without_a_cluster_it_looks_at_this_machine_alone() -> None:
     result = run()
     checks = [line.split()[0] for line in result.stdout.splitlines()[1:]]
-    assert checks == ["python", "java", "pyspark", "packages", "records", "codecs"]
+    assert checks == ["streamgroup", "system", "python", "java", "pyspark", "packages", "records", "codecs"]
     assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_a_support_request_needs_these_versions() -> None:
+    found = {row.subject: row.text for row in module.of_this_machine()}
+    assert found["streamgroup"].startswith(f"{__version__} (/")
+    assert found["python"] == f"{platform.python_version()} ({sys.executable})"
+    assert re.fullmatch(r"\d+[\d.]*\S* \(/\S+/java\)", found["java"])
+    assert re.match(r"\d+\.\d+", found["pyspark"])
 
 
 def test_a_cluster_that_cannot_be_reached_is_a_finding_with_the_reason_and_fails() -> None:

@@ -18,16 +18,16 @@ def fake_java(directory: Path, version: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("text", "feature"),
+    ("text", "version", "feature"),
     [
-        ('openjdk version "17.0.15" 2025-04-15', 17),
-        ('java version "1.8.0_402"', 8),
-        ('openjdk version "25" 2025-09-16', 25),
-        ('Picked up JAVA_TOOL_OPTIONS: -Dx=y\nopenjdk version "21.0.2" 2024-01-16 LTS', 21),
+        ('openjdk version "17.0.15" 2025-04-15', "17.0.15", 17),
+        ('java version "1.8.0_402"', "1.8.0_402", 8),
+        ('openjdk version "25" 2025-09-16', "25", 25),
+        ('Picked up JAVA_TOOL_OPTIONS: -Dx=y\nopenjdk version "21.0.2" 2024-01-16 LTS', "21.0.2", 21),
     ],
 )
-def test_the_feature_release_is_read(text: str, feature: int) -> None:
-    assert parse_java_version("java", text) == feature
+def test_the_version_and_its_feature_release_are_read(text: str, version: str, feature: int) -> None:
+    assert parse_java_version("java", text) == (version, feature)
 
 
 def test_a_java_that_names_no_version_is_an_error() -> None:
