@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 import click
 
 from streamgroup.cli._help import CONNECTION, option
+from streamgroup.cli._properties import without_prefix
 from streamgroup.cluster.interface import Cluster, open_cluster
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import ConfigError
@@ -139,7 +140,7 @@ def client_options(where: ClusterAddress, client_id: str, timeout_ms: int) -> Cl
     """Return the client options for the cluster, after warnings on standard error. Raises as `parsed_client`."""
     client, notes = parsed_client(where, client_id, timeout_ms)
     for note in notes:
-        click.echo(note, err=True)
+        click.echo(without_prefix(note), err=True)
     return client
 
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from streamgroup.cli._properties import without_prefix
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -50,6 +52,13 @@ class RecordPrinter:
         return rows == total
 
 
+class _LogLines(logging.Formatter):
+    """Log lines that name properties as the command line does."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return without_prefix(super().format(record))
+
+
 class Notices:
     """Notices and log lines on standard error. `verbosity` is 0 for none but errors, 1 by default, 2 for more."""
 
@@ -59,14 +68,14 @@ class Notices:
     def say(self, text: str, verbosity: int = 1) -> None:
         """Print a notice, if the user wants that many."""
         if self.verbosity >= verbosity:
-            click.echo(f"% {text}", err=True)
+            click.echo(f"% {without_prefix(text)}", err=True)
 
     @contextlib.contextmanager
     def logging(self) -> Iterator[None]:
         """Show streamgroup's log lines meanwhile: from warnings on by default."""
         log = logging.getLogger("streamgroup")
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%% %(levelname)s: %(message)s"))
+        handler.setFormatter(_LogLines("%% %(levelname)s: %(message)s"))
         before = log.level, log.propagate
         log.addHandler(handler)
         log.setLevel(_LEVELS[min(self.verbosity, len(_LEVELS) - 1)])

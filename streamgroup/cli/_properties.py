@@ -1,12 +1,16 @@
-"""Parses the options `-X NAME=VALUE`."""
+"""Parses the options `-X NAME=VALUE`, and names properties in messages as a command line and its files do."""
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Mapping, Sequence
 
 from streamgroup.options.properties import PREFIX
 from streamgroup.options.rows import Option
 from streamgroup.options.zookeeper import PREFIX as ZOOKEEPER_PREFIX
+
+_NAME = re.compile(r"(?P<before>\boption ')?(?<![\w./:@-])kafka\.(?P<name>\w+(?:\.\w+)*)", re.IGNORECASE)
 
 
 def parse_properties(
@@ -30,3 +34,24 @@ def parse_properties(
             raise ValueError(f"cannot set {name}: use {own[full.lower()]}")
         properties[table[full.lower()].name if full.lower() in table else full] = text
     return properties
+
+
+def without_prefix(message: str) -> str:
+    """Return `message` with the names of properties as Kafka's files and `-X` have them: without `kafka.`.
+
+    Other words that begin so, such as the host `kafka.example.com`, are kept.
+    """
+
+    def replace(found: re.Match[str]) -> str:
+        is_property = found["before"] or f"{PREFIX}{found['name']}".lower() in _known()
+        return f"{found['before'] or ''}{found['name']}" if is_property else found[0]
+
+    return _NAME.sub(replace, message)
+
+
+@functools.cache
+def _known() -> frozenset[str]:
+    from streamgroup.options.kafka import KAFKA  # noqa: PLC0415  (only messages need all tables)
+    from streamgroup.options.producer import PRODUCER  # noqa: PLC0415
+
+    return frozenset(row.name.lower() for row in (*KAFKA, *PRODUCER))

@@ -28,6 +28,7 @@ from streamgroup.cli._executors import of_executors
 from streamgroup.cli._findings import CheckVerdict, Finding
 from streamgroup.cli._group_stores import OFFSETS_TOPIC, GroupStore, opened_store
 from streamgroup.cli._help import OUTPUT, SectionedCommand, flag, json_option, option
+from streamgroup.cli._properties import without_prefix
 from streamgroup.cli._pyspark_versions import of_pyspark
 from streamgroup.cli._tables import Column, json_rows, table
 from streamgroup.cluster.interface import Cluster, kafka_of, open_cluster
@@ -330,7 +331,7 @@ def _of_group(store: GroupStore, name: str, deadline: float) -> tuple[CheckVerdi
 FINDINGS: tuple[Column[Finding], ...] = (
     Column("CHECK", "check", lambda row: row.subject),
     Column("STATUS", "verdict", lambda row: row.verdict.value),
-    Column("RESULT", "found", lambda row: row.text),
+    Column("RESULT", "found", lambda row: without_prefix(row.text)),
 )
 API_VERSIONS: tuple[Column[ApiVersions], ...] = (
     Column("BROKER", "broker", lambda row: row.broker),

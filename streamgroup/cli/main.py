@@ -36,7 +36,9 @@ class CommandsByFile(click.Group):
         try:
             return super().invoke(ctx)
         except StreamGroupError as error:
-            raise click.ClickException(str(error)) from error
+            from streamgroup.cli._properties import without_prefix  # noqa: PLC0415  (it loads the options)
+
+            raise click.ClickException(without_prefix(str(error))) from error
 
 
 @click.command(cls=CommandsByFile, context_settings={"help_option_names": ["-h", "--help"]})

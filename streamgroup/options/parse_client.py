@@ -62,7 +62,7 @@ def of_connection(options: Mapping[str, str]) -> dict[str, str]:
 def kafka_properties(text: str) -> dict[str, str]:
     """Return the entries of a Java properties file as options: Kafka's get their prefix, ZooKeeper's have theirs.
 
-    A name may have Kafka's prefix already, because errors show it so. The last of equal keys counts.
+    A name may have Kafka's prefix already, as in the options of a query. The last of equal keys counts.
 
     Raises ValueError for a line without a key. The format is that of `java.util.Properties.load`.
     """

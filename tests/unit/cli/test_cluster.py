@@ -179,6 +179,15 @@ def test_warnings_of_the_file_are_shown(asked: list[ClientOptions], tmp_path: Pa
     )
 
 
+def test_errors_and_warnings_name_properties_as_the_file_does(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config=x\nsasl.mechansm=y\n")
+    shown = run("topics", "--list", "-b", "b", "--command-config", str(file)).output
+    assert "invalid value for option sasl.jaas.config" in shown
+    assert "unknown option 'sasl.mechansm'. Did you mean 'sasl.mechanism'?" in shown
+    assert "kafka.sasl" not in shown
+
+
 def test_reading_and_writing_take_the_file_too(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("security.protocol=SSL\n")

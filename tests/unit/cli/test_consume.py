@@ -186,7 +186,7 @@ def test_a_topic_is_required(cluster: FakeCluster) -> None:
 def test_an_unknown_property_is_an_error_with_the_nearest(cluster: FakeCluster) -> None:
     result = consume("-t", "orders", "-X", "fetch.min.byte=1")
     assert result.exit_code == 1
-    assert "Did you mean 'kafka.fetch.min.bytes'?" in result.stderr
+    assert "Did you mean 'fetch.min.bytes'?" in result.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroup.cli._properties import parse_properties
+from streamgroup.cli._properties import parse_properties, without_prefix
 from streamgroup.options.parse import OPTIONS
 
 OWN = {"kafka.bootstrap.servers": "--bootstrap-server", "zookeeper.connect": "--zookeeper"}
@@ -63,3 +63,31 @@ def test_a_text_that_is_not_a_name_and_a_value_is_refused(value: str) -> None:
 def test_a_property_with_an_option_of_the_command_names_that_option(value: str, option: str) -> None:
     with pytest.raises(ValueError, match=f"cannot set {value.partition('=')[0]}: use {option}"):
         parse(value)
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        (
+            "invalid value for option kafka.sasl.jaas.config: no password",
+            "invalid value for option sasl.jaas.config: no password",
+        ),
+        ("Correct keyTab in kafka.sasl.jaas.config, or klist", "Correct keyTab in sasl.jaas.config, or klist"),
+        ("within kafka.max.block.ms=700. Raise kafka.max.block.ms.", "within max.block.ms=700. Raise max.block.ms."),
+        (
+            "unknown option 'kafka.sasl.mechansm'. Did you mean 'kafka.sasl.mechanism'?",
+            "unknown option 'sasl.mechansm'. Did you mean 'sasl.mechanism'?",
+        ),
+        ("unknown option 'Kafka.SASL.mechansm'", "unknown option 'SASL.mechansm'"),
+        *(
+            (same, same)
+            for same in (
+                "cannot connect to broker kafka.example.com:9092: kafka.example.com is unknown",
+                "topic 'kafka.orders' does not exist",
+                "group my-kafka.acks, file /etc/kafka.acks, org.apache.kafka.acks",
+            )
+        ),
+    ],
+)
+def test_messages_name_properties_as_the_files_of_kafka_do(message: str, shown: str) -> None:
+    assert without_prefix(message) == shown
