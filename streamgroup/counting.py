@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+MOST_NAMED = 3
+"""How many partitions, topics, brokers or causes a message names: there may be thousands."""
 _HISSES = ("s", "x", "ch", "sh")
 
 
@@ -14,8 +16,8 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'es' if noun.endswith(_HISSES) else 's'}"
 
 
-def first_of(names: Sequence[str], most: int, noun: str) -> str:
+def first_of(names: Sequence[str], most: int, noun: str, separator: str = ", ") -> str:
     """Return `a, b and 3 more topics`: the first `most` of `names`, and how many more there are."""
     more = len(names) - most
-    shown = ", ".join(names[:most])
+    shown = separator.join(names[:most])
     return f"{shown} and {counted(more, f'more {noun}')}" if more > 0 else shown

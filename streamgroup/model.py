@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from streamgroup.counting import first_of
+from streamgroup.counting import MOST_NAMED, first_of
 from streamgroup.host_port import host_port
 from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG, LogFormat
 
@@ -76,12 +76,9 @@ class OffsetRange:
         return f"{self.partition}[{self.start}, {self.until})"
 
 
-_NAMED = 3
-
-
-def name_some(partitions: Collection[TopicPartition]) -> str:
-    """Return the names of a few of `partitions`, and how many more there are: a log line must not name thousands."""
-    return first_of([str(tp) for tp in sorted(partitions)], _NAMED, "partition")
+def name_some(partitions: Iterable[TopicPartition], name: Callable[[TopicPartition], str] = str) -> str:
+    """Return the names of a few of `partitions`, and how many more there are."""
+    return first_of([name(tp) for tp in sorted(partitions)], MOST_NAMED, "partition")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from streamgroup.cli._findings import CheckVerdict, Finding
-from streamgroup.counting import counted
+from streamgroup.counting import counted, first_of
 from streamgroup.errors import StreamGroupError
 from streamgroup.spark_home import spark_submit
 
 START_AND_STOP_S = 30.0
 """Added to the timeout of the tasks, for the JVM before them and the end of the session after them."""
 _SUBJECT = "executors"
+_MOST_HOSTS = 5
 _PROGRAM = "from streamgroup.jobs.executors import main\n\nmain()\n"
 _NOT_VERSIONS = ("host", "parent", "python", "python_version")
 
@@ -42,7 +43,7 @@ def findings_of(report: Mapping[str, Any], timeout_s: float) -> Iterator[Finding
     for look in looks:
         alike[_versions(look)].append(look["host"])
     for versions, hosts in sorted(alike.items()):
-        where = ", ".join(sorted(set(hosts)))
+        where = first_of(sorted(set(hosts)), _MOST_HOSTS, "host")
         yield Finding(_SUBJECT, CheckVerdict.OK, f"{counted(len(hosts), 'executor')} on {where}: {versions}")
     if report["problem"] is not None:
         yield Finding(_SUBJECT, CheckVerdict.FAIL, report["problem"])

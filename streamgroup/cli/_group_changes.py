@@ -15,7 +15,7 @@ from streamgroup.cli._offset_files import OffsetLine, read_csv, starting_offsets
 from streamgroup.cli._reset import LogOffsets, Reset, ResetRow, TopicScope, Way, new_offsets
 from streamgroup.cli._tables import Column, json_rows, table
 from streamgroup.errors import ConfigError, StreamGroupError
-from streamgroup.model import EARLIEST, LATEST, CommittedOffset, GroupDescription, GroupState, TopicPartition
+from streamgroup.model import EARLIEST, LATEST, CommittedOffset, GroupDescription, GroupState, TopicPartition, name_some
 
 _DRY = "Dry run: no offset was changed. Add --execute to set these offsets."
 _CHOSEN = frozenset({Way.OFFSET, Way.SHIFT, Way.FILE})
@@ -244,7 +244,7 @@ class GroupChanges:
         if not self._options.topics:
             existing = self._partitions(tp.topic for tp in committed)
             if gone := sorted(set(committed) - existing):
-                names = ", ".join(map(self._store.log_format.name, gone))
+                names = name_some(gone, self._store.log_format.name)
                 self._store.notes.append(f"not reset, because they do not exist any more: {names}")
             if not existing & set(committed):
                 raise NotChangedError(
@@ -267,7 +267,7 @@ class GroupChanges:
 
     def _require_existing(self, chosen: Collection[TopicPartition], existing: Collection[TopicPartition]) -> None:
         if missing := sorted(set(chosen) - set(existing)):
-            names = ", ".join(map(self._store.log_format.name, missing))
+            names = name_some(missing, self._store.log_format.name)
             raise ConfigError(
                 f"partitions that do not exist: {names}. `streamgroup topics --describe` shows the partitions"
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, Literal, TypeVar
 
 from streamgroup.authorization import Operation, Requester, refusal
@@ -27,7 +27,7 @@ from streamgroup.cluster.requests import (
     read_offsets,
 )
 from streamgroup.cluster.samples import LAST_WITH_NAMES, ROUNDS, LogSample, read_samples, sample_requests, without
-from streamgroup.counting import counted
+from streamgroup.counting import MOST_NAMED, counted, first_of
 from streamgroup.errors import (
     BrokerError,
     ConfigError,
@@ -127,7 +127,7 @@ class KafkaCluster:
                 self._cache.put(snapshot, wanted, self.clock())
                 self._forget_brokers(snapshot)
                 return snapshot
-            retry.again("; ".join(unsettled), TransportError if snapshot.brokers else NoBrokersYetError)
+            retry.again(_some(unsettled), TransportError if snapshot.brokers else NoBrokersYetError)
 
     def distrust_metadata(self) -> None:
         """Send the next metadata request to another broker: the last one may lag behind the controller."""
@@ -202,8 +202,8 @@ class KafkaCluster:
                     return chosen, response
             self.expire_metadata()
             if not keep_trying:
-                raise TransportError("; ".join(causes))
-            retry.again("; ".join(causes))
+                raise TransportError(_some(causes))
+            retry.again(_some(causes))
 
     def call_each(
         self,
@@ -297,7 +297,7 @@ class KafkaCluster:
             if not pending:
                 return listed
             self.expire_metadata()
-            retry.again("; ".join(causes))
+            retry.again(_some(causes))
 
     def _retry_unmatched_timestamps(
         self,
@@ -376,7 +376,7 @@ class KafkaCluster:
                     self._warn_of_refusal(ends)
                     return ends
                 self.expire_metadata()
-                retry.again("; ".join(causes))
+                retry.again(_some(causes))
             except TransportError:
                 return ends
 
@@ -508,3 +508,7 @@ class Retry:
             ) from (cause if isinstance(cause, Exception) else None)
         self._earlier = f"; error before: {cause}"
         self._sleep(wait)
+
+
+def _some(causes: Sequence[str]) -> str:
+    return first_of(causes, MOST_NAMED, "cause", "; ")

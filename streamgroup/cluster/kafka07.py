@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 from streamgroup.backoff import Backoff
 from streamgroup.cluster.fanout import AddressedRequest, BrokerFanout, Pending, Unsent
 from streamgroup.cluster.requests import EpochCheck, EpochEnd, ListedOffset
+from streamgroup.counting import MOST_NAMED, first_of
 from streamgroup.errors import BrokerError, ConfigError, TransportError
 from streamgroup.logformat import KAFKA07_LOG, broker_partition
-from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, Dialect, OffsetRange, TopicPartition
+from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, Dialect, OffsetRange, TopicPartition, name_some
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.wire.kafka07 import EARLIEST_TIME, LATEST_TIME, OffsetsRequest07, error07_of
 
@@ -155,9 +156,8 @@ class Kafka07Cluster:
                 return listed
             wait = backoff.next()
             if self.clock() + wait >= deadline:
-                raise TransportError(
-                    f"cannot list offsets of {_names(wanted.keys() - listed.keys())}: {'; '.join(causes)}"
-                )
+                names = name_some(wanted.keys() - listed.keys(), KAFKA07_LOG.name)
+                raise TransportError(f"cannot list offsets of {names}: {first_of(causes, MOST_NAMED, 'cause', '; ')}")
             self._sleep(wait)
             self._refresh_due = True
 
@@ -276,7 +276,3 @@ def _listed(tp: TopicPartition, at: int, responses: Collection[Any]) -> ListedOf
         return ListedOffset(start, segments=tuple(sorted(s for s in others[0][1:] if s >= start)))
     offset = first[0] if first else others[0][0] if others and others[0] else 0
     return ListedOffset(offset, coarse=at >= 0)
-
-
-def _names(partitions: Collection[TopicPartition]) -> str:
-    return ", ".join(map(KAFKA07_LOG.name, sorted(partitions)))

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+from streamgroup.counting import MOST_NAMED, first_of
 from streamgroup.errors import ConfigError, DecodeError, TransportError
 from streamgroup.host_port import host_port
 from streamgroup.logformat import broker_partition
@@ -29,7 +30,7 @@ class RegisteredBrokers:
     brokers: Mapping[int, Broker]
 
     def __str__(self) -> str:
-        return ", ".join(map(str, self.brokers.values())) or "none"
+        return first_of([str(broker) for broker in self.brokers.values()], MOST_NAMED, "broker") or "none"
 
 
 class RegistryReader:
@@ -136,7 +137,7 @@ def one_cluster(read: ReadBrokers, where: str) -> RegisteredBrokers:
     """
     by_dialect = {dialect: [str(b) for b, theirs in read.items() if theirs is dialect] for dialect in read.values()}
     if len(by_dialect) > 1:
-        old, new = (", ".join(by_dialect[dialect]) for dialect in (Dialect.KAFKA07, Dialect.KAFKA))
+        old, new = (first_of(by_dialect[dialect], MOST_NAMED, "broker") for dialect in (Dialect.KAFKA07, Dialect.KAFKA))
         raise ConfigError(
             f"brokers of two clusters in {where} below {BROKERS}: Kafka 0.7: {old}; Kafka 0.8 or later: "
             f"{new}. Give each cluster its own chroot, or stop the brokers that do not belong there"

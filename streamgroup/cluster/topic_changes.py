@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from streamgroup.authorization import RESOURCES, Operation, Requester, refusal
 from streamgroup.cluster.kafka import ANY, KafkaCluster
+from streamgroup.counting import MOST_NAMED, first_of
 from streamgroup.errors import BrokerError, ErrorCode, error_of
 from streamgroup.model import TopicPartition
 from streamgroup.wire.messages.admin import (
@@ -144,7 +145,8 @@ def _change(
         waiting = [each for each in results if each.code and each.code not in accepted]
         if not waiting:
             return results
-        retry.again(", ".join(_cause(each, verb, operation, cluster.requester) for each in waiting))
+        causes = [_cause(each, verb, operation, cluster.requester) for each in waiting]
+        retry.again(first_of(causes, MOST_NAMED, "topic"))
 
 
 def _cause(result: _Result, verb: str, operation: Operation, requester: Requester) -> str:

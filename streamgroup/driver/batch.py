@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from streamgroup.cluster.interface import Cluster, open_cluster
+from streamgroup.counting import MOST_NAMED, first_of
 from streamgroup.driver.logs.boundaries import require_boundaries
 from streamgroup.driver.notes import NOTES
 from streamgroup.driver.starts import offsets_of
@@ -28,6 +29,7 @@ from streamgroup.model import (
     OffsetRange,
     Position,
     TopicPartition,
+    name_some,
 )
 from streamgroup.net.releases import RELEASE_MEMORY
 from streamgroup.net.resolve import require_resolvable
@@ -73,9 +75,7 @@ def _plan(options: SourceOptions, timeout_ms: int) -> list[FetchTask]:
         require_columns(options.fetch, snapshot)
         partitions = subscribed_partitions(options.subscription, snapshot)
         if unknown := unknown_assigned(options.subscription, partitions):
-            log.warning(
-                "assign names partitions that do not exist: %s. The read leaves them out", ", ".join(map(str, unknown))
-            )
+            log.warning("assign names partitions that do not exist: %s. The read leaves them out", name_some(unknown))
         require_brokers(
             subscribed_topics(options.subscription, snapshot),
             snapshot,
@@ -118,7 +118,7 @@ def _require_read(
     if not (others := unread(configured, partitions)):
         return
     log_format = snapshot.log_format
-    names = ", ".join(map(log_format.name, others))
+    names = name_some(others, log_format.name)
     if log_format.is_broker_bound:
         raise ConfigError(
             f"{option} names partitions that cannot be read: {names}. They are not subscribed, or their broker is not "
@@ -210,8 +210,9 @@ def _within_logs(
     """
     kept, lost = within(starts, ends, logs)
     if lost and options.fail_on_data_loss:
+        partitions = first_of(lost, MOST_NAMED, "partition", "; ")
         raise DataLossError(
-            f"offsets out of range: {'; '.join(lost)}. Set offsets that the logs hold, or failOnDataLoss=false to "
+            f"offsets out of range: {partitions}. Set offsets that the logs hold, or failOnDataLoss=false to "
             "read only the records that exist"
         )
     return kept

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from streamgroup.authorization import Operation, refusal
 from streamgroup.cluster.requests import EpochCheck
+from streamgroup.counting import MOST_NAMED, first_of
 from streamgroup.errors import BrokerError, ErrorCode, KafkaError, TooLarge, TransportError, error_of, may_succeed_later
 from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.read_format import (
@@ -117,7 +118,7 @@ class KafkaFetchProtocol(FetchProtocol):
     def read(self, response: FetchResponse, asked: Sequence[Cursor]) -> list[Fetched]:
         """Return the rows of `response` with their frames. Raises TransportError for the error of a fetch session."""
         if response.error_code:
-            names = ", ".join(map(str, asked))
+            names = first_of([str(cursor) for cursor in asked], MOST_NAMED, "partition")
             raise TransportError(f"{self._connection}: {error_of(response.error_code).name} for a Fetch of {names}")
         by_key = {self._key(cursor): cursor for cursor in asked}
         rows = [

@@ -33,7 +33,7 @@ from streamgroup.group.registry import events as zk
 from streamgroup.group.requests import Purpose, Timer
 from streamgroup.group.table import State, Table, on, table_of
 from streamgroup.group.timing import MemberConfig
-from streamgroup.model import TopicInfo, TopicPartition
+from streamgroup.model import TopicInfo, TopicPartition, name_some
 from streamgroup.remediation import OffsetLocation, StoredIn, how_to_look
 
 _TOPICS_NAMED = 3
@@ -166,8 +166,7 @@ class StandaloneMember(BrokerMachine):
             if tp.topic in topics and topics[tp.topic].partition(tp.partition) is None and tp not in held
         ]
         if unknown and self._held is None:
-            names = ", ".join(map(str, unknown))
-            text = f"assign names partitions that do not exist: {names}. They are read once they appear"
+            text = f"assign names partitions that do not exist: {name_some(unknown)}. They are read once they appear"
             self._out.append(ev.Note(WARNING, text))
         return frozenset(self._assigned).difference(unknown)
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from streamgroup.counting import MOST_NAMED, first_of
 from streamgroup.errors import ConfigError
 from streamgroup.model import EARLIEST, LATEST, ConfiguredOffsets, TopicPartition
 from streamgroup.options import kinds, zookeeper
@@ -188,13 +189,16 @@ class _Reading(OptionsReader):
             read, named = set(subscription.topics), {tp.topic for tp in listed}
         else:
             return  # only the cluster knows which topics match a pattern
+        noun = "partition" if subscription.assign else "topic"
         if missing := sorted(map(str, read - named)):
             self.problems.append(
-                f"invalid value for option {name}: it must list all partitions that are read. Add {', '.join(missing)}"
+                f"invalid value for option {name}: it must list all partitions that are read. Add "
+                f"{first_of(missing, MOST_NAMED, noun)}"
             )
         if strange := sorted(map(str, named - read)):
             self.problems.append(
-                f"invalid value for option {name}: it lists partitions that are not read. Remove {', '.join(strange)}"
+                f"invalid value for option {name}: it lists partitions that are not read. Remove "
+                f"{first_of(strange, MOST_NAMED, noun)}"
             )
 
     def compare(self, parsed: dict[str, Any]) -> None:

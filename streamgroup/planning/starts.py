@@ -13,8 +13,9 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 
+from streamgroup.counting import MOST_NAMED, first_of
 from streamgroup.errors import ConfigError
-from streamgroup.model import EARLIEST, LATEST, ConfiguredOffsets, LogRange, OffsetRange, TopicPartition
+from streamgroup.model import EARLIEST, LATEST, ConfiguredOffsets, LogRange, OffsetRange, TopicPartition, name_some
 
 Listed = Mapping[TopicPartition, tuple[int, int]]
 """Answers of ListOffsets: partition -> (offset, timestamp in ms); the offset is -1 where no record is that late."""
@@ -73,7 +74,7 @@ def fallbacks(configured: ConfiguredOffsets, listed: Listed) -> dict[TopicPartit
     """
     unmatched = sorted(tp for tp, (offset, _) in listed.items() if offset == NO_OFFSET and _by_time(configured, tp))
     if unmatched and not configured.no_match_is_latest:
-        cases = ", ".join(f"{tp} at timestamp {_wanted(configured, tp)}" for tp in unmatched)
+        cases = name_some(unmatched, lambda tp: f"{tp} at timestamp {_wanted(configured, tp)}")
         raise ConfigError(
             f"no record is as late as the starting timestamp: {cases}. Give an earlier one, or "
             "startingOffsetsByTimestampStrategy=latest to start such partitions at their end"
@@ -135,8 +136,9 @@ def refuse_crossed(
     ]
     if crossed:
         first, last = RangeBound.BATCH_START.option(starting), RangeBound.BATCH_END.option(ending)
+        partitions = first_of(crossed, MOST_NAMED, "partition", "; ")
         raise ConfigError(
-            f"{first} lies above {last}: {'; '.join(crossed)}. Give an earlier start or a later end; a partition with "
+            f"{first} lies above {last}: {partitions}. Give an earlier start or a later end; a partition with "
             "nothing to read starts where it ends"
         )
 
@@ -192,8 +194,8 @@ def _refuse_unlisted(configured: ConfiguredOffsets, partitions: Iterable[TopicPa
     # The default does not apply: a user who lists offsets means these, and a forgotten partition would start anywhere.
     unlisted = sorted(tp for tp in partitions if tp not in configured.timestamps and tp not in configured.offsets)
     if unlisted:
+        what = "timestamps" if configured.timestamps else "offsets"
         raise ConfigError(
-            f"{bound.option(configured)} lists {'timestamps' if configured.timestamps else 'offsets'} by partition and "
-            f"{', '.join(map(str, unlisted))} is missing: list all partitions of all topics that are read"
-            f"{bound.hint(configured)}"
+            f"{bound.option(configured)} lists {what} by partition, and lacks {name_some(unlisted)}: list all "
+            f"partitions of all topics that are read{bound.hint(configured)}"
         )

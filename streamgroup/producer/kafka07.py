@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from streamgroup.counting import counted
+from streamgroup.counting import MOST_NAMED, counted, first_of
 from streamgroup.errors import ConfigError, ProduceError, RecordTooLargeError, UnknownTopicError
 from streamgroup.logformat import KAFKA07_LOG, broker_partition, partition_number
 from streamgroup.model import ClusterSnapshot, PartitionInfo, TopicInfo, TopicPartition
@@ -127,7 +127,7 @@ def require_partition(snapshot: ClusterSnapshot, tp: TopicPartition) -> None:
     broker, _ = broker_partition(tp.partition)
     name = KAFKA07_LOG.name(tp)
     if tp.partition < 0 or broker not in snapshot.brokers:
-        known = ", ".join(map(str, sorted(snapshot.brokers))) or "none"
+        known = first_of([str(each) for each in sorted(snapshot.brokers)], MOST_NAMED, "broker") or "none"
         raise UnknownTopicError(
             f"cannot write to {name} (partition {tp.partition}): broker {broker} is not registered in ZooKeeper, but "
             f"{known}. Start the broker, or correct the column 'partition': broker times 10000 plus partition"

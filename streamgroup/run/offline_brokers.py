@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from streamgroup.counting import MOST_NAMED, first_of
 from streamgroup.errors import DataLossError, DecodeError, TransportError
 from streamgroup.logformat import KAFKA07_LOG, broker_partition
-from streamgroup.model import ClusterSnapshot, CommittedOffset, Document, OffsetRange, TopicPartition
+from streamgroup.model import ClusterSnapshot, CommittedOffset, Document, OffsetRange, TopicPartition, name_some
 from streamgroup.planning.subscription import is_subscribed, topics_to_ask
 from streamgroup.run import questions as ask
 from streamgroup.run.steps import Steps, Until
@@ -189,7 +190,7 @@ def require_brokers(
     if not snapshot.log_format.is_broker_bound:
         return
     if empty := sorted(name for name in topics if not snapshot.topics[name].partitions):
-        names = ", ".join(map(repr, empty))
+        names = first_of([repr(name) for name in empty], MOST_NAMED, "topic")
         what = f"cannot read topic {names}: no broker has registered a partition in ZooKeeper"
         settle(what, fail_on_data_loss=fail_on_data_loss, warn=warn)
 
@@ -212,8 +213,9 @@ def _needed(ranges: Collection[OffsetRange]) -> tuple[str, str]:
     """Return the brokers of `ranges`, and the ranges, as text for messages."""
     ordered = sorted(ranges)
     brokers = dict.fromkeys(f"broker {broker_partition(r.partition.partition)[0]}" for r in ordered)
-    return " and ".join(brokers), ", ".join(f"{KAFKA07_LOG.name(r.partition)} at position {r.start}" for r in ordered)
+    what = [f"{KAFKA07_LOG.name(r.partition)} at position {r.start}" for r in ordered]
+    return first_of([*brokers], MOST_NAMED, "broker"), first_of(what, MOST_NAMED, "partition")
 
 
 def _names(partitions: Collection[TopicPartition]) -> str:
-    return ", ".join(map(KAFKA07_LOG.name, sorted(partitions)))
+    return name_some(partitions, KAFKA07_LOG.name)

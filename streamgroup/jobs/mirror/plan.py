@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from streamgroup.counting import counted
+from streamgroup.counting import MOST_NAMED, counted, first_of
 from streamgroup.errors import ConfigError
 from streamgroup.logformat import LogFormat
 
@@ -134,7 +134,7 @@ def _kept(source: Side, destination: Side, before: Mapping[int, int]) -> dict[in
 
 
 def _too_few(source: Side, destination: Side, without: Sequence[int]) -> ConfigError:
-    names = ", ".join(source.log_format.partition_name(partition) for partition in without)
+    names = first_of([source.log_format.partition_name(each) for each in without], MOST_NAMED, "partition")
     return ConfigError(
         f"cannot keep the partitions of topic {source}: {destination} has none for partition {names}. Add partitions "
         f'to {destination.name!r}, or place its records by their keys: [topics] partitions = "hash"'

@@ -46,11 +46,22 @@ def test_a_timestamp_of_zero_is_a_timestamp() -> None:
 def test_a_partition_that_is_not_listed_is_an_error_that_names_it_and_the_option_that_was_given(
     bound: RangeBound, option: str, numbers: str
 ) -> None:
-    with pytest.raises(ConfigError, match=f"^{option} lists offsets by partition and t-1, t-2 is .*are read{numbers}$"):
+    with pytest.raises(
+        ConfigError, match=f"^{option} lists offsets by partition, and lacks t-1, t-2: .*are read{numbers}$"
+    ):
         lookups(ConfiguredOffsets(LATEST, offsets={A: 1}), [A, C, B], bound=bound)
     option += "ByTimestamp"
-    with pytest.raises(ConfigError, match=f"^{option} lists timestamps by partition and t-1, t-2 is .*are read$"):
+    with pytest.raises(ConfigError, match=f"^{option} lists timestamps by partition, and lacks t-1, t-2: .*are read$"):
         resolve(ConfiguredOffsets(LATEST, timestamps={A: 1}), [A, C, B], {}, bound=bound)
+
+
+def test_an_error_about_a_thousand_partitions_names_a_few() -> None:
+    many = [TopicPartition("t", number) for number in range(1_000)]
+    with pytest.raises(ConfigError, match="and lacks t-1, t-2, t-3 and 996 more partitions: list all"):
+        lookups(ConfiguredOffsets(LATEST, offsets={A: 1}), many)
+    listed = dict.fromkeys(many, (-1, -1))
+    with pytest.raises(ConfigError, match="t-0 at timestamp 9, .* and 997 more partitions. Give an earlier one"):
+        fallbacks(ConfiguredOffsets(LATEST, timestamp=9), listed)
 
 
 def test_a_partition_that_another_member_holds_need_not_be_there() -> None:
