@@ -324,8 +324,17 @@ def administrate(talk: Conversation, round_: int, name: str, topic: str) -> None
 
 
 def change_topics(talk: Conversation, round_: int) -> None:
-    """CreatePartitions and DeleteTopics of a topic that is made for it."""
+    """DescribeConfigs, CreatePartitions and DeleteTopics of a topic that is made for it."""
     name, _ = create(talk, round_, "changed")
+    version = talk.at(topics.DescribeConfigsRequest, round_)
+    of_topic = topics.DescribeConfigsResource(
+        resource_type=2, resource_name=name, configuration_keys=("cleanup.policy", "retention.ms")
+    )
+    describe = topics.DescribeConfigsRequest(
+        resources=(of_topic,), include_synonyms=version >= 1, include_documentation=version >= 3
+    )
+    (described,) = talk.ask(describe, version).results
+    assert {c.name: c.value for c in described.configs} == {"cleanup.policy": "delete", "retention.ms": "-1"}
     more = topics.CreatePartitionsTopic(name=name, count=3, assignments=None)
     request = topics.CreatePartitionsRequest(topics=(more,), timeout_ms=30_000)
     (grown,) = talk.ask(request, talk.at(topics.CreatePartitionsRequest, round_)).results

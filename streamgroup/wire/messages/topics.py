@@ -1,8 +1,8 @@
-"""The APIs that change topics: DeleteTopics and CreatePartitions. CreateTopics is among the admin APIs."""
+"""The APIs of topics: DeleteTopics, CreatePartitions and DescribeConfigs. CreateTopics is among the admin APIs."""
 
 from __future__ import annotations
 
-from streamgroup.wire.fields import Struct, array, boolean, int16, int32, message, string, uuid
+from streamgroup.wire.fields import Struct, array, boolean, int8, int16, int32, message, string, uuid
 from streamgroup.wire.schema import Message, Request
 
 
@@ -81,3 +81,64 @@ class CreatePartitionsRequest(Request[CreatePartitionsResponse], api_key=37, ver
     topics: tuple[CreatePartitionsTopic, ...] = array(CreatePartitionsTopic, "0+")
     timeout_ms: int = int32("0+")
     validate_only: bool = boolean("0+")
+
+
+@message
+class DescribeConfigsSynonym(Struct):
+    """A value that would apply if the values before it were not set."""
+
+    name: str = string("1+")
+    value: str | None = string("1+", nullable="0+")
+    source: int = int8("1+")
+
+
+@message
+class DescribeConfigsResourceResult(Struct):
+    """One configuration. A sensitive one has no value."""
+
+    name: str = string("0+")
+    value: str | None = string("0+", nullable="0+")
+    read_only: bool = boolean("0+")
+    is_default: bool = boolean("0")
+    config_source: int = int8("1+", default=-1, ignorable=True)
+    is_sensitive: bool = boolean("0+")
+    synonyms: tuple[DescribeConfigsSynonym, ...] = array(DescribeConfigsSynonym, "1+", ignorable=True)
+    config_type: int = int8("3+", ignorable=True)
+    documentation: str | None = string("3+", nullable="0+", ignorable=True)
+
+
+@message
+class DescribeConfigsResult(Struct):
+    """The configurations of one resource."""
+
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+")
+    resource_type: int = int8("0+")
+    resource_name: str = string("0+")
+    configs: tuple[DescribeConfigsResourceResult, ...] = array(DescribeConfigsResourceResult, "0+")
+
+
+@message
+class DescribeConfigsResponse(Message, versions="0-4", flexible=4):
+    """One result per resource."""
+
+    throttle_time_ms: int = int32("0+")
+    results: tuple[DescribeConfigsResult, ...] = array(DescribeConfigsResult, "0+")
+
+
+@message
+class DescribeConfigsResource(Struct):
+    """A resource. Without keys all of its configurations are described."""
+
+    resource_type: int = int8("0+")
+    resource_name: str = string("0+")
+    configuration_keys: tuple[str, ...] | None = array("string", "0+", nullable="0+")
+
+
+@message
+class DescribeConfigsRequest(Request[DescribeConfigsResponse], api_key=32, versions="0-4", flexible=4):
+    """Any broker describes topics (KIP-133, since 0.11)."""
+
+    resources: tuple[DescribeConfigsResource, ...] = array(DescribeConfigsResource, "0+")
+    include_synonyms: bool = boolean("1+")
+    include_documentation: bool = boolean("3+")
