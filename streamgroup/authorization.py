@@ -25,6 +25,7 @@ class Operation(Enum):
     ALTER = "Alter"
     DELETE = "Delete"
     DESCRIBE = "Describe"
+    DESCRIBE_CONFIGS = "DescribeConfigs"
     IDEMPOTENT_WRITE = "IdempotentWrite"
 
 

@@ -57,7 +57,9 @@ def _lines(change: TopicChange, cluster: KafkaCluster, deadline: float) -> Seque
         case "create":
             configs = dict(config.split("=", 1) for config in change.configs)
             factor = BROKERS_DEFAULT if change.replication_factor is None else change.replication_factor
-            made = create_topics(cluster, counts, deadline, replication_factor=factor, configs=configs)
+            made = create_topics(
+                cluster, counts, deadline, replication_factor=factor, configs=dict.fromkeys(change.names, configs)
+            )
             if (there := sorted(set(change.names) - made)) and not change.if_not_exists:
                 raise click.ClickException(f"topic {there[0]!r} exists already. Set --if-not-exists to pass over it")
             return [f"{'Created topic' if name in made else 'There is a topic'} {name}." for name in change.names]

@@ -1,4 +1,4 @@
-"""Changes of topics by an operator: new topics, more partitions, and deletion.
+"""Topics for an operator: new topics, more partitions, deletion, and the configuration of topics.
 
 Functions over a `KafkaCluster`. Each retries until a deadline on the cluster's clock.
 """
@@ -26,6 +26,9 @@ from streamgroup.wire.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResult,
 )
 from streamgroup.wire.schema import Message, Request
 
@@ -35,6 +38,23 @@ BROKERS_DEFAULT = -1
 """The replication factor that stands for the brokers' `default.replication.factor` (KIP-464, since 2.4)."""
 _BY_STATE = 6
 """The first version of DeleteTopics that names topics in DeleteTopicState."""
+_VALIDATES = 1
+"""The first version of CreateTopics that validates without creating."""
+_INVALID_CONFIG = frozenset({ErrorCode.INVALID_CONFIG, ErrorCode.UNKNOWN_SERVER_ERROR})
+"""The codes for a configuration that a broker does not take. Kafka 0.10.2 has no code for an invalid value."""
+_OF_TOPIC = 2
+"""The type of a topic in DescribeConfigs."""
+_WITH_SOURCE = 1
+"""The first version of DescribeConfigs that names the source of a value."""
+_SET_ON_TOPIC = 1
+"""That source: the topic's own configuration."""
+
+
+class TopicConfig(NamedTuple):
+    """A configuration of a topic. `is_own` says whether it is set on the topic; other values are the brokers'."""
+
+    value: str
+    is_own: bool
 
 
 class _Result(NamedTuple):
@@ -51,30 +71,116 @@ def create_topics(
     deadline: float,
     *,
     replication_factor: int = 1,
-    configs: Mapping[str, str] | None = None,
+    configs: Mapping[str, Mapping[str, str]] | None = None,
 ) -> frozenset[str]:
     """Create `topics`, with their numbers of partitions. Return the topics that did not exist before.
 
-    Returns when the cluster's metadata shows a leader for each partition. Raises BrokerError for a refused topic.
+    `configs` are by topic. Returns when the cluster's metadata shows a leader for each partition. Raises BrokerError
+    for a refused topic.
     """
-    settings = tuple(CreatableTopicConfig(name=name, value=value) for name, value in (configs or {}).items())
-    wanted = tuple(
-        CreatableTopic(name=name, num_partitions=count, replication_factor=replication_factor, configs=settings)
-        for name, count in topics.items()
-    )
+    wanted = _creatable(topics, replication_factor, configs or {})
 
     def make(_: int) -> CreateTopicsRequest:
         return CreateTopicsRequest(topics=wanted, timeout_ms=_timeout_ms(cluster, deadline))
 
-    def read(response: CreateTopicsResponse) -> Iterable[_Result]:
-        return (_Result(each.name, each.error_code, each.error_message) for each in response.topics)
-
     accepted = {ErrorCode.TOPIC_ALREADY_EXISTS}
     results = _change(
-        cluster, (CreateTopicsRequest, make), read, ("create", Operation.CREATE), deadline, accepted=accepted
+        cluster, (CreateTopicsRequest, make), _created, ("create", Operation.CREATE), deadline, accepted=accepted
     )
     _wait_for_leaders(cluster, topics, deadline)
     return frozenset(result.topic for result in results if result.code == 0)
+
+
+def refused_configs(
+    cluster: KafkaCluster,
+    topics: Mapping[str, int],
+    deadline: float,
+    *,
+    replication_factor: int = 1,
+    configs: Mapping[str, Mapping[str, str]],
+) -> dict[str, dict[str, str]]:
+    """Return the configurations that the brokers refuse for new topics, by topic and name with the broker's reason.
+
+    Nothing is created. Each configuration is tried alone, because a broker refuses a topic for its first invalid one
+    and does not name it in a field of its own. Brokers before 0.10.2 cannot try: the result is empty.
+    """
+    refused: dict[str, dict[str, str]] = {}
+    left = {topic: list(configs.get(topic, {}).items()) for topic in topics}
+    if not any(left.values()) or cluster.newest_version(CreateTopicsRequest, deadline) < _VALIDATES:
+        return refused
+    while left := {topic: pairs for topic, pairs in left.items() if pairs}:
+        tried = {topic: pairs.pop() for topic, pairs in left.items()}
+        counts = {topic: topics[topic] for topic in tried}
+        wanted = _creatable(counts, replication_factor, {topic: dict([pair]) for topic, pair in tried.items()})
+
+        def make(_: int, wanted: tuple[CreatableTopic, ...] = wanted) -> CreateTopicsRequest:
+            return CreateTopicsRequest(topics=wanted, timeout_ms=_timeout_ms(cluster, deadline), validate_only=True)
+
+        accepted = {ErrorCode.TOPIC_ALREADY_EXISTS, *_INVALID_CONFIG}
+        results = _change(
+            cluster, (CreateTopicsRequest, make), _created, ("create", Operation.CREATE), deadline, accepted=accepted
+        )
+        for result in results:
+            if result.code in _INVALID_CONFIG:
+                name, _ = tried[result.topic]
+                refused.setdefault(result.topic, {})[name] = result.message or ErrorCode.INVALID_CONFIG.name
+    return refused
+
+
+def _creatable(
+    topics: Mapping[str, int], replication_factor: int, configs: Mapping[str, Mapping[str, str]]
+) -> tuple[CreatableTopic, ...]:
+    def settings(topic: str) -> tuple[CreatableTopicConfig, ...]:
+        return tuple(CreatableTopicConfig(name=name, value=value) for name, value in configs.get(topic, {}).items())
+
+    return tuple(
+        CreatableTopic(name=name, num_partitions=count, replication_factor=replication_factor, configs=settings(name))
+        for name, count in topics.items()
+    )
+
+
+def _created(response: CreateTopicsResponse) -> Iterable[_Result]:
+    return (_Result(each.name, each.error_code, each.error_message) for each in response.topics)
+
+
+def topic_configs(cluster: KafkaCluster, topics: Collection[str], deadline: float) -> dict[str, dict[str, TopicConfig]]:
+    """Return the configurations of each topic by name, without values that brokers keep secret.
+
+    Raises AuthorizationError, BrokerError, and UnsupportedVersionError before Kafka 0.11.
+    """
+    resources = tuple(
+        DescribeConfigsResource(resource_type=_OF_TOPIC, resource_name=name, configuration_keys=None)
+        for name in sorted(topics)
+    )
+    request = DescribeConfigsRequest(resources=resources)
+    retry = cluster.retry("configuration of topics", deadline)
+    while True:
+        version, response = cluster.call_versioned(DescribeConfigsRequest, lambda _: request, ANY, deadline)
+        waiting = [each for each in response.results if each.error_code]
+        if not waiting:
+            return {each.resource_name: _configs(each, version) for each in response.results}
+        retry.again(", ".join(_unknown_yet(each, cluster.requester) for each in waiting))
+
+
+def _configs(result: DescribeConfigsResult, version: int) -> dict[str, TopicConfig]:
+    return {
+        each.name: TopicConfig(
+            each.value, each.config_source == _SET_ON_TOPIC if version >= _WITH_SOURCE else not each.is_default
+        )
+        for each in result.configs
+        if each.value is not None
+    }
+
+
+def _unknown_yet(result: DescribeConfigsResult, requester: Requester) -> str:
+    """Return why the request must be repeated: a broker learns of a new topic some time after the controller."""
+    error = error_of(result.error_code)
+    reason = f"cannot describe the configuration of topic {result.resource_name!r}"
+    if result.error_code in RESOURCES:
+        raise refusal(result.error_code, reason, Operation.DESCRIBE_CONFIGS, result.resource_name, requester)
+    if not error.retriable:
+        raise BrokerError(error, reason + (f" ({result.error_message})" if result.error_message else ""))
+    return f"{result.resource_name!r}: {error.name}"
 
 
 def delete_topics(cluster: KafkaCluster, topics: Collection[str], deadline: float) -> None:

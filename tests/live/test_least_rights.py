@@ -193,10 +193,16 @@ def _mirror(case: Case, source: Mapping[str, str], destination: Mapping[str, str
     write([rows], parse_sink({**writes, "topic": copy}))
 
 
-def mirror_source(case: Case) -> bool:
-    admin = {**case.server.security.client("admin").options, "who": "admin"}
-    _mirror(case, case.options, admin, f"copy-of-{case.topic}", create=True)
-    return log_end(case, f"copy-of-{case.topic}") == RECORDS
+def mirror_source(case: Case, *, create: bool = False) -> bool:
+    copied, admin = f"copy-of-{case.topic}", dict(case.server.security.client("admin").options)
+    if not create:
+        write([pa.record_batch({"value": pa.array([b"x"])})], parse_sink({**admin, "topic": copied}))
+    _mirror(case, case.options, {**admin, "who": "admin"}, copied, create)
+    return log_end(case, copied) == RECORDS + (not create)
+
+
+def mirror_source_create(case: Case) -> bool:
+    return mirror_source(case, create=True)
 
 
 def mirror_destination(case: Case, *, create: bool = False) -> bool:
@@ -302,6 +308,7 @@ SCENARIOS: Mapping[str, Callable[[Case], bool]] = {
     "sink": sink,
     "sink-new-topic": sink,
     "mirror-source": mirror_source,
+    "mirror-source-create": mirror_source_create,
     "mirror-destination": mirror_destination,
     "mirror-create": mirror_create,
     "consume": consume,

@@ -14,7 +14,13 @@ from confluent_kafka import TopicPartition as LibrdkafkaPartition
 from streamgroup.cluster.admin import committed, describe_groups, list_groups
 from streamgroup.cluster.kafka import ANY, KafkaCluster
 from streamgroup.cluster.requests import NO_OFFSET
-from streamgroup.cluster.topic_changes import create_topics, delete_topics, grow_topics
+from streamgroup.cluster.topic_changes import (
+    create_topics,
+    delete_topics,
+    grow_topics,
+    refused_configs,
+    topic_configs,
+)
 from streamgroup.errors import BrokerError, TransportError
 from streamgroup.model import EARLIEST, LATEST, CommittedOffset, TopicPartition
 from streamgroup.net.connection import Connection
@@ -141,11 +147,25 @@ def test_groups_are_listed_described_and_their_commits_read(
 
 
 def test_topics_are_made_once_and_have_leaders(kafka: KafkaServer, cluster: KafkaCluster) -> None:
-    assert create_topics(cluster, {"made-here": 3}, soon(30), configs={"retention.ms": "60000"}) == {"made-here"}
+    configs = {"made-here": {"retention.ms": "60000"}}
+    assert create_topics(cluster, {"made-here": 3}, soon(30), configs=configs) == {"made-here"}
     assert create_topics(cluster, {"made-here": 3}, soon(30)) == frozenset()
     assert len(cluster.snapshot(["made-here"], soon(30)).topics["made-here"].partitions) == 3
     with pytest.raises(BrokerError, match="no/slash"):
         create_topics(cluster, {"no/slash": 1}, soon(30))
+
+
+def test_the_configuration_of_a_topic_is_tried_set_and_described(kafka: KafkaServer, cluster: KafkaCluster) -> None:
+    own = {"retention.ms": "60000", "cleanup.policy": "compact,delete"}
+    tried = {"configured": own | {"no.such.one": "1"}}
+    refused = refused_configs(cluster, {"configured": 1}, soon(30), configs=tried)
+    assert refused.keys() == {"configured"}
+    assert refused["configured"].keys() == {"no.such.one"}
+    assert cluster.snapshot(["configured"], soon(30), refresh=True).topics == {}, "it was only tried"
+    create_topics(cluster, {"configured": 1}, soon(30), configs={"configured": own})
+    found = topic_configs(cluster, ["configured"], soon(30))["configured"]
+    assert {name: config.value for name, config in found.items() if config.is_own} == own
+    assert not found["max.message.bytes"].is_own
 
 
 def test_topics_grow_and_are_deleted(kafka: KafkaServer, cluster: KafkaCluster) -> None:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Collection, Iterator, Mapping
 
 from streamgroup.cluster.interface import Cluster, kafka_of, open_cluster
-from streamgroup.cluster.topic_changes import BROKERS_DEFAULT, create_topics
-from streamgroup.counting import counted
-from streamgroup.errors import AuthorizationError, ConfigError, StreamGroupError
+from streamgroup.cluster.kafka import KafkaCluster
+from streamgroup.cluster.topic_changes import (
+    BROKERS_DEFAULT,
+    TopicConfig,
+    create_topics,
+    refused_configs,
+    topic_configs,
+)
+from streamgroup.counting import counted, first_of
+from streamgroup.errors import AuthorizationError, ConfigError, StreamGroupError, UnsupportedVersionError
+from streamgroup.jobs.following import Say
 from streamgroup.jobs.mirror.columns import Abilities
 from streamgroup.jobs.mirror.config import MirrorConfig
 from streamgroup.jobs.mirror.plan import MirrorPlan, Side, plan_topic
@@ -27,16 +36,60 @@ from streamgroup.wire.messages.produce import ProduceRequest
 
 log = logging.getLogger("streamgroup.jobs")
 
+_NAMED = 5
+"""So many topics a line names at most."""
 _FIRST_WITH_TIMESTAMPS = 2
 _FIRST_WITH_HEADERS = 3
 """Versions of Produce: those of Kafka 0.10 and 0.11."""
+
+Configs = Mapping[str, TopicConfig]
+"""The configurations of a topic by name."""
+
+_NOT_COPIED = (
+    "leader.replication.throttled.replicas",
+    "follower.replication.throttled.replicas",
+    # The replicas of the copy: there may be fewer than the source's min.insync.replicas.
+    "min.insync.replicas",
+    "unclean.leader.election.enable",
+    # The broker would refuse records that are old by now.
+    "message.timestamp.difference.max.ms",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.after.max.ms",
+    # Tiered storage is of the cluster.
+    "remote.storage.enable",
+    "remote.log.copy.disable",
+    "remote.log.delete.on.disable",
+    "local.retention.ms",
+    "local.retention.bytes",
+    "message.format.version",
+)
+"""Configurations of a source topic that a created topic does not get."""
+
+_REMOVES, _REFUSES, _RETIMES = (
+    "can remove records of the copy that the source keeps",
+    "can refuse records that the source has",
+    "gives the records of the copy other timestamps",
+)
+_COMPARED = {
+    "cleanup.policy": _REMOVES,
+    "retention.ms": _REMOVES,
+    "retention.bytes": _REMOVES,
+    "max.message.bytes": _REFUSES,
+    "message.timestamp.difference.max.ms": _REFUSES,
+    "message.timestamp.before.max.ms": _REFUSES,
+    "message.timestamp.after.max.ms": _REFUSES,
+    "message.timestamp.type": _RETIMES,
+}
+"""Configurations without which a copy does not have what the source has, and the effect if the destination's differ.
+The destination must take those that are set on the source topic."""
 
 
 class Clusters:
     """Connections to both clusters. One thread uses them."""
 
-    def __init__(self, config: MirrorConfig) -> None:
+    def __init__(self, config: MirrorConfig, say: Say = log.info) -> None:
         self._config = config
+        self._say = say
         read, write = parse_source(config.source, streaming=True), parse_sink(config.destination)
         self._subscription = read.subscription
         self._source = open_cluster(read.client)
@@ -95,23 +148,114 @@ class Clusters:
             return destination  # Kafka 0.7 creates a topic when it is written
         counts = {theirs: len(source.topics[ours].partitions) for ours, theirs in missing.items()}
         if not self._config.create:
-            wanted = ", ".join(f"{name!r} ({counted(count, 'partition')})" for name, count in sorted(counts.items()))
+            lacking = ", ".join(f"{name!r} ({counted(count, 'partition')})" for name, count in sorted(counts.items()))
             raise ConfigError(
-                f"the destination has no topic {wanted}. Create it, or let the mirror do it: [topics] create = true"
+                f"the destination has no topic {lacking}. Create it, or let the mirror do it: [topics] create = true"
             )
+        configs = self._configs_of_source(missing, source)
+        ours = {theirs: configs[name] for name, theirs in missing.items() if name in configs}
         deadline = self._destination.deadline()
         try:
-            factor = self._config.replication_factor or BROKERS_DEFAULT
-            create_topics(kafka_of(self._destination, deadline), counts, deadline, replication_factor=factor)
+            cluster, factor = kafka_of(self._destination, deadline), self._config.replication_factor or BROKERS_DEFAULT
+            wanted = {topic: _own(configs, copied=True) for topic, configs in ours.items()}
+            optional = {topic: _without(configs, _COMPARED) for topic, configs in wanted.items()}
+            refused = refused_configs(cluster, counts, deadline, replication_factor=factor, configs=optional)
+            wanted = {topic: _without(configs, refused.get(topic, ())) for topic, configs in wanted.items()}
+            create_topics(cluster, counts, deadline, replication_factor=factor, configs=wanted)
         except AuthorizationError:
             raise
         except StreamGroupError as error:
             raise ConfigError(
                 f"cannot create topics at the destination: {error}. Brokers before 2.4 need [topics] "
-                "replication_factor. Before 0.10.1 topics are created in ZooKeeper only: use the brokers' own tools"
+                "replication_factor. Before 0.10.1 topics are created in ZooKeeper only: use the brokers' own tools. "
+                "If the destination refuses a configuration of the source topic, create the topic with another value"
             ) from error
-        log.info("created topics at the destination: %s", ", ".join(sorted(counts)))
+        self._say(f"created topics at the destination: {first_of(sorted(counts), _NAMED, 'topic')}")
+        self._say_what_differs(ours, refused, cluster)
+        if not ours:
+            self._say(
+                "warning: the source is older than Kafka 0.11 and does not describe the configuration of topics, so "
+                "the created topics have the defaults of the destination. Set cleanup.policy, retention.ms and "
+                "max.message.bytes on them as at the source"
+            )
         return self._snapshot_of_destination({*destination.topics, *counts})
+
+    def _configs_of_source(self, topics: Collection[str], source: ClusterSnapshot) -> dict[str, dict[str, TopicConfig]]:
+        """Return the configurations of topics of the source. Empty before Kafka 0.11, which does not describe them."""
+        if source.dialect is Dialect.KAFKA07:
+            return {}
+        deadline = self._source.deadline()
+        try:
+            return topic_configs(kafka_of(self._source, deadline), topics, deadline)
+        except UnsupportedVersionError:
+            return {}
+
+    def _say_what_differs(
+        self, ours: Mapping[str, Configs], refused: Mapping[str, Mapping[str, str]], cluster: KafkaCluster
+    ) -> None:
+        """Say which configurations of its source topic (`ours`) a created topic does not have, before it is copied."""
+        for topic, configs in ours.items():
+            left = _own(configs, copied=False)
+            left |= {name: f"{configs[name].value} ({why})" for name, why in refused.get(topic, {}).items()}
+            if left:
+                named = ", ".join(f"{name}={value}" for name, value in sorted(left.items()))
+                self._say(f"topic {topic} does not get these configurations of its source topic: {named}")
+        try:
+            theirs = topic_configs(cluster, ours, self._destination.deadline()) if ours else {}
+        except StreamGroupError as error:
+            self._say(f"warning: cannot compare the configuration of the created topics with the source's: {error}")
+            return
+        topics: dict[tuple[str, str, str], list[str]] = {}
+        for topic, configs in theirs.items():
+            for difference in differing(ours[topic], configs):
+                topics.setdefault(difference, []).append(topic)
+        for (name, source, destination), names in topics.items():
+            self._say(
+                f"warning: {name} is {source} at the source and {destination} at the destination, which "
+                f"{_COMPARED[name]}: {first_of(sorted(names), _NAMED, 'topic')}. Set {name} on them"
+            )
+
+
+def _own(configs: Configs, *, copied: bool) -> dict[str, str]:
+    """Return the configurations that are set on a topic, those that are copied or the others."""
+    return {
+        name: config.value for name, config in configs.items() if config.is_own and (name in _NOT_COPIED) is not copied
+    }
+
+
+def _without(configs: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+    return {name: value for name, value in configs.items() if name not in names}
+
+
+def differing(source: Configs, destination: Configs) -> Iterator[tuple[str, str, str]]:
+    """Yield the configurations by which a copy keeps or takes less than its source topic, with both values."""
+    ours, theirs = _policies(source), _policies(destination)
+    for name in _COMPARED:
+        if name not in source or name not in destination:
+            continue  # a release has no such configuration
+        values = source[name].value, destination[name].value
+        match name:
+            case "cleanup.policy":
+                differs = bool(theirs - ours)
+            case "message.timestamp.type":
+                differs = values[0] != values[1]
+            case "retention.ms" | "retention.bytes":
+                differs = "delete" in ours & theirs and _limit(values[1]) < _limit(values[0])
+            case _:
+                differs = _limit(values[1]) < _limit(values[0])
+        if differs:
+            yield name, *values
+
+
+def _policies(configs: Configs) -> set[str]:
+    return (
+        {word.strip() for word in configs["cleanup.policy"].value.split(",")} if "cleanup.policy" in configs else set()
+    )
+
+
+def _limit(value: str) -> float:
+    """Return a limit as a number. -1 is no limit."""
+    return int(value) if value.isascii() and value.isdigit() else math.inf
 
 
 def side_of(topic: str, snapshot: ClusterSnapshot) -> Side:

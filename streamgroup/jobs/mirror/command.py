@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(config: MirrorConfig) -> None:
     """Build the session, and copy until the backlog ends or a signal arrives."""
-    with job_session(config.spark, say, config.metrics) as (spark, stop), closing(Clusters(config)) as clusters:
+    with job_session(config.spark, say, config.metrics) as (spark, stop), closing(Clusters(config, say)) as clusters:
         mirror(spark, config, clusters, HadoopFiles(spark), stop=stop, say=say)
 
 

@@ -30,7 +30,7 @@ SECTIONS: Mapping[str, tuple[Key, ...]] = {
         Key(
             "create",
             FLAG,
-            "Create missing topics at the destination, with as many partitions as at the source.",
+            "Create missing topics, with the partitions and the configuration of their source topics.",
             default="false",
         ),
         Key(

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamgroup.counting import first_of
-from streamgroup.errors import ConfigError, TransportError
+from streamgroup.errors import StreamGroupError
 from streamgroup.jobs.following import POLL_S, Following, Say, ends_of_logs, trigger_options
 from streamgroup.jobs.mirror.clusters import Clusters
 from streamgroup.jobs.mirror.columns import Abilities, columns_of
@@ -138,7 +138,7 @@ class PlanWatch:
             source = self._clusters.source()
             planned = self._clusters.plan(self._plan, source)
             return planned != self._plan or self._clusters.topics(source) != self._topics
-        except (ConfigError, TransportError) as error:
+        except StreamGroupError as error:
             # The topics that are mirrored go on. The line is said once, not at each look.
             if str(error) != self._said:
                 self._say(f"warning: {error}")

@@ -62,7 +62,8 @@ def test_new_topics_have_the_brokers_default_replication_and_the_text_behind_the
     changes: list[tuple[object, ...]], cluster: KafkaCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     carry_out(TopicChange("create", ("a", "b"), 3, configs=("x=y=z", "n=")), cluster, 7.5, as_json=False)
-    assert changes == [("create", {"a": 3, "b": 3}, 7.5, {"replication_factor": -1, "configs": {"x": "y=z", "n": ""}})]
+    configs = {name: {"x": "y=z", "n": ""} for name in "ab"}
+    assert changes == [("create", {"a": 3, "b": 3}, 7.5, {"replication_factor": -1, "configs": configs})]
     assert capsys.readouterr() == ("Created topic a.\nCreated topic b.\n", "")
 
 

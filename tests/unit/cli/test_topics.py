@@ -106,7 +106,7 @@ def test_topics_are_created(cluster: FakeCluster, changes: list[tuple[object, ..
     assert (result.exit_code, result.stdout) == (0, "Created topic a.\nCreated topic b.\n")
     ((action, topics, _, settings),) = changes
     assert (action, topics) == ("create", {"a": 3, "b": 3})
-    assert settings == {"replication_factor": -1, "configs": {"retention.ms": "1"}}
+    assert settings == {"replication_factor": -1, "configs": {name: {"retention.ms": "1"} for name in "ab"}}
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_topics_are_created(cluster: FakeCluster, changes: list[tuple[object, ..
         (["--delete"], ("delete", ("old",))),
         (
             ["--create", "--partitions", "3", "--replication-factor", "2", "--if-not-exists"],
-            ("create", {"old": 3}, {"replication_factor": 2, "configs": {}}),
+            ("create", {"old": 3}, {"replication_factor": 2, "configs": {"old": {}}}),
         ),
     ],
 )

@@ -34,7 +34,7 @@ def test_topics_are_made_and_their_leaders_waited_for(broker: Start, options: Op
         return created(0)
 
     brokers.answer(1, CreateTopicsRequest, created(41), makes)
-    assert create_topics(brokers.cluster, {"new": 2}, soon(), configs={"retention.ms": "1"}) == {"new"}
+    assert create_topics(brokers.cluster, {"new": 2}, soon(), configs={"new": {"retention.ms": "1"}}) == {"new"}
     (wanted,) = brokers.brokers[1].asked("CreateTopics")[-1].topics
     assert (wanted.num_partitions, wanted.replication_factor) == (2, 1)
     assert [(c.name, c.value) for c in wanted.configs] == [("retention.ms", "1")]

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from streamgroup.errors import ConfigError, TransportError
+from streamgroup.errors import AuthorizationError, ConfigError, TransportError
 from streamgroup.jobs.job_file import SparkSettings
 from streamgroup.jobs.mirror.clusters import Clusters
 from streamgroup.jobs.mirror.columns import Abilities
@@ -105,7 +105,9 @@ def test_a_change_is_noticed(change: Callable[[Any], None]) -> None:
     assert watched.later()
 
 
-@pytest.mark.parametrize("error", [ConfigError("no topic b"), TransportError("no broker")])
+@pytest.mark.parametrize(
+    "error", [ConfigError("no topic b"), TransportError("no broker"), AuthorizationError("cannot create topic b")]
+)
 def test_an_error_is_said_once_and_the_mirror_goes_on(error: Exception) -> None:
     watched = Watched()
     watched.error = error
