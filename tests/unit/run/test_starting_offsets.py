@@ -116,9 +116,9 @@ def test_offsets_that_are_given_ask_nobody() -> None:
 def test_a_timestamp_beyond_the_last_record_asks_for_the_end_in_the_time_that_is_left() -> None:
     finder = Finder(logs_of([10]), spec=ConfiguredOffsets(LATEST, timestamp=1_000, no_match_is_latest=True))
     call = Call(finder.starts.find(Resolve(4, {P0: Origin.STARTING})), 100.0)
-    assert call.question == ListOffsets({P0: 1_000}, 3.0)
+    assert call.question == ListOffsets({P0: 1_000}, 60.0)
     call.at(102.0).answered({P0: ListedOffset(-1)})
-    assert call.question == ListOffsets({P0: LATEST}, 1.0)
+    assert call.question == ListOffsets({P0: LATEST}, 58.0)
     call.answered({P0: ListedOffset(10)})
     assert finder.found == [(4, {P0: 10})]
 
@@ -217,7 +217,7 @@ def test_brokers_that_do_not_answer_are_asked_again_as_often_as_said(
     assert logs.failures == []
     assert len(logs.listings) == retries + 1
     assert [at for at, _ in finder.asked] == [100.0 + 0.25 * n for n in range(retries + 1)]
-    assert {question.timeout for _, question in finder.asked} == {3.0}
+    assert {question.timeout for _, question in finder.asked} == {60.0}
     notes = [action for action in finder.actions if isinstance(action, ev.Note)]
     assert len(notes) == retries
     assert [n.text for n in notes] == [
@@ -255,6 +255,6 @@ def test_an_error_of_a_broker_is_not_asked_about_again() -> None:
 def test_the_search_waits_for_no_broker() -> None:
     finder = Finder(logs_of([10, 20]))
     call = Call(finder.starts.find(FOUNDED))
-    assert call.question == ListOffsets({P0: LATEST, P1: LATEST}, 3.0)
+    assert call.question == ListOffsets({P0: LATEST, P1: LATEST}, 60.0)
     assert not call.is_over
     assert finder.actions == []
