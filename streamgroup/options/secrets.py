@@ -11,12 +11,9 @@ from streamgroup.errors import ConfigError
 
 HIDDEN = "*****"
 
-_MARKS = (
-    *("password", "passphrase", "secret", "jaas", "credential", "token"),
-    "(access|account|api|encryption|private)[._ -]?key",
-    "[.]sas[.]",
-)
-"""Regular expressions of names that may be of secrets. Those of keys cover the file systems of cloud providers."""
+_MARKS = ("password", "passphrase", "secret", "jaas", "credential", "token")
+_CLOUD_KEYS = ("(access|account|api|encryption|private)[._ -]?key", "[.]sas[.]")
+"""Regular expressions of names that the file systems of cloud providers give to their keys."""
 _IN_VALUES = (
     "://[^/ :@]*:[^ @]+@",
     "jdbc:oracle:[^/ @]+/[^ @]+@",
@@ -32,13 +29,14 @@ _SHOWN = (
 )
 """Names that look as if they were of secrets."""
 
-REDACTION_REGEX = "(?i)" + "|".join((*_MARKS, *_IN_VALUES, *(prefix.replace(".", "[.]") for prefix in _PREFIXES)))
+REDACTION_REGEX = "(?i)" + "|".join(
+    (*_MARKS, *_CLOUD_KEYS, *_IN_VALUES, *(prefix.replace(".", "[.]") for prefix in _PREFIXES))
+)
 """A value for Spark's setting `spark.redaction.regex`: all secret options, and what Spark's default covers.
 
 Spark hides a value if the expression matches its name or the value itself. Spark's default covers neither
 `kafka.sasl.jaas.config`, `kafka.ssl.keystore.key` nor `fs.azure.account.key` by name, nor a password in a URL.
 """
-_MARKED = re.compile("|".join(_MARKS))
 _REDACTED = re.compile(REDACTION_REGEX)
 
 
@@ -93,7 +91,7 @@ def is_reference(text: str) -> bool:
 def is_secret(name: str) -> bool:
     """Return whether the value of an option may be secret. Unknown options count too: users misspell secret ones."""
     lower = name.lower().removeprefix("kafka.").removeprefix("zookeeper.")
-    return (_MARKED.search(lower) is not None or lower.startswith(_PREFIXES)) and lower not in _SHOWN
+    return (any(mark in lower for mark in _MARKS) or lower.startswith(_PREFIXES)) and lower not in _SHOWN
 
 
 def has_secret(text: str) -> bool:
