@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamgroup.cluster.metadata import topic_of, wants_rebootstrap
@@ -23,13 +23,21 @@ from streamgroup.net.poller import (
     Poller,
     ResponseReceived,
 )
+from streamgroup.net.requester import requester_of
 from streamgroup.options.types import ClientOptions
 from streamgroup.producer import events as ev
 from streamgroup.producer.batch import ProducerBatch
-from streamgroup.producer.requests import init_producer_id, produce_ceiling, produce_request
+from streamgroup.producer.requests import (
+    describe_limits,
+    init_producer_id,
+    produce_ceiling,
+    produce_request,
+    with_limits,
+)
 from streamgroup.wire.messages.cluster import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from streamgroup.wire.messages.produce import NO_ACKS, ProduceRequest
 from streamgroup.wire.messages.producer_id import InitProducerIdResponse
+from streamgroup.wire.messages.topics import DescribeConfigsResponse
 from streamgroup.wire.primitives import Bytes
 
 _WRITING_S = 0.005
@@ -58,10 +66,16 @@ class _Link:
 
 @dataclass(slots=True)
 class _Question:
-    """A request that any broker answers: the metadata of topics, or a producer id (`topics` is None)."""
+    """A request that any broker answers: the metadata of topics, or a producer id (`topics` is None).
+
+    With `read`, which has the metadata, it is about the largest batches of `topics`.
+    """
 
     topics: frozenset[str] | None
     since: float
+    limits: frozenset[str] = frozenset()
+    """The topics whose largest batches are to be read after the metadata."""
+    read: ev.MetadataRead | None = None
     handle: Handle | None = None
     correlation_id: int | None = None
     failed: list[str] = field(default_factory=list)
@@ -77,6 +91,7 @@ class ProduceLinks:
         self._seal = seal
         self._clock = clock
         self._poller = Poller(client, clock)
+        self._requester = requester_of(client)
         self._brokers: dict[int, Broker] = {}
         self._by_node: dict[int, _Link] = {}
         self._links: dict[Handle, _Link] = {}
@@ -105,9 +120,12 @@ class ProduceLinks:
             self._forget(link, "a Produce request had no answer in time")
             self._poller.drop(link.handle, reset=True)
 
-    def read_metadata(self, topics: frozenset[str]) -> None:
-        """Read the metadata of `topics`. A broker creates a missing one, where its configuration says so."""
-        self._ask(_Question(topics, self._clock()))
+    def read_metadata(self, topics: frozenset[str], limits: frozenset[str] = frozenset()) -> None:
+        """Read the metadata of `topics`, and the largest batches that those of `limits` take.
+
+        A broker creates a missing topic, where its configuration says so.
+        """
+        self._ask(_Question(topics, self._clock(), limits))
 
     def get_producer_id(self) -> None:
         """Ask for a producer id."""
@@ -281,6 +299,8 @@ class ProduceLinks:
         request: Any
         if question.topics is None:
             request = init_producer_id()
+        elif question.read is not None:
+            request = describe_limits(question.topics)
         else:
             names = tuple(MetadataRequestTopic(name=name) for name in sorted(question.topics))
             request = MetadataRequest(topics=names, allow_auto_topic_creation=True)
@@ -288,10 +308,22 @@ class ProduceLinks:
             question.correlation_id = self._poller.send(link.handle, request)
         except UnsupportedVersionError as error:
             self._questions.remove(question)
-            self._events.append(ev.ProducerIdRefused(ErrorCode.UNSUPPORTED_VERSION, str(error)))
+            if question.read is None:
+                self._events.append(ev.ProducerIdRefused(ErrorCode.UNSUPPORTED_VERSION, str(error)))
+            else:
+                self._give_up(question, str(error))
 
-    def _answer(self, question: _Question, link: _Link, response: MetadataResponse | InitProducerIdResponse) -> None:
+    def _answer(
+        self,
+        question: _Question,
+        link: _Link,
+        response: MetadataResponse | InitProducerIdResponse | DescribeConfigsResponse,
+    ) -> None:
         self._questions.remove(question)
+        if isinstance(response, DescribeConfigsResponse):
+            assert question.read is not None
+            self._events.append(with_limits(question.read, response, self._requester))
+            return
         if isinstance(response, InitProducerIdResponse):
             if response.error_code:
                 broker = host_port(link.handle.host, link.handle.port)
@@ -309,7 +341,11 @@ class ProduceLinks:
             self._learn(Broker(row.node_id, row.host, row.port, row.rack))
         topics = {row.name: topic_of(row) for row in response.topics if row.name and not row.error_code}
         errors = {row.name: row.error_code for row in response.topics if row.name and row.error_code}
-        self._events.append(ev.MetadataRead(topics, question.topics, errors))
+        read = ev.MetadataRead(topics, question.topics, errors)
+        if found := question.limits & topics.keys():
+            self._ask(_Question(found, self._clock(), read=read))
+        else:
+            self._events.append(read)
 
     def _learn(self, broker: Broker) -> None:
         """Take a broker's address over. A connection to an earlier address is left to end by itself."""
@@ -330,5 +366,7 @@ class ProduceLinks:
     def _give_up(self, question: _Question, reason: str) -> None:
         if question.topics is None:
             self._events.append(ev.ProducerIdRefused(ErrorCode.NETWORK_EXCEPTION, reason))
+        elif question.read is not None:
+            self._events.append(replace(question.read, no_limits=dict.fromkeys(question.topics, reason)))
         else:
             self._events.append(ev.MetadataFailed(reason))

@@ -21,8 +21,10 @@ from streamgroup.options.types import ClientOptions, ProducerOptions
 from streamgroup.producer import events as ev
 from streamgroup.producer.batch import ProducerBatch
 from streamgroup.producer.config import Idempotence, ProducerConfig
+from streamgroup.producer.failures import too_large_unheard
 from streamgroup.producer.machine import Producer
 from streamgroup.records.encode import EncodedRecords, Encoder, RecordFormat
+from streamgroup.wire.messages.produce import NO_ACKS
 from streamgroup.wire.primitives import Bytes
 
 Placed = tuple[TopicPartition, RecordSlices]
@@ -92,6 +94,10 @@ class TaskProducer:
         self._step(ev.FindTopics((name,), again))
         self._run(lambda: name in self._found)
         return self._found.pop(name)
+
+    def batch_size(self, topic: str) -> int:
+        """Return the bytes of records that a batch of the topic collects."""
+        return self._producer.batch_size(topic)
 
     def queued_bytes(self, partition: TopicPartition) -> int:
         """Return the bytes of a partition that are not acknowledged yet."""
@@ -189,6 +195,11 @@ class TaskProducer:
                 self._found[topic.name] = topic
             case ev.Split(batch):
                 self._events.append(ev.SplitInto(batch, _payload(batch).halves(self.encoder)))
+            case ev.LimitUnknown(topic, reason):
+                self.written.notes.add(
+                    f"with kafka.acks=0 a broker drops batches above max.message.bytes of topic {topic} without an "
+                    f"error, and that limit is not known: {reason}. Set kafka.batch.size below it, or kafka.acks=1"
+                )
             case ev.Warn(message):
                 log.warning("%s", message)
             case ev.Reroute(batch):
@@ -213,8 +224,8 @@ class TaskProducer:
                 self._links.send(action)
             case ev.Disconnect(node):
                 self._links.disconnect(node)
-            case ev.ReadMetadata(topics):
-                self._links.read_metadata(topics)
+            case ev.ReadMetadata(topics, limits):
+                self._links.read_metadata(topics, limits)
             case ev.GetProducerId():
                 self._links.get_producer_id()
             case ev.UseBrokers(brokers):
@@ -233,7 +244,11 @@ class TaskProducer:
         held = cast("tuple[RecordFormat, EncodedRecords] | None", batch.encoded)
         if held is None or held[0] is not encoder.record_format:
             held = batch.encoded = (encoder.record_format, _encoded(batch, encoder))
-        return held[1].sealed(*batch.identity, batch.base_sequence)
+        sealed = held[1].sealed(*batch.identity, batch.base_sequence)
+        limit = self._producer.max_message_bytes(batch.partition.topic)
+        if self._options.acks == NO_ACKS and limit is not None and len(sealed) > limit:
+            raise too_large_unheard(batch, len(sealed), limit)
+        return sealed
 
     def _encoder(self, record_format: RecordFormat) -> Encoder:
         self._format = record_format

@@ -86,7 +86,7 @@ class SinkWriter:
         if not is_crowded:
             self._held.hold(records)
         for span in routes.spans:
-            for start, stop, size in self._cut(span, ends):
+            for start, stop, size in _cut(span, ends, self._producer.batch_size(span.partition.topic)):
                 part, first = records, start
                 if is_crowded and stop - start < len(records):
                     part, first = records.copy(start, stop - start), 0
@@ -111,15 +111,16 @@ class SinkWriter:
         waiting = {partition: -(-size // self._batch_size) for partition, size in in_bytes.items()}
         return ProducerTopic.of(info, waiting)
 
-    def _cut(self, span: RowSpan, ends: Longs) -> Iterator[tuple[int, int, int]]:
-        """Cut the rows of a partition into pieces of at most `batch.size` bytes; a larger record is one by itself.
 
-        Yields start, stop and bytes of each piece. `ends` has the bytes up to the end of each row.
-        """
-        start = span.start
-        while start < span.stop:
-            before = int(ends[start - 1]) if start else 0
-            fitting = int(np.searchsorted(ends, before + self._batch_size, "right"))
-            stop = min(max(fitting, start + 1), span.stop)
-            yield start, stop, int(ends[stop - 1]) - before
-            start = stop
+def _cut(span: RowSpan, ends: Longs, batch_size: int) -> Iterator[tuple[int, int, int]]:
+    """Cut the rows of a partition into pieces of at most `batch_size` bytes; a larger record is one by itself.
+
+    Yields start, stop and bytes of each piece. `ends` has the bytes up to the end of each row.
+    """
+    start = span.start
+    while start < span.stop:
+        before = int(ends[start - 1]) if start else 0
+        fitting = int(np.searchsorted(ends, before + batch_size, "right"))
+        stop = min(max(fitting, start + 1), span.stop)
+        yield start, stop, int(ends[stop - 1]) - before
+        start = stop

@@ -22,7 +22,7 @@ _DELIVERY = (
     used(
         "acks",
         "Acknowledgements that a batch needs: of all in-sync replicas (`all` or `-1`), of the leader (`1`), or none "
-        "(`0`). With `0` nobody notices a lost batch. Kafka 0.7 never acknowledges.",
+        "(`0`). With `0` no task notices that a batch was lost or refused. Kafka 0.7 never acknowledges.",
         kinds.ACKS,
         "producer.acks",
         default="`all`",
@@ -74,8 +74,8 @@ _BATCHES = (
     used(
         "batch.size",
         "Bytes of records that one batch of a partition collects before compression. Java's producer collects 16384. "
-        "Spark passes thousands of rows at a time, so a large batch fills without waiting. Decrease it if the "
-        "brokers have a low message.max.bytes: a larger batch is split and sent again. Kafka 0.7 gets at most 262144.",
+        "Spark passes thousands of rows at a time, so a large batch fills without waiting. If a topic's "
+        "max.message.bytes is lower, the batches of that topic are smaller. Kafka 0.7 gets at most 262144.",
         _NON_NEGATIVE,
         "producer.batch_size",
     ),

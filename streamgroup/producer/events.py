@@ -92,11 +92,15 @@ class MetadataRead:
     """The cluster's metadata of these topics, of which those that exist are in `topics`.
 
     `errors` are the error codes of topics, such as TOPIC_AUTHORIZATION_FAILED. The shell may also send it unasked.
+    `max_message_bytes` and `no_limits` are about the topics of `ReadMetadata.limits`: the largest batch that each
+    takes, or why that is not known.
     """
 
     topics: Mapping[str, TopicInfo]
     asked: frozenset[str]
     errors: Mapping[str, int] = field(default_factory=dict)
+    max_message_bytes: Mapping[str, int] = field(default_factory=dict)
+    no_limits: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +197,13 @@ class Disconnect:
 
 @dataclass(frozen=True, slots=True)
 class ReadMetadata:
-    """Read the metadata of these topics, from any broker, which may create those that do not exist."""
+    """Read the metadata of these topics, from any broker, which may create those that do not exist.
+
+    `limits` are those whose largest batch is to be read, too.
+    """
 
     topics: frozenset[str]
+    limits: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +281,14 @@ class NotIdempotent:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitUnknown:
+    """With acks=0 no broker tells that it has dropped a batch, and the largest that the topic takes is not known."""
+
+    topic: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Warn:
     """Log this at WARNING: the producer waits, and fails if the cause lasts."""
 
@@ -300,6 +316,7 @@ Action = (
     | Reroute
     | Flushed
     | NotIdempotent
+    | LimitUnknown
     | Warn
     | WakeAt
 )

@@ -6,6 +6,7 @@ from streamgroup.authorization import RESOURCES, UNKNOWN, Operation, Requester, 
 from streamgroup.counting import counted
 from streamgroup.errors import (
     DeliveryTimeoutError,
+    ErrorCode,
     NoBrokerError,
     ProduceAuthorizationError,
     ProduceError,
@@ -96,6 +97,16 @@ def too_large(batch: ProducerBatch, row: CodeReaction, limit: int | None) -> Rec
         return RecordTooLargeError(text, batch.code, batch.doubtful)
     cause = f"the record is larger than max.request.size={limit}{outcome}. Raise kafka.max.request.size"
     return RecordTooLargeError(f"{_what(batch)}: {cause}", batch.code, batch.doubtful)
+
+
+def too_large_unheard(batch: ProducerBatch, size: int, limit: int) -> RecordTooLargeError:
+    """Return the error for a batch of `size` bytes that the broker would drop without a sign, as acks=0 has it."""
+    row = reaction_to(ErrorCode.MESSAGE_TOO_LARGE)
+    return RecordTooLargeError(
+        f"could not write {counted(batch.count, 'record')} to {batch.partition}: a batch of {size} bytes is larger "
+        f"than max.message.bytes={limit} of the topic. {row.advice}",
+        ErrorCode.MESSAGE_TOO_LARGE,
+    )
 
 
 def timed_out(batch: ProducerBatch, config: ProducerConfig, waits_for: str) -> DeliveryTimeoutError:

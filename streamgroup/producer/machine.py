@@ -37,9 +37,13 @@ from streamgroup.producer.reactions import (
 from streamgroup.producer.requests import answers_of, endpoints_of, throttle_s
 from streamgroup.producer.table import TABLE, ProducerCue, ProducerState
 from streamgroup.producer.topics import Topics
-from streamgroup.wire.messages.produce import PartitionProduceResponse
+from streamgroup.wire.messages.produce import NO_ACKS, PartitionProduceResponse
 
 _NEVER = float("inf")
+_BATCH_HEADER = 61
+"""The bytes of a record batch before its records."""
+_COMPRESSION_ADDS = 64
+"""A codec adds at most this part to bytes that it cannot compress."""
 _LATE_S = 30.0
 """After so many seconds batches that are not resolved are worth a warning, and again after so many more."""
 _MISSING = PartitionProduceResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR, error_message="the answer lacks it")
@@ -112,6 +116,17 @@ class Producer:
         """Return the topic as the last metadata had it."""
         return self._topics.get(name)
 
+    def max_message_bytes(self, topic: str) -> int | None:
+        """Return the bytes of the largest batch that the topic takes, None if they are not known."""
+        return self._topics.limit(topic)
+
+    def batch_size(self, topic: str) -> int:
+        """Return the bytes of records that a batch of the topic collects: `batch.size`, or less if the limit is."""
+        limit = self._topics.limit(topic)
+        if limit is None:
+            return self._config.batch_size
+        return min(self._config.batch_size, max(1, limit - _BATCH_HEADER - limit // _COMPRESSION_ADDS))
+
     def queued_bytes(self, partition: TopicPartition) -> int:
         """Return the unresolved bytes of one partition, by which a partitioner may avoid slow brokers (KIP-794)."""
         queue = self._active.get(partition)
@@ -154,7 +169,7 @@ class Producer:
             queue = self._partitions.get(partition) or self._new_partition(partition)
             if self._idempotent and queue.is_silent(self._now):
                 self._begin_reset(queue)
-            new = queue.append(payload, self._now, self._config.batch_size)
+            new = queue.append(payload, self._now, self.batch_size(partition.topic))
             self._buffered += payload.size
             self._unresolved += new
             self._active[partition] = queue
@@ -232,6 +247,9 @@ class Producer:
     # -- metadata -----------------------------------------------------------------------------------------------------
 
     def _metadata_read(self, event: ev.MetadataRead) -> None:
+        self._topics.read_limits(event.max_message_bytes, event.no_limits)
+        if self._config.acks == NO_ACKS:
+            self._out += [ev.LimitUnknown(topic, reason) for topic, reason in event.no_limits.items()]
         found = self._topics.read(event.topics, event.asked, self._now)
         self._out += [ev.TopicFound(info) for info in found]
         for partition, queue in self._partitions.items():
@@ -285,7 +303,7 @@ class Producer:
         unsettled = any(queue.stale or queue.leader == NO_LEADER for queue in self._active.values())
         topics = self._topics.take_due(self._waiting_topics(), unsettled, self._now)
         if topics:
-            self._out.append(ev.ReadMetadata(topics))
+            self._out.append(ev.ReadMetadata(topics, self._topics.limits_to_read(topics)))
         for topic, left in self._topics.late(self._now):
             self._out.append(ev.Warn(failures.late_topic(topic, left, self._config, self._topics.reason)))
         for topic in self._topics.missing(self._now):
@@ -471,6 +489,8 @@ class Producer:
             case ProduceReaction.RETRY | ProduceReaction.METADATA | ProduceReaction.UNEXPECTED:
                 self._retry(queue, batch, row, answer)
             case ProduceReaction.SPLIT:
+                if code == ErrorCode.MESSAGE_TOO_LARGE:
+                    self._topics.want_limit(batch.partition.topic)
                 self._too_large(queue, batch, row)
             case ProduceReaction.OUT_OF_ORDER:
                 self._out_of_order(queue, batch, row, answer)

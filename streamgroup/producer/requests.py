@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
+from streamgroup.authorization import RESOURCES, Operation, Requester, missing_right
+from streamgroup.errors import error_of
 from streamgroup.model import NO_TOPIC_ID, Broker, TopicPartition
 from streamgroup.producer.batch import ProducerBatch
-from streamgroup.producer.events import Send
+from streamgroup.producer.events import MetadataRead, Send
 from streamgroup.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -15,6 +18,7 @@ from streamgroup.wire.messages.produce import (
     TopicProduceData,
 )
 from streamgroup.wire.messages.producer_id import InitProducerIdRequest
+from streamgroup.wire.messages.topics import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
 from streamgroup.wire.primitives import Bytes
 
 _LAST_BY_NAME = 12
@@ -22,11 +26,46 @@ _LAST_BY_NAME = 12
 _CLIENT_WAITS_FROM = 6
 """From this version of Produce on the broker answers before the throttle time, and the client waits (KIP-219)."""
 _NO_TRANSACTION_TIMEOUT_MS = 2**31 - 1
+_OF_TOPIC = 2
+"""The type of a topic in DescribeConfigs."""
+_LIMIT = "max.message.bytes"
 
 
 def init_producer_id() -> InitProducerIdRequest:
     """Return InitProducerId of an idempotent producer, for any broker. The answer has a new id at epoch 0."""
     return InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_NO_TRANSACTION_TIMEOUT_MS)
+
+
+def describe_limits(topics: Iterable[str]) -> DescribeConfigsRequest:
+    """Return DescribeConfigs of the largest batch that each of `topics` takes, for any broker."""
+    return DescribeConfigsRequest(
+        resources=tuple(
+            DescribeConfigsResource(resource_type=_OF_TOPIC, resource_name=topic, configuration_keys=(_LIMIT,))
+            for topic in sorted(topics)
+        )
+    )
+
+
+def with_limits(read: MetadataRead, response: DescribeConfigsResponse, requester: Requester) -> MetadataRead:
+    """Return metadata with the limits of the topics in the answer.
+
+    A topic that a broker does not know yet is left out of the metadata: they are read again.
+    """
+    limits: dict[str, int] = {}
+    reasons: dict[str, str] = {}
+    topics = dict(read.topics)
+    for result in response.results:
+        name, error = result.resource_name, error_of(result.error_code)
+        value = next((each.value for each in result.configs if each.name == _LIMIT), None)
+        if result.error_code in RESOURCES:
+            reasons[name] = missing_right(result.error_code, Operation.DESCRIBE_CONFIGS, name, requester)
+        elif result.error_code and error.retriable:
+            topics.pop(name, None)
+        elif result.error_code or value is None:
+            reasons[name] = f"{error.name} ({error.code}) for DescribeConfigs"
+        else:
+            limits[name] = int(value)
+    return replace(read, topics=topics, max_message_bytes=limits, no_limits=reasons)
 
 
 def produce_ceiling(send: Send) -> int | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from streamgroup.backoff import Random
 from streamgroup.model import NO_TOPIC_ID, TopicInfo
 from streamgroup.producer.config import ProducerConfig
+from streamgroup.wire.messages.produce import NO_ACKS
 
 _LATE_S = 3.0
 """After so many seconds a topic that is looked for is worth a warning. A broker creates one within a second."""
@@ -28,6 +29,11 @@ class Topics:
         self._wanted: dict[str, float] = {}  # by topic, when it was first looked for
         self._late: set[str] = set()
         """The topics among these that were looked for in vain for `_LATE_S`."""
+        self._limits: dict[str, int] = {}
+        self._wants_limit: set[str] = set()
+        """The topics of which a broker has refused a batch as too large."""
+        self._no_limit: set[str] = set()
+        """The topics whose limit cannot be read."""
         self._pending = False
         self._urgent = False
         self._attempts = 0
@@ -38,6 +44,26 @@ class Topics:
     def get(self, topic: str) -> TopicInfo | None:
         """Return the topic as the last metadata had it; None if they did not have it."""
         return self._known.get(topic)
+
+    def limit(self, topic: str) -> int | None:
+        """Return the bytes of the largest batch that the topic takes, None if they are not known."""
+        return self._limits.get(topic)
+
+    def want_limit(self, topic: str) -> None:
+        """Read the limit of the topic with the next metadata, unless it cannot be read."""
+        if topic not in self._no_limit:
+            self._wants_limit.add(topic)
+            self.refresh()
+
+    def limits_to_read(self, asked: frozenset[str]) -> frozenset[str]:
+        """Return those of `asked` whose limits are to be read: all with acks=0, since no broker refuses a batch."""
+        return (asked if self._config.acks == NO_ACKS else asked & self._wants_limit) - self._no_limit
+
+    def read_limits(self, limits: Mapping[str, int], no_limits: Iterable[str]) -> None:
+        """Take over the limits of topics. Those of `no_limits` cannot be read."""
+        self._limits.update(limits)
+        self._no_limit.update(no_limits)
+        self._wants_limit.difference_update(limits, no_limits)
 
     def ids(self, topics: Iterable[str]) -> Mapping[str, str]:
         """Return the ids of those of `topics` that have one."""
@@ -65,6 +91,9 @@ class Topics:
             del self._used_at[topic]
             self._known.pop(topic, None)
             self._read_at.pop(topic, None)
+            self._limits.pop(topic, None)
+            for topics in (self._wants_limit, self._no_limit):
+                topics.discard(topic)
         return idle
 
     def refresh(self) -> None:

@@ -38,6 +38,12 @@ from streamgroup.wire.messages.produce import (
     TopicProduceResponse,
 )
 from streamgroup.wire.messages.producer_id import InitProducerIdRequest, InitProducerIdResponse
+from streamgroup.wire.messages.topics import (
+    DescribeConfigsRequest,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from streamgroup.wire.schema import Request
 from tests.fakes.answers import api_versions, metadata, topic
 from tests.fakes.broker import CLOSE, SILENCE, FakeBroker, Held
@@ -46,7 +52,8 @@ from tests.unit.records import reference, reference_sets
 from tests.unit.records.encoder import crc32c
 
 SPOKEN: Mapping[type[Request[Any]], tuple[int, int]] = {
-    cls: cls.VERSIONS for cls in (ApiVersionsRequest, MetadataRequest, ProduceRequest, InitProducerIdRequest)
+    cls: cls.VERSIONS
+    for cls in (ApiVersionsRequest, MetadataRequest, ProduceRequest, InitProducerIdRequest, DescribeConfigsRequest)
 }
 _BATCHES_FROM, _ZSTD_FROM, _DETAILS_FROM, _LEADERS_FROM, _IDS_FROM = 3, 7, 8, 10, 13
 """The versions of Produce from which on it has record batches, zstd, details of errors, the leader in its
@@ -129,6 +136,7 @@ class ScriptedCluster:
         self._partition_faults: list[_PartitionFault] = []
         self._request_faults: list[_RequestFault] = []
         self._id_codes: list[int] = []
+        self._config_codes: list[int] = []
         self._topic_codes: dict[str, list[int]] = {}
         self._next_id = itertools.count(1000)
         self.brokers = [FakeBroker(self._handlers(node)) for node in range(brokers)]
@@ -215,6 +223,11 @@ class ScriptedCluster:
         with self._lock:
             self._id_codes += [code] * times
 
+    def refuse_configs(self, code: int, times: int = 1) -> None:
+        """Answer DescribeConfigs with `code`."""
+        with self._lock:
+            self._config_codes += [code] * times
+
     def refuse_topic(self, name: str, code: int, times: int = 1) -> None:
         """Answer Metadata of the topic with `code`."""
         with self._lock:
@@ -255,6 +268,7 @@ class ScriptedCluster:
             MetadataRequest: self._on_metadata,
             ProduceRequest: self._on_produce,
             InitProducerIdRequest: self._on_init_producer_id,
+            DescribeConfigsRequest: self._on_describe_configs,
         }
         return {cls: locked(handle) for cls, handle in handlers.items() if self._versions[cls][1] >= 0}
 
@@ -282,6 +296,22 @@ class ScriptedCluster:
             return InitProducerIdResponse(error_code=self._id_codes.pop(0))
         self.producer_ids.append(next(self._next_id))
         return InitProducerIdResponse(producer_id=self.producer_ids[-1], producer_epoch=0)
+
+    def _on_describe_configs(self, node: int, request: DescribeConfigsRequest, version: int) -> DescribeConfigsResponse:
+        limit = DescribeConfigsResourceResult(name="max.message.bytes", value=str(self._max_message_bytes))
+        code = self._config_codes.pop(0) if self._config_codes else 0
+        return DescribeConfigsResponse(
+            results=tuple(
+                DescribeConfigsResult(
+                    error_code=code,
+                    error_message=None,
+                    resource_type=each.resource_type,
+                    resource_name=each.resource_name,
+                    configs=() if code else (limit,),
+                )
+                for each in request.resources
+            )
+        )
 
     def _on_produce(self, node: int, request: ProduceRequest, version: int) -> Any:
         self.requests.append((node, request, version))

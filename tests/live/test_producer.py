@@ -232,6 +232,16 @@ def test_a_batch_above_the_brokers_limit_is_split(kafka41: KafkaServer, make_top
     assert [message.value() for message in read_back(kafka41, topic)[0]] == batch["value"].to_pylist()
 
 
+def test_without_acknowledgements_no_batch_above_the_limit_of_the_topic_is_sent(
+    kafka41: KafkaServer, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(kafka41, config={"max.message.bytes": "2000"})
+    batch = pa.record_batch({"value": pa.array([b"%05d" % n + b"x" * 95 for n in range(500)])})
+    assert not write([batch], options_for(kafka41, topic, acks="0")).notes
+    (found,) = read_back(kafka41, topic, len(batch))
+    assert [message.value() for message in found] == batch["value"].to_pylist()
+
+
 def test_no_broker_is_an_error_within_max_block_ms() -> None:
     options = parse_sink({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "kafka.max.block.ms": "700"})
     with pytest.raises(NoBrokerError, match=r"no broker has answered .*cannot connect to broker 127.0.0.1:1"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
 from typing import Any
@@ -9,14 +10,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamgroup.errors import EncodeError, UnknownPartition, UnknownTopicError
+from streamgroup.errors import EncodeError, ErrorCode, RecordTooLargeError, UnknownPartition, UnknownTopicError
 from streamgroup.executor.producer import TaskProducer
 from streamgroup.executor.sink_writer import SinkWriter, write
 from streamgroup.model import TopicPartition
 from streamgroup.options.types import SinkOptions
+from streamgroup.wire.messages.topics import DescribeConfigsRequest
 from tests.fakes.scripted_cluster import ScriptedCluster
 from tests.unit.executor.producing import TOPIC, client_of, producer_options
 from tests.unit.records import reference
+from tests.waiting import wait_until
 
 Start = Callable[..., ScriptedCluster]
 Open = Callable[..., TaskProducer]
@@ -95,6 +98,50 @@ def test_a_batch_has_at_most_batch_size_bytes(start_cluster: Start) -> None:
     assert cluster.values(TOPIC, 0) == values
     assert all(len(each.values) == 1 or len(each.data) < 1_000 + 61 for each in cluster.log(TOPIC, 0))
     assert len(cluster.log(TOPIC, 0)) <= 10
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_without_acknowledgements_batches_are_cut_at_the_limit_of_the_topic(
+    start_cluster: Start, compression: str
+) -> None:
+    cluster = start_cluster(topics={TOPIC: 1}, max_message_bytes=5_000)
+    values = [random.Random(n).randbytes(50) for n in range(2_000)]
+    written = write([rows(values)], sink_options(cluster, acks=0, compression=compression))
+    wait_until(lambda: len(cluster.values(TOPIC, 0)) == len(values), "every record arrived")
+    assert cluster.values(TOPIC, 0) == values
+    assert not written.notes
+    assert len(cluster.log(TOPIC, 0)) < 40, "the batches are about as large as the topic takes"
+
+
+def test_without_acknowledgements_a_record_above_the_limit_of_the_topic_is_an_error(start_cluster: Start) -> None:
+    cluster = start_cluster(topics={TOPIC: 1}, max_message_bytes=5_000)
+    with pytest.raises(RecordTooLargeError, match=r"larger than max.message.bytes=5000 of the topic. Raise"):
+        write([rows([b"a", b"x" * 6_000])], sink_options(cluster, acks=0))
+
+
+@pytest.mark.parametrize(
+    ("versions", "code", "reason"),
+    [
+        ({}, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not allowed the operation DescribeConfigs on topic 'orders'"),
+        ({DescribeConfigsRequest: (0, -1)}, 0, "DescribeConfigs"),
+    ],
+)
+def test_without_acknowledgements_a_limit_that_is_not_known_is_worth_a_warning(
+    start_cluster: Start, versions: Any, code: int, reason: str
+) -> None:
+    cluster = start_cluster(topics={TOPIC: 1}, versions=versions)
+    cluster.refuse_configs(code, times=3)
+    (note,) = write([rows([b"a"])], sink_options(cluster, acks=0)).notes
+    assert note.startswith("with kafka.acks=0 a broker drops batches above max.message.bytes of topic orders")
+    assert reason in note
+    wait_until(lambda: cluster.values(TOPIC, 0) == [b"a"], "the record arrived")
+
+
+def test_a_broker_that_does_not_know_a_new_topic_yet_is_asked_for_its_limit_again(start_cluster: Start) -> None:
+    cluster = start_cluster(1, {TOPIC: 1})
+    cluster.refuse_configs(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, times=2)
+    assert not write([rows([b"a"])], sink_options(cluster, acks=0)).notes
+    assert len(cluster.brokers[0].asked("DescribeConfigs")) == 3
 
 
 def test_a_partition_that_was_added_meanwhile_is_found(start_cluster: Start) -> None:

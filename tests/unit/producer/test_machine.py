@@ -461,6 +461,49 @@ def test_parts_that_lack_records_are_refused() -> None:
         d.step(ev.SplitInto(batch, (Records((0, 1)), Records((2,)))))
 
 
+def read_with_limit(d: Driver, limit: int | None, reason: str = "") -> None:
+    topics = {"t": TopicInfo("t", (PartitionInfo(0, 0), PartitionInfo(1, 1)))}
+    limits = {} if limit is None else {"t": limit}
+    reasons = {"t": reason} if reason else {}
+    d.step(ev.MetadataRead(topics, frozenset({"t"}), {}, limits, reasons))
+
+
+def test_after_a_batch_that_was_too_large_the_limit_of_its_topic_is_read_and_kept() -> None:
+    d = Driver(batch_size=500_000).ready()
+    assert not any(action.limits for action in d.seen if isinstance(action, ev.ReadMetadata))
+    assert d.producer.batch_size("t") == 500_000
+    d.append(4)
+    d.answer(ErrorCode.MESSAGE_TOO_LARGE)
+    (read,) = [action for action in d.later(1.0) if isinstance(action, ev.ReadMetadata)]
+    assert read.limits == {"t"}
+    read_with_limit(d, 5_000)
+    assert 4_800 < d.producer.batch_size("t") <= 5_000 - 61
+    assert d.producer.batch_size("u") == 500_000
+    d.cut()
+    (read,) = [action for action in d.later(1.0) if isinstance(action, ev.ReadMetadata)]
+    assert not read.limits
+
+
+def test_a_limit_that_cannot_be_read_is_not_asked_for_again() -> None:
+    d = Driver().ready()
+    for times in (1, 0):
+        d.append(4)
+        d.answer(ErrorCode.MESSAGE_TOO_LARGE)
+        assert [a.limits for a in d.later(1.0) if isinstance(a, ev.ReadMetadata)] == [{"t"}] * times
+        read_with_limit(d, None, "not authorized")
+        assert not d.all(ev.LimitUnknown)  # the broker refuses batches that are too large
+        d.step(ev.Abandon("next"))
+
+
+def test_without_acknowledgements_the_limit_is_read_with_all_metadata() -> None:
+    d = Driver(acks=0)
+    d.step(ev.FindTopics(("t",)))
+    assert d.only(ev.ReadMetadata) == ev.ReadMetadata(frozenset({"t"}), frozenset({"t"}))
+    read_with_limit(d, None, "not authorized")
+    assert d.only(ev.TopicFound)
+    assert d.only(ev.LimitUnknown) == ev.LimitUnknown("t", "not authorized")
+
+
 def test_a_single_record_that_is_too_large_fails_and_the_next_goes_on_under_another_epoch() -> None:
     d = Driver().ready().confirmed()
     d.append(1, 1)
