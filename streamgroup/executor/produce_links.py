@@ -257,7 +257,7 @@ class ProduceLinks:
 
     def _note_written(self) -> None:
         for link in self._links.values():
-            if link.unwritten and not self._poller.unsent(link.handle):
+            if link.unwritten and self._poller.has_sent_all(link.handle):
                 self._events.extend(ev.Written(token) for token in link.unwritten)
                 link.unwritten.clear()
 

@@ -267,6 +267,11 @@ class Link:
         unsent: int = self._protocol.unsent
         return unsent
 
+    @property
+    def has_sent_all(self) -> bool:
+        """Whether the socket has taken all requests, also those that waited for SASL or because of a quota."""
+        return not (self._protocol.unsent or self._protocol.has_held_back)
+
     def flush(self) -> None:
         """Send the bytes that the socket accepts at once. A TransportError leaves the link closed."""
         try:

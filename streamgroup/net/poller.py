@@ -114,9 +114,9 @@ class Poller:
         """Return the API versions of the broker; None before `ConnectionReady`. Raises KeyError for invalid handles."""
         return self._links[handle].versions
 
-    def unsent(self, handle: Handle) -> int:
-        """Return the bytes of a connection that the socket has not taken yet. Raises KeyError for an invalid handle."""
-        return self._links[handle].unsent
+    def has_sent_all(self, handle: Handle) -> bool:
+        """Return whether the socket has taken all requests of a connection. Raises KeyError for an invalid handle."""
+        return self._links[handle].has_sent_all
 
     def throttled_s(self, handle: Handle) -> float:
         """Return for how many seconds the broker reads no requests, because of a quota; 0 for an invalid handle."""

@@ -110,6 +110,11 @@ class FramedStream(ABC):
         """The bytes that have not been sent."""
         return len(self._out)
 
+    @property
+    def has_held_back(self) -> bool:
+        """Whether requests wait until they may be sent."""
+        return False
+
     def sent(self, count: int) -> None:
         """Remove the first `count` bytes of `outgoing`, which the socket has accepted."""
         self._out.taken(count)
@@ -188,6 +193,10 @@ class Protocol(FramedStream):
             and self._authentication is None
             and not self._in_flight
         )
+
+    @property
+    def has_held_back(self) -> bool:
+        return bool(self._queued)
 
     @property
     def work(self) -> Callable[[], SaslStep] | None:

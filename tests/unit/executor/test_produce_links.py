@@ -17,9 +17,12 @@ from streamgroup.options.tls import TlsOptions
 from streamgroup.options.types import ClientOptions
 from streamgroup.producer import events as ev
 from streamgroup.wire.messages.cluster import MetadataRequest
+from streamgroup.wire.messages.log import FetchRequest
 from streamgroup.wire.messages.produce import ProduceRequest
 from streamgroup.wire.messages.producer_id import InitProducerIdRequest
 from streamgroup.wire.versions import BrokerVersions
+from tests.clock import Clock
+from tests.fakes.answers import metadata, topic
 from tests.fakes.broker import SILENCE
 from tests.fakes.scripted_cluster import ScriptedCluster
 from tests.unit.executor.producing import TOPIC, client_of
@@ -33,8 +36,8 @@ Open = Callable[..., ProduceLinks]
 def open_links() -> Iterator[Open]:
     opened: list[ProduceLinks] = []
 
-    def make(client: ClientOptions) -> ProduceLinks:
-        opened.append(ProduceLinks(client, lambda _, version: b"%d" % version, time.monotonic))
+    def make(client: ClientOptions, clock: Callable[[], float] = time.monotonic) -> ProduceLinks:
+        opened.append(ProduceLinks(client, lambda _, version: b"%d" % version, clock))
         return opened[-1]
 
     yield make
@@ -163,6 +166,23 @@ def test_a_request_without_an_answer_may_be_written(start_cluster: Start, open_l
     assert links.is_usable
 
 
+def test_a_request_without_an_answer_is_written_after_the_throttle_time_of_its_broker(
+    start_cluster: Start, open_links: Open
+) -> None:
+    """With acks=0 the task ends when its requests are written, and its worker process may end next."""
+    cluster, skipped = start_cluster(versions={FetchRequest: FetchRequest.VERSIONS}), Clock(0.0)
+    throttled = replace(metadata({0: cluster.addresses[0][1]}, topic(TOPIC, 0)), throttle_time_ms=3_600_000)
+    cluster.brokers[0].handlers[MetadataRequest] = lambda *_: throttled
+    links = open_links(client_of(cluster), lambda: time.monotonic() + skipped())
+    links.read_metadata(frozenset({TOPIC}))
+    events_of(links, 1)
+    links.send(a_send(0, acks=0))
+    assert (links.wait(0), cluster.requests) == ([], [])
+    skipped.sleep(3_600)
+    assert events_of(links, 1) == [ev.Written(1)]
+    cluster.brokers[0].wait_for(lambda _: len(cluster.requests) == 1)
+
+
 def test_no_event_follows_a_connection_that_the_producer_gives_up(start_cluster: Start, open_links: Open) -> None:
     cluster = start_cluster()
     cluster.mute()
@@ -206,8 +226,8 @@ class StubPoller:
     def versions(self, handle: Handle) -> BrokerVersions:
         return self._valid(VERSIONS, handle)
 
-    def unsent(self, handle: Handle) -> int:
-        return self._valid(0, handle)
+    def has_sent_all(self, handle: Handle) -> bool:
+        return bool(self._valid(True, handle))
 
     def send(self, handle: Handle, request: Any, version: int | None = None) -> int:
         self.sent.append((handle, request))
