@@ -153,8 +153,6 @@ class RangeReader:
             protocol = self._format.fetch_protocol(connection, cursors, self._fetch)
             pipeline = Pipeline(connection, protocol, cursors, self._fetch.prefetch, self._clock)
             while (portions := self._next(pipeline, cursors)) is not None:
-                if throttled_s := pipeline.take_throttled_s():
-                    self._recovery.note_throttled(left, throttled_s)
                 self._replicas.leave(cursors, self._recovery)
                 if not portions and any(cursor.wants_more for cursor in cursors):
                     self._recovery.pass_gaps(cursors, connection)
@@ -162,6 +160,9 @@ class RangeReader:
                 while portions:  # each is let go before the next one is decoded: the next answer needs the memory
                     yield from self._decoded(portions.pop(0), pipeline)
                     self._recovery.note_progress()
+                # The wait for the throttle time follows the progress, which would begin the waits again.
+                if throttled_s := pipeline.take_throttled_s():
+                    self._recovery.note_throttled(left, throttled_s)
                 self._recovery.check_timeouts(cursors)
         except _FetchAgainError:
             for cursor in cursors:

@@ -4,21 +4,29 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
 
 from streamgroup.errors import BrokerError, ChecksumMismatch, DataLossError, TooLarge, TransportError
+from streamgroup.executor import fetcher
 from streamgroup.executor.fetcher import read
+from streamgroup.executor.kafka import KAFKA_READ_FORMAT, KafkaReadFormat
+from streamgroup.executor.read_format import Portion
 from streamgroup.logline import parse
 from streamgroup.model import NO_TOPIC_ID, Broker, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
+from streamgroup.records.batches import Frames
 from streamgroup.records.columns import SCHEMA
-from streamgroup.remediation import StoredIn
+from streamgroup.remediation import NO_LOCATION, StoredIn
 from streamgroup.wire.messages.log import AbortedTransaction
+from tests.clock import Clock
 from tests.fakes.broker import CLOSE, SILENCE, FakeBroker
 from tests.unit.executor.leader import OTHER_ID, TOPIC_ID, Leader, Log, batch
+from tests.unit.executor.lookups import ScriptedLookup, cursor
 from tests.unit.records.encoder import ABORT, COMMIT, Record, encode_batch, end_marker
 
 Start = Callable[..., FakeBroker]
@@ -163,6 +171,42 @@ def test_an_empty_answer_of_a_throttling_broker_is_no_end(broker: Start, options
 
     threading.Thread(target=fill, daemon=True).start()
     assert sum(each.num_rows for each in rows) == 10
+
+
+class Throttled:
+    """A pipeline whose first answer has records. While they are decoded a throttle time of 60 s comes."""
+
+    def __init__(self, clock: Clock, first: Portion, last: Portion) -> None:
+        self.clock = clock
+        self.answers: list[list[Portion] | None] = [[first], [], [last], None]
+
+    def next(self) -> list[Portion] | None:
+        if len(self.answers) == 3:
+            self.clock.sleep(60.0)
+        return self.answers.pop(0)
+
+    def take_throttled_s(self) -> float:
+        return 60.0 if len(self.answers) == 3 else 0.0
+
+    def pump(self) -> None:
+        """Nothing comes."""
+
+
+def test_the_throttle_time_after_records_is_no_silence_of_other_ranges(
+    options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(100.0)
+    ranges = [cursor(partition, until=10) for partition in range(2)]
+    first, last = (Portion(each, 0, Frames(memoryview(batch(0, 10)), 0, 10), ()) for each in ranges)
+    ranges[1].mark_waiting(0.0)
+    monkeypatch.setattr(fetcher, "time", SimpleNamespace(monotonic=clock, sleep=clock.sleep))
+    monkeypatch.setattr(fetcher, "POOL", Mock())
+    monkeypatch.setattr(fetcher, "Pipeline", lambda *_: Throttled(clock, first, last))
+    monkeypatch.setattr(KafkaReadFormat, "fetch_protocol", Mock())
+    monkeypatch.setattr(KafkaReadFormat, "lookup", lambda *_: ScriptedLookup())
+    fetch = FetchOptions(poll_timeout_ms=50_000)
+    reader = fetcher.RangeReader(KAFKA_READ_FORMAT, options(), fetch, fail_on_data_loss=True, location=NO_LOCATION)
+    assert [rows.num_rows for rows in reader.rows(ranges)] == [10, 10]
 
 
 def test_a_high_watermark_below_the_range_is_waited_for(broker: Start, options: Options) -> None:
