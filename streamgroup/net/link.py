@@ -27,7 +27,7 @@ from streamgroup.net.handshake import NOT_A_BROKER_HINT, NOT_TLS_HINT, PROBE_AFT
 from streamgroup.net.protocol import CorrelatedResponse, Protocol
 from streamgroup.net.protocol07 import Protocol07
 from streamgroup.net.resolve import Address, HostLookup
-from streamgroup.net.transport import PROBE_TIMEOUT_S, PlainTransport, Transport
+from streamgroup.net.transport import PROBE_TIMEOUT_S, PlainTransport, Transport, set_user_timeout
 from streamgroup.options.tls import SASL_SSL, SSL, TlsOptions
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.kafka07 import Request07
@@ -48,7 +48,7 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 connection is gone. Firewalls and load balancers see that the connection lives."""
 _LEAST_USER_TIMEOUT_MS = 30_000
 """TCP_USER_TIMEOUT ends a connection whose sent bytes are not acknowledged. It must not be shorter than the keepalive,
-which it would end, nor than a request, whose broker may take the bytes late."""
+which it would end, nor than a request, whose broker may take the bytes late. The throttle time of a broker is added."""
 
 _SESSION_PART = 0.85
 """The part of a session's lifetime after which the client authenticates again. Java takes 0.85 to 0.95 (KIP-368)."""
@@ -202,6 +202,10 @@ class Link:
         """Hold requests back, as KIP-219 demands: the broker would not read them, and they would time out."""
         self._throttled_until = now + max(seconds, self.throttled_s(now))
         self._protocol.mute()
+        if self._transport is not None:
+            # The broker leaves requests that were sent before in its socket. Once that is full, the kernel takes the
+            # pause for a dead connection.
+            self._transport.set_user_timeout(self._user_timeout_ms + round(self.throttled_s(now) * 1000))
         if TOTALS.on_throttled(self.peer, seconds):
             log.warning(
                 "broker %s throttles the client %r because of a quota, for %.1f s this time: its requests wait. If "
@@ -389,10 +393,10 @@ class Link:
         opened.setblocking(False)
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        user_timeout_ms = max(_LEAST_USER_TIMEOUT_MS, self._options.request_timeout_ms)
-        for name, value in {**_KEEPALIVE, "TCP_USER_TIMEOUT": user_timeout_ms}.items():
+        for name, value in _KEEPALIVE.items():
             if hasattr(socket, name):
                 opened.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        set_user_timeout(opened, self._user_timeout_ms)
         # Set before connecting, which negotiates the window scale; -1 keeps the system's value, as in Kafka.
         if self._options.receive_buffer_bytes > 0:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._options.receive_buffer_bytes)
@@ -524,6 +528,10 @@ class Link:
         kind = _HangUp if isinstance(error, ConnectionError) else TransportError
         pending = f"pending: {self.describe_pending() or 'nothing'}{self._protocol.ENDED_BY}"
         return kind(f"lost the connection to broker {self.peer}: {error}; {pending}")
+
+    @property
+    def _user_timeout_ms(self) -> int:
+        return max(_LEAST_USER_TIMEOUT_MS, self._options.request_timeout_ms)
 
     @property
     def _setup_seconds(self) -> str:

@@ -12,11 +12,18 @@ from streamgroup.errors import StreamGroupError
 
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER on with 0 s: closing discards unsent bytes and sends RST."""
+_LONGEST_USER_TIMEOUT_MS = 2**31 - 1
 
 
 PROBE_TIMEOUT_S = 1.0
 """Seconds that a server without TLS has to prove that (`tls/plaintext_probe.py`). A server that takes longer is not
 recognized, and the client retries as after any lost connection."""
+
+
+def set_user_timeout(connected: socket.socket, milliseconds: int) -> None:
+    """Set TCP_USER_TIMEOUT, where the system has it."""
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, min(milliseconds, _LONGEST_USER_TIMEOUT_MS))
 
 
 class Transport(ABC):
@@ -28,6 +35,10 @@ class Transport(ABC):
     def fileno(self) -> int:
         """The descriptor of the socket."""
         return self._socket.fileno()
+
+    def set_user_timeout(self, milliseconds: int) -> None:
+        """Have the kernel end the connection if the other end takes no bytes for so long."""
+        set_user_timeout(self._socket, milliseconds)
 
     def close(self, *, reset: bool) -> None:
         """Close the connection with FIN, or with RST, so that no bytes in transit take effect later."""

@@ -145,6 +145,23 @@ def test_the_kernel_notices_that_the_other_end_is_gone(
     assert values == [15, 5, 3, user_timeout_ms]
 
 
+@pytest.mark.parametrize("request_timeout_ms", [30_000, 2**31 - 1])
+def test_the_kernel_gives_a_throttling_broker_the_throttle_time_more(
+    request_timeout_ms: int, broker: Start, open_link: OpenLink
+) -> None:
+    """A broker that throttles reads nothing, so pipelined requests fill its socket. That is not a dead connection."""
+    fake = answering(broker, replace(METADATA, throttle_time_ms=40_000))
+    link = ready(open_link(fake.port, request_timeout_ms=request_timeout_ms))
+    assert link.fileno is not None
+    answers: list[CorrelatedResponse] = []
+    link.send(EVERYTHING)
+    while not answers:
+        step(link, answers)
+    with socket.socket(fileno=os.dup(link.fileno)) as opened:
+        timeout_ms = opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+    assert timeout_ms == min(request_timeout_ms + 40_000, 2**31 - 1)
+
+
 def test_a_link_is_idle_when_it_was_not_used_for_the_option_s_time(broker: Start, open_link: OpenLink) -> None:
     link = open_link(answering(broker, METADATA, SILENCE).port, connections_max_idle_ms=5_000)
     assert not link.is_idle(BEGAN + 100), "it is not set up"
