@@ -108,8 +108,7 @@ class TaskProducer:
 
         Raises the ProduceError of a batch that has failed, which may be one of an earlier call.
         """
-        self._clock.resume()
-        self._raise_failure()
+        self._resume()
         for part in _parts(payloads):
             self._make_room()
             self._step(ev.Append(part))
@@ -119,8 +118,7 @@ class TaskProducer:
 
     def flush(self) -> None:
         """Send everything and wait until each batch is acknowledged. Raises ProduceError for one that failed."""
-        self._clock.resume()
-        self._raise_failure()
+        self._resume()
         self._flushed = False
         self._step(ev.Flush())
         self._run(lambda: self._flushed)
@@ -135,6 +133,12 @@ class TaskProducer:
         return self._failure is None and not self._producer.unresolved and self._links.is_usable
 
     # -- the loop -----------------------------------------------------------------------------------------------------
+
+    def _resume(self) -> None:
+        """Go on after a wait for rows. Connections that have ended or were idle meanwhile are not used again."""
+        self._clock.resume()
+        self._raise_failure()
+        self._turn(0.0)
 
     def _make_room(self) -> None:
         if self._producer.has_room:
