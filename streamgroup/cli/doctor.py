@@ -31,6 +31,7 @@ from streamgroup.cli._help import OUTPUT, SectionedCommand, flag, json_option, o
 from streamgroup.cli._properties import without_prefix
 from streamgroup.cli._pyspark_versions import of_pyspark
 from streamgroup.cli._tables import Column, json_rows, table
+from streamgroup.cluster.configs import broker_config
 from streamgroup.cluster.interface import Cluster, kafka_of, open_cluster
 from streamgroup.counting import counted
 from streamgroup.errors import AuthorizationError, ConfigError, NoBrokersYetError, StreamGroupError
@@ -80,8 +81,9 @@ APIS: tuple[type[Request[Any]], ...] = (
 )
 """The requests of queries and commands."""
 
+_OFFSETS_FACTOR = "offsets.topic.replication.factor"
 _OFFSETS_REPLICAS = 3
-"""The brokers' default of offsets.topic.replication.factor."""
+"""The default of this setting of the brokers."""
 _EXECUTORS = "Executors of Spark"
 _PACKAGES = ("pyarrow", "numpy", "cryptography", "kazoo")
 _CODECS = ("gzip", "snappy", "lz4", "zstd")
@@ -167,7 +169,7 @@ def of_cluster(options: ClientOptions) -> Iterator[Finding | ApiVersions]:
                 servers = kafka_of(cluster, cluster.deadline()).options.bootstrap_servers
                 yield from _without_brokers(where, error, servers, options)
                 return
-            problem = _of_offsets_topic(cluster, snapshot)
+            problem = _of_offsets_topic(cluster, snapshot) if snapshot.dialect is Dialect.KAFKA else ""
     except StreamGroupError as error:
         yield Finding(where, CheckVerdict.FAIL, str(error))
         return
@@ -195,13 +197,38 @@ def _of_offsets_topic(cluster: Cluster, snapshot: ClusterSnapshot) -> str:
         which = f"{without} of {counted(len(topic.partitions), 'partition')} of {OFFSETS_TOPIC}"
         why = f"{which} have no leader, so the groups in them have no coordinator. Start the missing brokers"
         return why if without else ""
-    if len(snapshot.brokers) >= _OFFSETS_REPLICAS:
+    return _of_offsets_factor(cluster, snapshot)
+
+
+def _of_offsets_factor(cluster: Cluster, snapshot: ClusterSnapshot) -> str:
+    """Return why the brokers cannot create the topic of the groups' offsets, empty if they can."""
+    brokers = len(snapshot.brokers)
+    try:
+        factor = _offsets_factor(cluster, snapshot)
+    except StreamGroupError:  # such as a missing right, or brokers before 0.11
+        if brokers >= _OFFSETS_REPLICAS:
+            return ""
+        return (
+            f"the topic {OFFSETS_TOPIC} does not exist yet. The brokers create it for the first group, with "
+            f"{_OFFSETS_FACTOR} replicas ({_OFFSETS_REPLICAS} by default). With more replicas than brokers ({brokers}) "
+            "they cannot, and no group gets a coordinator. Check this setting of the brokers"
+        )
+    if factor <= brokers:
         return ""
     return (
-        f"the topic {OFFSETS_TOPIC} does not exist yet. The brokers create it for the first group, with "
-        f"offsets.topic.replication.factor replicas ({_OFFSETS_REPLICAS} by default). With more replicas than brokers "
-        f"({len(snapshot.brokers)}) they cannot, and no group gets a coordinator. Check this setting of the brokers"
+        f"the topic {OFFSETS_TOPIC} does not exist, and the brokers cannot create it: {_OFFSETS_FACTOR} is {factor}, "
+        f"and the cluster has {counted(brokers, 'broker')}. So no group gets a coordinator. Start more brokers, or "
+        "lower this setting of each broker and restart it"
     )
+
+
+def _offsets_factor(cluster: Cluster, snapshot: ClusterSnapshot) -> int:
+    """Return how many replicas the topic of the groups' offsets gets. Raises StreamGroupError if it cannot be read."""
+    deadline = cluster.deadline()
+    value = broker_config(kafka_of(cluster, deadline), min(snapshot.brokers), _OFFSETS_FACTOR, deadline)
+    if value is None:
+        raise StreamGroupError(f"the broker does not show {_OFFSETS_FACTOR}")
+    return int(value)
 
 
 def _of_snapshot(snapshot: ClusterSnapshot) -> tuple[CheckVerdict, str]:

@@ -1,4 +1,4 @@
-"""Topics for an operator: new topics, more partitions, deletion, and the configuration of topics.
+"""Changes of topics by an operator: new topics, more partitions, and deletion.
 
 Functions over a `KafkaCluster`. Each retries until a deadline on the cluster's clock.
 """
@@ -12,7 +12,7 @@ from streamgroup.authorization import RESOURCES, Operation, Requester, refusal
 from streamgroup.cluster.kafka import ANY, KafkaCluster
 from streamgroup.counting import MOST_NAMED, first_of
 from streamgroup.errors import BrokerError, ErrorCode, error_of
-from streamgroup.model import TopicPartition
+from streamgroup.model import TopicPartition, name_some
 from streamgroup.wire.messages.admin import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -26,9 +26,6 @@ from streamgroup.wire.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResult,
 )
 from streamgroup.wire.schema import Message, Request
 
@@ -42,19 +39,6 @@ _VALIDATES = 1
 """The first version of CreateTopics that validates without creating."""
 _INVALID_CONFIG = frozenset({ErrorCode.INVALID_CONFIG, ErrorCode.UNKNOWN_SERVER_ERROR})
 """The codes for a configuration that a broker does not take. Kafka 0.10.2 has no code for an invalid value."""
-_OF_TOPIC = 2
-"""The type of a topic in DescribeConfigs."""
-_WITH_SOURCE = 1
-"""The first version of DescribeConfigs that names the source of a value."""
-_SET_ON_TOPIC = 1
-"""That source: the topic's own configuration."""
-
-
-class TopicConfig(NamedTuple):
-    """A configuration of a topic. `is_own` says whether it is set on the topic; other values are the brokers'."""
-
-    value: str
-    is_own: bool
 
 
 class _Result(NamedTuple):
@@ -143,46 +127,6 @@ def _created(response: CreateTopicsResponse) -> Iterable[_Result]:
     return (_Result(each.name, each.error_code, each.error_message) for each in response.topics)
 
 
-def topic_configs(cluster: KafkaCluster, topics: Collection[str], deadline: float) -> dict[str, dict[str, TopicConfig]]:
-    """Return the configurations of each topic by name, without values that brokers keep secret.
-
-    Raises AuthorizationError, BrokerError, and UnsupportedVersionError before Kafka 0.11.
-    """
-    resources = tuple(
-        DescribeConfigsResource(resource_type=_OF_TOPIC, resource_name=name, configuration_keys=None)
-        for name in sorted(topics)
-    )
-    request = DescribeConfigsRequest(resources=resources)
-    retry = cluster.retry("configuration of topics", deadline)
-    while True:
-        version, response = cluster.call_versioned(DescribeConfigsRequest, lambda _: request, ANY, deadline)
-        waiting = [each for each in response.results if each.error_code]
-        if not waiting:
-            return {each.resource_name: _configs(each, version) for each in response.results}
-        retry.again(", ".join(_unknown_yet(each, cluster.requester) for each in waiting))
-
-
-def _configs(result: DescribeConfigsResult, version: int) -> dict[str, TopicConfig]:
-    return {
-        each.name: TopicConfig(
-            each.value, each.config_source == _SET_ON_TOPIC if version >= _WITH_SOURCE else not each.is_default
-        )
-        for each in result.configs
-        if each.value is not None
-    }
-
-
-def _unknown_yet(result: DescribeConfigsResult, requester: Requester) -> str:
-    """Return why the request must be repeated: a broker learns of a new topic some time after the controller."""
-    error = error_of(result.error_code)
-    reason = f"cannot describe the configuration of topic {result.resource_name!r}"
-    if result.error_code in RESOURCES:
-        raise refusal(result.error_code, reason, Operation.DESCRIBE_CONFIGS, result.resource_name, requester)
-    if not error.retriable:
-        raise BrokerError(error, reason + (f" ({result.error_message})" if result.error_message else ""))
-    return f"{result.resource_name!r}: {error.name}"
-
-
 def delete_topics(cluster: KafkaCluster, topics: Collection[str], deadline: float) -> None:
     """Delete topics with their records, and wait until the metadata does not show them any more.
 
@@ -205,7 +149,7 @@ def delete_topics(cluster: KafkaCluster, topics: Collection[str], deadline: floa
     retry = cluster.retry("deleted topics", deadline)
     # All topics are asked for: a broker before 0.11 would create anew a topic that is asked for by its name.
     while left := sorted(cluster.snapshot(None, deadline, refresh=True).topics.keys() & set(names)):
-        retry.again(f"the metadata still has {', '.join(left)}")
+        retry.again(f"the metadata still has {first_of(left, MOST_NAMED, 'topic')}")
 
 
 def grow_topics(cluster: KafkaCluster, counts: Mapping[str, int], deadline: float) -> None:
@@ -276,11 +220,11 @@ def _wait_for_leaders(cluster: KafkaCluster, counts: Mapping[str, int], deadline
     while True:
         snapshot = cluster.snapshot(counts, deadline, refresh=True)
         waiting = [
-            str(tp)
+            tp
             for name, count in counts.items()
             for tp in (TopicPartition(name, partition) for partition in range(count))
             if snapshot.leader(tp) is None
         ]
         if not waiting:
             return
-        retry.again(f"no leader yet for {', '.join(waiting)}")
+        retry.again(f"no leader yet for {name_some(waiting)}")

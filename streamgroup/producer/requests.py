@@ -18,7 +18,12 @@ from streamgroup.wire.messages.produce import (
     TopicProduceData,
 )
 from streamgroup.wire.messages.producer_id import InitProducerIdRequest
-from streamgroup.wire.messages.topics import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
+from streamgroup.wire.messages.topics import (
+    TOPIC,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from streamgroup.wire.primitives import Bytes
 
 _LAST_BY_NAME = 12
@@ -26,8 +31,6 @@ _LAST_BY_NAME = 12
 _CLIENT_WAITS_FROM = 6
 """From this version of Produce on the broker answers before the throttle time, and the client waits (KIP-219)."""
 _NO_TRANSACTION_TIMEOUT_MS = 2**31 - 1
-_OF_TOPIC = 2
-"""The type of a topic in DescribeConfigs."""
 _LIMIT = "max.message.bytes"
 
 
@@ -40,7 +43,7 @@ def describe_limits(topics: Iterable[str]) -> DescribeConfigsRequest:
     """Return DescribeConfigs of the largest batch that each of `topics` takes, for any broker."""
     return DescribeConfigsRequest(
         resources=tuple(
-            DescribeConfigsResource(resource_type=_OF_TOPIC, resource_name=topic, configuration_keys=(_LIMIT,))
+            DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=(_LIMIT,))
             for topic in sorted(topics)
         )
     )

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as LibrdkafkaPartition
 
 from streamgroup.cluster.admin import committed, describe_groups, list_groups
+from streamgroup.cluster.configs import broker_config, topic_configs
 from streamgroup.cluster.kafka import ANY, KafkaCluster
 from streamgroup.cluster.requests import NO_OFFSET
 from streamgroup.cluster.topic_changes import (
@@ -19,7 +20,6 @@ from streamgroup.cluster.topic_changes import (
     delete_topics,
     grow_topics,
     refused_configs,
-    topic_configs,
 )
 from streamgroup.errors import BrokerError, TransportError
 from streamgroup.model import EARLIEST, LATEST, CommittedOffset, TopicPartition
@@ -166,6 +166,12 @@ def test_the_configuration_of_a_topic_is_tried_set_and_described(kafka: KafkaSer
     found = topic_configs(cluster, ["configured"], soon(30))["configured"]
     assert {name: config.value for name, config in found.items() if config.is_own} == own
     assert not found["max.message.bytes"].is_own
+
+
+def test_a_broker_describes_its_configuration(kafka: KafkaServer, cluster: KafkaCluster) -> None:
+    (node,) = cluster.snapshot((), soon(30)).brokers
+    assert broker_config(cluster, node, "offsets.topic.replication.factor", soon(30)) == "1"
+    assert broker_config(cluster, node, "no.such.one", soon(30)) is None
 
 
 def test_topics_grow_and_are_deleted(kafka: KafkaServer, cluster: KafkaCluster) -> None:

@@ -6,16 +6,11 @@ import logging
 import math
 from collections.abc import Collection, Iterator, Mapping
 
+from streamgroup.cluster.configs import TopicConfig, topic_configs
 from streamgroup.cluster.interface import Cluster, kafka_of, open_cluster
 from streamgroup.cluster.kafka import KafkaCluster
-from streamgroup.cluster.topic_changes import (
-    BROKERS_DEFAULT,
-    TopicConfig,
-    create_topics,
-    refused_configs,
-    topic_configs,
-)
-from streamgroup.counting import counted, first_of
+from streamgroup.cluster.topic_changes import BROKERS_DEFAULT, create_topics, refused_configs
+from streamgroup.counting import MOST_NAMED, counted, first_of
 from streamgroup.errors import AuthorizationError, ConfigError, StreamGroupError, UnsupportedVersionError
 from streamgroup.jobs.following import Say
 from streamgroup.jobs.mirror.columns import Abilities
@@ -36,8 +31,6 @@ from streamgroup.wire.messages.produce import ProduceRequest
 
 log = logging.getLogger("streamgroup.jobs")
 
-_NAMED = 5
-"""So many topics a line names at most."""
 _FIRST_WITH_TIMESTAMPS = 2
 _FIRST_WITH_HEADERS = 3
 """Versions of Produce: those of Kafka 0.10 and 0.11."""
@@ -148,7 +141,8 @@ class Clusters:
             return destination  # Kafka 0.7 creates a topic when it is written
         counts = {theirs: len(source.topics[ours].partitions) for ours, theirs in missing.items()}
         if not self._config.create:
-            lacking = ", ".join(f"{name!r} ({counted(count, 'partition')})" for name, count in sorted(counts.items()))
+            named = [f"{name!r} ({counted(count, 'partition')})" for name, count in sorted(counts.items())]
+            lacking = first_of(named, MOST_NAMED, "topic")
             raise ConfigError(
                 f"the destination has no topic {lacking}. Create it, or let the mirror do it: [topics] create = true"
             )
@@ -170,7 +164,7 @@ class Clusters:
                 "replication_factor. Before 0.10.1 topics are created in ZooKeeper only: use the brokers' own tools. "
                 "If the destination refuses a configuration of the source topic, create the topic with another value"
             ) from error
-        self._say(f"created topics at the destination: {first_of(sorted(counts), _NAMED, 'topic')}")
+        self._say(f"created topics at the destination: {first_of(sorted(counts), MOST_NAMED, 'topic')}")
         self._say_what_differs(ours, refused, cluster)
         if not ours:
             self._say(
@@ -194,12 +188,14 @@ class Clusters:
         self, ours: Mapping[str, Configs], refused: Mapping[str, Mapping[str, str]], cluster: KafkaCluster
     ) -> None:
         """Say which configurations of its source topic (`ours`) a created topic does not have, before it is copied."""
+        lacking: dict[str, list[str]] = {}
         for topic, configs in ours.items():
             left = _own(configs, copied=False)
             left |= {name: f"{configs[name].value} ({why})" for name, why in refused.get(topic, {}).items()}
-            if left:
-                named = ", ".join(f"{name}={value}" for name, value in sorted(left.items()))
-                self._say(f"topic {topic} does not get these configurations of its source topic: {named}")
+            for name, value in sorted(left.items()):
+                lacking.setdefault(f"{name}={value}", []).append(topic)
+        for config, names in lacking.items():
+            self._say(f"{config} of the source is not set at the destination: {first_of(names, MOST_NAMED, 'topic')}")
         try:
             theirs = topic_configs(cluster, ours, self._destination.deadline()) if ours else {}
         except StreamGroupError as error:
@@ -212,7 +208,7 @@ class Clusters:
         for (name, source, destination), names in topics.items():
             self._say(
                 f"warning: {name} is {source} at the source and {destination} at the destination, which "
-                f"{_COMPARED[name]}: {first_of(sorted(names), _NAMED, 'topic')}. Set {name} on them"
+                f"{_COMPARED[name]}: {first_of(sorted(names), MOST_NAMED, 'topic')}. Set {name} on them"
             )
 
 

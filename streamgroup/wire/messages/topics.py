@@ -5,6 +5,9 @@ from __future__ import annotations
 from streamgroup.wire.fields import Struct, array, boolean, int8, int16, int32, message, string, uuid
 from streamgroup.wire.schema import Message, Request
 
+TOPIC, BROKER = 2, 4
+"""The types of a topic and of a broker in DescribeConfigs."""
+
 
 @message
 class DeletableTopicResult(Struct):
@@ -137,7 +140,7 @@ class DescribeConfigsResource(Struct):
 
 @message
 class DescribeConfigsRequest(Request[DescribeConfigsResponse], api_key=32, versions="0-4", flexible=4):
-    """Any broker describes topics (KIP-133, since 0.11)."""
+    """Any broker describes topics, and each broker describes itself (KIP-133, since 0.11)."""
 
     resources: tuple[DescribeConfigsResource, ...] = array(DescribeConfigsResource, "0+")
     include_synonyms: bool = boolean("1+")

@@ -18,7 +18,7 @@ from streamgroup.cli._findings import CheckVerdict, Finding
 from streamgroup.cli.doctor import ApiVersions
 from streamgroup.cli.main import main
 from streamgroup.cluster.kafka import KafkaCluster
-from streamgroup.errors import ConfigError, NoBrokersYetError, TransportError
+from streamgroup.errors import AuthorizationError, ConfigError, ErrorCode, NoBrokersYetError, TransportError
 from streamgroup.model import Broker, ClusterSnapshot, Dialect, GroupDescription, GroupState, PartitionInfo, TopicInfo
 from streamgroup.net.releases import RELEASES
 from streamgroup.options.types import ClientOptions, ZooKeeperOptions
@@ -64,22 +64,49 @@ def test_a_cluster_that_cannot_be_reached_is_a_finding_with_the_reason_and_fails
     assert "127.0.0.1:1" in result.stdout.splitlines()[-1]
 
 
+UNREADABLE = AuthorizationError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "cannot describe the configuration of broker 0")
+
+
 @pytest.mark.parametrize(
-    ("brokers", "leaders", "text"),
+    ("brokers", "leaders", "factor", "text"),
     [
-        (1, None, "number of brokers"),
-        (2, None, "With more replicas than brokers (2) they cannot, and no group gets a coordinator"),
-        (3, None, None),
-        (1, [0, 0], None),
-        (
+        pytest.param(1, None, "1", "", id="the factor is that of a cluster of one broker"),
+        pytest.param(
+            2,
+            None,
+            "3",
+            "the topic __consumer_offsets does not exist, and the brokers cannot create it: "
+            "offsets.topic.replication.factor is 3, and the cluster has 2 brokers. So no group gets a coordinator. "
+            "Start more brokers, or lower this setting of each broker and restart it",
+            id="the factor is too large",
+        ),
+        pytest.param(4, None, "5", "offsets.topic.replication.factor is 5, and the cluster has 4 brokers", id="raised"),
+        pytest.param(
+            2,
+            None,
+            UNREADABLE,
+            "does not exist yet. The brokers create it for the first group, with offsets.topic.replication.factor "
+            "replicas (3 by default). With more replicas than brokers (2) they cannot",
+            id="the factor cannot be read",
+        ),
+        pytest.param(1, None, None, "With more replicas than brokers (1) they cannot", id="the factor is not shown"),
+        pytest.param(3, None, UNREADABLE, "", id="the default is small enough"),
+        pytest.param(1, [0, 0], "3", "", id="the topic exists"),
+        pytest.param(
             2,
             [0, 9, -1],
+            "1",
             "2 of 3 partitions of __consumer_offsets have no leader, so the groups in them have",
+            id="leaders are missing",
         ),
     ],
 )
 def test_an_offsets_topic_that_cannot_be_created_or_has_no_leaders_is_a_finding(
-    brokers: int, leaders: list[int] | None, text: str | None
+    brokers: int,
+    leaders: list[int] | None,
+    factor: str | AuthorizationError | None,
+    text: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     infos = tuple(PartitionInfo(number, leader, 1) for number, leader in enumerate(leaders or ()))
     topics = {} if leaders is None else {"__consumer_offsets": TopicInfo("__consumer_offsets", infos)}
@@ -89,11 +116,16 @@ def test_an_offsets_topic_that_cannot_be_created_or_has_no_leaders_is_a_finding(
         deadline = staticmethod(lambda: 1.0)
         snapshot = staticmethod(lambda names, deadline: snapshot)
 
+    def broker_config(cluster: Answering, node: int, name: str, deadline: float) -> str | None:
+        assert (node in snapshot.brokers, name) == (True, "offsets.topic.replication.factor")
+        if isinstance(factor, AuthorizationError):
+            raise factor
+        return factor
+
+    monkeypatch.setattr(module, "broker_config", broker_config)
     found = module._of_offsets_topic(Answering(), snapshot)  # type: ignore[arg-type]
+    assert text in found
     assert bool(found) == bool(text)
-    assert found.startswith("the topic __consumer_offsets does not exist yet") == (leaders is None and brokers < 3)
-    if brokers == 2 and text:
-        assert text in found
 
 
 def test_groups_that_cannot_be_asked_are_a_finding() -> None:

@@ -46,7 +46,7 @@ from streamgroup.wire.messages.offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from streamgroup.wire.messages.topics import CreatePartitionsRequest, DeleteTopicsRequest
+from streamgroup.wire.messages.topics import CreatePartitionsRequest, DeleteTopicsRequest, DescribeConfigsRequest
 from tests.fakes.answers import api_versions, metadata
 from tests.fakes.broker import CLOSE, SILENCE, FakeBroker
 from tests.waiting import soon
@@ -68,6 +68,7 @@ VERSIONS = {
         OffsetDeleteRequest,
         DeleteTopicsRequest,
         CreatePartitionsRequest,
+        DescribeConfigsRequest,
     )
 }
 
@@ -130,6 +131,7 @@ SCRIPTED = (
     OffsetDeleteRequest,
     DeleteTopicsRequest,
     CreatePartitionsRequest,
+    DescribeConfigsRequest,
 )
 
 

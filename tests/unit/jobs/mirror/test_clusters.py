@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
-from streamgroup.cluster.topic_changes import TopicConfig
+from streamgroup.cluster.configs import TopicConfig
 from streamgroup.errors import AuthorizationError, ConfigError, ErrorCode
 from streamgroup.jobs.job_file import SparkSettings
 from streamgroup.jobs.mirror.clusters import Clusters, differing, refuse_loop, side_of
@@ -246,8 +246,8 @@ def test_configurations_of_replicas_and_of_old_timestamps_are_left_out_and_named
         "message.timestamp.before.max.ms": "3600000",
     }
     assert created(source, destination)[1:] == [
-        "topic copy.m-a does not get these configurations of its source topic: "
-        "message.timestamp.before.max.ms=3600000, min.insync.replicas=2"
+        "message.timestamp.before.max.ms=3600000 of the source is not set at the destination: copy.m-a",
+        "min.insync.replicas=2 of the source is not set at the destination: copy.m-a",
     ]
     assert destination.topics["copy.m-a"] == {"retention.ms": "-1"}
 
@@ -262,10 +262,30 @@ def test_a_configuration_that_the_destination_does_not_know_is_left_out_and_name
     source.topics["m-a"] = {"flush.ms": "7", "new.one": "1"}
     source.topics["m-b"] = {"flush.ms": "9"}
     assert created(source, destination)[1:] == [
-        "topic copy.m-a does not get these configurations of its source topic: new.one=1 (Unknown topic config name: "
-        "new.one)"
+        "new.one=1 (Unknown topic config name: new.one) of the source is not set at the destination: copy.m-a"
     ]
     assert destination.topics == {"copy.m-a": {"flush.ms": "7"}, "copy.m-b": {"flush.ms": "9"}}
+
+
+def test_one_line_about_a_hundred_topics_names_a_few_of_them(start: Start) -> None:
+    source, destination = start(*(f"m-{number:03}" for number in range(100))), start()
+    for configs in source.topics.values():
+        configs["min.insync.replicas"] = "2"
+    assert created(source, destination) == [
+        "created topics at the destination: copy.m-000, copy.m-001, copy.m-002 and 97 more topics",
+        "min.insync.replicas=2 of the source is not set at the destination: copy.m-000, copy.m-001, copy.m-002 and 97 "
+        "more topics",
+    ]
+
+
+def test_the_error_about_a_hundred_missing_topics_names_a_few_of_them(start: Start) -> None:
+    source, destination = start(*(f"m-{number:03}" for number in range(100))), start()
+    config = replace(configured(source, destination, "^m-"), create=False)
+    with (
+        closing(Clusters(config)) as clusters,
+        pytest.raises(ConfigError, match=r"no topic 'copy\.m-000' \(1 partition\), .* and 97 more topics\. Create it"),
+    ):
+        clusters.plan(MirrorPlan(), clusters.source())
 
 
 def test_no_topic_is_created_if_the_destination_refuses_what_keeps_its_records(start: Start) -> None:
