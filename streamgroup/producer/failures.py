@@ -144,6 +144,17 @@ def unknown_partition(
     return UnknownTopicError(f"{_what(batch)}: {cause}. Correct the column 'partition', or add partitions to the topic")
 
 
+def hidden_partition(batch: ProducerBatch, config: ProducerConfig) -> UnknownTopicError:
+    """Return the error for a batch that a broker may have, in a partition that the metadata of its topic now lack."""
+    topic, partition = batch.partition
+    return UnknownTopicError(
+        f"{_what(batch)}: the metadata of topic {topic} have lacked partition {partition} for "
+        f"max.block.ms={config.max_block_ms}, although no topic loses a partition. Look whether the metadata of some "
+        f"broker are old{_outcome(True)}",
+        maybe_written=True,
+    )
+
+
 def _no_topic(topic: str, config: ProducerConfig) -> str:
     return (
         f"topic {topic} did not appear in the metadata within max.block.ms={config.max_block_ms}. Create it, or set "

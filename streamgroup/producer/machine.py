@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from streamgroup.backoff import Random
 from streamgroup.errors import ErrorCode, ProduceError, error_of
-from streamgroup.model import NO_LEADER, TopicInfo, TopicPartition
+from streamgroup.model import NO_LEADER, NO_TOPIC_ID, TopicInfo, TopicPartition
 from streamgroup.producer import events as ev
 from streamgroup.producer import failures
 from streamgroup.producer.batch import NO_IDENTITY, BatchState, ProducerBatch, ProducerIdentity
@@ -213,8 +213,9 @@ class Producer:
         """Have the records of partitions that their topics no longer have written to others.
 
         A topic with another id was deleted and created again. Otherwise a broker whose metadata are old may have
-        answered, so the producer waits for the partition for max.block.ms. The new log has none of the batches: the old
-        one is gone with all that was appended to it.
+        answered, so the producer waits for the partition for max.block.ms. A new log has none of the batches: the old
+        one is gone with all that was appended to it. A topic with the same id is the same topic, and never loses a
+        partition: its metadata are old, and a batch that a broker may have fails.
         """
         for partition, (queue, since) in list(self._absent.items()):
             topic = self._topics.get(partition.topic)
@@ -224,10 +225,15 @@ class Producer:
                 continue
             if any(batch.state is BatchState.IN_FLIGHT for batch in queue.outstanding):
                 continue  # the records keep their order
-            for batch in queue:
-                if batch.state is not BatchState.SPLITTING:
-                    batch.state, batch.full, batch.doubtful = BatchState.SPLITTING, True, False
-                    self._out.append(ev.Reroute(batch))
+            is_same = queue.topic_id == topic.topic_id != NO_TOPIC_ID
+            for batch in list(queue):
+                if batch.state is BatchState.SPLITTING:
+                    continue
+                if is_same and batch.doubtful:
+                    self._fail(queue, batch, failures.hidden_partition(batch, self._config))
+                    continue
+                batch.state, batch.full, batch.doubtful = BatchState.SPLITTING, True, False
+                self._out.append(ev.Reroute(batch))
 
     def _rerouted(self, event: ev.Rerouted) -> None:
         batch, queue = event.batch, self._partitions[event.batch.partition]

@@ -321,6 +321,25 @@ def test_without_topic_ids_a_partition_is_waited_for_since_a_brokers_metadata_ma
     assert len([action for action in d.later(2) if isinstance(action, ev.Reroute)]) == 2
 
 
+def test_a_batch_that_a_broker_may_have_gets_no_other_partition_of_the_same_topic() -> None:
+    """A topic never loses a partition: the broker has not heard of it yet, and another one has written the batch."""
+    d = Driver()
+    d.step(ev.FindTopics(("t",)))
+    d.step(ev.ProducerIdGiven(7, 0))
+    d.metadata(0, 1, topic_id="first")
+    d.append(3, to=P1)
+    d.cut(1)
+    d.append(2, to=P1)
+    d.metadata(0, topic_id="first")
+    actions = d.later(61)
+    (failed,) = [action for action in actions if isinstance(action, ev.Failed)]
+    assert (failed.batch.count, failed.error.maybe_written) == (3, True)
+    assert "the metadata of topic t have lacked partition 1 for max.block.ms=60000" in str(failed.error)
+    assert "The broker may have the records" in str(failed.error)
+    (reroute,) = [action for action in actions if isinstance(action, ev.Reroute)]
+    assert reroute.batch.count == 2
+
+
 def test_a_partition_that_comes_back_gets_its_batch() -> None:
     d = recreated_without_p1("")
     d.later(1)
