@@ -17,7 +17,16 @@ from streamgroup.cluster.requests import NO_OFFSET, ListedOffset
 from streamgroup.driver.batch import tasks_of
 from streamgroup.errors import ConfigError, DataLossError
 from streamgroup.executor.fetcher import read
-from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, CommittedOffset, FetchTask, OffsetRange, TopicPartition
+from streamgroup.model import (
+    EARLIEST,
+    LATEST,
+    ClusterSnapshot,
+    CommittedOffset,
+    FetchTask,
+    OffsetRange,
+    TopicPartition,
+    name_some,
+)
 from streamgroup.options.types import Isolation, SourceOptions
 from streamgroup.planning.packing import SMALL
 
@@ -254,7 +263,7 @@ class LogReader:
         found = self._cluster.list_offsets(dict.fromkeys(wanted, self._stop), self._options.fetch.isolation, deadline)
         if coarse := sorted(tp for tp, listed in found.items() if listed.coarse):
             raise ConfigError(
-                f"cannot stop at a timestamp in {', '.join(map(self._log_format.name, coarse))}: brokers before 0.10.1 "
+                f"cannot stop at a timestamp in {name_some(coarse, self._log_format.name)}: brokers before 0.10.1 "
                 "know the times of segments only. Leave e@ out"
             )
         self._stops.update((tp, listed.offset) for tp, listed in found.items() if listed.offset != NO_OFFSET)

@@ -8,9 +8,10 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from streamgroup.counting import MOST_NAMED, first_of
 from streamgroup.errors import ConfigError
 from streamgroup.logformat import LogFormat
-from streamgroup.model import EARLIEST, TopicPartition
+from streamgroup.model import EARLIEST, TopicPartition, name_some
 
 _COLUMNS = "GROUP,TOPIC,PARTITION,OFFSET, or TOPIC,PARTITION,OFFSET with one --group"
 _LARGEST = 2**63 - 1
@@ -68,7 +69,8 @@ def read_csv(text: str, groups: Collection[str], log_format: LogFormat) -> dict[
             raise _invalid(reader.line_num, f"{log_format.name(tp)} of group {group!r} has an earlier line already")
         found[group][tp] = int(offset)
     if lacking := sorted(group for group, offsets in found.items() if not offsets):
-        raise ConfigError(f"the file of --from-file has no line for group {', '.join(map(repr, lacking))}")
+        names = first_of(list(map(repr, lacking)), MOST_NAMED, "group")
+        raise ConfigError(f"the file of --from-file has no line for group {names}")
     return found
 
 
@@ -88,7 +90,7 @@ def starting_offsets(
     notes = []
     gone = sorted(tp for tp in offsets if tp.partition not in existing.get(tp.topic, ()))
     if gone:
-        notes.append(f"left out, because the topic does not have it: {', '.join(map(str, gone))}")
+        notes.append(f"left out, because the topic does not have it: {name_some(gone)}")
     nested: dict[str, dict[str, int]] = {}
     new = []
     for topic in sorted({tp.topic for tp in offsets} - {tp.topic for tp in gone if not existing.get(tp.topic)}):
@@ -99,5 +101,6 @@ def starting_offsets(
                 new.append(str(tp))
             nested[topic][str(number)] = offsets.get(tp, EARLIEST)
     if new:
-        notes.append(f"no committed offset, so Spark starts at the earliest ({EARLIEST}): {', '.join(new)}")
+        names = first_of(new, MOST_NAMED, "partition")
+        notes.append(f"no committed offset, so Spark starts at the earliest ({EARLIEST}): {names}")
     return json.dumps(nested, separators=(",", ":")), notes

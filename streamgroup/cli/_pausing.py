@@ -10,6 +10,7 @@ import click
 from streamgroup.cli import _tables as tables
 from streamgroup.cli._pause_options import PauseRequest
 from streamgroup.cli._running import COLUMNS, Running, choose, find, print_list, select
+from streamgroup.counting import MOST_NAMED, first_of
 from streamgroup.driver.application import control
 from streamgroup.errors import StreamGroupError
 from streamgroup.model import TopicPartition
@@ -50,8 +51,9 @@ def _shares(chosen: Sequence[Running], partitions: Sequence[TopicPartition]) -> 
         return [(one, None) for one in chosen]
     held = {name: one for one in chosen for name in one.status.get("positions", {})}
     if strange := [str(tp) for tp in partitions if str(tp) not in held]:
+        lacking, has = (first_of(names, MOST_NAMED, "partition") for names in (strange, sorted(held)))
         raise NotHeldError(
-            f"the query does not hold {', '.join(strange)} now. It holds {', '.join(sorted(held)) or 'nothing'}. "
+            f"the query does not hold {lacking} now. It holds {has or 'nothing'}. "
             "Another member of the group may: run the command on its machine"
         )
     return [

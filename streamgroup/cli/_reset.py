@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 
 from streamgroup.cluster.requests import NO_OFFSET
+from streamgroup.counting import MOST_NAMED, first_of
 from streamgroup.errors import StreamGroupError
 from streamgroup.logformat import KAFKA_LOG, LogFormat
 from streamgroup.model import CommittedOffset, TopicPartition
@@ -94,8 +95,8 @@ def new_offsets(
         lacking = [logs.log_format.name(tp) for tp in sorted(partitions) if tp not in committed]
         if lacking:
             raise CannotResetError(
-                f"cannot shift the offsets of {', '.join(lacking)}: the group has no committed offset there. Choose "
-                "the partitions by --topic TOPIC:PARTITION, or another way such as --to-earliest"
+                f"cannot shift the offsets of {first_of(lacking, MOST_NAMED, 'partition')}: the group has no committed "
+                "offset there. Choose the partitions by --topic TOPIC:PARTITION, or another way such as --to-earliest"
             )
     found = {}
     for tp in sorted(partitions):

@@ -44,7 +44,7 @@ def plan_skips(
         raise ConfigError(
             f"cannot skip {name_some(strange)}: the newest batch of the checkpoint "
             + ("does not have it" if to_offset is not None else "has no range of it that has not sunk")
-            + f". It has {', '.join(map(str, sorted(known))) or 'none'}"
+            + f". It has {name_some(known) or 'none'}"
         )
     skips = []
     for tp in chosen:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from streamgroup.errors import ConfigError
 from streamgroup.group.commit_metadata import CommitMetadata
-from streamgroup.model import CommittedOffset, Document, TopicPartition
+from streamgroup.model import CommittedOffset, Document, TopicPartition, name_some
 
 Offsets = dict[TopicPartition, int]
 
@@ -49,7 +49,7 @@ def after_sunk(
         notes.append(f"{tp}: the group has committed {commit.offset}, the checkpoint says {position.offset}")
     others = _of_others(document, committed, topics)
     if others:
-        notes.append(f"of other members of the group, from its commits: {', '.join(map(str, others))}")
+        notes.append(f"of other members of the group, from its commits: {name_some(others)}")
     ends = dict(sorted((ends | others).items()))
     return SparkOffsets(ends, ends, tuple(notes))
 
@@ -79,7 +79,7 @@ def of_replay(
         starts[tp], ends[tp] = start, until
     others = _of_others(document, committed, topics)
     if others:
-        notes.append(f"of other members of the group, from its commits: {', '.join(map(str, others))}")
+        notes.append(f"of other members of the group, from its commits: {name_some(others)}")
     return SparkOffsets(dict(sorted((starts | others).items())), dict(sorted((ends | others).items())), tuple(notes))
 
 

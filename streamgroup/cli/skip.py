@@ -24,7 +24,7 @@ from streamgroup.cli._skips import Skip, plan_skips
 from streamgroup.cli._tables import Column, json_rows, table
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.logline import render
-from streamgroup.model import EARLIEST, LATEST, Document, GroupState, TopicPartition
+from streamgroup.model import EARLIEST, LATEST, Document, GroupState, TopicPartition, name_some
 
 AUDIT = "streamgroup-skips.jsonl"
 """The file in the checkpoint with a line for each skip. Spark ignores it."""
@@ -163,8 +163,7 @@ def _planned(
     held = {tp for document in documents for tp in document.positions}
     if strange := sorted(tp for tp in partitions if tp not in held):
         raise ConfigError(
-            f"the newest batch of the checkpoint does not have {', '.join(map(str, strange))}. It has "
-            f"{', '.join(map(str, sorted(held)))}"
+            f"the newest batch of the checkpoint does not have {name_some(strange)}. It has {name_some(held)}"
         )
     skips = []
     for document in documents:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from streamgroup.cluster.interface import Cluster
 from streamgroup.errors import ConfigError
-from streamgroup.model import LATEST, ConfiguredOffsets, TopicPartition
+from streamgroup.model import LATEST, ConfiguredOffsets, TopicPartition, name_some
 from streamgroup.options.types import Isolation, Subscription
 from streamgroup.planning import starts as planned
 from streamgroup.planning.starts import RangeBound
@@ -56,7 +56,7 @@ def _listed(
     coarse = sorted(tp for tp, at in wanted.items() if at >= 0 and found[tp].coarse)
     if ends and coarse:
         raise ConfigError(
-            f"an ending timestamp for {', '.join(map(str, coarse))}: brokers before 0.10.1 (0.7 among them) know the "
+            f"an ending timestamp for {name_some(coarse)}: brokers before 0.10.1 (0.7 among them) know the "
             "times of whole segments only, so reading would end before the last records of that time. Use endingOffsets"
         )
     return {tp: (o.offset, o.timestamp) for tp, o in found.items()}

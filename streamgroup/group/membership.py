@@ -17,7 +17,7 @@ from itertools import chain
 from typing import ClassVar
 
 from streamgroup.backoff import Random
-from streamgroup.counting import counted
+from streamgroup.counting import MOST_NAMED, counted, first_of
 from streamgroup.errors import DecodeError, ErrorCode, FencedError, StreamGroupError, error_of
 from streamgroup.group import events as ev
 from streamgroup.group import requests
@@ -325,7 +325,8 @@ class Membership(BrokerMachine):
             return
         self._requests.clear(Timer.TOPICS)
         if division.missing:
-            self._note(WARNING, f"subscribed topics that do not exist (yet): {', '.join(division.missing)}")
+            missing = first_of(division.missing, MOST_NAMED, "topic")
+            self._note(WARNING, f"subscribed topics that do not exist (yet): {missing}")
         self._sync(division.assignments)
 
     def _sync(self, assignments: Mapping[str, bytes]) -> None:
@@ -532,7 +533,7 @@ class Membership(BrokerMachine):
     def _counted(self, event: ev.MetadataRefreshed) -> None:
         changes = self._leadership.changes(event)
         if changes:
-            self._want(f"partitions have changed ({', '.join(changes)})", JoinCause.PARTITIONS)
+            self._want(f"partitions have changed ({first_of(changes, MOST_NAMED, 'topic')})", JoinCause.PARTITIONS)
 
 
 _UNJOINED, _FINDING, _JOINING, _SYNCING = State.UNJOINED, State.FINDING, State.JOINING, State.SYNCING

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from streamgroup.errors import ConfigError
-from streamgroup.model import CommittedOffset, Document, OffsetRange, Position, TopicPartition
+from streamgroup.model import CommittedOffset, Document, OffsetRange, Position, TopicPartition, name_some
 from streamgroup.planning.limits import Boundaries, byte_limit, rate_limit, strict_limit, whole_messages
 
 
@@ -137,7 +137,7 @@ def whole_batch(start: Document, end: Document) -> Document:
     if unknown and (start.lineage or not start.positions):
         raise ConfigError(
             "cannot replay the checkpoint's last batch: Spark's own Kafka source has planned it, it has not sunk, and "
-            f"only that source knows where it begins in {', '.join(map(str, unknown))}. Let format('kafka') finish "
+            f"only that source knows where it begins in {name_some(unknown)}. Let format('kafka') finish "
             "that batch, then go on with format('streamgroup')"
         )
     begins = {tp: start.positions[tp].offset if tp in start.positions else 0 for tp in end.positions}

@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from streamgroup.counting import MOST_NAMED, first_of
 from streamgroup.errors import ConfigError
-from streamgroup.model import ClusterSnapshot, TopicPartition
+from streamgroup.model import ClusterSnapshot, TopicPartition, name_some
 
 if TYPE_CHECKING:
     from streamgroup.options.types import FetchOptions, Subscription
@@ -48,7 +49,7 @@ def subscribed_partitions(subscription: Subscription, snapshot: ClusterSnapshot)
     missing = unknown_assigned(subscription, existing)
     if missing and log_format.is_broker_bound:
         raise ConfigError(
-            f"assign names partitions that do not exist: {', '.join(map(log_format.name, missing))}: their brokers are "
+            f"assign names partitions that do not exist: {name_some(missing, log_format.name)}: their brokers are "
             "not registered, or have fewer partitions of the topic. In Kafka 0.7 only a broker that is there can be "
             "read: start it, or leave its partitions out"
         )
@@ -95,9 +96,9 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
 def require_topics(names: Iterable[str], snapshot: ClusterSnapshot) -> None:
     """Raise ConfigError if a subscribed topic does not exist."""
     if missing := [name for name in names if name not in snapshot.topics]:
+        shown = first_of(list(map(repr, missing)), MOST_NAMED, "topic")
         raise ConfigError(
-            f"the cluster has no topic {', '.join(map(repr, missing))}: create it, or mend subscribe (topics are never "
-            "created by reading)"
+            f"the cluster has no topic {shown}: create it, or correct subscribe (topics are never created by reading)"
         )
 
 

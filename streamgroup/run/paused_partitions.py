@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
+from streamgroup.counting import MOST_NAMED, first_of
 from streamgroup.errors import StreamGroupError
 from streamgroup.group.events import INFO, WARNING
 from streamgroup.model import LogRange, Position, TopicPartition, name_some
@@ -48,7 +49,7 @@ class PausedPartitions:
         if strange := frozenset(partitions) - frozenset(held):
             raise PauseRefused(
                 f"cannot pause {name_some(strange)}: the query does not hold it now. It holds "
-                f"{', '.join(map(str, sorted(held))) or 'nothing'}"
+                f"{name_some(held) or 'nothing'}"
             )
         self._paused |= frozenset(partitions)
         self._note(WARNING, f"{self._who}: paused {name_some(partitions)}: not read until it is resumed")
@@ -69,7 +70,7 @@ class PausedPartitions:
         self._note(INFO, f"{self._who}: resumed {name_some(partitions)}")
 
     def _listed(self) -> str:
-        return f"Paused are {', '.join(map(str, sorted(self._paused))) or 'none'}"
+        return f"Paused are {name_some(self._paused) or 'none'}"
 
     def assigned(self, partitions: Collection[TopicPartition]) -> None:
         """Take a completed assignment: pauses of partitions that it lacks end, as in Java's consumer."""
@@ -99,7 +100,8 @@ class PausedPartitions:
             for tp in sorted(positions)
             if self._is_paused(tp) and tp in logs and positions[tp].offset < logs[tp].latest
         ]
-        text = f"{self._who}: {trigger} leaves out paused partitions: {', '.join(left)}. The next run reads them"
+        names = first_of(left, MOST_NAMED, "partition")
+        text = f"{self._who}: {trigger} leaves out paused partitions: {names}. The next run reads them"
         if left and text != self._reported:
             self._reported = text
             self._note(WARNING, text)

@@ -130,7 +130,7 @@ def test_a_web_server(run: Run) -> None:
 
 def test_an_unknown_topic(run: Run, kafka41: KafkaServer) -> None:
     text = refusal(run, {"kafka.bootstrap.servers": kafka41.bootstrap_servers, "subscribe": "no-such-topic"})
-    assert "ConfigError: the cluster has no topic 'no-such-topic': create it, or mend subscribe" in text
+    assert "ConfigError: the cluster has no topic 'no-such-topic': create it, or correct subscribe" in text
 
 
 @pytest.mark.parametrize(
