@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from streamgroup.counting import counted
 from streamgroup.driver.notes import NOTES
-from streamgroup.driver.stderr import log_to_stderr
+from streamgroup.driver.stderr import log_to_stderr, log_warnings_to_stderr
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.executor.written import WriteTotals
 from streamgroup.options.types import SinkOptions
@@ -73,6 +73,7 @@ def refuse_overwrite() -> NoReturn:
 
 
 def _write(batches: Iterator[pa.RecordBatch], task: TaskOptions) -> RecordsWritten:
+    log_warnings_to_stderr()
     if task.kafka07 is not None:
         from streamgroup.executor.sink_writer07 import write07  # noqa: PLC0415  (the driver does not write)
 

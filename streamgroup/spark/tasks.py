@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
+from streamgroup.driver.stderr import log_warnings_to_stderr
 from streamgroup.errors import ConfigError
 from streamgroup.model import FetchTask
 from streamgroup.options.kinds import time_string
@@ -43,6 +44,7 @@ def read_task(partition: InputPartition, options: SourceOptions) -> Iterator[pa.
     """Fetch the ranges of one task as Arrow batches. It runs in an executor's Python worker."""
     from streamgroup.executor.fetcher import read  # noqa: PLC0415  (the driver does not fetch)
 
+    log_warnings_to_stderr()
     if not isinstance(partition, TaskPartition):
         raise ConfigError(f"cannot read partition {partition!r}: it is not a partition of streamgroup")
     fetch = options.fetch

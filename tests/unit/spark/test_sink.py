@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import re
 from collections.abc import Callable
 
 import pytest
@@ -13,12 +14,15 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pyspark_streamgroup import DefaultSource
 from streamgroup.driver.notes import NOTES
 from streamgroup.errors import TransportError
+from streamgroup.executor import sink_writer
 from streamgroup.executor.written import WriteTotals
 from streamgroup.model import ClusterSnapshot, TopicPartition
+from streamgroup.options.parse_sink import parse_sink
 from streamgroup.options.types import SinkOptions
 from streamgroup.producer.kafka07 import Kafka07Config, Kafka07Target
 from streamgroup.spark import sink
 from streamgroup.spark.sink import RecordsWritten, TaskOptions
+from tests.unit.driver.test_stderr import no_logging
 
 ROWS = StructType([StructField("value", StringType())])
 WRITE = {
@@ -141,3 +145,14 @@ def test_a_write_that_fails_warns_of_the_records_that_stay_in_kafka(said: Said) 
     assert said() == [(logging.WARNING, warning), (logging.DEBUG, detail)] * 2
     batch.abort([None])
     assert said() == []
+
+
+def test_a_warning_of_a_task_has_its_time_and_level_in_the_executors_log(
+    plans: list[SinkOptions], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = DefaultSource(dict(PLAIN)).writer(ROWS, overwrite=False)
+    monkeypatch.setattr(writer, "_task", TaskOptions(parse_sink(PLAIN), None))
+    with no_logging(monkeypatch) as logger:
+        monkeypatch.setattr(sink_writer, "write", lambda *_: logger.warning("cannot write topic t") or WriteTotals())
+        writer.write(iter(()))
+    assert re.search(r"^\S+ \S+ WARNING streamgroup: cannot write topic t$", capsys.readouterr().err, re.MULTILINE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from streamgroup.options.types import FetchOptions
 from streamgroup.remediation import StoredIn
 from streamgroup.spark.source import GroupBatchReader
 from streamgroup.spark.tasks import TaskPartition, network_timeout_ms, read_task, task_options
+from tests.unit.driver.test_stderr import no_logging
 
 REGISTERED = {
     "zookeeper.connect": "zk1:2181/kafka",
@@ -93,3 +95,12 @@ def test_records_that_a_batch_read_has_lost_since_its_plan_are_an_error_that_tel
     assert next(rows) == "rows"  # type: ignore[comparison-overlap]
     with pytest.raises(DataLossError, match=r"^t-0: the offsets .* any more\. Spark plans .*\. Call load\(\) again"):
         next(rows)
+
+
+def test_a_warning_of_a_read_has_its_time_and_level_in_the_executors_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with no_logging(monkeypatch) as logger:
+        monkeypatch.setattr(fetcher, "read", lambda *_, **__: logger.warning("throttled") or iter(()))
+        assert list(read_task(TaskPartition(FetchTask(())), parse_source(REGISTERED, streaming=True))) == []
+    assert re.search(r"^\S+ \S+ WARNING streamgroup: throttled$", capsys.readouterr().err, re.MULTILINE)
