@@ -17,7 +17,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from streamgroup.errors import AuthenticationError, TransportError
 from streamgroup.net.resolve import HostLookup
@@ -67,10 +67,8 @@ def exchange(
     until = time.monotonic() + timeout
     # Without the handlers that `build_opener` adds every status is an answer, and no redirect is followed.
     opener = urllib.request.OpenerDirector()
-    for handler in (urllib.request.ProxyHandler(), urllib.request.UnknownHandler(), _Http(until)):
+    for handler in (urllib.request.ProxyHandler(), urllib.request.UnknownHandler(), _Within(until, context)):
         opener.add_handler(handler)
-    if urllib.parse.urlsplit(request.full_url).scheme == "https":
-        opener.add_handler(_Https(until, context()))
     try:
         with opener.open(request, timeout=timeout) as response:
             return HttpResponse(response.status, _body(response, most_bytes), response.headers.get("Location"))
@@ -102,43 +100,31 @@ def _body(response: http.client.HTTPResponse, most_bytes: int) -> bytes:
     return body
 
 
-class _Http(urllib.request.HTTPHandler):
+class _Within(urllib.request.AbstractHTTPHandler):
     """Opens connections on which every wait ends by `until`, in monotonic seconds."""
 
-    def __init__(self, until: float) -> None:
-        super().__init__()
-        self._until = until
+    http_request = https_request = urllib.request.AbstractHTTPHandler.do_request_
 
-    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(functools.partial(_bounded, http.client.HTTPConnection, self._until), req)
-
-
-class _Https(urllib.request.HTTPSHandler):
-    """Does as `_Http`, with TLS."""
-
-    def __init__(self, until: float, context: ssl.SSLContext) -> None:
+    def __init__(self, until: float, context: Callable[[], ssl.SSLContext]) -> None:
         super().__init__()
         self._until = until
         self._tls = context
 
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(functools.partial(self._bounded, http.client.HTTPConnection), req)
+
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(
-            functools.partial(_bounded, http.client.HTTPSConnection, self._until), req, context=self._tls
+        return self.do_open(functools.partial(self._bounded, http.client.HTTPSConnection), req, context=self._tls())
+
+    def _bounded(self, kind: Callable[..., Any], host: str, **settings: Any) -> http.client.HTTPConnection:
+        """Return a connection to `host` that is not open yet."""
+        connection = kind(host, **settings)
+        # http.client keeps this function in an attribute so that callers can replace it.
+        connection._create_connection = lambda address, *_: _connected(address, self._until)
+        connection.response_class = lambda opened, *arguments, **named: http.client.HTTPResponse(
+            cast("socket.socket", _BoundedReader(opened, self._until)), *arguments, **named
         )
-
-
-def _bounded(
-    kind: type[http.client.HTTPConnection], until: float, host: str, **settings: Any
-) -> http.client.HTTPConnection:
-    """Return a connection to `host` that is not open yet."""
-    connection: Any = kind(host, **settings)
-    # http.client keeps this function in an attribute so that callers can replace it.
-    connection._create_connection = lambda address, *_: _connected(address, until)
-    connection.response_class = lambda opened, *arguments, **named: http.client.HTTPResponse(
-        cast("socket.socket", _BoundedSocket(opened, until)), *arguments, **named
-    )
-    made: http.client.HTTPConnection = connection
-    return made
+        return cast("http.client.HTTPConnection", connection)
 
 
 def _connected(address: tuple[str, int], until: float) -> socket.socket:
@@ -163,20 +149,19 @@ def _connected(address: tuple[str, int], until: float) -> socket.socket:
     raise failure
 
 
-class _BoundedSocket:
-    """The part of a socket that `HTTPResponse` reads from. Each read has the time that is left."""
+class _BoundedReader(io.RawIOBase):
+    """The part of a socket that `HTTPResponse` uses: its file. Each read has the time that is left.
+
+    The socket is open until the file is closed, as with a socket's own file.
+    """
 
     def __init__(self, opened: socket.socket, until: float) -> None:
         self._opened, self._until = opened, until
+        self._raw = opened.makefile("rb", buffering=0)
 
-    def makefile(self, mode: Literal["rb"]) -> io.BufferedReader:
-        """Return the bytes of the answer. The socket is open until they are closed, as with a socket's own file."""
-        return io.BufferedReader(_BoundedReader(self._opened, self._opened.makefile(mode, buffering=0), self._until))
-
-
-class _BoundedReader(io.RawIOBase):
-    def __init__(self, opened: socket.socket, raw: io.RawIOBase, until: float) -> None:
-        self._opened, self._raw, self._until = opened, raw, until
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        """Return the bytes of the answer."""
+        return io.BufferedReader(self)
 
     def readable(self) -> bool:
         return True

@@ -104,6 +104,7 @@ class Renewals(Generic[K, V]):
 
 def _another_waits(seconds: float) -> TransportError:
     return TransportError(
-        f"cannot get a token or a ticket: another connection of this process has waited for one for more than "
-        f"{seconds:g} s. Check that this machine reaches the token endpoint or the KDC"
+        "cannot get a token or a ticket: another connection of this process has waited for one for more than "
+        f"{seconds:g} s. Check that the function of sasl.tokenProvider returns, or that this machine reaches the token "
+        "endpoint or the KDC"
     )
