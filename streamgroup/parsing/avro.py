@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from decimal import Decimal
@@ -77,7 +78,7 @@ class AvroReader(ValueReader):
         try:
             schemas = self._of(writer), None if writer is None else self._of(None)
             # The compiled reader follows a value into any depth, and ends the process where the stack is full.
-            read = _fastavro().schemaless_reader if writer not in self._recursive else _python_reader()
+            read = _fastavro().schemaless_reader if writer not in self._recursive else _read_in_python
             found = read(source, *schemas)
             if rest := len(value) - source.tell():
                 raise UnreadableError(f"{rest} bytes follow the Avro value")
@@ -156,6 +157,7 @@ def _type(schema: Any, path: str) -> tuple[pa.DataType, Convert | None]:
     return found
 
 
+_LONGEST_NUMBER = 10
 _EMPTY_ITEMS = "A few damaged bytes could announce any number of them"
 
 
@@ -322,11 +324,29 @@ def _plain(schema: Any, definition: Iterator[Any]) -> Any:
     return schema
 
 
-def _python_reader() -> Any:
-    """Return fastavro's reader in Python, whose recursion Python bounds: a RecursionError ends it."""
+def _read_in_python(source: BytesIO, writer: Any, reader: Any) -> Any:
+    """Read a value as fastavro's `schemaless_reader` does, by its code in Python, which raises a RecursionError."""
     from fastavro import _read_py  # noqa: PLC0415  (an extra)
 
-    return _read_py.schemaless_reader
+    fastavro: Any = _read_py
+    names: dict[str, dict[str, Any]] = {"writer": {}, "reader": {}}
+    schemas = [_fastavro().parse_schema(one, names[side]) for one, side in ((writer, "writer"), (reader, "reader"))]
+    decoder = fastavro.BinaryDecoder(source)
+    decoder.read_long = decoder.read_int = functools.partial(_long, source)
+    return fastavro.read_data(decoder, schemas[0], names, schemas[1])
+
+
+def _long(source: BytesIO) -> int:
+    """Read a number. fastavro's code in Python has no bound, and takes half a minute for one of a million bytes."""
+    number = 0
+    for shift in range(0, 7 * _LONGEST_NUMBER, 7):
+        byte = source.read(1)
+        if not byte:
+            raise EOFError
+        number |= (byte[0] & 0x7F) << shift
+        if byte[0] < 0x80:
+            return (number >> 1) ^ -(number & 1)
+    raise ValueError(f"a number has more than {_LONGEST_NUMBER} bytes")
 
 
 def _fastavro() -> Any:

@@ -248,6 +248,17 @@ def test_a_value_of_any_depth_is_unreadable_and_does_not_end_the_process(field: 
     assert error == "the value, or its schema in the registry, nests too deep"
 
 
+def test_a_number_of_many_bytes_is_unreadable_at_once() -> None:
+    """fastavro's code in Python would collect its bits, in a time that grows with the square of the bytes."""
+    reader = AvroReader(OLD, schema_ids=True, writers={7: linked()})
+    error = str(one(reader, b"\0\0\0\0\7" + b"\xff" * 20 + b"\0")[1])
+    assert error.endswith("a number has more than 10 bytes")
+    assert one(reader, written(linked(), {"id": -(2**31), "next": {"id": 2**31 - 1, "next": None}}, 7)) == (
+        {"id": -(2**31)},
+        None,
+    )
+
+
 def test_a_field_that_contains_its_type_is_left_out_of_values_of_usual_depth() -> None:
     value: dict[str, Any] | None = None
     for depth in range(50):
