@@ -12,8 +12,8 @@ from streamgroup.errors import ConfigError
 HIDDEN = "*****"
 
 _MARKS = ("password", "passphrase", "secret", "jaas", "credential", "token")
-_CLOUD_KEYS = ("(access|account|api|encryption|private)[._ -]?key", "[.]sas[.]")
-"""Regular expressions of names that the file systems of cloud providers give to their keys."""
+_OTHER_NAMES = ("(access|account|api|encryption|private)[._ -]?key", "[.]sas[.]", "passwd", "auth[.]pass")
+"""Regular expressions of names that file systems of cloud providers and sinks give to their secrets."""
 _IN_VALUES = (
     "://[^/ :@]*:[^ @]+@",
     "jdbc:oracle:[^/ @]+/[^ @]+@",
@@ -30,7 +30,7 @@ _SHOWN = (
 """Names that look as if they were of secrets."""
 
 REDACTION_REGEX = "(?i)" + "|".join(
-    (*_MARKS, *_CLOUD_KEYS, *_IN_VALUES, *(prefix.replace(".", "[.]") for prefix in _PREFIXES))
+    (*_MARKS, *_OTHER_NAMES, *_IN_VALUES, *(prefix.replace(".", "[.]") for prefix in _PREFIXES))
 )
 """A value for Spark's setting `spark.redaction.regex`: all secret options, and what Spark's default covers.
 

@@ -101,7 +101,7 @@ def test_the_redaction_covers_what_sparks_default_covers_and_leaves_the_rest() -
     assert [name for name in (*shown, "kafka.ssl.keystore.location") if re.search(REDACTION_REGEX, name)] == []
 
 
-CLOUD_KEYS = (
+SECRET_NAMES = (
     "fs.azure.account.key.name.dfs.core.windows.net",
     "spark.hadoop.fs.azure.account.key.name",
     "fs.azure.sas.container.name.blob.core.windows.net",
@@ -109,11 +109,13 @@ CLOUD_KEYS = (
     "fs.s3a.encryption.key",
     "fs.gs.auth.service.account.private.key",
     "my.api_key",
+    "es.net.http.auth.pass",
+    "mapred.jdbc.passwd",
 )
 
 
-def test_the_redaction_covers_the_keys_of_cloud_storage_by_name() -> None:
-    assert [name for name in CLOUD_KEYS if not re.search(REDACTION_REGEX, name)] == []
+def test_the_redaction_covers_the_secrets_of_storage_and_sinks_by_name() -> None:
+    assert [name for name in SECRET_NAMES if not re.search(REDACTION_REGEX, name)] == []
     shown = ("kafka.key.serializer", "fs.s3a.endpoint", "fs.azure.account.auth.type", "spark.sql.shuffle.partitions")
     assert [name for name in shown if has_secret(name)] == []
 
