@@ -104,5 +104,5 @@ def _hint(size: int, is_first: bool) -> str:
     if not is_first:
         return ""
     if size == _HTTP:
-        return ". The server speaks HTTP, not Kafka: check the port"
-    return ". The server speaks another protocol than Kafka's: check the port"
+        return ". The server uses HTTP, not Kafka's protocol: check the port"
+    return ". The server does not use Kafka's protocol: check the port"

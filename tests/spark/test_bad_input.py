@@ -122,7 +122,7 @@ def test_a_web_server(run: Run) -> None:
     with listener(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n") as address:
         text = refusal(run, {"kafka.bootstrap.servers": address, "subscribe": "t", **IMPATIENT})
     assert address in text
-    assert "The server speaks HTTP, not Kafka" in text
+    assert "The server uses HTTP, not Kafka's protocol" in text
 
 
 # -- options -----------------------------------------------------------------------------------------------------------

@@ -90,16 +90,16 @@ def test_damage_that_begins_like_tls_is_not_taken_for_it_behind_a_whole_frame() 
 @pytest.mark.parametrize(
     ("first", "protocol"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP, not Kafka"),
-        (b"E\x00\x00\x00\x0a8.0.36\x00", "another protocol than Kafka's"),  # MySQL
-        (b"SSH-2.0-OpenSSH_9.2\r\n", "another protocol than Kafka's"),
-        (b"\x00\x00\x00\x00", "another protocol than Kafka's"),
-        (b"\xff\xfb\x01\xff", "another protocol than Kafka's"),  # Telnet
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "uses HTTP, not Kafka's protocol"),
+        (b"E\x00\x00\x00\x0a8.0.36\x00", "does not use Kafka's protocol"),  # MySQL
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "does not use Kafka's protocol"),
+        (b"\x00\x00\x00\x00", "does not use Kafka's protocol"),
+        (b"\xff\xfb\x01\xff", "does not use Kafka's protocol"),  # Telnet
     ],
     ids=["HTTP", "MySQL", "SSH", "zeros", "Telnet"],
 )
 def test_the_first_bytes_of_another_kind_of_server_are_recognised(first: bytes, protocol: str) -> None:
-    with pytest.raises(DecodeError, match=f"The server speaks {protocol}: check the port"):
+    with pytest.raises(DecodeError, match=f"The server {protocol}: check the port"):
         feed(FrameReader(100 * MIB), first, 26)
 
 
