@@ -341,8 +341,8 @@ class Run:
             if self._member.is_static:
                 how = "stopped its heartbeats"
                 left = (
-                    "the member stops its heartbeats. As a static member it stays in the group, and others read its "
-                    f"partitions only when its session expires ({self._session_timeout_s:g} s, session.timeout.ms)"
+                    "the member stops its heartbeats. As a static member it stays in the group, and other members read "
+                    f"its partitions only when its session expires ({self._session_timeout_s:g} s, session.timeout.ms)"
                 )
             self._events.left(self._ledger.in_flight, self.shutdown.uncommitted, f"{how} while Spark was silent")
             who = f"group {self._ledger.group}" if self._ledger.group else "no group"

@@ -45,8 +45,8 @@ def test_a_silent_static_member_reports_that_it_keeps_its_partitions_until_its_s
     assert shell.asked(LeaveGroupRequest) == 0
     assert [note.text for note in shell.of(ev.Note) if "Spark has been silent" in note.text] == [
         "group g: Spark has been silent for 61 s, longer than group.maxSilence: the member stops its heartbeats. As a "
-        "static member it stays in the group, and others read its partitions only when its session expires (45 s, "
-        "session.timeout.ms). It joins again with Spark's next call"
+        "static member it stays in the group, and other members read its partitions only when its session expires "
+        "(45 s, session.timeout.ms). It joins again with Spark's next call"
     ]
     assert any("stopped its heartbeats while Spark was silent" in line for line in shell.lines)
     assert not any("left" in line for line in shell.lines)
