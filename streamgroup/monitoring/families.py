@@ -302,7 +302,7 @@ def _queries(queries: Iterable[QueryTotals]) -> Iterator[Family]:
     behind = Family(
         "streamgroup_max_offsets_behind",
         MetricKind.GAUGE,
-        "Offsets from the last batch to the end of the log, of the partition with the most.",
+        "Offsets from the last batch to the end that the log had before it, of the partition with the most.",
         _OF_QUERY,
     )
     phases = Family(
