@@ -6,6 +6,7 @@ rest of a message. Both ends ask the kernel which user is at the other one, wher
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 import os
@@ -28,6 +29,8 @@ _CREDENTIALS = struct.Struct("iII")
 """`struct ucred` of Linux: process id, effective user id, group id."""
 _SIZE = struct.Struct("!i")
 _RECEIVED_AT_ONCE = 1 << 16
+_SHORTEST_S = 0.001
+"""The shortest timeout of a connection: SO_SNDTIMEO 0 means none."""
 
 
 class MessageSocket:
@@ -155,15 +158,11 @@ def connect(path: Path, timeout: float) -> MessageSocket:
     Raises FileNotFoundError or ConnectionRefusedError if no process listens, PermissionError if a process of another
     user does, BlockingIOError if the process has not accepted within the timeout, and ConfigError as `address_of`.
     """
-    seconds = max(0.001, timeout)  # SO_SNDTIMEO 0 means no timeout
-    whole = math.floor(seconds)
-    limit = struct.pack("ll", whole, int((seconds - whole) * 1_000_000))  # struct timeval
+    seconds = max(_SHORTEST_S, timeout)
     opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # Not `settimeout`: with it, connecting to a full backlog fails at once.
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         with address_of(path) as address:
-            opened.connect(address)
+            _connect(opened, address, time.monotonic() + seconds)
         stranger = _stranger_at(opened)
         if stranger is not None:
             raise PermissionError(f"{stranger} listens at {path}")
@@ -171,6 +170,27 @@ def connect(path: Path, timeout: float) -> MessageSocket:
         opened.close()
         raise
     return MessageSocket(opened, seconds)
+
+
+def _connect(opened: socket.socket, address: str, until: float) -> None:
+    """Connect until that time. Raises OSError as `connect`.
+
+    A signal, or SIGSTOP, that interrupts the wait for a place in the backlog ends it: Python then takes the socket for
+    connected, which it is not.
+    """
+    while True:
+        part, whole = math.modf(max(_SHORTEST_S, until - time.monotonic()))
+        # Not `settimeout`: with it, connecting to a full backlog fails at once.
+        timeval = struct.pack("ll", int(whole), int(part * 1_000_000))
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
+        opened.connect(address)
+        try:
+            opened.getpeername()
+        except OSError as error:
+            if error.errno != errno.ENOTCONN:
+                raise
+        else:
+            return
 
 
 def _stranger_at(connected: socket.socket) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -20,7 +21,7 @@ import pytest
 
 from streamgroup.net import local
 from streamgroup.net.local import connect
-from tests.waiting import TIMEOUT_S
+from tests.waiting import TIMEOUT_S, repeatedly
 
 SHORT_S = 0.2
 
@@ -42,11 +43,29 @@ def test_messages_arrive_in_both_directions(listener: Listener) -> None:
 
 def test_connecting_to_a_process_that_does_not_accept_times_out(listener: Listener) -> None:
     address = str(listener.address)
-    with connect(address, SHORT_S), connect(address, SHORT_S):  # the kernel takes two for it, and then none
+    with connect(address, TIMEOUT_S), connect(address, TIMEOUT_S):  # the kernel takes two for it, and then none
         began = time.monotonic()
         with pytest.raises(BlockingIOError):
             connect(address, SHORT_S)
         assert time.monotonic() - began > SHORT_S / 2
+
+
+def test_a_signal_does_not_end_the_wait_for_a_process_that_does_not_accept(listener: Listener) -> None:
+    address = str(listener.address)
+    signals: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, _: signals.append(number))
+    connecting = threading.get_ident()
+    try:
+        with (
+            connect(address, TIMEOUT_S),
+            connect(address, TIMEOUT_S),
+            pytest.raises(BlockingIOError),
+            repeatedly(lambda: signal.pthread_kill(connecting, signal.SIGUSR1), every=SHORT_S / 10),
+        ):
+            connect(address, SHORT_S)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert signals
 
 
 @pytest.mark.slow
