@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -46,11 +46,12 @@ def read(
     fail_on_data_loss: bool = True,
     group: str | None = None,
     stored_in: StoredIn = StoredIn.KAFKA,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[pa.RecordBatch]:
     """Read the records of `task`'s ranges, in order within each range, in the schema of Spark's own Kafka source.
 
     `group` and the `stored_in` of its offsets are for error messages only: tasks never use the group. At most
-    `fetch.prefetch` + 1 answers are held.
+    `fetch.prefetch` + 1 answers are held. `clock` gives seconds.
 
     Raises DataLossError for planned records that are gone (with `fail_on_data_loss` off they are left out with a
     warning), DecodeError for a batch that cannot be read, with the command that steps over it, TransportError after
@@ -61,7 +62,8 @@ def read(
     servers = dict.fromkeys((*client.bootstrap_servers, *task.brokers))
     read_format = _read_format_of(task.dialect)
     client = replace(client, bootstrap_servers=tuple(servers))
-    reader = RangeReader(read_format, client, fetch, fail_on_data_loss, OffsetLocation(group or "", stored_in))
+    location = OffsetLocation(group or "", stored_in)
+    reader = RangeReader(read_format, client, fetch, location, fail_on_data_loss=fail_on_data_loss, clock=clock)
     try:
         yield from reader.rows([Cursor.of(planned, read_format.log_format) for planned in task.ranges])
     finally:
@@ -93,21 +95,23 @@ class RangeReader:
         read_format: ReadFormat,
         client: ClientOptions,
         fetch: FetchOptions,
-        fail_on_data_loss: bool,
         location: OffsetLocation,
+        *,
+        fail_on_data_loss: bool,
+        clock: Callable[[], float],
     ) -> None:
         self._format = read_format
         self._client, self._fetch, self._location = client, fetch, location
-        self._clock = time.monotonic
-        lookup = read_format.lookup(client, fetch, self._clock)
+        self._clock = clock
+        lookup = read_format.lookup(client, fetch, clock)
         self._recovery = Recovery(
-            lookup, client, fetch, fail_on_data_loss=fail_on_data_loss, clock=self._clock, group=location.group or None
+            lookup, client, fetch, fail_on_data_loss=fail_on_data_loss, clock=clock, group=location.group or None
         )
         self._seen_damaged: set[tuple[TopicPartition, int]] = set()
         """The damaged batches that have been fetched once, by partition and base offset."""
         self._seen_unfit: set[TopicPartition] = set()
         """The partitions with a record whose timestamp does not fit its column."""
-        self._replicas = ReadReplicas(lookup, client, fetch, self._clock)
+        self._replicas = ReadReplicas(lookup, client, fetch, clock)
         self._decode = DecodeOptions(
             check_crcs=fetch.check_crcs,
             include_headers=fetch.include_headers,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,11 @@ class SkippingClock:
 
     def __call__(self) -> float:
         return time.monotonic() + self.skipped
+
+
+def clock_of_metadata(cluster: ScriptedCluster, seconds: float) -> Callable[[], float]:
+    """Monotonic seconds, and `seconds` more for each Metadata request that the first broker got."""
+    return lambda: time.monotonic() + seconds * len(cluster.brokers[0].asked("Metadata"))
 
 
 TOPIC = "orders"
