@@ -12,7 +12,7 @@ from streamgroup.cli import _executors as module
 from streamgroup.cli._executors import findings_of, of_executors
 from streamgroup.cli._findings import CheckVerdict
 from streamgroup.errors import ConfigError
-from tests.waiting import soon
+from tests.waiting import soon, wait_until
 
 HEALTHY = {
     "host": "worker-1",
@@ -100,16 +100,30 @@ def test_spark_that_ends_without_a_report_is_a_finding_with_the_last_error(
     )
 
 
-@pytest.mark.slow
 def test_spark_that_does_not_end_is_killed_with_its_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(module, "START_AND_STOP_S", 0.5)
-    child = (
-        "import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+    started = tmp_path / "pid"
+
+    class Started(subprocess.Popen[bytes]):
+        def wait(self, timeout: float | None = None) -> int:
+            """Time out as soon as the process has a child."""
+            if timeout is None:
+                return super().wait()
+            wait_until(started.exists, "the child of spark-submit")
+            raise subprocess.TimeoutExpired(self.args, timeout)
+
+    monkeypatch.setattr(subprocess, "Popen", Started)
+    submit(
+        monkeypatch,
+        tmp_path,
+        "import os, subprocess, time\n"
+        "child = subprocess.Popen(['sleep', '600'])\n"
+        f"open({f'{started}.new'!r}, 'w').write(str(child.pid))\n"
+        f"os.rename({f'{started}.new'!r}, {str(started)!r})\n"
+        "time.sleep(600)\n",
     )
-    submit(monkeypatch, tmp_path, f"{child}open({str(tmp_path / 'pid')!r}, 'w').write(str(p.pid))\ntime.sleep(60)\n")
-    (finding,) = of_executors("spark://m:7077", [], 0.5)
-    assert (finding.verdict, "it has not ended within 1 s" in finding.text) == (CheckVerdict.FAIL, True)
-    pid = int((tmp_path / "pid").read_text())
+    (finding,) = of_executors("spark://m:7077", [], 60)
+    assert (finding.verdict, "it has not ended within 90 s" in finding.text) == (CheckVerdict.FAIL, True)
+    pid = int(started.read_text())
     deadline = soon()
     while _runs(pid):
         assert time.monotonic() < deadline, "a process of spark-submit outlives the check"
