@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from streamgroup.run import spark_calls
 from streamgroup.run.shutdown import Shutdown
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
 from tests.unit.driver.runs import P0, Start, start
@@ -18,12 +19,12 @@ from tests.unit.driver.shells import SOON, running, until
 __all__ = ["start"]
 
 
-@pytest.mark.slow
 def test_a_drained_query_plans_nothing_however_late_the_drain_sees_that_its_batch_has_sunk(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark asks for the next batch with the proof of the last one; its thread may well be the faster one."""
     run = start()
+    monkeypatch.setattr(spark_calls, "END_TIMEOUT_S", 0.0)  # Spark asks before the drain ends
     first = run.batch()
     run.logs.ends[P0] = 99
     looks, is_settled = threading.Event(), Shutdown.is_settled
@@ -36,7 +37,7 @@ def test_a_drained_query_plans_nothing_however_late_the_drain_sees_that_its_batc
         for _ in range(3):
             assert run.latest(first) == first, "it could plan, and must not"
         looks.set()
-        run.poller.wake()  # the group's thread tells everybody to look again
+        run.coordinator.status()  # any call has the run look again
     assert answers[0]["drained"]
     assert run.committed == {0: 10, 1: 10}
 
@@ -58,7 +59,7 @@ def test_a_drain_does_not_leave_while_the_commit_of_its_last_batch_is_unanswered
     with running(lambda: answers.append(run.coordinator.drain(SOON))):
         until(lambda: run.coordinator.status()["draining"], "draining")
         run.latest(first)
-        run.poller.wake()  # the group's thread tells everybody to look again
+        run.coordinator.status()  # any call has the run look again
         until(lambda: True in looks, "a look of the drain after the proof")
         status = run.coordinator.status()
         assert (status["idle"], status["stopped"]) == (True, False), "it waits for the answer"
