@@ -1,3 +1,4 @@
+import time
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -14,6 +15,7 @@ from streamgroup.model import (
     MemberDescription,
     TopicPartition,
 )
+from streamgroup.net.poller import Event, Poller, ResponseReceived
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.consumer import (
     ConsumerAssignment,
@@ -47,6 +49,7 @@ from streamgroup.wire.messages.offsets import (
     OffsetFetchResponseTopics,
 )
 from streamgroup.wire.messages.topics import CreatePartitionsRequest, DeleteTopicsRequest, DescribeConfigsRequest
+from tests.clock import Clock
 from tests.fakes.answers import api_versions, metadata
 from tests.fakes.broker import CLOSE, SILENCE, FakeBroker
 from tests.waiting import soon
@@ -83,6 +86,7 @@ class Brokers:
         count: int = 1,
         *,
         without: Collection[type] = (),
+        clock: Callable[[], float] = time.monotonic,
         **ranges: tuple[int, int],
     ) -> None:
         self.coordinator = 1
@@ -102,7 +106,7 @@ class Brokers:
             for node in self.scripts
         }
         self.ports = {node: broker.port for node, broker in self.brokers.items()}
-        self.cluster = KafkaCluster(options(self.ports[1]))
+        self.cluster = KafkaCluster(options(self.ports[1]), clock=clock)
 
     def answer(self, node: int, request: type, *answers: Any) -> None:
         """Answer `request` at `node` so, in this order; the last for ever."""
@@ -213,12 +217,12 @@ def test_commits_that_may_not_be_read_are_an_error_with_the_group(broker: Start,
         committed(brokers.cluster, "g", soon())
 
 
-@pytest.mark.slow
 def test_a_coordinator_that_never_has_loaded_is_an_error_at_the_deadline(broker: Start, options: Options) -> None:
-    brokers = Brokers(broker, options)
-    brokers.answer(1, OffsetFetchRequest, fetched(group_error=14))
+    clock = Clock()
+    brokers = Brokers(broker, options, clock=clock)
+    brokers.answer(1, OffsetFetchRequest, clock.before(5, fetched(group_error=14)))
     with pytest.raises(TransportError, match=r"OffsetFetch of group 'g' .*COORDINATOR_LOAD_IN_PROGRESS"):
-        committed(brokers.cluster, "g", soon(3))
+        committed(brokers.cluster, "g", clock.now + 30)
 
 
 def test_groups_of_all_brokers_are_listed(broker: Start, options: Options) -> None:
@@ -231,16 +235,25 @@ def test_groups_of_all_brokers_are_listed(broker: Start, options: Options) -> No
     assert list_groups(brokers.cluster, soon()) == {"a": GroupListing("a", "consumer"), "b": GroupListing("b")}
 
 
-@pytest.mark.slow
 def test_groups_of_the_brokers_that_answer_are_listed_once_with_the_causes_of_missing_ones(
-    broker: Start, options: Options
+    broker: Start, options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    brokers = Brokers(broker, options, count=3)
+    clock, wait = Clock(), Poller.wait
+    brokers = Brokers(broker, options, count=3, clock=clock)
     one = ListedGroup(group_id="a", protocol_type="consumer")
     brokers.answer(1, ListGroupsRequest, ListGroupsResponse(groups=(one,)))
     brokers.answer(2, ListGroupsRequest, ListGroupsResponse(error_code=15, groups=()))
     brokers.answer(3, ListGroupsRequest, SILENCE)
-    listed, causes = list_groups_once(brokers.cluster, soon(), timeout=1.5, epoch=1)
+
+    def wait_and_let_time_pass(poller: Poller, timeout: float | None) -> list[Event]:
+        """The timeout is over when two brokers have answered, however long that really takes."""
+        events = wait(poller, timeout)
+        listings = [e for e in events if isinstance(e, ResponseReceived) and isinstance(e.response, ListGroupsResponse)]
+        clock.now += len(listings)
+        return events
+
+    monkeypatch.setattr(Poller, "wait", wait_and_let_time_pass)
+    listed, causes = list_groups_once(brokers.cluster, clock.now + 20, timeout=2.0, epoch=1)
     assert listed == {"a": GroupListing("a", "consumer")}
     assert [cause for cause in causes if "COORDINATOR_NOT_AVAILABLE" in cause] == [
         "cannot list the groups of broker 2: COORDINATOR_NOT_AVAILABLE"
