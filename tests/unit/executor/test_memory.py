@@ -18,7 +18,7 @@ MIB = 1 << 20
 BUFFER = 8 * MIB
 BATCH = 4 * MIB
 """Of the Arrow batches that the task gets."""
-BATCHES = 24
+BATCHES = 16
 BROKERS = 8
 MOST = BUFFER + BUFFER // 2 + 6 * BATCH
 """Half of `buffer.memory` more, for batches that are held by a few of their records. And a constant: the batch that the

@@ -44,10 +44,14 @@ def wide(cls: type[Struct], version: int) -> Iterator[Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
 def test_a_message_of_the_smallest_elements_takes_a_bounded_multiple_of_its_frame(cls: type[Message]) -> None:
+    measured: set[bytes] = set()
     for version in VERSIONS_OF[cls]:
+        decode(cls, encode(smallest(cls, version), version), version)  # its decoders are made once
         for message in wide(cls, version):
-            frame = encode(message, version)
-            decode(cls, frame, version)
+            frame = bytes(encode(message, version))
+            if frame in measured:  # by an earlier version, which has the same elements
+                continue
+            measured.add(frame)
             tracemalloc.start()
             try:
                 decode(cls, frame, version)
