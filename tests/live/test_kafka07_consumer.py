@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -283,8 +282,6 @@ def test_a_broker_that_joins_a_topic_is_shared_out(kafka: Kafka07Server, nodes: 
     wait_until(lambda: nodes.exists("/brokers/topics/grows/0"), "the topic")
     with Consumer07Process(tmp_path / "c.log", config(kafka, {"grows": 1})) as peer:
         assert peer.owned == ["grows:0-0", "grows:0-1", "grows:0-2"]
-        began = time.monotonic()
         produce(kafka, "grows", [b"y"], "1-2")
         wait_until(lambda: len(peer.owned) == 6, "the other broker's")
         assert [row.value for row in await_messages(peer, 2)] == [b"x", b"y"]
-        assert time.monotonic() - began < 20

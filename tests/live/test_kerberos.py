@@ -276,14 +276,11 @@ def test_a_kdc_that_does_not_answer_holds_up_no_other_connection(kerberized: Kaf
     kdc.process.pause()
     try:
         poller.connect(*options.bootstrap_servers[0])
-        longest = 0.0
         events: list[Any] = []
-        deadline = soon(20)
+        deadline, waits = soon(20), 0
         while not events and time.monotonic() < deadline:
-            began = time.monotonic()
-            events = poller.wait(0.05)
-            longest = max(longest, time.monotonic() - began)
-        assert longest < 0.5, "the poller's thread has waited for the KDC"
+            events, waits = poller.wait(0.05), waits + 1
+        assert waits > 4, "the poller's thread has waited for the KDC"
         with pytest.raises(TransportError, match=r"there was no Kerberos ticket within 1 s .*reaches the KDC"):
             raise events[0].error
     finally:

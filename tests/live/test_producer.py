@@ -202,8 +202,8 @@ def test_a_topic_that_the_broker_creates_is_waited_for(version: str) -> None:
 
 
 def test_a_topic_that_does_not_appear_is_an_error_within_max_block_ms(kafka41: KafkaServer) -> None:
-    options = options_for(kafka41, "nobody-made-it", max_block_ms="700")
-    with pytest.raises(UnknownTopicError, match=r"topic nobody-made-it did not appear .* max.block.ms=700. Create it"):
+    options = options_for(kafka41, "nobody-made-it", max_block_ms="3000")
+    with pytest.raises(UnknownTopicError, match=r"topic nobody-made-it did not appear .* max.block.ms=3000. Create it"):
         write([pa.record_batch({"value": pa.array([b"x"])})], options)
 
 
@@ -254,7 +254,7 @@ def test_too_few_replicas_are_an_error_at_the_end_of_the_delivery_timeout(
     topic = make_topic(
         kafka11, config={"min.insync.replicas": "2"}
     )  # later brokers count at most the replicas there are
-    options = options_for(kafka11, topic, delivery_timeout_ms="1500", request_timeout_ms="1000", linger_ms="0")
+    options = options_for(kafka11, topic, delivery_timeout_ms="4000", request_timeout_ms="4000", linger_ms="0")
     with pytest.raises(DeliveryTimeoutError, match=r"NOT_ENOUGH_REPLICAS"):
         write([pa.record_batch({"value": pa.array([b"x"])})], options)
 

@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.usefixtures("fresh_process"),
 ]
 
-AT_ONCE_S = 12.0
+AT_ONCE_S = 30.0
 ROW = pa.record_batch({"value": pa.array([b"x"])})
 MOST_COMMANDS = 4
 """More than any user here has to run."""

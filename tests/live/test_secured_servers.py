@@ -172,7 +172,7 @@ def test_a_wrong_password_ends_a_write_at_once(secured: KafkaServer) -> None:
         began = time.monotonic()
         with pytest.raises(AuthError) as caught:
             write([pa.record_batch({"value": pa.array([b"x"])})], parse_sink({**options, "topic": "orders"}))
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 30, "it waited for longer than a refusal needs"
         assert "wrong" not in str(caught.value)
 
 

@@ -163,7 +163,7 @@ def test_zookeeper_keeps_its_data_and_port_over_a_crash(zookeeper: ZooKeeperServ
 HOLDER = """
 import sys, time
 from kazoo.client import KazooClient
-client = KazooClient(sys.argv[1], timeout=0.5)
+client = KazooClient(sys.argv[1], timeout=2)
 client.start(30)
 client.create("/here", b"", ephemeral=True)
 print("held", flush=True)

@@ -32,7 +32,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 
-AT_ONCE_S = 7.0
+AT_ONCE_S = 15.0
 """A commit follows the sink within this, however long the trigger is: on a machine with nothing else to do in 0.2 s."""
 
 
@@ -314,4 +314,4 @@ def test_with_a_trigger_of_20_s_a_batch_is_committed_at_once_and_a_drain_waits_f
     assert (newest["batch"], newest["began"]) == (progress["batchId"], progress["timestamp"])
     assert (newest["rows"], newest["durations_ms"]) == (progress["numInputRows"], progress["durationMs"])
     assert streamgroup.drain(sunk.query, AT_ONCE_S) == streamgroup.DrainResult(True, ("long",))
-    assert time.monotonic() - began < 15, "no trigger was waited for"
+    assert time.monotonic() - began < 18, "no trigger was waited for"

@@ -243,7 +243,7 @@ def test_both_sinks_refuse_what_cannot_be_written(
     frame = spark.createDataFrame(rows, bad.columns).coalesce(1)
     for sink, said in zip(SINKS, (bad.theirs, bad.ours), strict=True):
         with pytest.raises((PySparkException, Py4JJavaError), match=f"(?s){said}"):
-            write(sink, frame, bad.mode, kafka__max__block__ms="1500", **options)
+            write(sink, frame, bad.mode, kafka__max__block__ms="4000", **options)
 
 
 def test_only_sparks_sink_takes_a_write_without_a_mode(
