@@ -108,7 +108,8 @@ class FakeBroker:
         self._sockets: list[socket.socket] = []
         self._changed = threading.Condition()
         self._by_key = {cls.API_KEY: cls for cls in self.handlers}
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def asked(self, name: str) -> list[Any]:
         return [request for asked, _, request in self.requests if asked == name]
@@ -121,6 +122,7 @@ class FakeBroker:
         """Stop listening and hang up."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # or the thread that accepts would go on
+        self._accepting.join()  # or it could accept for the next broker, which may get the number of this socket
         self._listener.close()
         self.hang_up()
 

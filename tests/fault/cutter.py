@@ -100,6 +100,7 @@ class Cutter:
 
     def __exit__(self, *_: object) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
+        self._threads[0].join(_JOIN_S)  # or it could accept on the next socket that gets this one's number
         self._listener.close()
         with self._lock:
             sockets = list(self._open)
