@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import pytest
 
@@ -15,6 +15,7 @@ from streamgroup.planning import suspicions
 from tests.fakes.cluster import logs_of
 from tests.unit.driver.runs import P0, P1, Run, Start, ranges, start
 from tests.unit.driver.shells import source
+from tests.waiting import TIMEOUT_S
 
 __all__ = ["start"]
 
@@ -22,9 +23,14 @@ ALONE = pytest.mark.parametrize("mode", [GroupMode.COMMIT, GroupMode.OFF], ids=l
 
 
 @pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten times as long as what is stale here."""
-    monkeypatch.setattr(suspicions, "BELIEVED_AFTER_S", 1.0)
+def believe_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Set after how many seconds a loss is believed. At first that is longer than any stale answer of these tests."""
+
+    def after(seconds: float) -> None:
+        monkeypatch.setattr(suspicions, "BELIEVED_AFTER_S", seconds)
+
+    after(TIMEOUT_S)
+    return after
 
 
 def alone(mode: GroupMode) -> SourceOptions:
@@ -66,19 +72,22 @@ def test_a_broker_that_does_not_know_the_topic_yet(start: Start, mode: GroupMode
 
 
 @ALONE
-def test_a_topic_that_stays_away_is_lost(start: Start, mode: GroupMode) -> None:
+def test_a_topic_that_stays_away_is_lost(start: Start, mode: GroupMode, believe_after: Callable[[float], None]) -> None:
+    believe_after(0.1)
     run = start(alone(mode))
     first = run.batch()
     assert run.latest(first) == first
     run.logs.ends.clear()
     run.coordinator._watcher.refresh_metadata()
     with pytest.raises(DataLossError, match="t-0: records from offset 10 on are gone"):
-        polled(run, first, 3.0)
+        polled(run, first, TIMEOUT_S)
 
 
 @ALONE
 @pytest.mark.parametrize("back", [True, False], ids=["comes back", "stays away"])
-def test_a_partition_of_the_checkpoint_that_the_first_metadata_lacks(start: Start, mode: GroupMode, back: bool) -> None:
+def test_a_partition_of_the_checkpoint_that_the_first_metadata_lacks(
+    start: Start, mode: GroupMode, back: bool, believe_after: Callable[[float], None]
+) -> None:
     """The first broker asked has just started, and lags behind the controller."""
     logs = logs_of([10, 10])
     run = start(alone(mode), logs=logs)
@@ -87,13 +96,14 @@ def test_a_partition_of_the_checkpoint_that_the_first_metadata_lacks(start: Star
         threading.Timer(0.1, logs.ends.update, [gone]).start()
         assert run.plan({"t": {"0": 5, "1": 5}})
     else:
+        believe_after(0.1)
         with pytest.raises(DataLossError, match="t-1: records from offset 5 on are gone"):
             run.plan({"t": {"0": 5, "1": 5}})
 
 
 @pytest.mark.slow
 def test_metadata_that_is_slow_to_come_holds_up_neither_the_loss_nor_the_other_partitions(
-    start: Start, monkeypatch: pytest.MonkeyPatch
+    start: Start, monkeypatch: pytest.MonkeyPatch, believe_after: Callable[[float], None]
 ) -> None:
     """One look at the metadata takes longer than the time between two looks."""
     logs = logs_of([10, 10])
@@ -111,5 +121,6 @@ def test_metadata_that_is_slow_to_come_holds_up_neither_the_loss_nor_the_other_p
     run.logs.ends |= {P0: 8, P1: 12}
     second = run.plan(first)
     assert ranges(run.coordinator.partitions(first, second)) == [(1, 10, 12)], "the other goes on"
+    believe_after(1.0)
     with pytest.raises(DataLossError, match="t-0"):
-        polled(run, second, 4.0)
+        polled(run, second, TIMEOUT_S)

@@ -199,13 +199,13 @@ def test_the_throttle_time_after_records_is_no_silence_of_other_ranges(
     ranges = [cursor(partition, until=10) for partition in range(2)]
     first, last = (Portion(each, 0, Frames(memoryview(batch(0, 10)), 0, 10), ()) for each in ranges)
     ranges[1].mark_waiting(0.0)
-    monkeypatch.setattr(fetcher, "time", SimpleNamespace(monotonic=clock, sleep=clock.sleep))
+    monkeypatch.setattr(fetcher, "time", SimpleNamespace(sleep=clock.sleep))
     monkeypatch.setattr(fetcher, "POOL", Mock())
     monkeypatch.setattr(fetcher, "Pipeline", lambda *_: Throttled(clock, first, last))
     monkeypatch.setattr(KafkaReadFormat, "fetch_protocol", Mock())
     monkeypatch.setattr(KafkaReadFormat, "lookup", lambda *_: ScriptedLookup())
     fetch = FetchOptions(poll_timeout_ms=50_000)
-    reader = fetcher.RangeReader(KAFKA_READ_FORMAT, options(), fetch, fail_on_data_loss=True, location=NO_LOCATION)
+    reader = fetcher.RangeReader(KAFKA_READ_FORMAT, options(), fetch, NO_LOCATION, fail_on_data_loss=True, clock=clock)
     assert [rows.num_rows for rows in reader.rows(ranges)] == [10, 10]
 
 
