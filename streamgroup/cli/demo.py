@@ -79,14 +79,14 @@ class _Demo:
             self.say(f"spark-submit jobs/ingest.py --config {conf.name} --member a")
             a = stack.enter_context(Job("a", conf, self.home, self.console))
             self.wait(lambda: watch.owners() == {"a": PARTITIONS}, "a holds all partitions", a)
-            self.wait(lambda: a.batches >= 2, "a has sunk two batches", a)
+            self.wait(lambda: a.batches >= 2, "a has written two batches", a)
             self.show(watch)
 
             self.say(f"spark-submit jobs/ingest.py --config {conf.name} --member b")
             b = stack.enter_context(Job("b", conf, self.home, self.console))
             half = PARTITIONS // 2
             self.wait(lambda: watch.owners() == {"a": half, "b": half}, "the partitions are shared", a, b)
-            self.wait(lambda: b.batches >= 2, "b has sunk two batches", a, b)
+            self.wait(lambda: b.batches >= 2, "b has written two batches", a, b)
             self.show(watch)
 
             self.say("SIGTERM to b: it finishes its batch, commits it and leaves the group")
