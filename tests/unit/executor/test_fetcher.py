@@ -2,6 +2,7 @@ import logging
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -27,6 +28,7 @@ from tests.clock import Clock
 from tests.fakes.broker import CLOSE, SILENCE, FakeBroker
 from tests.unit.executor.leader import OTHER_ID, TOPIC_ID, Leader, Log, batch
 from tests.unit.executor.lookups import ScriptedLookup, cursor
+from tests.unit.executor.producing import SkippingClock
 from tests.unit.records.encoder import ABORT, COMMIT, Record, encode_batch, end_marker
 
 Start = Callable[..., FakeBroker]
@@ -230,14 +232,13 @@ def test_the_poll_timeout_ends_the_task_and_names_the_pending_answer(broker: Sta
         Reading(options, leader, QUICK).offsets(planned(leader, 0, 10))
 
 
-@pytest.mark.slow
 def test_the_poll_timeout_leaves_out_the_time_that_other_ranges_take(broker: Start, options: Options) -> None:
     leader = Leader(broker, Log([batch(i, 10) for i in range(0, 50, 10)]), Log([batch(0, 10)], errors=[6]))
-    fetch = FetchOptions(max_partition_bytes=1, max_wait_ms=10, poll_timeout_ms=1_000)
+    fetch = FetchOptions(max_partition_bytes=1, max_wait_ms=10, poll_timeout_ms=60_000)
     task = FetchTask((planned(leader, 0, 50), planned(leader, 0, 10, partition=1)))
-    rows = 0
-    for each in read(task, options(leader.broker.port), fetch):
-        threading.Event().wait(0.6)
+    rows, clock = 0, SkippingClock()
+    for each in read(task, options(leader.broker.port), fetch, clock=clock):
+        clock.skipped += 40
         rows += each.num_rows
     assert rows == 60
 
@@ -387,14 +388,18 @@ def test_the_rest_of_a_log_cut_inside_the_range_is_left_out_where_that_is_allowe
     )
 
 
-@pytest.mark.slow
 def test_a_log_compacted_away_before_its_cut_is_left_out_where_that_is_allowed(
     broker: Start, options: Options, caplog: pytest.LogCaptureFixture
 ) -> None:
     leader = Leader(broker, Log([batch(0, 5)], high_watermark=8))
-    fetch = FetchOptions(max_wait_ms=1, poll_timeout_ms=1_000)
+    fetch = FetchOptions(max_wait_ms=1, poll_timeout_ms=60_000)
+
+    def clock() -> float:
+        asked = [offset for each in leader.fetches() for _, offset in each]
+        return time.monotonic() + 25 * asked.count(8)
+
     with caplog.at_level(logging.WARNING):
-        found = Reading(options, leader, fetch).offsets(planned(leader, 0, 10), fail_on_data_loss=False)
+        found = Reading(options, leader, fetch).offsets(planned(leader, 0, 10), fail_on_data_loss=False, clock=clock)
     assert found == list(range(5))
     (told,) = filter(None, (parse(record.message) for record in caplog.records))
     assert (told["from"], told["to"]) == ("8", "10")
