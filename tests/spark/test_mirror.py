@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -145,10 +146,10 @@ def source08(kafka08: KafkaServer, make_topic: MakeTopic) -> Source:
 
 
 @pytest.fixture
-def source07(request: pytest.FixtureRequest) -> Iterator[Source]:
-    """Two brokers with two partitions each, whose group is in ZooKeeper."""
+def source07() -> Iterator[Source]:
+    """Two brokers with two partitions each, whose group is in ZooKeeper. The tests share the destination."""
     with Kafka07Server(brokers=2, config={"num.partitions": 2}) as kafka:
-        topic = "events"
+        topic = f"events-{uuid.uuid4().hex[:8]}"
 
         def send(count: int) -> None:
             with Producer07(zookeeper=kafka.zookeeper_connect) as producer:
