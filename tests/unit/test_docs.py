@@ -14,6 +14,7 @@ from streamgroup.options.secrets import REDACTION_REGEX
 from tests.mutants.table import RULES, read_table
 from tests.sim.registrybugs import ALL_BUGS
 from tools.reference.errors import NAMES
+from tools.symbols import symbols
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -26,6 +27,8 @@ MOST_WORDS_IN_A_CELL = 20
 GENERATED = frozenset({"options.md", "write-options.md"}) | NAMES | {"cli-options.md", "metrics-reference.md"}
 """Pages whose tables are written from code: they describe an option in its cell."""
 MUTANTS = read_table()
+FOREIGN = frozenset({"Arrays", "ListVector", "String", "Trigger"})
+"""Classes of Java and Spark whose members pages name."""
 
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`([^`\n]+)`")
@@ -34,6 +37,7 @@ _TEST = re.compile(r"(?P<file>[\w/]*test_\w+\.py)(?:::(?P<name>\S+))?")
 _MORE = re.compile(r"(?:test_|…)\S*")
 """Another test of the file named last, on the same row or in the same paragraph."""
 _FILE = re.compile(r"[\w/]+\.py")
+_MEMBER = re.compile(r"(?:[a-z]\w*\.)*([A-Z]\w*[a-z]\w*)\.[a-z_]\w*")
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
 _MAKE = re.compile(r"(?:^(?: {4})?|`)make ([a-z-]+)", re.MULTILINE)
 _MAKE_A_FILE = re.compile(r"[Mm]ake .*?the file `(\w+\.py)`")
@@ -53,14 +57,19 @@ def passages(page: Path) -> Iterator[list[str]]:
 
 
 def named_tests(page: Path) -> Iterator[tuple[str, str]]:
-    """Each test as (file, name); the name may be empty or abbreviated by `…`."""
+    """Each test as (file, name); the name may be empty or abbreviated by `…`.
+
+    A test is named by its file and its name, or by its name alone if that is clear. The next ones may be in its file.
+    """
     for passage in passages(page):
         file = ""
         for code in passage:
             if (named := _TEST.fullmatch(code)) is not None:
                 file = named["file"]
                 yield file, named["name"] or ""
-            elif file and _MORE.fullmatch(code) and not code.endswith("_"):
+            elif _MORE.fullmatch(code) and code.strip("…_") not in {"", "test"} and not code.endswith("_"):
+                if not file or ((path := file_of(file)) is not None and not is_defined(path, code)):
+                    file = symbols().test_called(code).path
                 yield file, code
 
 
@@ -115,6 +124,18 @@ def test_every_test_named_exists(page: Path) -> None:
         assert not name or is_defined(path, name.replace("::", "…")), f"{page.name}: {file}::{name}"
 
 
+@each_page
+def test_every_member_of_a_class_named_exists(page: Path) -> None:
+    for passage in passages(page):
+        for code in passage:
+            if (
+                (named := _MEMBER.fullmatch(code)) is not None
+                and named[1] not in FOREIGN
+                and not code.endswith((".md", ".scala"))
+            ):
+                symbols().place_of(code)
+
+
 @functools.cache
 def python_files() -> frozenset[str]:
     return frozenset(path.name for room in ("streamgroup", "tests", "jobs") for path in (ROOT / room).rglob("*.py"))
@@ -137,6 +158,14 @@ def test_every_command_named_exists(page: Path) -> None:
     assert targets.issuperset(_MAKE.findall(text))
     commands = {path.stem for path in (ROOT / "streamgroup" / "cli").glob("[a-z]*.py")}
     assert commands.issuperset(_COMMAND.findall(text))
+
+
+def test_decisions_are_in_files_or_symbols_that_exist() -> None:
+    rows = re.findall(r"^\| .*\? \| (.*) \|$", (DOCS / "decisions.md").read_text(), re.MULTILINE)
+    assert len(rows) > 20, "the table has moved"
+    for code in (code for row in rows for code in _CODE.findall(row)):
+        if "/" not in code and not code.endswith((".py", ".toml")) and code != "docs":
+            symbols().place_of(code)
 
 
 # --- the form of a page ----------------------------------------------------------------------------------------------
@@ -225,14 +254,14 @@ def test_a_rule_is_where_its_section_says(rule: str) -> None:
         if _FILE.fullmatch(one):
             path = ROOT / "streamgroup" / one
             assert path.is_file(), one
-        elif path is not None and _NAME.fullmatch(one):
-            assert is_defined(path, one.rpartition(".")[2]), f"{path.name}: {one}"
+        elif _NAME.fullmatch(one) and (path is None or not is_defined(path, one.rpartition(".")[2])):
+            path = ROOT / symbols().place_of(one).path
     assert path is not None, "a rule lives somewhere"
 
 
 @pytest.mark.parametrize("rule", BUILT)
 def test_a_rule_has_its_tests_its_planted_bugs_and_its_mutants(rule: str) -> None:
-    assert any(_TEST.fullmatch(one) for one in listed(rule, "Tests")), "a rule is tested somewhere"
+    assert any(_TEST.fullmatch(one) or _MORE.fullmatch(one) for one in listed(rule, "Tests")), "a rule has tests"
     assert set(listed(rule, "Planted bugs")) <= {name for name, bug in ALL_BUGS.items() if bug.rule == rule}
     mutants = {mutant.id for mutant in MUTANTS.mutants if mutant.rule == rule}
     assert set(listed(rule, "Mutants")) <= mutants, "a mutant is named that the table does not have"

@@ -126,7 +126,7 @@ def test_equal_garbage_has_equal_reasons() -> None:
 
 
 @given(st.lists(st.binary(max_size=40)))
-def test_no_bytes_break_a_batch(values: list[bytes]) -> None:
+def test_no_bytes_break_a_batch_of_avro(values: list[bytes]) -> None:
     fields, errors = AvroReader(NEW).columns(values)
     assert len(fields) == len(errors) == len(values)
     assert all((found is None) == (error is not None) for found, error in zip(fields.to_pylist(), errors, strict=True))

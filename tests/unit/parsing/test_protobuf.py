@@ -170,7 +170,7 @@ def test_a_field_that_the_descriptor_lacks_is_left_out() -> None:
 
 
 @given(st.lists(st.binary(max_size=40)))
-def test_no_bytes_break_a_batch(values: list[bytes]) -> None:
+def test_no_bytes_break_a_batch_of_protobuf(values: list[bytes]) -> None:
     fields, errors = ProtobufReader(ORDERS, ORDER, schema_ids=True).columns([*values, *(PREFIX + v for v in values)])
     assert len(fields) == len(errors) == 2 * len(values)
     assert all((found is None) == (error is not None) for found, error in zip(fields.to_pylist(), errors, strict=True))
