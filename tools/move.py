@@ -290,13 +290,17 @@ def _move_symbol(sources: Sources, old: str, new: str, symbol: str) -> None:
 
 def left(root: Path, olds: Collection[str]) -> Iterator[str]:
     """Yield what is to do by hand after `olds` have moved: unclear mentions of them, mutants that no longer fit."""
-    leaves = "|".join(old.partition(":")[0].rpartition(".")[2] for old in olds)
+    gone = [old.split(".") for old in olds if ":" not in old]
+    files = "|".join(f"{parts[-1]}\\.py" for parts in gone) or "$^"
+    names = "|".join(rf"{parts[-2]}\.{parts[-1]}" for parts in gone) or "$^"
     sources = Sources(root)
     for path, text in sources.texts.items():
         for number, line in enumerate(text.splitlines(), 1):
-            for token in re.findall(rf"(?<![\w.-])(?:[\w-]+/)*(?:{leaves})\.py(?!\w)", line):
+            for token in re.findall(rf"(?<![\w.-])(?:[\w-]+/)*(?:{files})(?!\w)", line):
                 if _resolved(token, path, sources.texts) is None:
                     yield f"{path}:{number} names {token}: {line.strip()}"
+            if path.endswith(".py") and (found := re.search(rf"(?<!\w)(?:{names})(?!\w)", line)):
+                yield f"{path}:{number} may mean the module by {found[0]}: {line.strip()}"
     yield from filter(None, (problem_of(one, root) for one in read_table(root / "tests/mutants/table.toml").mutants))
 
 
@@ -321,6 +325,7 @@ def main(old: tuple[str, ...], new: str, rename: tuple[str, ...]) -> None:
     click.echo(f"{len(changed)} files changed")
     for note in [*notes, *left(ROOT, old)]:
         click.echo(f"- {note}")
+    subprocess.run([*ruff, "check", "--quiet", "--output-format", "concise", *python], cwd=ROOT, check=False)
 
 
 if __name__ == "__main__":

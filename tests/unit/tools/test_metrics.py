@@ -11,15 +11,15 @@ from tools.metrics import Checkout, kinds, main, table
 
 TREE = {
     "streamgroup/__init__.py": "",
-    "streamgroup/group/__init__.py": "",
-    "streamgroup/group/a.py": "import streamgroup.group.b\n\n\nclass Frames:\n    pass\n",
-    "streamgroup/group/b.py": "def late():\n    from streamgroup.group import c\n    return c\n",
-    "streamgroup/group/c.py": "from streamgroup.group.b import late\n" + "\n" * 70 + "class Frames:\n    pass\n",
-    "tests/unit/group/__init__.py": "",
-    "tests/unit/group/test_a.py": "def test_a():\n    pass\n",
+    "streamgroup/library/__init__.py": "",
+    "streamgroup/library/a.py": "import streamgroup.library.b\n\n\nclass Frames:\n    pass\n",
+    "streamgroup/library/b.py": "def late():\n    from streamgroup.library import c\n    return c\n",
+    "streamgroup/library/c.py": "from streamgroup.library.b import late\n" + "\n" * 70 + "class Frames:\n    pass\n",
+    "tests/unit/library/__init__.py": "",
+    "tests/unit/library/test_a.py": "def test_a():\n    pass\n",
     "tests/mutants/table.toml": '[[mutant]]\nid = "r1"\n',
     "docs/planted-bugs.md": "| `early-commit` | R4 |\n|---|---|\n",
-    "docs/group.md": "`group/a.py`, `unit/group/test_a.py::test_a`\n",
+    "docs/group.md": "`library/a.py`, `unit/library/test_a.py::test_a`\n",
 }
 
 
@@ -40,8 +40,8 @@ def test_the_figures_of_a_checkout(tmp_path: Path) -> None:
     assert (figures["unit test files"], figures["unit test lines"]) == (1, 2)
     assert (figures["mutants"], figures["planted bugs"]) == (1, 1)
     output = CliRunner().invoke(main, [str(tmp_path), "--list"]).output
-    assert "  Frames: streamgroup.group.a, streamgroup.group.c\n" in output
-    assert "  streamgroup/group/c.py 73 <- streamgroup.group.b\n" in output
+    assert "  Frames: streamgroup.library.a, streamgroup.library.c\n" in output
+    assert "  streamgroup/library/c.py 73 <- streamgroup.library.b\n" in output
 
 
 def test_each_line_is_of_one_kind() -> None:

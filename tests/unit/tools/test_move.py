@@ -12,15 +12,15 @@ import pytest
 from tools.merge import Refused, merged, renamed
 from tools.move import left, move
 
-LEDGER = '''\
+ATLAS = '''\
 """Positions of a group."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamgroup.group import pending
-from streamgroup.group.pending import LIMIT as MOST
+from streamgroup.library import quires
+from streamgroup.library.quires import LIMIT as MOST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,11 +29,11 @@ log = "streamgroup"
 
 
 def take(held: Mapping[str, int]) -> int:  # the first
-    """Take: `pending.py` has the limit."""
+    """Take: `quires.py` has the limit."""
     # Spark replays batch 0.
-    return min(MOST, pending.oldest(held))
+    return min(MOST, quires.oldest(held))
 '''
-PENDING = '''\
+QUIRES = '''\
 """Commits that wait."""
 
 from __future__ import annotations
@@ -57,52 +57,52 @@ def oldest(held: Mapping[str, int]) -> int:
 '''
 TREE = {
     "streamgroup/__init__.py": "",
-    "streamgroup/group/__init__.py": '"""The group: `ledger.py` first."""\n',
-    "streamgroup/run/__init__.py": "",
-    "streamgroup/group/ledger.py": LEDGER,
-    "streamgroup/group/pending.py": PENDING,
-    "streamgroup/run/machine.py": '''\
+    "streamgroup/library/__init__.py": '"""The group: `atlas.py` first."""\n',
+    "streamgroup/desk/__init__.py": "",
+    "streamgroup/library/atlas.py": ATLAS,
+    "streamgroup/library/quires.py": QUIRES,
+    "streamgroup/desk/reader.py": '''\
 """The run."""
 
-from streamgroup.group import ledger, pending as waiting
-from streamgroup.group.ledger import (
+from streamgroup.library import atlas, quires as waiting
+from streamgroup.library.atlas import (
     # the reader's own
     take,
 )
 
 
-def plan(pending: int) -> int:
-    from streamgroup.group import pending as lazy  # noqa: PLC0415 - a cycle
+def plan(quires: int) -> int:
+    from streamgroup.library import quires as lazy  # noqa: PLC0415 - a cycle
 
-    return take({"a": pending}) + ledger.take({"b": 1}) + waiting.LIMIT + lazy.LIMIT
+    return take({"a": quires}) + atlas.take({"b": 1}) + waiting.LIMIT + lazy.LIMIT
 ''',
-    "streamgroup/run/steps.py": "from streamgroup.group import ledger\n\nx, book = ledger.take, ledger.log\n",
+    "streamgroup/desk/lamps.py": "from streamgroup.library import atlas\n\nx, book = atlas.take, atlas.log\n",
     "tests/__init__.py": "",
     "tests/unit/__init__.py": "",
-    "tests/unit/group/__init__.py": "",
-    "tests/unit/run/__init__.py": "",
-    "tests/unit/group/test_ledger.py": '''\
+    "tests/unit/library/__init__.py": "",
+    "tests/unit/desk/__init__.py": "",
+    "tests/unit/library/test_atlas.py": '''\
 """Tests."""
 
-from streamgroup.group.ledger import take
+from streamgroup.library.atlas import take
 
 A = 1
 
 
 def test_takes(monkeypatch) -> None:
-    monkeypatch.setattr("streamgroup.group.ledger.MOST", 7)
+    monkeypatch.setattr("streamgroup.library.atlas.MOST", 7)
     assert take({"a": A}) == 1
 ''',
-    "tests/unit/group/test_pending.py": '''\
+    "tests/unit/library/test_quires.py": '''\
 """Tests."""
 
-from streamgroup.group import pending
+from streamgroup.library import quires
 
 A = 2
 
 
 def test_is_oldest() -> None:
-    assert pending.oldest({"a": A}) == 2
+    assert quires.oldest({"a": A}) == 2
 ''',
     "tests/mutants/table.toml": """\
 not_built = {}
@@ -110,22 +110,22 @@ promises = {}
 [[mutant]]
 id = "r1-x"
 rule = "R1"
-file = "group/pending.py"
+file = "library/quires.py"
 old = "math.floor"
 new = "math.ceil"
 breaks = "x."
-suites = ["unit/group/test_pending.py", "unit/group/test_ledger.py"]
+suites = ["unit/library/test_quires.py", "unit/library/test_atlas.py"]
 """,
     "pyproject.toml": """\
 [[tool.importlinter.contracts]]
-source_modules = ["streamgroup.group.ledger", "streamgroup.group.pending"]
-containers = ["streamgroup.group"]
+source_modules = ["streamgroup.library.atlas", "streamgroup.library.quires"]
+containers = ["streamgroup.library"]
 layers = [
-    "ledger",
-    "pending : reactions",
+    "atlas",
+    "quires : margins",
 ]
 """,
-    "docs/rules.md": "Code: `group/ledger.py` (`take`); `group/pending.py`. `unit/group/test_pending.py::test_is`.\n",
+    "docs/rules.md": "Code: `library/atlas.py` (`take`); `library/quires.py`. `library/test_quires.py::test_is`.\n",
 }
 
 
@@ -146,78 +146,80 @@ def run(root: Path, code: str) -> str:
 
 
 def test_all_that_refers_to_a_module_follows_it(root: Path) -> None:
-    move(root, ["streamgroup.group.ledger"], "streamgroup.run.book", {})
-    assert not (root / "streamgroup/group/ledger.py").exists()
-    machine = (root / "streamgroup/run/machine.py").read_text()
-    assert "from streamgroup.run import book\n" in machine
-    assert "# the reader's own\nfrom streamgroup.run.book import take" in machine
-    assert "book.take(" in machine
-    steps = (root / "streamgroup/run/steps.py").read_text()
-    assert "from streamgroup.run import book as ledger" in steps, "the file has another `book`"
-    assert "`group/pending.py` has the limit" in (root / "streamgroup/run/book.py").read_text()
-    assert '"streamgroup.run.book.MOST"' in (root / "tests/unit/run/test_book.py").read_text()
-    assert "`run/book.py` first" in (root / "streamgroup/group/__init__.py").read_text()
-    assert "`run/book.py` (`take`)" in (root / "docs/rules.md").read_text()
+    move(root, ["streamgroup.library.atlas"], "streamgroup.desk.book", {})
+    assert not (root / "streamgroup/library/atlas.py").exists()
+    reader = (root / "streamgroup/desk/reader.py").read_text()
+    assert "from streamgroup.desk import book\n" in reader
+    assert "# the reader's own\nfrom streamgroup.desk.book import take" in reader
+    assert "book.take(" in reader
+    lamps = (root / "streamgroup/desk/lamps.py").read_text()
+    assert "from streamgroup.desk import book as atlas" in lamps, "the file has another `book`"
+    assert "`library/quires.py` has the limit" in (root / "streamgroup/desk/book.py").read_text()
+    assert '"streamgroup.desk.book.MOST"' in (root / "tests/unit/desk/test_book.py").read_text()
+    assert "`desk/book.py` first" in (root / "streamgroup/library/__init__.py").read_text()
+    assert "`desk/book.py` (`take`)" in (root / "docs/rules.md").read_text()
     pyproject = (root / "pyproject.toml").read_text()
-    assert '"streamgroup.run.book", "streamgroup.group.pending"' in pyproject
-    assert 'layers = [\n    "pending : reactions",\n]' in pyproject, "it is in another package now"
-    assert '"unit/run/test_book.py"]' in (root / "tests/mutants/table.toml").read_text()
-    assert list(left(root, ["streamgroup.group.ledger"])) == []
-    assert run(root, "from streamgroup.run import machine, steps; print(machine.plan(3))") == "14\n"
+    assert '"streamgroup.desk.book", "streamgroup.library.quires"' in pyproject
+    assert 'layers = [\n    "quires : margins",\n]' in pyproject, "it is in another package now"
+    assert '"unit/desk/test_book.py"]' in (root / "tests/mutants/table.toml").read_text()
+    assert list(left(root, ["streamgroup.library.atlas"])) == []
+    assert run(root, "from streamgroup.desk import lamps, reader; print(reader.plan(3))") == "14\n"
 
 
 def test_a_module_is_merged_with_its_tests(root: Path) -> None:
-    changed, notes = move(root, ["streamgroup.group.pending"], "streamgroup.group.ledger", {"A": "OLDEST"})
-    ledger = (root / "streamgroup/group/ledger.py").read_text()
-    assert ledger.count("__future__") == ledger.count("if TYPE_CHECKING") == ledger.count('log = "') == 1
-    assert "from collections.abc import Iterable, Mapping" in ledger
-    assert "return min(LIMIT, oldest(held))" in ledger, "the imports between the two are gone"
-    assert "# Spark replays batch 0.\n" in ledger
-    assert "# --- the oldest ---------\n" in ledger
-    assert "`ledger.py` has the limit" in ledger
-    assert '"streamgroup.group.ledger"]' in (root / "pyproject.toml").read_text(), "once"
-    assert '    "ledger",\n    "reactions",\n' in (root / "pyproject.toml").read_text()
-    assert 'suites = ["unit/group/test_ledger.py"]' in (root / "tests/mutants/table.toml").read_text()
-    assert "`group/ledger.py` (`take`); `group/ledger.py`" in (root / "docs/rules.md").read_text()
-    tests = (root / "tests/unit/group/test_ledger.py").read_text()
-    assert 'ledger.oldest({"a": OLDEST})' in tests
+    changed, notes = move(root, ["streamgroup.library.quires"], "streamgroup.library.atlas", {"A": "OLDEST"})
+    atlas = (root / "streamgroup/library/atlas.py").read_text()
+    assert atlas.count("__future__") == atlas.count("if TYPE_CHECKING") == atlas.count('log = "') == 1
+    assert "from collections.abc import Iterable, Mapping" in atlas
+    assert "return min(LIMIT, oldest(held))" in atlas, "the imports between the two are gone"
+    assert "# Spark replays batch 0.\n" in atlas
+    assert "# --- the oldest ---------\n" in atlas
+    assert "`atlas.py` has the limit" in atlas
+    assert '"streamgroup.library.atlas"]' in (root / "pyproject.toml").read_text(), "once"
+    assert '    "atlas",\n    "margins",\n' in (root / "pyproject.toml").read_text()
+    assert 'suites = ["unit/library/test_atlas.py"]' in (root / "tests/mutants/table.toml").read_text()
+    assert "`library/atlas.py` (`take`); `library/atlas.py`" in (root / "docs/rules.md").read_text()
+    tests = (root / "tests/unit/library/test_atlas.py").read_text()
+    assert 'atlas.oldest({"a": OLDEST})' in tests
     assert 'take({"a": A})' in tests
-    assert "streamgroup/run/machine.py" in changed
-    assert notes == ["the docstring of streamgroup/group/pending.py is dropped; keep what matters:\nCommits that wait."]
-    assert run(root, "from streamgroup.run import machine; print(machine.plan(3))") == "14\n"
+    assert "streamgroup/desk/reader.py" in changed
+    assert notes == [
+        "the docstring of streamgroup/library/quires.py is dropped; keep what matters:\nCommits that wait."
+    ]
+    assert run(root, "from streamgroup.desk import reader; print(reader.plan(3))") == "14\n"
 
 
 def test_two_meanings_of_a_name_are_refused_and_nothing_is_written(root: Path) -> None:
-    with pytest.raises(Refused, match=r"test_pending.py into .*test_ledger.py: .*: A$"):
-        move(root, ["streamgroup.group.pending"], "streamgroup.group.ledger", {})
+    with pytest.raises(Refused, match=r"test_quires.py into .*test_atlas.py: .*: A$"):
+        move(root, ["streamgroup.library.quires"], "streamgroup.library.atlas", {})
     assert all((root / name).read_text() == text for name, text in TREE.items())
 
 
 def test_an_import_cycle_is_refused(root: Path) -> None:
-    (root / "streamgroup/group/pending.py").write_text("import streamgroup.run.machine\n")
-    (root / "tests/unit/group/test_pending.py").unlink()
-    with pytest.raises(Refused, match=r"ledger -> streamgroup.run.machine -> streamgroup.group.ledger"):
-        move(root, ["streamgroup.group.pending"], "streamgroup.group.ledger", {})
+    (root / "streamgroup/library/quires.py").write_text("import streamgroup.desk.reader\n")
+    (root / "tests/unit/library/test_quires.py").unlink()
+    with pytest.raises(Refused, match=r"atlas -> streamgroup.desk.reader -> streamgroup.library.atlas"):
+        move(root, ["streamgroup.library.quires"], "streamgroup.library.atlas", {})
 
 
 def test_a_package_goes_with_all_in_it(root: Path) -> None:
-    (root / "streamgroup/group/page.bin").write_bytes(b"\0")
-    move(root, ["streamgroup.group"], "streamgroup.run.members", {})
-    assert (root / "streamgroup/run/members/page.bin").exists()
-    assert "from streamgroup.run.members import pending" in (root / "streamgroup/run/members/ledger.py").read_text()
-    assert (root / "tests/unit/run/members/test_ledger.py").exists()
-    assert 'file = "run/members/pending.py"' in (root / "tests/mutants/table.toml").read_text()
-    assert run(root, "from streamgroup.run import machine") == ""
+    (root / "streamgroup/library/page.bin").write_bytes(b"\0")
+    move(root, ["streamgroup.library"], "streamgroup.desk.members", {})
+    assert (root / "streamgroup/desk/members/page.bin").exists()
+    assert "from streamgroup.desk.members import quires" in (root / "streamgroup/desk/members/atlas.py").read_text()
+    assert (root / "tests/unit/desk/members/test_atlas.py").exists()
+    assert 'file = "desk/members/quires.py"' in (root / "tests/mutants/table.toml").read_text()
+    assert run(root, "from streamgroup.desk import reader") == ""
 
 
 def test_a_definition_goes_with_the_imports_that_it_needs(root: Path) -> None:
-    move(root, ["streamgroup.group.ledger:take"], "streamgroup.run.steps", {})
-    steps = (root / "streamgroup/run/steps.py").read_text()
-    assert "    # Spark replays batch 0.\n" in steps
-    assert "from streamgroup.group.pending import LIMIT as MOST" in steps
-    assert "def take" not in (root / "streamgroup/group/ledger.py").read_text()
-    assert "from streamgroup.run.steps import take" in (root / "tests/unit/group/test_ledger.py").read_text()
-    assert "steps.take(" in (root / "streamgroup/run/machine.py").read_text()
+    move(root, ["streamgroup.library.atlas:take"], "streamgroup.desk.lamps", {})
+    lamps = (root / "streamgroup/desk/lamps.py").read_text()
+    assert "    # Spark replays batch 0.\n" in lamps
+    assert "from streamgroup.library.quires import LIMIT as MOST" in lamps
+    assert "def take" not in (root / "streamgroup/library/atlas.py").read_text()
+    assert "from streamgroup.desk.lamps import take" in (root / "tests/unit/library/test_atlas.py").read_text()
+    assert "lamps.take(" in (root / "streamgroup/desk/reader.py").read_text()
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from tools.symbols import Place, Symbols, UnclearNameError
 
 TREE = {
     "streamgroup/model.py": "LIMIT = 5\n",
-    "streamgroup/group/ledger.py": '''\
-class Ledger:
+    "streamgroup/library/atlas.py": '''\
+class Atlas:
     """Positions."""
 
     size: int = 0
@@ -30,10 +30,10 @@ class Reset:
 
 def take() -> None: ...
 ''',
-    "streamgroup/group/registry/nodes.py": "class Reset:\n    pass\n\ndef take() -> None: ...\n",
+    "streamgroup/library/shelf/nodes.py": "class Reset:\n    pass\n\ndef take() -> None: ...\n",
     "streamgroup/cli/reset.py": "class Reset:\n    pass\n",
     "tests/sim/bugs.py": "LIMIT = 6\nBUGS = ()\n",
-    "tests/unit/group/test_ledger.py": "def test_a_batch_is_due():\n    pass\n\n\ndef test_twice():\n    pass\n",
+    "tests/unit/library/test_atlas.py": "def test_a_batch_is_due():\n    pass\n\n\ndef test_twice():\n    pass\n",
     "tests/unit/cli/test_reset.py": "class Test:\n    def test_a_batch_is_lost(self): ...\n\n\ndef test_twice(): ...\n",
 }
 
@@ -49,15 +49,15 @@ def known(tmp_path: Path) -> Symbols:
 @pytest.mark.parametrize(
     ("name", "path", "lines"),
     [
-        ("Ledger", "streamgroup/group/ledger.py", (1, 11)),
-        ("Ledger.due", "streamgroup/group/ledger.py", (9, 11)),
-        ("Ledger.size", "streamgroup/group/ledger.py", (4, 4)),
-        ("Ledger.held", "streamgroup/group/ledger.py", (6, 7)),
-        ("Reset.at", "streamgroup/group/ledger.py", (15, 15)),
+        ("Atlas", "streamgroup/library/atlas.py", (1, 11)),
+        ("Atlas.due", "streamgroup/library/atlas.py", (9, 11)),
+        ("Atlas.size", "streamgroup/library/atlas.py", (4, 4)),
+        ("Atlas.held", "streamgroup/library/atlas.py", (6, 7)),
+        ("Reset.at", "streamgroup/library/atlas.py", (15, 15)),
         ("cli.Reset", "streamgroup/cli/reset.py", (1, 2)),
-        ("registry.Reset", "streamgroup/group/registry/nodes.py", (1, 2)),
-        ("group.registry.take", "streamgroup/group/registry/nodes.py", (4, 4)),
-        ("group.take", "streamgroup/group/ledger.py", (18, 18)),
+        ("shelf.Reset", "streamgroup/library/shelf/nodes.py", (1, 2)),
+        ("library.shelf.take", "streamgroup/library/shelf/nodes.py", (4, 4)),
+        ("library.take", "streamgroup/library/atlas.py", (18, 18)),
         ("LIMIT", "streamgroup/model.py", (1, 1)),
         ("sim.LIMIT", "tests/sim/bugs.py", (1, 1)),
         ("BUGS", "tests/sim/bugs.py", (2, 2)),
@@ -70,11 +70,11 @@ def test_a_name_leads_to_its_definition(known: Symbols, name: str, path: str, li
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("Reset", "`Reset` is not clear: `cli.Reset`, `group.Reset`, `group.registry.Reset`"),
-        ("take", "`group.registry.take`, `group.take`"),
-        ("ledger.Ledger", "nothing is called `ledger.Ledger`"),
+        ("Reset", "`Reset` is not clear: `cli.Reset`, `library.Reset`, `library.shelf.Reset`"),
+        ("take", "`library.shelf.take`, `library.take`"),
+        ("atlas.Atlas", "nothing is called `atlas.Atlas`"),
         ("due", "nothing is called `due`"),
-        ("Ledger.gone", "nothing is called"),
+        ("Atlas.gone", "nothing is called"),
     ],
 )
 def test_an_unclear_name_is_refused_with_the_clear_ones(known: Symbols, name: str, problem: str) -> None:
@@ -83,9 +83,9 @@ def test_an_unclear_name_is_refused_with_the_clear_ones(known: Symbols, name: st
 
 
 def test_a_test_is_found_by_its_name_or_a_part_of_it(known: Symbols) -> None:
-    assert known.test_called("test_a_batch_…_due").path == "tests/unit/group/test_ledger.py"
+    assert known.test_called("test_a_batch_…_due").path == "tests/unit/library/test_atlas.py"
     assert known.test_called("test_a_batch_is_lost").path == "tests/unit/cli/test_reset.py"
-    with pytest.raises(UnclearNameError, match=r"cli/test_reset.py, tests/unit/group/test_ledger.py"):
+    with pytest.raises(UnclearNameError, match=r"cli/test_reset.py, tests/unit/library/test_atlas.py"):
         known.test_called("test_a_batch_…")
     with pytest.raises(UnclearNameError, match="`test_twice` is not clear"):
         known.test_called("test_twice")
