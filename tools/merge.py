@@ -351,7 +351,7 @@ def _with_exports(unit: Unit, exports: list[Unit]) -> str:
 
 
 def _assembled(parts: Parts) -> str:
-    runtime = origins(unit.nodes[0] for unit in parts.imports)
+    runtime = origins(node for unit in parts.imports for node in unit.nodes)
     typing = []
     for node in parts.typing:
         names = [one for one in node.names if (one.asname or one.name) not in runtime]
@@ -378,7 +378,8 @@ def cut_out(text: str, module: str, names: Collection[str], to: str) -> tuple[st
         return [name for name in sorted(found) if next(uses(tree, name), None) is not None]
 
     def imports(source: str, found: list[str]) -> list[Unit]:
-        return [Unit([], f"from {source} import {', '.join(found)}\n")] if found else []
+        text = f"from {source} import {', '.join(found)}\n"
+        return [Unit(ast.parse(text).body, text)] if found else []
 
     taken = [unit for unit in parts.imports if used(cut, origins(unit.nodes))]
     typing = [node for node in parts.typing if used(cut, origins([node]))]

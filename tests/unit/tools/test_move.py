@@ -222,6 +222,15 @@ def test_a_definition_goes_with_the_imports_that_it_needs(root: Path) -> None:
     assert "lamps.take(" in (root / "streamgroup/desk/reader.py").read_text()
 
 
+def test_a_definition_imports_what_stays_behind(root: Path) -> None:
+    (root / "streamgroup/desk/lamps.py").write_text("")
+    path = root / "streamgroup/library/quires.py"
+    path.write_text("LIMIT = 5\n\n\ndef most():\n    return LIMIT\n\n\ndef oldest(held):\n    return 1\n")
+    move(root, ["streamgroup.library.quires:most"], "streamgroup.desk.lamps", {})
+    assert "from streamgroup.library.quires import LIMIT\n" in (root / "streamgroup/desk/lamps.py").read_text()
+    assert path.read_text() == "LIMIT = 5\n\n\ndef oldest(held):\n    return 1\n"
+
+
 @pytest.mark.parametrize(
     ("new", "old", "result"),
     [
