@@ -236,7 +236,7 @@ def move(root: Path, olds: Collection[str], new: str, names: dict[str, str]) -> 
             tests = [test_of(one) if is_module else one.replace("streamgroup", "tests.unit", 1) for one in (old, new)]
             if not {path := sources.path_of(tests[0]), f"{path}/__init__.py"}.isdisjoint(sources.texts):
                 _move_module(sources, tests[0], tests[1], names)
-    if sources.path_of(new) in sources.texts and (loop := _cycle(sources.texts, new)):
+    if not sources.problems and sources.path_of(new) in sources.texts and (loop := _cycle(sources.texts, new)):
         sources.problems.append(f"an import cycle: {' -> '.join(loop)}")
     if sources.problems:
         raise Refused("\n".join(sources.problems))
