@@ -110,6 +110,7 @@ def test_a_group_of_kafka_07_is_described_as_any_other(kafka07: Kafka07Server) -
         "current_offset": 15,
         "log_end_offset": 30,
         "lag": 15,
+        "beyond_end": None,
         "consumer_id": CONSUMER,
         "host": "/host",
         "client_id": None,

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from streamgroup.cli._properties import without_prefix
 from streamgroup.cli.main import main
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.driver.coordinator import Coordinator
@@ -209,16 +210,19 @@ def test_a_command_shows_the_same_error(way: tuple[Wrong, Options], tmp_path: Pa
     ran = CliRunner().invoke(main, ["topics", *where, "--describe", "--topic", TOPIC, "--timeout", "60000"])
     assert time.monotonic() - began < AT_ONCE_S
     assert ran.exit_code == 1, ran.output
-    shown_on_the_page(wrong.section, ran.stderr.splitlines()[-1].removeprefix("Error: "))
+    shown_on_the_page(wrong.section, ran.stderr.splitlines()[-1].removeprefix("Error: "), without_prefix)
 
 
 def test_the_page_has_a_section_for_each_way_and_no_other() -> None:
     assert sections().keys() == {wrong.section for wrong in WAYS}
 
 
-def shown_on_the_page(section: str, message: str) -> None:
-    """Check that the page shows the message, where a word in angle brackets stands for any text."""
-    texts = sections()[section]
+def shown_on_the_page(section: str, message: str, names: Callable[[str], str] = str) -> None:
+    """Check that the page shows the message. A word in angle brackets stands for any text.
+
+    `names` changes the names of options on the page into those of the message.
+    """
+    texts = map(names, sections()[section])
     patterns = [re.sub(r"<[a-z ]+>", ".+?", re.escape(text).replace("\\ ", " ")) for text in texts]
     assert any(re.fullmatch(pattern, message) for pattern in patterns), f"docs/{PAGE.name} does not show: {message}"
 
