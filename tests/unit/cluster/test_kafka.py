@@ -500,8 +500,10 @@ def test_a_group_that_may_not_be_used_is_an_error_with_its_name(broker: Start, o
 def test_a_group_that_gets_no_coordinator_is_an_error_with_the_usual_cause(broker: Start, options: Options) -> None:
     none = FindCoordinatorResponse(coordinators=(Coordinator(key="g", error_code=15),))
     fake = broker({ApiVersionsRequest: script(API_VERSIONS), FindCoordinatorRequest: script(none)})
+    clock = Clock()
+    cluster = KafkaCluster(options(fake.port), clock=clock, sleep=clock.sleep)
     with pytest.raises(TransportError, match=r"COORDINATOR_NOT_AVAILABLE \(usually .* offsets\.topic\.repl"):
-        KafkaCluster(options(fake.port)).coordinator("g", soon(0.5))
+        cluster.coordinator("g", clock.now + 0.5)
 
 
 def test_any_broker_will_do(broker: Start, options: Options) -> None:
