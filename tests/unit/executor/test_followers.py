@@ -129,7 +129,7 @@ def test_a_follower_without_the_records_is_left_and_proves_no_gap(broker: Start,
     for there in (Log(TEN[:4]), Log(TEN[:4], high_watermark=100)):
         pair = Pair(broker, Log(TEN), there)
         client = options(pair.leader.broker.port)
-        clock = pair.clock_of(40, seconds=25)
+        clock = pair.clock_of(40, seconds=5)
         assert pair.offsets(client, 0, 100, fail_on_data_loss=False, clock=clock) == list(range(100))
         assert 40 in pair.asked()[0]
         assert pair.asked()[1].count(40) >= 3
