@@ -125,7 +125,7 @@ def _require_read(
             "registered in ZooKeeper, or it has fewer partitions. Start that broker, or leave them out"
         )
     raise ConfigError(
-        f"{option} names partitions that do not exist or are not subscribed: {names}. Leave them out, or mend the "
+        f"{option} names partitions that do not exist or are not subscribed: {names}. Leave them out, or correct the "
         "subscription"
     )
 
