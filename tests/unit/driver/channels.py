@@ -128,6 +128,9 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="sg-", dir="/tmp") as directory:
         monkeypatch.setattr(tempfile, "gettempdir", lambda: directory)
         yield Path(directory) / f"streamgroup-{os.getuid()}"
+        for thread in threading.enumerate():  # or it would ask the coordinators of the next test
+            if thread.name == "streamgroup-sunk":
+                thread.join(SOON)
 
 
 @pytest.fixture

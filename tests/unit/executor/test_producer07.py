@@ -137,7 +137,7 @@ def test_a_connection_that_was_idle_for_too_long_is_not_used_by_the_next_task(
     write(writer, a_set(tp(0, 0), b"b"))
     assert log_of(broker, tp(0, 0)) == message_set07([b"a", b"b"])
     assert writer._handles[0] != idle
-    assert broker.connections == 1
+    wait_until(lambda: broker.connections == 1, "the idle connection is closed")
 
 
 @both
