@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -133,9 +131,8 @@ class Cluster:
         """SIGSTOP; what its sessions become is up to how long that is."""
         zookeeper = self.kafka.zookeeper
         assert zookeeper is not None
-        assert zookeeper.pid is not None
-        os.kill(zookeeper.pid, signal.SIGSTOP)
+        zookeeper.pause()
         try:
             yield
         finally:
-            os.kill(zookeeper.pid, signal.SIGCONT)
+            zookeeper.resume()

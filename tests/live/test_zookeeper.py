@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
 import queue
-import signal
 import socket
 import threading
 import time
@@ -90,12 +88,11 @@ def connect(server: ZooKeeperServer) -> Iterator[Callable[..., Client]]:
 
 @contextmanager
 def paused(server: ZooKeeperServer) -> Iterator[None]:
-    assert server.pid is not None
-    os.kill(server.pid, signal.SIGSTOP)
+    server.pause()
     try:
         yield
     finally:
-        os.kill(server.pid, signal.SIGCONT)
+        server.resume()
 
 
 def taken_over(client: Client) -> KazooClient:
