@@ -101,13 +101,18 @@ class InProcess(Cluster):
                 query.stop()
 
     def shared_by(self, queries: Sequence[Timed], partitions: int = 6) -> dict[str, set[str]]:
-        """Each partition has one that holds it and owns it; who owns what, in the order of the consumers."""
+        """Each partition has one that holds it and owns it, and no query holds two more than another.
+
+        Return who owns what, in the order of the consumers. Before the last query has joined, the others hold all.
+        """
 
         def are_held() -> bool:
             for query in queries:
                 raise_error(query)
             held = [query.held for query in queries]
-            return sum(map(len, held)) == partitions == len(set().union(*held)) == len(self.read("owners"))
+            sizes = [*map(len, held)]
+            is_even = max(sizes) - min(sizes) <= 1
+            return is_even and sum(sizes) == partitions == len(set().union(*held)) == len(self.read("owners"))
 
         wait_until(are_held, f"{partitions} partitions among {[query.name for query in queries]}")
         return self.owned()
