@@ -316,6 +316,8 @@ def merged(new_text: str, old_text: str, source: Target = lambda module, name: (
     Raises Refused for a name with two meanings.
     """
     new, old = divided(new_text), divided(old_text)
+    if _marks(new) != _marks(old):  # or the mark of one test file would hold for the tests of the other
+        new, old = _with_decorators(new), _with_decorators(old)
     same = {unit.dump for unit in new.body if unit.names}
     body = [unit for unit in old.body if unit.dump not in same]
     exports = [unit for parts in (new.body, body) for unit in parts if "__all__" in unit.names]
@@ -330,9 +332,6 @@ def merged(new_text: str, old_text: str, source: Target = lambda module, name: (
     }
     if clashes:
         raise Refused(f"two meanings each, give --rename name=other: {', '.join(sorted(clashes))}")
-    marks = [{unit.dump for unit in parts.body if "pytestmark" in unit.names} for parts in (new, old)]
-    if marks[0] != marks[1]:
-        raise Refused("pytestmark of one test file would hold for the tests of the other: mark these tests instead")
     had = origins(unit.nodes[0] for unit in new.imports).keys()
     imports = [*new.imports, *(unit for unit in old.imports if not origins(unit.nodes).keys() <= had)]
     first = [Unit(unit.nodes, _with_exports(unit, exports)) for unit in new.body]
@@ -341,6 +340,23 @@ def merged(new_text: str, old_text: str, source: Target = lambda module, name: (
     if needed & theirs or (new.body and "__name__" in needed and "__main__" in new.body[-1].text):
         first, second = second, first
     return _assembled(Parts(new.head, imports, [*new.typing, *old.typing], [*first, *second], ""))
+
+
+def _marks(parts: Parts) -> set[str]:
+    return {unit.dump for unit in parts.body if "pytestmark" in unit.names}
+
+
+def _with_decorators(parts: Parts) -> Parts:
+    """Mark each test itself instead of all tests of the file by `pytestmark`."""
+    marks = [unit for unit in parts.body if "pytestmark" in unit.names]
+    values = [node.value for unit in marks for node in unit.nodes if isinstance(node, ast.Assign)]
+    each = [one for value in values for one in (value.elts if isinstance(value, ast.List) else [value])]
+    decorators = "".join(f"@{ast.unparse(one)}\n" for one in each)
+    body = [unit for unit in parts.body if unit not in marks]
+    for place, unit in enumerate(body):
+        if any(isinstance(node, _FUNCTIONS) and node.name.startswith("test_") for node in unit.nodes):
+            body[place] = Unit(unit.nodes, re.sub(r"^(?=@|def |async def )", decorators, unit.text, count=1, flags=re.M))
+    return parts._replace(body=body)
 
 
 def _with_exports(unit: Unit, exports: list[Unit]) -> str:

@@ -254,8 +254,12 @@ def test_a_global_is_renamed_but_not_a_local_of_its_name() -> None:
     assert renamed(text, {"x": "other"}) == text.replace(", x ", ", other ").replace("\nx =", "\nother =")
 
 
-def test_exports_are_joined_and_marks_of_a_whole_file_are_refused() -> None:
+def test_exports_are_joined_and_marks_of_a_whole_file_go_to_its_tests() -> None:
     text = merged('__all__ = ["b"]\nb = 1\n', '__all__ = ["a"]\na = 1\n')
     assert "__all__ = ['a', 'b']" in text
-    with pytest.raises(Refused, match="pytestmark"):
-        merged("a = 1\n", "pytestmark = 1\n")
+    marked = "pytestmark = [slow, mark('a')]\n\n\n# why\n@other\ndef test_b() -> None: ...\n\n\ndef help(): ...\n"
+    text = merged("def test_a() -> None: ...\n", marked)
+    assert text.startswith("def test_a")
+    assert "# why\n@slow\n@mark('a')\n@other\ndef test_b() -> None: ...\n\n\ndef help" in text
+    assert "pytestmark" not in text
+    assert merged(marked, marked.replace("test_b", "test_c")).count("pytestmark") == 1
