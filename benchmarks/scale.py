@@ -57,9 +57,8 @@ from streamgroup.planning.document import from_value, to_value
 from streamgroup.planning.known_logs import KnownLogs
 from streamgroup.planning.packing import pack
 from streamgroup.remediation import OffsetLocation
-from streamgroup.run.config import RunConfig
-from streamgroup.run.questions import ListOffsets
-from streamgroup.run.starting_offsets import StartingOffsets, losses_of
+from streamgroup.run.interface import ListOffsets, RunConfig
+from streamgroup.run.startup import StartingOffsets, losses_of
 from streamgroup.wire.consumer import (
     ConsumerAssignment,
     ConsumerSubscription,

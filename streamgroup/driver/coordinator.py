@@ -34,9 +34,9 @@ from streamgroup.planning.document import DocumentCache, from_value, to_value
 from streamgroup.planning.memo import Memo
 from streamgroup.planning.subscription import is_subscribed
 from streamgroup.run import interface as io
+from streamgroup.run.interface import Question
 from streamgroup.run.machine import Run
 from streamgroup.run.planner import Planner
-from streamgroup.run.questions import Question
 from streamgroup.run.run_events import RunEvents
 
 log = logging.getLogger("streamgroup")

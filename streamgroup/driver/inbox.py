@@ -20,8 +20,8 @@ from typing import Any, Protocol
 from streamgroup.errors import StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.run import interface as io
+from streamgroup.run.interface import Question
 from streamgroup.run.machine import Run
-from streamgroup.run.questions import Question
 
 log = logging.getLogger("streamgroup")
 

@@ -19,7 +19,7 @@ from streamgroup.model import ClusterSnapshot
 from streamgroup.net.resolve import require_resolvable
 from streamgroup.options.types import SourceOptions
 from streamgroup.planning.subscription import of_interest, require_columns
-from streamgroup.run import questions as ask
+from streamgroup.run import interface as ask
 from streamgroup.run.planner import Planner
 
 log = logging.getLogger("streamgroup")

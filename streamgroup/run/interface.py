@@ -6,7 +6,7 @@ negative numbers. Times are monotonic seconds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,19 @@ from streamgroup.group.events import Event as GroupEvent
 from streamgroup.group.member import MemberAction
 from streamgroup.group.offsets.store import Answer
 from streamgroup.group.registry.events import RegistryEvent
-from streamgroup.model import ClusterSnapshot, Document, TopicPartition
-from streamgroup.run.questions import Question
+from streamgroup.model import (
+    ClusterSnapshot,
+    ConfiguredOffsets,
+    Document,
+    LogRange,
+    OffsetRange,
+    Position,
+    TopicPartition,
+)
+from streamgroup.remediation import OffsetLocation
 
 if TYPE_CHECKING:
-    from streamgroup.options.types import LimitOptions
+    from streamgroup.options.types import LimitOptions, Subscription
 
 # --- requests ------------------------------------------------------------------------------------------------------
 
@@ -215,3 +223,140 @@ class RefreshMetadata:
 
 
 RunAction = Reply | Raise | Ask | Follow | RefreshMetadata | MemberAction
+
+
+def everything(_: TopicPartition) -> bool:
+    """Accept every partition."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Connect to the brokers, start the threads and read the metadata of `topics` (None: of all).
+
+    The answer is a ClusterSnapshot, the newest metadata from now on. Raises ConfigError if the servers' names do not
+    resolve or the options do not fit the cluster, TransportError if no broker answers.
+    """
+
+    topics: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMetadata:
+    """Read the metadata of `topics` (None: of all) now.
+
+    The answer is a ClusterSnapshot, the newest metadata from now on. Raises TransportError.
+    """
+
+    topics: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsets:
+    """List one offset of each partition: the earliest, the latest, or that of a timestamp.
+
+    The answer maps each partition to its ListedOffset. Raises TransportError after `timeout`, BrokerError.
+    """
+
+    wanted: Mapping[TopicPartition, int]
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeGroup:
+    """Describe the group's members. The answer is a GroupDescription. Raises TransportError, BrokerError."""
+
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotEnds:
+    """List the ends of all subscribed partitions (R11). The answer maps each to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListEnds:
+    """List the ranges of the logs of `positions`. The answer maps each partition to its LogRange.
+
+    A partition whose leader does not answer within `timeout` has the range last known, or is absent.
+    """
+
+    positions: Mapping[TopicPartition, Position]
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class CheckPositions:
+    """Check `positions` against leader epochs, and against message boundaries in Kafka 0.7; no answer.
+
+    Where `limits` count bytes, the sizes of records at `positions` are sampled.
+
+    Raises BrokerError, DecodeError.
+    """
+
+    positions: Mapping[TopicPartition, Position]
+    logs: Mapping[TopicPartition, LogRange]
+    limits: LimitOptions
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class FetchCommitted:
+    """Fetch the group's committed offsets, at least those of the partitions that `wanted` accepts.
+
+    The answer maps partitions to CommittedOffset. Raises TransportError after `timeout`, and DecodeError if a node in
+    ZooKeeper does not hold an offset.
+    """
+
+    timeout: float
+    wanted: Callable[[TopicPartition], bool] = everything
+
+
+@dataclass(frozen=True, slots=True)
+class MakeFetchTasks:
+    """Make the tasks that read `ranges` of `document`, with the leaders as of now (R12). The answer is their list."""
+
+    document: Document
+    ranges: tuple[OffsetRange, ...]
+    packed_offsets: int = 0
+    """The most offsets of small ranges that share a task."""
+
+
+Question = (
+    Connect
+    | ReadMetadata
+    | SnapshotEnds
+    | ListEnds
+    | ListOffsets
+    | CheckPositions
+    | FetchCommitted
+    | DescribeGroup
+    | MakeFetchTasks
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """The options of a run. Times are seconds."""
+
+    group_id: str
+    """Empty if the run has no group."""
+    is_member: bool
+    location: OffsetLocation
+    subscription: Subscription
+    starting: ConfiguredOffsets
+    join_timeout_s: float
+    session_timeout_s: float
+    max_poll_s: float
+    """`max.poll.interval.ms`: silence of Spark for longer than this is logged (R27)."""
+    max_silence_s: float | None = None
+    """`group.maxSilence`: the member leaves after this silence of Spark (R27). None means never."""
+    api_timeout_s: float = 60.0
+    fetch_timeout_s: float = 120.0
+    """`kafkaConsumer.pollTimeoutMs`: how long a replay waits for the brokers of its partitions."""
+    fail_on_data_loss: bool = True
+    target_batch_s: float | None = None
+    """`group.targetBatchDuration`: how long a batch is to last. None sizes no batch by its duration."""
+    start_retries: int = 3
+    """`fetchOffset.numRetries`: how often the lookup of starting offsets is repeated."""
+    start_retry_interval_s: float = 1.0

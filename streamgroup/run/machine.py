@@ -1,6 +1,6 @@
 """One run of a query as a machine: `Run.step` takes an event and the time, and returns the actions to carry out.
 
-The run has no thread, socket, clock or log. `interface.py` has the events and actions, `table.py` the states.
+The run has no thread, socket, clock or log. `interface.py` has the events and actions, `lifecycle.py` the states.
 """
 
 from __future__ import annotations
@@ -15,27 +15,22 @@ from streamgroup.group import events as ev
 from streamgroup.group.member import Member, MemberAction, MetadataStale, Resolve, shown_state
 from streamgroup.model import Document, TopicPartition, name_some
 from streamgroup.planning.memo import Memo
+from streamgroup.run import interface as ask
 from streamgroup.run import interface as io
-from streamgroup.run import questions as ask
-from streamgroup.run.assignment_clock import AssignmentClock
-from streamgroup.run.batch_clock import BatchClock
 from streamgroup.run.completion import BatchCompletion
-from streamgroup.run.config import RunConfig
-from streamgroup.run.failure import Failure
-from streamgroup.run.lineage_watch import LineageWatch
+from streamgroup.run.interface import Question, RunConfig
+from streamgroup.run.lifecycle import Shutdown
+from streamgroup.run.lineage import LineageWatch
 from streamgroup.run.offline_brokers import OfflineBrokers
 from streamgroup.run.pace import Pace
 from streamgroup.run.paused_partitions import PausedPartitions
 from streamgroup.run.planner import Logs, LogView, Planner
-from streamgroup.run.questions import Question
 from streamgroup.run.run_events import RunEvents
-from streamgroup.run.shutdown import Shutdown
 from streamgroup.run.silence import SilenceWatch
 from streamgroup.run.spark_calls import LISTING_TIMEOUT_S, SparkCalls
-from streamgroup.run.starting_offsets import StartingOffsets
-from streamgroup.run.startup import Startup
-from streamgroup.run.step_scheduler import StepScheduler
-from streamgroup.run.steps import NOW, Steps
+from streamgroup.run.startup import StartingOffsets, Startup
+from streamgroup.run.status import AssignmentClock, BatchClock, Failure
+from streamgroup.run.steps import NOW, Steps, StepScheduler
 
 
 class Run:

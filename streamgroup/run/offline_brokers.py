@@ -15,11 +15,11 @@ from streamgroup.errors import DataLossError, DecodeError, TransportError
 from streamgroup.logformat import KAFKA07_LOG, broker_partition
 from streamgroup.model import ClusterSnapshot, CommittedOffset, Document, OffsetRange, TopicPartition, name_some
 from streamgroup.planning.subscription import is_subscribed, topics_to_ask
-from streamgroup.run import questions as ask
+from streamgroup.run import interface as ask
 from streamgroup.run.steps import Steps, Until
 
 if TYPE_CHECKING:
-    from streamgroup.run.config import RunConfig
+    from streamgroup.run.interface import RunConfig
 
 STREAM_TIMEOUT_S = 1.0
 """How long a stream waits for the committed offsets, which name known partitions; the next plan asks again."""

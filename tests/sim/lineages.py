@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.model import GroupDescription, MemberDescription
 from streamgroup.run import interface as io
-from streamgroup.run.lineage_check import LOOK_AGAIN_S, identity_of
-from streamgroup.run.lineage_watch import DESCRIBE_TIMEOUT_S
+from streamgroup.run.lineage import DESCRIBE_TIMEOUT_S, LOOK_AGAIN_S, identity_of
 from streamgroup.wire.consumer import decode_subscription
 from tests.fakes.group import Group, GroupState
 from tests.sim.lines import GroupLines

@@ -35,9 +35,9 @@ from streamgroup.model import (
 )
 from streamgroup.options.types import GroupMode, LimitOptions, Subscription
 from streamgroup.planning.document import from_value, to_value
+from streamgroup.run import interface as ask
 from streamgroup.run import interface as io
-from streamgroup.run import questions as ask
-from streamgroup.run.config import RunConfig
+from streamgroup.run.interface import RunConfig
 from streamgroup.run.machine import Run
 from tests.sim.broker import SimBroker
 from tests.sim.clock import Act, Steps, Until

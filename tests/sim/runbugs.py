@@ -7,18 +7,18 @@ from contextlib import ExitStack
 
 from streamgroup.group.identity import Identity
 from streamgroup.group.state_machine import StateMachine
-from streamgroup.run import lineage_check, watchdog
-from streamgroup.run.lineage_check import DuplicateLineageCheck
-from streamgroup.run.shutdown import Shutdown
+from streamgroup.run import lineage, silence
+from streamgroup.run.lifecycle import Shutdown
+from streamgroup.run.lineage import DuplicateLineageCheck
+from streamgroup.run.silence import TriggerWatchdog
 from streamgroup.run.steps import NOW, Steps
-from streamgroup.run.watchdog import TriggerWatchdog
 from tests.sim import checker as words
 from tests.sim.bugs import Bug, replace
 
 
 def never_leave(stack: ExitStack) -> None:
     """The silence of Spark leads to nothing."""
-    replace(stack, TriggerWatchdog, "look", lambda self, now, *, jvm_is_stopped: watchdog._NOTHING)
+    replace(stack, TriggerWatchdog, "look", lambda self, now, *, jvm_is_stopped: silence._NOTHING)
 
 
 def never_come_back(stack: ExitStack) -> None:
@@ -32,7 +32,7 @@ def never_come_back(stack: ExitStack) -> None:
 
 
 def let_copies_in(stack: ExitStack) -> None:
-    replace(stack, lineage_check, "find_duplicates", lambda group, me, member_id: {})
+    replace(stack, lineage, "find_duplicates", lambda group, me, member_id: {})
 
 
 def refuse_at_once(stack: ExitStack) -> None:

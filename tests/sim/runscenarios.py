@@ -7,7 +7,7 @@ from dataclasses import replace
 from streamgroup.group.events import Lane
 from streamgroup.group.table import State
 from streamgroup.model import TopicPartition
-from streamgroup.run.table import RunState
+from streamgroup.run.lifecycle import RunState
 from tests.fakes.group import GroupState
 from tests.sim.clock import Sleep, Steps
 from tests.sim.process import Process

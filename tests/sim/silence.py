@@ -11,8 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from streamgroup.run import interface as io
-from streamgroup.run.shutdown import LEAVE_TIMEOUT_S
-from streamgroup.run.table import RunState
+from streamgroup.run.lifecycle import LEAVE_TIMEOUT_S, RunState
 from tests.sim.clock import Act
 from tests.sim.settings import Settings
 

@@ -10,7 +10,7 @@ from streamgroup.group.membership import Membership
 from streamgroup.group.registry.membership import RegistryMembership
 from streamgroup.group.table import MemberCue, State, Table, name_of
 from streamgroup.producer.table import TABLE as PRODUCER
-from streamgroup.run.table import TABLE as RUN
+from streamgroup.run.lifecycle import TABLE as RUN
 from streamgroup.transitions import TransitionTable
 from tools.pictures.ladder import Arrow, Band, Ladder, draw
 

@@ -14,7 +14,7 @@ from streamgroup.driver.membership.modes import in_zookeeper
 from streamgroup.group.member import Member
 from streamgroup.model import Dialect, GroupDescription
 from streamgroup.options.types import GroupMode, GroupOptions, SourceOptions
-from streamgroup.run.questions import everything
+from streamgroup.run.interface import everything
 
 
 class BrokerBackend:

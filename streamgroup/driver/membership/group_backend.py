@@ -9,7 +9,7 @@ from typing import Protocol
 from streamgroup.driver.membership.executor import ActionExecutor
 from streamgroup.group.member import Member
 from streamgroup.model import CommittedOffset, Dialect, GroupDescription, TopicPartition
-from streamgroup.run.questions import everything
+from streamgroup.run.interface import everything
 
 Committed = Mapping[TopicPartition, CommittedOffset]
 Wanted = Callable[[TopicPartition], bool]

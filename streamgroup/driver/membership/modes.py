@@ -23,7 +23,7 @@ from streamgroup.group.timing import MemberConfig
 from streamgroup.model import TopicPartition
 from streamgroup.net.requester import requester_of
 from streamgroup.options.types import GroupOptions, OffsetsStorage, SourceOptions
-from streamgroup.run.config import RunConfig
+from streamgroup.run.interface import RunConfig
 
 
 def ledger_of(group: GroupOptions, run: str, new_lineage: str) -> Ledger:

@@ -27,7 +27,7 @@ from streamgroup.group.registry.membership import RegistryMembership
 from streamgroup.group.registry.stored import committed_in, committed_subtrees
 from streamgroup.model import Dialect, GroupDescription, TopicPartition
 from streamgroup.options.types import GroupOptions, OffsetsStorage, SourceOptions, ZooKeeperOptions
-from streamgroup.run.questions import everything
+from streamgroup.run.interface import everything
 from streamgroup.zookeeper.session import Session
 
 

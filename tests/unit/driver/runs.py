@@ -27,15 +27,15 @@ from streamgroup.model import (
 from streamgroup.options.types import SourceOptions
 from streamgroup.planning import suspicions
 from streamgroup.planning.document import to_value
-from streamgroup.run import plan_gate, shutdown, spark_calls
+from streamgroup.run import lifecycle, spark_calls
 from tests.fakes.cluster import Logs, logs_of
 from tests.fakes.coordinator import ScriptedCoordinator
 from tests.unit.driver.shells import SOON, GroupPoller, source
 
 PATIENCE = {
-    plan_gate: ("ASSIGNMENT_TIMEOUT_S", "COMMIT_TIMEOUT_S"),
+    spark_calls: ("ASSIGNMENT_TIMEOUT_S", "COMMIT_TIMEOUT_S"),
     spark_calls: ("LISTING_TIMEOUT_S",),
-    shutdown: ("LEAVE_TIMEOUT_S", "STOP_TIMEOUT_S"),
+    lifecycle: ("LEAVE_TIMEOUT_S", "STOP_TIMEOUT_S"),
 }
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 INITIAL = to_value(INITIAL_DOCUMENT)
@@ -128,7 +128,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         return run
 
     yield make
-    monkeypatch.setattr(shutdown, "LEAVE_TIMEOUT_S", 0.2)  # a test may have left it without answers
+    monkeypatch.setattr(lifecycle, "LEAVE_TIMEOUT_S", 0.2)  # a test may have left it without answers
     for run in runs:
         run.poller.release()
         run.coordinator.stop()

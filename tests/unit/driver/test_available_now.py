@@ -13,7 +13,7 @@ from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.options.types import GroupMode, GroupOptions
 from streamgroup.planning import suspicions
 from streamgroup.planning.document import from_value
-from streamgroup.run import plan_gate
+from streamgroup.run import spark_calls
 from streamgroup.run.steps import Steps
 from tests.fakes.cluster import logs_of
 from tests.fakes.coordinator import ScriptedCoordinator
@@ -72,7 +72,7 @@ def test_a_log_that_ends_below_the_position_is_read_anew_without_fail_on_data_lo
 def test_a_leader_that_is_lost_after_the_snapshot_ends_the_query_with_its_name(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan_gate, "ASSIGNMENT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(spark_calls, "ASSIGNMENT_TIMEOUT_S", 0.2)
     run = start(source(client=client(default_api_timeout_ms=500)), group=committed(0, 0))
     run.coordinator.prepare_available_now()
     run.logs.leaderless = {P1}

@@ -29,7 +29,7 @@ from streamgroup.net import resolve
 from streamgroup.net.connection_totals import TOTALS
 from streamgroup.options.types import GroupOptions, LimitOptions
 from streamgroup.planning.document import from_value, to_value
-from streamgroup.run import plan_gate
+from streamgroup.run import spark_calls
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.wire.messages.group import JoinGroupRequest
 from tests.fakes.cluster import logs_of
@@ -83,7 +83,7 @@ def test_partitions_asked_twice_are_answered_the_same_and_those_of_the_constant_
 
 
 def test_start_comes_back_byte_for_byte_while_the_group_forms(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_gate, "ASSIGNMENT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(spark_calls, "ASSIGNMENT_TIMEOUT_S", 0.2)
     run = start(hold=JoinGroupRequest)
     foreign = {"t": {"1": 3, "0": 4}}  # a checkpoint of Spark's own connector
     began = time.monotonic()
@@ -91,12 +91,12 @@ def test_start_comes_back_byte_for_byte_while_the_group_forms(start: Start, monk
     assert time.monotonic() - began >= 0.2, "the first call waits for the first assignment"
     assert answer == foreign
     assert str(answer) == str(foreign)
-    monkeypatch.setattr(plan_gate, "ASSIGNMENT_TIMEOUT_S", SOON)
-    monkeypatch.setattr(plan_gate, "COMMIT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(spark_calls, "ASSIGNMENT_TIMEOUT_S", SOON)
+    monkeypatch.setattr(spark_calls, "COMMIT_TIMEOUT_S", 0.05)
     began = time.monotonic()
     assert run.latest(foreign) == foreign
     assert 0.05 <= time.monotonic() - began < SOON, "the next ones wait for a commit's answer"
-    monkeypatch.setattr(plan_gate, "COMMIT_TIMEOUT_S", SOON)
+    monkeypatch.setattr(spark_calls, "COMMIT_TIMEOUT_S", SOON)
     run.poller.release()
     assert ranges(run.coordinator.partitions(foreign, run.plan(foreign))) == [(0, 4, 10), (1, 3, 10)]
 
@@ -176,12 +176,12 @@ def test_a_replay_reads_the_topic_that_was_planned_not_the_one_of_that_name(star
 def test_available_now_gets_empty_documents_while_the_group_forms_and_ends_at_its_snapshot(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan_gate, "ASSIGNMENT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(spark_calls, "ASSIGNMENT_TIMEOUT_S", 0.05)
     run = start(hold=JoinGroupRequest)
     run.coordinator.prepare_available_now()
     run.logs.ends |= {P0: 99, P1: 99}
     empty = run.latest()
-    monkeypatch.setattr(plan_gate, "ASSIGNMENT_TIMEOUT_S", SOON)
+    monkeypatch.setattr(spark_calls, "ASSIGNMENT_TIMEOUT_S", SOON)
     assert empty != INITIAL, "start would end the query"
     assert (from_value(empty).ranges, from_value(empty).sequence) == ((), 1)
     assert run.coordinator.partitions(INITIAL, empty) == []
@@ -248,7 +248,7 @@ def test_once_gives_the_brokers_their_time_however_long_the_join_took(start: Sta
 
 def test_a_rebalance_does_not_wait_for_an_empty_document(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark may ask again only at its next trigger, and nothing is in flight."""
-    monkeypatch.setattr(plan_gate, "ASSIGNMENT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(spark_calls, "ASSIGNMENT_TIMEOUT_S", 0.05)
     options = source(group=GroupOptions("g", heartbeat_interval_ms=20))
     run = start(options, hold=JoinGroupRequest)
     run.coordinator.prepare_available_now()
@@ -264,7 +264,7 @@ def test_a_rebalance_does_not_wait_for_an_empty_document(start: Start, monkeypat
 
 def test_an_empty_document_is_planned_under_the_lock(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """A drain or stop of the run meanwhile comes either before or after."""
-    monkeypatch.setattr(plan_gate, "ASSIGNMENT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(spark_calls, "ASSIGNMENT_TIMEOUT_S", 0.05)
     run = start(hold=JoinGroupRequest)
     coordinator = run.coordinator
     held: list[bool] = []

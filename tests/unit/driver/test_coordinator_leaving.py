@@ -19,8 +19,8 @@ from streamgroup.model import (
 )
 from streamgroup.options.types import GroupOptions, LimitOptions
 from streamgroup.planning.document import to_value
-from streamgroup.run import plan_gate, shutdown, spark_calls
-from streamgroup.run.shutdown import Shutdown
+from streamgroup.run import lifecycle, spark_calls
+from streamgroup.run.lifecycle import Shutdown
 from streamgroup.run.steps import Steps, Until
 from streamgroup.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
@@ -95,14 +95,14 @@ def test_whoever_stops_while_another_thread_is_leaving_waits_for_the_leaving(sta
 
 
 def test_leaving_takes_no_longer_than_it_may_when_nobody_answers(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutdown, "LEAVE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(lifecycle, "LEAVE_TIMEOUT_S", 0.2)
     run = start()
     run.latest(run.batch())
     run.held |= {LeaveGroupRequest, OffsetCommitRequest}
     began = time.monotonic()
     run.coordinator.stop()
     assert 0.2 <= time.monotonic() - began < SOON
-    monkeypatch.setattr(shutdown, "LEAVE_TIMEOUT_S", SOON)
+    monkeypatch.setattr(lifecycle, "LEAVE_TIMEOUT_S", SOON)
     began = time.monotonic()
     run.coordinator.stop()
     assert time.monotonic() - began < SOON / 2, "that is over: there is nothing to wait for"
@@ -110,8 +110,8 @@ def test_leaving_takes_no_longer_than_it_may_when_nobody_answers(start: Start, m
 
 def test_a_stop_leaves_when_its_commit_is_answered(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """A member that leaves before does not know what will be repeated."""
-    monkeypatch.setattr(shutdown, "LEAVE_TIMEOUT_S", SOON)
-    monkeypatch.setattr(shutdown, "STOP_TIMEOUT_S", SOON)
+    monkeypatch.setattr(lifecycle, "LEAVE_TIMEOUT_S", SOON)
+    monkeypatch.setattr(lifecycle, "STOP_TIMEOUT_S", SOON)
     run = start()
     first = run.batch()
     run.latest(first)
@@ -259,7 +259,7 @@ def test_a_drain_that_comes_while_a_replay_is_being_prepared_waits_for_its_batch
 def test_a_drain_before_the_first_assignment_has_nothing_to_wait_for(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan_gate, "ASSIGNMENT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(spark_calls, "ASSIGNMENT_TIMEOUT_S", 0.05)
     run = start(hold=JoinGroupRequest)
     assert run.latest() == INITIAL
     began = time.monotonic()
@@ -320,7 +320,7 @@ def test_a_batch_whose_partition_another_member_has_by_now_is_no_drained_one(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The session was lost in the batch; the other starts at the group's commit, and reads that part again."""
-    monkeypatch.setattr(plan_gate, "ASSIGNMENT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(spark_calls, "ASSIGNMENT_TIMEOUT_S", 0.05)
     options = source(group=GroupOptions("g", heartbeat_interval_ms=20))
     run = start(options)
     first = run.batch()
@@ -343,7 +343,7 @@ def test_a_batch_whose_partition_another_member_has_by_now_is_no_drained_one(
 
 @pytest.mark.slow
 def test_a_commit_that_is_never_answered_is_no_drained_batch(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutdown, "LEAVE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(lifecycle, "LEAVE_TIMEOUT_S", 0.2)
     run = start()
     first = run.batch()
     run.held.add(OffsetCommitRequest)
@@ -412,7 +412,7 @@ def test_a_stop_waits_shortly_for_the_listeners_word_of_the_batch_in_flight(star
 def test_a_stop_waits_for_a_last_word_only_where_one_may_come_and_not_for_long(
     start: Start, monkeypatch: pytest.MonkeyPatch, listened: bool, last_word: bool, waits: bool
 ) -> None:
-    monkeypatch.setattr(shutdown, "LAST_WORD_TIMEOUT_S", 0.3 if waits else SOON)
+    monkeypatch.setattr(lifecycle, "LAST_WORD_TIMEOUT_S", 0.3 if waits else SOON)
     run = start()
     run.coordinator.listen(lambda: listened)
     run.batch()
@@ -424,7 +424,7 @@ def test_a_stop_waits_for_a_last_word_only_where_one_may_come_and_not_for_long(
 
 
 def test_nothing_in_flight_is_nothing_to_hear_of(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutdown, "LAST_WORD_TIMEOUT_S", SOON)
+    monkeypatch.setattr(lifecycle, "LAST_WORD_TIMEOUT_S", SOON)
     run = start()
     run.coordinator.listen(lambda: True)
     run.latest(run.batch())
@@ -463,7 +463,7 @@ def test_a_query_whose_drain_came_too_late_is_ended_with_that_reason(start: Star
 
 
 def test_a_query_whose_drainer_has_died_is_ended_after_a_while(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutdown, "END_GRACE_S", 0.0)
+    monkeypatch.setattr(lifecycle, "END_GRACE_S", 0.0)
     monkeypatch.setattr(spark_calls, "END_TIMEOUT_S", 0.01)
     run = start()
     first = run.batch()

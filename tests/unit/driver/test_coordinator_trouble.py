@@ -15,7 +15,7 @@ from streamgroup.group.identity import Identity, decode_identity, encode_identit
 from streamgroup.model import CommittedOffset, GroupDescription, GroupState, MemberDescription, OffsetRange
 from streamgroup.options.types import GroupOptions
 from streamgroup.planning.document import to_value
-from streamgroup.run import plan_gate, shutdown
+from streamgroup.run import lifecycle, spark_calls
 from streamgroup.wire.consumer import decode_subscription
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
 from tests.fakes.coordinator import ScriptedCoordinator
@@ -67,8 +67,8 @@ def test_a_drain_in_time_leaves_none(start: Start) -> None:
 def test_a_commit_that_is_not_acknowledged_at_the_end_leaves_a_repeat(
     start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(plan_gate, "COMMIT_TIMEOUT_S", 0.05)
-    monkeypatch.setattr(shutdown, "LEAVE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(spark_calls, "COMMIT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(lifecycle, "LEAVE_TIMEOUT_S", 0.2)
     run = start()
     first = run.batch()
     run.held.add(OffsetCommitRequest)

@@ -10,8 +10,8 @@ import pytest
 from streamgroup.driver.inbox import Inbox
 from streamgroup.errors import DataLossError
 from streamgroup.group import events as ev
+from streamgroup.run import interface as ask
 from streamgroup.run import interface as io
-from streamgroup.run import questions as ask
 from tests.unit.driver.shells import running, until
 
 STATUS = io.GetStatus()

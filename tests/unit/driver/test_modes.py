@@ -23,7 +23,7 @@ from streamgroup.model import (
 from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions, OffsetsStorage, SourceOptions, Subscription
 from streamgroup.planning import suspicions
 from streamgroup.planning.document import from_value, to_value
-from streamgroup.run import plan_gate
+from streamgroup.run import spark_calls
 from streamgroup.wire.messages.cluster import MetadataRequest
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.wire.messages.group import JoinGroupRequest
@@ -256,7 +256,7 @@ def members(run: Run, *names: str) -> None:
 def test_commit_reads_nothing_while_the_group_has_members_and_goes_on_when_they_have_left(
     start: Start, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan_gate, "COMMIT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(spark_calls, "COMMIT_TIMEOUT_S", 0.05)
     patient = GroupOptions("g", GroupMode.COMMIT, join_timeout_ms=60_000)
     run = start(source(EARLIEST, group=patient))
     first = run.batch()
@@ -468,7 +468,7 @@ def test_available_now_does_not_join_before_it_knows_the_checkpoint(start: Start
 def test_available_now_waits_for_a_group_that_never_forms_as_long_as_said(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan_gate, "ASSIGNMENT_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(spark_calls, "ASSIGNMENT_TIMEOUT_S", 0.01)
     run = start(source(group=GroupOptions("g", join_timeout_ms=3_600_000)), hold=JoinGroupRequest)
     run.coordinator.prepare_available_now()
     first = run.latest()

@@ -35,7 +35,7 @@ from streamgroup.options.types import (
     LimitOptions,
     SourceOptions,
 )
-from streamgroup.run import questions as ask
+from streamgroup.run import interface as ask
 from tests.fakes.cluster import Logs, logs_of
 from tests.unit.driver.shells import SOON, source
 

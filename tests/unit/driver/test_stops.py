@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 LEFT = "left [(0, 10), (1, 10)]"
 """The first batch was proven; of the second, in flight, nothing is committed."""
 WITHIN_S = 30.0
-"""A second on the run's clock (`unit/run/test_shutdown.py`), however busy the machine is."""
+"""A second on the run's clock (`unit/run/test_lifecycle.py`), however busy the machine is."""
 
 PARENT = """
 import signal, subprocess, sys

@@ -5,7 +5,7 @@ import pytest
 from streamgroup.monitoring.query_failures import MOST_CHARACTERS, OTHER, failure_of, is_ours, message_of
 
 TRACE = """org.apache.spark.SparkException: Failed when running Python data source: Traceback (most recent call last):
-  File "streamgroup/run/shutdown.py", line 142, in wait_for_end
+  File "streamgroup/run/lifecycle.py", line 142, in wait_for_end
 streamgroup.errors.TransportError: no answer
 
 The above exception was the direct cause of the following exception:

@@ -7,10 +7,8 @@ from typing import Any
 
 from streamgroup.driver.membership.modes import run_config
 from streamgroup.options.types import GroupOptions
-from streamgroup.run.config import RunConfig
-from streamgroup.run.questions import Question
-from streamgroup.run.step_scheduler import StepScheduler
-from streamgroup.run.steps import Steps
+from streamgroup.run.interface import Question, RunConfig
+from streamgroup.run.steps import Steps, StepScheduler
 from tests.unit.driver.shells import source
 
 Answer = Callable[[Question], object]

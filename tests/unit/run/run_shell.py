@@ -26,8 +26,8 @@ from streamgroup.model import (
 )
 from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions
 from streamgroup.planning.record_sizes import UNIT
+from streamgroup.run import interface as ask
 from streamgroup.run import interface as io
-from streamgroup.run import questions as ask
 from streamgroup.run.machine import Run
 from streamgroup.run.planner import Planner
 from streamgroup.run.run_events import RunEvents

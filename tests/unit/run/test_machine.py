@@ -33,12 +33,11 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.options.types import GroupOptions, LimitOptions, Subscription
+from streamgroup.run import interface as ask
 from streamgroup.run import interface as io
-from streamgroup.run import questions as ask
-from streamgroup.run.lineage_check import LOOK_AGAIN_S
-from streamgroup.run.lineage_watch import DESCRIBE_TIMEOUT_S
-from streamgroup.run.plan_gate import ASSIGNMENT_TIMEOUT_S
-from streamgroup.run.table import RunState
+from streamgroup.run.lifecycle import RunState
+from streamgroup.run.lineage import DESCRIBE_TIMEOUT_S, LOOK_AGAIN_S
+from streamgroup.run.spark_calls import ASSIGNMENT_TIMEOUT_S
 from streamgroup.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
 from tests.fakes.cluster import NODES

@@ -11,8 +11,8 @@ from streamgroup.model import (
 )
 from streamgroup.options.types import GroupOptions, LimitOptions
 from streamgroup.run import interface as io
-from streamgroup.run.plan_gate import ASSIGNMENT_TIMEOUT_S
-from streamgroup.run.table import RunState
+from streamgroup.run.lifecycle import RunState
+from streamgroup.run.spark_calls import ASSIGNMENT_TIMEOUT_S
 from streamgroup.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
 from tests.unit.run.run_shell import OFF, P0, P1, PLAN, SILENT, Shell

@@ -24,8 +24,8 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.options.types import FetchOptions, GroupMode, GroupOptions
+from streamgroup.run.interface import FetchCommitted, Question, ReadMetadata
 from streamgroup.run.offline_brokers import STREAM_TIMEOUT_S, OfflineBrokers
-from streamgroup.run.questions import FetchCommitted, Question, ReadMetadata
 from tests.fakes.broker07 import tp
 from tests.fakes.cluster import NODES
 from tests.unit.run.calls import Call, config

@@ -8,7 +8,7 @@ from streamgroup.group.identity import Identity, decode_identity, encode_identit
 from streamgroup.group.registry.description import describe_holders, describe_members, host_in
 from streamgroup.group.registry.formats import GroupPaths
 from streamgroup.model import Dialect, GroupState
-from streamgroup.run.lineage_check import find_duplicates
+from streamgroup.run.lineage import find_duplicates
 from streamgroup.znodes import ZNode
 
 # -- who is in the group -----------------------------------------------------------------------------------------------

@@ -10,13 +10,16 @@ import pytest
 from streamgroup.errors import DrainedError
 from streamgroup.group import events as ev
 from streamgroup.group.table import State
-from streamgroup.run.shutdown import (
+from streamgroup.run.lifecycle import (
     COMMIT_SHARE,
     END_GRACE_S,
     LAST_WORD_TIMEOUT_S,
     LEAVE_TIMEOUT_S,
     ONCE_LAST_WORD_TIMEOUT_S,
     STOP_TIMEOUT_S,
+    TABLE,
+    RunCue,
+    RunState,
     Shutdown,
 )
 from tests.unit.run.calls import Call
@@ -286,3 +289,29 @@ def test_a_call_after_a_pause_does_not_join_where_a_stop_has_begun_meanwhile(mem
     assert not any(isinstance(action, ev.Start) for action in done)
     stop.at(0.2)
     assert shutdown.stopped
+
+
+@pytest.mark.parametrize("state", RunState)
+def test_a_run_that_is_stopped_or_drained_in_any_state_comes_to_its_end(state: RunState) -> None:
+    for way in (RunCue.STOP, RunCue.DRAIN):
+        now = state
+        for cue in (way, RunCue.STOP, RunCue.LEFT):
+            if now in {RunState.LEAVING, RunState.STOPPED} and cue is RunCue.STOP:
+                continue  # `Shutdown.stop` waits for the one that leaves
+            now = now if now is RunState.STOPPED else TABLE.next_state(now, cue)
+        assert now is RunState.STOPPED
+
+
+@pytest.mark.parametrize(
+    ("state", "cue"),
+    [
+        (RunState.NEW, RunCue.JOIN),
+        (RunState.OPENING, RunCue.PAUSE),
+        (RunState.RUNNING, RunCue.CALL),
+        (RunState.LEAVING, RunCue.RESUME),
+        (RunState.STOPPED, RunCue.JOIN),
+    ],
+)
+def test_an_illegal_transition_raises(state: RunState, cue: RunCue) -> None:
+    with pytest.raises(ValueError, match=f"a run that is {state.value} cannot take"):
+        TABLE.next_state(state, cue)

@@ -7,8 +7,8 @@ from typing import get_args
 
 from streamgroup.model import INITIAL_DOCUMENT, LogRange, OffsetRange, Position, TopicPartition
 from streamgroup.options.types import LimitOptions
-from streamgroup.run import questions
-from streamgroup.run.questions import (
+from streamgroup.run import interface
+from streamgroup.run.interface import (
     CheckPositions,
     Connect,
     DescribeGroup,
@@ -42,12 +42,12 @@ def asked() -> list[Question]:
 
 
 def test_every_question_of_the_module_may_be_asked() -> None:
-    there = {each for each in vars(questions).values() if dataclasses.is_dataclass(each) and _is_own(each)}
+    there = {each for each in vars(interface).values() if dataclasses.is_dataclass(each) and _is_own(each)}
     assert there == set(get_args(Question)) == {type(question) for question in asked()}
 
 
 def _is_own(kind: object) -> bool:
-    return getattr(kind, "__module__", "") == questions.__name__
+    return getattr(kind, "__module__", "") == interface.__name__
 
 
 def test_questions_are_equal_by_kind_and_contents() -> None:

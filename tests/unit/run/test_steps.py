@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from streamgroup.run.questions import DescribeGroup, Question
-from streamgroup.run.step_scheduler import StepScheduler
-from streamgroup.run.steps import NOW, Steps, Until
+from streamgroup.run.interface import DescribeGroup, Question
+from streamgroup.run.steps import NOW, Steps, StepScheduler, Until
 
 QUESTION = DescribeGroup(2.0)
 

@@ -1,30 +1,138 @@
-"""Refuses the later of two live members with one lineage, which queries on a copied checkpoint have (R28).
-
-Members send lineage and run in their subscriptions (`group/identity.py`). After its first assignment a run describes
-the group. If no other member is its duplicate, the run is *admitted*, and sends that from its next JoinGroup on. A
-duplicate may be the run's own predecessor, which has died and whose session has not expired. The run describes the
-group again until a session timeout has passed. Only a duplicate of the first description may be a predecessor: a dead
-process does not join. Each of those is waited for on its own, so the time of a dead one does not count for another.
-Duplicates that join later are waited for together. Otherwise a short query that is started again and again would hold
-up the run for ever. So the run is refused after two session timeouts at the latest.
-
-A description holds up the run only for a limited time if it does not tell what the members have sent. While the group
-rebalances that is a session timeout; the run then goes on and describes the group again until it is stable. If the
-broker calls the group of a live member Dead, other members use the protocol of KIP-848, and no later description will
-tell more. The next assignment describes the group again: it may have returned to the classic protocol.
-
-A static member may take its predecessor's place without a rebalance. The description then does not tell who was
-admitted since the last one. If it has another member of the run's lineage, the run first makes all members join again.
-"""
+"""Describes the group for the check of a second query on a copy of the checkpoint (R28): see `lineage.py`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Set
+from collections.abc import Callable, Set
 
-from streamgroup.errors import ConfigError
-from streamgroup.group.identity import Identity, decode_identity
+from streamgroup.errors import ConfigError, TransportError
+from streamgroup.group import events as ev
+from streamgroup.group.identity import Identity, decode_identity, encode_identity
 from streamgroup.model import GroupDescription, GroupState, MemberDescription
+from streamgroup.run import interface as ask
+from streamgroup.run.steps import NOW, Steps, Until
+
+DESCRIBE_TIMEOUT_S = 2.0
+"""How long the coordinator has to answer; the next assignment asks again. Other callers need the watcher meanwhile."""
+
+
+class LineageWatch:
+    """The check of one run.
+
+    `identify` takes the new user data of the member, whether it must join again at once, and the time. `note` takes a
+    line for the log with its level. `is_static`: the member has a `group.instance.id`.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        session_timeout_s: float,
+        *,
+        identify: Callable[[bytes, bool, float], None],
+        note: Callable[[int, str], None],
+        is_static: bool = False,
+    ) -> None:
+        self._group = group
+        self._session_timeout_s = session_timeout_s
+        self._identify = identify
+        self._note = note
+        self._is_static = is_static
+        self._check: DuplicateLineageCheck | None = None
+        self._is_assigned = False
+        self._seen = ""
+        self._unchecked = ""
+        """The state of the group that the run was last warned about."""
+
+    def begin(self, lineage: str, run: str) -> bytes:
+        """Begin the run's check; return the user data of its first JoinGroup."""
+        me = Identity(lineage, run)
+        self._check = DuplicateLineageCheck(self._group, me, self._session_timeout_s, is_static=self._is_static)
+        return encode_identity(self._check.identity)
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the run may plan."""
+        return self._check is None or self._check.clear
+
+    def on_action(self, action: object, now: float) -> bool:
+        """Take an action of the member. Return whether `look` must begin: an assignment asks for it."""
+        if self._check is None:
+            return False
+        match action:
+            case ev.Assigned():
+                self._is_assigned = True
+                self._check.assigned(action.member_id, action.generation, now)
+                return not self._check.admitted
+            case ev.Lost() | ev.Left():
+                self._is_assigned = False
+                self._check.lost()
+        return False
+
+    def look(self) -> Steps[None]:
+        """Describe the group until the run is admitted, no answer comes or the membership ends.
+
+        A newer assignment begins anew: an older description must not admit a member that has joined again.
+        Raises ConfigError if a duplicate has been in the group for a session timeout.
+        """
+        check = self._check
+        assert check is not None
+        while check.asks_again:
+            now = yield NOW
+            now = yield Until(lambda _: not self._is_assigned, check.due_in(now))
+            if not self._is_assigned:
+                return
+            check.asked(now)
+            try:
+                now, group = yield ask.DescribeGroup(DESCRIBE_TIMEOUT_S)
+            except TransportError as error:
+                text = (
+                    f"group {self._group}: cannot check yet for a second query on a copy of this checkpoint: the group "
+                    f"could not be described: {error}. The query checks again later"
+                )
+                self._note(ev.INFO, text)
+                now = yield NOW
+                check.unanswered(now)
+                continue
+            except Exception as error:  # without the check the query goes on
+                self._note(
+                    ev.WARNING,
+                    f"group {self._group}: cannot check for a second query on a copy of this checkpoint: the group "
+                    f"could not be described: {error}. The query goes on without the check. Make sure that no other "
+                    "query uses a copy of the checkpoint. To enable the check, let this user describe the group, then "
+                    "restart the query",
+                )
+                check.give_up()
+                return
+            if not self._is_assigned:
+                return
+            duplicate = check.described(group, now)
+            if check.is_unchecked and self._unchecked != group.state:
+                self._unchecked = group.state
+                self._note(ev.WARNING, self._without_check(group.state))
+            if check.admitted or check.asking:
+                self._identify(encode_identity(check.identity), check.asking, now)
+            if duplicate is not None and duplicate.member_id != self._seen:
+                self._seen = duplicate.member_id
+                self._note(
+                    ev.WARNING,
+                    f"group {self._group}: {described(duplicate)} reads with this query's checkpoint, too: a copy of "
+                    "it, or this query's own predecessor that has died. Waiting until it is gone, "
+                    f"{self._session_timeout_s:g} s (session.timeout.ms) at most",
+                )
+
+    def _without_check(self, state: str) -> str:
+        who = f"group {self._group}: cannot check for a second query on a copy of this checkpoint"
+        if state == GroupState.DEAD:
+            return (
+                f"{who}: other members use the consumer group protocol of KIP-848 (group.protocol=consumer), and the "
+                "broker does not return what the members of such a group have sent. The query continues without the "
+                "check. Make sure that no other query uses a copy of the checkpoint"
+            )
+        return (
+            f"{who} yet: the group has not been stable for {self._session_timeout_s:g} s (session.timeout.ms), it is "
+            f"{state}. The query continues, and checks again when the group is stable"
+        )
+
 
 LOOK_AGAIN_S = 0.5
 """Seconds until a run describes again a group that rebalances or has a duplicate."""
