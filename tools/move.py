@@ -1,6 +1,6 @@
 """Move a module, a package or one definition, and rewrite all that refers to it.
 
-    python -m tools.move streamgroup.run.pace streamgroup.planning.pace       # with tests/unit/run/test_pace.py
+    python -m tools.move streamgroup.planning.pace streamgroup.planning.pace       # with tests/unit/planning/test_pace.py
     python -m tools.move streamgroup.run.silence streamgroup.run.silence     # merges, because silence exists
     python -m tools.move streamgroup.run.lifecycle streamgroup.run.lifecycle streamgroup.run.lifecycle   # both become one
     python -m tools.move streamgroup.group.member:Wanted streamgroup.group.requests

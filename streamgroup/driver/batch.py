@@ -34,6 +34,7 @@ from streamgroup.model import (
 from streamgroup.net.releases import RELEASE_MEMORY
 from streamgroup.net.resolve import require_resolvable
 from streamgroup.options.types import Isolation, SourceOptions, Subscription
+from streamgroup.planning.loss import BELIEVED_AFTER_S, LOOK_EVERY_S
 from streamgroup.planning.packing import pack
 from streamgroup.planning.starts import RangeBound, refuse_crossed, unread, within
 from streamgroup.planning.subscription import (
@@ -44,7 +45,6 @@ from streamgroup.planning.subscription import (
     topics_to_ask,
     unknown_assigned,
 )
-from streamgroup.planning.suspicions import BELIEVED_AFTER_S, LOOK_EVERY_S
 from streamgroup.run.offline_brokers import require_brokers
 
 log = logging.getLogger("streamgroup")

@@ -14,7 +14,7 @@ from streamgroup.counting import counted
 from streamgroup.errors import DrainedError, StreamGroupError
 from streamgroup.jobs.job_file import Trigger
 from streamgroup.jobs.signals import StopRequest
-from streamgroup.planning.backlog import offsets_behind
+from streamgroup.planning.batch import offsets_behind
 from streamgroup.spark.queries import Value, documents_in, jvm_pid
 from streamgroup.spark.sunk_notifier import SunkNotifier
 

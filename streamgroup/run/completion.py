@@ -9,7 +9,7 @@ from typing import Any
 from streamgroup.errors import SkippedBatchError
 from streamgroup.group.member import Member, MemberAction
 from streamgroup.model import Document
-from streamgroup.run.pace import Pace
+from streamgroup.planning.pace import Pace
 
 MOST_BATCHES = 32
 """Batches whose figures are kept for the status: those of a few seconds, where batches are short."""

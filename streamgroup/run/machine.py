@@ -15,6 +15,7 @@ from streamgroup.group import events as ev
 from streamgroup.group.member import Member, MemberAction, MetadataStale, Resolve, shown_state
 from streamgroup.model import Document, TopicPartition, name_some
 from streamgroup.planning.memo import Memo
+from streamgroup.planning.pace import Pace
 from streamgroup.run import interface as ask
 from streamgroup.run import interface as io
 from streamgroup.run.completion import BatchCompletion
@@ -22,7 +23,6 @@ from streamgroup.run.interface import Question, RunConfig
 from streamgroup.run.lifecycle import Shutdown
 from streamgroup.run.lineage import LineageWatch
 from streamgroup.run.offline_brokers import OfflineBrokers
-from streamgroup.run.pace import Pace
 from streamgroup.run.paused_partitions import PausedPartitions
 from streamgroup.run.planner import Logs, LogView, Planner
 from streamgroup.run.run_events import RunEvents

@@ -22,8 +22,8 @@ from streamgroup.model import (
 from streamgroup.planning import loss
 from streamgroup.planning.batch import backlog_of, below_targets, empty_document, founded_document, next_document
 from streamgroup.planning.limits import Boundaries, min_offsets_now, size_of, smaller
+from streamgroup.planning.loss import Suspicions
 from streamgroup.planning.memo import Memo
-from streamgroup.planning.suspicions import Suspicions
 from streamgroup.remediation import OffsetLocation
 from streamgroup.run.run_events import LostRecords, RunEvents
 

@@ -11,14 +11,14 @@ from streamgroup.group import events as ev
 from streamgroup.group.member import Member, MemberAction
 from streamgroup.group.positions import is_of_a_query
 from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicPartition, name_some
-from streamgroup.planning import suspicions
+from streamgroup.planning import loss
 from streamgroup.planning.batch import replay_ranges
+from streamgroup.planning.pace import Pace
 from streamgroup.run import interface as ask
 from streamgroup.run.interface import RunConfig
 from streamgroup.run.lifecycle import Shutdown
 from streamgroup.run.lineage import LineageWatch
 from streamgroup.run.offline_brokers import OfflineBrokers
-from streamgroup.run.pace import Pace
 from streamgroup.run.paused_partitions import PausedPartitions
 from streamgroup.run.planner import Logs, Planner
 from streamgroup.run.run_events import RunEvents
@@ -427,7 +427,7 @@ class PlanGate:
         suspected loss takes longer to be believed than a short `default.api.timeout.ms` and raises an error of its own.
         """
         self._unanswered_since = {tp: self._unanswered_since.get(tp, now) for tp in partitions}
-        most = max(self._api_timeout_s, suspicions.BELIEVED_AFTER_S + 2 * suspicions.LOOK_EVERY_S)
+        most = max(self._api_timeout_s, loss.BELIEVED_AFTER_S + 2 * loss.LOOK_EVERY_S)
         if late := sorted(tp for tp, since in self._unanswered_since.items() if now - since >= most):
             raise TransportError(
                 f"{self._who}cannot plan {name_some(late)} under {trigger}: for {most:g} s no broker has "

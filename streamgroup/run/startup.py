@@ -14,7 +14,7 @@ from streamgroup.group import events as ev
 from streamgroup.group.member import Member, MemberAction, Resolve
 from streamgroup.group.positions import Origin
 from streamgroup.model import EARLIEST, ClusterSnapshot, Document, Position, TopicPartition, name_some
-from streamgroup.planning import suspicions
+from streamgroup.planning import loss as suspicions
 from streamgroup.planning.starts import fallbacks, lookups, resolve
 from streamgroup.planning.subscription import (
     is_subscribed,

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from streamgroup.errors import ConfigError
 from streamgroup.options.parse import parse_source
-from streamgroup.planning.backlog import offset_metrics, offsets_behind
+from streamgroup.planning.batch import offset_metrics, offsets_behind
 from streamgroup.spark.queries import document, driver_context, is_initial, running_query
 from streamgroup.spark.tables import read_options
 

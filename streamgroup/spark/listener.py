@@ -18,7 +18,7 @@ from streamgroup.driver.application import control
 from streamgroup.driver.stderr import log_warnings_to_stderr
 from streamgroup.logline import render, snake_case
 from streamgroup.monitoring.query_failures import QueryFailure, failure_of, is_ours, message_of
-from streamgroup.planning.backlog import offset_metrics, offsets_behind
+from streamgroup.planning.batch import offset_metrics, offsets_behind
 from streamgroup.spark.channel import CoordinatorChannel, LocalCoordinatorChannel, is_remote
 from streamgroup.spark.queries import Value, document, documents_in, driver_context, jvm_pid
 

@@ -16,7 +16,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from streamgroup.planning.backlog import offset_metrics
+from streamgroup.planning.batch import offset_metrics
 from streamgroup.spark.completed_progress import behind_of, of_progress
 from streamgroup.spark.queries import document
 

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from streamgroup.monitoring.query_failures import failure_of
 from streamgroup.monitoring.query_totals import QueryTotals
-from streamgroup.planning.backlog import offsets_behind
+from streamgroup.planning.batch import offsets_behind
 from streamgroup.spark.dead_letter_counts import COUNTS
 from streamgroup.spark.queries import document
 

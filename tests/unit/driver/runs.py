@@ -25,7 +25,7 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.options.types import SourceOptions
-from streamgroup.planning import suspicions
+from streamgroup.planning import loss
 from streamgroup.planning.document import to_value
 from streamgroup.run import lifecycle, spark_calls
 from tests.fakes.cluster import Logs, logs_of
@@ -96,8 +96,8 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         for name in names:
             monkeypatch.setattr(module, name, SOON)
     monkeypatch.setattr(membership, "LEAVE_TIMEOUT_MS", int(1000 * SOON))
-    monkeypatch.setattr(suspicions, "BELIEVED_AFTER_S", 0.2)
-    monkeypatch.setattr(suspicions, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(loss, "BELIEVED_AFTER_S", 0.2)
+    monkeypatch.setattr(loss, "LOOK_EVERY_S", 0.05)
     runs: list[Run] = []
 
     def make(

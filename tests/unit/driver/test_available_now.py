@@ -11,7 +11,7 @@ import pytest
 from streamgroup.errors import DataLossError, TransportError
 from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.options.types import GroupMode, GroupOptions
-from streamgroup.planning import suspicions
+from streamgroup.planning import loss
 from streamgroup.planning.document import from_value
 from streamgroup.run import spark_calls
 from streamgroup.run.steps import Steps
@@ -169,7 +169,7 @@ CHECKPOINT = {"t": {"0": 0}, "u": {"0": 7}}
 def test_a_topic_that_a_lagging_broker_leaves_out_for_a_moment_is_read(
     start: Start, mode: GroupMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(suspicions, "BELIEVED_AFTER_S", 5.0)
+    monkeypatch.setattr(loss, "BELIEVED_AFTER_S", 5.0)
     run = lagging(start, mode)
     threading.Timer(0.3, run.logs.ends.__setitem__, [U0, 10]).start()
     assert read_all(run, CHECKPOINT) == [("t-0", 0, 10), ("u-0", 7, 10)]

@@ -21,7 +21,7 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions, OffsetsStorage, SourceOptions, Subscription
-from streamgroup.planning import suspicions
+from streamgroup.planning import loss
 from streamgroup.planning.document import from_value, to_value
 from streamgroup.run import spark_calls
 from streamgroup.wire.messages.cluster import MetadataRequest
@@ -367,7 +367,7 @@ def test_assigned_partitions_alone_are_read(start: Start, mode: GroupOptions) ->
 def test_an_assigned_partition_that_does_not_exist_is_read_from_its_beginning_once_it_does(
     start: Start, mode: GroupOptions, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(suspicions, "BELIEVED_AFTER_S", 0.0)
+    monkeypatch.setattr(loss, "BELIEVED_AFTER_S", 0.0)
     logs, late = logs_of([3, 10]), TopicPartition("t", 5)
     options = source(
         LATEST, group=mode, subscription=Subscription(assign=(P1, late)), client=client(metadata_max_age_ms=50)
@@ -411,7 +411,7 @@ def test_partitions_that_appear_after_a_run_that_found_none_are_read_from_their_
     start: Start, mode: GroupOptions, by: str, is_logged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SPARK-41375: the first run has fixed its initial offsets as those of no partition, whatever startingOffsets."""
-    monkeypatch.setattr(suspicions, "BELIEVED_AFTER_S", 0.0)
+    monkeypatch.setattr(loss, "BELIEVED_AFTER_S", 0.0)
     late = TopicPartition("t", 5)
     subscription = Subscription(pattern="^t.*") if by == "pattern" else Subscription(assign=(late,))
     options = source(LATEST, group=mode, subscription=subscription)

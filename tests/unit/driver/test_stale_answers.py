@@ -11,7 +11,7 @@ import pytest
 from streamgroup.errors import DataLossError
 from streamgroup.model import TopicInfo
 from streamgroup.options.types import GroupMode, GroupOptions, SourceOptions
-from streamgroup.planning import suspicions
+from streamgroup.planning import loss
 from tests.fakes.cluster import logs_of
 from tests.unit.driver.runs import P0, P1, Run, Start, ranges, start
 from tests.unit.driver.shells import source
@@ -27,7 +27,7 @@ def believe_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Set after how many seconds a loss is believed. At first that is longer than any stale answer of these tests."""
 
     def after(seconds: float) -> None:
-        monkeypatch.setattr(suspicions, "BELIEVED_AFTER_S", seconds)
+        monkeypatch.setattr(loss, "BELIEVED_AFTER_S", seconds)
 
     after(TIMEOUT_S)
     return after

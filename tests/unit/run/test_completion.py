@@ -12,9 +12,9 @@ from streamgroup.errors import SkippedBatchError
 from streamgroup.group.events import Send
 from streamgroup.group.member import MemberAction
 from streamgroup.model import INITIAL_DOCUMENT, Document, FetchRange, FetchTask, OffsetRange
+from streamgroup.planning.pace import Pace
 from streamgroup.run import interface as io
 from streamgroup.run.completion import MOST_BATCHES, BatchCompletion
-from streamgroup.run.pace import Pace
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
 from tests.unit.run.run_shell import P0, P1, PLAN, Shell
 

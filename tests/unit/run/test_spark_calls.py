@@ -24,7 +24,7 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions
-from streamgroup.planning.suspicions import BELIEVED_AFTER_S, LOOK_EVERY_S
+from streamgroup.planning.loss import BELIEVED_AFTER_S, LOOK_EVERY_S
 from streamgroup.run import interface as ask
 from streamgroup.run import interface as io
 from streamgroup.run.lineage import LOOK_AGAIN_S

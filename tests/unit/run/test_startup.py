@@ -31,7 +31,7 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.options.types import GroupMode, GroupOptions, Isolation, OffsetsStorage, Subscription
-from streamgroup.planning.suspicions import BELIEVED_AFTER_S, LOOK_EVERY_S
+from streamgroup.planning.loss import BELIEVED_AFTER_S, LOOK_EVERY_S
 from streamgroup.remediation import NO_LOCATION, OffsetLocation, StoredIn
 from streamgroup.run.interface import Connect, ListOffsets, Question, ReadMetadata
 from streamgroup.run.run_events import RunEvents
