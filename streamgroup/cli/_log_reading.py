@@ -14,7 +14,7 @@ from streamgroup.cli._consume_options import Bounds, ConsumeStart, StartKind, To
 from streamgroup.cli._output import Notices, RecordPrinter, StopSignals
 from streamgroup.cluster.interface import Cluster, open_cluster
 from streamgroup.cluster.requests import NO_OFFSET, ListedOffset
-from streamgroup.driver.batch import tasks_of
+from streamgroup.driver.batch_read import tasks_of
 from streamgroup.errors import ConfigError, DataLossError
 from streamgroup.executor.fetcher import read
 from streamgroup.model import (

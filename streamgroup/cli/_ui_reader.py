@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from streamgroup.cli._group_stores import GroupStore, opened_stores
 from streamgroup.cli._ui_groups import GroupsReader, KnownGroups
 from streamgroup.driver.application import control
-from streamgroup.driver.application.failures import recorded_failures
+from streamgroup.driver.application.drains import recorded_failures
 from streamgroup.errors import StreamGroupError, UnsupportedVersionError
 from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, TopicPartition
 from streamgroup.options.types import ClientOptions

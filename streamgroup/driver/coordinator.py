@@ -19,7 +19,7 @@ from typing import Any
 
 from streamgroup.driver.application.claims import Claim
 from streamgroup.driver.inbox import Inbox
-from streamgroup.driver.log_checks import LogChecks
+from streamgroup.driver.logs.checks import LogChecks
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.membership.backends import backend_of
 from streamgroup.driver.membership.modes import ledger_of, run_config

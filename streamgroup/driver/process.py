@@ -19,7 +19,7 @@ from types import FrameType
 from streamgroup.driver.application.control import ControlServer, directory, is_listened
 from streamgroup.driver.application.parent import ContextWatch, EndedWatch, StoppedWatch, find_jvm
 from streamgroup.driver.coordinator import Coordinator
-from streamgroup.driver.stderr import log_to_stderr
+from streamgroup.driver.log_output import log_to_stderr
 from streamgroup.errors import StreamGroupError
 from streamgroup.options.types import SourceOptions
 

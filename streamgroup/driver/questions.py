@@ -9,12 +9,11 @@ from typing import Any
 
 from streamgroup.cluster.interface import Cluster
 from streamgroup.driver.application.claims import Claim
-from streamgroup.driver.batch import tasks_of
-from streamgroup.driver.log_checks import LogChecks
+from streamgroup.driver.batch_read import log_ends, tasks_of
+from streamgroup.driver.log_output import NOTES
+from streamgroup.driver.logs.checks import LogChecks
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.membership.group_backend import GroupBackend
-from streamgroup.driver.notes import NOTES
-from streamgroup.driver.starts import log_ends
 from streamgroup.model import ClusterSnapshot
 from streamgroup.net.resolve import require_resolvable
 from streamgroup.options.types import SourceOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from streamgroup.driver.application import control, failures
+from streamgroup.driver.application import control, drains
 from streamgroup.driver.application.drains import drain_together
 from streamgroup.monitoring.query_failures import QueryFailure
 from streamgroup.spark.queries import Value, driver_context, jvm_pid
@@ -65,7 +65,7 @@ class LocalCoordinatorChannel:
 
     def record_failure(self, failure: QueryFailure) -> None:
         """Add the failure to the file of this driver, which the live page reads. Raises OSError."""
-        failures.record_failure(self._pid, failure)
+        drains.record_failure(self._pid, failure)
 
 
 def is_remote(of: Any) -> bool:

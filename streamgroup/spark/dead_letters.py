@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own habit)
 from pyspark.storagelevel import StorageLevel
 
-from streamgroup.driver.stderr import log_warnings_to_stderr
+from streamgroup.driver.log_output import log_warnings_to_stderr
 from streamgroup.errors import ConfigError, DeadLetterError, StreamGroupError
 from streamgroup.logline import render
 from streamgroup.net.schema_registry import SchemaRegistryClient

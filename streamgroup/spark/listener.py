@@ -15,7 +15,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from streamgroup.counting import counted
 from streamgroup.driver.application import control
-from streamgroup.driver.stderr import log_warnings_to_stderr
+from streamgroup.driver.log_output import log_warnings_to_stderr
 from streamgroup.logline import render, snake_case
 from streamgroup.monitoring.query_failures import QueryFailure, failure_of, is_ours, message_of
 from streamgroup.planning.batch import offset_metrics, offsets_behind

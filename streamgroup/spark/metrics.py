@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from streamgroup.driver.stderr import log_warnings_to_stderr
+from streamgroup.driver.log_output import log_warnings_to_stderr
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.host_port import host_port
 from streamgroup.monitoring.family import Family, MetricKind

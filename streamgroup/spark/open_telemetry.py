@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from streamgroup.driver.stderr import log_warnings_to_stderr
+from streamgroup.driver.log_output import log_warnings_to_stderr
 from streamgroup.errors import ConfigError
 from streamgroup.monitoring.families import families
 from streamgroup.monitoring.family import Family, MetricKind

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from streamgroup.counting import counted
-from streamgroup.driver.notes import NOTES
-from streamgroup.driver.stderr import log_to_stderr, log_warnings_to_stderr
+from streamgroup.driver.log_output import NOTES, log_to_stderr, log_warnings_to_stderr
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.executor.written import WriteTotals
 from streamgroup.options.types import SinkOptions

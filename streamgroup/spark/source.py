@@ -196,8 +196,8 @@ class GroupBatchReader(PromptInTasks, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the tasks of this read."""
-        from streamgroup.driver.batch import plan_batch  # noqa: PLC0415  (tasks do not plan)
-        from streamgroup.driver.stderr import log_to_stderr  # noqa: PLC0415
+        from streamgroup.driver.batch_read import plan_batch  # noqa: PLC0415  (tasks do not plan)
+        from streamgroup.driver.log_output import log_to_stderr  # noqa: PLC0415
 
         log_to_stderr()
         # Without any partition Spark would create one of its own, so an empty read has one empty task.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
-from streamgroup.driver.stderr import log_warnings_to_stderr
+from streamgroup.driver.log_output import log_warnings_to_stderr
 from streamgroup.errors import ConfigError
 from streamgroup.model import FetchTask
 from streamgroup.options.kinds import time_string

@@ -17,7 +17,7 @@ import pytest
 from streamgroup.cluster.interface import kafka07_of, open_cluster
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.cluster.kafka07 import Kafka07Cluster
-from streamgroup.driver.batch import plan_batch, tasks_of
+from streamgroup.driver.batch_read import plan_batch, tasks_of
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.driver.logs.boundaries import BoundaryScans
 from streamgroup.driver.logs.watcher import LogWatcher

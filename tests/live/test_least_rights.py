@@ -22,7 +22,7 @@ from streamgroup.authorization import RESOURCES
 from streamgroup.cli._group_changes import NotChangedError
 from streamgroup.cli._ui_reader import PageDataReader
 from streamgroup.cli.main import main
-from streamgroup.driver.batch import plan_batch
+from streamgroup.driver.batch_read import plan_batch
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.errors import AuthorizationError, BrokerError, ProduceError
 from streamgroup.executor.fetcher import read

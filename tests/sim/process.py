@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from streamgroup.backoff import Backoff
 from streamgroup.cluster.requests import ListedOffset
-from streamgroup.driver.log_checks import LogChecks
+from streamgroup.driver.logs.checks import LogChecks
 from streamgroup.errors import BrokerError, ErrorCode, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from streamgroup.counting import counted
-from streamgroup.driver.batch import plan_batch
+from streamgroup.driver.batch_read import plan_batch
 from streamgroup.errors import ConfigError
 from streamgroup.jobs import sinkguard
 from streamgroup.jobs.backfill.config import BackfillConfig

@@ -12,7 +12,7 @@ import pytest
 
 from streamgroup.cluster import kafka07 as module
 from streamgroup.cluster.kafka07 import Kafka07Cluster
-from streamgroup.driver.starts import offsets_of
+from streamgroup.driver.batch_read import offsets_of
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.model import EARLIEST, LATEST, ConfiguredOffsets, Dialect, TopicPartition
 from streamgroup.options.types import Isolation

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from streamgroup.cluster.requests import ListedOffset
+from streamgroup.driver.log_output import NOTES
 from streamgroup.driver.logs import watcher as watching
 from streamgroup.driver.logs.watcher import LogWatcher
-from streamgroup.driver.notes import NOTES
 from streamgroup.driver.questions import QuestionAnswerer
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.model import (

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from streamgroup.cluster.requests import EpochEnd
-from streamgroup.driver.log_checks import LogChecks
+from streamgroup.driver.logs.checks import LogChecks
 from streamgroup.errors import DataLossError, DecodeError
 from streamgroup.logline import parse
 from streamgroup.model import (

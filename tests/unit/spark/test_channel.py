@@ -12,7 +12,7 @@ import pyspark
 import pytest
 
 from streamgroup.driver.application import control
-from streamgroup.driver.application.failures import recorded_failures
+from streamgroup.driver.application.drains import recorded_failures
 from streamgroup.errors import ConfigError
 from streamgroup.monitoring.query_failures import QueryFailure
 from streamgroup.spark.channel import LocalCoordinatorChannel, channel_of, is_remote

@@ -14,7 +14,7 @@ import pyspark
 import pytest
 
 from streamgroup.driver.application import control
-from streamgroup.driver.application.failures import recorded_failures
+from streamgroup.driver.application.drains import recorded_failures
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.logline import message_of, parse
 from streamgroup.model import INITIAL_DOCUMENT, Document, Position, TopicPartition

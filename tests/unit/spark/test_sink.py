@@ -12,7 +12,7 @@ from pyspark import cloudpickle
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_streamgroup import DefaultSource
-from streamgroup.driver.notes import NOTES
+from streamgroup.driver.log_output import NOTES
 from streamgroup.errors import TransportError
 from streamgroup.executor import sink_writer
 from streamgroup.executor.written import WriteTotals
@@ -22,7 +22,7 @@ from streamgroup.options.types import SinkOptions
 from streamgroup.producer.kafka07 import Kafka07Config, Kafka07Target
 from streamgroup.spark import sink
 from streamgroup.spark.sink import RecordsWritten, TaskOptions
-from tests.unit.driver.test_stderr import no_logging
+from tests.unit.driver.test_log_output import no_logging
 
 ROWS = StructType([StructField("value", StringType())])
 WRITE = {

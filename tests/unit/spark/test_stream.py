@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
-from streamgroup.driver import stderr
+from streamgroup.driver import log_output
 from streamgroup.errors import ConfigError
 from streamgroup.model import INITIAL_DOCUMENT, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import LimitOptions
@@ -100,7 +100,7 @@ def test_a_partition_of_another_source_is_refused() -> None:
 
 
 def test_a_batch_read_of_nothing_is_one_task_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamgroup.driver.batch.plan_batch", lambda options: [])
+    monkeypatch.setattr("streamgroup.driver.batch_read.plan_batch", lambda options: [])
     (partition,) = StreamGroupDataSource(GIVEN).reader(row_schema(False)).partitions()
     assert isinstance(partition, TaskPartition)
     assert partition.task == FetchTask(())
@@ -110,8 +110,8 @@ def test_the_plan_of_a_batch_read_is_logged_to_stderr(monkeypatch: pytest.Monkey
     """Nobody has set up logging in the process where Spark plans a batch read."""
     with monkeypatch.context() as patched:  # pytest's own handlers are back before it takes them away
         logger = logging.Logger("streamgroup")
-        patched.setattr(stderr, "log", logger)
+        patched.setattr(log_output, "log", logger)
         patched.setattr(logging.getLogger(), "handlers", [])
-        patched.setattr("streamgroup.driver.batch.plan_batch", lambda options: [])
+        patched.setattr("streamgroup.driver.batch_read.plan_batch", lambda options: [])
         StreamGroupDataSource(GIVEN).reader(row_schema(False)).partitions()
-    assert [type(handler) for handler in logger.handlers] == [stderr.StderrHandler]
+    assert [type(handler) for handler in logger.handlers] == [log_output.StderrHandler]

@@ -19,7 +19,7 @@ from streamgroup.options.types import FetchOptions
 from streamgroup.remediation import StoredIn
 from streamgroup.spark.source import GroupBatchReader
 from streamgroup.spark.tasks import TaskPartition, network_timeout_ms, read_task, task_options
-from tests.unit.driver.test_stderr import no_logging
+from tests.unit.driver.test_log_output import no_logging
 
 REGISTERED = {
     "zookeeper.connect": "zk1:2181/kafka",

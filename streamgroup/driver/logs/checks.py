@@ -1,20 +1,94 @@
-"""Asks about logs beyond their ends: leader epochs (R8), message boundaries of Kafka 0.7 (R34), sizes of records."""
+"""Checks by leader epochs whether a log was truncated below a position since it was taken (R8, KIP-320).
+
+A position carries the epoch under which it was taken. When a newer epoch appears, the partition is *suspect*
+until its leader has answered where the old epoch ends. That takes one round trip for each partition and election.
+"""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 
 from streamgroup.cluster.requests import EpochCheck, EpochEnd
 from streamgroup.driver.logs.boundaries import BoundaryScans, PositionChecks
-from streamgroup.driver.logs.epochs import EpochChecks
 from streamgroup.driver.logs.sizes import SizeSamples
 from streamgroup.driver.logs.watcher import LogWatcher
-from streamgroup.errors import DecodeError
-from streamgroup.model import LogRange, OffsetRange, Position, TopicPartition
+from streamgroup.errors import DecodeError, TransportError
+from streamgroup.model import UNKNOWN_EPOCH, LogRange, OffsetRange, Position, TopicPartition
 from streamgroup.options.types import LimitOptions
 from streamgroup.planning.limits import Boundaries, smaller
+from streamgroup.planning.memo import Memo
 from streamgroup.remediation import OffsetLocation, how_to_reset
+
+log = logging.getLogger("streamgroup")
+
+Suspects = Mapping[TopicPartition, EpochCheck]
+
+EPOCH_TIMEOUT_S = 1.0
+"""How long a leader has to answer; the next plan asks again. Other callers need the watcher meanwhile."""
+
+
+class EpochChecks:
+    """Asks leaders; keeps the answers while their partitions are suspect. Only Spark's thread uses it."""
+
+    def __init__(self, watcher: LogWatcher) -> None:
+        self._watcher = watcher
+        self._answers: dict[TopicPartition, tuple[EpochCheck, EpochEnd]] = {}
+        self._suspects: Memo[dict[TopicPartition, EpochCheck]] = Memo()
+        self._question: tuple[Suspects, Future[dict[TopicPartition, EpochEnd]]] | None = None
+
+    def suspects(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, EpochCheck]:
+        """Return the positions taken under an epoch that is not the newest. One without an epoch is never suspect.
+
+        The caller must not change `positions` in place.
+        """
+        return self._suspects.get(lambda: self._find(positions), positions, *self._watcher.known_since)
+
+    def _find(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, EpochCheck]:
+        epochs = self._watcher.leader_epochs(positions)
+        return {
+            tp: EpochCheck(position.leader_epoch, epochs[tp])
+            for tp, position in positions.items()
+            if UNKNOWN_EPOCH < position.leader_epoch < epochs.get(tp, UNKNOWN_EPOCH)
+        }
+
+    def ask(self, positions: Mapping[TopicPartition, Position], wait: float) -> None:
+        """Ask the leaders about suspects, and wait at most `wait` seconds for the answers.
+
+        Raises BrokerError if a leader refuses, for example because a topic is not authorized.
+        """
+        suspects = self.suspects(positions)
+        known = self.ends(suspects)
+        self._answers = {tp: answer for tp, answer in self._answers.items() if tp in known}
+        leader = self._watcher.snapshot.leader
+        wanted = {tp: check for tp, check in suspects.items() if tp not in known and leader(tp) is not None}
+        if wanted and self._question is None:
+            log.debug("checking the leader epochs of %d partitions: %s", len(wanted), wanted)
+            answer = self._watcher.post(lambda cluster, deadline: cluster.epoch_ends(wanted, deadline), EPOCH_TIMEOUT_S)
+            self._question = wanted, answer
+        if self._question is not None:
+            self._collect(*self._question, wait)
+
+    def _collect(self, asked: Suspects, answer: Future[dict[TopicPartition, EpochEnd]], wait: float) -> None:
+        try:
+            ends = answer.result(wait)
+        except FutureTimeoutError:
+            return  # the answer is still pending
+        except TransportError:
+            ends = {}
+        finally:
+            if answer.done():
+                self._question = None
+        self._answers |= {tp: (asked[tp], end) for tp, end in ends.items()}
+
+    def ends(self, suspects: Suspects) -> dict[TopicPartition, EpochEnd]:
+        """Return the ends of the suspects' epochs, as far as leaders have answered."""
+        answers = {tp: self._answers[tp] for tp in suspects if tp in self._answers}
+        return {tp: end for tp, (check, end) in answers.items() if check == suspects[tp]}
+
 
 Logs = Mapping[TopicPartition, LogRange]
 Positions = Mapping[TopicPartition, Position]

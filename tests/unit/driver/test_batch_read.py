@@ -1,4 +1,4 @@
-"""Planning of a batch read, over a cluster in memory."""
+"""Questions for the log: where partitions start, where logs end."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from streamgroup.driver import batch
-from streamgroup.driver.batch import plan_batch, subscribed_partitions, tasks_of
-from streamgroup.driver.notes import NOTES
+from streamgroup.cluster.requests import ListedOffset
+from streamgroup.driver import batch_read
+from streamgroup.driver.batch_read import log_ends, offsets_of, plan_batch, subscribed_partitions, tasks_of
+from streamgroup.driver.log_output import NOTES
 from streamgroup.errors import BrokerError, ConfigError, DataLossError, ErrorCode, TransportError
 from streamgroup.model import (
     EARLIEST,
@@ -33,10 +34,56 @@ from streamgroup.model import (
 )
 from streamgroup.net import resolve
 from streamgroup.options.parse import parse_source
-from streamgroup.options.types import SourceOptions, SplitOptions, Subscription
-from tests.fakes.cluster import NODES, Logs, logs_of
+from streamgroup.options.types import Isolation, SourceOptions, SplitOptions, Subscription
+from streamgroup.planning.starts import RangeBound
+from tests.fakes.cluster import NODES, FakeCluster, Logs, logs_of
 from tests.fakes.registry07 import client07
 from tests.unit.driver.shells import client, source
+
+Q0, Q1, P2 = (TopicPartition("t", n) for n in range(3))
+COMMITTED = Isolation.READ_COMMITTED
+NEVER = float("inf")
+
+
+def test_a_spec_becomes_offsets_with_one_listing_for_what_only_the_log_knows() -> None:
+    logs = logs_of([10, 20, 30])
+    logs.starts, logs.stable = {Q0: 3}, {P2: 25}
+    spec = ConfiguredOffsets(LATEST, offsets={Q0: EARLIEST, Q1: 7, P2: LATEST})
+    found = offsets_of(FakeCluster(logs), NEVER, spec, [Q0, Q1, P2], isolation=COMMITTED)  # type: ignore[arg-type]
+    assert found == {Q0: 3, Q1: 7, P2: 25}
+    assert logs.listings == [(EARLIEST, (Q0,)), (LATEST, (P2,))]
+
+
+def test_offsets_that_are_given_ask_nobody() -> None:
+    logs = logs_of([10])
+    spec = ConfiguredOffsets(LATEST, offsets={Q0: 4})
+    assert offsets_of(FakeCluster(logs), NEVER, spec, [Q0], isolation=COMMITTED) == {Q0: 4}  # type: ignore[arg-type]
+    assert logs.listings == []
+
+
+def test_the_ends_are_those_of_all_partitions_as_far_as_they_may_be_read() -> None:
+    logs = logs_of([10, 20])
+    logs.stable = {Q1: 15}
+    ends = log_ends(FakeCluster(logs), NEVER, Subscription(topics=("t",)), COMMITTED)  # type: ignore[arg-type]
+    assert ends == {Q0: 10, Q1: 15}
+
+
+class OfSegments(FakeCluster):
+    """Brokers before 0.10.1."""
+
+    def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float
+    ) -> dict[TopicPartition, ListedOffset]:
+        return {tp: ListedOffset(3, coarse=True) for tp in wanted}
+
+
+def test_where_brokers_know_the_times_of_segments_only_a_start_is_early_and_an_end_is_refused() -> None:
+    cluster, tp = OfSegments(logs_of([10])), TopicPartition("t", 0)
+    spec = ConfiguredOffsets(LATEST, timestamp=1_000)
+    assert offsets_of(cluster, 0.0, spec, [tp], isolation=Isolation.READ_UNCOMMITTED) == {tp: 3}
+    with pytest.raises(ConfigError, match=r"ending timestamp for t-0: brokers before 0\.10\.1 .*Use endingOffsets"):
+        offsets_of(cluster, 0.0, spec, [tp], isolation=Isolation.READ_UNCOMMITTED, bound=RangeBound.BATCH_END)
+
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -44,7 +91,7 @@ P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 @pytest.fixture
 def logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
     made = logs_of([10, 20])
-    monkeypatch.setattr(batch, "open_cluster", made.of)
+    monkeypatch.setattr(batch_read, "open_cluster", made.of)
     return made
 
 
@@ -184,7 +231,7 @@ def test_partitions_that_are_named_must_be_there_as_in_spark(logs: Logs, option:
 def test_a_topic_without_any_broker_is_no_empty_topic(
     logs: Logs, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch, "require_boundaries", lambda *_: None)
+    monkeypatch.setattr(batch_read, "require_boundaries", lambda *_: None)
     logs.ends, logs.empty = {}, ("t", "u")
     assert plan_batch(options(topics=("t", "u"))) == [], "later brokers tell of partitions whoever is there"
     logs.dialect = Dialect.KAFKA07
@@ -237,7 +284,7 @@ def test_a_named_topic_that_a_lagging_broker_leaves_out_at_first_is_read(
     logs: Logs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known, looks = logs.topics, iter([{}, {}])
-    monkeypatch.setattr(batch.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(batch_read.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(logs, "topics", lambda names: next(looks, None) or known(names))
     assert ranges(plan_batch(options())) == [(0, 0, 10), (1, 0, 20)]
 
@@ -245,7 +292,7 @@ def test_a_named_topic_that_a_lagging_broker_leaves_out_at_first_is_read(
 def test_an_assigned_partition_that_does_not_exist_is_left_out_with_a_warning(
     logs: Logs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(batch.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(batch_read.time, "sleep", lambda seconds: None)
     given = Subscription(assign=(TopicPartition("t", 1), TopicPartition("t", 8), TopicPartition("t", 9)))
     assert ranges(plan_batch(replace(options(), subscription=given))) == [(1, 0, 20)]
     warning = "assign names partitions that do not exist: t-8, t-9. The read leaves them out"
@@ -255,7 +302,7 @@ def test_an_assigned_partition_that_does_not_exist_is_left_out_with_a_warning(
 def test_offsets_of_an_assigned_partition_that_does_not_exist_are_an_error_as_in_spark(
     logs: Logs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(batch_read.time, "sleep", lambda seconds: None)
     late = TopicPartition("t", 8)
     given = options(ConfiguredOffsets(EARLIEST, offsets={P0: 0, late: 0}))
     with pytest.raises(ConfigError, match=r"startingOffsets names partitions that do not exist .*: t-8"):
@@ -263,7 +310,7 @@ def test_offsets_of_an_assigned_partition_that_does_not_exist_are_an_error_as_in
 
 
 def test_a_named_topic_that_stays_away_is_an_error(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(batch_read.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(logs, "topics", lambda names: {})
     with pytest.raises(ConfigError, match="no topic 't'"):
         plan_batch(options())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -15,8 +16,9 @@ from contextlib import contextmanager, redirect_stderr, suppress
 
 import pytest
 
-from streamgroup.driver import stderr
-from streamgroup.driver.stderr import StderrHandler
+from streamgroup.driver import log_output
+from streamgroup.driver.log_output import OptionNotesLog, StderrHandler
+from streamgroup.options.notes import Caution
 from tests.unit.driver.shells import SOON, running, until
 from tests.unit.driver.test_stops import LEFT, Driver, end_of_file
 
@@ -74,7 +76,7 @@ def test_lines_are_written_in_their_order_and_flushed(log: Log) -> None:
 
 
 def test_what_nobody_reads_is_dropped_and_counted_and_nobody_waits(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stderr, "MOST_WAITING", 10)
+    monkeypatch.setattr(log_output, "MOST_WAITING", 10)
     log.fill()
     began = time.monotonic()
     for number in range(30):
@@ -88,7 +90,7 @@ def test_what_nobody_reads_is_dropped_and_counted_and_nobody_waits(log: Log, mon
 
 
 def test_a_flush_waits_for_the_reader_within_a_bound(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stderr, "FLUSH_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(log_output, "FLUSH_TIMEOUT_S", 0.05)
     log.fill()
     began = time.monotonic()
     log.handler.flush()
@@ -134,7 +136,7 @@ def test_heartbeats_go_on_while_nobody_reads_stderr_and_the_last_lines_are_writt
                     logged.append(line)  # one by one: the test looks at them meanwhile
 
             with running(read):
-                until(lambda: len(logged) > stderr.MOST_WAITING, "there is room for the last words")
+                until(lambda: len(logged) > log_output.MOST_WAITING, "there is room for the last words")
                 end_of_file(driver)
                 driver.read_until(LEFT)
                 driver.read_until("ended 1")
@@ -142,7 +144,7 @@ def test_heartbeats_go_on_while_nobody_reads_stderr_and_the_last_lines_are_writt
         finally:
             driver.end()
     numbers = [int(line.split()[-1]) for line in logged if "... line " in line]
-    assert len(numbers) >= stderr.MOST_WAITING
+    assert len(numbers) >= log_output.MOST_WAITING
     assert numbers == sorted(numbers)
     assert any("log messages were dropped" in line for line in logged)
     assert "the last words" in "".join(logged)
@@ -153,7 +155,7 @@ def no_logging(monkeypatch: pytest.MonkeyPatch) -> Iterator[logging.Logger]:
     """A process where nobody has set up logging, with a logger of its own."""
     with monkeypatch.context() as patched:  # pytest's own handlers are back before it takes them away
         made = logging.Logger("streamgroup")
-        patched.setattr(stderr, "log", made)
+        patched.setattr(log_output, "log", made)
         patched.setattr(logging.getLogger(), "handlers", [])
         yield made
 
@@ -163,8 +165,8 @@ def test_the_log_goes_to_stderr_once_in_the_level_that_was_asked_for(
 ) -> None:
     monkeypatch.setenv("STREAMGROUP_LOG_LEVEL", "warning")
     with no_logging(monkeypatch) as logger:
-        stderr.log_to_stderr()
-        stderr.log_to_stderr()
+        log_output.log_to_stderr()
+        log_output.log_to_stderr()
         logger.info("not this")
         logger.warning("this")
         logger.handlers[0].flush()
@@ -177,8 +179,8 @@ def test_warnings_of_a_program_that_has_not_configured_logging_have_their_time_a
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with no_logging(monkeypatch) as logger:
-        stderr.log_warnings_to_stderr()
-        stderr.log_warnings_to_stderr()
+        log_output.log_warnings_to_stderr()
+        log_output.log_warnings_to_stderr()
         replaced = io.StringIO()
         with redirect_stderr(replaced):  # as a notebook does
             logger.warning("this")
@@ -193,5 +195,39 @@ def test_warnings_of_a_program_that_has_not_configured_logging_have_their_time_a
 def test_logging_that_is_set_up_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     with no_logging(monkeypatch) as logger:
         logging.getLogger().addHandler(logging.NullHandler())
-        stderr.log_to_stderr()
+        log_output.log_to_stderr()
     assert logger.handlers == []
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    return [(record.levelname, record.message) for record in caplog.records]
+
+
+def test_each_sentence_is_logged_once_and_a_caution_as_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    notes = OptionNotesLog()
+    with caplog.at_level("INFO", "streamgroup"):
+        for _ in range(2):
+            notes.log(["ignored option a", Caution("anybody can read it")])
+    assert said(caplog) == [("INFO", "ignored option a"), ("WARNING", "anybody can read it")]
+
+
+def test_a_caution_is_logged_once_for_all_groups_of_a_process(caplog: pytest.LogCaptureFixture) -> None:
+    notes = OptionNotesLog()
+    with caplog.at_level("INFO", "streamgroup"):
+        for group in ("g", "h", "g"):
+            notes.log(["ignored option a", Caution("anybody can read it")], group)
+    assert said(caplog) == [
+        ("INFO", "g: ignored option a"),
+        ("WARNING", "anybody can read it"),
+        ("INFO", "h: ignored option a"),
+    ]
+
+
+def test_a_caution_stays_one_on_its_way_to_another_process() -> None:
+    assert isinstance(pickle.loads(pickle.dumps(Caution("x"))), Caution)
+
+
+def test_the_memory_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    notes = OptionNotesLog()
+    notes.log(map(str, range(5_000)))
+    assert len(notes._said) <= 1_000

@@ -1,4 +1,4 @@
-"""Plans the tasks of a batch read, `spark.read`: the ranges between two sets of offsets."""
+"""Looks up start and end offsets in the logs of a cluster."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from dataclasses import replace
 
 from streamgroup.cluster.interface import Cluster, open_cluster
 from streamgroup.counting import MOST_NAMED, first_of
+from streamgroup.driver.log_output import NOTES
 from streamgroup.driver.logs.boundaries import require_boundaries
-from streamgroup.driver.notes import NOTES
-from streamgroup.driver.starts import offsets_of
 from streamgroup.errors import ConfigError, DataLossError, TransportError
 from streamgroup.host_port import host_port
 from streamgroup.model import (
@@ -34,6 +33,7 @@ from streamgroup.model import (
 from streamgroup.net.releases import RELEASE_MEMORY
 from streamgroup.net.resolve import require_resolvable
 from streamgroup.options.types import Isolation, SourceOptions, Subscription
+from streamgroup.planning import starts as planned
 from streamgroup.planning.loss import BELIEVED_AFTER_S, LOOK_EVERY_S
 from streamgroup.planning.packing import pack
 from streamgroup.planning.starts import RangeBound, refuse_crossed, unread, within
@@ -46,6 +46,56 @@ from streamgroup.planning.subscription import (
     unknown_assigned,
 )
 from streamgroup.run.offline_brokers import require_brokers
+
+
+def offsets_of(
+    cluster: Cluster,
+    deadline: float,
+    configured: ConfiguredOffsets,
+    partitions: Collection[TopicPartition],
+    *,
+    isolation: Isolation,
+    bound: RangeBound = RangeBound.STREAM_START,
+) -> dict[TopicPartition, int]:
+    """Return the offsets that `configured` gives to `partitions`.
+
+    Raises ConfigError if `configured` lacks a partition, or no record has the timestamp that it gives.
+    """
+    lookups = planned.lookups(configured, partitions, bound=bound)
+    listed = _listed(cluster, lookups, isolation, deadline, ends=bound is RangeBound.BATCH_END)
+    listed |= _listed(cluster, planned.fallbacks(configured, listed), isolation, deadline)
+    return planned.resolve(configured, partitions, listed, bound=bound)
+
+
+def log_ends(
+    cluster: Cluster, deadline: float, subscription: Subscription, isolation: Isolation
+) -> dict[TopicPartition, int]:
+    """Return the ends of all subscribed partitions. Raises ConfigError if a named topic or partition does not exist."""
+    snapshot = cluster.snapshot(topics_to_ask(subscription), deadline, refresh=True)
+    partitions = subscribed_partitions(subscription, snapshot)
+    listed = cluster.list_offsets(dict.fromkeys(partitions, LATEST), isolation, deadline)
+    return {tp: found.offset for tp, found in listed.items()}
+
+
+def _listed(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    isolation: Isolation,
+    deadline: float,
+    *,
+    ends: bool = False,
+) -> dict[TopicPartition, tuple[int, int]]:
+    if not wanted:
+        return {}
+    found = cluster.list_offsets(wanted, isolation, deadline)
+    coarse = sorted(tp for tp, at in wanted.items() if at >= 0 and found[tp].coarse)
+    if ends and coarse:
+        raise ConfigError(
+            f"an ending timestamp for {name_some(coarse)}: brokers before 0.10.1 (0.7 among them) know the "
+            "times of whole segments only, so reading would end before the last records of that time. Use endingOffsets"
+        )
+    return {tp: (o.offset, o.timestamp) for tp, o in found.items()}
+
 
 log = logging.getLogger("streamgroup")
 
