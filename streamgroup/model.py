@@ -293,7 +293,7 @@ class MemberDescription:
     topics: tuple[str, ...] = ()
     """Its subscription."""
     user_data: bytes = b""
-    """The data that it shows the other members, such as its lineage (`group/identity.py`)."""
+    """The data that it shows the other members, such as its lineage (`group/user_data.py`)."""
     assigned: tuple[TopicPartition, ...] | None = ()
     """The partitions that it holds, sorted."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from streamgroup.errors import StreamGroupError
-from streamgroup.group.registry.formats import GroupPaths, offset_data
+from streamgroup.group.registry.nodes import GroupPaths, offset_data
 from streamgroup.model import TopicPartition
 from streamgroup.znodes import Create, Delete, Operation, Refusal, Set, Subtree
 from streamgroup.zookeeper.errors import RefusedError

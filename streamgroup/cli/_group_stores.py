@@ -18,11 +18,10 @@ from streamgroup.cluster import admin, group_changes
 from streamgroup.cluster.interface import Cluster, kafka07_of, kafka_of, open_cluster
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import AuthorizationError, BrokerError, DecodeError, TransportError, UnsupportedVersionError
-from streamgroup.group.offsets.dual import larger
-from streamgroup.group.registry import formats
-from streamgroup.group.registry.description import describe_holders
-from streamgroup.group.registry.formats import GroupPaths
-from streamgroup.group.registry.view import View, owner_subtrees, subtrees, view_of
+from streamgroup.group.offsets.both import larger
+from streamgroup.group.registry import nodes as formats
+from streamgroup.group.registry.nodes import GroupPaths
+from streamgroup.group.registry.view import View, describe_holders, owner_subtrees, subtrees, view_of
 from streamgroup.host_port import host_port
 from streamgroup.logformat import KAFKA_LOG, LogFormat
 from streamgroup.model import (

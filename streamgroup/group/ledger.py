@@ -1,6 +1,6 @@
 """The partitions that a member holds, their positions, and the commits that are due: R5 to R9, R16, R18 and R20.
 
-The ledger follows the partitions from assignment to assignment and the commits from due to accepted. `in_flight.py`
+The ledger follows the partitions from assignment to assignment and the commits from due to accepted. `holdings.py`
 follows the documents. The ledger sends nothing: `commit_due` returns the commit to send, `answered` takes its outcome.
 """
 
@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from streamgroup.errors import SkippedBatchError
 from streamgroup.group.commit_metadata import NOT_FOUNDED, CommitMetadata
 from streamgroup.group.commits import NO_GENERATION, Commit, Commits, CommitVerdict
-from streamgroup.group.holding import Held, Summary, summary_of
-from streamgroup.group.in_flight import InFlightBatch, InFlightBatches
+from streamgroup.group.holdings import Held, InFlightBatch, InFlightBatches, Summary, summary_of
 from streamgroup.group.positions import (
     Origin,
     StartPosition,

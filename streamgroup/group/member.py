@@ -16,11 +16,10 @@ from streamgroup.backoff import Backoff
 from streamgroup.counting import counted
 from streamgroup.errors import error_of
 from streamgroup.group import events as ev
-from streamgroup.group.commit_parts import Offsets, PartSize
-from streamgroup.group.commits import Commit, CommitVerdict, deciding, refusals
+from streamgroup.group.commits import Commit, CommitVerdict, Offsets, PartSize, deciding, refusals
 from streamgroup.group.events import Action, Event
 from streamgroup.group.ledger import Ledger
-from streamgroup.group.offsets.registered_kafka import AskKafka, WithdrawFromKafka
+from streamgroup.group.offsets.both import AskKafka, WithdrawFromKafka
 from streamgroup.group.offsets.store import (
     Answer,
     CommitOffsets,
@@ -36,7 +35,7 @@ from streamgroup.group.offsets.store import (
 from streamgroup.group.positions import Origin
 from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS, offsets_error
 from streamgroup.group.registry.events import RegistryAction, RegistryEvent
-from streamgroup.group.table import State
+from streamgroup.group.state_machine import State
 from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicInfo, TopicPartition
 
 OWN_TOKENS = 1 << 32

@@ -5,7 +5,7 @@
 
 The table at the end of this file says what each state does about each event. `events.py` has the events and actions,
 `reactions.py` the meaning of error codes, `requests.py` the requests, `rejoining.py` the wait for the boundary of a
-batch, `held_assignment.py` the partitions held across generations, `leading.py` the work of the group's leader.
+batch, `assignment.py` the partitions held across generations, `assignment.py` the work of the group's leader.
 A member that loses only its coordinator stays a member: in STABLE it finds the coordinator again while it holds its
 partitions.
 """
@@ -21,16 +21,13 @@ from streamgroup.counting import MOST_NAMED, counted, first_of
 from streamgroup.errors import DecodeError, ErrorCode, FencedError, StreamGroupError, error_of
 from streamgroup.group import events as ev
 from streamgroup.group import requests
-from streamgroup.group.broker_machine import BrokerMachine
+from streamgroup.group.assignment import HeldAssignment, Leadership, read_assignment
 from streamgroup.group.events import INFO, WARNING, JoinCause
-from streamgroup.group.held_assignment import HeldAssignment
-from streamgroup.group.leading import Leadership, read_assignment
-from streamgroup.group.pending import PendingRequest
 from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS, Reaction, fatal_error, reaction_to, reaction_to_commit
 from streamgroup.group.requests import Purpose, Timer
-from streamgroup.group.table import State, Table, ignore, on, table_of
+from streamgroup.group.state_machine import BrokerMachine, PendingRequest, State, Table, ignore, on, table_of
 from streamgroup.group.timing import LEAVE_TIMEOUT_MS, MemberConfig
-from streamgroup.group.userdata import AssignmentBasis
+from streamgroup.group.user_data import AssignmentBasis
 from streamgroup.model import Broker, TopicPartition, name_some
 from streamgroup.wire.messages import group as m
 

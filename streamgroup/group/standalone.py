@@ -25,13 +25,11 @@ from streamgroup.backoff import Random
 from streamgroup.counting import counted, first_of
 from streamgroup.errors import ConfigError, ErrorCode, StreamGroupError, error_of
 from streamgroup.group import events as ev
-from streamgroup.group.broker_machine import BrokerMachine
 from streamgroup.group.events import INFO, WARNING
-from streamgroup.group.pending import PendingRequest
 from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS, Reaction, fatal_error, reaction_to, reaction_to_commit
 from streamgroup.group.registry import events as zk
 from streamgroup.group.requests import Purpose, Timer
-from streamgroup.group.table import State, Table, on, table_of
+from streamgroup.group.state_machine import BrokerMachine, PendingRequest, State, Table, on, table_of
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import TopicInfo, TopicPartition, name_some
 from streamgroup.remediation import OffsetLocation, StoredIn, how_to_look

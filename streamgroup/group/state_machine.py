@@ -6,19 +6,23 @@ driver carries out; events and actions are in `events.py`, for ZooKeeper also in
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
 from streamgroup.backoff import Random
-from streamgroup.errors import StreamGroupError
+from streamgroup.errors import ErrorCode, StreamGroupError
 from streamgroup.group import events as ev
-from streamgroup.group.pending import PendingRequest, RequestsAndTimers
 from streamgroup.group.rejoining import RejoinWait
-from streamgroup.group.table import MemberTransition, State, Table, name_of
+from streamgroup.group.requests import Purpose, Timer
 from streamgroup.group.timing import MemberConfig
-from streamgroup.model import TopicPartition
+from streamgroup.model import Broker, TopicPartition
 from streamgroup.remediation import with_remedy
+from streamgroup.wire.messages.coordinator import coordinator_request, read_coordinator
 
 WARN_AFTER_S = 10.0
 """Attempts that fail for longer than this are warnings, with the usual cause."""
@@ -187,3 +191,228 @@ class StateMachine(ABC, Generic[A, P, T]):
     @abstractmethod
     def _fail(self, error: StreamGroupError) -> None:
         """Fail the query with `error`."""
+
+
+class State(Enum):
+    """The state of a member."""
+
+    UNJOINED = "unjoined"
+    """Not started."""
+    FINDING = "finding"
+    """Looks for the group: its coordinator, a session in ZooKeeper, or the partitions. An eager member holds nothing
+    from here until it is STABLE."""
+    JOINING = "joining"
+    """JoinGroup is pending or waits for its backoff. In ZooKeeper: registers, looks, releases and claims."""
+    SYNCING = "syncing"
+    """In the new generation: SyncGroup is pending, or the leader waits for metadata to assign partitions."""
+    STABLE = "stable"
+    """Holds an assignment."""
+    LEAVING = "leaving"
+    """LeaveGroup is pending, or the deletion of its nodes."""
+    LEFT = "left"
+    """Not a member any more."""
+    FATAL = "fatal"
+    """The query has failed; `Stop` still leaves the group."""
+
+
+MemberCue = type[Any] | tuple[Enum, type[Any]] | Enum
+"""A class of events; a request's purpose with the class of its answer; a timer."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberTransition:
+    """In `state` the machine calls the method `does` for `cue`.
+
+    The method stays in `state`, fails the query (FATAL), or leads to one of `to`. Its arguments after the machine are
+    the event, for an answer also the pending request, and for a timer nothing.
+    """
+
+    state: State
+    cue: MemberCue
+    does: Callable[..., None]
+    to: tuple[State, ...] = ()
+
+
+Table = Mapping[tuple[State, MemberCue], MemberTransition]
+
+
+def on(cue: MemberCue, states: Iterable[State], does: Callable[..., None], *to: State) -> Iterator[MemberTransition]:
+    """Yield one row for each of `states`."""
+    for state in states:
+        yield MemberTransition(state, cue, does, to)
+
+
+def ignore(*_: Any) -> None:
+    """Do nothing about an event that is harmless in this state."""
+
+
+def table_of(rows: Iterable[MemberTransition], *, ignored: Iterable[type[Any]] = ()) -> Table:
+    """Return the rows as a table. The events of `ignored` are ignored in the states that have no row for them.
+
+    Raises ValueError where two rows are for the same event in the same state.
+    """
+    table: dict[tuple[State, MemberCue], MemberTransition] = {}
+    for row in rows:
+        if (row.state, row.cue) in table:
+            raise ValueError(f"two rows for {name_of(row.cue)} in state {row.state.name}")
+        table[row.state, row.cue] = row
+    for event in ignored:
+        for state in State:
+            table.setdefault((state, event), MemberTransition(state, event, ignore))
+    return table
+
+
+def name_of(cue: MemberCue) -> str:
+    """Return the name of a cue: `JoinGroup answered`."""
+    if isinstance(cue, tuple):
+        return f"{cue[0]} {cue[1].__name__.removeprefix('Request').lower()}"
+    return str(cue.value) if isinstance(cue, Enum) else cue.__name__
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRequest(Generic[P]):
+    """A request without an answer yet. Times are monotonic seconds."""
+
+    token: int
+    purpose: P
+    sent_at: float
+    overdue_at: float | None = None
+    """When the machine gives the request up by itself; None where its answer is certain to come."""
+
+
+class RequestsAndTimers(Generic[P, T]):
+    """Pending requests and running timers.
+
+    `timers` are the kinds of timers, at most one of each runs. Their order is the order in which `take_due` returns
+    those that are due at the same time.
+    """
+
+    __slots__ = ("_kinds", "_pending", "_timers", "_tokens")
+
+    def __init__(self, timers: type[T]) -> None:
+        self._kinds = tuple(timers)
+        self._tokens = itertools.count(1)
+        self._pending: dict[int, PendingRequest[P]] = {}  # bounded: whoever sends a request answers each token
+        self._timers: dict[T, float] = {}
+
+    def add(self, purpose: P, now: float, overdue_at: float | None = None) -> int:
+        """Note a request that is sent now; return its token."""
+        token = next(self._tokens)
+        self._pending[token] = PendingRequest(token, purpose, now, overdue_at)
+        return token
+
+    def take(self, token: int) -> PendingRequest[P] | None:
+        """Return the request with this token, which is not pending any more.
+
+        None: the request was given up. Its answer counts for nothing, since it answers what was asked under another
+        generation, member id or session (R18).
+        """
+        return self._pending.pop(token, None)
+
+    def is_pending(self, *purposes: P) -> bool:
+        """Return whether a request for one of these purposes is pending."""
+        return any(pending.purpose in purposes for pending in self._pending.values())
+
+    def is_pending_beside(self, purpose: P) -> bool:
+        """Return whether a request for any other purpose is pending."""
+        return any(pending.purpose is not purpose for pending in self._pending.values())
+
+    def forget(self, *purposes: P) -> None:
+        """Give up the requests for these purposes."""
+        self._pending = {t: pending for t, pending in self._pending.items() if pending.purpose not in purposes}
+
+    def overdue(self, now: float) -> list[PendingRequest[P]]:
+        """Return the requests whose time is over although nobody has reported them."""
+        return [p for p in self._pending.values() if p.overdue_at is not None and p.overdue_at <= now]
+
+    def set(self, timer: T, at: float) -> None:
+        """Start a timer, or move it."""
+        self._timers[timer] = at
+
+    def clear(self, *timers: T) -> None:
+        for timer in timers:
+            self._timers.pop(timer, None)
+
+    def at(self, timer: T) -> float | None:
+        """Return when a timer is due, None where it does not run."""
+        return self._timers.get(timer)
+
+    def take_due(self, now: float) -> T | None:
+        """Stop one timer that is due and return it; None where no timer is due."""
+        timer = next((kind for kind in self._kinds if self._timers.get(kind, now + 1) <= now), None)
+        if timer is not None:
+            del self._timers[timer]
+        return timer
+
+    def reset(self, *but: P) -> None:
+        """Stop all timers and give up all requests but those for these purposes."""
+        self.forget(*{pending.purpose for pending in self._pending.values()}.difference(but))
+        self._timers.clear()
+
+    @property
+    def wake_at(self) -> float | None:
+        """The earliest time at which a timer or a request is due; None where there is neither."""
+        overdue = (p.overdue_at for p in self._pending.values() if p.overdue_at is not None)
+        return min([*self._timers.values(), *overdue], default=None)
+
+
+GRACE_S = 1.0
+"""The driver reports an overdue request. Where it does not, the machine gives the request up this much later."""
+
+
+class BrokerMachine(StateMachine[ev.Action, Purpose, Timer]):
+    """A state machine that sends requests to brokers, at most one for each purpose at a time."""
+
+    def _send(self, purpose: Purpose, build: Callable[[int], Any], timeout_ms: int, *, optional: bool = False) -> None:
+        """Send a request, in place of a pending one for this purpose."""
+        self._requests.forget(purpose)
+        token = self._requests.add(purpose, self._now, self._now + timeout_ms / 1000 + GRACE_S)
+        self._out.append(ev.Send(token, purpose.lane, purpose.api, build, timeout_ms, optional))
+
+    def _give_up(self, pending: PendingRequest[Purpose]) -> None:
+        self._out.append(ev.Reset(pending.purpose.lane))
+        self._answer(ev.RequestFailed(pending.token, f"no answer to {pending.purpose} in time"))
+
+    def _find(self, *, optional: bool = False) -> None:
+        build = partial(coordinator_request, group=self._config.group_id)
+        self._send(Purpose.FIND, build, self._config.request_timeout_ms, optional=optional)
+
+    def _coordinator_in(self, event: ev.RequestAnswered) -> Broker | int:
+        """Return the coordinator that an answer to FindCoordinator names, or the error code."""
+        answer = read_coordinator(event.response, event.version, self._config.group_id)
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE if answer is None else answer
+
+
+S = TypeVar("S", bound=Enum)
+C = TypeVar("C", bound=Enum)
+
+
+@dataclass(frozen=True, slots=True)
+class Transition(Generic[S, C]):
+    """In `state`, `cue` leads to `to`, which may be the same state."""
+
+    state: S
+    cue: C
+    to: S
+
+
+class TransitionTable(Generic[S, C]):
+    """The legal transitions of one kind of machine, with the states `S` and the causes `C`."""
+
+    def __init__(self, machine: str, starts: Mapping[S, str], rows: tuple[Transition[S, C], ...]) -> None:
+        """`machine` names it in errors. A machine begins in one of `starts`, each with the reason, or "".
+
+        Raises ValueError where two rows are for the same cue in the same state.
+        """
+        self.rows = rows
+        self.starts = starts
+        self._machine = machine
+        self._next = {(row.state, row.cue): row.to for row in rows}
+        if len(self._next) != len(rows):
+            raise ValueError(f"a {machine} takes a cue in two ways in one state. Remove one of the two rows")
+
+    def next_state(self, state: S, cue: C) -> S:
+        """Return the state that `cue` leads to. Raises ValueError if the table lacks the row: a defect."""
+        if (state, cue) not in self._next:
+            raise ValueError(f"a {self._machine} that is {state.value} cannot take {cue.value!r}")
+        return self._next[state, cue]

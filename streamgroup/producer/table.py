@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from streamgroup.transitions import Transition, TransitionTable
+from streamgroup.group.state_machine import Transition, TransitionTable
 
 
 class ProducerState(Enum):

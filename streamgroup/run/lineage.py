@@ -7,7 +7,7 @@ from collections.abc import Callable, Set
 
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.group import events as ev
-from streamgroup.group.identity import Identity, decode_identity, encode_identity
+from streamgroup.group.user_data import Identity, decode_identity, encode_identity
 from streamgroup.model import GroupDescription, GroupState, MemberDescription
 from streamgroup.run import interface as ask
 from streamgroup.run.steps import NOW, Steps, Until

@@ -19,7 +19,7 @@ from streamgroup.counting import counted
 from streamgroup.errors import FencedError, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.events import ERROR, INFO, WARNING, JoinCause
-from streamgroup.group.in_flight import InFlightBatch
+from streamgroup.group.holdings import InFlightBatch
 from streamgroup.logformat import KAFKA_LOG, LogFormat
 from streamgroup.logline import render
 from streamgroup.model import Document, OffsetRange, TopicPartition

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamgroup.errors import StreamGroupError
 from streamgroup.group import events as ev
-from streamgroup.group.in_flight import InFlightBatch
+from streamgroup.group.holdings import InFlightBatch
 
 
 class BatchClock:

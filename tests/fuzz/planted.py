@@ -17,8 +17,8 @@ from streamgroup import logline
 from streamgroup.auth import oauthbearer, scram
 from streamgroup.cli import _produce_input
 from streamgroup.driver.application import control
-from streamgroup.group import commit_metadata, identity, sticky, userdata
-from streamgroup.group.registry import formats, patterns, stored
+from streamgroup.group import commit_metadata, sticky, user_data
+from streamgroup.group.registry import nodes, patterns
 from streamgroup.jobs import job_file, sinkguard
 from streamgroup.jobs.backfill import plan as steps
 from streamgroup.jobs.mirror import plan
@@ -83,8 +83,8 @@ BUGS = (
     PlantedBug(("records/codecs",), compression.bound, "(struct.error, IndexError)", _NEVER),
     # text
     PlantedBug(("group/commit-metadata",), commit_metadata.CommitMetadata.parse, _BOTH, "ValueError"),
-    PlantedBug(("group/basis",), userdata.decode_basis, _BOTH, "ValueError"),
-    PlantedBug(("group/identity",), identity.decode_identity, _BOTH, "ValueError"),
+    PlantedBug(("group/basis",), user_data.decode_basis, _BOTH, "ValueError"),
+    PlantedBug(("group/identity",), user_data.decode_identity, _BOTH, "ValueError"),
     PlantedBug(("group/sticky-user-data",), sticky.decode_user_data, "len(data) < INT32.size", "len(data) < 2"),
     PlantedBug(("planning/document",), document._pair, "or len(pair) != 2", "or len(pair) > 2"),
     PlantedBug(("spark/offset",), queries._streamgroup_value, _BOTH, "ValueError"),
@@ -100,12 +100,12 @@ BUGS = (
     PlantedBug(("zookeeper/partition-name",), registrations.partition_in, "except ValueError", "except KeyError"),
     PlantedBug(
         ("zookeeper/consumer", "zookeeper/view"),
-        formats.read_consumer,
+        nodes.read_consumer,
         "(WHITE_LIST, BLACK_LIST)",
         "{WHITE_LIST, BLACK_LIST}",
     ),
     PlantedBug(("zookeeper/pattern",), patterns._compiled, "except ValueError", f"except {_NEVER}"),
-    PlantedBug(("zookeeper/committed",), stored._read_metadata, _BOTH, "ValueError"),
+    PlantedBug(("zookeeper/committed",), nodes._read_metadata, _BOTH, "ValueError"),
     PlantedBug(("zookeeper/offset",), registrations.read_number, "text.isascii() and ", ""),
     PlantedBug(("options/values",), kinds._object, "except RecursionError", f"except {_NEVER}"),
     PlantedBug(

@@ -18,14 +18,19 @@ from streamgroup.cli._produce_input import Constants, InvalidRecord, JsonReader
 from streamgroup.driver.application import control
 from streamgroup.errors import ConfigError, DecodeError
 from streamgroup.group.commit_metadata import CommitMetadata
-from streamgroup.group.identity import Identity, decode_identity, encode_identity
-from streamgroup.group.registry import formats
-from streamgroup.group.registry.formats import GroupPaths
+from streamgroup.group.registry import nodes as formats
+from streamgroup.group.registry.nodes import GroupPaths, metadata_data, read_committed
 from streamgroup.group.registry.patterns import matches
-from streamgroup.group.registry.stored import metadata_data, read_committed
 from streamgroup.group.registry.view import view_of
 from streamgroup.group.sticky import decode_user_data
-from streamgroup.group.userdata import AssignmentBasis, decode_basis, encode_basis
+from streamgroup.group.user_data import (
+    AssignmentBasis,
+    Identity,
+    decode_basis,
+    decode_identity,
+    encode_basis,
+    encode_identity,
+)
 from streamgroup.java_regex import LENGTH_MOST
 from streamgroup.jobs import config as ingest
 from streamgroup.jobs import sinkguard

@@ -9,7 +9,7 @@ from typing import Any
 
 from streamgroup.errors import FencedError
 from streamgroup.group import events as ev
-from streamgroup.group.in_flight import InFlightBatch
+from streamgroup.group.holdings import InFlightBatch
 from streamgroup.jobs.backfill.plan import BackfillPlan
 from streamgroup.jobs.backfill.steps import line_of as line_of_step
 from streamgroup.jobs.following import line_of as line_of_batch

@@ -8,11 +8,16 @@ from functools import partial
 from typing import Any
 
 from streamgroup.group.commit_metadata import CommitMetadata
-from streamgroup.group.identity import Identity, decode_identity, encode_identity
-from streamgroup.group.registry.formats import GroupPaths
-from streamgroup.group.registry.stored import committed_in, metadata_data
+from streamgroup.group.registry.nodes import GroupPaths, committed_in, metadata_data
 from streamgroup.group.sticky import encode_user_data
-from streamgroup.group.userdata import AssignmentBasis, decode_basis, encode_basis
+from streamgroup.group.user_data import (
+    AssignmentBasis,
+    Identity,
+    decode_basis,
+    decode_identity,
+    encode_basis,
+    encode_identity,
+)
 from streamgroup.jobs.backfill.plan import BackfillPlan
 from streamgroup.jobs.mirror.plan import MirrorPlan, Placement, TopicPlan
 from streamgroup.jobs.sinkguard import SinkOwner

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import pytest
 
 from streamgroup.group.assignors import Assignment, GroupMember
-from streamgroup.group.sticky import decode_user_data, encode_user_data
-from streamgroup.group.sticky_order import PartitionHashSet, hash_map_order
+from streamgroup.group.sticky import PartitionHashSet, decode_user_data, encode_user_data, hash_map_order
 from streamgroup.model import TopicPartition
 from streamgroup.wire.consumer import ConsumerSubscription, encode_subscription
 from tests.live.java.cases import (

@@ -14,17 +14,16 @@ from typing import Any
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
-from streamgroup.group import leading, positions, rejoining
+from streamgroup.group import assignment, positions, rejoining
 from streamgroup.group import ledger as ledger_module
+from streamgroup.group.assignment import HeldAssignment
 from streamgroup.group.commits import Commit
-from streamgroup.group.held_assignment import HeldAssignment
-from streamgroup.group.holding import Held
-from streamgroup.group.in_flight import InFlightBatches
+from streamgroup.group.holdings import Held, InFlightBatches
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Member
 from streamgroup.group.membership import Membership
 from streamgroup.group.positions import StartPosition
-from streamgroup.group.userdata import decode_basis
+from streamgroup.group.user_data import decode_basis
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, OffsetRange, TopicPartition
 from streamgroup.planning.batch import replay_ranges
 from streamgroup.run import spark_calls
@@ -321,7 +320,7 @@ def forget_what_a_predecessor_held(stack: ExitStack) -> None:
         basis = real(data)
         return None if basis is None else dataclasses.replace(basis, withheld=0)
 
-    replace(stack, leading, "decode_basis", without_withheld)
+    replace(stack, assignment, "decode_basis", without_withheld)
 
 
 _BEYOND, _TWICE, _LOST = words.BEYOND_SUNK, words.DUPLICATE, words.LOST

@@ -7,7 +7,7 @@ from typing import Any
 
 from streamgroup.group import ledger as ledger_module
 from streamgroup.group import positions
-from streamgroup.group.holding import Held
+from streamgroup.group.holdings import Held
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.positions import StartPosition
 from streamgroup.model import Document, TopicPartition

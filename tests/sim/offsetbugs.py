@@ -7,9 +7,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from streamgroup.driver.membership.offsets_thread import OffsetsThread
-from streamgroup.group.offsets import dual
-from streamgroup.group.offsets.dual import DualOffsetStore
-from streamgroup.group.offsets.registered_kafka import AskKafka, RegisteredKafkaStore
+from streamgroup.group.offsets import both
+from streamgroup.group.offsets.both import AskKafka, DualOffsetStore, RegisteredKafkaStore
 from streamgroup.group.offsets.store import CommitOffsets, OffsetsCommitted, Outcome
 from tests.sim import checker as words
 from tests.sim.bugs import Bug, replace
@@ -44,7 +43,7 @@ def take_zookeepers_offset(stack: ExitStack) -> None:
     def larger(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> dict[Any, Any]:
         return {**one, **other}
 
-    replace(stack, dual, "larger", larger)
+    replace(stack, both, "larger", larger)
 
 
 def commit_without_a_look(stack: ExitStack) -> None:

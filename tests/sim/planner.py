@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from streamgroup.group import events as ev
-from streamgroup.group.in_flight import InFlightBatch
+from streamgroup.group.holdings import InFlightBatch
 from streamgroup.group.member import Member, MemberAction, Resolve
 from streamgroup.group.positions import Origin
 from streamgroup.model import (

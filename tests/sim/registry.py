@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from streamgroup.group.registry.formats import GroupPaths, Incarnation
 from streamgroup.group.registry.membership import RegistryMembership
+from streamgroup.group.registry.nodes import GroupPaths, Incarnation
 from streamgroup.model import CommittedOffset, Dialect, TopicPartition
 from streamgroup.remediation import StoredIn
 from streamgroup.znodes import Check, Create, Delete, Operation, Set

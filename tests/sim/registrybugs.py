@@ -14,13 +14,12 @@ from streamgroup.group.member import Member, MemberAction
 from streamgroup.group.offsets.store import FetchOffsets, Outcome
 from streamgroup.group.offsets.zookeeper import FIRST_TOKEN, ZooKeeperOffsetStore, _Fetch
 from streamgroup.group.registry import events as rv
-from streamgroup.group.registry import stored
+from streamgroup.group.registry import nodes as stored
 from streamgroup.group.registry.membership import RegistryMembership
-from streamgroup.group.registry.purposes import RegistryPurpose
-from streamgroup.group.registry.seen import Seen
-from streamgroup.group.registry.stored import committed_subtrees
+from streamgroup.group.registry.nodes import committed_subtrees
+from streamgroup.group.registry.registration import RegistryPurpose, Seen
 from streamgroup.group.registry.work import RegistryWork
-from streamgroup.group.table import State
+from streamgroup.group.state_machine import State
 from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.znodes import Check, Operation, Subtree, ZNode
 from streamgroup.zookeeper.watches import Watches

@@ -20,9 +20,9 @@ from streamgroup.errors import StreamGroupError, TransportError
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane
 from streamgroup.group.member import MemberAction
-from streamgroup.group.offsets import dual
+from streamgroup.group.offsets import both
+from streamgroup.group.offsets.both import AskKafka, WithdrawFromKafka
 from streamgroup.group.offsets.choice import store_at
-from streamgroup.group.offsets.registered_kafka import AskKafka, WithdrawFromKafka
 from streamgroup.group.offsets.store import (
     Answer,
     CommitOffsets,
@@ -36,11 +36,10 @@ from streamgroup.group.offsets.store import (
 )
 from streamgroup.group.registry import events as rv
 from streamgroup.group.registry import work as steps
-from streamgroup.group.registry.description import describe_members, member_subtrees
-from streamgroup.group.registry.formats import GroupPaths
-from streamgroup.group.registry.stored import committed_in, committed_subtrees
+from streamgroup.group.registry.nodes import GroupPaths, committed_in, committed_subtrees
+from streamgroup.group.registry.view import describe_members, member_subtrees
 from streamgroup.group.registry.work import AskedQuestion, Heard, RegistryWork, SessionEvent
-from streamgroup.group.table import State
+from streamgroup.group.state_machine import State
 from streamgroup.model import CommittedOffset, GroupDescription, TopicPartition
 from streamgroup.remediation import StoredIn
 from streamgroup.run import interface as io
@@ -203,7 +202,7 @@ class RegistryLines:
         yield Until(lambda: bool(answers), FOREVER_S)
         if answers[0] is None:
             raise TransportError(f"ZooKeeper did not answer within {QUESTION_S} s")
-        return dual.larger(found, committed_in(self._paths, answers[0]))
+        return both.larger(found, committed_in(self._paths, answers[0]))
 
     def describe(self, until: float, answered: Callable[[GroupDescription | None], None]) -> None:
         """Describe the members by their nodes (R28); None: ZooKeeper does not answer in time."""

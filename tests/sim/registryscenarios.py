@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from streamgroup.group.events import Lane
 from streamgroup.group.registry.membership import RegistryMembership
-from streamgroup.group.registry.purposes import RegistryTimer
-from streamgroup.group.table import State
+from streamgroup.group.registry.registration import RegistryTimer
+from streamgroup.group.state_machine import State
 from streamgroup.model import Dialect
 from tests.sim.clock import Sleep, Steps
 from tests.sim.oldconsumer import OldConsumer

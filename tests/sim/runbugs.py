@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 
-from streamgroup.group.identity import Identity
 from streamgroup.group.state_machine import StateMachine
+from streamgroup.group.user_data import Identity
 from streamgroup.run import lineage, silence
 from streamgroup.run.lifecycle import Shutdown
 from streamgroup.run.lineage import DuplicateLineageCheck

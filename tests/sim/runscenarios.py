@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from streamgroup.group.events import Lane
-from streamgroup.group.table import State
+from streamgroup.group.state_machine import State
 from streamgroup.model import TopicPartition
 from streamgroup.run.lifecycle import RunState
 from tests.fakes.group import GroupState

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from streamgroup.group.events import Lane
-from streamgroup.group.table import State
+from streamgroup.group.state_machine import State
 from streamgroup.model import TopicPartition
 from tests.fakes.group import GroupState
 from tests.sim.clock import Sleep, Steps

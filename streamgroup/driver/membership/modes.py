@@ -17,7 +17,7 @@ from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Machine, Member
 from streamgroup.group.membership import Membership
 from streamgroup.group.offsets.choice import store_at
-from streamgroup.group.registry.formats import GroupPaths
+from streamgroup.group.registry.nodes import GroupPaths
 from streamgroup.group.standalone import StandaloneMember
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import TopicPartition

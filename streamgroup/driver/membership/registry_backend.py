@@ -19,12 +19,11 @@ from streamgroup.driver.membership.registry_thread import RegistryThread
 from streamgroup.errors import ConfigError
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Machine
+from streamgroup.group.offsets.both import larger
 from streamgroup.group.offsets.choice import store_at
-from streamgroup.group.offsets.dual import larger
-from streamgroup.group.registry.description import describe_members, member_subtrees
-from streamgroup.group.registry.formats import GroupPaths, Incarnation
 from streamgroup.group.registry.membership import RegistryMembership
-from streamgroup.group.registry.stored import committed_in, committed_subtrees
+from streamgroup.group.registry.nodes import GroupPaths, Incarnation, committed_in, committed_subtrees
+from streamgroup.group.registry.view import describe_members, member_subtrees
 from streamgroup.model import Dialect, GroupDescription, TopicPartition
 from streamgroup.options.types import GroupOptions, OffsetsStorage, SourceOptions, ZooKeeperOptions
 from streamgroup.run.interface import everything

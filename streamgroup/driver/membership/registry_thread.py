@@ -25,7 +25,7 @@ from streamgroup.driver.membership.executor import RunInbox
 from streamgroup.driver.membership.offsets_thread import OffsetsThread
 from streamgroup.errors import StreamGroupError, TransportError
 from streamgroup.group.member import MemberAction
-from streamgroup.group.offsets.registered_kafka import AskKafka, WithdrawFromKafka
+from streamgroup.group.offsets.both import AskKafka, WithdrawFromKafka
 from streamgroup.group.offsets.store import Answer, NoAnswer, OffsetsCommitted, OffsetsFetched
 from streamgroup.group.registry import events as zk
 from streamgroup.group.registry import work as steps

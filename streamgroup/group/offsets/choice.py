@@ -10,13 +10,12 @@
 
 from __future__ import annotations
 
-from streamgroup.group.offsets.dual import DualOffsetStore
+from streamgroup.group.offsets.both import DualOffsetStore, RegisteredKafkaStore
 from streamgroup.group.offsets.kafka import KafkaOffsetStore
 from streamgroup.group.offsets.memory import MemoryOffsetStore
-from streamgroup.group.offsets.registered_kafka import RegisteredKafkaStore
 from streamgroup.group.offsets.store import OffsetStore
 from streamgroup.group.offsets.zookeeper import ZooKeeperOffsetStore
-from streamgroup.group.registry.formats import GroupPaths
+from streamgroup.group.registry.nodes import GroupPaths
 from streamgroup.remediation import OffsetLocation, StoredIn
 
 

@@ -36,8 +36,15 @@ from streamgroup.group.offsets.store import (
     Verdict,
 )
 from streamgroup.group.registry import events as zk
-from streamgroup.group.registry.formats import GroupPaths, consumer_of, offset_data, read_owner
-from streamgroup.group.registry.stored import committed_in, committed_subtrees, metadata_data
+from streamgroup.group.registry.nodes import (
+    GroupPaths,
+    committed_in,
+    committed_subtrees,
+    consumer_of,
+    metadata_data,
+    offset_data,
+    read_owner,
+)
 from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.wire.registrations import is_node_name
 from streamgroup.znodes import Check, Create, Operation, Set, Subtree, ZNode

@@ -29,16 +29,20 @@ from streamgroup.counting import counted
 from streamgroup.errors import ConfigError, ErrorCode, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.events import INFO, WARNING, JoinCause
-from streamgroup.group.pending import PendingRequest
 from streamgroup.group.registry import events as zk
-from streamgroup.group.registry.formats import GroupPaths, Incarnation
-from streamgroup.group.registry.purposes import ForcedRebalanceBackoff, RegistryPurpose, RegistryTimer
-from streamgroup.group.registry.registration import Registration, SessionLease
-from streamgroup.group.registry.seen import LoggedTexts, Seen
+from streamgroup.group.registry.nodes import GroupPaths, Incarnation
+from streamgroup.group.registry.registration import (
+    ForcedRebalanceBackoff,
+    LoggedTexts,
+    Registration,
+    RegistryPurpose,
+    RegistryTimer,
+    Seen,
+    SessionLease,
+)
 from streamgroup.group.registry.view import View, owner_subtrees, owners_in, subtrees, view_of
 from streamgroup.group.rejoining import RejoinWait
-from streamgroup.group.state_machine import StateMachine
-from streamgroup.group.table import State, Table, ignore, on, table_of
+from streamgroup.group.state_machine import PendingRequest, State, StateMachine, Table, ignore, on, table_of
 from streamgroup.group.timing import LEAVE_TIMEOUT_MS, MemberConfig
 from streamgroup.model import TopicPartition
 from streamgroup.znodes import Delete, Operation, Refusal, Subtree

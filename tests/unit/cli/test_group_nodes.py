@@ -7,7 +7,7 @@ import pytest
 
 from streamgroup.cli import _group_nodes as module
 from streamgroup.cli._group_nodes import ChangeRefusedError, delete_group, delete_offsets, set_offsets
-from streamgroup.group.registry.formats import GroupPaths
+from streamgroup.group.registry.nodes import GroupPaths
 from streamgroup.model import Dialect
 from streamgroup.znodes import Create, Refusal
 from streamgroup.zookeeper.errors import RefusedError

@@ -13,7 +13,7 @@ from streamgroup.cli._group_stores import AtBrokers, InZooKeeper
 from streamgroup.cluster import admin
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import BrokerError, ErrorCode, TransportError, UnsupportedVersionError
-from streamgroup.group.registry.formats import GroupPaths
+from streamgroup.group.registry.nodes import GroupPaths
 from streamgroup.model import (
     EARLIEST,
     LATEST,

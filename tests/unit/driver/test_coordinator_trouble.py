@@ -11,7 +11,7 @@ import pytest
 from streamgroup.driver.application import claims
 from streamgroup.driver.membership import broker_backend
 from streamgroup.errors import ConfigError
-from streamgroup.group.identity import Identity, decode_identity, encode_identity
+from streamgroup.group.user_data import Identity, decode_identity, encode_identity
 from streamgroup.model import CommittedOffset, GroupDescription, GroupState, MemberDescription, OffsetRange
 from streamgroup.options.types import GroupOptions
 from streamgroup.planning.document import to_value

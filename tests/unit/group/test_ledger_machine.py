@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from streamgroup.errors import ConfigError
 from streamgroup.group.commit_metadata import CommitMetadata
 from streamgroup.group.commits import Commit, CommitVerdict
-from streamgroup.group.holding import summary_of
+from streamgroup.group.holdings import summary_of
 from streamgroup.group.ledger import Ledger
 from streamgroup.model import (
     INITIAL_DOCUMENT,

@@ -8,7 +8,7 @@ import pytest
 
 from streamgroup.group.commit_metadata import CommitMetadata
 from streamgroup.group.commits import CommitVerdict
-from streamgroup.group.holding import summary_of
+from streamgroup.group.holdings import summary_of
 from streamgroup.group.ledger import Ledger
 from streamgroup.model import (
     INITIAL_DOCUMENT,

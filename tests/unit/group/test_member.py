@@ -11,7 +11,7 @@ from streamgroup.group import events as ev
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Member, MetadataStale, Resolve
 from streamgroup.group.offsets.kafka import KafkaOffsetStore
-from streamgroup.group.table import State
+from streamgroup.group.state_machine import State
 from streamgroup.model import (
     INITIAL_DOCUMENT,
     CommittedOffset,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from streamgroup.errors import BrokerError, ErrorCode, error_of
-from streamgroup.group import commit_parts
+from streamgroup.group import commits
 from streamgroup.group import events as ev
-from streamgroup.group.table import State
+from streamgroup.group.state_machine import State
 from streamgroup.model import EARLIEST, TopicPartition
 from streamgroup.options.types import GroupMode, GroupOptions
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
@@ -27,7 +27,7 @@ LIMIT = 12_000
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two partitions a request."""
-    monkeypatch.setattr(commit_parts, "PART_BYTES", 500)
+    monkeypatch.setattr(commits, "PART_BYTES", 500)
 
 
 def committed_all(world: World, offset: int = 10) -> bool:

@@ -7,7 +7,7 @@ import pytest
 from streamgroup.errors import ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.member import MemberAction
-from streamgroup.group.table import State
+from streamgroup.group.state_machine import State
 from streamgroup.wire.messages.group import JoinGroupRequest
 from streamgroup.wire.messages.offsets import OffsetFetchRequest
 from tests.fakes.group import GroupState

@@ -6,7 +6,7 @@ import pytest
 
 from streamgroup.errors import ConfigError, ErrorCode
 from streamgroup.group import events as ev
-from streamgroup.group.table import State
+from streamgroup.group.state_machine import State
 from streamgroup.model import CommittedOffset, Document
 from streamgroup.wire.messages.group import HeartbeatRequest
 from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest

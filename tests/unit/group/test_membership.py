@@ -15,8 +15,8 @@ from streamgroup.errors import (
 )
 from streamgroup.group import events as ev
 from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS
-from streamgroup.group.table import State
-from streamgroup.group.userdata import AssignmentBasis, encode_basis
+from streamgroup.group.state_machine import State
+from streamgroup.group.user_data import AssignmentBasis, encode_basis
 from streamgroup.model import Broker
 from streamgroup.wire.consumer import (
     decode_assignment,

@@ -8,8 +8,8 @@ import pytest
 
 from streamgroup.errors import ErrorCode, FencedError
 from streamgroup.group import events as ev
-from streamgroup.group.table import State
-from streamgroup.group.userdata import AssignmentBasis, encode_basis
+from streamgroup.group.state_machine import State
+from streamgroup.group.user_data import AssignmentBasis, encode_basis
 from streamgroup.model import TopicPartition
 from streamgroup.wire.consumer import ConsumerSubscription, decode_subscription, each_partition
 from streamgroup.wire.messages.group import JoinGroupResponse, SyncGroupResponse

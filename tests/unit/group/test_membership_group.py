@@ -9,7 +9,7 @@ import pytest
 
 from streamgroup.group import events as ev
 from streamgroup.group.membership import Membership
-from streamgroup.group.table import State
+from streamgroup.group.state_machine import State
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import PartitionInfo, TopicInfo
 from streamgroup.wire.messages.group import JoinGroupRequest

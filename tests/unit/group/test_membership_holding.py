@@ -9,7 +9,7 @@ from streamgroup.errors import (
     FencedError,
 )
 from streamgroup.group import events as ev
-from streamgroup.group.table import State
+from streamgroup.group.state_machine import State
 from streamgroup.wire.messages.group import (
     HeartbeatResponse,
     SyncGroupResponse,

@@ -8,7 +8,7 @@ from streamgroup.errors import (
     ErrorCode,
 )
 from streamgroup.group import events as ev
-from streamgroup.group.table import State
+from streamgroup.group.state_machine import State
 from streamgroup.wire.consumer import (
     decode_subscription,
 )

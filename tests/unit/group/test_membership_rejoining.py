@@ -6,8 +6,8 @@ from streamgroup.errors import (
     ErrorCode,
 )
 from streamgroup.group import events as ev
-from streamgroup.group.table import State
-from streamgroup.group.userdata import AssignmentBasis, encode_basis
+from streamgroup.group.state_machine import State
+from streamgroup.group.user_data import AssignmentBasis, encode_basis
 from streamgroup.wire.messages.group import (
     JoinGroupResponse,
     JoinGroupResponseMember,

@@ -8,7 +8,7 @@ import pytest
 
 from streamgroup.errors import error_of
 from streamgroup.group import events as ev
-from streamgroup.group.table import State
+from streamgroup.group.state_machine import State
 from streamgroup.wire.messages.coordinator import FindCoordinatorResponse
 from streamgroup.wire.messages.group import JoinGroupResponse, LeaveGroupResponse, SyncGroupResponse
 from tests.unit.group.drivers import Driver, tps

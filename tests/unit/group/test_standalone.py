@@ -14,7 +14,7 @@ from streamgroup.errors import BrokerError, ConfigError, ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.requests import Purpose
 from streamgroup.group.standalone import StandaloneMember
-from streamgroup.group.table import State
+from streamgroup.group.state_machine import State
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import Broker, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.remediation import StoredIn

@@ -9,7 +9,7 @@ import pytest
 from streamgroup.errors import ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.registry import events as zk
-from streamgroup.group.table import State
+from streamgroup.group.state_machine import State
 from tests.unit.group.test_standalone import Run, assigned, joined, known, of, partitions
 
 

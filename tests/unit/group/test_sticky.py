@@ -16,10 +16,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamgroup.group import sticky_general
+from streamgroup.group import sticky
+from streamgroup.group.assigning import GroupMember as GeneralMember
 from streamgroup.group.assignors import Assignment, GroupMember
-from streamgroup.group.sticky import assign_cooperative_sticky, decode_user_data, encode_user_data
-from streamgroup.group.sticky_order import hash_map_order
+from streamgroup.group.sticky import (
+    PartitionHashSet,
+    assign_cooperative_sticky,
+    assign_unlike,
+    decode_user_data,
+    encode_user_data,
+    hash_map_order,
+    string_hash,
+)
 from streamgroup.model import TopicInfo, TopicPartition
 from tests.live.java.cases import claimed_twice, less_what_others_hold, partitions, topics
 from tests.live.java.sticky_scenarios import DEVIATIONS, read
@@ -215,9 +223,9 @@ def test_no_move_would_bring_two_members_nearer(members: Group, counts: dict[str
 
 
 def test_a_loop_that_brings_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sticky_general._General, "_balanced", lambda _: False)
+    monkeypatch.setattr(sticky._General, "_balanced", lambda _: False)
     turns = iter("AB" * 1000)
-    monkeypatch.setattr(sticky_general._General, "_better_owner", lambda *_: next(turns))
+    monkeypatch.setattr(sticky._General, "_better_owner", lambda *_: next(turns))
     members = {"A": GroupMember(("t",)), "B": GroupMember(("t", "u"))}
     assigned = assign_cooperative_sticky(members, topics({"t": 3, "u": 1}))
     assert sorted(tp for share in assigned.values() for tp in share) == partitions("t-0 t-1 t-2 u-0")
@@ -232,3 +240,174 @@ def test_a_thousand_partitions_and_fifty_members_take_no_time_worth_naming(alike
     fewer = dict(list(holding(members, assigned, 1).items())[3:])
     assign_cooperative_sticky(fewer, layout)
     assert time.process_time() - began < 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "hash_code"),
+    [("", 0), ("a", 97), ("Aa", 2112), ("BB", 2112), ("polygenelubricants", -(2**31)), ("😀", 1772899)],
+)
+def test_strings_hash_over_their_utf_16(text: str, hash_code: int) -> None:
+    assert string_hash(text) == hash_code % 2**32
+
+
+def test_keys_come_by_bucket_and_within_one_as_they_were_put_in() -> None:
+    keys = ["first", "second", "third", "A", "B", "Aa", "BB", "AaAa", "BBBB", "AaBB", "é", "😀"]
+    assert hash_map_order(keys) == ["Aa", "BB", "A", "B", "third", "😀", "é", "first", "second", "AaAa", "BBBB", "AaBB"]
+    assert hash_map_order(["BB", "Aa"]) == ["BB", "Aa"]
+    assert hash_map_order(["Aa", "BB", "Aa"]) == ["Aa", "BB"]
+
+
+def test_the_thirteenth_key_doubles_the_buckets() -> None:
+    # "A" is 65: bucket 1 of 16, bucket 1 of 32; "Q" is 81: bucket 1 of 16, bucket 17 of 32.
+    few = ["Q", "A", *"bcdefghijk"]
+    assert hash_map_order(few)[:2] == ["Q", "A"]
+    assert hash_map_order([*few, "l"]).index("A") < hash_map_order([*few, "l"]).index("Q") - 1
+
+
+@pytest.mark.parametrize(
+    ("topic", "put", "taken", "first"),
+    [
+        ("orders", [0, 1, 2, 3, 40], [], 40),
+        ("t", list(range(20)), [7], 19),
+        ("t", [0, 16], [], 0),
+        ("t", [16, 0], [], 16),
+        ("t", [5], [], 5),
+    ],
+)
+def test_the_first_partition_of_a_set_is_that_of_the_lowest_bucket(
+    topic: str, put: list[int], taken: list[int], first: int
+) -> None:
+    row = PartitionHashSet(topic)
+    for partition in put:
+        row.add(TopicPartition(topic, partition))
+    for partition in taken:
+        row.remove(TopicPartition(topic, partition))
+    assert row.first() == TopicPartition(topic, first)
+    assert len(row) == len(put) - len(taken)
+
+
+def test_a_set_does_not_shrink_its_buckets() -> None:
+    # t-17 is in bucket 4 of 16 or of 32, t-3 in bucket 2 of 16, but 18 of 32.
+    grown, small = PartitionHashSet("t"), PartitionHashSet("t")
+    for partition in range(13):
+        grown.add(TopicPartition("t", partition))
+    for partition in range(13):
+        grown.remove(TopicPartition("t", partition))
+    for row, first in ((grown, 17), (small, 3)):
+        row.add(TopicPartition("t", 3))
+        row.add(TopicPartition("t", 17))
+        assert row.first() == TopicPartition("t", first)
+
+
+@given(st.lists(st.text(max_size=5), max_size=40))
+def test_each_key_comes_once(keys: list[str]) -> None:
+    assert sorted(hash_map_order(keys)) == sorted(set(keys))
+
+
+def share(counts: dict[str, int], **members: str) -> dict[str, str]:
+    """Each member's partitions. A member is `t u [t-0 u-1]`: its topics, and the partitions that it owns.
+
+    `[t-0 @1]` are claims of an older generation, which own nothing. All others are of generation 3.
+    """
+    layout = {topic: [TopicPartition(topic, number) for number in range(count)] for topic, count in counts.items()}
+    group: dict[str, GeneralMember] = {}
+    owned: dict[str, list[TopicPartition]] = {}
+    for name, text in members.items():
+        names, _, claims = text.rstrip("]").partition("[")
+        claimed, _, generation = claims.partition("@")
+        held = partitions(claimed)
+        group[name] = GeneralMember(tuple(names.split()), owned=tuple(held), generation=int(generation or 3))
+        owned[name] = [] if generation else held
+    assigned = assign_unlike(group, layout, owned)
+    return {name: " ".join(map(str, partitions)) for name, partitions in assigned.items()}
+
+
+def test_a_topic_with_few_subscribers_is_given_out_first() -> None:
+    """B alone can read u, so it gets less of t."""
+    assert share({"t": 3, "u": 1}, A="t", B="t u") == {"A": "t-0 t-1", "B": "u-0 t-2"}
+
+
+def test_of_members_with_the_fewest_partitions_the_first_by_id_gets_the_next() -> None:
+    assert share({"t": 3}, B="t", C="t", A="t") == {"B": "t-1", "C": "t-2", "A": "t-0"}
+
+
+@pytest.mark.parametrize("members", [{"A": "t [t-0 t-1]", "B": "t [t-2]"}, {"A": "t [t-1]", "B": "t [t-0 t-2]"}])
+def test_a_balanced_group_keeps_what_it_holds(members: dict[str, str]) -> None:
+    held = {name: text.partition("[")[2].rstrip("]") for name, text in members.items()}
+    assert share({"t": 3}, **members) == held
+
+
+def test_a_partition_of_a_topic_that_its_owner_does_not_read_any_more_goes_to_another() -> None:
+    assert share({"t": 1, "u": 1}, A="t [t-0 u-0]", B="u") == {"A": "t-0", "B": "u-0"}
+
+
+def test_partitions_move_one_at_a_time_until_two_members_differ_by_one() -> None:
+    assert share({"t": 4}, A="t [t-0 t-1 t-2 t-3]", B="t") == {"A": "t-2 t-3", "B": "t-0 t-1"}
+    assert share({"t": 4, "u": 1}, A="t [t-0 t-1 t-2 t-3]", B="t u") == {"A": "t-1 t-2 t-3", "B": "u-0 t-0"}
+
+
+def test_a_partition_that_was_free_moves_before_one_that_somebody_holds() -> None:
+    held = {"A": "t u [t-0]", "B": "u", "C": "t [t-2 @2]"}
+    assert share({"t": 3, "u": 3}, **held) == {"A": "t-0 u-2", "B": "u-0 u-1", "C": "t-1 t-2"}
+
+
+def test_a_partition_that_moves_returns_to_its_earlier_owner() -> None:
+    assert share({"t": 2}, A="t", B="t [t-0 @1]", C="t [t-0 t-1]") == {"A": "", "B": "t-0", "C": "t-1"}
+
+
+def test_of_several_earlier_owners_the_latest_counts() -> None:
+    held = {"A": "t [t-0 t-1 @1]", "B": "t [t-0 t-1 @2]", "C": "t [t-0 t-1]"}
+    assert share({"t": 2}, **held) == {"A": "", "B": "t-0", "C": "t-1"}
+
+
+def test_two_members_do_not_exchange_partitions_of_a_topic() -> None:
+    """B first takes t-2 from C. When B is to give t-0 to C, it gives t-2 back instead."""
+    held = {"A": "u [v-0]", "B": "t u v", "C": "t u [t-1 t-2 t-3 u-0 u-1 u-2]"}
+    assigned = share({"t": 4, "u": 3, "v": 1}, **held)
+    assert assigned == {"A": "u-0 u-1", "B": "v-0 t-0 t-1", "C": "t-3 u-2 t-2"}
+
+
+def test_a_member_that_alone_reads_its_topics_takes_no_part_in_the_balance() -> None:
+    assert share({"t": 2, "own": 5}, A="own", B="t", C="t") == {
+        "A": "own-0 own-1 own-2 own-3 own-4",
+        "B": "t-0",
+        "C": "t-1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("counts", "members", "assigned"),
+    [
+        ({}, {"A": "gone", "B": ""}, {"A": "", "B": ""}),
+        ({"t": 2}, {"A": "t", "B": ""}, {"A": "t-0 t-1", "B": ""}),
+        ({"t": 1}, {"A": "t gone", "B": "t"}, {"A": "t-0", "B": ""}),
+    ],
+)
+def test_members_without_topics_or_without_partitions_get_an_empty_share(
+    counts: dict[str, int], members: dict[str, str], assigned: dict[str, str]
+) -> None:
+    assert share(counts, **members) == assigned
+
+
+TOPICS = st.lists(st.sampled_from("tuv"), min_size=1, unique=True)
+
+
+@settings(max_examples=30)
+@given(
+    st.dictionaries(st.sampled_from("ABCD"), TOPICS, min_size=1), st.lists(st.integers(1, 5), min_size=3, max_size=3)
+)
+def test_a_new_group_has_every_partition_once_and_no_single_move_would_balance_it_better(
+    wants: dict[str, list[str]], sizes: list[int]
+) -> None:
+    read = {topic for topics in wants.values() for topic in topics}
+    counts = {topic: size for topic, size in zip("tuv", sizes, strict=True) if topic in read}
+    assigned = share(counts, **{name: " ".join(topics) for name, topics in wants.items()})
+    held = {name: partitions(text) for name, text in assigned.items()}
+    assert sorted(tp for each in held.values() for tp in each) == [
+        TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)
+    ]
+    for name, topics in wants.items():
+        assert {tp.topic for tp in held[name]} <= set(topics)
+        for other in wants:
+            may_move = any(tp.topic in topics for tp in held[other])
+            assert not may_move or len(held[other]) - len(held[name]) <= 1

@@ -9,7 +9,7 @@ import pytest
 
 from streamgroup.errors import DrainedError
 from streamgroup.group import events as ev
-from streamgroup.group.table import State
+from streamgroup.group.state_machine import State
 from streamgroup.run.lifecycle import (
     COMMIT_SHARE,
     END_GRACE_S,

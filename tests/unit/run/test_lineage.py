@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from streamgroup.errors import BrokerError, ConfigError, TransportError
 from streamgroup.group import events as ev
-from streamgroup.group.identity import Identity, decode_identity, encode_identity
+from streamgroup.group.user_data import Identity, decode_identity, encode_identity
 from streamgroup.model import GroupDescription, MemberDescription
 from streamgroup.run.interface import DescribeGroup
 from streamgroup.run.lineage import (

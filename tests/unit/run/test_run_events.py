@@ -9,7 +9,7 @@ import pytest
 
 from streamgroup.errors import BrokerError, FencedError
 from streamgroup.group import events as ev
-from streamgroup.group.in_flight import InFlightBatch
+from streamgroup.group.holdings import InFlightBatch
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.logline import message_of, parse
 from streamgroup.model import Document, OffsetRange, TopicPartition

@@ -6,7 +6,7 @@ import pytest
 
 from streamgroup.errors import ConfigError, FencedError, StreamGroupError
 from streamgroup.group import events as ev
-from streamgroup.group.in_flight import InFlightBatch
+from streamgroup.group.holdings import InFlightBatch
 from streamgroup.model import Document, TopicPartition
 from streamgroup.run.status import AssignmentClock, BatchClock, Failure
 

@@ -13,10 +13,9 @@ from streamgroup.driver.membership.group_thread import GroupThread
 from streamgroup.driver.membership.modes import ledger_of
 from streamgroup.driver.membership.registry_thread import RegistryThread
 from streamgroup.group.membership import Membership
-from streamgroup.group.offsets.dual import DualOffsetStore
+from streamgroup.group.offsets.both import DualOffsetStore, RegisteredKafkaStore
 from streamgroup.group.offsets.kafka import KafkaOffsetStore
 from streamgroup.group.offsets.memory import MemoryOffsetStore
-from streamgroup.group.offsets.registered_kafka import RegisteredKafkaStore
 from streamgroup.group.offsets.zookeeper import ZooKeeperOffsetStore
 from streamgroup.group.registry.membership import RegistryMembership
 from streamgroup.group.standalone import StandaloneMember

@@ -12,7 +12,7 @@ import pytest
 from streamgroup.driver.membership import registry_thread
 from streamgroup.driver.membership.registry_thread import RegistryThread
 from streamgroup.errors import ConfigError, StreamGroupError, TlsError, TransportError
-from streamgroup.group.offsets.registered_kafka import AskKafka, WithdrawFromKafka
+from streamgroup.group.offsets.both import AskKafka, WithdrawFromKafka
 from streamgroup.group.offsets.store import FetchOffsets, NoAnswer
 from streamgroup.group.registry import events as zk
 from streamgroup.group.registry import work

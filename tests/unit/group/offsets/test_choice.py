@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from streamgroup.group.offsets.both import DualOffsetStore, RegisteredKafkaStore
 from streamgroup.group.offsets.choice import store_at
-from streamgroup.group.offsets.dual import DualOffsetStore
 from streamgroup.group.offsets.kafka import KafkaOffsetStore
 from streamgroup.group.offsets.memory import MemoryOffsetStore
-from streamgroup.group.offsets.registered_kafka import RegisteredKafkaStore
 from streamgroup.group.offsets.zookeeper import ZooKeeperOffsetStore
-from streamgroup.group.registry.formats import GroupPaths
+from streamgroup.group.registry.nodes import GroupPaths
 from streamgroup.model import Dialect
 from streamgroup.remediation import NO_LOCATION, OffsetLocation, StoredIn
 

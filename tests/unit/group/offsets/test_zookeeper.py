@@ -13,7 +13,7 @@ from streamgroup.group.offsets.store import FetchOffsets, NoAnswer, OffsetsFetch
 from streamgroup.group.offsets.zookeeper import ATTEMPTS_MOST, BYTES_MOST, FIRST_TOKEN, ZooKeeperOffsetStore
 from streamgroup.group.registry import events as zk
 from streamgroup.group.standalone import StandaloneMember
-from streamgroup.group.table import State
+from streamgroup.group.state_machine import State
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.znodes import Check, Delete, Refusal

@@ -10,9 +10,9 @@ from streamgroup.group import events as ev
 from streamgroup.group.offsets.store import Answer, CommitOffsets, OffsetsCommitted, Outcome
 from streamgroup.group.offsets.zookeeper import ZooKeeperOffsetStore
 from streamgroup.group.registry import events as zk
-from streamgroup.group.registry import formats as f
-from streamgroup.group.registry.formats import GroupPaths, Incarnation
+from streamgroup.group.registry import nodes as f
 from streamgroup.group.registry.membership import RegistryMembership
+from streamgroup.group.registry.nodes import GroupPaths, Incarnation
 from streamgroup.group.registry.view import owner_subtrees, subtrees, view_of
 from streamgroup.group.timing import MemberConfig
 from streamgroup.logformat import KAFKA07_LOG

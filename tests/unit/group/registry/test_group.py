@@ -21,9 +21,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from streamgroup.group import events as ev
 from streamgroup.group.offsets.zookeeper import FIRST_TOKEN
 from streamgroup.group.registry import events as zk
-from streamgroup.group.registry import formats as f
+from streamgroup.group.registry import nodes as f
 from streamgroup.group.registry.view import owner_subtrees, subtrees, view_of
-from streamgroup.group.table import State
+from streamgroup.group.state_machine import State
 from streamgroup.znodes import Create, Delete, Set
 from tests.fakes.zookeeper import Client
 from tests.unit.group.registry.groups import OLD, Cluster, One, RealConsumer, of

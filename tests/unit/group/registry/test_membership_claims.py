@@ -8,10 +8,10 @@ import random
 import pytest
 
 from streamgroup.group import events as ev
-from streamgroup.group.registry.formats import GroupPaths, Incarnation
 from streamgroup.group.registry.membership import RegistryMembership
-from streamgroup.group.registry.seen import NOTED_MOST
-from streamgroup.group.table import State
+from streamgroup.group.registry.nodes import GroupPaths, Incarnation
+from streamgroup.group.registry.registration import NOTED_MOST
+from streamgroup.group.state_machine import State
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import Dialect, TopicPartition
 from tests.unit.group.registry.groups import (

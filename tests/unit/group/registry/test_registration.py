@@ -2,8 +2,29 @@
 
 from __future__ import annotations
 
-from streamgroup.group.registry.registration import OPERATIONS_MOST, in_transactions
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from streamgroup.group.registry.nodes import Incarnation
+from streamgroup.group.registry.registration import (
+    FORCED_REBALANCE_MAX_S,
+    NOTED_MOST,
+    OPERATIONS_MOST,
+    ForcedRebalanceBackoff,
+    LoggedTexts,
+    Registration,
+    RegistryPurpose,
+    RegistryTimer,
+    Seen,
+    in_transactions,
+)
+from streamgroup.group.registry.view import Consumer, OwnerNode, View
+from streamgroup.group.state_machine import RequestsAndTimers
+from streamgroup.model import TopicPartition
 from streamgroup.znodes import Delete
+from tests.unit.group.registry.groups import OLD, tps
 
 
 def test_operations_that_do_not_fit_into_one_transaction_take_several() -> None:
@@ -12,3 +33,215 @@ def test_operations_that_do_not_fit_into_one_transaction_take_several() -> None:
     assert [len(part) for part in parts] == [OPERATIONS_MOST, OPERATIONS_MOST, 1]
     assert [op for part in parts for op in part] == operations
     assert list(in_transactions([])) == []
+
+
+A, B, C = tps("t:0-0", "t:0-1", "t:0-2")
+(U,) = tps("u:0-0")
+SESSION = 7
+"""The session of the member `me`."""
+
+
+def owner(consumer: str, session: int, czxid: int = 50) -> OwnerNode:
+    return OwnerNode(f"{consumer}-0" if consumer else "", session, czxid, 0)
+
+
+MINE, EARLIER, OTHERS = owner("me", SESSION), owner("me.before", SESSION), owner("other", 8)
+NAMELESS = owner("", 9)
+
+
+def view(owners: Mapping[TopicPartition, OwnerNode] | None = None, generation: int = 40, **sessions: int) -> View:
+    """The group of these consumers by their sessions, each with one stream of t; t has three partitions."""
+    consumers = {name: Consumer(name, session, {"t": 1}, b"") for name, session in sessions.items()}
+    return View(generation, consumers, {"t": tuple(tp.partition for tp in (A, B, C))}, {}, owners or {})
+
+
+def seen(owners: Mapping[TopicPartition, OwnerNode] | None = None, **sessions: int) -> Seen:
+    """Return what the member `me` has read of a group; without `sessions` the group has no other member."""
+    registration = Registration(OLD, lambda: Incarnation("me", 0))
+    registration.session = SESSION
+    registration.create(("t",), b"")
+    looked = Seen(registration)
+    looked.see(view(owners, **(sessions or {"me": SESSION})))
+    return looked
+
+
+def test_a_member_knows_which_partitions_fall_to_it_and_which_it_owns() -> None:
+    """Three partitions for two consumers: the first by id gets two."""
+    group = seen({A: MINE, B: EARLIER, C: OTHERS}, me=SESSION, other=8)
+    assert group.wanted == frozenset({A, B})
+    assert group.mine == frozenset({A}), "B belongs to the consumer that it was before"
+
+
+def test_before_the_first_look_nothing_falls_to_the_member() -> None:
+    fresh = Seen(Registration(OLD, lambda: Incarnation("me", 0)))
+    assert (fresh.wanted, fresh.mine, fresh.leftovers(), fresh.owned_topics()) == (frozenset(), frozenset(), [], set())
+
+
+def test_what_the_session_owns_and_does_not_want_is_surplus() -> None:
+    group = seen({C: EARLIER, B: MINE, A: MINE, U: OTHERS})
+    assert group.surplus(frozenset({A})) == [B, C]
+    assert group.surplus(frozenset({A, B, C})) == []
+    assert group.owned_topics() == {"t"}
+
+
+@pytest.mark.parametrize(
+    ("of", "is_free"), [(None, True), (MINE, True), (EARLIER, True), (OTHERS, False), (NAMELESS, False)]
+)
+def test_a_partition_is_free_unless_another_session_owns_it(of: OwnerNode | None, is_free: bool) -> None:
+    assert seen({} if of is None else {A: of}).is_free(A) is is_free
+
+
+def test_earlier_consumers_of_the_session_are_left_over() -> None:
+    group = seen(None, **{"me": SESSION, "me.2": SESSION, "me.1": SESSION, "other": 8})
+    assert [consumer.consumer_id for consumer in group.leftovers()] == ["me.1", "me.2"]
+
+
+def test_a_partition_is_kept_only_while_the_member_owns_it_in_every_look() -> None:
+    group = seen({A: MINE, B: MINE})
+    group.kept = frozenset({A, B})
+    group.see_owners({A: MINE, B: OTHERS})
+    group.see_owners({A: MINE, B: MINE})
+    assert group.kept == frozenset({A})
+
+
+@pytest.mark.parametrize(("released", "unconfirmed"), [(frozenset({A}), True), (frozenset(), False)])
+def test_a_released_partition_has_no_owner_until_the_next_look(
+    released: frozenset[TopicPartition], unconfirmed: bool
+) -> None:
+    group = seen({A: MINE, B: MINE})
+    group.kept = frozenset({A, B})
+    group.released(released)
+    assert group.mine == group.kept == frozenset({A, B}) - released
+    assert group.unconfirmed is unconfirmed
+
+
+def test_a_look_at_the_owners_confirms_them_and_a_look_at_the_group_confirms_all() -> None:
+    group = seen({A: MINE})
+    for begins, view_stale in ((group.confirm_began, True), (group.look_began, False)):
+        group.view_stale = group.owners_stale = group.unconfirmed = True
+        begins()
+        assert (group.view_stale, group.owners_stale, group.unconfirmed) == (view_stale, False, False)
+
+
+def test_a_member_whose_registration_is_gone_forgets_all_but_the_partitions_kept() -> None:
+    group = seen({A: MINE})
+    group.kept = frozenset({A})
+    group.view_stale = group.owners_stale = group.unconfirmed = True
+    group.forget()
+    assert (group.view, group.wanted, group.mine, group.kept) == (None, frozenset(), frozenset(), frozenset({A}))
+    assert (group.view_stale, group.owners_stale, group.unconfirmed) == (False, False, False)
+
+
+@pytest.mark.parametrize(
+    ("owners", "unclaimed", "unreleased"),
+    [
+        ({}, ["other", "other"], False),
+        ({B: OTHERS}, ["other"], False),
+        ({B: OTHERS, C: OTHERS}, [], False),
+        ({B: MINE, C: OTHERS}, [], True),
+        ({B: MINE}, ["other"], True),
+        ({A: OTHERS}, ["other", "other"], False),  # A falls to a consumer that was not asked for
+    ],
+)
+def test_a_consumer_has_not_claimed_what_falls_to_it_and_has_no_owner(
+    owners: dict[TopicPartition, OwnerNode], unclaimed: list[str], unreleased: bool
+) -> None:
+    group = seen(owners, **{"a.first": SESSION, "other": 8, "other.2": 9})
+    group.shares = {A: "a.first-0", B: "other-0", C: "other-0"}
+    assert group.unclaimed(["other"]) == (unclaimed, unreleased)
+
+
+@pytest.mark.parametrize(
+    ("owners", "text"),
+    [
+        ({}, None),
+        ({A: owner("dead", 9)}, None),  # not registered: `lingering` names it
+        ({A: OTHERS}, "still owned by other: 2 partitions of this member: claimed as soon as they are released"),
+        (
+            {A: owner("third", 9), B: OTHERS},
+            "still owned by other and 1 other: 2 partitions of this member: claimed as soon as they are released",
+        ),
+    ],
+)
+def test_a_member_says_which_registered_consumers_still_own_its_partitions(
+    owners: dict[TopicPartition, OwnerNode], text: str | None
+) -> None:
+    sessions: dict[str, Any] = {"me": SESSION, "other": 8, "third": 9}
+    assert seen(owners, **sessions).waited_for(view(**sessions), frozenset({A, B})) == text
+
+
+def test_a_member_names_the_owner_nodes_of_consumers_that_are_gone_and_their_sessions() -> None:
+    sessions: dict[str, Any] = {"me": SESSION, "other": 8}
+    group = seen({B: owner("dead", 0x1F), A: NAMELESS, C: OTHERS}, **sessions)
+    lines = list(group.lingering(view(**sessions), frozenset({C, B, A, U}), OLD))
+    assert lines == [
+        "t-0 falls to this member and is still owned by an owner node without a name: waiting until "
+        "/consumers/g/owners/t/0-0 goes with its session 0x9",
+        "t-1 falls to this member and is still owned by 'dead-0', which is not registered (any more): waiting until "
+        "/consumers/g/owners/t/0-1 goes with its session 0x1f",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("of_view", "current", "claimed_at", "generation"),
+    [
+        (40, -1, 50, 40),
+        (40, 39, 50, 40),
+        (40, 40, 50, 50),  # a second assignment from one view: its newest claim tells them apart
+        (40, 60, 50, 61),
+        (0, 0, None, 1),
+    ],
+)
+def test_each_generation_is_above_the_one_before(
+    of_view: int, current: int, claimed_at: int | None, generation: int
+) -> None:
+    held = {} if claimed_at is None else {A: owner("me", SESSION, claimed_at), B: owner("me", SESSION, 45)}
+    group = seen(held)
+    assert group.next_generation(view(generation=of_view), frozenset(held), current) == generation
+
+
+def test_a_text_is_logged_once_until_too_many_are_remembered() -> None:
+    texts = LoggedTexts()
+    assert [texts.is_new(text) for text in ("a", "a", "b", "a")] == [True, False, True, False]
+    assert len(texts) == 2
+    for number in range(3 * NOTED_MOST):
+        assert texts.is_new(f"node {number} is garbage")
+        assert len(texts) <= NOTED_MOST
+    assert texts.is_new("a"), "it was forgotten, and still holds"
+
+
+def test_the_waits_between_forced_rebalances_double_up_to_a_maximum() -> None:
+    backoff, waits = ForcedRebalanceBackoff(), []
+    for _ in range(7):
+        waits.append(backoff.wait_s)
+        backoff.add()
+    assert waits == [10.0, 20.0, 40.0, 80.0, 160.0, 160.0, 160.0]
+
+
+def test_other_consumers_in_the_group_begin_the_waits_anew() -> None:
+    backoff = ForcedRebalanceBackoff()
+    backoff.add()
+    backoff.add()
+    assert backoff.wait_s == backoff.wait_s == 40.0, "to ask for the wait changes nothing"
+    backoff.reset()
+    assert backoff.wait_s == 10.0
+
+
+def test_of_timers_due_at_once_leaving_comes_before_a_rejoin_and_a_heartbeat_last() -> None:
+    timers: RequestsAndTimers[RegistryPurpose, RegistryTimer] = RequestsAndTimers(RegistryTimer)
+    for timer in sorted(RegistryTimer, key=lambda timer: timer.value):
+        timers.set(timer, 5.0)
+    taken = [timers.take_due(5.0) for _ in RegistryTimer]
+    assert taken[:3] == [RegistryTimer.LEAVE, RegistryTimer.REJOIN, RegistryTimer.RETRY]
+    assert taken[-1] is RegistryTimer.HEARTBEAT
+
+
+def test_a_purpose_is_logged_in_its_words() -> None:
+    assert f"cannot {RegistryPurpose.CLAIM}: no answer" == "cannot claim partitions: no answer"
+
+
+def test_a_member_that_forces_rebalances_for_months_still_has_a_wait() -> None:
+    backoff = ForcedRebalanceBackoff()
+    for _ in range(2_000):
+        backoff.add()
+    assert backoff.wait_s == FORCED_REBALANCE_MAX_S

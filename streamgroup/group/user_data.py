@@ -19,7 +19,7 @@ from streamgroup.wire.primitives import Bytes
 
 FORMAT = 1
 
-_MAX_BYTES = 4 * 1024 * 1024
+_MAX_USER_DATA_BYTES = 4 * 1024 * 1024
 """More bytes than the topics of any real group take. Longer user data is not parsed."""
 
 
@@ -50,7 +50,7 @@ def decode_basis(data: Bytes | None) -> AssignmentBasis | None:
 
     Other assignors use the user data in their own way, so no content is an error.
     """
-    if not data or len(data) > _MAX_BYTES:
+    if not data or len(data) > _MAX_USER_DATA_BYTES:
         return None
     try:
         document: Any = json.loads(bytes(data))
@@ -66,3 +66,53 @@ def decode_basis(data: Bytes | None) -> AssignmentBasis | None:
 
 def _is_count(value: object) -> bool:
     return type(value) is int and value >= 0
+
+
+_MAX_BYTES = 4096
+"""More bytes than any identity has. Longer user data is not parsed."""
+_GENERATION_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """One run of one checkpoint.
+
+    `lineage` and `run` are those of its documents (R1). `admitted`: the run has looked for another live member of its
+    lineage and found none. The next JoinGroup carries this flag. `asking`: the run makes all members join again, so
+    that they tell theirs.
+    """
+
+    lineage: str
+    run: str
+    admitted: bool = False
+    asking: bool = False
+
+
+def encode_identity(identity: Identity) -> bytes:
+    """Return the user data. The same identity gives the same bytes."""
+    document = {"streamgroup": FORMAT, "lineage": identity.lineage, "run": identity.run, "admitted": identity.admitted}
+    if identity.asking:
+        document["asking"] = True
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def decode_identity(data: Bytes | None) -> Identity | None:
+    """Read an identity. None: there is no user data, or it is of another make or of a later format.
+
+    Other assignors use the user data in their own way, so no content is an error.
+    """
+    if not data or len(data) > _MAX_BYTES:
+        return None
+    text = bytes(data)
+    if not text.startswith(b"{"):
+        text = text[_GENERATION_BYTES:]
+    try:
+        document: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict) or type(document.get("streamgroup")) is not int:
+        return None
+    match document:
+        case {"streamgroup": 1, "lineage": str(lineage), "run": str(run), "admitted": bool(admitted)}:
+            return Identity(lineage, run, admitted, document.get("asking") is True)
+    return None
