@@ -21,8 +21,8 @@ from streamgroup.options.types import ClientOptions, ProducerOptions
 from streamgroup.producer import events as ev
 from streamgroup.producer.batch import ProducerBatch
 from streamgroup.producer.config import Idempotence, ProducerConfig
-from streamgroup.producer.failures import too_large_unheard
 from streamgroup.producer.machine import Producer
+from streamgroup.producer.reactions import too_large_unheard
 from streamgroup.records.encode import EncodedRecords, Encoder, RecordFormat
 from streamgroup.wire.messages.produce import NO_ACKS
 from streamgroup.wire.primitives import Bytes

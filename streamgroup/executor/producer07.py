@@ -32,7 +32,8 @@ from streamgroup.net.poller import (
 )
 from streamgroup.options.types import ClientOptions
 from streamgroup.producer.kafka07 import Kafka07Config, message_sets07, require_partition, topic07
-from streamgroup.producer.kafka07_events import (
+from streamgroup.producer.kafka07_machine import Kafka07Producer
+from streamgroup.producer.kafka07_parts import (
     Abandon07,
     Answered07,
     Append07,
@@ -48,7 +49,6 @@ from streamgroup.producer.kafka07_events import (
     Tick07,
     WakeAt07,
 )
-from streamgroup.producer.kafka07_machine import Kafka07Producer
 from streamgroup.records.encode import Encoder, RecordColumns, RecordFormat
 
 log = logging.getLogger(__name__)

@@ -25,9 +25,9 @@ from streamgroup.backoff import Random, backoff_s
 from streamgroup.errors import DecodeError, ProduceError
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import ClusterSnapshot, TopicPartition
-from streamgroup.producer import kafka07_failures as failures
+from streamgroup.producer import kafka07_parts as failures
 from streamgroup.producer.kafka07 import Kafka07Config, fits, produce_request, topic07
-from streamgroup.producer.kafka07_events import (
+from streamgroup.producer.kafka07_parts import (
     Abandon07,
     Action07,
     Answered07,
@@ -39,14 +39,17 @@ from streamgroup.producer.kafka07_events import (
     Failed07,
     MessageSet,
     MessageSetState,
+    Node07,
+    Partition07,
+    Pending07,
+    Purpose07,
     Refresh07,
     Send07,
     SnapshotRead07,
     Tick07,
     WakeAt07,
+    read_back,
 )
-from streamgroup.producer.kafka07_readback import read_back
-from streamgroup.producer.kafka07_state import Node07, Partition07, Pending07, Purpose07
 from streamgroup.wire.kafka07 import (
     LATEST_TIME,
     ErrorCode07,
@@ -64,7 +67,7 @@ _MOST_HANG_UPS = 3
 
 
 class Kafka07Producer:
-    """Writes message sets to the broker-partitions of a Kafka 0.7. `kafka07_events.py` has the contract of `step`."""
+    """Writes message sets to the broker-partitions of a Kafka 0.7. `kafka07_parts.py` has the contract of `step`."""
 
     def __init__(self, config: Kafka07Config, snapshot: ClusterSnapshot, random: Random) -> None:
         self._config = config

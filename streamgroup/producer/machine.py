@@ -1,6 +1,6 @@
 """The producer: batches and the brokers' answers in, requests and the fate of each batch out.
 
-It sends nothing, waits for nothing and reads no clock: see the contract in `events.py`. The states are in `table.py`,
+It sends nothing, waits for nothing and reads no clock: see the contract in `events.py`. The states are in `bookkeeping.py`,
 the reactions to error codes in `reactions.py`, the order of the batches of a partition in `partition.py`.
 
 An idempotent producer writes no duplicate. A batch keeps its identity and sequence number in every attempt, and the
@@ -19,11 +19,18 @@ from streamgroup.backoff import Random
 from streamgroup.errors import ErrorCode, ProduceError, error_of
 from streamgroup.model import NO_LEADER, NO_TOPIC_ID, TopicInfo, TopicPartition
 from streamgroup.producer import events as ev
-from streamgroup.producer import failures
+from streamgroup.producer import reactions
 from streamgroup.producer.batch import NO_IDENTITY, BatchState, ProducerBatch, ProducerIdentity
+from streamgroup.producer.bookkeeping import (
+    TABLE,
+    IdentitySource,
+    Node,
+    PendingProduce,
+    ProducerCue,
+    ProducerState,
+    Topics,
+)
 from streamgroup.producer.config import Idempotence, ProducerConfig
-from streamgroup.producer.identity import IdentitySource
-from streamgroup.producer.nodes import Node, PendingProduce
 from streamgroup.producer.partition import PartitionQueue
 from streamgroup.producer.reactions import (
     UNEXPECTED_ATTEMPTS,
@@ -35,8 +42,6 @@ from streamgroup.producer.reactions import (
     reaction_to_producer_id,
 )
 from streamgroup.producer.requests import answers_of, endpoints_of, throttle_s
-from streamgroup.producer.table import TABLE, ProducerCue, ProducerState
-from streamgroup.producer.topics import Topics
 from streamgroup.wire.messages.produce import NO_ACKS, PartitionProduceResponse
 
 _NEVER = float("inf")
@@ -192,7 +197,7 @@ class Producer:
     def _abandon(self, event: ev.Abandon) -> None:
         for queue in list(self._active.values()):
             for batch in list(queue):
-                self._fail(queue, batch, failures.abandoned(batch, event.reason))
+                self._fail(queue, batch, reactions.abandoned(batch, event.reason))
 
     def _split(self, event: ev.SplitInto) -> None:
         batch, queue = event.batch, self._partitions[event.batch.partition]
@@ -230,7 +235,7 @@ class Producer:
                 if batch.state is BatchState.SPLITTING:
                     continue
                 if is_same and batch.doubtful:
-                    self._fail(queue, batch, failures.hidden_partition(batch, self._config))
+                    self._fail(queue, batch, reactions.hidden_partition(batch, self._config))
                     continue
                 batch.state, batch.full, batch.doubtful = BatchState.SPLITTING, True, False
                 self._out.append(ev.Reroute(batch))
@@ -242,7 +247,7 @@ class Producer:
         if event.payloads is None:
             topic = self._topics.get(batch.partition.topic)
             is_new = topic is not None and queue.is_of_another(topic)
-            self._fail(queue, batch, failures.unknown_partition(batch, self._config, topic, is_new=is_new))
+            self._fail(queue, batch, reactions.unknown_partition(batch, self._config, topic, is_new=is_new))
             return
         self._take_out(queue, batch)
         self._append(ev.Append(event.payloads))
@@ -266,7 +271,7 @@ class Producer:
         for topic, code in event.errors.items():
             row = reaction_to_metadata(code)
             if row.reaction is ProduceReaction.FAIL:
-                self._refuse_topic(topic, failures.topic_refused(topic, code, row, self._config.requester))
+                self._refuse_topic(topic, reactions.topic_refused(topic, code, row, self._config.requester))
         self._forget_idle_topics(self._now)
 
     def _forget_idle_topics(self, now: float) -> None:
@@ -311,9 +316,9 @@ class Producer:
         if topics:
             self._out.append(ev.ReadMetadata(topics, self._topics.limits_to_read(topics)))
         for topic, left in self._topics.late(self._now):
-            self._out.append(ev.Warn(failures.late_topic(topic, left, self._config, self._topics.reason)))
+            self._out.append(ev.Warn(reactions.late_topic(topic, left, self._config, self._topics.reason)))
         for topic in self._topics.missing(self._now):
-            self._out.append(ev.TopicMissing(topic, failures.missing_topic(topic, self._config, self._topics.reason)))
+            self._out.append(ev.TopicMissing(topic, reactions.missing_topic(topic, self._config, self._topics.reason)))
 
     # -- the identity -------------------------------------------------------------------------------------------------
 
@@ -347,7 +352,7 @@ class Producer:
         if row.reaction is ProduceReaction.RETRY:
             self._ids.retry_at = self._now + self._config.backoff_s(self._ids.attempts, self._random)
         else:
-            self._fail_for_good(failures.no_producer_id(event.code, event.reason, row, self._config.requester))
+            self._fail_for_good(reactions.no_producer_id(event.code, event.reason, row, self._config.requester))
 
     def _has_sequences(self) -> bool:
         return any(queue.identity != NO_IDENTITY for queue in self._partitions.values())
@@ -391,7 +396,7 @@ class Producer:
         self._out.append(ev.Delivered(batch, offset, answer.log_append_time_ms))
         self._resolved(batch)
         for earlier in overtaken:
-            self._fail(queue, earlier, failures.out_of_turn(earlier))
+            self._fail(queue, earlier, reactions.out_of_turn(earlier))
 
     def _fail(self, queue: PartitionQueue, batch: ProducerBatch, error: ProduceError) -> None:
         self._take_out(queue, batch)
@@ -421,7 +426,7 @@ class Producer:
         """Send the batch again with its sequence, after a backoff unless the answer names the next leader."""
         most = UNEXPECTED_ATTEMPTS if row.reaction is ProduceReaction.UNEXPECTED else self._config.retries + 1
         if batch.attempts >= most:
-            self._fail(queue, batch, failures.refused(batch, batch.code, row, answer))
+            self._fail(queue, batch, reactions.refused(batch, batch.code, row, answer))
             return
         self._wait(queue, batch, self._now + self._config.backoff_s(batch.attempts, self._random))
         if row.reaction is ProduceReaction.METADATA:
@@ -442,8 +447,8 @@ class Producer:
     ) -> None:
         """Give the batch another sequence; fail it where a broker may have it under this one."""
         if batch.doubtful or batch.identity == NO_IDENTITY:
-            refused = failures.refused(batch, batch.code, row, answer)
-            self._fail(queue, batch, failures.out_of_reach(batch) if queue.resetting else refused)
+            refused = reactions.refused(batch, batch.code, row, answer)
+            self._fail(queue, batch, reactions.out_of_reach(batch) if queue.resetting else refused)
             return
         batch.state = BatchState.REJECTED
         self._begin_reset(queue)
@@ -452,7 +457,7 @@ class Producer:
         self, queue: PartitionQueue, batch: ProducerBatch, row: CodeReaction, limit: int | None = None
     ) -> None:
         if batch.count == 1:
-            self._fail(queue, batch, failures.too_large(batch, row, limit))
+            self._fail(queue, batch, reactions.too_large(batch, row, limit))
         else:
             batch.state, batch.full = BatchState.SPLITTING, True
             self._out.append(ev.Split(batch))
@@ -472,13 +477,13 @@ class Producer:
             batch.state = BatchState.UNRECOGNIZED
             self._unrecognized[queue.partition] = queue
         else:
-            self._fail(queue, batch, failures.refused(batch, batch.code, row, answer))
+            self._fail(queue, batch, reactions.refused(batch, batch.code, row, answer))
 
     def _fail_unprovable(self) -> None:
         """Fail the unrecognized batches behind which the broker has accepted none: it has lost records before them."""
         for partition, queue in list(self._unrecognized.items()):
             for batch in queue.unprovable:
-                self._fail(queue, batch, failures.refused(batch, batch.code, reaction_to(batch.code), None))
+                self._fail(queue, batch, reactions.refused(batch, batch.code, reaction_to(batch.code), None))
             if queue.is_recognized:
                 del self._unrecognized[partition]
 
@@ -508,11 +513,11 @@ class Producer:
                 self._ids.fenced(batch.identity)
                 self._reject(queue, batch, row, answer)
             case ProduceReaction.FAIL:
-                self._fail(queue, batch, failures.refused(batch, code, row, answer, self._config.requester))
+                self._fail(queue, batch, reactions.refused(batch, code, row, answer, self._config.requester))
             case ProduceReaction.FATAL:
-                self._fail(queue, batch, failures.refused(batch, code, row, answer, self._config.requester))
+                self._fail(queue, batch, reactions.refused(batch, code, row, answer, self._config.requester))
                 if self._fatal is None:
-                    self._fail_for_good(failures.producer_refused(batch.node, code, row, self._config.requester))
+                    self._fail_for_good(reactions.producer_refused(batch.node, code, row, self._config.requester))
 
     # -- answers ------------------------------------------------------------------------------------------------------
 
@@ -588,9 +593,9 @@ class Producer:
             limit = min(delivery, block) if self._is_missing(queue) else delivery
             for batch in list(queue) if self._now >= queue.oldest.created_at + limit else ():
                 if self._now >= batch.created_at + delivery:
-                    self._fail(queue, batch, failures.timed_out(batch, self._config, self._waits_for(queue)))
+                    self._fail(queue, batch, reactions.timed_out(batch, self._config, self._waits_for(queue)))
                 elif self._is_missing(queue) and self._now >= batch.created_at + block:
-                    self._fail(queue, batch, failures.unknown_partition(batch, self._config, None))
+                    self._fail(queue, batch, reactions.unknown_partition(batch, self._config, None))
                 else:
                     break  # those behind it are younger
 
@@ -602,7 +607,7 @@ class Producer:
         if first is not None and self._now >= self._late_at:
             late = sum(self._now >= queue.oldest.created_at + _LATE_S for queue in self._active.values())
             cause = first.oldest.cause or self._waits_for(first)
-            self._out.append(ev.Warn(failures.late(first.oldest, late, self._now, self._config, cause)))
+            self._out.append(ev.Warn(reactions.late(first.oldest, late, self._now, self._config, cause)))
             self._late_at = self._now + _LATE_S
 
     def _is_missing(self, queue: PartitionQueue) -> bool:

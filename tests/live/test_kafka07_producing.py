@@ -20,7 +20,7 @@ from streamgroup.logformat import KAFKA07_LOG, broker_partition, partition_numbe
 from streamgroup.model import LATEST, ClusterSnapshot, TopicPartition
 from streamgroup.options.types import ClientOptions, Isolation, ZooKeeperOptions
 from streamgroup.producer.kafka07 import Kafka07Config
-from streamgroup.producer.kafka07_events import MessageSet
+from streamgroup.producer.kafka07_parts import MessageSet
 from streamgroup.producer.partitioners import Partitioner, ProducerTopic
 from streamgroup.records.encode import RecordColumns
 from streamgroup.testing.kafka07 import Kafka07Server, Producer07

@@ -22,7 +22,7 @@ from streamgroup.model import Broker, ClusterSnapshot, Dialect, PartitionInfo, T
 from streamgroup.net.poller import ConnectionLost, ConnectionReady, Event, Handle, ResponseReceived
 from streamgroup.options.types import ClientOptions
 from streamgroup.producer.kafka07 import Kafka07Config
-from streamgroup.producer.kafka07_events import MessageSet
+from streamgroup.producer.kafka07_parts import MessageSet
 from streamgroup.records.decode import DecodeOptions
 from streamgroup.records.encode import RecordColumns
 from streamgroup.records.messages07 import Frames07, decode07, walk07

@@ -15,7 +15,8 @@ from streamgroup.logformat import broker_partition
 from streamgroup.model import Broker as Address
 from streamgroup.model import ClusterSnapshot, Dialect, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.producer.kafka07 import Kafka07Config
-from streamgroup.producer.kafka07_events import (
+from streamgroup.producer.kafka07_machine import Kafka07Producer
+from streamgroup.producer.kafka07_parts import (
     Abandon07,
     Answered07,
     Append07,
@@ -30,7 +31,6 @@ from streamgroup.producer.kafka07_events import (
     Tick07,
     WakeAt07,
 )
-from streamgroup.producer.kafka07_machine import Kafka07Producer
 from streamgroup.wire.kafka07 import (
     FetchRequest07,
     MultiProduceRequest07,

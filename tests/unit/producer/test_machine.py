@@ -14,8 +14,8 @@ from streamgroup.errors import (
 )
 from streamgroup.model import Broker, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.producer import events as ev
+from streamgroup.producer.bookkeeping import ProducerState
 from streamgroup.producer.config import Idempotence
-from streamgroup.producer.table import ProducerState
 from streamgroup.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,

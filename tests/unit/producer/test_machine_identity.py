@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from streamgroup.errors import ErrorCode
 from streamgroup.producer import events as ev
+from streamgroup.producer.bookkeeping import ProducerState
 from streamgroup.producer.config import Idempotence
-from streamgroup.producer.table import ProducerState
 from tests.unit.producer.drivers import P1, Driver
 
 

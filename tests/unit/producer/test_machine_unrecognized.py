@@ -9,8 +9,8 @@ import pytest
 
 from streamgroup.errors import ErrorCode
 from streamgroup.producer import events as ev
+from streamgroup.producer.bookkeeping import ProducerState
 from streamgroup.producer.config import Idempotence
-from streamgroup.producer.table import ProducerState
 from tests.unit.producer.drivers import Driver
 from tests.unit.producer.world import Records
 

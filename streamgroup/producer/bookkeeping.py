@@ -1,13 +1,97 @@
-"""The topics of a producer: what the metadata say of them, and when to read the metadata again."""
+"""The brokers of a producer: requests in flight, throttling, and the backoff after a lost connection."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from enum import Enum
 
 from streamgroup.backoff import Random
+from streamgroup.group.state_machine import Transition, TransitionTable
 from streamgroup.model import NO_TOPIC_ID, TopicInfo
+from streamgroup.producer.batch import NO_IDENTITY, ProducerBatch, ProducerIdentity
 from streamgroup.producer.config import ProducerConfig
 from streamgroup.wire.messages.produce import NO_ACKS
+
+
+@dataclass(slots=True)
+class PendingProduce:
+    """A Produce request without an answer yet."""
+
+    node: int
+    batches: tuple[ProducerBatch, ...]
+    topic_ids: dict[str, str]
+    overdue_at: float
+
+
+@dataclass(slots=True)
+class Node:
+    """One broker. Times are seconds on the caller's clock."""
+
+    tokens: set[int] = field(default_factory=set)
+    """The pending requests."""
+    muted_until: float = float("-inf")
+    """The end of the throttle time that the broker has asked for (KIP-219)."""
+    retry_at: float = float("-inf")
+    """The end of the backoff after a lost connection."""
+    failures: int = 0
+    """Lost connections since the last answer."""
+
+    def available_at(self) -> float:
+        """Return when the broker may get its next request, as far as throttling and backoff go."""
+        return max(self.muted_until, self.retry_at)
+
+
+class ProducerState(Enum):
+    """The states of a producer."""
+
+    NO_ID = "no id"
+    """Idempotent, and without records so far."""
+    ASKING_ID = "asking for an id"
+    """InitProducerId is pending or waits for its backoff. No partition without an identity sends a batch."""
+    READY = "ready"
+    """Has an identity; sequences are whole in every partition."""
+    BUMPING = "bumping"
+    """In some partition a sequence is broken. It sends no new batch until every batch that it has sent is resolved or
+    rejected; then its sequences start again at 0 under a higher epoch. Other partitions go on."""
+    WITHOUT_ID = "without id"
+    """Not idempotent."""
+    FAILED = "failed"
+    """Every batch fails, those of later appends, too."""
+
+
+class ProducerCue(Enum):
+    """The causes of transitions."""
+
+    RECORDS = "records to write"
+    ID_GIVEN = "id given"
+    UNSUPPORTED = "broker without ids"
+    BROKEN = "sequence broken"
+    BUMPED = "epoch raised"
+    ID_SPENT = "epochs used up, or id fenced"
+    FATAL = "fatal error"
+
+
+_NO_ID, _ASKING, _READY = ProducerState.NO_ID, ProducerState.ASKING_ID, ProducerState.READY
+_BUMPING, _WITHOUT, _FAILED = ProducerState.BUMPING, ProducerState.WITHOUT_ID, ProducerState.FAILED
+
+TABLE = TransitionTable(
+    "producer",
+    {ProducerState.NO_ID: "idempotent", ProducerState.WITHOUT_ID: "not idempotent"},
+    (
+        Transition(_NO_ID, ProducerCue.RECORDS, _ASKING),
+        Transition(_ASKING, ProducerCue.ID_GIVEN, _READY),
+        Transition(_ASKING, ProducerCue.UNSUPPORTED, _WITHOUT),
+        Transition(_ASKING, ProducerCue.FATAL, _FAILED),
+        Transition(_READY, ProducerCue.BROKEN, _BUMPING),
+        Transition(_READY, ProducerCue.FATAL, _FAILED),
+        Transition(_BUMPING, ProducerCue.BUMPED, _READY),
+        Transition(_BUMPING, ProducerCue.ID_SPENT, _ASKING),
+        Transition(_BUMPING, ProducerCue.FATAL, _FAILED),
+        Transition(_WITHOUT, ProducerCue.FATAL, _FAILED),
+    ),
+)
+
 
 _LATE_S = 3.0
 """After so many seconds a topic that is looked for is worth a warning. A broker creates one within a second."""
@@ -167,3 +251,61 @@ class Topics:
             return self._not_before
         oldest = min((self._read_at.get(topic, float("-inf")) for topic in waiting), default=float("inf"))
         return oldest + self._config.metadata_max_age_ms / 1000
+
+
+_LAST_EPOCH = 2**15 - 1
+
+
+class IdentitySource:
+    """The newest identity of a producer, and the request for one. Times are seconds on the caller's clock."""
+
+    def __init__(self) -> None:
+        self.current = NO_IDENTITY
+        """The newest identity, NO_IDENTITY without one. A partition may still use an earlier one."""
+        self.reason = ""
+        """Why the last request failed."""
+        self.attempts = 0
+        """Failed requests since the last success."""
+        self.pending = False
+        self.retry_at = float("-inf")
+        self._fenced = False
+
+    def take_due(self, now: float) -> bool:
+        """Return whether to ask for an id now. The request is then pending."""
+        due = not self.pending and now >= self.retry_at
+        self.pending |= due
+        return due
+
+    def given(self, identity: ProducerIdentity) -> None:
+        """Take the identity of the answer."""
+        self.current, self.pending, self._fenced = identity, False, False
+        self.attempts, self.reason = 0, ""
+
+    def refused(self, reason: str) -> None:
+        """Note a request without an id."""
+        self.pending, self.reason = False, f"no producer id: {reason}"
+        self.attempts += 1
+
+    def fenced(self, identity: ProducerIdentity) -> None:
+        """Note that another producer uses this id."""
+        self._fenced |= identity.producer_id == self.current.producer_id
+
+    def retire(self, used: ProducerIdentity) -> bool:
+        """Make sure that no partition gets the identity `used` from now on. Return False if that needs a new id.
+
+        A producer without transactional id raises its epoch by itself, as in Java: brokers accept a higher epoch at
+        sequence 0, and refuse late requests of lower ones. InitProducerId would give it a new id (KIP-360).
+        """
+        if self.current != used:
+            return True
+        if used.epoch == _LAST_EPOCH:
+            return False
+        self.current = used._replace(epoch=used.epoch + 1)
+        return True
+
+    def renew(self, used: ProducerIdentity) -> bool:
+        """Make the current identity another than `used`. Return False if a new id has to be asked for."""
+        if self._fenced or not self.retire(used):
+            self.current, self.retry_at = NO_IDENTITY, float("-inf")
+            return False
+        return True
