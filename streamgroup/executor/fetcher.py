@@ -18,7 +18,7 @@ from streamgroup.errors import DecodeError, TransportError
 from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.kafka import KAFKA_READ_FORMAT
 from streamgroup.executor.pipeline import Pipeline
-from streamgroup.executor.pool import POOL
+from streamgroup.executor.pools import POOL
 from streamgroup.executor.read_format import Portion, ReadFormat
 from streamgroup.executor.read_replicas import ReadReplicas
 from streamgroup.executor.recovery import Recovery

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, cast
 
 from streamgroup.errors import BrokerError, DecodeError, KafkaError, TooLarge, TransportError
 from streamgroup.executor.cursor import Cursor
-from streamgroup.executor.pool import POOL
+from streamgroup.executor.pools import POOL
 from streamgroup.executor.read_format import (
     KEEP_LONGER,
     LAST_LOOK_TIMEOUT_S,

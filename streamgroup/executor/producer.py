@@ -13,7 +13,6 @@ from streamgroup.counting import counted
 from streamgroup.errors import ConfigError, DeliveryTimeoutError, EncodeError, StreamGroupError
 from streamgroup.executor.produce_links import ProduceLinks
 from streamgroup.executor.record_slices import RecordSlices
-from streamgroup.executor.task_clock import TaskClock
 from streamgroup.executor.written import WriteTotals
 from streamgroup.model import TopicInfo, TopicPartition
 from streamgroup.net.requester import requester_of
@@ -317,3 +316,31 @@ def _config(client: ClientOptions, options: ProducerOptions) -> ProducerConfig:
         metadata_max_idle_ms=options.metadata_max_idle_ms,
         requester=requester_of(client),
     )
+
+
+class TaskClock:
+    """Monotonic seconds, without those in which the task waited for its rows.
+
+    Meanwhile nobody could send a batch or read an answer. If that time counted, `request.timeout.ms` would end
+    connections whose answers have arrived, and `delivery.timeout.ms` would fail a task whose rows come slowly.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._left_out = 0.0
+        self._paused_at: float | None = None
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return (self._clock() if self._paused_at is None else self._paused_at) - self._left_out
+
+    def pause(self) -> None:
+        """Stop the clock, if it runs."""
+        if self._paused_at is None:
+            self._paused_at = self._clock()
+
+    def resume(self) -> None:
+        """Let the clock go on where it was stopped."""
+        if self._paused_at is not None:
+            self._left_out += self._clock() - self._paused_at
+            self._paused_at = None

@@ -18,7 +18,7 @@ from typing import Self
 
 from streamgroup.backoff import Random
 from streamgroup.errors import EncodeError, ProduceError, RecordTooLargeError, StreamGroupError
-from streamgroup.executor.task_clock import TaskClock
+from streamgroup.executor.producer import TaskClock
 from streamgroup.executor.written import WriteTotals
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import ClusterSnapshot, Dialect, TopicInfo, TopicPartition

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from streamgroup.errors import UnknownPartition
 from streamgroup.executor.batch_memory import BatchMemory
+from streamgroup.executor.pools import PRODUCERS
 from streamgroup.executor.producer import Placed, TaskProducer
-from streamgroup.executor.producer_pool import PRODUCERS
 from streamgroup.executor.record_slices import RecordSlices
 from streamgroup.executor.row_reader import RowReader
 from streamgroup.executor.written import WriteTotals

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamgroup.executor.pools import ProducerPool
 from streamgroup.executor.producer07 import Kafka07TaskProducer
-from streamgroup.executor.producer_pool import ProducerPool
 from streamgroup.executor.row_reader import RowReader
 from streamgroup.executor.written import WriteTotals
 from streamgroup.model import ClusterSnapshot, Dialect, TopicPartition

@@ -15,7 +15,7 @@ from confluent_kafka.admin import NewPartitions, NewTopic
 from streamgroup.cli._cluster import ClusterAddress
 from streamgroup.cluster.group_changes import commit_as_admin
 from streamgroup.errors import DataLossError
-from streamgroup.executor.pool import POOL
+from streamgroup.executor.pools import POOL
 from streamgroup.model import TopicPartition
 from streamgroup.planning.document import from_value
 from streamgroup.testing import End, Fault, KafkaServer

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streamgroup.executor.pool import POOL
+from streamgroup.executor.pools import POOL
 from streamgroup.testing import Direction, End, Fault, KafkaServer, Proxy, Which
 from tests.conftest import MakeTopic
 from tests.fault.harness import Streams, Writer, check_everything, goes_on

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamgroup.executor.pool import POOL
-from streamgroup.executor.producer_pool import PRODUCERS
+from streamgroup.executor.pools import POOL, PRODUCERS
 from streamgroup.net.releases import RELEASE_MEMORY
 
 

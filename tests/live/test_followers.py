@@ -12,8 +12,8 @@ from confluent_kafka import Producer
 
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.executor.fetcher import read
-from streamgroup.executor.pool import POOL
-from streamgroup.executor.replica_memory import REPLICAS
+from streamgroup.executor.pools import POOL
+from streamgroup.executor.read_replicas import REPLICAS
 from streamgroup.model import FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from streamgroup.testing import KafkaServer

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from streamgroup.executor.cursor import SIZES
-from streamgroup.executor.pool import POOL
+from streamgroup.executor.pools import POOL, PRODUCERS
 from streamgroup.executor.producer import TaskProducer
-from streamgroup.executor.producer_pool import PRODUCERS
-from streamgroup.executor.replica_memory import REPLICAS
+from streamgroup.executor.read_replicas import REPLICAS
 from streamgroup.executor.sink_writer07 import PRODUCERS07
 from tests.fakes.broker07 import start_broker07
 from tests.fakes.scripted_cluster import ScriptedCluster

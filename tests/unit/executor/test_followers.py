@@ -13,7 +13,7 @@ import pytest
 from streamgroup.errors import DataLossError, DecodeError, TransportError
 from streamgroup.executor import read_replicas
 from streamgroup.executor.fetcher import read
-from streamgroup.executor.replica_memory import REPLICAS
+from streamgroup.executor.read_replicas import REPLICAS
 from streamgroup.model import Broker, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from streamgroup.wire.messages.log import AbortedTransaction, FetchResponse

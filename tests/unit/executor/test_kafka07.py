@@ -18,7 +18,7 @@ from streamgroup.errors import BrokerError, DataLossError, DecodeError, TooLarge
 from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.fetcher import read
 from streamgroup.executor.kafka07 import Kafka07Lookup
-from streamgroup.executor.pool import POOL
+from streamgroup.executor.pools import POOL
 from streamgroup.executor.recovery import Recovery
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.logline import parse

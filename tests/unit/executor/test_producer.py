@@ -18,7 +18,7 @@ from streamgroup.errors import (
     RecordTooLargeError,
     UnknownTopicError,
 )
-from streamgroup.executor.producer import TaskProducer
+from streamgroup.executor.producer import TaskClock, TaskProducer
 from streamgroup.executor.record_slices import RecordSlices
 from streamgroup.executor.written import PartitionWritten
 from streamgroup.model import TopicPartition
@@ -364,3 +364,20 @@ def test_no_room_within_max_block_ms_fails(start_cluster: Start, open_producer: 
     with pytest.raises(DeliveryTimeoutError, match=said):
         producer.append([placed(b"y")])
     assert time.monotonic() - started > 0.9
+
+
+def test_a_pause_is_left_out() -> None:
+    now = 100.0
+    clock = TaskClock(lambda: now)
+    assert clock() == 100
+    now = 101
+    assert clock() == 101
+    clock.pause()
+    now = 150
+    clock.pause()
+    assert clock() == 101
+    clock.resume()
+    assert clock() == 101
+    now = 152
+    clock.resume()
+    assert clock() == 103

@@ -11,8 +11,8 @@ import pytest
 
 from streamgroup.errors import EncodeError, ErrorCode, RecordTooLargeError, UnknownPartition, UnknownTopicError
 from streamgroup.executor import sink_writer
+from streamgroup.executor.pools import ProducerPool
 from streamgroup.executor.producer import TaskProducer
-from streamgroup.executor.producer_pool import ProducerPool
 from streamgroup.executor.sink_writer import SinkWriter, write
 from streamgroup.model import TopicPartition
 from streamgroup.options.types import SinkOptions

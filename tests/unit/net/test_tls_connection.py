@@ -376,7 +376,7 @@ def test_options_travel_with_references_which_the_connection_follows(
 
 
 def test_the_pool_keeps_a_secured_connection(secured: Start, ssl_options: Options) -> None:
-    from streamgroup.executor.pool import ConnectionPool  # noqa: PLC0415
+    from streamgroup.executor.pools import ConnectionPool  # noqa: PLC0415
 
     fake, pool = secured(), ConnectionPool()
     first = pool.take("127.0.0.1", fake.port, ssl_options(), soon())

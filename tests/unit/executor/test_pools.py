@@ -1,0 +1,384 @@
+"""A worker process keeps connections and producers between tasks: a few, for some minutes, and each for one task."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from streamgroup.errors import ErrorCode, ProduceError, TransportError
+from streamgroup.executor import pools
+from streamgroup.executor.pools import MAX_KEPT, MAX_KEPT_PRODUCERS, ConnectionPool, IdlePool, ProducerPool
+from streamgroup.executor.producer import TaskProducer
+from streamgroup.options.types import ClientOptions, ProducerOptions
+from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
+from tests.clock import Clock
+from tests.fakes.answers import API_VERSIONS, METADATA
+from tests.fakes.broker import FakeBroker
+from tests.fakes.scripted_cluster import ScriptedCluster
+from tests.unit.executor.producing import TOPIC, client_of, placed, producer_options, write
+from tests.waiting import TIMEOUT_S, soon, wait_until
+
+MAX_IDLE_S = 180.0
+
+
+class Kept:
+    """Counts how often it was closed."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def idle_pool(clock: Clock) -> IdlePool[str, Kept]:
+    return IdlePool(2, clock)
+
+
+def test_an_empty_pool_has_nothing_to_take(pool: IdlePool[str, Kept]) -> None:
+    assert pool.take("a") is None
+
+
+def test_an_object_is_taken_by_its_key_and_by_one_task_only(pool: IdlePool[str, Kept]) -> None:
+    kept = Kept()
+    pool.keep("a", kept, MAX_IDLE_S)
+    assert pool.take("b") is None
+    assert pool.take("a") is kept
+    assert pool.take("a") is None
+    assert kept.closed == 0
+
+
+def test_of_several_with_one_key_the_one_used_last_is_taken_first(pool: IdlePool[str, Kept]) -> None:
+    first, last = Kept(), Kept()
+    pool.keep("a", first, MAX_IDLE_S)
+    pool.keep("a", last, MAX_IDLE_S)
+    assert [pool.take("a"), pool.take("a")] == [last, first]
+
+
+def test_the_oldest_above_the_limit_is_closed_whatever_its_key(pool: IdlePool[str, Kept]) -> None:
+    kept = {key: Kept() for key in "abc"}
+    for key, each in kept.items():
+        pool.keep(key, each, MAX_IDLE_S)
+    assert [each.closed for each in kept.values()] == [1, 0, 0]
+    assert [pool.take(key) for key in "abc"] == [None, kept["b"], kept["c"]]
+
+
+@pytest.mark.parametrize(("idle", "is_kept"), [(MAX_IDLE_S, True), (MAX_IDLE_S + 0.5, False)])
+def test_an_object_that_was_idle_for_too_long_is_closed_by_the_next_take(
+    idle: float, is_kept: bool, pool: IdlePool[str, Kept], clock: Clock
+) -> None:
+    """Any key's take looks for them."""
+    old, asked, patient = Kept(), Kept(), Kept()
+    pool.keep("old", old, MAX_IDLE_S)
+    clock.now += idle
+    pool.keep("a", asked, 1.0)
+    assert pool.take("a") is asked
+    assert old.closed == (0 if is_kept else 1)
+    assert pool.take("old") is (old if is_kept else None)
+    pool.keep("b", patient, math.inf)
+    clock.now += 1e9
+    assert pool.take("b") is patient
+
+
+def test_use_starts_the_idle_time_anew(pool: IdlePool[str, Kept], clock: Clock) -> None:
+    kept = Kept()
+    for _ in range(3):
+        pool.keep("a", kept, MAX_IDLE_S)
+        clock.now += MAX_IDLE_S - 1
+        assert pool.take("a") is kept
+
+
+def test_a_cleared_pool_has_closed_everything_once(pool: IdlePool[str, Kept]) -> None:
+    kept = [Kept(), Kept()]
+    for each in kept:
+        pool.keep("a", each, MAX_IDLE_S)
+    pool.clear()
+    pool.clear()
+    assert [each.closed for each in kept] == [1, 1]
+    assert pool.take("a") is None
+
+
+def test_a_forked_process_leaves_its_parents_objects_open_and_keeps_its_own(
+    pool: IdlePool[str, Kept], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parents, own = Kept(), Kept()
+    pool.keep("a", parents, MAX_IDLE_S)
+    child = os.getpid() + 1
+    monkeypatch.setattr(pools.os, "getpid", lambda: child)
+    assert pool.take("a") is None
+    pool.keep("a", own, MAX_IDLE_S)
+    assert pool.take("a") is own
+    pool.clear()
+    assert parents.closed == 0
+
+
+def test_an_object_may_use_the_pool_while_it_is_closed(pool: IdlePool[str, Kept]) -> None:
+    """It is closed outside of the lock: a producer's close may take seconds, and other threads go on."""
+
+    class Returning(Kept):
+        def close(self) -> None:
+            other = threading.Thread(target=pool.take, args=("b",), daemon=True)
+            other.start()
+            other.join(5)
+            assert not other.is_alive()
+            super().close()
+
+    kept = Returning()
+    pool.keep("a", kept, MAX_IDLE_S)
+    pool.clear()
+    assert kept.closed == 1
+
+
+Start = Callable[..., ScriptedCluster]
+Pool = ProducerPool[tuple[ClientOptions, ProducerOptions], TaskProducer]
+
+
+@pytest.fixture
+def producer_clock() -> Clock:
+    return Clock(1_000.0)
+
+
+@pytest.fixture
+def pool(clock: Clock) -> Pool:
+    return ProducerPool(lambda key: TaskProducer(*key), clock)
+
+
+def test_two_tasks_in_a_row_use_one_connection_and_one_producer_id(start_cluster: Start, pool: Pool) -> None:
+    cluster = start_cluster()
+    for value in (b"a", b"b"):
+        with pool.lend((client_of(cluster), producer_options())) as producer:
+            write(producer, placed(value))
+            assert producer.written.records == 1
+    pool.clear()
+    assert cluster.values(TOPIC, 0) == [b"a", b"b"]
+    assert [each.sequence for each in cluster.log(TOPIC, 0)] == [0, 1]
+    assert (cluster.brokers[0].connections, len(cluster.producer_ids)) == (1, 1)
+    assert len(cluster.brokers[0].asked("Metadata")) == 1
+
+
+def test_two_tasks_at_a_time_have_a_producer_each(start_cluster: Start, pool: Pool) -> None:
+    cluster = start_cluster()
+    options = client_of(cluster), producer_options()
+    with pool.lend(options) as one, pool.lend(options) as other:
+        write(one, placed(b"a"))
+        write(other, placed(b"b"))
+    pool.clear()
+    assert len(set(cluster.producer_ids)) == 2
+
+
+def test_other_options_get_another_producer(start_cluster: Start, pool: Pool) -> None:
+    cluster = start_cluster()
+    for acks in (1, -1):
+        with pool.lend((client_of(cluster), producer_options(acks=acks))) as producer:
+            write(producer, placed(b"a"))
+    pool.clear()
+    assert [request.acks for _, request, _ in cluster.requests] == [1, -1]
+
+
+def test_a_producer_that_failed_is_closed_and_not_lent_again(start_cluster: Start, pool: Pool) -> None:
+    cluster = start_cluster()
+    cluster.answer(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    options = client_of(cluster), producer_options()
+    with pytest.raises(ProduceError), pool.lend(options) as failed:
+        write(failed, placed(b"a"))
+    wait_until(
+        lambda: cluster.brokers[0].ends + cluster.brokers[0].resets == 1, "the connection is closed", every=0.002
+    )
+    with pool.lend(options) as producer:
+        assert producer is not failed
+        write(producer, placed(b"b"))
+    pool.clear()
+    assert cluster.values(TOPIC, 0) == [b"b"]
+
+
+def test_a_producer_is_closed_with_what_a_task_left_unacknowledged(start_cluster: Start, pool: Pool) -> None:
+    cluster = start_cluster()
+    options = client_of(cluster), producer_options(linger_ms=2_000)
+    with pool.lend(options) as left:
+        left.append([placed(b"a")])
+    with pool.lend(options) as producer:
+        assert producer is not left
+        assert producer.queued_bytes(placed()[0]) == 0
+    pool.clear()
+
+
+def test_a_producer_that_was_idle_for_too_long_is_closed(start_cluster: Start, pool: Pool, clock: Clock) -> None:
+    cluster = start_cluster()
+    options = client_of(cluster), producer_options()
+    with pool.lend(options) as old:
+        write(old, placed(b"a"))
+    clock.now += options[0].max_idle_s + 1
+    with pool.lend(options) as producer:
+        assert producer is not old
+    wait_until(
+        lambda: cluster.brokers[0].ends + cluster.brokers[0].resets == 1, "the connection is closed", every=0.002
+    )
+    pool.clear()
+
+
+def test_at_most_so_many_producers_are_kept(start_cluster: Start, pool: Pool) -> None:
+    cluster = start_cluster()
+    options = [(client_of(cluster), producer_options(linger_ms=n)) for n in range(MAX_KEPT_PRODUCERS + 1)]
+    for each in options:
+        with pool.lend(each) as producer:
+            write(producer, placed(b"a"))
+    broker = cluster.brokers[0]
+    wait_until(lambda: broker.ends + broker.resets == 1, "the oldest is closed", every=0.002)
+    for each in options[1:]:
+        with pool.lend(each) as producer:
+            write(producer, placed(b"a"))
+    pool.clear()
+    assert broker.connections == MAX_KEPT_PRODUCERS + 1
+
+
+def test_a_broker_that_hung_up_between_two_tasks_is_connected_to_again(
+    start_cluster: Start, pool: ProducerPool
+) -> None:
+    cluster = start_cluster()
+    for value in (b"a", b"b"):
+        with pool.lend((client_of(cluster), producer_options())) as producer:
+            write(producer, placed(value))
+        cluster.brokers[0].hang_up()
+    pool.clear()
+    assert cluster.values(TOPIC, 0) == [b"a", b"b"]
+    assert len(cluster.producer_ids) == 1
+
+
+def test_a_forked_process_does_not_use_its_parents_producers(
+    start_cluster: Start, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = start_cluster()
+    options = client_of(cluster), producer_options()
+    with pool.lend(options) as parents:
+        write(parents, placed(b"a"))
+    parent = os.getpid()
+    monkeypatch.setattr(pools.os, "getpid", lambda: parent + 1)
+    with pool.lend(options) as producer:
+        assert producer is not parents
+        write(producer, placed(b"b"))
+    with pool.lend(options) as again:
+        assert again is producer
+    pool.clear()
+    write(parents, placed(b"c"))  # the parent's connection is untouched
+    parents.close()
+    assert len(set(cluster.producer_ids)) == 2
+    assert cluster.values(TOPIC, 0) == [b"a", b"b", b"c"]
+
+
+StartServer = Callable[..., FakeBroker]
+Options = Callable[..., ClientOptions]
+
+
+class ConnectionPool(ConnectionPool):
+    """A pool at one broker, whose clock can be moved."""
+
+    def __init__(self, broker: StartServer, options: Options) -> None:
+        self.offset = 0.0
+        super().__init__(lambda: time.monotonic() + self.offset)
+        handlers: dict[Any, Any] = {ApiVersionsRequest: lambda *_: API_VERSIONS, MetadataRequest: lambda *_: METADATA}
+        self.broker = broker(handlers)
+        self.client = options(self.broker.port)
+
+    def borrow(self, client: ClientOptions | None = None) -> Any:
+        deadline = time.monotonic() + self.offset + TIMEOUT_S
+        return self.take("127.0.0.1", self.broker.port, client or self.client, deadline)
+
+
+@pytest.fixture
+def connection_pool(broker: StartServer, options: Options) -> ConnectionPool:
+    return ConnectionPool(broker, options)
+
+
+def test_a_connection_in_order_is_lent_again(pool: ConnectionPool) -> None:
+    first = pool.borrow()
+    pool.give_back(first)
+    assert pool.borrow() is first
+
+
+def test_a_connection_is_lent_to_one_reader_at_a_time(pool: ConnectionPool) -> None:
+    assert pool.borrow() is not pool.borrow()
+
+
+def test_connections_of_other_options_are_others(pool: ConnectionPool, options: Options) -> None:
+    first = pool.borrow()
+    pool.give_back(first)
+    assert pool.borrow(options(pool.broker.port, client_id="other")) is not first
+
+
+def test_a_connection_with_an_answer_outstanding_is_reset_instead_of_kept(pool: ConnectionPool) -> None:
+    connection = pool.borrow()
+    connection.send(MetadataRequest(topics=None))
+    pool.give_back(connection)
+    pool.broker.wait_for(lambda f: f.resets == 1)
+    assert pool.borrow() is not connection
+
+
+def test_a_connection_that_has_something_to_read_is_not_lent(pool: ConnectionPool) -> None:
+    connection = pool.borrow()
+    pool.give_back(connection)
+    pool.broker.hang_up()
+    assert pool.borrow() is not connection
+    assert pool.broker.connections == 2
+
+
+def test_a_connection_that_was_idle_for_longer_than_the_option_says_is_closed(
+    pool: ConnectionPool, options: Options
+) -> None:
+    client = options(pool.broker.port, connections_max_idle_ms=5_000)
+    connection = pool.borrow(client)
+    pool.give_back(connection)
+    pool.offset += 4
+    assert pool.borrow(client) is connection
+    pool.give_back(connection)
+    pool.offset += 6
+    other = pool.borrow(client)
+    assert other is not connection
+    pool.broker.wait_for(lambda f: f.ends == 1)
+
+
+def test_a_task_that_was_slow_to_fetch_again_does_not_use_its_idle_connection(pool: ConnectionPool) -> None:
+    connection = pool.borrow()
+    pool.offset += pool.client.max_idle_s + 1
+    assert not connection.open
+    assert connection.call(MetadataRequest(topics=()), connection._clock() + 5).brokers == METADATA.brokers
+    assert pool.broker.connections == 2
+
+
+def test_after_a_fork_the_parents_connections_are_left_alone(
+    pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = pool.borrow()
+    pool.give_back(connection)
+    child = os.getpid() + 1
+    monkeypatch.setattr(pools.os, "getpid", lambda: child)
+    assert pool.borrow() is not connection
+    assert connection.open
+
+
+def test_no_more_than_so_many_are_kept(pool: ConnectionPool) -> None:
+    lent = [pool.borrow() for _ in range(MAX_KEPT + 2)]
+    for connection in lent:
+        pool.give_back(connection)
+    assert [connection.open for connection in lent] == [False] * 2 + [True] * MAX_KEPT
+    pool.clear()
+    assert not any(connection.open for connection in lent)
+
+
+def test_a_broker_that_is_gone_is_an_error(options: Options) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with pytest.raises(TransportError, match="Connection refused"):
+        ConnectionPool().take("127.0.0.1", port, options(), soon())
