@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeVar
 
 from streamgroup.errors import ChecksumMismatch, DecodeError
-from streamgroup.records import compression, kernel
+from streamgroup.records import codecs, kernel
 from streamgroup.records.message_sets import (
     CODEC_BITS,
     FRAME_SIZE,
@@ -104,7 +104,7 @@ class Wrapper(NamedTuple):
     def value(self, data: memoryview) -> memoryview:
         """Return the compressed set as its codec reads it. Raises DecodeError for a damaged lz4 header."""
         value = data[self.value_begin : self.end]
-        return compression.mend_lz4(value) if self.codec == compression.LZ4 else value
+        return codecs.mend_lz4(value) if self.codec == codecs.LZ4 else value
 
 
 def parse_wrapper(data: memoryview, begin: int, header: Header, least_offset: int, start: int) -> Wrapper:
@@ -160,7 +160,7 @@ class _Flattening:
         """Add the messages in `wrapper`, which lies `depth` deep. Raises TooLarge beyond what is left of the limit."""
         if depth > MAX_DEPTH:
             raise DecodeError(f"compressed messages are nested more than {MAX_DEPTH} deep")
-        inner = compression.inflated(wrapper.codec, wrapper.value(data), self._left)
+        inner = codecs.inflated(wrapper.codec, wrapper.value(data), self._left)
         self._left -= len(inner)
         frames = list(_frames(inner))
         if not frames:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamgroup.errors import ChecksumMismatch, DecodeError, TooLarge, UnsupportedCodec
-from streamgroup.records import columns, compression, kernel
+from streamgroup.records import codecs, columns, kernel
 from streamgroup.records.columns import HEADERS, TIMESTAMP
 from streamgroup.records.decode import Decoded, DecodeOptions
 from streamgroup.records.fields import MAX_BUFFER, Bytes, Longs
@@ -41,7 +41,7 @@ _HEAD = struct.Struct(">iB")
 _CRC = struct.Struct(">I")
 _LONGEST = 100 << 20
 """No broker takes a longer request (`max.socket.request.bytes`), so larger numbers are not lengths."""
-_CODECS = (compression.NONE, compression.GZIP, compression.SNAPPY)
+_CODECS = (codecs.NONE, codecs.GZIP, codecs.SNAPPY)
 
 E = TypeVar("E", bound=DecodeError)
 
@@ -254,7 +254,7 @@ def _frame(data: memoryview, begin: int) -> _Frame | None:
         raise DecodeError(f"a message length of {length} bytes is invalid")
     if length > left - 4:
         return None
-    codec = data[begin + _HEAD.size] & CODEC_BITS_07 if magic else compression.NONE
+    codec = data[begin + _HEAD.size] & CODEC_BITS_07 if magic else codecs.NONE
     (crc,) = _CRC.unpack_from(data, begin + _HEAD.size + magic)
     return _Frame(begin, begin + 4 + length, codec, crc, begin + _HEAD.size + magic + _CRC.size)
 
@@ -279,7 +279,7 @@ def _laid_out(wanted: list[_Uncompressed | _Frame], frames: Frames07, limit: int
     if all(isinstance(frame, _Uncompressed) for frame in wanted) and len(data) <= MAX_BUFFER:
         return np.frombuffer(data, np.uint8), [(frame.begin, frame.end) for frame in wanted]
     pieces = [
-        (compression.NONE, data[frame.begin : frame.end])
+        (codecs.NONE, data[frame.begin : frame.end])
         if isinstance(frame, _Uncompressed)
         else (_codec(frame, frames), data[frame.payload : frame.end])
         for frame in wanted
@@ -338,7 +338,7 @@ class _Flattening:
             raise DecodeError(f"compressed messages are nested more than {MAX_DEPTH} deep")
         if wrapper.codec not in _CODECS:
             raise UnsupportedCodec(f"compressed by codec {wrapper.codec}; known are 1 gzip and 2 snappy")
-        inner = compression.inflated(wrapper.codec, data[wrapper.payload : wrapper.end], self.left)
+        inner = codecs.inflated(wrapper.codec, data[wrapper.payload : wrapper.end], self.left)
         if not inner:
             raise DecodeError(NO_MESSAGES)
         self.left -= len(inner)
@@ -347,7 +347,7 @@ class _Flattening:
             frame = _frame(inner, position)
             if frame is None:
                 raise DecodeError(MessageFaultKind.FRAME.text)
-            if frame.codec == compression.NONE:
+            if frame.codec == codecs.NONE:
                 self.flat.append(bytes(inner[frame.begin : frame.end]))
             else:
                 if self._check_crcs and kernel.current().crc32(inner[frame.payload : frame.end]) != frame.crc:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamgroup.errors import DecodeError, TooLarge
-from streamgroup.records import compression
+from streamgroup.records import codecs
 from streamgroup.records.batches import HEADER_SIZE, Batch, Frame
 from streamgroup.records.fields import MAX_BUFFER, Bytes, Regions
 from streamgroup.records.message_sets import NO_MESSAGES, OWN, MessageSets
@@ -43,7 +43,7 @@ def lay_out(data: memoryview, frames: Sequence[Frame], limit: int) -> Layout:
     TooLarge, UnsupportedCodec, or plain where its compressed data is damaged.
     """
     pieces = [_piece(data, frame) for frame in frames]
-    if all(codec == compression.NONE for codec, _ in pieces) and len(data) <= MAX_BUFFER:
+    if all(codec == codecs.NONE for codec, _ in pieces) and len(data) <= MAX_BUFFER:
         places = [(f.begin + HEADER_SIZE if isinstance(f, Batch) else f.begin, f.end) for f in frames]
         return _layout(np.frombuffer(data, np.uint8), frames, places)
 
@@ -68,8 +68,8 @@ def lay_out_nested(data: memoryview, frames: Sequence[Frame], limit: int, check_
                 left -= len(part)
             else:
                 codec, piece = _piece(data, frame)
-                plain = codec == compression.NONE
-                part = bytes(compression.inflated(codec, piece, len(piece) if plain else left))
+                plain = codec == codecs.NONE
+                part = bytes(codecs.inflated(codec, piece, len(piece) if plain else left))
                 left -= 0 if plain else len(part)
         except TooLarge as error:
             if parts:
@@ -93,11 +93,11 @@ def inflate_all(pieces: Sequence[Piece], limit: int, about: About) -> tuple[Byte
     """
     compressed = plain = 0
     for index, (codec, piece) in enumerate(pieces):
-        if codec == compression.NONE:
+        if codec == codecs.NONE:
             plain += len(piece)
             continue
         try:
-            compressed += compression.bound(codec, piece)
+            compressed += codecs.bound(codec, piece)
         except DecodeError as error:
             raise about(index, str(error), type(error)) from error
     limit = min(limit, MAX_BUFFER)
@@ -106,9 +106,9 @@ def inflate_all(pieces: Sequence[Piece], limit: int, about: About) -> tuple[Byte
     places: list[Place] = []
     position, left = 0, limit
     for index, (codec, piece) in enumerate(pieces):
-        room = len(piece) if codec == compression.NONE else left
+        room = len(piece) if codec == codecs.NONE else left
         try:
-            size = compression.inflate(codec, piece, buffer[position : position + room])
+            size = codecs.inflate(codec, piece, buffer[position : position + room])
         except TooLarge as error:
             if places:
                 break
@@ -117,14 +117,14 @@ def inflate_all(pieces: Sequence[Piece], limit: int, about: About) -> tuple[Byte
             raise about(index, str(error), type(error)) from error
         places.append((position, position + size))
         position += size
-        left -= 0 if codec == compression.NONE else size
+        left -= 0 if codec == codecs.NONE else size
     return buffer[:position], places
 
 
 def _piece(data: memoryview, frame: Frame) -> Piece:
     """Return codec and bytes of a frame's records. Raises DecodeError."""
     if isinstance(frame, UncompressedMessages):
-        return compression.NONE, data[frame.begin : frame.end]
+        return codecs.NONE, data[frame.begin : frame.end]
     if isinstance(frame, Batch):
         return frame.codec, data[frame.begin + HEADER_SIZE : frame.end]
     try:

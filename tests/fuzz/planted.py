@@ -27,7 +27,7 @@ from streamgroup.net.sasl import bearer_token, tokens
 from streamgroup.options import jaas, kinds, parse_client
 from streamgroup.parsing import avro, framing, proto_text, protobuf
 from streamgroup.planning import document
-from streamgroup.records import batches, compression, messages07
+from streamgroup.records import batches, codecs, messages07
 from streamgroup.spark import queries
 from streamgroup.wire import kafka07, primitives, registrations
 from streamgroup.zookeeper import digest_md5
@@ -76,11 +76,11 @@ BUGS = (
     PlantedBug(("records/messages07",), messages07._frame, "if magic > 1:", "if magic > 2:"),
     PlantedBug(
         ("records/codecs",),
-        compression.inflated,
+        codecs.inflated,
         "min(bound(number, data), max(limit, 0))",
         "bound(number, data) + limit * 9",
     ),
-    PlantedBug(("records/codecs",), compression.bound, "(struct.error, IndexError)", _NEVER),
+    PlantedBug(("records/codecs",), codecs.bound, "(struct.error, IndexError)", _NEVER),
     # text
     PlantedBug(("group/commit-metadata",), commit_metadata.CommitMetadata.parse, _BOTH, "ValueError"),
     PlantedBug(("group/basis",), user_data.decode_basis, _BOTH, "ValueError"),

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from streamgroup.errors import DecodeError
-from streamgroup.records import compression, kernel
+from streamgroup.records import codecs as compression
+from streamgroup.records import kernel
 from streamgroup.records.decode import AbortedTransaction, Decoded, DecodeOptions, record_batches
 from streamgroup.records.messages07 import walk07
 from tests.fuzz.decoder import Decoder, Sample

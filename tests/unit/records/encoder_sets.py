@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import cramjam
 
-from streamgroup.records.xxhash import xxh32
+from streamgroup.records.codecs import xxh32
 from tests.unit.records.encoder import xerial
 
 CODEC_NUMBERS = {"none": 0, "gzip": 1, "snappy": 2, "snappy-raw": 2, "lz4": 3, "lz4-broken": 3}

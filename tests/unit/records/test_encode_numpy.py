@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from streamgroup.errors import EncodeError
 from streamgroup.records import encode_numpy
+from streamgroup.records.encode import RecordFormat
 from streamgroup.records.record_columns import BinaryColumn, ColumnBuffers
-from streamgroup.records.record_format import RecordFormat
 from tests.unit.records.encode_rows import Sent, Shape, columns_of, reference_records, reference_set
 from tests.unit.records.encoder import Record, encode_record
 from tests.unit.records.encoder_sets import Message, encode_message, message07

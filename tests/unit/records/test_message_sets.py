@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamgroup.records.compress import CODECS
+from streamgroup.records.codecs import CODECS
+from streamgroup.records.encode import RecordFormat
 from streamgroup.records.message_sets import (
     CODEC_BITS,
     CODEC_BITS_07,
@@ -19,7 +20,6 @@ from streamgroup.records.message_sets import (
     MessageSets,
     MessageSets07,
 )
-from streamgroup.records.record_format import RecordFormat
 from tests.unit.records.encoder_sets import Message, encode_message, encode_wrapper, message07
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streamgroup.errors import DecodeError, TooLarge, UnsupportedCodec
-from streamgroup.records import compression
+from streamgroup.records import codecs
 from streamgroup.records.batches import Frames
 from streamgroup.records.message_sets import NO_MESSAGES, OWN
 from streamgroup.records.messages import MAX_DEPTH
@@ -191,9 +191,9 @@ def test_compressed_messages_may_lie_only_so_deep() -> None:
 def test_plain_pieces_are_copied_and_do_not_count_against_the_limit() -> None:
     text = b"text" * 50
     pieces = [
-        (compression.NONE, memoryview(bytes(1_000))),
-        (compression.GZIP, memoryview(compress("gzip", text))),
-        (compression.NONE, memoryview(b"behind")),
+        (codecs.NONE, memoryview(bytes(1_000))),
+        (codecs.GZIP, memoryview(compress("gzip", text))),
+        (codecs.NONE, memoryview(b"behind")),
     ]
     buffer, places = inflate_all(pieces, len(text), about)
     assert places == [(0, 1_000), (1_000, 1_200), (1_200, 1_206)]
@@ -202,13 +202,13 @@ def test_plain_pieces_are_copied_and_do_not_count_against_the_limit() -> None:
 
 def test_compressed_pieces_do_not_take_the_room_of_plain_ones() -> None:
     text = gzipped(bytes(200))
-    pieces = [(compression.GZIP, text), (compression.GZIP, text), (compression.NONE, memoryview(bytes(1_000)))]
+    pieces = [(codecs.GZIP, text), (codecs.GZIP, text), (codecs.NONE, memoryview(bytes(1_000)))]
     assert inflate_all(pieces, 399, about)[1] == [(0, 200)]
     assert inflate_all(pieces, 400, about)[1] == [(0, 200), (200, 400), (400, 1_400)]
 
 
 def test_pieces_of_nothing_have_places_of_no_bytes() -> None:
-    buffer, places = inflate_all([(compression.NONE, memoryview(b"")), (compression.GZIP, gzipped(b""))], 0, about)
+    buffer, places = inflate_all([(codecs.NONE, memoryview(b"")), (codecs.GZIP, gzipped(b""))], 0, about)
     assert (bytes(buffer), places) == (b"", [(0, 0), (0, 0)])
     assert inflate_all([], 0, about)[1] == []
 
@@ -227,6 +227,6 @@ def gzipped(data: bytes) -> memoryview:
     ids=["a cut header", "damage", "beyond the limit"],
 )
 def test_an_error_is_about_the_piece_that_is_wrong(pieces: list[bytes | memoryview], says: str) -> None:
-    coded = [(compression.GZIP if piece else compression.NONE, memoryview(piece)) for piece in pieces]
+    coded = [(codecs.GZIP if piece else codecs.NONE, memoryview(piece)) for piece in pieces]
     with pytest.raises(DecodeError, match=says):
         inflate_all(coded, 3, about)

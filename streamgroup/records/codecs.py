@@ -10,6 +10,8 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import cramjam
@@ -17,14 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from streamgroup.errors import DecodeError, TooLarge, UnsupportedCodec
-from streamgroup.records.xxhash import xxh32
 
 Bytes = npt.NDArray[np.uint8]
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 
 _XERIAL = b"\x82SNAPPY\x00"
-_XERIAL_HEADER = 16
+_XERIAL_READ = 16
 """The magic, a version and the oldest compatible version."""
 
 _LZ4_MAGIC = 0x184D2204
@@ -53,9 +54,9 @@ class Codec(NamedTuple):
 
 def codec_of(number: int) -> Codec:
     """Return the codec with the `number` that a batch's attributes have. Raises UnsupportedCodec."""
-    codec = CODECS.get(number)
+    codec = CODEC_NAMES.get(number)
     if codec is None:
-        known = ", ".join(f"{n} {c.name}" for n, c in CODECS.items())
+        known = ", ".join(f"{n} {c.name}" for n, c in CODEC_NAMES.items())
         raise UnsupportedCodec(f"compressed by codec {number}; known are {known}")
     return codec
 
@@ -153,7 +154,7 @@ def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
     position = 0
     while position < len(data):
         if bytes(data[position : position + len(_XERIAL)]) == _XERIAL:
-            position += _XERIAL_HEADER  # streams may be strung together
+            position += _XERIAL_READ  # streams may be strung together
             if position > len(data):
                 raise DecodeError("its snappy data ends too early")
             continue
@@ -290,10 +291,148 @@ def _into(module: Any) -> Callable[[memoryview, Bytes], int]:
     return lambda data, out: int(module.decompress_into(data, out.data))
 
 
-CODECS = {
+CODEC_NAMES = {
     NONE: Codec("none", len, _inflate_none),
     GZIP: Codec("gzip", _bound_gzip, _inflate_gzip),
     SNAPPY: Codec("snappy", _bound_snappy, _inflate_snappy),
     LZ4: Codec("lz4", _bound_lz4, _inflate_lz4),
     ZSTD: Codec("zstd", _bound_zstd, _into(cramjam.zstd)),
 }
+
+
+_P1, _P2, _P3, _P4, _P5 = 2654435761, 2246822519, 3266489917, 668265263, 374761393
+_MASK = 0xFFFFFFFF
+_STRIPE = struct.Struct("<4I")
+
+
+def _rotated(value: int, bits: int) -> int:
+    value &= _MASK
+    return (value << bits | value >> 32 - bits) & _MASK
+
+
+@lru_cache(maxsize=64)
+def xxh32(data: bytes) -> int:
+    """Return XXH32 of `data`, as the xxHash specification describes it.
+
+    In plain Python, with a cache: headers are a few bytes, and few of them differ.
+    """
+    size, position = len(data), 0
+    if size >= _STRIPE.size:
+        lanes = [_P1 + _P2, _P2, 0, -_P1]
+        while size - position >= _STRIPE.size:
+            stripe = _STRIPE.unpack_from(data, position)
+            lanes = [_rotated(lane + word * _P2, 13) * _P1 for lane, word in zip(lanes, stripe, strict=True)]
+            position += _STRIPE.size
+        total = sum(_rotated(lane, bits) for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True))
+    else:
+        total = _P5
+    total += size
+    while size - position >= 4:
+        (word,) = struct.unpack_from("<I", data, position)
+        total = _rotated(total + word * _P3, 17) * _P4
+        position += 4
+    for byte in data[position:]:
+        total = _rotated(total + byte * _P5, 11) * _P1
+    total &= _MASK
+    total = (total ^ total >> 15) * _P2 & _MASK
+    total = (total ^ total >> 13) * _P3 & _MASK
+    return total ^ total >> 16
+
+
+CODECS = {"none": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
+"""The numbers of the codecs in a batch's attributes, by the names that `compression.type` has."""
+LEVELS = {"gzip": range(1, 10), "lz4": range(1, 18), "zstd": range(-131_072, 23)}
+DEFAULT_LEVELS = {"gzip": 6, "lz4": 9, "zstd": 3}
+"""Java's defaults. Its default of gzip is written -1, which is zlib's 6."""
+
+_XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK = 32 << 10
+_LZ4_HEADER = struct.pack("<IBB", 0x184D2204, 0x60, 0x40)
+"""Magic, flags (version 1, independent blocks), descriptor (blocks of 64 KiB)."""
+_LZ4_CHECKED = 4
+"""The bytes that the header's checksum covers begin behind the magic."""
+_LZ4_BLOCK = 64 << 10
+_LZ4_BLOCK_CHECKSUM = 0x10
+"""The bit of the flags for a checksum after each block."""
+_LZ4_STORED = 1 << 31
+"""The bit of a block's length for a block that is not compressed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compressor:
+    """One codec at one level."""
+
+    number: int
+    """The codec's number in the attributes."""
+    compress: Callable[[memoryview], bytes]
+
+
+def compressor(codec: str, level: int | None, *, broken_lz4: bool = False) -> Compressor | None:
+    """Return what compresses by `codec` at `level` (None is Java's default), or None for `none`.
+
+    With `broken_lz4` the checksum of an lz4 frame's header is the one that brokers before 0.10 demand.
+    Raises ValueError for an unknown codec or level.
+    """
+    if codec not in CODECS:
+        raise ValueError(f"unknown codec {codec!r}: known are {', '.join(CODECS)}")
+    levels = LEVELS.get(codec)
+    if level is not None and (levels is None or level not in levels):
+        known = "no levels" if levels is None else f"the levels {levels[0]} to {levels[-1]}"
+        raise ValueError(f"level {level} of codec {codec}: the codec has {known}")
+    if codec == "none":
+        return None
+    chosen = DEFAULT_LEVELS.get(codec, 0) if level is None else level
+    compress: Callable[[memoryview], bytes] = {
+        "gzip": lambda data: bytes(cramjam.gzip.compress(data, chosen)),
+        "snappy": _snappy,
+        "lz4": lambda data: _lz4(data, chosen, broken_lz4),
+        "zstd": lambda data: bytes(cramjam.zstd.compress(data, chosen)),
+    }[codec]
+    return Compressor(CODECS[codec], compress)
+
+
+def _blocks(data: memoryview, size: int) -> Iterator[memoryview]:
+    return (data[start : start + size] for start in range(0, len(data), size))
+
+
+def _snappy(data: memoryview) -> bytes:
+    pieces: list[Any] = [_XERIAL_HEADER]
+    for block in _blocks(data, _XERIAL_BLOCK):
+        compressed = memoryview(cramjam.snappy.compress_raw(block))
+        pieces += (struct.pack(">i", len(compressed)), compressed)
+    return b"".join(pieces)
+
+
+def _lz4(data: memoryview, level: int, broken: bool) -> bytes:
+    checksum = xxh32(_LZ4_HEADER if broken else _LZ4_HEADER[_LZ4_CHECKED:]) >> 8 & 0xFF
+    pieces: list[Any] = [_LZ4_HEADER, bytes([checksum])]
+    # As in Java the default level is the fast compressor, and every other one the high compressor.
+    pieces += _lz4_fast(data) if level == DEFAULT_LEVELS["lz4"] else _lz4_high(data, level)
+    pieces.append(bytes(4))
+    return b"".join(pieces)
+
+
+def _lz4_fast(data: memoryview) -> Iterator[Any]:
+    """Iterate over lengths and blocks."""
+    for block in _blocks(data, _LZ4_BLOCK):
+        compressed = memoryview(cramjam.lz4.compress_block(block, store_size=False))
+        if len(compressed) < len(block):
+            yield from (struct.pack("<I", len(compressed)), compressed)
+        else:
+            yield from (struct.pack("<I", len(block) | _LZ4_STORED), block)
+
+
+def _lz4_high(data: memoryview, level: int) -> Iterator[Any]:
+    """Iterate over lengths and blocks.
+
+    cramjam compresses at a level only into frames, in which a checksum may follow each block. Levels above 12 are 12.
+    """
+    stream = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+    stream.compress(bytes(data))
+    frame = memoryview(stream.finish())
+    checksum = 4 if frame[_LZ4_CHECKED] & _LZ4_BLOCK_CHECKSUM else 0
+    position = len(_LZ4_HEADER) + 1
+    while length := int.from_bytes(frame[position : position + 4], "little"):
+        end = position + 4 + (length & ~_LZ4_STORED)
+        yield frame[position:end]
+        position = end + checksum

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import tracemalloc
+from pathlib import Path
 
 import cramjam
 import numpy as np
@@ -15,12 +16,28 @@ import pytest
 import snappy
 
 from streamgroup.errors import DecodeError, TooLarge, UnsupportedCodec
-from streamgroup.records.compression import CODECS, GZIP, LZ4, NONE, SNAPPY, ZSTD, bound, inflate, inflated, mend_lz4
-from streamgroup.records.xxhash import xxh32
+from streamgroup.records import codecs
+from streamgroup.records.codecs import (
+    CODEC_NAMES,
+    CODECS,
+    GZIP,
+    LEVELS,
+    LZ4,
+    NONE,
+    SNAPPY,
+    ZSTD,
+    bound,
+    compressor,
+    inflate,
+    inflated,
+    mend_lz4,
+    xxh32,
+)
 from tests.unit.records.encoder import compress, unsigned_varint, xerial
+from tests.unit.records.encoder_sets import lz4_broken
 
 TEXT = b"".join(b"record %d of many; " % i for i in range(20_000))
-NOISE = random.Random(1).randbytes(300_000)
+READ_NOISE = random.Random(1).randbytes(300_000)
 NAMES = {GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
 CAP = 64 * 1024
 
@@ -74,7 +91,7 @@ def test_what_others_write_is_read(codec: int, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("codec", NAMES)
-@pytest.mark.parametrize("text", [b"", b"a", NOISE, bytes(500_000)], ids=["empty", "one", "noise", "zeros"])
+@pytest.mark.parametrize("text", [b"", b"a", READ_NOISE, bytes(500_000)], ids=["empty", "one", "noise", "zeros"])
 def test_round_trips(codec: int, text: bytes) -> None:
     data = compress(NAMES[codec], text)
     assert undo(codec, data) == text
@@ -210,7 +227,7 @@ def test_an_unknown_codec_is_named_with_the_known_ones() -> None:
 
 
 def test_uncompressed_bytes_beyond_the_room_are_too_large() -> None:
-    assert set(CODECS) == {NONE, GZIP, SNAPPY, LZ4, ZSTD}
+    assert set(CODEC_NAMES) == {NONE, GZIP, SNAPPY, LZ4, ZSTD}
     with pytest.raises(TooLarge):
         inflate(NONE, memoryview(b"abc"), np.empty(2, np.uint8))
 
@@ -241,3 +258,148 @@ def test_by_itself_nothing_expands_beyond_its_limit(codec: int) -> None:
     for limit in (len(TEXT) - 1, 0, -5):
         with pytest.raises(TooLarge):
             inflated(codec, data, limit)
+
+
+def sequence(size: int) -> bytes:
+    """The input of xxHash's own self-test: the high bytes of a number that is squared again and again."""
+    out, state = bytearray(), 2654435761
+    for _ in range(size):
+        out.append(state >> 24)
+        state = state * state & 0xFFFFFFFF
+    return bytes(out)
+
+
+def checksum_of_content(data: bytes) -> int:
+    """The XXH32 that an lz4 library writes behind the blocks of a frame."""
+    compressor = cramjam.lz4.Compressor(content_checksum=True)
+    compressor.compress(data)
+    return int.from_bytes(bytes(compressor.finish())[-4:], "little")
+
+
+@pytest.mark.parametrize(
+    ("data", "digest"),
+    [
+        (b"", 0x02CC5D05),
+        (b"a", 0x550D7456),
+        (b"abc", 0x32D153FF),
+        (b"Nobody inspects the spammish repetition", 0xE2293B2F),
+        (sequence(1), 0xB85CBEE5),
+        (sequence(14), 0xE5AA0AB4),
+        (sequence(101), 0x1F1AA412),
+    ],
+)
+def test_published_inputs_have_their_published_checksums(data: bytes, digest: int) -> None:
+    assert xxh32(data) == digest
+
+
+def test_every_length_around_words_and_stripes_has_the_checksum_of_an_lz4_library() -> None:
+    """A stripe has 16 bytes, a word 4: each length ends in another mix of stripes, words and single bytes."""
+    noise = random.Random(32).randbytes(70)
+    for size in range(len(noise) + 1):
+        assert xxh32(noise[:size]) == checksum_of_content(noise[:size]), size
+
+
+@pytest.mark.parametrize("data", [b"\xff" * 5, b"\xff" * 64, bytes(64)], ids=["short ones", "ones", "zeros"])
+def test_words_of_extreme_bits_wrap_as_in_32_bits(data: bytes) -> None:
+    assert xxh32(data) == checksum_of_content(data)
+    assert 0 <= xxh32(data) < 2**32
+
+
+def test_each_flipped_bit_of_a_frame_header_changes_the_checksum() -> None:
+    header = b"\x60\x40"
+    flipped = {
+        xxh32(bytes([header[0] ^ one, header[1] ^ other]))
+        for one, other in ([(1 << bit, 0) for bit in range(8)] + [(0, 1 << bit) for bit in range(8)])
+    }
+    assert len(flipped - {xxh32(header)}) == 16
+
+
+VECTORS = Path(__file__).parents[2] / "vectors"
+JAVA_LZ4_HEADER = 7
+REPETITIVE = b"".join(b"value %d; " % (index % 97) for index in range(30_000))
+WRITTEN_NOISE = random.Random(1).randbytes(200_000)
+
+
+def compressed(codec: str, data: bytes, level: int | None = None, *, broken_lz4: bool = False) -> bytes:
+    chosen = compressor(codec, level, broken_lz4=broken_lz4)
+    assert chosen is not None
+    assert chosen.number == CODECS[codec]
+    return chosen.compress(memoryview(data))
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"x", WRITTEN_NOISE, REPETITIVE, WRITTEN_NOISE[: 1 << 16], REPETITIVE[: (1 << 16) + 1]]
+)
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_every_level_is_decompressed(codec: str, data: bytes) -> None:
+    levels = [None, *{"gzip": (1, 9), "lz4": (1, 9, 17), "zstd": (-131_072, -5, 1, 22)}.get(codec, ())]
+    for level in levels:
+        frame = memoryview(compressed(codec, data, level))
+        assert bytes(codecs.inflated(CODECS[codec], frame, 1 << 24)) == data
+
+
+@pytest.mark.parametrize(("codec", "low", "high"), [("gzip", 1, 9), ("lz4", None, 12), ("zstd", -100, 19)])
+def test_a_higher_level_makes_less_of_the_same_bytes(codec: str, low: int | None, high: int) -> None:
+    words = [b"%x" % random.Random(index).randrange(1 << 20) for index in range(300)]
+    text = b" ".join(random.Random(2).choices(words, k=40_000))
+    assert len(compressed(codec, text, high)) < 0.97 * len(compressed(codec, text, low))
+
+
+def test_the_default_levels_are_javas() -> None:
+    for codec, level in (("gzip", 6), ("lz4", 9), ("zstd", 3)):
+        assert compressed(codec, REPETITIVE) == compressed(codec, REPETITIVE, level)
+        assert level in LEVELS[codec]
+
+
+def test_no_codec_is_no_compressor() -> None:
+    assert compressor("none", None) is None
+
+
+def test_gzip_is_one_member_with_nothing_that_changes() -> None:
+    data = compressed("gzip", REPETITIVE)
+    assert gzip.decompress(data) == REPETITIVE
+    assert data[4:8] == bytes(4)  # no time
+    assert struct.unpack("<I", data[-4:]) == (len(REPETITIVE),)
+
+
+def test_snappy_has_the_blocks_of_snappy_java() -> None:
+    data = compressed("snappy", REPETITIVE)
+    assert data[:16] == bytes.fromhex("82534e41505059 00 00000001 00000001")
+    sizes, position = [], 16
+    while position < len(data):
+        (length,) = struct.unpack_from(">i", data, position)
+        block = memoryview(data)[position + 4 : position + 4 + length]
+        sizes.append(codecs.bound(codecs.SNAPPY, block))
+        position += 4 + length
+    assert position == len(data)
+    assert sizes == [32 << 10] * (len(REPETITIVE) >> 15) + [len(REPETITIVE) % (32 << 10)]
+
+
+def test_an_lz4_frame_begins_as_javas() -> None:
+    java = (VECTORS / "records" / "java-lz4.bin").read_bytes()[61:]
+    assert compressed("lz4", REPETITIVE)[:JAVA_LZ4_HEADER] == java[:JAVA_LZ4_HEADER]
+
+
+def test_an_lz4_frame_for_old_brokers_begins_as_old_javas() -> None:
+    wrapper = (VECTORS / "message_sets" / "java-0.8.2.2-producer-lz4.bin").read_bytes()
+    broken = compressed("lz4", REPETITIVE, broken_lz4=True)
+    assert broken[:JAVA_LZ4_HEADER] == wrapper[26 : 26 + JAVA_LZ4_HEADER]
+    assert bytes(codecs.mend_lz4(memoryview(broken))) == compressed("lz4", REPETITIVE)
+    assert lz4_broken(b"")[6] != compressed("lz4", b"")[6]
+
+
+def test_lz4_stores_blocks_that_do_not_shrink_and_ends_as_java_does() -> None:
+    data = compressed("lz4", WRITTEN_NOISE[: 3 << 16])
+    assert len(data) == JAVA_LZ4_HEADER + 3 * (4 + (1 << 16)) + 4
+    for block in range(3):
+        (length,) = struct.unpack_from("<I", data, JAVA_LZ4_HEADER + block * (4 + (1 << 16)))
+        assert length == 1 << 31 | 1 << 16
+    assert data[-4:] == bytes(4)
+
+
+def test_javas_own_lz4_and_snappy_are_made_of_the_same_records() -> None:
+    for name in ("java-lz4.bin", "java-snappy.bin"):
+        body = (VECTORS / "records" / name).read_bytes()[61:]
+        codec = name[5:-4]
+        records = bytes(codecs.inflated(CODECS[codec], memoryview(body), 1 << 20))
+        assert compressed(codec, records) == body
