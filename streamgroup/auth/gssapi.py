@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from streamgroup.auth.kerberos_errors import KerberosFailure, remedy
-from streamgroup.auth.mechanism import CHECK_BROKER, Exchange, Mechanism
+from streamgroup.auth.mechanisms import CHECK_BROKER, Exchange, Mechanism
 from streamgroup.errors import StreamGroupError, TransportError
 
 GSSAPI = "GSSAPI"

@@ -15,7 +15,7 @@ import hmac
 import re
 from dataclasses import dataclass
 
-from streamgroup.auth.mechanism import CHECK_BROKER, CHECK_CREDENTIALS, Exchange, Mechanism
+from streamgroup.auth.mechanisms import CHECK_BROKER, CHECK_CREDENTIALS, Exchange, Mechanism
 
 SCRAM_SHA_256 = "SCRAM-SHA-256"
 SCRAM_SHA_512 = "SCRAM-SHA-512"

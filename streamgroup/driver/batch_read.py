@@ -30,7 +30,7 @@ from streamgroup.model import (
     TopicPartition,
     name_some,
 )
-from streamgroup.net.releases import RELEASE_MEMORY
+from streamgroup.net.handshake import RELEASE_MEMORY
 from streamgroup.net.resolve import require_resolvable
 from streamgroup.options.types import Isolation, SourceOptions, Subscription
 from streamgroup.planning import starts as planned

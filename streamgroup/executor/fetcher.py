@@ -25,7 +25,7 @@ from streamgroup.executor.recovery import Recovery
 from streamgroup.host_port import host_ports
 from streamgroup.logline import render
 from streamgroup.model import Broker, Dialect, FetchTask, TopicPartition
-from streamgroup.net.releases import RELEASE_MEMORY
+from streamgroup.net.handshake import RELEASE_MEMORY
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from streamgroup.records.columns import unfit_timestamps
 from streamgroup.records.damage import DamagedBatch, damaged_batch

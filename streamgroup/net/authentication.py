@@ -10,7 +10,7 @@ tokens' service. With 4.1.1 and its JWKS endpoint stopped, a token that needs a 
 challenge `invalid_token` and code 58, byte for byte as a forged token does (`tests/live/test_lost_token_service.py`).
 A token of a key that the broker had kept was accepted. `SaslServerAuthenticator` answers 58 to every failure but a
 Kerberos error that is retriable, for which it closes the connection. Only an error challenge of a validator that says
-`temporarily_unavailable` or `server_error` tells the two apart (`auth/oauthbearer.py`).
+`temporarily_unavailable` or `server_error` tells the two apart (`auth/mechanisms.py`).
 
 The contract: send `first()`. Hand each answer to `on_response`, or to `on_token` while `is_raw`, and send what it
 returns. The exchange is complete when `done` is true.
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, TypeAlias
 
-from streamgroup.auth.mechanism import Mechanism
+from streamgroup.auth.mechanisms import Mechanism
 from streamgroup.errors import (
     AuthenticationError,
     ErrorCode,

@@ -22,12 +22,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
-from streamgroup.auth.mechanism import Mechanism
+from streamgroup.auth.mechanisms import Mechanism
 from streamgroup.errors import DecodeError, TlsError
 from streamgroup.net.authentication import Authentication, SaslRequest, SaslStep
-from streamgroup.net.frames import SMALLEST, FrameReader, TlsAnswer
+from streamgroup.net.frames import SMALLEST, FrameReader, Outgoing, TlsAnswer
 from streamgroup.net.handshake import ALL_HANDSHAKE_REQUESTS, NOT_A_BROKER_HINT, Handshake, HandshakeRequest
-from streamgroup.net.outgoing import Outgoing
 from streamgroup.wire.frames import correlation_id_of, decode_response, encode_body, request_pieces
 from streamgroup.wire.messages.sasl import SaslHandshakeRequest
 from streamgroup.wire.schema import Request

@@ -11,8 +11,7 @@ from collections import deque
 from typing import NamedTuple
 
 from streamgroup.errors import DecodeError
-from streamgroup.net.frames import FrameReader
-from streamgroup.net.outgoing import Outgoing
+from streamgroup.net.frames import FrameReader, Outgoing
 from streamgroup.net.protocol import CorrelatedResponse, FramedStream
 from streamgroup.wire.kafka07 import (
     MultiFetchRequest07,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from streamgroup.net.releases import RELEASES, BrokerRelease
+from streamgroup.net.handshake import RELEASES, BrokerRelease
 from streamgroup.wire.messages.admin import ListGroupsRequest, ListGroupsResponse
 from streamgroup.wire.messages.cluster import MetadataRequest
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest, FindCoordinatorResponse

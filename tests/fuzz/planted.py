@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamgroup import logline
-from streamgroup.auth import oauthbearer, scram
+from streamgroup.auth import mechanisms, scram
 from streamgroup.cli import _produce_input
 from streamgroup.driver.application import control
 from streamgroup.group import commit_metadata, sticky, user_data
@@ -23,7 +23,7 @@ from streamgroup.jobs import job_file, sinkguard
 from streamgroup.jobs.backfill import plan as steps
 from streamgroup.jobs.mirror import plan
 from streamgroup.net import frames
-from streamgroup.net.sasl import bearer_token, tokens
+from streamgroup.net.sasl import tokens
 from streamgroup.options import jaas, kinds, parse_client
 from streamgroup.parsing import avro, framing, proto_text, protobuf
 from streamgroup.planning import document
@@ -126,10 +126,10 @@ BUGS = (
     PlantedBug(("logline",), logline.parse, "except ValueError", f"except {_NEVER}"),
     # SASL
     PlantedBug(("auth/scram-first", "auth/scram-final"), scram.ScramMechanism._base64, "ValueError", _NEVER),
-    PlantedBug(("auth/bearer-error",), oauthbearer._fields_of, _BOTH, "ValueError"),
+    PlantedBug(("auth/bearer-error",), mechanisms._fields_of, _BOTH, "ValueError"),
     PlantedBug(("auth/endpoint-answer",), tokens._token_in, "KeyError, TypeError", "KeyError"),
     PlantedBug(("auth/endpoint-error",), tokens._oauth_error, "not isinstance(answer, dict)", "False"),
-    PlantedBug(("auth/bearer-token",), bearer_token.end_of, "IndexError, ", ""),
+    PlantedBug(("auth/bearer-token",), tokens.end_of, "IndexError, ", ""),
     PlantedBug(
         ("zookeeper/sasl-challenge",), digest_md5.DigestMd5.response, 'given.get("nonce", "")', 'given["nonce"]'
     ),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from streamgroup.auth.oauthbearer import OAuthBearerMechanism
+from streamgroup.auth.mechanisms import OAuthBearerMechanism
 from streamgroup.auth.scram import SCRAM_SHA_256, ScramMechanism
 from streamgroup.errors import AuthenticationError
 from streamgroup.net.sasl import tokens as tokens_of
-from streamgroup.net.sasl.bearer_token import described_end
+from streamgroup.net.sasl.tokens import described_end
 from streamgroup.options.jaas import parse_jaas
 from streamgroup.options.parse_client import kafka_properties
 from streamgroup.zookeeper.digest_md5 import DigestMd5

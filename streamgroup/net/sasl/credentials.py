@@ -7,14 +7,11 @@ from collections.abc import Callable
 from functools import partial
 
 from streamgroup.auth.gssapi import GssapiMechanism
-from streamgroup.auth.mechanism import Mechanism
-from streamgroup.auth.oauthbearer import OAuthBearerMechanism
-from streamgroup.auth.plain import PlainMechanism
+from streamgroup.auth.mechanisms import Mechanism, OAuthBearerMechanism, PlainMechanism
 from streamgroup.auth.scram import ScramMechanism
 from streamgroup.net.background import Background, WaitTimeout
-from streamgroup.net.sasl.bearer_token import described_end
 from streamgroup.net.sasl.tickets import TICKETS
-from streamgroup.net.sasl.tokens import TOKENS
+from streamgroup.net.sasl.tokens import TOKENS, described_end
 from streamgroup.net.tls.contexts import endpoint_context
 from streamgroup.options.sasl import GSSAPI, OAUTHBEARER, PLAIN, SaslOptions
 from streamgroup.options.tls import TlsOptions

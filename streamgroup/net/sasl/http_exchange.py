@@ -21,8 +21,7 @@ from typing import Any, cast
 
 from streamgroup.errors import AuthenticationError, TransportError
 from streamgroup.net.resolve import HostLookup
-from streamgroup.net.tls.certificate_names import names_in_certificate
-from streamgroup.net.tls.refusals import OTHER_HOST
+from streamgroup.net.tls.refusals import OTHER_HOST, names_in_certificate
 
 _HTTPS_PORT = 443
 _LEAST_S = 0.001

@@ -7,20 +7,21 @@ it. A token from a file is read for each connection: whoever writes the file ren
 from __future__ import annotations
 
 import base64
+import binascii
 import importlib
 import json
+import math
 import ssl
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from streamgroup.auth.unsecured_token import unsecured_token
 from streamgroup.errors import AuthenticationError, ConfigError, StreamGroupError, TransportError
-from streamgroup.net.sasl.bearer_token import end_of
 from streamgroup.net.sasl.http_exchange import Advice, exchange, printable
 from streamgroup.net.sasl.renewals import RENEWED_AFTER, Renewals
 from streamgroup.options.sasl import OAuthOptions
@@ -226,3 +227,34 @@ def _expiry_of(token: str, now: float) -> float:
     """Return the time `exp` of a JWT in seconds since 1970; `now` if the token has none."""
     end = end_of(token)
     return now if end is None else end
+
+
+def end_of(token: str) -> float | None:
+    """Return the claim `exp` in seconds since 1970; None if the token has none or is not a JWT."""
+    try:
+        end = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))["exp"]
+        if not isinstance(end, int | float) or isinstance(end, bool):
+            return None
+        seconds = float(end)
+    except (ValueError, RecursionError, IndexError, KeyError, TypeError, OverflowError, binascii.Error):
+        return None
+    return seconds if math.isfinite(seconds) else None
+
+
+def described_end(token: str) -> str:
+    """Return the end of a JWT for people, such as `2026-01-31 12:00:00 UTC`; empty if the token does not tell it."""
+    end = end_of(token)
+    try:
+        return "" if end is None else f"{datetime.fromtimestamp(end, UTC):%F %T} UTC"
+    except (OverflowError, ValueError, OSError):  # a year that the calendar does not have
+        return ""
+
+
+def unsecured_token(claims: Mapping[str, str], now_s: float, lifetime_s: int) -> str:
+    """Return a token with these claims, issued at `now_s` (seconds since 1970), which expires after `lifetime_s`."""
+    times = {"exp": int(now_s) + lifetime_s, "iat": int(now_s)}
+    return f"{_part({'alg': 'none'})}.{_part({**claims, **times})}."
+
+
+def _part(values: Mapping[str, str | int]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(values, separators=(",", ":")).encode()).decode().rstrip("=")

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamgroup.errors import ConfigError
-from streamgroup.net.tls.memory_file import readable_path
+from streamgroup.net.tls.stores import readable_path
 from streamgroup.options.cipher_suites import TLS13
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import TlsOptions

@@ -6,9 +6,15 @@ part of a key.
 
 from __future__ import annotations
 
+import base64
+import binascii
+import os
+import re
 import shlex
 import socket
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -21,7 +27,6 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import NameOID
 
 from streamgroup.errors import ConfigError
-from streamgroup.net.tls.pem import Block, blocks_of
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import PEM, TlsOptions, TlsServers
 
@@ -335,3 +340,66 @@ def _parses(parse: Callable[[], object]) -> bool:
 
 def _line(error: Exception) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+_WIDTH = 64
+
+
+class Block(NamedTuple):
+    """One block: its label, such as `CERTIFICATE`, and the text between its delimiters."""
+
+    label: str
+    body: str
+
+    @property
+    def is_certificate(self) -> bool:
+        return self.label in ("CERTIFICATE", "X509 CERTIFICATE")
+
+    @property
+    def is_private_key(self) -> bool:
+        return self.label.endswith("PRIVATE KEY")
+
+    def decoded(self) -> bytes:
+        """Return the bytes of the block. Raises ValueError for invalid base64."""
+        try:
+            return base64.b64decode("".join(self.body.split()), validate=True)
+        except binascii.Error:
+            raise ValueError(f"the block {self.label} is not valid base64") from None
+
+    def canonical(self) -> bytes:
+        """Return the block in lines of 64 characters, as most readers expect it."""
+        if ":" in self.body:  # headers, as in keys that are encrypted in OpenSSL's old way
+            lines = self.body.strip().splitlines()
+        else:
+            text = "".join(self.body.split())
+            lines = [text[at : at + _WIDTH] for at in range(0, len(text), _WIDTH)]
+        return "\n".join((f"-----BEGIN {self.label}-----", *lines, f"-----END {self.label}-----", "")).encode()
+
+
+def blocks_of(text: str) -> list[Block]:
+    """Return the blocks of `text` in their order; text around them is ignored."""
+    return [Block(label, body) for label, body in _BLOCK.findall(text)]
+
+
+_DESCRIPTORS = Path("/proc/self/fd")
+
+
+@contextmanager
+def readable_path(data: bytes) -> Iterator[str]:
+    """Yield a path at which this process can read `data`.
+
+    On Linux the bytes never reach a disk: the path names a descriptor of anonymous memory. Elsewhere it is a file of
+    mode 0600 in a directory of mode 0700, both of which are removed at the end.
+    """
+    if hasattr(os, "memfd_create") and _DESCRIPTORS.is_dir():
+        with open(os.memfd_create("streamgroup-key"), "wb") as file:
+            file.write(data)
+            file.flush()
+            yield str(_DESCRIPTORS / str(file.fileno()))
+        return
+    with tempfile.TemporaryDirectory(prefix="streamgroup-") as directory:
+        path = Path(directory) / "key"
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(data)
+        yield str(path)

@@ -11,9 +11,7 @@ import pytest
 
 from streamgroup.auth.gssapi import GssapiMechanism
 from streamgroup.auth.kerberos_errors import KerberosFailure
-from streamgroup.auth.mechanism import MAX_CHALLENGE, Mechanism
-from streamgroup.auth.oauthbearer import OAuthBearerMechanism
-from streamgroup.auth.plain import PlainMechanism
+from streamgroup.auth.mechanisms import MAX_CHALLENGE, Mechanism, OAuthBearerMechanism, PlainMechanism
 from streamgroup.auth.scram import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_SHA_256, SCRAM_SHA_512, ScramMechanism
 from streamgroup.errors import AuthenticationError
 

@@ -20,7 +20,7 @@ from streamgroup.cli.main import main
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import AuthorizationError, ConfigError, ErrorCode, NoBrokersYetError, TransportError
 from streamgroup.model import Broker, ClusterSnapshot, Dialect, GroupDescription, GroupState, PartitionInfo, TopicInfo
-from streamgroup.net.releases import RELEASES
+from streamgroup.net.handshake import RELEASES
 from streamgroup.options.types import ClientOptions, ZooKeeperOptions
 from streamgroup.wire.messages.group import JoinGroupRequest
 from streamgroup.wire.messages.log import FetchRequest

@@ -10,7 +10,7 @@ from streamgroup.cluster.kafka import ANY, KafkaCluster
 from streamgroup.cluster.requests import NO_OFFSET, EpochCheck, EpochEnd, ListedOffset
 from streamgroup.errors import BrokerError, ConfigError, NoBrokersYetError, TransportError
 from streamgroup.model import LATEST, NO_LEADER, Broker, TopicPartition
-from streamgroup.net.releases import RELEASES
+from streamgroup.net.handshake import RELEASES
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest, MetadataResponse
 from streamgroup.wire.messages.coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from streamgroup.net.releases import RELEASE_MEMORY
+from streamgroup.net.handshake import RELEASE_MEMORY
 from streamgroup.options.types import ClientOptions
 from streamgroup.testing import Authority
 from tests.fakes.broker import FakeBroker

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroup.auth.mechanism import Exchange, Mechanism
-from streamgroup.auth.plain import PlainMechanism
+from streamgroup.auth.mechanisms import Exchange, Mechanism, PlainMechanism
 from streamgroup.errors import AuthenticationError, DecodeError, TransportError
 from streamgroup.net.authentication import Authentication
+from streamgroup.net.handshake import RELEASES
 from streamgroup.net.protocol import CorrelatedResponse, Protocol
-from streamgroup.net.releases import RELEASES
 from streamgroup.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
 from streamgroup.wire.messages.sasl import (
     SaslAuthenticateRequest,

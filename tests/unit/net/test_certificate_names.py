@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from streamgroup.net.tls.certificate_names import names_in_certificate
 from streamgroup.net.tls.contexts import endpoint_context
+from streamgroup.net.tls.refusals import names_in_certificate
 from streamgroup.testing import Authority, Identity
 from tests.certificates import server_context
 from tests.unit.net.tls_servers import trusting

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streamgroup.net.tls.memory_file import readable_path
+from streamgroup.net.tls.stores import readable_path
 
 
 @pytest.mark.parametrize("on_linux", [True, False])

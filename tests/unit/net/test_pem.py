@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamgroup.net.tls.pem import Block, blocks_of
+from streamgroup.net.tls.stores import Block, blocks_of
 
 
 def test_blocks_have_canonical_lines() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streamgroup.net.tls.plaintext_probe import PlaintextProbe
+from streamgroup.net.tls.transport import PlaintextProbe
 from streamgroup.net.transport import PROBE_TIMEOUT_S
 
 WAIT_MS = 30_000

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from streamgroup.auth.mechanism import Exchange
-from streamgroup.auth.plain import PlainMechanism
+from streamgroup.auth.mechanisms import Exchange, PlainMechanism
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import AuthenticationError, ConfigError, TransportError
 from streamgroup.net.connection import Connection

@@ -18,8 +18,9 @@ from typing import Any
 
 import pytest
 
+from streamgroup.auth.mechanisms import OAuthBearerMechanism
 from streamgroup.errors import AuthenticationError, ConfigError, StreamGroupError, TransportError
-from streamgroup.net.sasl.tokens import Tokens
+from streamgroup.net.sasl.tokens import Tokens, described_end, end_of, unsecured_token
 from streamgroup.net.tls.contexts import endpoint_context
 from streamgroup.options.sasl import OAuthOptions
 from streamgroup.options.secrets import Secret
@@ -391,3 +392,53 @@ def test_a_function_that_fails_is_named(
 def test_a_module_that_is_missing_is_named() -> None:
     with pytest.raises(ConfigError, match=r"No module named 'not_there'. Install its package for the driver"):
         get(OAuthOptions(provider="not_there:token"))
+
+
+def json_web_token(claims: str) -> str:
+    return f"e30.{base64.urlsafe_b64encode(claims.encode()).decode().rstrip('=')}.sig"
+
+
+@pytest.mark.parametrize(
+    ("token", "end"),
+    [
+        (json_web_token('{"exp": 1700000000}'), 1_700_000_000.0),
+        (json_web_token('{"exp": 1700000000.5}'), 1_700_000_000.5),
+        (json_web_token('{"exp": true}'), None),
+        (json_web_token(f'{{"exp": 1{"0" * 400}}}'), None),
+        (json_web_token('{"exp": 1e999}'), None),
+        (json_web_token('{"exp": "soon"}'), None),
+        (json_web_token("{}"), None),
+        (json_web_token("[1]"), None),
+        (json_web_token("no JSON"), None),
+        ("e30.*", None),
+        ("opaque", None),
+        ("", None),
+    ],
+)
+def test_the_end_is_that_of_a_jwt(token: str, end: float | None) -> None:
+    assert end_of(token) == end
+
+
+@pytest.mark.parametrize(
+    ("exp", "shown"), [("1700000000", "2023-11-14 22:13:20 UTC"), ("1e300", ""), ("-1e300", ""), ("NaN", "")]
+)
+def test_the_end_is_described_if_the_calendar_has_it(exp: str, shown: str) -> None:
+    assert described_end(json_web_token(f'{{"exp": {exp}}}')) == shown
+
+
+def test_the_error_of_a_rejected_token_says_when_it_expires() -> None:
+    error = OAuthBearerMechanism("b:1", "e30.e30.x", expiry="2023-11-14 22:13:20 UTC").rejected("")
+    assert "credentials: the token expires at 2023-11-14 22:13:20 UTC. Check the token's end" in str(error)
+
+
+def part(text: str) -> dict[str, object]:
+    return dict(json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))))
+
+
+def test_a_token_without_a_signature_has_the_claims_and_its_times() -> None:
+    token = unsecured_token({"sub": "alice é", "iat": "forged"}, 1_700_000_000.9, 3_600)
+    header, claims, signature = token.split(".")
+    assert part(header) == {"alg": "none"}
+    assert part(claims) == {"sub": "alice é", "iat": 1_700_000_000, "exp": 1_700_003_600}
+    assert signature == ""
+    assert OAuthBearerMechanism("b:1", token).first().startswith(b"n,,\x01auth=Bearer ")

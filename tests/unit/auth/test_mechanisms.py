@@ -2,13 +2,51 @@ from __future__ import annotations
 
 import base64
 import json
+import pickle
 from typing import Any
 
 import pytest
 
-from streamgroup.auth.oauthbearer import OAuthBearerMechanism
-from streamgroup.errors import AuthenticationError, TransportError
+from streamgroup.auth.mechanisms import Mechanism, OAuthBearerMechanism, PlainMechanism
+from streamgroup.auth.scram import SCRAM_SHA_256, ScramMechanism
+from streamgroup.errors import AuthenticationError, AuthError, TransportError
 from tests.unit.auth.vectors import java_rows
+
+
+def test_the_example_of_rfc_4616() -> None:
+    assert PlainMechanism("b:1", "tim", "tanstaaftanstaaf").first() == b"\0tim\0tanstaaftanstaaf"
+
+
+@pytest.mark.parametrize("row", java_rows("PLAIN"), ids=lambda row: row["user"])
+def test_every_byte_is_that_of_java(row: dict[str, Any]) -> None:
+    assert [PlainMechanism("b:1", row["user"], row["password"]).first().decode()] == row["messages"]
+
+
+@pytest.mark.parametrize("answer", [b"", b"welcome"])
+def test_the_exchange_is_complete_when_the_broker_has_answered(answer: bytes) -> None:
+    mechanism = PlainMechanism("b:1", "alice", "secret")
+    mechanism.first()
+    assert not mechanism.done
+    assert mechanism.next(answer) is None
+    assert mechanism.done
+
+
+@pytest.mark.parametrize(
+    ("user", "password", "cause"),
+    [
+        ("", "hunter2", "the user name is empty"),
+        ("alice", "", "the password is empty"),
+        ("al\0ice", "hunter2", "the user name contains a NUL"),
+        ("alice", "hunter2\0admin", "the password contains a NUL"),
+        ("alice", "hunter2\ud800", "the password is not valid Unicode"),
+        ("\udfff", "hunter2", "the user name is not valid Unicode"),
+    ],
+)
+def test_credentials_that_plain_cannot_carry(user: str, password: str, cause: str) -> None:
+    with pytest.raises(AuthenticationError, match=cause) as caught:
+        PlainMechanism("b:1", user, password)
+    assert "hunter2" not in str(caught.value)
+
 
 PEER = "broker-1:9092"
 ROWS = java_rows("OAUTHBEARER")
@@ -35,7 +73,7 @@ def after_first(token: str = "hunter2") -> OAuthBearerMechanism:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[f"{row['token']}-{i}" for i, row in enumerate(ROWS)])
-def test_every_byte_is_that_of_java(row: dict[str, Any]) -> None:
+def test_every_byte_of_oauthbearer_is_that_of_java(row: dict[str, Any]) -> None:
     if row["messages"] is None:
         with pytest.raises(AuthenticationError, match=r"invalid (name|value)"):
             OAuthBearerMechanism(PEER, row["token"], row["extensions"])
@@ -183,3 +221,69 @@ def test_a_rejected_token_is_reported_to_its_owner() -> None:
     mechanism = OAuthBearerMechanism(PEER, "token", on_rejected=lambda: forgotten.append(True))
     mechanism.rejected("")
     assert forgotten == [True]
+
+
+SECRET = "hunter2"
+
+
+def mechanisms() -> list[Mechanism]:
+    return [
+        PlainMechanism(PEER, "alice", SECRET),
+        ScramMechanism(SCRAM_SHA_256, PEER, "alice", SECRET, "abc"),
+        OAuthBearerMechanism(PEER, SECRET),
+    ]
+
+
+each = pytest.mark.parametrize("mechanism", mechanisms(), ids=lambda mechanism: mechanism.name)
+
+
+@each
+def test_the_broker_says_why_it_rejects_the_client(mechanism: Mechanism) -> None:
+    error = mechanism.rejected(f"wrong password {SECRET}.\n" + "x" * 1_000)
+    user = "" if mechanism.name == "OAUTHBEARER" else " as user 'alice'"
+    assert str(error).startswith(
+        f"cannot authenticate to broker {PEER}{user} by SASL {mechanism.name}: the broker rejected the credentials: "
+        "wrong password *****."
+    )
+    assert str(error).endswith(f"…. {mechanism.after_rejection}")
+    assert SECRET not in str(error)
+    assert "\n" not in str(error)
+    assert len(str(error)) < 600
+
+
+def test_an_error_is_fatal_and_crosses_processes() -> None:
+    error = pickle.loads(pickle.dumps(PlainMechanism(PEER, "alice", SECRET).rejected("")))
+    assert isinstance(error, AuthenticationError)
+    assert isinstance(error, AuthError)
+    assert not isinstance(error, TransportError), "a transport error is retried"
+    assert str(error) == (
+        f"cannot authenticate to broker {PEER} as user 'alice' by SASL PLAIN: the broker rejected the credentials. "
+        "Check the credentials in kafka.sasl.jaas.config"
+    )
+
+
+@each
+def test_a_mechanism_shows_no_secret_and_is_not_pickled(mechanism: Mechanism) -> None:
+    assert SECRET not in f"{mechanism} {mechanism!r}"
+    mechanism.first()
+    with pytest.raises(TypeError):
+        pickle.dumps(mechanism)
+
+
+@pytest.mark.parametrize("mechanism", mechanisms(), ids=lambda mechanism: mechanism.name)
+def test_an_exchange_happens_once(mechanism: Mechanism) -> None:
+    with pytest.raises(AuthenticationError, match="no exchange is under way"):
+        mechanism.next(b"")
+    assert not mechanism.done
+    mechanism.first()
+    with pytest.raises(RuntimeError, match="has begun already"):
+        mechanism.first()
+
+
+def test_a_failed_exchange_cannot_go_on_to_success() -> None:
+    mechanism = ScramMechanism(SCRAM_SHA_256, PEER, "alice", SECRET, "abc")
+    mechanism.first()
+    for _ in range(3):
+        with pytest.raises(AuthenticationError):
+            mechanism.next(b"")
+        assert not mechanism.done
