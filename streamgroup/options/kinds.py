@@ -13,9 +13,8 @@ from typing import Any, TypeVar
 
 from streamgroup.logformat import partition_number
 from streamgroup.model import EARLIEST, LATEST, TopicPartition
-from streamgroup.options.cipher_suites import openssl_name
 from streamgroup.options.secrets import Secret
-from streamgroup.options.tls import PEM, PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL
+from streamgroup.options.tls import PEM, PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL, openssl_name
 from streamgroup.options.types import GroupMode, Isolation, OffsetsStorage
 
 INT_MAX = 2**31 - 1

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 
 from streamgroup.errors import ConfigError
 from streamgroup.options import zookeeper
-from streamgroup.options.client import CLIENT, CLIENT_IGNORED, CLIENT_REFUSED
-from streamgroup.options.client_sasl import TOKEN_ROW
-from streamgroup.options.librdkafka import LIBRDKAFKA_HINTS
+from streamgroup.options.client import CLIENT, CLIENT_IGNORED, CLIENT_REFUSED, TOKEN_ROW
+from streamgroup.options.foreign_names import LIBRDKAFKA_HINTS
 from streamgroup.options.producer import PRODUCER
 from streamgroup.options.properties import PREFIX
 from streamgroup.options.reading import OptionsReader, all_together

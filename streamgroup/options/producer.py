@@ -10,8 +10,8 @@ import dataclasses
 
 from streamgroup.options import kinds
 from streamgroup.options.client import CLIENT, CLIENT_IGNORED, CLIENT_REFUSED
+from streamgroup.options.foreign_names import BYTES_ALREADY, OLD_PRODUCERS
 from streamgroup.options.kafka import KAFKA
-from streamgroup.options.old_producers import BYTES_ALREADY, OLD_PRODUCERS
 from streamgroup.options.properties import ignored, refused, used
 from streamgroup.options.rows import Option, Scope
 

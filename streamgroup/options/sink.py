@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from streamgroup.options import kinds
-from streamgroup.options.client_sasl import TOKEN_ROW
-from streamgroup.options.librdkafka import LIBRDKAFKA_HINTS
+from streamgroup.options.client import TOKEN_ROW
+from streamgroup.options.foreign_names import LIBRDKAFKA_HINTS
 from streamgroup.options.rows import Option, Scope
 from streamgroup.options.sasl import TOKEN_MANAGER_HINTS
 from streamgroup.options.source import SOURCE, STRICT_ROW

@@ -6,8 +6,8 @@ Names, meanings and defaults are those of Spark's Kafka source.
 from __future__ import annotations
 
 from streamgroup.options import kinds
-from streamgroup.options.client_sasl import TOKEN_ROW
-from streamgroup.options.librdkafka import LIBRDKAFKA_HINTS
+from streamgroup.options.client import TOKEN_ROW
+from streamgroup.options.foreign_names import LIBRDKAFKA_HINTS
 from streamgroup.options.rows import Effect, Option, Scope
 from streamgroup.options.sasl import TOKEN_MANAGER_HINTS
 

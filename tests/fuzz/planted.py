@@ -24,7 +24,7 @@ from streamgroup.jobs.backfill import plan as steps
 from streamgroup.jobs.mirror import plan
 from streamgroup.net import frames
 from streamgroup.net.sasl import tokens
-from streamgroup.options import jaas, kinds, parse_client
+from streamgroup.options import kinds, parse_client, sasl
 from streamgroup.parsing import avro, framing, proto_text, protobuf
 from streamgroup.planning import document
 from streamgroup.records import batches, codecs, messages07
@@ -133,7 +133,7 @@ BUGS = (
     PlantedBug(
         ("zookeeper/sasl-challenge",), digest_md5.DigestMd5.response, 'given.get("nonce", "")', 'given["nonce"]'
     ),
-    PlantedBug(("options/jaas",), jaas._module, "value is None or value.text", "value.text"),
+    PlantedBug(("options/jaas",), sasl._module, "value is None or value.text", "value.text"),
     PlantedBug(("options/client-file",), parse_client.kafka_properties, "found is None", "False"),
     # Values
     PlantedBug(("parsing/prefix",), framing.split_schema_id, "len(value) < _SIZE", "len(value) > 3 and value[0]"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamgroup.options.jaas import parse_jaas
+from streamgroup.options.sasl import parse_jaas
 from tests.live.java.cases import NEWEST, RELEASES
 from tests.live.java.write_sasl_vectors import (
     STORED_CONFIGS,

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamgroup.errors import ConfigError
 from streamgroup.net.tls.stores import readable_path
-from streamgroup.options.cipher_suites import TLS13
 from streamgroup.options.secrets import Secret
-from streamgroup.options.tls import TlsOptions
+from streamgroup.options.tls import TLS13, TlsOptions
 
 if TYPE_CHECKING:
     from streamgroup.net.tls.stores import KeyAndCertificate

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from streamgroup.options.jaas import LoginModule
+from streamgroup.options.sasl import LoginModule
 from streamgroup.options.secrets import Secret
 
 

@@ -4,9 +4,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from streamgroup.options import settings_reader as near_miss_module
 from streamgroup.options.kinds import BOOLEAN, ValueKind, integer
-from streamgroup.options.settings_reader import SettingsReader, nearest, suggestion, together
+from streamgroup.options.parse import OPTIONS
+from streamgroup.options.parse_sink import SINK_OPTIONS
+from streamgroup.options.settings_reader import SettingsReader, mistakes, near_miss, nearest, suggestion, together
 
 
 @dataclass(frozen=True)
@@ -66,3 +71,86 @@ def test_only_a_similar_name_is_suggested(name: str, near: str | None) -> None:
 def test_one_problem_stands_alone_and_several_are_a_list() -> None:
     assert together(["a is wrong"], "problems") == "a is wrong"
     assert together(["a is wrong", "b is wrong"], "problems") == "2 problems:\n  - a is wrong\n  - b is wrong"
+
+
+NAMES = st.text(alphabet="abc", max_size=8)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant", "count"),
+    [
+        ("assign", "assign", 0),
+        ("asign", "assign", 1),
+        ("asssign", "assign", 1),
+        ("azsign", "assign", 1),
+        ("asisgn", "assign", 1),
+        ("topicsubscribe", "subscribe", 5),
+        ("", "abc", 3),
+        ("abc", "", 3),
+    ],
+)
+def test_a_mistake_is_one_letter_or_two_neighbours_exchanged(written: str, meant: str, count: int) -> None:
+    assert mistakes(written, meant) == count
+
+
+@given(NAMES, NAMES)
+def test_the_letters_alone_never_show_more_mistakes_than_there_are(one: str, other: str) -> None:
+    assert near_miss_module._fewest_mistakes(one, other) <= mistakes(one, other)
+
+
+@given(NAMES, NAMES)
+def test_mistakes_count_the_same_in_both_directions(one: str, other: str) -> None:
+    count = mistakes(one, other)
+    assert count == mistakes(other, one)
+    assert abs(len(one) - len(other)) <= count <= max(len(one), len(other))
+    assert (count == 0) == (one == other)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("asign", "assign"),
+        ("subcribe", "subscribe"),
+        ("subscribepatern", "subscribepattern"),
+        ("subscribe.pattern", "subscribepattern"),
+        ("starting_offsets", "startingoffsets"),
+        ("startoffsets", "startingoffsets"),
+        ("startingoffset", "startingoffsets"),
+        ("maxoffsetpertrigger", "maxoffsetspertrigger"),
+        ("failondatalos", "failondataloss"),
+        ("minpartition", "minpartitions"),
+        ("kafka_bootstrap_servers", "kafka.bootstrap.servers"),
+        ("kafka.bootstrap.server", "kafka.bootstrap.servers"),
+        ("kafka.securty.protocol", "kafka.security.protocol"),
+        ("kafka.sasl.mechanisms", "kafka.sasl.mechanism"),
+        ("kafka.ssl.endpoint.identification.algorithim", "kafka.ssl.endpoint.identification.algorithm"),
+        ("group.jointimeouts", "group.jointimeout"),
+        ("strct", "strict"),
+    ],
+)
+def test_a_misspelled_option_is_found(name: str, meant: str) -> None:
+    assert near_miss(name, OPTIONS) == meant
+
+
+FOREIGN = """
+    path paths mode topic topics inferSchema checkpointLocation queryName outputMode mergeSchema header sep delimiter
+    multiLine encoding compression schema format table dbtable url user password host port numPartitions fetchsize
+    maxFilesPerTrigger latestFirst cleanSource includeExistingFiles recursiveFileLookup
+    pathGlobFilter rowsPerSecond startingVersion endingVersion startingPosition streamName ignoreChanges ignoreDeletes
+    readChangeFeed maxRatePerPartition minRecordsPerTrigger useDeprecatedOffsetFetching serialization.format key value
+    kafka.schema.registry.url kafka.ssl.ca.location kafka.message.max.bytes kafka.statistics.interval.ms
+    kafka. kafka.foo
+"""
+"""Options of other sources and clients, and those that Spark itself or helper code may add."""
+
+
+@pytest.mark.parametrize("name", FOREIGN.lower().split())
+def test_an_option_of_another_source_is_not_a_misspelled_one(name: str) -> None:
+    assert near_miss(name, OPTIONS) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("partitoner", "partitioner"), ("topics", "topic"), ("kafka.ack", "kafka.acks"), ("path", None)]
+)
+def test_names_of_a_write(name: str, meant: str | None) -> None:
+    assert near_miss(name, SINK_OPTIONS) == meant

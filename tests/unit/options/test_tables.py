@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from streamgroup.options.foreign_names import OLD_CONSUMERS, OLD_PRODUCERS
 from streamgroup.options.kafka import KAFKA
 from streamgroup.options.kinds import SECRET
-from streamgroup.options.old_consumers import OLD_CONSUMERS
-from streamgroup.options.old_producers import OLD_PRODUCERS
 from streamgroup.options.producer import PRODUCER
 from streamgroup.options.properties import PREFIX
 from streamgroup.options.rows import SECTIONS, Option, Scope, default_of

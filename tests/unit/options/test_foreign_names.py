@@ -1,0 +1,169 @@
+"""The properties of the producers of Kafka 0.7 and 0.8: a user learns the new name, or why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from streamgroup.errors import ConfigError
+from streamgroup.options.foreign_names import LIBRDKAFKA_HINTS, OLD_CONSUMERS, OLD_PRODUCERS
+from streamgroup.options.parse import parse_source
+from streamgroup.options.parse_client import parse_client
+from streamgroup.options.parse_sink import parse_sink
+from streamgroup.options.rows import Effect, Option, Scope
+from tests.unit.options.reads import batch, stream
+
+PRODUCER_ROWS = {row.name: row for row in OLD_PRODUCERS}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        # by the documentation of 0.7
+        ("zk.connect", "zookeeper.connect"),
+        ("zk.sessiontimeout.ms", "zookeeper.session.timeout.ms"),
+        ("zk.connectiontimeout.ms", "zookeeper.connection.timeout.ms"),
+        ("buffer.size", "kafka.send.buffer.bytes"),
+        ("connect.timeout.ms", "kafka.socket.connection.setup.timeout.ms"),
+        ("socket.timeout.ms", "kafka.request.timeout.ms"),
+        ("max.message.size", "kafka.max.request.size"),
+        ("num.retries", "kafka.retries"),
+        ("queue.time", "kafka.linger.ms"),
+        ("queue.enqueueTimeout.ms", "kafka.max.block.ms"),
+        ("compression.codec", "kafka.compression.type"),
+        # by the documentation of 0.8
+        ("metadata.broker.list", "kafka.bootstrap.servers"),
+        ("request.required.acks", "kafka.acks"),
+        ("message.send.max.retries", "kafka.retries"),
+        ("topic.metadata.refresh.interval.ms", "kafka.metadata.max.age.ms"),
+        ("queue.buffering.max.ms", "kafka.linger.ms"),
+        ("queue.enqueue.timeout.ms", "kafka.max.block.ms"),
+        # by the documentation of the Java producer of 0.8.2
+        ("metadata.fetch.timeout.ms", "kafka.max.block.ms"),
+        ("timeout.ms", "kafka.request.timeout.ms"),
+    ],
+)
+def test_a_property_that_has_a_new_name_is_refused_with_that_name(old: str, new: str) -> None:
+    row = PRODUCER_ROWS[f"kafka.{old}"]
+    assert row.effect(Scope.WRITE) is Effect.REFUSED
+    assert row.reason(Scope.WRITE).endswith(f"Set '{new}'")
+
+
+@pytest.mark.parametrize(
+    ("names", "instead"),
+    [
+        ("broker.list", "'zookeeper.connect', or 'kafka.bootstrap.servers' for later brokers"),
+        ("serializer.class key.serializer.class", "encode the columns 'key' and 'value'"),
+        ("compressed.topics", "in a query of their own"),
+        ("queue.size queue.buffering.max.messages", "Set 'kafka.buffer.memory'"),
+        ("batch.num.messages", "Set 'kafka.batch.size'"),
+        ("event.handler event.handler.props callback.handler callback.handler.props", "Change them in the query"),
+    ],
+)
+def test_a_property_without_an_equivalent_is_refused_with_the_next_step(names: str, instead: str) -> None:
+    for name in names.split():
+        row = PRODUCER_ROWS[f"kafka.{name}"]
+        assert row.effect(Scope.WRITE) is Effect.REFUSED
+        assert instead in row.reason(Scope.WRITE)
+
+
+def test_the_properties_whose_loss_changes_no_record_are_the_only_ones_that_are_ignored() -> None:
+    ignored = {row.name.removeprefix("kafka.") for row in OLD_PRODUCERS if row.effect(Scope.WRITE) is Effect.IGNORED}
+    assert ignored == {
+        "producer.type",
+        "zk.synctime.ms",
+        "zk.read.num.retries",
+        "reconnect.interval",
+        "reconnect.time.interval.ms",
+        "block.on.buffer.full",
+    }
+
+
+def test_no_property_of_an_old_producer_takes_effect_in_any_read_or_write() -> None:
+    assert [row.name for row in OLD_PRODUCERS if row.effect(Scope.ALL | Scope.WRITE) is Effect.USED] == []
+
+
+SERVERS = {"kafka.bootstrap.servers": "b1:9092"}
+READERS: dict[str, Callable[[Mapping[str, str]], object]] = {
+    "read": lambda given: parse_source({**SERVERS, "subscribe": "orders", **given}, streaming=False),
+    "write": lambda given: parse_sink({**SERVERS, **given}),
+    "command": parse_client,
+}
+
+
+@pytest.mark.parametrize("name", LIBRDKAFKA_HINTS)
+@pytest.mark.parametrize("reader", READERS)
+def test_a_name_of_librdkafka_is_refused_with_the_option_that_java_has(reader: str, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown option '{name}': it is librdkafka's name") as caught:
+        READERS[reader]({name: "hunter2"})
+    assert "'kafka." in str(caught.value).partition("librdkafka's name")[2]
+    assert "hunter2" not in str(caught.value)
+
+
+CONSUMER_ROWS = {option.name: option for option in OLD_CONSUMERS}
+REFUSED = [option for option in OLD_CONSUMERS if option.elsewhere is Effect.REFUSED]
+IGNORED = [option for option in OLD_CONSUMERS if option.elsewhere is Effect.IGNORED]
+
+
+def name_of(option: Option) -> str:
+    return option.name
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("kafka.zookeeper.connect", "zookeeper.connect"),
+        ("kafka.zk.connect", "zookeeper.connect"),
+        ("kafka.zk.sessiontimeout.ms", "zookeeper.session.timeout.ms"),
+        ("kafka.groupid", "kafka.group.id"),
+        ("kafka.fetch.size", "kafka.max.partition.fetch.bytes"),
+        ("kafka.fetch.message.max.bytes", "kafka.max.partition.fetch.bytes"),
+        ("kafka.fetch.wait.max.ms", "kafka.fetch.max.wait.ms"),
+        ("kafka.socket.timeout.ms", "kafka.request.timeout.ms"),
+        ("kafka.socket.buffersize", "kafka.receive.buffer.bytes"),
+        ("kafka.autooffset.reset", "startingOffsets"),
+        ("kafka.mirror.topics.whitelist", "subscribe"),
+    ],
+)
+def test_a_property_with_another_name_is_refused_with_that_name(old: str, new: str) -> None:
+    assert CONSUMER_ROWS[old].elsewhere is Effect.REFUSED
+    assert f"Set '{new}'" in CONSUMER_ROWS[old].why
+
+
+def test_a_property_that_would_commit_before_the_sink_has_a_batch_is_refused_with_the_reason() -> None:
+    assert CONSUMER_ROWS["kafka.auto.commit.enable"].elsewhere is Effect.REFUSED
+    assert (
+        "commits offsets only after their batch has reached the sink" in CONSUMER_ROWS["kafka.auto.commit.enable"].why
+    )
+
+
+@pytest.mark.parametrize("option", REFUSED, ids=name_of)
+def test_a_refused_property_ends_each_kind_of_read_with_an_error_that_names_it_and_the_next_step(
+    option: Option,
+) -> None:
+    for read in (stream, batch):
+        with pytest.raises(ConfigError) as caught:
+            read(**{option.name: "7"})
+        assert option.name in str(caught.value)
+        assert option.why in str(caught.value)
+    assert any(step in option.why for step in (". Set '", ". Leave the option out"))
+
+
+@pytest.mark.parametrize("option", IGNORED, ids=name_of)
+def test_an_ignored_property_ends_no_read_and_the_log_says_why_it_has_no_effect(option: Option) -> None:
+    for read in (stream, batch):
+        plain, given = read(), read(**{option.name: "7"})
+        (note,) = set(given.notes) - set(plain.notes)
+        assert option.name in note
+        assert option.why in note
+        assert given.fetch == plain.fetch
+
+
+def test_no_property_of_an_old_consumer_takes_effect_in_any_read_or_write() -> None:
+    assert [option.name for option in OLD_CONSUMERS if option.effect(Scope.ALL | Scope.WRITE) is Effect.USED] == []
+
+
+@pytest.mark.parametrize("name", ["kafka.offsets.storage", "kafka.dual.commit.enabled"])
+def test_a_property_that_still_takes_effect_is_not_in_the_table(name: str) -> None:
+    assert name not in CONSUMER_ROWS
