@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from streamgroup.cli._help import flag, option
+from streamgroup.cli._click import flag, option
 from streamgroup.cli._reset import Reset, TopicScope, Way, parse_datetime, parse_duration, parse_topic
 from streamgroup.errors import ConfigError
 

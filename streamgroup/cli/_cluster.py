@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from streamgroup.cli._help import CONNECTION, option
+from streamgroup.cli._click import CONNECTION, option
 from streamgroup.cli._properties import without_prefix
 from streamgroup.cluster.interface import Cluster, open_cluster
 from streamgroup.cluster.kafka import KafkaCluster

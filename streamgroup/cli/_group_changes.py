@@ -10,10 +10,10 @@ from typing import Any
 import click
 
 from streamgroup.cli._change_options import SPARK, ChangeOptions
+from streamgroup.cli._click import Column, json_rows, table
 from streamgroup.cli._group_stores import GroupStore
 from streamgroup.cli._offset_files import OffsetLine, read_csv, starting_offsets, write_csv
 from streamgroup.cli._reset import LogOffsets, Reset, ResetRow, TopicScope, Way, new_offsets
-from streamgroup.cli._tables import Column, json_rows, table
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.model import EARLIEST, LATEST, CommittedOffset, GroupDescription, GroupState, TopicPartition, name_some
 

@@ -12,8 +12,8 @@ from contextlib import closing, contextmanager
 from typing import Protocol
 
 from streamgroup.cli import _group_nodes
+from streamgroup.cli._click import Partition
 from streamgroup.cli._group_tables import OffsetRow, offset_rows
-from streamgroup.cli._tables import PartitionName
 from streamgroup.cluster import admin, group_changes
 from streamgroup.cluster.interface import Cluster, kafka07_of, kafka_of, open_cluster
 from streamgroup.cluster.kafka import KafkaCluster
@@ -85,7 +85,7 @@ class GroupStore(Protocol):
     def coordinator(self, group: str, deadline: float) -> str:
         """The broker or ZooKeeper that keeps the group."""
 
-    def name_of(self, partition: int) -> PartitionName:
+    def name_of(self, partition: int) -> Partition:
         """A partition as this cluster's tools show it."""
 
     @property
@@ -200,7 +200,7 @@ class AtBrokers:
         found = self._cluster.coordinator(group, deadline)
         return f"{host_port(found.host, found.port)} ({found.node_id})"
 
-    def name_of(self, partition: int) -> PartitionName:
+    def name_of(self, partition: int) -> Partition:
         return partition
 
     @property
@@ -319,7 +319,7 @@ class InZooKeeper:
     def coordinator(self, group: str, deadline: float) -> str:
         return self._session.where
 
-    def name_of(self, partition: int) -> PartitionName:
+    def name_of(self, partition: int) -> Partition:
         """`1-2` in Kafka 0.7."""
         return self._dialect.log_format.partition_label(partition)
 

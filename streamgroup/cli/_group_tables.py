@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streamgroup.cli._tables import Column, PartitionName
+from streamgroup.cli._click import Column, Partition
 from streamgroup.model import CommittedOffset, GroupDescription, GroupListing, MemberDescription, TopicPartition
 from streamgroup.run.run_events import RunEventKind
 from streamgroup.wire.consumer import PROTOCOL_TYPE
 
 
-def _number(partition: int) -> PartitionName:
+def _number(partition: int) -> Partition:
     return partition
 
 
@@ -28,7 +28,7 @@ class OffsetRow:
     committed: CommittedOffset | None
     log_end: int | None
     member: MemberDescription | None
-    name: PartitionName | None = None
+    name: Partition | None = None
     """The partition's, as the cluster's tools show it."""
 
     @property
@@ -63,7 +63,7 @@ class MemberRow:
     group: str
     member: MemberDescription
     trouble: Trouble | None = None
-    name_of: Callable[[int], PartitionName] = _number
+    name_of: Callable[[int], Partition] = _number
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def offset_rows(
     group: GroupDescription,
     committed: Mapping[TopicPartition, CommittedOffset],
     log_ends: Mapping[TopicPartition, int],
-    name_of: Callable[[int], PartitionName] = _number,
+    name_of: Callable[[int], Partition] = _number,
 ) -> list[OffsetRow]:
     """Every partition that a member holds or that has a commit, by topic and number; then the members without any."""
     holders: dict[TopicPartition, MemberDescription] = {}
@@ -178,7 +178,7 @@ def offset_rows(
 def member_rows(
     group: GroupDescription,
     troubles: Mapping[str, Trouble] | None = None,
-    name_of: Callable[[int], PartitionName] = _number,
+    name_of: Callable[[int], Partition] = _number,
 ) -> list[MemberRow]:
     """The members by id; `troubles` are the counters of those whose coordinators could be asked, by member id."""
     by_member = troubles or {}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamgroup.cli._consume_options import Bounds, ConsumeStart, StartKind, TopicArgument, partitions_of
+from streamgroup.cli._kcat_options import Bounds, ConsumeStart, StartKind, TopicArgument, partitions_of
 from streamgroup.cli._output import Notices, RecordPrinter, StopSignals
 from streamgroup.cluster.interface import Cluster, open_cluster
 from streamgroup.cluster.requests import NO_OFFSET, ListedOffset

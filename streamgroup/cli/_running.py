@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from streamgroup.cli import _tables as tables
-from streamgroup.cli._help import flag, option
+from streamgroup.cli import _click as tables
+from streamgroup.cli._click import flag, option
 from streamgroup.driver.application import control
 from streamgroup.errors import StreamGroupError
 

@@ -10,14 +10,18 @@ from datetime import UTC, datetime
 
 import click
 
-from streamgroup.cli._checkpoint_files import VOID, CheckpointFiles
-from streamgroup.cli._checkpoint_history import CheckpointHistory, StillRunningError, batch_of, refuse_running
+from streamgroup.cli._checkpoint_files import (
+    VOID,
+    CheckpointFiles,
+    CheckpointHistory,
+    StillRunningError,
+    batch_of,
+    refuse_running,
+)
+from streamgroup.cli._click import Column, SectionedCommand, flag, json_option, json_rows, table, timeout_option
 from streamgroup.cli._cluster import EITHER, ClusterAddress, client_options, cluster_options
-from streamgroup.cli._durations import timeout_option
 from streamgroup.cli._group_stores import opened_store
-from streamgroup.cli._help import SectionedCommand, flag, json_option
 from streamgroup.cli._spark_offsets import SparkOffsets, after_sunk, of_document, of_replay, spark_value
-from streamgroup.cli._tables import Column, json_rows, table
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.model import CommittedOffset, GroupState, TopicPartition
 

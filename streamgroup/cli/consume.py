@@ -6,20 +6,18 @@ import sys
 
 import click
 
+from streamgroup.cli._click import CONNECTION, KcatCommand, flag, notice_options, option, parsed, timeout_option
 from streamgroup.cli._cluster import ClusterAddress, cluster_options
-from streamgroup.cli._consume_options import (
+from streamgroup.cli._kcat_options import (
     GROUP_ID,
     Bounds,
     StartKind,
     group_start,
     parse_bounds,
-    parse_properties,
+    parse_consume_properties,
     parse_topics,
     source_options,
 )
-from streamgroup.cli._durations import timeout_option
-from streamgroup.cli._help import CONNECTION, flag, option
-from streamgroup.cli._kcat import KcatCommand, notice_options, parsed
 from streamgroup.cli._output import Notices, RecordPrinter, StopSignals, quiet_when_closed
 
 _WHAT = "What to read"
@@ -125,7 +123,7 @@ def consume(
         raise click.UsageError("name a topic with -t")
     wanted = parsed("-t", lambda: parse_topics((*topics, *more_topics), partition))
     bounds = parsed("-o", lambda: parse_bounds(offsets))
-    given = parsed("-X", lambda: parse_properties(properties))
+    given = parsed("-X", lambda: parse_consume_properties(properties))
     printed = parsed(
         "-f, -K or -D",
         lambda: record_format(template, key_delimiter, delimiter, as_json=as_json, show_null=show_null),

@@ -21,16 +21,23 @@ import click
 import cramjam
 
 from streamgroup import __version__
-from streamgroup.cli._clocks import of_clocks
+from streamgroup.cli._click import (
+    OR_UNITS,
+    OUTPUT,
+    Column,
+    Duration,
+    SectionedCommand,
+    flag,
+    json_option,
+    json_rows,
+    option,
+    table,
+    timeout_option,
+)
 from streamgroup.cli._cluster import EITHER, ClusterAddress, client_options, cluster_options
-from streamgroup.cli._durations import OR_UNITS, Duration, timeout_option
-from streamgroup.cli._executors import of_executors
-from streamgroup.cli._findings import CheckVerdict, Finding
+from streamgroup.cli._doctor_checks import CheckVerdict, Finding, of_clocks, of_executors, of_pyspark
 from streamgroup.cli._group_stores import OFFSETS_TOPIC, GroupStore, opened_store
-from streamgroup.cli._help import OUTPUT, SectionedCommand, flag, json_option, option
 from streamgroup.cli._properties import without_prefix
-from streamgroup.cli._pyspark_versions import of_pyspark
-from streamgroup.cli._tables import Column, json_rows, table
 from streamgroup.cluster.configs import broker_config
 from streamgroup.cluster.interface import Cluster, kafka_of, open_cluster
 from streamgroup.counting import counted

@@ -10,9 +10,8 @@ from typing import Any
 
 import click
 
-from streamgroup.cli import _tables as tables
-from streamgroup.cli._durations import OR_UNITS, Duration
-from streamgroup.cli._help import OTHERS, SectionedCommand, json_option, option
+from streamgroup.cli import _click as tables
+from streamgroup.cli._click import OR_UNITS, OTHERS, Duration, SectionedCommand, json_option, option
 from streamgroup.cli._running import COLUMNS, Running, choose, find, print_list, query_options, select
 from streamgroup.driver.application import control
 from streamgroup.driver.application.drains import drain_together

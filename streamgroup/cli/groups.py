@@ -13,13 +13,21 @@ import click
 
 from streamgroup.cli import _group_tables as tables
 from streamgroup.cli._change_options import ACTIONS, GROUPS, ChangeOptions, action_options, change_options
+from streamgroup.cli._click import (
+    OUTPUT,
+    Column,
+    SectionedCommand,
+    flag,
+    json_option,
+    json_rows,
+    option,
+    table,
+    timeout_option,
+)
 from streamgroup.cli._cluster import ClusterAddress, client_options, cluster_options
-from streamgroup.cli._durations import timeout_option
 from streamgroup.cli._group_changes import GroupChanges
 from streamgroup.cli._group_stores import GroupStore, offsets_of, opened_store
 from streamgroup.cli._group_tables import Trouble
-from streamgroup.cli._help import OUTPUT, SectionedCommand, flag, json_option, option
-from streamgroup.cli._tables import Column, json_rows, table
 from streamgroup.driver.application import control
 from streamgroup.errors import StreamGroupError
 from streamgroup.model import GroupDescription, GroupListing, GroupState

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streamgroup.cli._help import OUTPUT, SectionedCommand, flag, json_option, option
+from streamgroup.cli._click import OUTPUT, SectionedCommand, flag, json_option, option
 from streamgroup.testing.releases import DEFAULT_VERSION, RELEASES
 
 if TYPE_CHECKING:
-    from streamgroup.testing.background import BackgroundKafka
+    from streamgroup.testing.background import BackgroundClient, BackgroundKafka
 
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _DEFAULT_MECHANISM = "SCRAM-SHA-512"
@@ -137,7 +137,6 @@ def up(
         raise click.UsageError("--mechanism needs --secure")
     if ui and as_json:
         raise click.UsageError("--ui and --json exclude each other: the page is served until Ctrl-C")
-    from streamgroup.cli._secured_options import options_text  # noqa: PLC0415
     from streamgroup.testing import background  # noqa: PLC0415
 
     known, ran_already = background.up(
@@ -231,3 +230,24 @@ def status(as_json: bool) -> None:
             click.echo(f"  {node.name}  pid {node.pid}  {'alive' if node.alive else 'dead'}")
     if not running:
         click.get_current_context().exit(3)
+
+
+def options_text(client: BackgroundClient) -> str:
+    """Return the options in Python and in TOML, and Java's properties, which are read from their file."""
+    # A string of JSON is also one of Python and TOML. TOML refuses JSON's escape of a character beyond U+FFFF, which is
+    # a pair of surrogates, so such characters stay as they are.
+    pairs = [(name, json.dumps(value, ensure_ascii=False)) for name, value in client.options.items()]
+    return "\n".join(
+        (
+            f"\n# {client.mechanism} in Python: .options(**options)",
+            "options = {",
+            *(f"    {json.dumps(name)}: {value}," for name, value in pairs),
+            "}",
+            f"\n# {client.mechanism} in TOML: conf/ingest.toml",
+            "[source]",
+            *(f"{name} = {value}" for name, value in pairs),
+            f"\n# {client.mechanism} for streamgroup's commands and Java's tools: --command-config {client.properties}",
+            *(f"# export KAFKA_OPTS={flag}" for flag in client.jvm_flags),
+            Path(client.properties).read_text().rstrip("\n"),
+        )
+    )

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from streamgroup.cli._click import CONNECTION, KcatCommand, flag, notice_options, option, parsed, timeout_option
 from streamgroup.cli._cluster import ClusterAddress, cluster_options_without_z
-from streamgroup.cli._durations import timeout_option
-from streamgroup.cli._help import CONNECTION, flag, option
-from streamgroup.cli._kcat import KcatCommand, notice_options, parsed
+from streamgroup.cli._kcat_options import parse_produce_properties, sink_options
 from streamgroup.cli._output import Notices, StopSignals
-from streamgroup.cli._produce_options import parse_properties, sink_options
 from streamgroup.counting import counted
 from streamgroup.errors import ConfigError, UnknownPartition
 from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG, LogFormat
@@ -149,7 +147,7 @@ def produce(
     _check_usage(topic, partition, key_delimiter, key, as_json=as_json, create=create)
     end = parsed("-D", lambda: _text(unescape(os.fsencode(delimiter))))
     separator = None if key_delimiter is None else parsed("-K", lambda: _text(unescape(os.fsencode(key_delimiter))))
-    given = parsed("-X", lambda: parse_properties(properties))
+    given = parsed("-X", lambda: parse_produce_properties(properties))
     options = sink_options(where, topic, given, compression, timeout, include_timestamp=as_json)
     with notices.logging(), StopSignals() as signals, contextlib.ExitStack() as closing:
         with signals.waiting():

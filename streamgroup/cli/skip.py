@@ -6,25 +6,41 @@ import getpass
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from streamgroup.cli._checkpoint_files import CheckpointFiles
-from streamgroup.cli._checkpoint_history import CheckpointHistory, StillRunningError, refuse_running
+from streamgroup.cli._checkpoint_files import CheckpointFiles, CheckpointHistory, StillRunningError, refuse_running
+from streamgroup.cli._click import (
+    Column,
+    SectionedCommand,
+    flag,
+    json_option,
+    json_rows,
+    option,
+    partitions_option,
+    table,
+    timeout_option,
+)
 from streamgroup.cli._cluster import EITHER, ClusterAddress, client_options, cluster_options
-from streamgroup.cli._durations import timeout_option
 from streamgroup.cli._group_stores import GroupStore, opened_store
-from streamgroup.cli._help import SectionedCommand, flag, json_option, option
-from streamgroup.cli._partition_names import partitions_option
-from streamgroup.cli._skips import Skip, plan_skips
-from streamgroup.cli._tables import Column, json_rows, table
 from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.group.commit_metadata import CommitMetadata
 from streamgroup.logline import render
-from streamgroup.model import EARLIEST, LATEST, Document, GroupState, TopicPartition, name_some
+from streamgroup.model import (
+    EARLIEST,
+    LATEST,
+    CommittedOffset,
+    Document,
+    GroupState,
+    OffsetRange,
+    TopicPartition,
+    name_some,
+)
 
 AUDIT = "streamgroup-skips.jsonl"
 """The file in the checkpoint with a line for each skip. Spark ignores it."""
@@ -244,4 +260,74 @@ def _line(one: Skip, history: CheckpointHistory) -> str:
         partition=str(tp),
         **{"from": one.range.start, "to": one.range.until},
         batch=history.last,
+    )
+
+
+Commits = Mapping[TopicPartition, CommittedOffset]
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """The offsets of one partition that are given up. The group's next committed offset is the end of the range."""
+
+    group: str
+    range: OffsetRange
+
+
+def plan_skips(
+    document: Document,
+    committed: Commits,
+    partitions: Collection[TopicPartition],
+    to_offset: int | None,
+    *,
+    is_sunk: bool,
+) -> list[Skip]:
+    """Return what to give up of `partitions`, or of the whole batch where none is named.
+
+    If the newest batch has not sunk, it is replayed (R13) less what the group has committed, so a commit at the end of
+    its range skips it, and one within the range skips the first part. A member that starts later goes on at the commit
+    (R5). If the batch has sunk, only `to_offset` says how far to skip.
+
+    Raises ConfigError for a partition that the batch does not have, an offset that skips nothing, and a commit that an
+    operator has set back behind the batch: a skip would also pass over what was to be read again.
+    """
+    planned = {} if is_sunk else {range_.partition: range_ for range_ in document.ranges}
+    chosen = sorted(partitions) if partitions else sorted(planned)
+    known = document.positions if to_offset is not None else planned
+    if strange := [tp for tp in chosen if tp not in known]:
+        raise ConfigError(
+            f"cannot skip {name_some(strange)}: the newest batch of the checkpoint "
+            + ("does not have it" if to_offset is not None else "has no range of it that has not sunk")
+            + f". It has {name_some(known) or 'none'}"
+        )
+    skips = []
+    for tp in chosen:
+        position = document.positions[tp].offset
+        start = planned[tp].start if tp in planned else position
+        until = planned[tp].until if to_offset is None else to_offset
+        begin = _begin(document, tp, start, committed.get(tp), is_sunk=is_sunk)
+        if until > begin:
+            skips.append(Skip(document.group, OffsetRange(tp, begin, until)))
+        elif to_offset is not None:
+            raise ConfigError(
+                f"cannot skip {tp} to offset {to_offset}: group {document.group!r} goes on at {begin}, which is not "
+                "before it. To read records again, reset the group: streamgroup groups --reset-offsets"
+            )
+    return skips
+
+
+def _begin(document: Document, tp: TopicPartition, start: int, commit: CommittedOffset | None, *, is_sunk: bool) -> int:
+    """Return the first offset of `tp` that the query would read next. Raises ConfigError; see `plan_skips`."""
+    if commit is None or commit.offset == start:
+        return start
+    if commit.offset > start:
+        return commit.offset
+    metadata = CommitMetadata.parse(commit.metadata)
+    if metadata is not None and metadata.lineage == document.lineage:
+        return start  # the query has sunk up to there, and ended before its commit (R5a)
+    batch = "the newest batch ends" if is_sunk else "the batch that has not sunk begins"
+    raise ConfigError(
+        f"cannot skip records of {tp}: group {document.group!r} stands at {commit.offset}, and {batch} at {start}, "
+        "because the group was reset or another member has read behind it. Set the group to the offset that you want: "
+        "streamgroup groups --reset-offsets --to-offset"
     )

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 import click
 
+from streamgroup.cli._click import Duration, SectionedCommand, option, timeout_option
 from streamgroup.cli._cluster import ClusterAddress, client_options, cluster_options
-from streamgroup.cli._durations import Duration, timeout_option
-from streamgroup.cli._help import SectionedCommand, option
 from streamgroup.errors import ConfigError
 from streamgroup.options.secrets import Secret
 
@@ -115,7 +114,7 @@ def serve_page(
             f"cannot serve the page: the package {error.name} is missing. Install it with: "
             "pip install 'streamgroup[ui]'"
         ) from None
-    from streamgroup.cli._ui_reader import PageDataReader  # noqa: PLC0415
+    from streamgroup.cli._ui_groups import PageDataReader  # noqa: PLC0415
 
     secret = None if token is None else Secret(token).reveal("--token")
     access = Access(host, secret, frozenset({*names, socket.gethostname(), socket.getfqdn()}))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from streamgroup.cli import _tables, drain
+from streamgroup.cli import _click, drain
 from streamgroup.driver.application import control
 from streamgroup.driver.application.drains import drain_together
 from streamgroup.net import local
@@ -103,7 +103,7 @@ def _normalized(value: Any) -> Any:
 
 def shown(status: Mapping[str, Any]) -> dict[str, Any]:
     """Return what this version's `streamgroup drain --list` shows of a coordinator process's status."""
-    (row,) = _tables.json_rows(drain.COLUMNS, [drain.Running(JVM, RUN, dict(status))])
+    (row,) = _click.json_rows(drain.COLUMNS, [drain.Running(JVM, RUN, dict(status))])
     del row["pid"]
     return row
 

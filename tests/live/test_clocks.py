@@ -9,9 +9,8 @@ from threading import Event, Thread
 
 import pytest
 
-from streamgroup.cli._clocks import of_clocks
 from streamgroup.cli._cluster import cluster_of
-from streamgroup.cli._findings import CheckVerdict, Finding
+from streamgroup.cli._doctor_checks import CheckVerdict, Finding, of_clocks
 from streamgroup.cluster.group_changes import commit_as_admin
 from streamgroup.model import TopicPartition
 from streamgroup.options.types import ClientOptions

@@ -20,7 +20,7 @@ from confluent_kafka import TopicPartition as LibrdkafkaPartition
 
 from streamgroup.authorization import RESOURCES
 from streamgroup.cli._group_changes import NotChangedError
-from streamgroup.cli._ui_reader import PageDataReader
+from streamgroup.cli._ui_groups import PageDataReader
 from streamgroup.cli.main import main
 from streamgroup.driver.batch_read import plan_batch
 from streamgroup.driver.coordinator import Coordinator

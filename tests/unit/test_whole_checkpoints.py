@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from streamgroup.cli._checkpoint_files import CheckpointFiles
-from streamgroup.cli._checkpoint_history import CheckpointHistory
+from streamgroup.cli._checkpoint_files import CheckpointFiles, CheckpointHistory
 from streamgroup.model import Document, OffsetRange, Position, TopicPartition
 from streamgroup.planning.document import from_value, to_value
 

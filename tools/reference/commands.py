@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from streamgroup.cli._help import OTHERS
+from streamgroup.cli._click import OTHERS
 from streamgroup.cli.main import main
 
 NAME = "cli-options.md"

@@ -13,10 +13,9 @@ from click.testing import CliRunner, Result
 from streamgroup.cli import _cluster as named
 from streamgroup.cli import doctor, groups
 from streamgroup.cli._cluster import ClusterAddress
-from streamgroup.cli._consume_options import parse_properties as parse_read_properties
-from streamgroup.cli._consume_options import source_options
-from streamgroup.cli._produce_options import parse_properties as parse_write_properties
-from streamgroup.cli._produce_options import sink_options
+from streamgroup.cli._kcat_options import parse_consume_properties as parse_read_properties
+from streamgroup.cli._kcat_options import parse_produce_properties as parse_write_properties
+from streamgroup.cli._kcat_options import sink_options, source_options
 from streamgroup.cli.main import main
 from streamgroup.errors import TransportError
 from streamgroup.options.secrets import Secret

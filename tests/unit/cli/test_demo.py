@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import signal
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,10 +16,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
+from rich.table import Table
 
 from streamgroup.cli import demo as module
+from streamgroup.cli._group_tables import OffsetRow
+from streamgroup.cli.demo import COLUMNS, group_table, read_rows, result_table, settings_of
+from streamgroup.cli.demo import Job as JobPart
+from streamgroup.cli.demo import Load as LoadPart
+from streamgroup.cli.demo import Watch as WatchPart
 from streamgroup.cli.main import main
-from streamgroup.errors import StreamGroupError
+from streamgroup.errors import ErrorCode, StreamGroupError
+from streamgroup.jobs.config import load
+from streamgroup.model import CommittedOffset, GroupDescription, MemberDescription, TopicPartition
+from tests.fakes.cluster import FakeCluster, Logs
+from tests.fakes.scripted_cluster import ScriptedCluster
+from tests.unit.cli.shown import orders
+from tests.waiting import wait_until
 
 ALL, HALF = module.PARTITIONS, module.PARTITIONS // 2
 
@@ -245,3 +260,269 @@ def test_a_sigterm_stops_the_jobs_and_the_broker(world: World, tmp_path: Path) -
     world.on_look = lambda: os.kill(os.getpid(), signal.SIGTERM)
     result = run("--output", tmp_path)
     assert (result.exit_code, world.events[-1]) == (128 + signal.SIGTERM, "Kafka 4.1.1 ends")
+
+
+def cells(table: Table) -> list[list[str]]:
+    """The rows of a table, without its titles."""
+    return [list(row) for row in zip(*(column.cells for column in table.columns), strict=True)]
+
+
+# -- the settings of the jobs ------------------------------------------------------------------------------------------
+
+
+def test_the_settings_are_a_job_file_with_directories_of_each_member(tmp_path: Path) -> None:
+    file = tmp_path / "ingest.toml"
+    file.write_text(settings_of("127.0.0.1:9092", "orders-ingest", "orders", tmp_path))
+    a, b = load(file, "a"), load(file, "b")
+    assert {a.source[name] for name in ("kafka.bootstrap.servers", "kafka.group.id", "subscribe")} == {
+        "127.0.0.1:9092",
+        "orders-ingest",
+        "orders",
+    }
+    assert (a.source["kafka.client.id"], b.source["kafka.client.id"]) == ("a", "b")
+    assert (a.sink.path, a.sink.checkpoint) == (f"{tmp_path}/rows/a", f"{tmp_path}/checkpoints/a")
+    assert (b.sink.path, b.sink.checkpoint) == (f"{tmp_path}/rows/b", f"{tmp_path}/checkpoints/b")
+
+
+# -- the load ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cluster() -> Iterator[ScriptedCluster]:
+    found = ScriptedCluster(1, {"orders": 3})
+    yield found
+    found.stop()
+
+
+def servers(cluster: ScriptedCluster) -> str:
+    return ",".join(f"{host}:{port}" for host, port in cluster.addresses)
+
+
+def test_the_load_produces_each_number_once_in_turn_to_each_partition(cluster: ScriptedCluster) -> None:
+    with LoadPart(servers(cluster), "orders", 3, 2_000) as running:
+        wait_until(lambda: running.count > 10, "some records are delivered")
+        count = running.finish()
+    for partition in range(3):
+        assert cluster.values("orders", partition) == [b"%d" % number for number in range(partition, count, 3)]
+
+
+def test_records_that_the_broker_refuses_are_an_error_at_the_end(cluster: ScriptedCluster) -> None:
+    cluster.answer(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "orders", 0)
+    with LoadPart(servers(cluster), "orders", 3, 2_000) as running:
+        wait_until(lambda: cluster.requests, "the records were sent")
+        with pytest.raises(StreamGroupError, match=r"the producer could not deliver all records: .*orders-0"):
+            running.finish()
+    assert running.count == 0
+
+
+# -- the jobs ----------------------------------------------------------------------------------------------------------
+
+WAITS = "sleep 20 >/dev/null 2>&1 & wait\n"
+"""The end of a script that runs until a signal."""
+
+
+class Jobs:
+    """Runs a script of the shell in place of spark-submit. `shown` is what the console has."""
+
+    def __init__(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.home = home
+        self.program = home / "spark-submit"
+        monkeypatch.setattr(module, "spark_submit", lambda: str(self.program))
+        self._stream = io.StringIO()
+        self._console = Console(file=self._stream, width=200)
+
+    def job(self, script: str) -> JobPart:
+        self.program.write_text(f"#!/bin/sh\n{script}")
+        self.program.chmod(0o755)
+        return JobPart("a", self.home / "ingest.toml", self.home, self._console)
+
+    @property
+    def shown(self) -> list[str]:
+        return [line.removeprefix("   a | ") for line in self._stream.getvalue().splitlines()]
+
+    @property
+    def log(self) -> list[str]:
+        """The lines of the job's log so far."""
+        return (self.home / "job-a.log").read_text().splitlines()
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
+    return Jobs(tmp_path, monkeypatch)
+
+
+def ended(job: JobPart) -> StreamGroupError:
+    """The error of a job that ends by itself."""
+
+    def error() -> StreamGroupError | None:
+        try:
+            job.check()
+        except StreamGroupError as error:
+            return error
+        return None
+
+    found = wait_until(error, "the job has ended")
+    assert found is not None
+    return found
+
+
+def test_a_job_shows_its_important_lines_and_logs_all(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "QUIET_S", 20.0)
+    lines = [
+        "26/11/26 10:00:00 INFO SparkContext: Running Spark version 4.2.0",
+        "26/11/26 10:00:01 INFO streamgroup: group orders: joined [generation 1] | event=rebalance group=orders",
+        "26/11/26 10:00:02 WARN streamgroup: group orders: lost 26/11/26 10:00:02 INFO Other: of another process",
+        "26/11/26 10:00:03 INFO streamgroup: committed",
+        "ingest: started",
+        "ingest: batch 0 has sunk",
+        "ingest: batch 1 has sunk",
+    ]
+    job = jobs.job("\n".join(f"echo '{line}'" for line in lines) + f"\ntrap 'kill $!; exit 0' TERM\n{WAITS}")
+    with job:
+        wait_until(lambda: job.batches == 2, "both batches are counted")
+        job.check()
+        job.stop()
+    assert jobs.shown == [
+        "group orders: joined [generation 1]",
+        "group orders: lost ",
+        "started",
+        "batch 0 has sunk",
+    ], "of batches that follow at once only the first is shown"
+    assert jobs.log == lines
+
+
+def test_a_job_is_started_for_its_member_with_its_settings(jobs: Jobs) -> None:
+    with jobs.job('echo "$@"\necho "$PYSPARK_PYTHON"\n'):
+        wait_until(lambda: len(jobs.log) == 2, "the log is written")
+    arguments, python = jobs.log
+    assert arguments.endswith(f"{jobs.home}/ingest.py --config {jobs.home}/ingest.toml --member a")
+    assert "streamgroup.jobs.ingest" in (jobs.home / "ingest.py").read_text()
+    assert os.access(python, os.X_OK)
+
+
+def test_a_job_that_ends_by_itself_is_an_error_with_its_code_and_the_end_of_its_log(jobs: Jobs) -> None:
+    with jobs.job('for n in $(seq 1 20); do echo "line $n."; done\nexit 3\n') as job:
+        wait_until(lambda: len(jobs.log) == 20, "the log is written")
+        text = str(ended(job))
+    assert "job a ended with 3; its log ends:\n" in text
+    assert re.findall(r"line (\d+)\.", text) == [str(number) for number in range(6, 21)]
+
+
+def test_a_job_that_has_ended_before_its_output_is_followed_is_an_error(jobs: Jobs) -> None:
+    assert str(ended(jobs.job("exit 3\n"))).startswith("job a ended with 3; its log ends:")
+
+
+def test_a_job_that_fails_while_it_drains_is_an_error(jobs: Jobs) -> None:
+    with jobs.job(f"trap 'kill $!; exit 4' TERM\necho 'ingest: started'\n{WAITS}") as job:
+        wait_until(lambda: jobs.shown, "the job has started")
+        with pytest.raises(StreamGroupError, match="job a ended with 4"):
+            job.stop()
+
+
+def test_a_job_that_does_not_drain_in_time_is_an_error_with_its_log_and_is_killed_at_the_end(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "STOP_S", 0.05)
+    with jobs.job("trap '' TERM\necho \"ingest: $$\"\nwhile :; do sleep 20; done\n") as job:
+        pid = int(wait_until(lambda: jobs.shown, "the job has started")[0])
+        with pytest.raises(StreamGroupError, match=r"job a has not ended within 0 s after SIGTERM.*job-a\.log"):
+            job.stop()
+        os.kill(pid, 0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+# -- the view of the group ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[..., WatchPart]:
+    """A view of a group `(members, commits)` on two logs that end at 100; the group holds no more than they say."""
+
+    def make(members: Mapping[str, tuple[TopicPartition, ...]], commits: Mapping[TopicPartition, int]) -> WatchPart:
+        fake = FakeCluster(Logs(ends={orders(0): 100, orders(1): 100}))
+        held = tuple(MemberDescription(f"{name}-1", name, assigned=found) for name, found in members.items())
+        described = {"g": GroupDescription("g", "Stable", members=held)}
+        committed = {tp: CommittedOffset(offset) for tp, offset in commits.items()}
+        monkeypatch.setattr(module, "cluster_of", lambda *_: fake)
+        monkeypatch.setattr(module.admin, "describe_groups", lambda *_: described)
+        monkeypatch.setattr(module.admin, "committed", lambda *_: committed)
+        return WatchPart("b:1", "g")
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("members", "commits", "owners", "lag"),
+    [
+        ({"a": (orders(0), orders(1))}, {orders(0): 90, orders(1): 100}, {"a": 2}, 10),
+        ({"a": (orders(0),), "b": (orders(1),)}, {orders(0): 100, orders(1): 100}, {"a": 1, "b": 1}, 0),
+        ({"a": (orders(0),), "idle": ()}, {orders(0): 40}, {"a": 1}, -1),
+        ({"a": (orders(0), orders(1))}, {orders(0): 100}, {"a": 2}, -1),
+        ({}, {orders(0): 99}, {}, 1),
+        ({}, {}, {}, -1),
+    ],
+    ids=["one member", "two members", "an idle member", "no commit yet", "no members", "nothing"],
+)
+def test_the_group_has_its_owners_and_its_lag_which_is_negative_while_it_is_unknown(
+    watch: Callable[..., WatchPart], members: Any, commits: Any, owners: dict[str, int], lag: int
+) -> None:
+    with watch(members, commits) as view:
+        assert (view.owners(), view.lag()) == (owners, lag)
+
+
+def test_the_table_of_the_group_has_a_row_for_each_partition_and_dashes_for_what_is_unknown() -> None:
+    member = MemberDescription("a-1", "a")
+    rows = [
+        OffsetRow("g", orders(0), CommittedOffset(1_234_567), 1_234_600, member),
+        OffsetRow("g", orders(1), None, 5, None),
+        OffsetRow("g", None, None, None, member),
+    ]
+    assert cells(group_table(rows)) == [
+        ["orders", "0", "1,234,567", "1,234,600", "33", "a"],
+        ["orders", "1", "-", "5", "-", "-"],
+    ]
+
+
+# -- the result --------------------------------------------------------------------------------------------------------
+
+
+def test_the_rows_of_a_member_are_those_of_all_its_files_and_none_where_it_wrote_nothing(tmp_path: Path) -> None:
+    assert read_rows(tmp_path, "a", COLUMNS) == []
+    home = tmp_path / "rows" / "a"
+    home.mkdir(parents=True)
+    for number in (7, 8):
+        row = pa.table({"number": [number], "partition": [number % 2], "offset": [0]})
+        pq.write_table(row, home / f"part-{number}.parquet")
+    assert sorted(read_rows(tmp_path, "a", COLUMNS)) == [(7, 1), (8, 0)]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "missing", "repeated", "is_exact"),
+    [
+        ({"a": [0, 2], "b": [1, 3]}, "0", "0", True),
+        ({"a": [0, 2], "b": [1]}, "1", "0", False),
+        ({"a": [0, 1, 2, 3], "b": [3]}, "0", "1", False),
+        ({"a": [0, 0, 0]}, "3", "2", False),
+        ({"a": [0, 1, 2, 4]}, "1", "0", False),
+        ({"a": [0, 1, 2, 3, 4]}, "0", "0", False),
+        ({}, "4", "0", False),
+    ],
+    ids=["exact", "missing", "repeated", "both", "one for another", "one too many", "nothing"],
+)
+def test_of_four_records_each_must_be_there_once(
+    numbers: dict[str, list[int]], missing: str, repeated: str, is_exact: bool
+) -> None:
+    rows: dict[str, list[tuple[int, ...]]] = {
+        member: [(number, number % 3) for number in found] for member, found in numbers.items()
+    }
+    table, exact = result_table(4, rows)
+    assert exact is is_exact
+    *members, last = cells(table)
+    assert last == ["produced", "4", "", missing, repeated]
+    assert [(row[0], row[1]) for row in members] == [(name, str(len(found))) for name, found in numbers.items()]
+
+
+def test_the_partitions_of_a_member_are_shown_in_order_and_once() -> None:
+    table, _ = result_table(3, {"a": [(0, 2), (1, 0), (2, 2)]})
+    assert cells(table)[0][2] == "0, 2"

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from streamgroup import __version__
 from streamgroup.authorization import Operation, refusal
 from streamgroup.cli import doctor as module
-from streamgroup.cli._findings import CheckVerdict, Finding
+from streamgroup.cli._doctor_checks import CheckVerdict, Finding
 from streamgroup.cli.doctor import ApiVersions
 from streamgroup.cli.main import main
 from streamgroup.cluster.kafka import KafkaCluster

@@ -14,8 +14,8 @@ import pytest
 
 from streamgroup.cli import _group_reading as module
 from streamgroup.cli._cluster import ClusterAddress
-from streamgroup.cli._consume_options import source_options
 from streamgroup.cli._group_reading import GroupReader
+from streamgroup.cli._kcat_options import source_options
 from streamgroup.cli._output import Notices, RecordPrinter, StopSignals
 from streamgroup.cli._record_format import FormatToken, TextFormat
 from streamgroup.model import FetchRange, FetchTask, OffsetRange, TopicPartition

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from streamgroup.cli import _group_tables as tables
+from streamgroup.cli._click import json_rows, table
 from streamgroup.cli._group_tables import EventRow, OffsetRow
-from streamgroup.cli._tables import json_rows, table
 from streamgroup.model import CommittedOffset, GroupDescription, GroupListing, MemberDescription, TopicPartition
 from tests.unit.cli.shown import orders
 

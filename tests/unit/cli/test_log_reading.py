@@ -14,7 +14,7 @@ import pytest
 from streamgroup.cli import _group_stores
 from streamgroup.cli import _log_reading as module
 from streamgroup.cli._cluster import ClusterAddress
-from streamgroup.cli._consume_options import (
+from streamgroup.cli._kcat_options import (
     Bounds,
     ConsumeStart,
     NoSuchPartition,

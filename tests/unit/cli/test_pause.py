@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
+from streamgroup.cli._running import NotChosen
 from streamgroup.cli.main import main
+from streamgroup.cli.pause import NotHeldError, PauseRequest, pause_options
+from streamgroup.cli.pause import run as run_pausing
 from streamgroup.driver.application import control
 from streamgroup.errors import StreamGroupError, TransportError
+from streamgroup.model import TopicPartition
+from tests.unit.cli.shown import cells
 from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
 
 __all__ = ["home", "serve"]
-
-pytestmark = pytest.mark.usefixtures("home")
 Serve = Callable[..., FakeCoordinator]
 
 
@@ -29,6 +34,7 @@ def holding(serve: Serve, *names: str, run: str = "r1") -> FakeCoordinator:
     return coordinator
 
 
+@pytest.mark.usefixtures("home")
 def test_named_partitions_are_paused_and_shown(serve: Serve) -> None:
     coordinator = holding(serve, "big-orders-0", "big-orders-1", "big-orders-2")
     result = run("pause", "--topic-partition", "big-orders-1", "--topic-partition", "big-orders-2", "--json")
@@ -38,12 +44,14 @@ def test_named_partitions_are_paused_and_shown(serve: Serve) -> None:
     assert coordinator.paused == {"big-orders-1", "big-orders-2"}
 
 
+@pytest.mark.usefixtures("home")
 def test_without_partitions_the_whole_query_is_paused(serve: Serve) -> None:
     coordinator = holding(serve)
     assert run("pause").stdout.splitlines()[-1].endswith(" all")
     assert coordinator.is_whole
 
 
+@pytest.mark.usefixtures("home")
 def test_a_list_pauses_nothing(serve: Serve) -> None:
     coordinator = holding(serve, "t-0")
     run("pause", "--topic-partition", "t-0")
@@ -52,6 +60,7 @@ def test_a_list_pauses_nothing(serve: Serve) -> None:
     assert (coordinator.paused, coordinator.is_whole) == ({"t-0"}, False)
 
 
+@pytest.mark.usefixtures("home")
 def test_each_source_of_a_query_gets_its_own_partitions(serve: Serve) -> None:
     one, two = holding(serve, "t-0"), holding(serve, "u-0", run="r2")
     one.query = two.query = {"id": "q", "name": ""}
@@ -60,6 +69,7 @@ def test_each_source_of_a_query_gets_its_own_partitions(serve: Serve) -> None:
     assert (one.paused, two.paused) == (set(), {"u-0"})
 
 
+@pytest.mark.usefixtures("home")
 def test_a_partition_that_is_not_held_is_an_error_and_pauses_nothing(serve: Serve) -> None:
     coordinator = holding(serve, "t-0")
     result = run("pause", "--topic-partition", "t-0", "--topic-partition", "t-5")
@@ -68,12 +78,14 @@ def test_a_partition_that_is_not_held_is_an_error_and_pauses_nothing(serve: Serv
     assert coordinator.paused == set()
 
 
+@pytest.mark.usefixtures("home")
 def test_a_refusal_of_the_coordinator_is_shown(serve: Serve) -> None:
     holding(serve, "t-0").refusal = TransportError("no")
     result = run("pause")
     assert (result.exit_code, result.stderr) == (1, "Error: no\n")
 
 
+@pytest.mark.usefixtures("home")
 def test_several_queries_are_listed_and_none_is_paused(serve: Serve) -> None:
     one, two = holding(serve, "t-0"), holding(serve, "t-1", run="r2")
     result = run("pause")
@@ -83,6 +95,7 @@ def test_several_queries_are_listed_and_none_is_paused(serve: Serve) -> None:
     assert not two.is_whole
 
 
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("name", ["t", "-1", "t-", "t-x", "t-99999999999", "t-\u0663"])
 def test_what_is_not_a_partition_is_refused_by_the_command_and_by_the_channel(serve: Serve, name: str) -> None:
     holding(serve, "t-0")
@@ -91,3 +104,211 @@ def test_what_is_not_a_partition_is_refused_by_the_command_and_by_the_channel(se
     assert "invalid topic-partition" in result.output
     with pytest.raises(StreamGroupError, match="invalid topic-partition"):
         control.ask(JVM, "r1", "pause", partitions=[name], paused=True)
+
+
+def run_resume(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["resume", *arguments])
+
+
+def paused(serve: Serve, *names: str, run: str = "r1") -> FakeCoordinator:
+    """A coordinator that holds these partitions, all of them paused."""
+    coordinator = serve(run, f"lineage of {run}")
+    coordinator.positions = dict.fromkeys(names, 0)
+    coordinator.paused = set(names)
+    return coordinator
+
+
+@pytest.mark.usefixtures("home")
+def test_only_the_named_partitions_are_read_again_and_the_rest_is_shown_as_paused(serve: Serve) -> None:
+    coordinator = paused(serve, "t-0", "t-1", "t-2")
+    result = run_resume("--topic-partition", "t-0", "--topic-partition", "t-2", "--json")
+    assert result.exit_code == 0, result.output
+    (row,) = json.loads(result.stdout)
+    assert (row["pid"], row["paused"]) == (JVM, "t-1")
+    assert coordinator.paused == {"t-1"}
+
+
+@pytest.mark.usefixtures("home")
+def test_without_names_everything_that_the_query_has_paused_is_read_again(serve: Serve) -> None:
+    coordinator = paused(serve, "t-0", "t-1")
+    coordinator.is_whole = True
+    result = run_resume()
+    assert result.exit_code == 0, result.output
+    assert (coordinator.paused, coordinator.is_whole) == (set(), False)
+    assert result.stdout.splitlines()[-1].endswith(" -")
+
+
+@pytest.mark.usefixtures("home")
+def test_a_partition_that_is_not_paused_stays_read(serve: Serve) -> None:
+    coordinator = paused(serve, "t-0")
+    coordinator.paused = set()
+    assert run_resume("--topic-partition", "t-0").exit_code == 0
+    assert coordinator.paused == set()
+
+
+@pytest.mark.usefixtures("home")
+def test_one_of_several_queries_is_chosen_by_its_group(serve: Serve) -> None:
+    one, two = paused(serve, "t-0"), paused(serve, "u-0", run="r2")
+    assert run_resume().exit_code == 1
+    assert (one.paused, two.paused) == ({"t-0"}, {"u-0"})
+    assert run_resume("--group", "group of r2").exit_code == 0
+    assert (one.paused, two.paused) == ({"t-0"}, set())
+
+
+@pytest.mark.usefixtures("home")
+def test_a_list_shows_what_is_paused_and_resumes_nothing(serve: Serve) -> None:
+    coordinator = paused(serve, "t-0")
+    result = run_resume("--list")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[-1].endswith(" t-0")
+    assert coordinator.paused == {"t-0"}
+
+
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+
+
+def request(*partitions: TopicPartition, as_json: bool = False, **others: Any) -> PauseRequest:
+    given: dict[str, Any] = {"groups": (), "member": None, "pid": None, "lists": False, **others}
+    return PauseRequest(partitions=partitions, as_json=as_json, **given)
+
+
+@pytest.fixture
+def both(serve: Serve) -> tuple[FakeCoordinator, FakeCoordinator]:
+    """Two sources of one query: the first holds t-0 and t-1, the second u-0."""
+    one, two = serve("r1", "l1"), serve("r2", "l2")
+    one.query = two.query = {"id": "q", "name": "orders"}
+    one.positions, two.positions = {"t-0": 5, "t-1": 6}, {"u-0": 7}
+    return one, two
+
+
+def paused_coordinator(both: tuple[FakeCoordinator, FakeCoordinator]) -> list[set[str]]:
+    return [coordinator.paused for coordinator in both]
+
+
+@pytest.mark.usefixtures("home")
+def test_each_source_gets_its_share_of_the_partitions(
+    both: tuple[FakeCoordinator, FakeCoordinator], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_pausing(request(U0, T1, T1), is_paused=True)
+    assert paused_coordinator(both) == [{"t-1"}, {"u-0"}]
+    title, *rows = cells(capsys.readouterr().out)
+    assert title.endswith(" RUN PAUSED")
+    assert [row.split()[-2:] for row in rows] == [["r1", "t-1"], ["r2", "u-0"]]
+    run_pausing(request(T1), is_paused=False)
+    assert paused_coordinator(both) == [set(), {"u-0"}]
+
+
+@pytest.mark.usefixtures("home")
+def test_without_partitions_all_sources_are_paused_and_resumed_as_a_whole(
+    both: tuple[FakeCoordinator, FakeCoordinator], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_pausing(request(as_json=True), is_paused=True)
+    assert [coordinator.is_whole for coordinator in both] == [True, True]
+    assert [row["paused"] for row in json.loads(capsys.readouterr().out)] == ["t-0, t-1", "u-0"]
+    run_pausing(request(as_json=True), is_paused=False)
+    assert [coordinator.is_whole for coordinator in both] == [False, False]
+    assert [row["paused"] for row in json.loads(capsys.readouterr().out)] == [None, None]
+
+
+@pytest.mark.usefixtures("home")
+def test_a_source_that_holds_nothing_is_paused_as_a_whole_and_says_so(
+    serve: Serve, capsys: pytest.CaptureFixture[str]
+) -> None:
+    serve()
+    run_pausing(request(as_json=True), is_paused=True)
+    assert json.loads(capsys.readouterr().out)[0]["paused"] == "all"
+
+
+@pytest.mark.usefixtures("home")
+def test_one_partition_that_no_source_holds_pauses_none(both: tuple[FakeCoordinator, FakeCoordinator]) -> None:
+    with pytest.raises(NotHeldError) as refused:
+        run_pausing(request(T0, TopicPartition("t", 9), TopicPartition("x", 0)), is_paused=True)
+    assert "the query does not hold t-9, x-0 now. It holds t-0, t-1, u-0." in str(refused.value)
+    assert "run the command on its machine" in str(refused.value)
+    assert paused_coordinator(both) == [set(), set()]
+
+
+@pytest.mark.usefixtures("home")
+def test_a_query_without_partitions_holds_nothing(serve: Serve) -> None:
+    serve()
+    with pytest.raises(NotHeldError, match=r"does not hold t-0 now\. It holds nothing\."):
+        run_pausing(request(T0), is_paused=False)
+
+
+@pytest.mark.usefixtures("home")
+def test_a_list_has_the_queries_that_the_options_choose_and_asks_for_no_pause(
+    both: tuple[FakeCoordinator, FakeCoordinator], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_pausing(request(T0, lists=True, groups=("group of r2",), as_json=True), is_paused=True)
+    assert [row["run"] for row in json.loads(capsys.readouterr().out)] == ["r2"]
+    run_pausing(request(lists=True, groups=("absent",), as_json=True), is_paused=True)
+    assert json.loads(capsys.readouterr().out) == []
+    assert paused_coordinator(both) == [set(), set()]
+
+
+@pytest.mark.usefixtures("home")
+def test_the_table_afterwards_has_the_chosen_query_only(serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:
+    serve("r1", "l1")
+    other = serve("r2", "l2")
+    run_pausing(request(groups=("group of r1",), as_json=True), is_paused=True)
+    assert [row["run"] for row in json.loads(capsys.readouterr().out)] == ["r1"]
+    assert not other.is_whole
+
+
+@pytest.mark.usefixtures("home")
+def test_a_refusal_and_a_choice_of_several_queries_are_errors(serve: Serve) -> None:
+    first = serve("r1", "l1")
+    first.refusal = TransportError("the coordinator leaves the group")
+    with pytest.raises(StreamGroupError, match="the coordinator leaves the group"):
+        run_pausing(request(), is_paused=True)
+    serve("r2", "l2")
+    with pytest.raises(NotChosen, match="2 queries match the options"):
+        run_pausing(request(), is_paused=True)
+
+
+def request_of(*arguments: str) -> PauseRequest:
+    taken: list[PauseRequest] = []
+
+    @click.command
+    @pause_options("Partitions of the test.")
+    def command(request: PauseRequest) -> None:
+        taken.append(request)
+
+    result = CliRunner().invoke(command, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    (request,) = taken
+    return request
+
+
+def refused(*arguments: str) -> Result:
+    @click.command
+    @pause_options("Partitions of the test.")
+    def command(request: PauseRequest) -> None:
+        pytest.fail(f"the command was called with {request}")
+
+    return CliRunner().invoke(command, arguments)
+
+
+def test_without_options_the_request_is_for_the_whole_of_the_only_query() -> None:
+    assert request_of() == PauseRequest((), None, None, lists=False, partitions=(), as_json=False)
+
+
+def test_each_option_is_in_the_request() -> None:
+    queries = ("--group", "a", "--group", "b", "--member", "m", "--pid", "17", "--list", "--json")
+    request = request_of(*queries, "--topic-partition", "t-1", "--topic-partition", "t-0")
+    assert request == PauseRequest(
+        ("a", "b"), "m", 17, lists=True, partitions=(TopicPartition("t", 1), TopicPartition("t", 0)), as_json=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"), [(("--pid", "x"), "--pid"), (("--topic-partition", "t"), "--topic-partition")]
+)
+def test_a_value_of_the_wrong_kind_does_not_reach_the_command(arguments: tuple[str, str], named: str) -> None:
+    result = refused(*arguments)
+    assert result.exit_code == 2
+    assert f"Invalid value for '{named}'" in result.stderr
+
+
+def test_help_has_the_text_for_the_partitions() -> None:
+    assert "Partitions of the test." in refused("--help").stdout

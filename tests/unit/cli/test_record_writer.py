@@ -9,7 +9,7 @@ import pytest
 
 from streamgroup.cli import _record_writer as module
 from streamgroup.cli._cluster import ClusterAddress
-from streamgroup.cli._produce_options import sink_options
+from streamgroup.cli._kcat_options import sink_options
 from streamgroup.cli._record_writer import RecordWriter
 from streamgroup.cluster.registered import ClusterFromZooKeeper
 from streamgroup.errors import ConfigError, EncodeError, ErrorCode, ProduceError

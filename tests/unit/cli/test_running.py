@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from streamgroup.cli._click import json_rows
 from streamgroup.cli._running import COLUMNS, NOTHING_RUNS, NotChosen, Running, choose, find, print_list, select
-from streamgroup.cli._tables import json_rows
 from tests.unit.cli.shown import cells
 from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
 

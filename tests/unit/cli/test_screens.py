@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 import streamgroup.cli
-from streamgroup.cli._tables import Column
+from streamgroup.cli._click import Column
 from streamgroup.cli.main import main
 
 PAGE = Path(__file__).parents[3] / "docs" / "cli-screens.md"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroup.cli import _topic_changes as module
+from streamgroup.cli import topics as module
 
 
 @pytest.fixture
