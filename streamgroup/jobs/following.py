@@ -15,8 +15,8 @@ from streamgroup.errors import DrainedError, StreamGroupError
 from streamgroup.jobs.job_file import Trigger
 from streamgroup.jobs.signals import StopRequest
 from streamgroup.planning.batch import offsets_behind
+from streamgroup.spark.channel import SunkNotifier
 from streamgroup.spark.queries import Value, documents_in, jvm_pid
-from streamgroup.spark.sunk_notifier import SunkNotifier
 
 Say = Callable[[str], None]
 """Prints a line for the user."""

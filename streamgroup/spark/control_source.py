@@ -16,7 +16,7 @@ from streamgroup.driver.application import control
 from streamgroup.driver.application.drains import drain_together
 from streamgroup.driver.application.parent import find_jvm
 from streamgroup.errors import ConfigError
-from streamgroup.spark.sunk_notifier import SunkNotifier
+from streamgroup.spark.channel import SunkNotifier
 
 NAME = "streamgroup_control"
 REQUEST = "request"

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own habit)
 from pyspark.storagelevel import StorageLevel
 
 from streamgroup.driver.log_output import log_warnings_to_stderr
 from streamgroup.errors import ConfigError, DeadLetterError, StreamGroupError
 from streamgroup.logline import render
-from streamgroup.net.schema_registry import SchemaRegistryClient
+from streamgroup.net.schema_registry import RegisteredSchema, SchemaRegistryClient
 from streamgroup.options.parse_sink import parse_sink
+from streamgroup.parsing import avro, protobuf
 from streamgroup.parsing.framing import UNKNOWN_ID, id_in_error
 from streamgroup.parsing.limit import NO_DEAD_LETTERS, DeadLetterLimit, FirstDeadLetter, text_above_limit
-from streamgroup.parsing.parser import ERROR, Parser
-from streamgroup.spark.dead_letter_counts import COUNTS
-from streamgroup.spark.letter_targets import RECORD, LetterTarget, PathTarget, TopicTarget
+from streamgroup.parsing.parser import AVRO, ERROR, PROTOBUF, Parser
 from streamgroup.spark.parsed_rows import with_parsed
 from streamgroup.spark.queries import documents_in_flight, driver_context, query_id_of_thread, query_name
-from streamgroup.spark.writer_schemas import WriterSchemas
 
 log = logging.getLogger("streamgroup")
 
@@ -181,3 +180,143 @@ def groups_in_flight() -> list[str]:
     context = driver_context("dead_letters")
     documents = documents_in_flight(context, require_query_id()) or []
     return sorted({str(value["group"]) for value in documents if value.get("group")})
+
+
+RECORD = ("topic", "partition", "offset", "timestamp", "key", "value")
+"""The columns of a record that its dead letter has."""
+_OPTIONAL = ("inner", "headers")
+"""Columns that only some reads have."""
+HEADER = "dead_letter."
+"""The beginning of the names of the headers that a dead letter gets in a topic."""
+
+
+class LetterTarget(Protocol):
+    """Takes the dead letters of one batch."""
+
+    def write(self, dead: DataFrame, query_id: str, batch_id: int) -> None:
+        """Write the rows, which have the columns of a record and `error`."""
+
+    def describe(self) -> str:
+        """Return where the dead letters go, for people."""
+
+
+class PathTarget:
+    """Parquet files. Each batch of a query has a directory, which its replay overwrites."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def write(self, dead: DataFrame, query_id: str, batch_id: int) -> None:
+        """Write the rows into the directory of this batch, in place of what an earlier attempt has written."""
+        columns = [*RECORD, *(name for name in _OPTIONAL if name in dead.columns), ERROR]
+        dead.select(*columns).write.mode("overwrite").parquet(f"{self._path}/query={query_id}/batch={batch_id}")
+
+    def describe(self) -> str:
+        """Return the path."""
+        return f"path {self._path}"
+
+
+class TopicTarget:
+    """A topic. A dead letter has the key, the value and the headers of its record, and headers with the rest."""
+
+    def __init__(self, topic: str, options: Mapping[str, str]) -> None:
+        self._topic = topic
+        self._options = {**options, "topic": topic}
+
+    def write(self, dead: DataFrame, query_id: str, batch_id: int) -> None:
+        """Write the rows as records, after those of an earlier attempt."""
+        described = {
+            "topic": F.col("topic"),
+            "partition": F.col("partition"),
+            "offset": F.col("offset"),
+            **({"inner": F.col("inner")} if "inner" in dead.columns else {}),
+            "timestamp": F.unix_millis(F.col("timestamp")),
+            "error": F.col(ERROR),
+        }
+        # A record without a timestamp, as in Kafka before 0.10, has no header of it.
+        headers = F.filter(
+            F.array(*(_header(name, value) for name, value in described.items())), lambda h: ~h.value.isNull()
+        )
+        if "headers" in dead.columns:
+            headers = F.concat(F.coalesce(F.col("headers"), F.array().cast(_HEADERS)), headers)
+        rows = dead.select("key", "value", headers.alias("headers"))
+        rows.write.format("streamgroup").mode("append").options(**self._options).save()
+
+    def describe(self) -> str:
+        """Return the topic's name."""
+        return f"topic {self._topic}"
+
+
+_HEADERS = "array<struct<key: string, value: binary>>"
+
+
+def _header(name: str, value: Column) -> Column:
+    return F.struct(F.lit(HEADER + name).alias("key"), value.cast("string").cast("binary").alias("value"))
+
+
+_KINDS = {AVRO: ("AVRO", avro.is_schema), PROTOBUF: ("PROTOBUF", protobuf.is_proto)}
+"""The name of a parser's format in the registry, and whether a text is a schema of it."""
+
+
+class SchemaLookup(Protocol):
+    """Looks schemas up by their ids: a client of a schema registry."""
+
+    def schemas(self, ids: Iterable[int]) -> Mapping[int, RegisteredSchema]:
+        """Return the schemas that the registry has, by id."""
+
+
+class WriterSchemas:
+    """The schemas of a parser's format that the driver knows, by id.
+
+    It keeps them for the life of the query: an id has one schema.
+    """
+
+    def __init__(self, registry: SchemaLookup, parser_format: str) -> None:
+        self._registry = registry
+        self._kind, self._is_schema = _KINDS[parser_format]
+        self.known: dict[int, str] = {}
+
+    def learn(self, ids: Iterable[int]) -> bool:
+        """Ask the registry for unknown ids. Return whether it knew any of them.
+
+        An id without a schema is asked for again in the next batch. Raises as the client of the registry, and
+        ConfigError for an Avro schema that refers to others.
+        """
+        found = {}
+        unknown = sorted(set(ids) - self.known.keys())
+        if not unknown:
+            return False
+        for one, schema in self._registry.schemas(unknown).items():
+            if schema.kind != self._kind:
+                continue
+            if schema.has_references and self._kind != _KINDS[PROTOBUF][0]:
+                raise ConfigError(
+                    f"cannot read records by schema {one} of the registry: it refers to other schemas. Register it "
+                    "with these types in it, or parse the values in a query of your own"
+                )
+            if self._is_schema(schema.text):
+                found[one] = schema.text
+        self.known |= found
+        return bool(found)
+
+
+class DeadLetterCounts:
+    """Dead letters by the id of their query. A batch that runs again counts again."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def add(self, query_id: str, records: int) -> None:
+        """Count records that were set aside."""
+        with self._lock:
+            self._counts[query_id] = self._counts.get(query_id, 0) + records
+
+    def of(self, query_id: str) -> int | None:
+        """Return how many records of the query were set aside; None if none was."""
+        with self._lock:
+            return self._counts.get(query_id)
+
+
+COUNTS = DeadLetterCounts()
+"""Of this process. The function of `foreachBatch` adds to it, the metrics read it."""

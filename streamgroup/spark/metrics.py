@@ -6,14 +6,18 @@ One endpoint serves all queries and coordinators of the driver.
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from streamgroup.driver.application import control
 from streamgroup.driver.log_output import log_warnings_to_stderr
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.host_port import host_port
+from streamgroup.monitoring.families import LogKey, families, log_ends
 from streamgroup.monitoring.family import Family, MetricKind
-from streamgroup.spark.driver_metrics import DriverMetrics
+from streamgroup.monitoring.log_times import LogTimes
 from streamgroup.spark.queries import driver_context, jvm_pid
 from streamgroup.spark.query_counter import QueryCounter, stop_counting
 
@@ -120,3 +124,34 @@ def metrics(
     spark.streams.addListener(counter)
     _serving[:] = [(context, server)]
     return server
+
+
+STATUS_TIMEOUT_S = 1.0
+"""The most seconds that a reading waits for one coordinator."""
+READING_S = 5.0
+"""The most seconds that a reading waits for all coordinators. Prometheus gives up after 10 s, by default."""
+
+
+class DriverMetrics:
+    """The metrics of all queries and coordinators of the driver whose JVM has the process id `pid`."""
+
+    def __init__(self, pid: int, counter: QueryCounter, cluster_name: str) -> None:
+        self.counter = counter
+        self._pid = pid
+        self._cluster_name = cluster_name
+        self._times = LogTimes[LogKey]()
+        self._lock = threading.Lock()
+
+    def read(self) -> list[Family]:
+        """Return all metrics as they are now. Waits READING_S at most."""
+        now = time.monotonic()  # before the statuses: of two readings at a time the later one has the newer ends
+        statuses = control.statuses(self._pid, STATUS_TIMEOUT_S, now + READING_S)
+        with self._lock:  # several may read at a time
+            self._times.add(now, log_ends(statuses.values()))
+            return families(
+                statuses.values(),
+                self.counter.totals(),
+                self._cluster_name,
+                self.counter.failures(),
+                lambda log, position: self._times.seconds_behind(log, position, now),
+            )

@@ -14,7 +14,7 @@ from streamgroup.driver.log_output import log_warnings_to_stderr
 from streamgroup.errors import ConfigError
 from streamgroup.monitoring.families import families
 from streamgroup.monitoring.family import Family, MetricKind
-from streamgroup.spark.driver_metrics import DriverMetrics
+from streamgroup.spark.metrics import DriverMetrics
 from streamgroup.spark.queries import driver_context, jvm_pid
 from streamgroup.spark.query_counter import QueryCounter, await_events, stop_counting
 

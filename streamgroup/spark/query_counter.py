@@ -16,7 +16,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from streamgroup.monitoring.query_failures import failure_of
 from streamgroup.monitoring.query_totals import QueryTotals
 from streamgroup.planning.batch import offsets_behind
-from streamgroup.spark.dead_letter_counts import COUNTS
+from streamgroup.spark.dead_letters import COUNTS
 from streamgroup.spark.queries import document
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from streamgroup.executor.written import WriteTotals
 from streamgroup.options.types import SinkOptions
 from streamgroup.producer.columns import check_columns
 from streamgroup.producer.kafka07 import Kafka07Target
-from streamgroup.spark.collector import exempt_modules
-from streamgroup.spark.prompt_in_tasks import PromptInTasks
+from streamgroup.spark.tasks import PromptInTasks, exempt_modules
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -39,9 +39,8 @@ from streamgroup.options.parse import OPTIONS, check_source, parse_source
 from streamgroup.options.parse_sink import SINK_OPTIONS, parse_sink
 from streamgroup.options.secrets import is_secret
 from streamgroup.options.types import GroupMode, SinkOptions, SourceOptions
-from streamgroup.spark.prompt_in_tasks import PromptInTasks
 from streamgroup.spark.tables import read_options, require_write_options, table_options, with_table_options
-from streamgroup.spark.tasks import TaskPartition, read_task, task_options
+from streamgroup.spark.tasks import PromptInTasks, TaskPartition, read_task, task_options
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,9 +17,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.model import INITIAL_DOCUMENT
 from streamgroup.options.types import LimitOptions, SourceOptions
 from streamgroup.planning.document import to_value
-from streamgroup.spark.collector import loading_modules
-from streamgroup.spark.prompt_in_tasks import PromptInTasks
-from streamgroup.spark.tasks import TaskPartition, read_task, task_options
+from streamgroup.spark.tasks import PromptInTasks, TaskPartition, loading_modules, read_task, task_options
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
@@ -12,10 +14,10 @@ from pyspark.sql.datasource import InputPartition
 from streamgroup.driver.log_output import log_warnings_to_stderr
 from streamgroup.errors import ConfigError
 from streamgroup.model import FetchTask
+from streamgroup.net.quick_acknowledgements import acknowledge_at_once
 from streamgroup.options.kinds import time_string
 from streamgroup.options.types import SourceOptions
 from streamgroup.remediation import NO_LOCATION
-from streamgroup.spark.collector import exempt_modules
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,3 +78,43 @@ def network_timeout_ms() -> int | None:
 def _then_exempt_modules(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from rows
     exempt_modules()
+
+
+_done = False
+
+
+def exempt_modules() -> None:
+    """Exempt all objects that exist now from later collections. Later calls in the same process do nothing.
+
+    To be called when all modules are loaded, such as at the end of a process's first task. Objects are still freed with
+    their last reference; only cycles among those that exist now, after the collection here, stay.
+    """
+    global _done  # noqa: PLW0603  (of the process, as the collector is)
+    if not _done:
+        _done = True
+        gc.collect()
+        gc.freeze()
+
+
+@contextmanager
+def loading_modules() -> Iterator[None]:
+    """Load modules in this block without a collection, and exempt them and all other objects from later ones."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+    exempt_modules()
+
+
+class PromptInTasks:
+    """A reader or writer that Spark pickles into tasks.
+
+    When a task unpickles it, the task's input has not all arrived: it asks for quick acknowledgements of the rest.
+    """
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        acknowledge_at_once()

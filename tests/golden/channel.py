@@ -14,7 +14,7 @@ from streamgroup.driver.application import control
 from streamgroup.driver.application.drains import drain_together
 from streamgroup.net import local
 from streamgroup.planning.document import to_value
-from streamgroup.spark.sunk_notifier import SunkNotifier
+from streamgroup.spark.channel import SunkNotifier
 from tests.golden.stored import DOCUMENTS, LINEAGE, RUN
 from tests.unit.driver.channels import JVM
 

@@ -21,7 +21,7 @@ from streamgroup.jobs import ingest
 from streamgroup.jobs.config import load
 from streamgroup.jobs.following import Following
 from streamgroup.jobs.signals import StopRequest
-from streamgroup.spark.dead_letter_counts import COUNTS
+from streamgroup.spark.dead_letters import COUNTS
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
 from tests.fakes.protobuf_files import ORDERS, ORDERS_TEXT, message_bytes

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from streamgroup.errors import ConfigError, DeadLetterError
+from streamgroup.errors import ConfigError, DeadLetterError, TransportError
+from streamgroup.net.schema_registry import RegisteredSchema
 from streamgroup.parsing.limit import NO_DEAD_LETTERS, DeadLetterLimit, FirstDeadLetter
 from streamgroup.parsing.parser import ERROR, Parser
+from streamgroup.spark import dead_letters as letters
 from streamgroup.spark import dead_letters as module
-from streamgroup.spark.dead_letters import DeadLetters, dead_letters
-from streamgroup.spark.letter_targets import RECORD
+from streamgroup.spark.dead_letters import (
+    RECORD,
+    DeadLetterCounts,
+    DeadLetters,
+    PathTarget,
+    TopicTarget,
+    WriterSchemas,
+    dead_letters,
+)
+from tests.fakes.columns import Frame as LetterFrame
+from tests.fakes.columns import Functions
 
 PARSER = Parser("json", "id INT")
 CONDITIONS = {f"{ERROR} IS NULL": lambda row: row is None, f"{ERROR} IS NOT NULL": lambda row: row is not None}
@@ -154,3 +166,189 @@ def test_arguments_that_cannot_work_are_refused(given: dict[str, Any], said: str
     with pytest.raises(ConfigError) as raised:
         dead_letters(PARSER, lambda rows, batch: None, **given)
     assert said in str(raised.value)
+
+
+LETTER: dict[str, Any] = {
+    "topic": "orders",
+    "partition": 3,
+    "offset": 1_000,
+    "timestamp": datetime(2024, 3, 2, 1, 2, 3, 456_000, UTC),
+    "key": b"k",
+    "value": b'{"id"',
+    "error": "the value is not valid JSON",
+}
+HEADERS = [
+    ("dead_letter.topic", b"orders"),
+    ("dead_letter.partition", b"3"),
+    ("dead_letter.offset", b"1000"),
+    ("dead_letter.timestamp", b"1709341323456"),
+    ("dead_letter.error", b"the value is not valid JSON"),
+]
+OPTIONS = {"kafka.bootstrap.servers": "localhost:1"}
+
+
+@pytest.fixture(autouse=True)
+def _letters_without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(letters, "F", Functions)
+
+
+def rows(*given: dict[str, Any]) -> LetterFrame:
+    """Return rows as a query has them: with a column that belongs to no record, since Spark adds some."""
+    return LetterFrame([{**row, "timestampType": 0} for row in given], [*given[0], "timestampType"])
+
+
+def written(target: PathTarget | TopicTarget, frame: LetterFrame) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return where the target has written the dead letters, and what."""
+    target.write(frame, "q-1", 7)  # type: ignore[arg-type]
+    ((where, what),) = frame.writes
+    return where, what
+
+
+def headers_of(letter: dict[str, Any]) -> list[tuple[str, bytes]]:
+    return [(header["key"], header["value"]) for header in letter["headers"]]
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_each_batch_of_a_query_has_a_directory_that_its_replay_overwrites() -> None:
+    where, what = written(PathTarget("/dead"), rows(LETTER))
+    assert where == {"mode": "overwrite", "format": "parquet", "path": "/dead/query=q-1/batch=7"}
+    assert what == [LETTER]
+
+
+@pytest.mark.parametrize("more", [{}, {"inner": 2}, {"headers": []}, {"inner": None, "headers": None}])
+def test_a_file_has_the_columns_of_a_record_those_of_its_read_and_the_error(more: dict[str, Any]) -> None:
+    _, (letter,) = written(PathTarget("/dead"), rows({**LETTER, **more}))
+    assert list(letter) == [*RECORD, *more, "error"]
+
+
+# -- a topic ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_topic_gets_the_record_as_it_is_and_its_place_in_headers() -> None:
+    where, (letter,) = written(TopicTarget("dead", OPTIONS), rows(LETTER))
+    assert where == {"format": "streamgroup", "mode": "append", "options": {**OPTIONS, "topic": "dead"}}
+    assert (letter["key"], letter["value"]) == (b"k", b'{"id"')
+    assert headers_of(letter) == HEADERS
+    assert list(letter) == ["key", "value", "headers"]
+
+
+def test_the_topic_of_dead_letters_takes_the_place_of_one_in_the_options() -> None:
+    where, _ = written(TopicTarget("dead", {**OPTIONS, "topic": "orders"}), rows(LETTER))
+    assert where["options"]["topic"] == "dead"
+
+
+def test_the_headers_of_the_record_come_first() -> None:
+    own = [{"key": "trace", "value": b"1"}, {"key": "empty", "value": None}]
+    _, letters = written(TopicTarget("dead", OPTIONS), rows({**LETTER, "headers": own}, {**LETTER, "headers": None}))
+    assert [headers_of(letter) for letter in letters] == [
+        [("trace", b"1"), ("empty", None), *HEADERS],
+        HEADERS,
+    ]
+
+
+def test_a_record_without_a_timestamp_has_no_header_of_it() -> None:
+    _, (letter,) = written(TopicTarget("dead", OPTIONS), rows({**LETTER, "timestamp": None}))
+    assert headers_of(letter) == [header for header in HEADERS if header[0] != "dead_letter.timestamp"]
+
+
+@pytest.mark.parametrize(("inner", "header"), [(2, [("dead_letter.inner", b"2")]), (None, [])])
+def test_a_message_of_a_compressed_set_is_named_by_its_index_too(
+    inner: int | None, header: list[tuple[str, bytes]]
+) -> None:
+    _, (letter,) = written(TopicTarget("dead", OPTIONS), rows({**LETTER, "inner": inner}))
+    assert headers_of(letter) == [*HEADERS[:3], *header, *HEADERS[3:]]
+
+
+def test_a_record_without_key_and_value_is_a_letter_without_them() -> None:
+    _, (letter,) = written(TopicTarget("dead", OPTIONS), rows({**LETTER, "key": None, "value": None}))
+    assert (letter["key"], letter["value"]) == (None, None)
+
+
+def test_people_read_which_topic_or_path_it_is() -> None:
+    assert TopicTarget("dead", {**OPTIONS, "kafka.sasl.password": "secret"}).describe() == "topic dead"
+    assert PathTarget("s3://bucket/dead").describe() == "path s3://bucket/dead"
+
+
+class Registry:
+    def __init__(self, registered: dict[int, RegisteredSchema], *, is_down: bool = False) -> None:
+        self.registered, self.is_down, self.asked = registered, is_down, list[int]()
+
+    def schemas(self, ids: Iterable[int]) -> dict[int, RegisteredSchema]:
+        if self.is_down:
+            raise TransportError("down")
+        asked = list(ids)
+        self.asked += asked
+        return {one: self.registered[one] for one in asked if one in self.registered}
+
+
+AVRO = RegisteredSchema('"int"', "AVRO", False)
+
+
+def test_each_schema_is_asked_for_once_and_an_unknown_id_again() -> None:
+    registry = Registry({1: AVRO, 2: AVRO})
+    schemas = WriterSchemas(registry, "avro")
+    assert schemas.learn([1, 2, 1])
+    assert not schemas.learn([1, 9])
+    assert not schemas.learn([9])
+    assert not schemas.learn([2])
+    assert registry.asked == [1, 2, 9, 9]
+    assert schemas.known == {1: '"int"', 2: '"int"'}
+
+
+def test_what_is_not_avro_is_unknown() -> None:
+    registry = Registry({1: RegisteredSchema("x", "JSON", False), 2: RegisteredSchema("{", "AVRO", False)})
+    schemas = WriterSchemas(registry, "avro")
+    assert not schemas.learn([1, 2])
+    assert schemas.known == {}
+
+
+def test_a_schema_that_refers_to_others_stops_the_query() -> None:
+    with pytest.raises(ConfigError, match="schema 1 of the registry: it refers to other schemas"):
+        WriterSchemas(Registry({1: RegisteredSchema('"int"', "AVRO", True)}), "avro").learn([1])
+
+
+def test_a_registry_that_is_down_makes_no_id_unknown() -> None:
+    with pytest.raises(TransportError):
+        WriterSchemas(Registry({}, is_down=True), "avro").learn([1])
+
+
+def test_protobuf_is_known_by_its_text_alone_whatever_it_imports() -> None:
+    text = 'import "other.proto"; message A { Other o = 1; }'
+    schemas = WriterSchemas(
+        Registry(
+            {
+                1: RegisteredSchema(text, "PROTOBUF", True),
+                2: AVRO,
+                3: RegisteredSchema("enum E { A = 0; }", "PROTOBUF", False),
+            }
+        ),
+        "protobuf",
+    )
+    assert schemas.learn([1, 2, 3])
+    assert schemas.known == {1: text}
+
+
+@pytest.mark.parametrize(
+    ("added", "counts"),
+    [
+        ([], {"q-1": None, "q-2": None}),
+        ([("q-1", 3)], {"q-1": 3, "q-2": None}),
+        ([("q-1", 3), ("q-2", 1), ("q-1", 3)], {"q-1": 6, "q-2": 1}),
+    ],
+    ids=["no query", "one batch", "a batch that ran again, beside another query"],
+)
+def test_each_query_has_the_records_of_all_its_batches(
+    added: list[tuple[str, int]], counts: dict[str, int | None]
+) -> None:
+    counted = DeadLetterCounts()
+    for query, records in added:
+        counted.add(query, records)
+    assert {query: counted.of(query) for query in counts} == counts
+
+
+def test_each_object_counts_for_itself() -> None:
+    one, other = DeadLetterCounts(), DeadLetterCounts()
+    one.add("q-1", 3)
+    assert other.of("q-1") is None

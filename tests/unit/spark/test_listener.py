@@ -19,8 +19,8 @@ from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.logline import message_of, parse
 from streamgroup.model import INITIAL_DOCUMENT, Document, Position, TopicPartition
 from streamgroup.planning.document import to_value
+from streamgroup.spark import channel as sunk_notifier
 from streamgroup.spark import listener as module
-from streamgroup.spark import sunk_notifier
 from streamgroup.spark.channel import LocalCoordinatorChannel
 from streamgroup.spark.listener import GroupListener, lines_of, listen
 from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,8 +14,10 @@ from pyspark import SparkContext
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 import streamgroup
-from streamgroup.model import Document, Position, TopicPartition
+from streamgroup.model import INITIAL_DOCUMENT, Document, Position, TopicPartition
 from streamgroup.planning.document import to_value
+from streamgroup.spark.progress import COLUMNS, behind_of, completed, describe, of_progress, progress_table
+from streamgroup.spark.progress import rows as rows_of
 from streamgroup.spark.source import row_schema
 from streamgroup.spark.tables import with_table_options
 
@@ -149,3 +152,106 @@ def test_a_listener_gives_the_progress_of_its_event(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)  # as in a client of Spark Connect
     found = progress(made(source(0, document(), LATEST)))
     assert (found.sources[0].description, found.sources[0].metrics["minOffsetsBehindLatest"]) == (f"{CLASS}@0", "5")
+
+
+def test_the_table_has_a_row_for_each_source_of_a_batch_that_is_of_this_format() -> None:
+    other = source(3, {"orders": {"0": 7}}, None)
+    batch = made(source(1, document(), LATEST), other, source(2, document(""), None))
+    rows = [dict(zip(COLUMNS.names, row, strict=True)) for row in rows_of(of_progress(batch))]
+    assert [row["group"] for row in rows] == ["etl", None]
+    behind = [(row["max_offsets_behind"], row["min_offsets_behind"], row["avg_offsets_behind"]) for row in rows]
+    assert behind == [(10, 5, 7.5), (None, None, None)]
+    first = rows[0]
+    assert (first["query"], first["batch"], first["rows"]) == ("orders", 7, 50)
+    assert first["started_at"] == datetime(2026, 1, 1, tzinfo=UTC)
+    assert first["positions"] == {"orders-0": 100, "orders-1": 195}
+    assert first["duration_ms"] == {"addBatch": 300}
+
+
+def test_a_source_before_its_first_batch_has_no_row() -> None:
+    assert list(rows_of(made(source(1, json.dumps(to_value(INITIAL_DOCUMENT)), LATEST)))) == []
+
+
+def test_a_batch_of_a_query_without_a_name_is_named_by_its_id() -> None:
+    batch = made(source(1, document(), LATEST))
+    batch["name"] = None
+    (row,) = rows_of(batch)
+    named = dict(zip(COLUMNS.names, row, strict=True))
+    assert named["query"] == named["query_id"] == str(batch.id)
+    assert named["run_id"] == str(batch.runId)
+
+
+def test_the_table_has_the_recent_batches_of_all_queries_of_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)  # as in a client of Spark Connect
+    batches = [made(source(1, document(group), LATEST)) for group in ("a", "b", "c")]
+    queries = [SimpleNamespace(recentProgress=batches[:2]), SimpleNamespace(recentProgress=batches[2:])]
+    made_frames: list[tuple[list[Any], Any]] = []
+    spark: Any = SimpleNamespace(
+        streams=SimpleNamespace(active=queries),
+        createDataFrame=lambda rows, schema: made_frames.append((rows, schema)),
+    )
+    progress_table(spark)
+    ((rows, schema),) = made_frames
+    assert schema is COLUMNS
+    group = COLUMNS.names.index("group")
+    assert [row[group] for row in rows] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({"subscribe": "orders"}, "streamgroup[Subscribe[orders], group=etl, mode=member]"),
+        ({"subscribePattern": "or.*"}, "streamgroup[SubscribePattern[or.*], group=etl, mode=member]"),
+        ({"assign": '{"orders": [1, 0]}'}, "streamgroup[Assign[orders-0, orders-1], group=etl, mode=commit]"),
+        ({"subscribe": "orders", "group.mode": "off"}, "streamgroup[Subscribe[orders], mode=off]"),
+    ],
+)
+def test_the_description_has_sparks_words_for_what_is_read(more: dict[str, str], text: str) -> None:
+    options = {name: value for name, value in OPTIONS.items() if name != "subscribe"}
+    assert describe({**options, **more}) == text
+    assert describe({**options, **more}, to_value(INITIAL_DOCUMENT)) == text
+
+
+def test_a_document_without_a_group_shows_that_the_mode_is_off_by_default() -> None:
+    assert (
+        describe({**OPTIONS, "subscribe": "orders"}, document(group="")) == "streamgroup[Subscribe[orders], mode=off]"
+    )
+
+
+def test_a_mode_that_the_options_name_in_any_case_gives_way_to_a_document_without_a_group() -> None:
+    options = {**OPTIONS, "subscribe": "orders", "Group.Mode": "member"}
+    assert describe(options, document(group="")) == "streamgroup[Subscribe[orders], mode=off]"
+
+
+def test_a_source_has_the_options_that_spark_describes_it_by() -> None:
+    last = made(source(0, document(), LATEST), source(1, document(), LATEST))
+    found = completed(last, {f"{CLASS}@1": {**OPTIONS, "subscribe": "orders"}})
+    described = [f"{CLASS}@0", "streamgroup[Subscribe[orders], group=etl, mode=member]"]
+    assert [one.description for one in found.sources] == described
+    assert [one["description"] for one in json.loads(found.json)["sources"]] == described
+
+
+def test_metrics_that_a_source_has_already_are_kept() -> None:
+    of_source = {**source(0, document(), LATEST), "metrics": {"own": "1"}}
+    found = completed(made(of_source), {})
+    assert found.sources[0].metrics["own"] == "1"
+    assert found.sources[0].metrics["maxOffsetsBehindLatest"] == "10"
+
+
+def test_a_source_before_its_first_batch_is_described_and_has_no_metrics() -> None:
+    initial = json.dumps(to_value(INITIAL_DOCUMENT))
+    found = completed(made(source(0, initial, LATEST)), {f"{CLASS}@0": {**OPTIONS, "subscribe": "orders"}})
+    assert found.sources[0].description == "streamgroup[Subscribe[orders], group=etl, mode=member]"
+    assert found.sources[0].metrics == {}
+
+
+@pytest.mark.parametrize(
+    ("latest", "behind"),
+    [(LATEST, [10, 5]), ({"orders": {"0": 99}}, [0]), ({"orders": {"7": 9}}, []), (None, [])],
+    ids=["behind", "never below 0", "a partition that is not held", "no ends yet"],
+)
+def test_a_source_is_behind_by_the_offsets_from_its_batch_to_the_ends_of_its_logs(
+    latest: Any, behind: list[int]
+) -> None:
+    (of_source,) = made(source(0, document(), latest)).sources
+    assert behind_of(of_source) == behind

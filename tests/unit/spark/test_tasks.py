@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import pickle
 import re
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark import TaskContext
+from pyspark import TaskContext, cloudpickle
+from pyspark.sql.types import BinaryType, StructField, StructType
 
+from pyspark_streamgroup import DefaultSource
 from streamgroup.errors import DataLossError
-from streamgroup.executor import fetcher
+from streamgroup.executor import fetcher, sink_writer
+from streamgroup.executor.written import WriteTotals
 from streamgroup.model import FetchTask
 from streamgroup.options.parse import parse_source
+from streamgroup.options.parse_sink import parse_sink
 from streamgroup.options.types import FetchOptions
 from streamgroup.remediation import StoredIn
-from streamgroup.spark.source import GroupBatchReader
+from streamgroup.spark import sink, tasks
+from streamgroup.spark.source import GroupBatchReader, row_schema
 from streamgroup.spark.tasks import TaskPartition, network_timeout_ms, read_task, task_options
 from tests.unit.driver.test_log_output import no_logging
+from tests.unit.net.delayed import delayed_connection, is_prompt
 
 REGISTERED = {
     "zookeeper.connect": "zk1:2181/kafka",
@@ -104,3 +113,118 @@ def test_a_warning_of_a_read_has_its_time_and_level_in_the_executors_log(
         monkeypatch.setattr(fetcher, "read", lambda *_, **__: logger.warning("throttled") or iter(()))
         assert list(read_task(TaskPartition(FetchTask(())), parse_source(REGISTERED, streaming=True))) == []
     assert re.search(r"^\S+ \S+ WARNING streamgroup: throttled$", capsys.readouterr().err, re.MULTILINE)
+
+
+_MEASURE = """
+import gc, pyarrow
+from streamgroup.spark.tasks import exempt_modules
+{first}
+alive = len(gc.get_objects())
+exempt_modules()
+class Node: pass
+node = Node()
+node.itself = node
+import weakref
+ref = weakref.ref(node)
+del node
+later = gc.collect()
+print(gc.get_freeze_count(), alive, ref() is None)
+"""
+
+
+def _measure(first: str = "") -> list[str]:
+    code = _MEASURE.format(first=first)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_later_collections_walk_over_no_module_and_still_find_garbage() -> None:
+    frozen, alive, is_collected = _measure("gc.collect()")
+    assert int(frozen) > 10_000
+    assert int(frozen) >= 0.95 * int(alive)
+    assert is_collected == "True"
+
+
+def test_the_second_task_of_a_process_exempts_nothing_more() -> None:
+    once = int(_measure()[0])
+    twice = int(_measure("exempt_modules(); kept = [[] for _ in range(10_000)]")[0])
+    assert twice < once + 5_000
+
+
+def test_each_task_ends_with_the_exemption(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(sink, "exempt_modules", lambda: calls.append("sink"))
+    monkeypatch.setattr(tasks, "exempt_modules", lambda: calls.append("tasks"))
+    given = {"kafka.bootstrap.servers": "localhost:1"}
+    options = parse_sink({**given, "topic": "t"})
+    sink.check_write(StructType([StructField("value", BinaryType())]), options)
+    writer = sink.GroupStreamWriter(options)
+    monkeypatch.setattr(sink_writer, "write", lambda *_: WriteTotals())
+    writer.write(iter(()))
+    writer.commit([], 0)
+    assert calls == ["sink"] * 3
+    rows = tasks.read_task(
+        tasks.TaskPartition(FetchTask(())), parse_source({**given, "subscribe": "t"}, streaming=False)
+    )
+    assert calls == ["sink"] * 3, "the modules of a read are loaded at its end"
+    assert list(rows) == []
+    assert calls[3:] == ["tasks"]
+
+
+_LOADS = """
+import gc
+from streamgroup.spark.tasks import loading_modules
+collections = []
+gc.callbacks.append(lambda phase, info: collections.append(phase) if phase == "start" else None)
+{before}
+try:
+    with loading_modules():
+        kept = [[] for _ in range(100_000)]
+        print(len(collections))
+        {inside}
+except ImportError:
+    pass
+print(gc.get_freeze_count() > 100_000, gc.isenabled())
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "inside", "shown"),
+    [
+        ("", "", "0 True True"),
+        ("", "raise ImportError", "0 False True"),
+        ("gc.disable()", "", "0 True False"),
+    ],
+    ids=["loaded", "failed", "off before"],
+)
+def test_no_collection_runs_while_modules_load_and_none_walks_over_them_later(
+    before: str, inside: str, shown: str
+) -> None:
+    code = _LOADS.format(before=before, inside=inside)
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert found.split() == shown.split()
+
+
+READ = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
+WRITE = {"kafka.bootstrap.servers": "localhost:9092", "topic": "t"}
+ROWS = StructType([StructField("value", BinaryType())])
+
+
+@pytest.fixture
+def worker_end() -> Iterator[socket.socket]:
+    with delayed_connection() as end:
+        yield end
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="only Linux has TCP_QUICKACK")
+@pytest.mark.parametrize("kind", ["batch read", "stream read", "batch write", "stream write"])
+def test_each_reader_and_writer_asks_for_it_when_a_task_unpickles_it(worker_end: socket.socket, kind: str) -> None:
+    made = {
+        "batch read": lambda: DefaultSource(dict(READ)).reader(row_schema(False, False)),
+        "stream read": lambda: DefaultSource({**READ, "kafka.group.id": "g"}).streamReader(row_schema(False, False)),
+        "batch write": lambda: DefaultSource(dict(WRITE)).writer(ROWS, overwrite=False),
+        "stream write": lambda: DefaultSource(dict(WRITE)).streamWriter(ROWS, overwrite=False),
+    }[kind]()
+    pickled = cloudpickle.dumps(made)
+    assert not is_prompt(worker_end)
+    assert vars(cloudpickle.loads(pickled)).keys() == vars(made).keys()
+    assert is_prompt(worker_end)
