@@ -15,8 +15,8 @@ from streamgroup.errors import DrainedError, StreamGroupError
 
 if TYPE_CHECKING:
     from streamgroup.model import OffsetRange, TopicPartition
+    from streamgroup.parsing.framing import SchemaRegistry
     from streamgroup.parsing.parser import Parser
-    from streamgroup.parsing.registry import SchemaRegistry
     from streamgroup.spark.dead_letters import dead_letters
     from streamgroup.spark.default_mode import default_mode
     from streamgroup.spark.drain import DrainResult, drain
@@ -64,7 +64,7 @@ _LAZY = {
     "OffsetRange": "streamgroup.model",
     "OpenTelemetryMetrics": "streamgroup.spark.open_telemetry",
     "Parser": "streamgroup.parsing.parser",
-    "SchemaRegistry": "streamgroup.parsing.registry",
+    "SchemaRegistry": "streamgroup.parsing.framing",
     "TopicPartition": "streamgroup.model",
     "dead_letters": "streamgroup.spark.dead_letters",
     "default_mode": "streamgroup.spark.default_mode",

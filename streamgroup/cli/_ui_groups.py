@@ -16,7 +16,7 @@ from streamgroup.driver.application.drains import recorded_failures
 from streamgroup.errors import StreamGroupError, TransportError, UnsupportedVersionError
 from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, GroupState, TopicPartition
 from streamgroup.options.types import ClientOptions
-from streamgroup.ui.history.reading import GroupReading, Reading
+from streamgroup.ui.history.batches import GroupReading, Reading
 
 MOST_GROUPS = 1_000
 """Groups that a reading describes. Further ones are left out, with a note."""

@@ -34,7 +34,7 @@ from streamgroup.counting import counted, first_of
 from streamgroup.driver.application import control
 from streamgroup.errors import StreamGroupError
 from streamgroup.model import GroupState, TopicPartition
-from streamgroup.monitoring.pauses import pauses
+from streamgroup.monitoring.query_totals import pauses
 
 Show = Callable[[str], None]
 Statuses = Sequence[tuple[int, Mapping[str, Any]]]

@@ -17,10 +17,9 @@ from streamgroup.options.parse_sink import SINK_OPTIONS, parse_sink
 from streamgroup.options.rows import Scope
 from streamgroup.options.types import SourceOptions
 from streamgroup.options.zookeeper import CONNECT, ZOOKEEPER
-from streamgroup.parsing.framing import SCHEMA_ID
+from streamgroup.parsing.framing import SCHEMA_ID, SchemaRegistry
 from streamgroup.parsing.limit import DEFAULT_SHARE
 from streamgroup.parsing.parser import KEEP, Parser
-from streamgroup.parsing.registry import SchemaRegistry
 from streamgroup.planning.subscription import is_subscribed
 
 DAMAGED_BATCHES = "includeDamagedBatches"

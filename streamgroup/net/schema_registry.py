@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from streamgroup.errors import AuthenticationError, ConfigError, TransportError
 from streamgroup.net.background import Background, WaitTimeout
 from streamgroup.options.secrets import Secret
-from streamgroup.parsing.registry import SchemaRegistry
+from streamgroup.parsing.framing import SchemaRegistry
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient as ConfluentClient

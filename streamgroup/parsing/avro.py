@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from streamgroup.errors import ConfigError
 from streamgroup.parsing.framing import UnreadableError, reason_of, split_schema_id, unknown_id_error
-from streamgroup.parsing.value_reader import ValueReader
+from streamgroup.parsing.parser import ValueReader
 
 Convert = Callable[[Any], Any]
 """Makes the value of an Arrow column from one that fastavro has read."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
@@ -16,9 +18,7 @@ from streamgroup.parsing.framing import (
     split_schema_id,
     unknown_id_error,
 )
-from streamgroup.parsing.message_tree import MessageTree
-from streamgroup.parsing.proto_text import messages_in
-from streamgroup.parsing.value_reader import ValueReader
+from streamgroup.parsing.parser import ValueReader
 
 Convert = Callable[[Any], Any]
 """Makes the value of an Arrow column from one of the package protobuf."""
@@ -255,3 +255,92 @@ def _protobuf() -> Any:
             "of the driver and of the executors"
         ) from None
     return google.protobuf
+
+
+_TOKEN = re.compile(
+    r"""//[^\n]* | /\*(?:.*?\*/|.*)                  # comments; one without an end takes all
+    | "(?:\\.|[^"\\])*"? | '(?:\\.|[^'\\])*'?        # texts
+    | [\w.]+ | \S""",
+    re.DOTALL | re.VERBOSE,
+)
+_COMMENTS = ("//", "/*")
+_LABELS = ("optional", "required", "repeated")
+_VISIBILITIES = ("export", "local")
+_TRANSPARENT = ("oneof", "extend")
+"""Blocks whose groups are messages of what is around the block."""
+
+
+def messages_in(text: str) -> MessageTree:
+    """Return the messages of a .proto text, below a tree with the name of its package.
+
+    Any text has a result: one that is not of a .proto file has no messages.
+    """
+    file = MessageTree("")
+    blocks: list[MessageTree | None] = [file]  # None for a block that holds no messages, such as an enum
+    statement: list[str] = []
+    for found in _TOKEN.finditer(text):
+        token = found[0]
+        if token.startswith(_COMMENTS):
+            continue
+        if token not in ("{", "}", ";"):
+            statement.append(token)
+            continue
+        around = blocks[-1]
+        if around is not None and statement[:2] == ["map", "<"]:
+            around.inner.append(MessageTree("", is_implicit=True))
+        if token == "{":
+            blocks.append(None if around is None else _block(around, statement))
+        elif token == "}" and len(blocks) > 1:
+            blocks.pop()
+        elif statement[:1] == ["package"]:
+            file.name = "".join(statement[1:])
+        statement = []
+    return file
+
+
+def _block(around: MessageTree, statement: list[str]) -> MessageTree | None:
+    """Return the message that a block adds its messages to, which is a new one behind `message` and `group`."""
+    match statement:
+        case ["message", name] | [_, "message", name] if len(statement) == 2 or statement[0] in _VISIBILITIES:
+            found = MessageTree(name)
+        case ["group", name, "=", *_]:
+            found = MessageTree(name, is_implicit=True)
+        case [label, "group", name, "=", *_] if label in _LABELS:
+            found = MessageTree(name, is_implicit=True)
+        case [word, *_] if word in _TRANSPARENT:
+            return around
+        case _:
+            return None
+    around.inner.append(found)
+    return found
+
+
+@dataclass(slots=True)
+class MessageTree:
+    """A message and those within it. A file is one without a name, or with that of its package.
+
+    `is_implicit` marks the messages that a map field and a group stand for.
+    """
+
+    name: str
+    is_implicit: bool = False
+    inner: list[MessageTree] = field(default_factory=list)
+
+    def names_at(self, index: Sequence[int]) -> frozenset[str]:
+        """Return the full names of the messages that an index may mean: none, one or two.
+
+        Serializers number the messages within a message in two ways: Java's leaves implicit ones out, those of Python
+        and Go count them. An implicit message is never the message of a value.
+        """
+        found = (self._at(index, explicit_only) for explicit_only in (True, False))
+        return frozenset(one for one in found if one)
+
+    def _at(self, index: Iterable[int], explicit_only: bool) -> str:
+        here, path = self, [self.name]
+        for position in index:
+            among = [one for one in here.inner if not (explicit_only and one.is_implicit)]
+            if position >= len(among):
+                return ""
+            here = among[position]
+            path.append(here.name)
+        return "" if here.is_implicit else ".".join(filter(None, path))

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from streamgroup.driver.application import control, drains
 from streamgroup.driver.application.drains import drain_together
 from streamgroup.errors import StreamGroupError
-from streamgroup.monitoring.query_failures import QueryFailure
+from streamgroup.monitoring.query_totals import QueryFailure
 from streamgroup.options.types import GroupMode
 from streamgroup.spark.queries import Value, driver_context, jvm_pid
 

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 
 from streamgroup.driver.application.drains import POLL_S
 from streamgroup.errors import StreamGroupError, TransportError
-from streamgroup.monitoring.query_failures import QueryFailure
+from streamgroup.monitoring.query_totals import QueryFailure
 from streamgroup.spark.control_source import NAME, REQUEST, ControlDataSource
 from streamgroup.spark.queries import Value
 

@@ -16,9 +16,8 @@ from pyspark.sql.types import StringType, StructType
 from streamgroup.errors import ConfigError
 from streamgroup.parsing.avro import AvroReader
 from streamgroup.parsing.framing import SCHEMA_ID
-from streamgroup.parsing.parser import BINARY, DEAD_LETTER, ERROR, PARSED, PROTOBUF, Parser
+from streamgroup.parsing.parser import BINARY, DEAD_LETTER, ERROR, PARSED, PROTOBUF, Parser, ValueReader
 from streamgroup.parsing.protobuf import ProtobufReader
-from streamgroup.parsing.value_reader import ValueReader
 
 _CORRUPT = "_streamgroup_corrupt_record"
 _RAW = "_streamgroup_raw"

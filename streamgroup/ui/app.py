@@ -16,9 +16,8 @@ from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from streamgroup.ui.access import Access
+from streamgroup.ui.access import COOKIE, Access, Guard
 from streamgroup.ui.board import Board
-from streamgroup.ui.guard import COOKIE, Guard
 from streamgroup.ui.history import views
 from streamgroup.ui.history.history import History
 

@@ -12,8 +12,7 @@ from streamgroup.errors import StreamGroupError
 from streamgroup.host_port import host_port
 from streamgroup.ui.access import Access
 from streamgroup.ui.app import application
-from streamgroup.ui.board import Board
-from streamgroup.ui.poller import BoardPoller, Read
+from streamgroup.ui.board import Board, BoardPoller, Read
 
 _STOP_S = 1
 """Seconds that the end waits for a reading and for answers under way."""

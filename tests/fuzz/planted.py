@@ -25,7 +25,7 @@ from streamgroup.jobs.mirror import plan
 from streamgroup.net import frames
 from streamgroup.net.sasl import tokens
 from streamgroup.options import kinds, parse_client, sasl
-from streamgroup.parsing import avro, framing, proto_text, protobuf
+from streamgroup.parsing import avro, framing, protobuf
 from streamgroup.planning import document
 from streamgroup.records import batches, codecs, messages07
 from streamgroup.spark import queries
@@ -142,5 +142,5 @@ BUGS = (
     PlantedBug(("parsing/avro-schema",), avro.is_schema, "except Exception", f"except {_NEVER}"),
     PlantedBug(("parsing/protobuf",), protobuf.ProtobufReader.read, "except Exception", f"except {_NEVER}"),
     PlantedBug(("parsing/descriptor",), protobuf.ProtobufReader.__init__, "except Exception", f"except {_NEVER}"),
-    PlantedBug(("parsing/proto-text",), proto_text.messages_in, 'token == "}" and len(blocks) > 1', 'token == "}"'),
+    PlantedBug(("parsing/proto-text",), protobuf.messages_in, 'token == "}" and len(blocks) > 1', 'token == "}"'),
 )

@@ -14,9 +14,8 @@ from google.protobuf import descriptor_pb2
 from streamgroup.errors import ConfigError
 from streamgroup.parsing.avro import AvroReader, is_schema
 from streamgroup.parsing.framing import UnreadableError, split_message_index, split_schema_id
-from streamgroup.parsing.proto_text import messages_in
-from streamgroup.parsing.protobuf import ProtobufReader
-from streamgroup.parsing.value_reader import ValueReader
+from streamgroup.parsing.parser import ValueReader
+from streamgroup.parsing.protobuf import ProtobufReader, messages_in
 from tests.fakes.protobuf_files import ORDERS, ORDERS_TEXT, message_bytes
 from tests.fuzz.decoder import Decoder, Sample
 from tests.fuzz.mutations import mutated_text

@@ -13,9 +13,8 @@ from streamgroup.cli._cluster import ClusterAddress, client_options
 from streamgroup.cli._ui_groups import PageDataReader
 from streamgroup.ui.access import Access
 from streamgroup.ui.app import application
-from streamgroup.ui.board import Board
+from streamgroup.ui.board import Board, BoardPoller
 from streamgroup.ui.history import views
-from streamgroup.ui.poller import BoardPoller
 from tests.browser import Browser
 from tests.waiting import wait_until
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from streamgroup.model import GroupDescription, GroupState, MemberDescription, TopicPartition
-from streamgroup.ui.history.reading import GroupReading, Reading
+from streamgroup.ui.history.batches import GroupReading, Reading
 from tests.unit.ui.readings import snapshot
 
 _NAMES = ("orders", "payments", "clicks", "stock", "sessions", "invoices", "returns", "prices", "alerts", "shipments")

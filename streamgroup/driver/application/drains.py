@@ -17,7 +17,7 @@ from typing import Any
 from streamgroup.driver.application import control
 from streamgroup.driver.application.control import FAILURES, directory, has_ended, is_kept, is_private, make_private
 from streamgroup.errors import StreamGroupError
-from streamgroup.monitoring.query_failures import QueryFailure
+from streamgroup.monitoring.query_totals import QueryFailure
 
 log = logging.getLogger("streamgroup")
 

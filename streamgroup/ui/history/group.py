@@ -8,13 +8,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from streamgroup.model import TopicPartition
-from streamgroup.ui.history.batches import GroupBatches
+from streamgroup.ui.history.batches import GroupBatches, GroupReading, Reading
 from streamgroup.ui.history.limits import Limits
-from streamgroup.ui.history.marks import Mark, MemberEvents, QueryEnds, between
-from streamgroup.ui.history.offset_series import UNKNOWN, OffsetSeries, advance, lags
-from streamgroup.ui.history.ownership import Ownership
-from streamgroup.ui.history.reading import GroupReading, Reading
-from streamgroup.ui.history.totals import Total
+from streamgroup.ui.history.offset_series import UNKNOWN, OffsetSeries, Total, advance, lags
+from streamgroup.ui.history.ownership import Mark, MemberEvents, Ownership, QueryEnds, between
 
 
 class GroupHistory:

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from streamgroup.host_port import host_port
 from streamgroup.model import GroupState, MemberDescription, PartitionInfo, TopicInfo, TopicPartition
-from streamgroup.monitoring.pauses import pauses
+from streamgroup.monitoring.query_totals import pauses
+from streamgroup.ui.history.batches import Reading, Status
 from streamgroup.ui.history.group import GroupHistory
 from streamgroup.ui.history.history import History
-from streamgroup.ui.history.offset_series import UNKNOWN
-from streamgroup.ui.history.reading import Reading, Status
-from streamgroup.ui.history.totals import Direction, Total, Trend, trend
+from streamgroup.ui.history.offset_series import UNKNOWN, Direction, Total, Trend, trend
 
 Json = dict[str, Any]
 

@@ -8,8 +8,8 @@ import pytest
 from streamgroup.errors import ConfigError
 from streamgroup.jobs.config import JobConfig, effective, load
 from streamgroup.jobs.parsing_sections import DeadLetterSettings
+from streamgroup.parsing.framing import SchemaRegistry
 from streamgroup.parsing.parser import Parser
-from streamgroup.parsing.registry import SchemaRegistry
 
 SOURCE = """
 [source]

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from streamgroup.cli.main import main
-from streamgroup.monitoring.families import families
-from streamgroup.monitoring.family import MetricKind
+from streamgroup.monitoring.families import MetricKind, families
 from tests.unit.test_doc_blocks import parse
 from tests.unit.test_docs import anchors
 

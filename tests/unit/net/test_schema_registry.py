@@ -15,7 +15,7 @@ import pytest
 from streamgroup.errors import AuthenticationError, ConfigError, StreamGroupError, TransportError
 from streamgroup.net import schema_registry as schema_registry_module
 from streamgroup.net.schema_registry import ATTEMPTS, RegisteredSchema, SchemaRegistryClient
-from streamgroup.parsing.registry import SchemaRegistry
+from streamgroup.parsing.framing import SchemaRegistry
 from streamgroup.testing import Authority
 from streamgroup.testing.ports import LOOPBACK, free_ports
 from tests.certificates import ca_text, server_context

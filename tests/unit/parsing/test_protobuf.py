@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from google.protobuf import descriptor_pb2
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError
-from streamgroup.parsing.protobuf import ProtobufReader
+from streamgroup.parsing.protobuf import MessageTree, ProtobufReader, is_proto, messages_in
 from tests.fakes.protobuf_files import (
     ORDERS,
     ORDERS_TEXT,
@@ -277,3 +277,154 @@ def test_a_task_without_protobuf_says_what_to_install(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "google.protobuf.descriptor_pb2", None)
     with pytest.raises(ConfigError, match=r"Install streamgroup\[protobuf\] for the Python of the driver and of the e"):
         pickle.loads(sent)
+
+
+def file(*inner: MessageTree, package: str = "") -> MessageTree:
+    return MessageTree(package, inner=list(inner))
+
+
+def message(name: str, *inner: MessageTree) -> MessageTree:
+    return MessageTree(name, inner=list(inner))
+
+
+def group(name: str, *inner: MessageTree) -> MessageTree:
+    return MessageTree(name, is_implicit=True, inner=list(inner))
+
+
+MAP = MessageTree("", is_implicit=True)
+"""The message that a map field stands for."""
+
+
+@pytest.mark.parametrize(
+    ("text", "tree"),
+    [
+        ("message A {} message B {}", file(message("A"), message("B"))),
+        (
+            "message A { message B { message C {} } message D {} }",
+            file(message("A", message("B", message("C")), message("D"))),
+        ),
+        ("export message A {} local message B {}", file(message("A"), message("B"))),
+        ("message A { map<string, int64> m = 1; message B {} }", file(message("A", MAP, message("B")))),
+        ("message A { group G = 1 { message B {} } }", file(message("A", group("G", message("B"))))),
+        ("message A { repeated group G = 1 {} optional group H = 2 {} }", file(message("A", group("G"), group("H")))),
+        ("message A { required group G = 1 [deprecated = true] {} }", file(message("A", group("G")))),
+    ],
+)
+def test_the_outline_has_the_messages_in_their_order(text: str, tree: MessageTree) -> None:
+    assert messages_in(text) == tree
+
+
+@pytest.mark.parametrize(
+    ("text", "tree"),
+    [
+        ("message A { oneof o { group G = 1 {} } message B {} }", file(message("A", group("G"), message("B")))),
+        ("extend A { optional group G = 1 {} } message B {}", file(group("G"), message("B"))),
+    ],
+)
+def test_a_group_within_a_oneof_or_an_extension_is_a_message_of_the_block_around_it(
+    text: str, tree: MessageTree
+) -> None:
+    assert messages_in(text) == tree
+
+
+@pytest.mark.parametrize(
+    ("text", "package"),
+    [("package shop;", "shop"), ("package shop . v1 ;", "shop.v1"), ("message A {} package late;", "late")],
+)
+def test_the_file_has_the_name_of_its_package(text: str, package: str) -> None:
+    assert messages_in(text).name == package
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "// message B {}\n",
+        "/* message B {} */",
+        'option (o) = "message B {}";',
+        "option (o) = 'message \\' B {}';",
+        "enum E { message = 0; }",
+        "service S { rpc R (A) returns (A) { option o = { message B {} }; } }",
+        "string message = 1;",
+        "other message B {}",
+        "reserved 2, 4 to 6;",
+        ";",
+    ],
+)
+def test_only_a_declaration_of_a_message_is_one(block: str) -> None:
+    assert messages_in(f"message A {{ {block} message C {{}} }}") == file(message("A", message("C")))
+
+
+def test_a_comment_without_an_end_takes_the_rest_of_the_text() -> None:
+    assert messages_in("message A {} /* ; message B {}") == file(message("A"))
+
+
+def test_a_brace_too_many_or_too_few_loses_no_message() -> None:
+    assert messages_in("} message A {} } message B {}") == file(message("A"), message("B"))
+    assert messages_in("message A { message B {") == file(message("A", message("B")))
+
+
+@pytest.mark.parametrize("text", ["", " \n", '{"type": "record", "name": "message"}', "message {}", "message A;"])
+def test_a_text_that_is_not_a_proto_file_has_no_messages(text: str) -> None:
+    assert messages_in(text) == file()
+
+
+@settings(max_examples=25)
+@given(st.text(alphabet="mesag{};\"\\'/*.=<> \nx") | st.text())
+def test_any_text_has_an_outline(text: str) -> None:
+    messages_in(text)
+
+
+TEXT = """
+syntax = "proto3"; // message NotThis {
+package shop.v1;
+import "google/protobuf/timestamp.proto";
+/* message NorThis { } */
+option (owner) = { team: "message Nor {" message { } };
+enum State { message = 0; OPEN = 1; }
+message Order {
+  option (x).y = "}";
+  map<string, int64> counts = 1 [(meta) = { note: 'a "}' }];
+  message Line { string message = 1; message Price { int64 cents = 1; } }
+  oneof pay { string card = 2; }
+  string group = 3;
+  message Note {}
+}
+service Shop { rpc Buy (Order) returns (Refund) { option deadline = 1; } }
+message Refund { reserved 2, 4 to 6; extend Order { int32 e = 100; } }
+"""
+OLD = """
+message A {
+  optional group Inner = 1 { optional int32 n = 1; message Deep {} }
+  oneof o { group Other = 2 {} }
+  message B {}
+}
+export message C {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "index", "names"),
+    [
+        (TEXT, [0], {"shop.v1.Order"}),
+        (TEXT, [1], {"shop.v1.Refund"}),
+        (TEXT, [2], set()),
+        (TEXT, [0, 2], {"shop.v1.Order.Note"}),
+        (TEXT, [0, 0, 0], {"shop.v1.Order.Line.Price"}),
+        (TEXT, [0, 0], {"shop.v1.Order.Line"}),
+        (TEXT, [0, 1], {"shop.v1.Order.Note", "shop.v1.Order.Line"}),
+        (OLD, [0, 0], {"A.B"}),
+        (OLD, [0, 2], {"A.B"}),
+        (OLD, [0, 1], set()),
+        (OLD, [0, 0, 0], {"A.Inner.Deep"}),
+        (OLD, [1], {"C"}),
+        ("", [0], set()),
+    ],
+)
+def test_an_index_finds_the_message(text: str, index: list[int], names: set[str]) -> None:
+    assert messages_in(text).names_at(index) == names
+
+
+def test_texts_with_messages() -> None:
+    assert is_proto(TEXT)
+    assert not is_proto('{"type": "record", "name": "message", "fields": []}')
+    assert not is_proto("message {}")

@@ -15,7 +15,7 @@ import pytest
 from streamgroup.driver.application import control
 from streamgroup.driver.application.drains import recorded_failures
 from streamgroup.errors import ConfigError
-from streamgroup.monitoring.query_failures import QueryFailure
+from streamgroup.monitoring.query_totals import QueryFailure
 from streamgroup.spark.channel import LocalCoordinatorChannel, SunkNotifier, channel_of, is_remote
 from streamgroup.spark.connect import ConnectChannel
 from tests.unit.driver.channels import JVM, FakeCoordinator, document, home, serve

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from streamgroup.driver.application import control
 from streamgroup.errors import ConfigError, StreamGroupError
-from streamgroup.monitoring.family import Family
+from streamgroup.monitoring.families import Family
 from streamgroup.spark import metrics as module
 from streamgroup.spark.metrics import READING_S, STATUS_TIMEOUT_S, DriverMetrics, MetricsServer
 from streamgroup.spark.query_counter import QueryCounter

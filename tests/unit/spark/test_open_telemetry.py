@@ -11,8 +11,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from streamgroup.errors import ConfigError
-from streamgroup.monitoring.families import families
-from streamgroup.monitoring.family import Family
+from streamgroup.monitoring.families import Family, families
 from streamgroup.monitoring.query_totals import QueryTotals
 from streamgroup.spark import open_telemetry as module
 from streamgroup.spark.open_telemetry import OpenTelemetryMetrics

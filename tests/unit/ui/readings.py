@@ -17,9 +17,9 @@ from streamgroup.model import (
     TopicInfo,
     TopicPartition,
 )
-from streamgroup.monitoring.query_failures import QueryFailure
-from streamgroup.ui.history.reading import GroupReading, Reading
-from streamgroup.ui.poller import Read
+from streamgroup.monitoring.query_totals import QueryFailure
+from streamgroup.ui.board import Read
+from streamgroup.ui.history.batches import GroupReading, Reading
 
 
 def partitions(count: int, topic: str = "orders") -> list[TopicPartition]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from streamgroup.model import GroupState, TopicPartition
-from streamgroup.monitoring.query_failures import QueryFailure
+from streamgroup.monitoring.query_totals import QueryFailure
+from streamgroup.ui.history.batches import GroupReading
 from streamgroup.ui.history.group import GroupHistory
 from streamgroup.ui.history.limits import Limits
-from streamgroup.ui.history.marks import MarkKind
-from streamgroup.ui.history.reading import GroupReading
-from streamgroup.ui.history.totals import Total
+from streamgroup.ui.history.offset_series import Total
+from streamgroup.ui.history.ownership import MarkKind
 from tests.unit.ui.readings import group, partitions, reading, status
 
 P = partitions(4)

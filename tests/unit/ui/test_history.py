@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from streamgroup.model import GroupState, TopicPartition
-from streamgroup.monitoring.query_failures import QueryFailure
+from streamgroup.monitoring.query_totals import QueryFailure
 from streamgroup.ui.history.history import History
 from streamgroup.ui.history.limits import Limits
-from streamgroup.ui.history.marks import MarkKind
-from streamgroup.ui.history.totals import Total
+from streamgroup.ui.history.offset_series import Total
+from streamgroup.ui.history.ownership import MarkKind
 from tests.unit.ui.readings import group, partitions, reading, status
 
 P = partitions(4)

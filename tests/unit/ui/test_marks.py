@@ -10,9 +10,9 @@ import pytest
 
 from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG
 from streamgroup.model import GroupState, MemberDescription, TopicPartition
-from streamgroup.monitoring.query_failures import QueryFailure
-from streamgroup.ui.history.marks import Mark, MarkKind, MemberEvents, QueryEnds, between
-from streamgroup.ui.history.reading import GroupReading
+from streamgroup.monitoring.query_totals import QueryFailure
+from streamgroup.ui.history.batches import GroupReading
+from streamgroup.ui.history.ownership import Mark, MarkKind, MemberEvents, QueryEnds, between
 from tests.unit.ui.readings import group, partitions, status
 
 P = partitions(4)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from streamgroup.model import GroupDescription, GroupState, MemberDescription, TopicPartition
-from streamgroup.monitoring.query_failures import QueryFailure
-from streamgroup.ui.history.reading import GroupReading, Reading
+from streamgroup.monitoring.query_totals import QueryFailure
+from streamgroup.ui.history.batches import GroupReading, Reading
 from tests.unit.ui.readings import group, partitions, reading, snapshot, status
 
 P = partitions(4)

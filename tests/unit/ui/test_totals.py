@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroup.ui.history.totals import TREND_S, Direction, Total, Trend, trend
+from streamgroup.ui.history.offset_series import TREND_S, Direction, Total, Trend, trend
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import json
 
 from streamgroup.model import Dialect, GroupDescription, GroupState, MemberDescription, TopicPartition
 from streamgroup.ui.history import views
+from streamgroup.ui.history.batches import GroupReading
 from streamgroup.ui.history.history import History
-from streamgroup.ui.history.reading import GroupReading
 from tests.unit.ui.readings import group, partitions, reading, status
 
 P = partitions(4)

@@ -13,7 +13,7 @@ import pytest
 from streamgroup.driver.application import control, drains
 from streamgroup.driver.application.drains import MOST, drain_together, record_failure, recorded_failures
 from streamgroup.errors import TransportError
-from streamgroup.monitoring.query_failures import QueryFailure
+from streamgroup.monitoring.query_totals import QueryFailure
 from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
 from tests.unit.driver.shells import SOON
 
