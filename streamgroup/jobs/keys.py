@@ -1,7 +1,7 @@
 """The table of a job file's keys: the kind of value and the meaning of each.
 
 A key has the name of its field in `streamgroup.jobs.config`. `docs/jobs.md` and `conf/ingest.toml` show all keys. The
-table of the mirror job is in `streamgroup.jobs.mirror.keys`.
+table of the mirror job is in `streamgroup.jobs.mirror.config`.
 """
 
 from __future__ import annotations

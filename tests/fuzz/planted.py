@@ -20,7 +20,7 @@ from streamgroup.driver.application import control
 from streamgroup.group import commit_metadata, sticky, user_data
 from streamgroup.group.registry import nodes, patterns
 from streamgroup.jobs import job_file, sinkguard
-from streamgroup.jobs.backfill import plan as steps
+from streamgroup.jobs.backfill import steps
 from streamgroup.jobs.mirror import plan
 from streamgroup.net import frames
 from streamgroup.net.sasl import tokens

@@ -35,9 +35,9 @@ from streamgroup.java_regex import LENGTH_MOST
 from streamgroup.jobs import config as ingest
 from streamgroup.jobs import sinkguard
 from streamgroup.jobs.backfill import config as backfill
-from streamgroup.jobs.backfill.plan import BackfillPlan
+from streamgroup.jobs.backfill.steps import BackfillPlan
 from streamgroup.jobs.mirror import config as mirror
-from streamgroup.jobs.mirror import plan_log
+from streamgroup.jobs.mirror import plan as plan_log
 from streamgroup.jobs.mirror.plan import MirrorPlan, Placement, TopicPlan
 from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG
 from streamgroup.model import CommittedOffset, Dialect, OffsetRange, TopicPartition

@@ -10,7 +10,7 @@ from typing import Any
 from streamgroup.errors import FencedError
 from streamgroup.group import events as ev
 from streamgroup.group.holdings import InFlightBatch
-from streamgroup.jobs.backfill.plan import BackfillPlan
+from streamgroup.jobs.backfill.steps import BackfillPlan
 from streamgroup.jobs.backfill.steps import line_of as line_of_step
 from streamgroup.jobs.following import line_of as line_of_batch
 from streamgroup.logline import parse

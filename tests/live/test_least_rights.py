@@ -29,9 +29,8 @@ from streamgroup.executor.fetcher import read
 from streamgroup.executor.sink_writer import write
 from streamgroup.jobs.job_file import SparkSettings
 from streamgroup.jobs.mirror.clusters import Clusters
-from streamgroup.jobs.mirror.config import MirrorConfig
+from streamgroup.jobs.mirror.config import MirrorConfig, Renaming
 from streamgroup.jobs.mirror.plan import MirrorPlan
-from streamgroup.jobs.mirror.renaming import Renaming
 from streamgroup.model import INITIAL_DOCUMENT, TopicPartition
 from streamgroup.options.parse import parse_source
 from streamgroup.options.parse_sink import parse_sink

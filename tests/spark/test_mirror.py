@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from streamgroup.jobs.mirror.clusters import Clusters
 from streamgroup.jobs.mirror.config import load
-from streamgroup.jobs.mirror.plan_log import latest
+from streamgroup.jobs.mirror.plan import latest
 from streamgroup.jobs.mirror.query import mirror as copy
 from streamgroup.jobs.mirror.report import differences
 from streamgroup.jobs.mirror.verify import compare

@@ -17,8 +17,7 @@ from pyspark.sql import SparkSession
 from streamgroup.errors import ConfigError
 from streamgroup.jobs.mirror.clusters import Clusters
 from streamgroup.jobs.mirror.config import MirrorConfig, load
-from streamgroup.jobs.mirror.plan import MirrorPlan, Placement, TopicPlan
-from streamgroup.jobs.mirror.plan_log import latest
+from streamgroup.jobs.mirror.plan import MirrorPlan, Placement, TopicPlan, latest
 from streamgroup.jobs.mirror.query import mirror
 from streamgroup.jobs.mirror.report import Comparison, Place
 from streamgroup.jobs.mirror.verify import compare

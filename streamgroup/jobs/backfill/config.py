@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from streamgroup.errors import ConfigError
-from streamgroup.jobs.backfill.keys import SECTIONS
 from streamgroup.jobs.config import FILE_FORMATS, Sink
 from streamgroup.jobs.job_file import JobFileReader, SparkSettings, read_toml
-from streamgroup.jobs.keys import SOURCE
+from streamgroup.jobs.keys import BATCH_SINK, COMMON, LARGE_COUNT, SOURCE, TEXT, Key
 from streamgroup.options.parse import parse_source
 from streamgroup.options.rows import Scope
 from streamgroup.options.source import SOURCE as SOURCE_OPTIONS
@@ -103,3 +102,24 @@ class _Reader(JobFileReader):
         if kind in FILE_FORMATS and "path" not in sink and "table" not in sink:
             self.problems.append(f"[sink] path or table is required for format {kind!r}, which writes files")
         self.check_options_of_sink(sink, {"path": "path"})
+
+
+SECTIONS: Mapping[str, tuple[Key, ...]] = {
+    "backfill": (
+        Key(
+            "progress",
+            TEXT,
+            "Directory of the plan and of the steps that are done. A new directory begins a new backfill.",
+            required=True,
+        ),
+        Key(
+            "offsets_per_step",
+            LARGE_COUNT,
+            "About how many offsets one step reads. A step that a failure has cut short is read again.",
+            default="1000000",
+        ),
+    ),
+    "sink": BATCH_SINK,
+    "spark": COMMON["spark"],
+}
+"""The keys of all sections but `source`, whose keys are the options of a batch read by `format("streamgroup")`."""

@@ -22,7 +22,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.jobs.job_run import FAILED, file_options, job_session, run_command
 from streamgroup.jobs.mirror.clusters import Clusters
 from streamgroup.jobs.mirror.config import MirrorConfig, effective, load
-from streamgroup.jobs.mirror.plan_log import latest
+from streamgroup.jobs.mirror.plan import latest
 from streamgroup.jobs.mirror.query import mirror
 from streamgroup.jobs.mirror.report import differences, table
 from streamgroup.jobs.mirror.verify import compare

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
+import warnings
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import regex
+
 from streamgroup.errors import ConfigError
+from streamgroup.java_regex import search_name
 from streamgroup.jobs.job_file import MEMBER, JobFileReader, Metrics, SparkSettings, StopSettings, Trigger, read_toml
-from streamgroup.jobs.mirror.keys import DESTINATION, SECTIONS, SOURCE
+from streamgroup.jobs.keys import COMMON, COUNT, FLAG, OPTIONS, TEXT, Key
 from streamgroup.jobs.mirror.plan import Placement
-from streamgroup.jobs.mirror.renaming import Renaming, check_pattern
 from streamgroup.options.parse import parse_source
 from streamgroup.options.parse_sink import parse_sink
 from streamgroup.options.rows import Option, Scope
@@ -20,6 +24,81 @@ from streamgroup.options.settings_reader import suggestion
 from streamgroup.options.sink import SINK as SINK_OPTIONS
 from streamgroup.options.source import SOURCE as SOURCE_OPTIONS
 from streamgroup.options.types import SinkOptions
+
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+@dataclass(frozen=True, slots=True)
+class Renaming:
+    """The rule by which topics are renamed. Without any field set, a topic keeps its name."""
+
+    table: Mapping[str, str] = field(default_factory=dict)
+    """The names of single topics. They take precedence over the other fields."""
+    match: str = ""
+    """A regular expression in Python's syntax. Its first match in the name is replaced by `replace`."""
+    replace: str = ""
+    """The text of `match`; `\\\\1` is the first group."""
+    prefix: str = ""
+    """A text before each name that is not in the table, also after a replacement."""
+
+    def name(self, topic: str) -> str:
+        """Return the name of `topic` at the destination.
+
+        Raises ConfigError if it is not a valid topic name, or if the search for `match` takes too long.
+        """
+        renamed = self.table[topic] if topic in self.table else self.prefix + self._replaced(topic)
+        if not _TOPIC.fullmatch(renamed) or renamed in {".", ".."}:
+            raise ConfigError(
+                f"cannot rename topic {topic!r} to {renamed!r}: expected 1 to 249 letters, digits, '.', '_' and '-'. "
+                "Correct [rename]"
+            )
+        return renamed
+
+    def _replaced(self, topic: str) -> str:
+        try:
+            found = search_name(regex.compile(self.match), topic) if self.match else None
+        except ValueError as error:
+            raise ConfigError(f"cannot rename topic {topic!r} by [rename] match {self.match!r}: {error}") from None
+        return topic if found is None else topic[: found.start()] + found.expand(self.replace) + topic[found.end() :]
+
+    def names(self, topics: Iterable[str]) -> dict[str, str]:
+        """Return the name of each topic. Raises ConfigError if two topics would have one name."""
+        names = {topic: self.name(topic) for topic in sorted(topics)}
+        sources: dict[str, str] = {}
+        for topic, renamed in names.items():
+            if renamed in sources:
+                raise ConfigError(
+                    f"cannot mirror topics {sources[renamed]!r} and {topic!r} into one topic {renamed!r}: the order of "
+                    "their records would be mixed. Correct [rename]"
+                )
+            sources[renamed] = topic
+        return names
+
+
+def check_pattern(match: str, replace: str) -> None:
+    """Raise ValueError if `match` is not a regular expression, or `replace` names a group that it lacks.
+
+    Both are of Python's `re`, and the package `regex` reads all of that alike. It searches, as `re` has no timeout.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)
+            compiled = re.compile(match)
+    except re.error as error:
+        raise ValueError(f"match is not a regular expression: {error}") from None
+    except FutureWarning as warning:  # such as [[a], in which the inner bracket may begin a set of its own
+        raise ValueError(
+            f"match may mean something else in a later Python: {warning}. Escape it by a backslash"
+        ) from None
+    # Python checks the groups of a template only when something matches, so it is tried on empty groups.
+    groups = ["()"] * compiled.groups
+    for name, number in compiled.groupindex.items():
+        groups[number - 1] = f"(?P<{name}>)"
+    try:
+        re.sub("".join(groups), replace, "", count=1)
+    except (re.error, IndexError) as error:
+        raise ValueError(f"replace does not fit match: {error}") from None
+
 
 _SUBSCRIPTIONS = ("subscribe", "subscribepattern", "assign")
 STARTS = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
@@ -246,3 +325,51 @@ class _Reader(JobFileReader):
                 "cannot use spark.speculation in [spark.conf]: two attempts of a task would write the same records at "
                 "the same time, in no order. Remove it"
             )
+
+
+SOURCE, DESTINATION = "source", "destination"
+"""The sections with the options of the read and of the write."""
+
+SECTIONS: Mapping[str, tuple[Key, ...]] = {
+    "mirror": (
+        Key(
+            "checkpoint",
+            TEXT,
+            "Directory of the query's checkpoint. May contain `{member}`.",
+            required=True,
+        ),
+        Key(
+            "plan",
+            TEXT,
+            "Directory where the mirror notes the partitions that it writes. All members share it.",
+            required=True,
+        ),
+    ),
+    "topics": (
+        Key("partitions", TEXT, "`keep`, `hash` or `auto` (the default).", default='"auto"'),
+        Key("partitions_of", OPTIONS, "The same for single topics, by their names at the source."),
+        Key(
+            "create",
+            FLAG,
+            "Create missing topics, with the partitions and the configuration of their source topics.",
+            default="false",
+        ),
+        Key(
+            "replication_factor",
+            COUNT,
+            "Replicas of each partition of a created topic. Brokers before 2.4 need it; later ones have a default.",
+        ),
+    ),
+    "rename": (
+        Key("prefix", TEXT, "A text before the name."),
+        Key("match", TEXT, "Regular expression. Its first match in the name is replaced."),
+        Key("replace", TEXT, "The text that replaces the match. The default is nothing."),
+        Key("table", OPTIONS, "The new names of single topics."),
+    ),
+    **COMMON,
+    "verify": (
+        Key("source", OPTIONS, "Options of the read of the source, such as `endingTimestamp`."),
+        Key("destination", OPTIONS, "Options of the read of the destination, such as `startingTimestamp`."),
+    ),
+}
+"""The keys of all sections but those of options."""

@@ -7,13 +7,15 @@ a restart never moves a partition: the order of its records at the destination w
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 from streamgroup.counting import MOST_NAMED, counted, first_of
 from streamgroup.errors import ConfigError
+from streamgroup.jobs.sinkguard import Files
 from streamgroup.logformat import LogFormat
 
 VERSION = 1
@@ -149,3 +151,34 @@ def _hashed(source: Side, destination: Side, before: Mapping[int, int]) -> dict[
     for partition in sorted(set(source.partitions) - placed.keys()):
         placed[partition] = sorted(destination.partitions)[len(placed) % len(destination.partitions)]
     return placed
+
+
+_NAME = re.compile(r"(\d{1,9})\.json")
+
+
+def latest(files: Files, directory: str) -> tuple[int, MirrorPlan]:
+    """Return the newest plan and its number, or an empty plan and -1. Raises ConfigError if its file is damaged."""
+    numbers = [int(found[1]) for name in files.names(directory) if (found := _NAME.fullmatch(name))]
+    if not numbers:
+        return -1, MirrorPlan()
+    path = f"{directory}/{max(numbers)}.json"
+    try:
+        return max(numbers), MirrorPlan.from_json(files.read(path) or "")
+    except ValueError as error:
+        raise ConfigError(
+            f"cannot read the plan of the mirror in {path}: {error}. Restore the file, or remove it to go back to the "
+            "plan before"
+        ) from None
+
+
+def settle(files: Files, directory: str, make: Callable[[MirrorPlan], MirrorPlan]) -> MirrorPlan:
+    """Return the plan that `make` makes of the newest one, after it has been written.
+
+    Members that plan at the same time agree: each number is created once, and the member that comes second plans again
+    on top of the other's.
+    """
+    while True:
+        number, before = latest(files, directory)
+        plan = make(before)
+        if plan == before or files.create(f"{directory}/{number + 1}.json", plan.to_json()):
+            return plan

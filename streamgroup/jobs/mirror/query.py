@@ -17,8 +17,7 @@ from streamgroup.jobs.following import POLL_S, Following, Say, ends_of_logs, tri
 from streamgroup.jobs.mirror.clusters import Clusters
 from streamgroup.jobs.mirror.columns import Abilities, columns_of
 from streamgroup.jobs.mirror.config import MirrorConfig
-from streamgroup.jobs.mirror.plan import MirrorPlan
-from streamgroup.jobs.mirror.plan_log import settle
+from streamgroup.jobs.mirror.plan import MirrorPlan, settle
 from streamgroup.jobs.signals import StopRequest
 from streamgroup.jobs.sinkguard import Files
 

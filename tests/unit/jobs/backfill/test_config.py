@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.jobs.backfill.config import DEFAULT_OFFSETS_PER_STEP, BackfillConfig, effective, load
-from streamgroup.jobs.backfill.keys import SECTIONS
+from streamgroup.jobs.backfill.config import DEFAULT_OFFSETS_PER_STEP, SECTIONS, BackfillConfig, effective, load
 from streamgroup.jobs.config import Sink
 
 ROOT = Path(__file__).parents[4]

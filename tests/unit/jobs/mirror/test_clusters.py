@@ -15,10 +15,9 @@ from streamgroup.cluster.configs import TopicConfig
 from streamgroup.errors import AuthorizationError, ConfigError, ErrorCode
 from streamgroup.jobs.job_file import SparkSettings
 from streamgroup.jobs.mirror.clusters import Clusters, differing, refuse_loop, side_of
-from streamgroup.jobs.mirror.config import MirrorConfig
+from streamgroup.jobs.mirror.config import MirrorConfig, Renaming
 from streamgroup.jobs.mirror.plan import MirrorPlan
 from streamgroup.jobs.mirror.query import mirror
-from streamgroup.jobs.mirror.renaming import Renaming
 from streamgroup.jobs.signals import StopRequest
 from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG
 from streamgroup.model import Broker, ClusterSnapshot, Dialect, PartitionInfo, TopicInfo
