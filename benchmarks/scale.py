@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from unittest import mock
 
+from streamgroup.advice import OffsetLocation
 from streamgroup.cluster.metadata import snapshot_of
 from streamgroup.cluster.requests import ListedOffset
 from streamgroup.driver.coordinator import Coordinator
@@ -56,7 +57,6 @@ from streamgroup.planning.batch import next_document
 from streamgroup.planning.document import from_value, to_value
 from streamgroup.planning.known_logs import KnownLogs
 from streamgroup.planning.packing import pack
-from streamgroup.remediation import OffsetLocation
 from streamgroup.run.interface import ListOffsets, RunConfig
 from streamgroup.run.startup import StartingOffsets, losses_of
 from streamgroup.wire.consumer import (

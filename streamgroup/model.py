@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from streamgroup.counting import MOST_NAMED, first_of
-from streamgroup.host_port import host_port
 from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG, LogFormat
+from streamgroup.text import MOST_NAMED, first_of, host_port
 
 NO_LEADER = -1
 UNKNOWN_EPOCH = -1

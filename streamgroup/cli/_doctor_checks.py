@@ -19,11 +19,11 @@ from typing import Any
 
 from streamgroup.cluster.interface import kafka_of, open_cluster
 from streamgroup.cluster.kafka import KafkaCluster
-from streamgroup.counting import counted, first_of
 from streamgroup.errors import AuthorizationError, BrokerAuthorizationError, StreamGroupError
 from streamgroup.model import TopicPartition
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.spark_home import spark_submit
+from streamgroup.text import counted, first_of
 from streamgroup.wire.messages.log import ListOffsetsRequest
 
 WATCH_S = 6.0

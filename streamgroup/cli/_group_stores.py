@@ -22,7 +22,6 @@ from streamgroup.group.offsets.both import larger
 from streamgroup.group.registry import nodes as formats
 from streamgroup.group.registry.nodes import GroupPaths
 from streamgroup.group.registry.view import View, describe_holders, owner_subtrees, subtrees, view_of
-from streamgroup.host_port import host_port
 from streamgroup.logformat import KAFKA_LOG, LogFormat
 from streamgroup.model import (
     LATEST,
@@ -35,6 +34,7 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.options.types import ClientOptions, Isolation
+from streamgroup.text import host_port
 from streamgroup.wire import registrations
 from streamgroup.wire.consumer import PROTOCOL_TYPE
 from streamgroup.znodes import Subtree

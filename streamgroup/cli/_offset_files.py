@@ -8,10 +8,10 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from streamgroup.counting import MOST_NAMED, first_of
 from streamgroup.errors import ConfigError
 from streamgroup.logformat import LogFormat
 from streamgroup.model import EARLIEST, TopicPartition, name_some
+from streamgroup.text import MOST_NAMED, first_of
 
 _COLUMNS = "GROUP,TOPIC,PARTITION,OFFSET, or TOPIC,PARTITION,OFFSET with one --group"
 _LARGEST = 2**63 - 1

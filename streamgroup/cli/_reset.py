@@ -12,10 +12,10 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 
 from streamgroup.cluster.requests import NO_OFFSET
-from streamgroup.counting import MOST_NAMED, first_of
 from streamgroup.errors import StreamGroupError
 from streamgroup.logformat import KAFKA_LOG, LogFormat
 from streamgroup.model import CommittedOffset, TopicPartition
+from streamgroup.text import MOST_NAMED, first_of
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _DURATION = re.compile(

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 from streamgroup.cli._group_stores import GroupStore, opened_stores
 from streamgroup.cli._group_tables import consumer_groups
-from streamgroup.counting import counted
 from streamgroup.driver.application import control
 from streamgroup.driver.application.drains import recorded_failures
 from streamgroup.errors import StreamGroupError, TransportError, UnsupportedVersionError
 from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, GroupState, TopicPartition
 from streamgroup.options.types import ClientOptions
+from streamgroup.text import counted
 from streamgroup.ui.history.batches import GroupReading, Reading
 
 MOST_GROUPS = 1_000

@@ -40,15 +40,14 @@ from streamgroup.cli._group_stores import OFFSETS_TOPIC, GroupStore, opened_stor
 from streamgroup.cli._properties import without_prefix
 from streamgroup.cluster.configs import broker_config
 from streamgroup.cluster.interface import Cluster, kafka_of, open_cluster
-from streamgroup.counting import counted
 from streamgroup.errors import AuthorizationError, ConfigError, NoBrokersYetError, StreamGroupError
-from streamgroup.host_port import host_port
 from streamgroup.model import ClusterSnapshot, Dialect, GroupState
 from streamgroup.net.connection import Connection
 from streamgroup.options.types import ClientOptions
 from streamgroup.records import kernel
 from streamgroup.spark_home import pyspark_version
 from streamgroup.testing.java import java_executable, java_version
+from streamgroup.text import counted, host_port
 from streamgroup.wire.kafka07 import LATEST_TIME, OffsetsRequest07
 from streamgroup.wire.messages.admin import DescribeGroupsRequest, ListGroupsRequest
 from streamgroup.wire.messages.cluster import MetadataRequest

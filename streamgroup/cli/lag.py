@@ -30,11 +30,11 @@ from streamgroup.cli._click import (
 from streamgroup.cli._cluster import ClusterAddress, client_options, cluster_options
 from streamgroup.cli._group_stores import GroupStore, offsets_of, opened_store
 from streamgroup.cli._group_tables import OffsetRow, consumer_groups
-from streamgroup.counting import counted, first_of
 from streamgroup.driver.application import control
 from streamgroup.errors import StreamGroupError
 from streamgroup.model import GroupState, TopicPartition
 from streamgroup.monitoring.query_totals import pauses
+from streamgroup.text import counted, first_of
 
 Show = Callable[[str], None]
 Statuses = Sequence[tuple[int, Mapping[str, Any]]]

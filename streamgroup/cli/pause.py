@@ -13,10 +13,10 @@ import click
 from streamgroup.cli import _click as tables
 from streamgroup.cli._click import SectionedCommand, json_option, partitions_option
 from streamgroup.cli._running import COLUMNS, Running, choose, find, print_list, query_options, select
-from streamgroup.counting import MOST_NAMED, first_of
 from streamgroup.driver.application import control
 from streamgroup.errors import StreamGroupError
 from streamgroup.model import TopicPartition
+from streamgroup.text import MOST_NAMED, first_of
 
 
 @dataclass(frozen=True, slots=True)

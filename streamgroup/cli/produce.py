@@ -16,9 +16,9 @@ from streamgroup.cli._click import CONNECTION, KcatCommand, flag, notice_options
 from streamgroup.cli._cluster import ClusterAddress, cluster_options_without_z
 from streamgroup.cli._kcat_options import parse_produce_properties, sink_options
 from streamgroup.cli._output import Notices, StopSignals
-from streamgroup.counting import counted
 from streamgroup.errors import ConfigError, UnknownPartition
 from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG, LogFormat
+from streamgroup.text import counted
 
 if TYPE_CHECKING:
     from streamgroup.cli._produce_input import RecordReader

@@ -25,11 +25,10 @@ from streamgroup.cli._cluster import ClusterAddress, cluster_options, opened
 from streamgroup.cluster.interface import Cluster, kafka_of
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.cluster.topic_changes import BROKERS_DEFAULT, create_topics, delete_topics, grow_topics
-from streamgroup.counting import counted
 from streamgroup.errors import StreamGroupError
-from streamgroup.host_port import host_port
 from streamgroup.model import EARLIEST, LATEST, Broker, ClusterSnapshot, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.options.types import Isolation
+from streamgroup.text import counted, host_port
 
 _ACTIONS = "Actions (give one)"
 _TOPICS = "Which topics"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Literal, TypeVar
 
-from streamgroup.authorization import RESOURCES, Operation, Requester, refusal
+from streamgroup.advice import RESOURCES, Operation, Requester, refusal
 from streamgroup.cluster.kafka import ANY, KafkaCluster
 from streamgroup.errors import (
     BrokerError,

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from streamgroup.authorization import RESOURCES, Operation, Requester, refusal
+from streamgroup.advice import RESOURCES, Operation, Requester, refusal
 from streamgroup.cluster.kafka import ANY, KafkaCluster, Node
-from streamgroup.counting import MOST_NAMED, first_of
 from streamgroup.errors import BrokerError, error_of
+from streamgroup.text import MOST_NAMED, first_of
 from streamgroup.wire.messages.topics import (
     BROKER,
     TOPIC,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from streamgroup.authorization import RESOURCES, Operation, Resource
+from streamgroup.advice import RESOURCES, Operation, Resource
 from streamgroup.cluster.admin import check, of_coordinator
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import BrokerAuthorizationError, BrokerError, ErrorCode, UnsupportedVersionError

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, Literal, TypeVar
 
-from streamgroup.authorization import Operation, Requester, refusal
+from streamgroup.advice import Operation, Requester, refusal, with_remedy
 from streamgroup.backoff import Backoff
 from streamgroup.cluster.fanout import Address, BrokerFanout, Pending
 from streamgroup.cluster.metadata import MetadataCache, metadata_request, snapshot_of, wants_rebootstrap
@@ -27,7 +27,6 @@ from streamgroup.cluster.requests import (
     read_offsets,
 )
 from streamgroup.cluster.samples import LAST_WITH_NAMES, ROUNDS, LogSample, read_samples, sample_requests, without
-from streamgroup.counting import MOST_NAMED, counted, first_of
 from streamgroup.errors import (
     BrokerError,
     ConfigError,
@@ -38,12 +37,11 @@ from streamgroup.errors import (
     error_of,
     may_succeed_later,
 )
-from streamgroup.host_port import host_ports
 from streamgroup.model import EARLIEST, Broker, ClusterSnapshot, TopicPartition
 from streamgroup.net.connection import Connection
 from streamgroup.net.requester import requester_of
 from streamgroup.options.types import ClientOptions, Isolation
-from streamgroup.remediation import with_remedy
+from streamgroup.text import MOST_NAMED, counted, first_of, host_ports
 from streamgroup.wire.messages.cluster import MetadataRequest
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest, coordinator_request, read_coordinator
 from streamgroup.wire.messages.log import ListOffsetsRequest

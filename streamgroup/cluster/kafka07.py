@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from streamgroup.backoff import Backoff
 from streamgroup.cluster.fanout import AddressedRequest, BrokerFanout, Pending, Unsent
 from streamgroup.cluster.requests import EpochCheck, EpochEnd, ListedOffset
-from streamgroup.counting import MOST_NAMED, first_of
 from streamgroup.errors import BrokerError, ConfigError, TransportError
 from streamgroup.logformat import KAFKA07_LOG, broker_partition
 from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, Dialect, OffsetRange, TopicPartition, name_some
 from streamgroup.options.types import ClientOptions, Isolation
+from streamgroup.text import MOST_NAMED, first_of
 from streamgroup.wire.kafka07 import EARLIEST_TIME, LATEST_TIME, OffsetsRequest07, error07_of
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from streamgroup.authorization import UNKNOWN, Operation, Requester, refusal
+from streamgroup.advice import UNKNOWN, Operation, Requester, refusal
 from streamgroup.errors import BrokerError, ErrorCode, error_of, may_succeed_later
 from streamgroup.model import NO_TOPIC_ID, Broker, ClusterSnapshot, PartitionInfo, TopicInfo
 from streamgroup.wire.messages.cluster import (

@@ -6,13 +6,12 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from streamgroup.counting import MOST_NAMED, first_of
 from streamgroup.errors import ConfigError, DecodeError, TransportError
-from streamgroup.host_port import host_port
 from streamgroup.logformat import broker_partition
 from streamgroup.model import Broker, ClusterSnapshot, Dialect, PartitionInfo, TopicInfo
 from streamgroup.options.tls import PLAINTEXT
 from streamgroup.options.types import ZooKeeperOptions
+from streamgroup.text import MOST_NAMED, first_of, host_port
 from streamgroup.wire.registrations import BROKERS, TOPICS, dialect_of, is_node_name, read_broker, read_count
 from streamgroup.znodes import Subtree, ZNode
 from streamgroup.zookeeper.session import Session, SessionEvent, SessionSuspended

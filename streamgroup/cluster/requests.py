@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from streamgroup.authorization import UNKNOWN, Operation, Requester, refusal
+from streamgroup.advice import UNKNOWN, Operation, Requester, refusal
 from streamgroup.errors import BrokerError, ErrorCode, error_of
 from streamgroup.model import UNKNOWN_EPOCH, ClusterSnapshot, PartitionInfo, TopicPartition
 from streamgroup.options.types import Isolation

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
-from streamgroup.authorization import RESOURCES, Operation, Requester, refusal
+from streamgroup.advice import RESOURCES, Operation, Requester, refusal
 from streamgroup.cluster.kafka import ANY, KafkaCluster
-from streamgroup.counting import MOST_NAMED, first_of
 from streamgroup.errors import BrokerError, ErrorCode, error_of
 from streamgroup.model import TopicPartition, name_some
+from streamgroup.text import MOST_NAMED, first_of
 from streamgroup.wire.messages.admin import (
     CreatableTopic,
     CreatableTopicConfig,

@@ -9,11 +9,9 @@ from contextlib import closing
 from dataclasses import replace
 
 from streamgroup.cluster.interface import Cluster, open_cluster
-from streamgroup.counting import MOST_NAMED, first_of
 from streamgroup.driver.log_output import NOTES
 from streamgroup.driver.logs.boundaries import require_boundaries
 from streamgroup.errors import ConfigError, DataLossError, TransportError
-from streamgroup.host_port import host_port
 from streamgroup.model import (
     EARLIEST,
     LATEST,
@@ -46,6 +44,7 @@ from streamgroup.planning.subscription import (
     unknown_assigned,
 )
 from streamgroup.run.offline_brokers import require_brokers
+from streamgroup.text import MOST_NAMED, first_of, host_port
 
 
 def offsets_of(

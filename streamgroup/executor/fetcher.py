@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from streamgroup.advice import OffsetLocation, StoredIn, how_to_step_to
 from streamgroup.errors import DecodeError, TransportError
 from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.kafka import KAFKA_READ_FORMAT
@@ -22,7 +23,6 @@ from streamgroup.executor.pools import POOL
 from streamgroup.executor.read_format import Portion, ReadFormat
 from streamgroup.executor.read_replicas import ReadReplicas
 from streamgroup.executor.recovery import Recovery
-from streamgroup.host_port import host_ports
 from streamgroup.logline import render
 from streamgroup.model import Broker, Dialect, FetchTask, TopicPartition
 from streamgroup.net.handshake import RELEASE_MEMORY
@@ -30,7 +30,7 @@ from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from streamgroup.records.columns import unfit_timestamps
 from streamgroup.records.damage import DamagedBatch, damaged_batch
 from streamgroup.records.decode import Decoded, DecodeOptions, record_batches
-from streamgroup.remediation import OffsetLocation, StoredIn, how_to_step_to
+from streamgroup.text import host_ports
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,8 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
-from streamgroup.authorization import Operation, refusal
+from streamgroup.advice import Operation, refusal
 from streamgroup.cluster.requests import EpochCheck
-from streamgroup.counting import MOST_NAMED, first_of
 from streamgroup.errors import BrokerError, ErrorCode, KafkaError, TooLarge, TransportError, error_of, may_succeed_later
 from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.read_format import (
@@ -42,6 +41,7 @@ from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from streamgroup.records.batches import FRAME, SIZE_END, Frames
 from streamgroup.records.decode import Decoded, DecodeOptions, decode
 from streamgroup.records.transactions import AbortedTransaction
+from streamgroup.text import MOST_NAMED, first_of
 from streamgroup.wire.messages.log import (
     FetchPartition,
     FetchRequest,

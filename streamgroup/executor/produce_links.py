@@ -13,7 +13,6 @@ from typing import Any
 
 from streamgroup.cluster.metadata import topic_of, wants_rebootstrap
 from streamgroup.errors import AuthError, ConfigError, ErrorCode, UnsupportedVersionError
-from streamgroup.host_port import host_port
 from streamgroup.model import Broker
 from streamgroup.net.poller import (
     ConnectionIdle,
@@ -34,6 +33,7 @@ from streamgroup.producer.requests import (
     produce_request,
     with_limits,
 )
+from streamgroup.text import host_port
 from streamgroup.wire.messages.cluster import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from streamgroup.wire.messages.produce import NO_ACKS, ProduceRequest
 from streamgroup.wire.messages.producer_id import InitProducerIdResponse

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
-from streamgroup.counting import counted
 from streamgroup.errors import ConfigError, DeliveryTimeoutError, EncodeError, StreamGroupError
 from streamgroup.executor.produce_links import ProduceLinks
 from streamgroup.executor.record_slices import RecordSlices
@@ -23,6 +22,7 @@ from streamgroup.producer.config import Idempotence, ProducerConfig
 from streamgroup.producer.machine import Producer
 from streamgroup.producer.reactions import too_large_unheard
 from streamgroup.records.encode import EncodedRecords, Encoder, RecordFormat
+from streamgroup.text import counted
 from streamgroup.wire.messages.produce import NO_ACKS
 from streamgroup.wire.primitives import Bytes
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from streamgroup.counting import counted
 from streamgroup.model import TopicPartition
 from streamgroup.producer.batch import NO_IDENTITY, ProducerIdentity
+from streamgroup.text import counted
 
 
 @dataclass(slots=True)

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Any
 
-from streamgroup.counting import counted
 from streamgroup.errors import StreamGroupError
 from streamgroup.model import Broker, TopicInfo, TopicPartition
+from streamgroup.text import counted
 
 DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40
 """The levels of a `Note`, with the numbers of the standard library's logging, which the pure rooms do not import."""

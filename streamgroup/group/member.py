@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from streamgroup.authorization import UNKNOWN, Requester
+from streamgroup.advice import UNKNOWN, Requester
 from streamgroup.backoff import Backoff
-from streamgroup.counting import counted
 from streamgroup.errors import error_of
 from streamgroup.group import events as ev
 from streamgroup.group.commits import Commit, CommitVerdict, Offsets, PartSize, deciding, refusals
@@ -37,6 +36,7 @@ from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS, offsets_error
 from streamgroup.group.registry.events import RegistryAction, RegistryEvent
 from streamgroup.group.state_machine import State
 from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicInfo, TopicPartition
+from streamgroup.text import counted
 
 OWN_TOKENS = 1 << 32
 """The machine's tokens are below, those of requests to the offset store from here on."""

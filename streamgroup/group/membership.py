@@ -17,7 +17,6 @@ from itertools import chain
 from typing import ClassVar
 
 from streamgroup.backoff import Random
-from streamgroup.counting import MOST_NAMED, counted, first_of
 from streamgroup.errors import DecodeError, ErrorCode, FencedError, StreamGroupError, error_of
 from streamgroup.group import events as ev
 from streamgroup.group import requests
@@ -29,6 +28,7 @@ from streamgroup.group.state_machine import BrokerMachine, PendingRequest, State
 from streamgroup.group.timing import LEAVE_TIMEOUT_MS, MemberConfig
 from streamgroup.group.user_data import AssignmentBasis
 from streamgroup.model import Broker, TopicPartition, name_some
+from streamgroup.text import MOST_NAMED, counted, first_of
 from streamgroup.wire.messages import group as m
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from streamgroup.authorization import UNKNOWN, Operation, Requester, refusal
+from streamgroup.advice import UNKNOWN, Operation, Requester, refusal
 from streamgroup.errors import BrokerError, ErrorCode, FencedError, Refresh, StreamGroupError, error_of, is_unexpected
 from streamgroup.group.requests import Purpose
 from streamgroup.group.timing import MemberConfig

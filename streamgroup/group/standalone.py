@@ -21,8 +21,8 @@ from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import ClassVar, get_args
 
+from streamgroup.advice import OffsetLocation, StoredIn, how_to_look
 from streamgroup.backoff import Random
-from streamgroup.counting import counted, first_of
 from streamgroup.errors import ConfigError, ErrorCode, StreamGroupError, error_of
 from streamgroup.group import events as ev
 from streamgroup.group.events import INFO, WARNING
@@ -32,7 +32,7 @@ from streamgroup.group.requests import Purpose, Timer
 from streamgroup.group.state_machine import BrokerMachine, PendingRequest, State, Table, on, table_of
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import TopicInfo, TopicPartition, name_some
-from streamgroup.remediation import OffsetLocation, StoredIn, how_to_look
+from streamgroup.text import counted, first_of
 
 _TOPICS_NAMED = 3
 _OF_MEMBERS = {Reaction.UNKNOWN, Reaction.STALE, Reaction.REJOIN}

@@ -14,6 +14,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
+from streamgroup.advice import with_remedy
 from streamgroup.backoff import Random
 from streamgroup.errors import ErrorCode, StreamGroupError
 from streamgroup.group import events as ev
@@ -21,7 +22,6 @@ from streamgroup.group.rejoining import RejoinWait
 from streamgroup.group.requests import Purpose, Timer
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import Broker, TopicPartition
-from streamgroup.remediation import with_remedy
 from streamgroup.wire.messages.coordinator import coordinator_request, read_coordinator
 
 WARN_AFTER_S = 10.0

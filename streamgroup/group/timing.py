@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamgroup.authorization import UNKNOWN, Requester
+from streamgroup.advice import UNKNOWN, Requester
 from streamgroup.backoff import Random, backoff_s
 from streamgroup.errors import ConfigError
 from streamgroup.group.assignors import ASSIGNORS, COOPERATIVE

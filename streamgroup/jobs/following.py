@@ -10,13 +10,13 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from streamgroup import logline
-from streamgroup.counting import counted
 from streamgroup.errors import DrainedError, StreamGroupError
 from streamgroup.jobs.job_file import Trigger
 from streamgroup.jobs.signals import StopRequest
 from streamgroup.planning.batch import offsets_behind
 from streamgroup.spark.channel import SunkNotifier
 from streamgroup.spark.queries import Value, documents_in, jvm_pid
+from streamgroup.text import counted
 
 Say = Callable[[str], None]
 """Prints a line for the user."""

@@ -12,13 +12,13 @@ import click
 from pyspark.sql import SparkSession
 
 from streamgroup.errors import ConfigError, StreamGroupError
-from streamgroup.host_port import host_port
 from streamgroup.jobs.job_file import MEMBER_VARIABLE, Metrics, SparkSettings
 from streamgroup.jobs.session import build_session, check_executors
 from streamgroup.jobs.signals import StopAtOnce, StopRequest, catch_in_jvm
 from streamgroup.spark.listener import listen
 from streamgroup.spark.metrics import metrics
 from streamgroup.spark.open_telemetry import OpenTelemetryMetrics, open_telemetry
+from streamgroup.text import host_port
 
 FAILED, MISCONFIGURED = 1, 2
 """Exit codes."""

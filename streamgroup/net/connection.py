@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from streamgroup.errors import StreamGroupError, TransportError
-from streamgroup.host_port import host_port
 from streamgroup.model import Dialect
 from streamgroup.net.link import AnyRequest, Link, Phase
 from streamgroup.net.protocol import CorrelatedResponse
 from streamgroup.options.types import ClientOptions
+from streamgroup.text import host_port
 from streamgroup.wire.schema import Message, Request
 from streamgroup.wire.versions import BrokerVersions
 

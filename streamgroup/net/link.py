@@ -19,7 +19,6 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
 from streamgroup.errors import DecodeError, StreamGroupError, TransportError
-from streamgroup.host_port import host_port
 from streamgroup.model import Dialect
 from streamgroup.net.connection_totals import TOTALS
 from streamgroup.net.frames import disable_core_files
@@ -30,6 +29,7 @@ from streamgroup.net.resolve import Address, HostLookup
 from streamgroup.net.transport import PROBE_TIMEOUT_S, PlainTransport, Transport, set_user_timeout
 from streamgroup.options.tls import SASL_SSL, SSL, TlsOptions
 from streamgroup.options.types import ClientOptions
+from streamgroup.text import host_port
 from streamgroup.wire.kafka07 import Request07
 from streamgroup.wire.schema import Request
 from streamgroup.wire.versions import BrokerVersions

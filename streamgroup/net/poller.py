@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamgroup.errors import StreamGroupError
-from streamgroup.host_port import host_port
 from streamgroup.model import Dialect
 from streamgroup.net.link import AnyRequest, Link, Phase
 from streamgroup.net.protocol import CorrelatedResponse
 from streamgroup.options.types import ClientOptions
+from streamgroup.text import host_port
 from streamgroup.wire.versions import BrokerVersions
 
 

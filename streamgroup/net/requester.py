@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from functools import lru_cache
 
-from streamgroup.authorization import ANONYMOUS, Requester
+from streamgroup.advice import ANONYMOUS, Requester
 from streamgroup.errors import ConfigError
-from streamgroup.host_port import host_ports
 from streamgroup.options.sasl import SaslOptions
 from streamgroup.options.types import ClientOptions
+from streamgroup.text import host_ports
 
 
 @lru_cache(maxsize=16)

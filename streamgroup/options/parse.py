@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from streamgroup.counting import MOST_NAMED, first_of
 from streamgroup.errors import ConfigError
 from streamgroup.model import EARLIEST, LATEST, ConfiguredOffsets, TopicPartition
 from streamgroup.options import kinds, zookeeper
@@ -26,6 +25,7 @@ from streamgroup.options.types import (
     Subscription,
     ZooKeeperOptions,
 )
+from streamgroup.text import MOST_NAMED, first_of
 
 OPTIONS: Mapping[str, Option] = {option.name.lower(): option for option in (*SOURCE, *zookeeper.ZOOKEEPER, *KAFKA)}
 """All options by their name in lower case: users may write names in any case."""

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from enum import Enum
 from math import inf
 
+from streamgroup.advice import OffsetLocation, StoredIn
 from streamgroup.model import ConfiguredOffsets, TopicPartition
 from streamgroup.options.sasl import SaslOptions
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import TlsOptions
-from streamgroup.remediation import OffsetLocation, StoredIn
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from streamgroup.counting import counted
 from streamgroup.errors import ConfigError
+from streamgroup.text import counted
 
 DEFAULT_SHARE = 0.1
 """The share where neither limit is set: a wrong schema must not turn a whole topic into dead letters."""

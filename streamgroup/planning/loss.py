@@ -16,10 +16,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from streamgroup.advice import OffsetLocation, how_to_reset
 from streamgroup.errors import DataLossError
 from streamgroup.logformat import KAFKA_LOG, LogFormat
 from streamgroup.model import NO_TOPIC_ID, LogRange, Position, TopicInfo, TopicPartition, is_another_topic
-from streamgroup.remediation import OffsetLocation, how_to_reset
 
 
 class Cause(Enum):

@@ -13,9 +13,9 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 
-from streamgroup.counting import MOST_NAMED, first_of
 from streamgroup.errors import ConfigError
 from streamgroup.model import EARLIEST, LATEST, ConfiguredOffsets, LogRange, OffsetRange, TopicPartition, name_some
+from streamgroup.text import MOST_NAMED, first_of
 
 Listed = Mapping[TopicPartition, tuple[int, int]]
 """Answers of ListOffsets: partition -> (offset, timestamp in ms); the offset is -1 where no record is that late."""

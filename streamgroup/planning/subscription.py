@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from streamgroup.counting import MOST_NAMED, first_of
 from streamgroup.errors import ConfigError
 from streamgroup.model import ClusterSnapshot, TopicPartition, name_some
+from streamgroup.text import MOST_NAMED, first_of
 
 if TYPE_CHECKING:
     from streamgroup.options.types import FetchOptions, Subscription

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from streamgroup.authorization import UNKNOWN, Requester
+from streamgroup.advice import UNKNOWN, Requester
 from streamgroup.backoff import Random, backoff_s
 from streamgroup.errors import ConfigError
 from streamgroup.wire.messages.produce import ALL_ACKS, LEADER_ACKS, NO_ACKS

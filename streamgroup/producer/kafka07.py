@@ -18,10 +18,10 @@ from typing import Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from streamgroup.counting import MOST_NAMED, counted, first_of
 from streamgroup.errors import ConfigError, ProduceError, RecordTooLargeError, UnknownTopicError
 from streamgroup.logformat import KAFKA07_LOG, broker_partition, partition_number
 from streamgroup.model import ClusterSnapshot, PartitionInfo, TopicInfo, TopicPartition
+from streamgroup.text import MOST_NAMED, counted, first_of
 from streamgroup.wire.kafka07 import MultiProduceRequest07, ProduceRequest07
 from streamgroup.wire.primitives import Bytes
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from streamgroup.counting import counted
 from streamgroup.errors import DecodeError, DeliveryTimeoutError, ProduceError
 from streamgroup.logformat import KAFKA07_LOG, broker_partition
 from streamgroup.model import ClusterSnapshot, TopicPartition
 from streamgroup.producer.kafka07 import Kafka07Config
+from streamgroup.text import counted
 from streamgroup.wire.kafka07 import Request07, Response07
 from streamgroup.wire.primitives import Bytes
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from streamgroup.authorization import RESOURCES, UNKNOWN, Operation, Requester, Resource, grant, missing_right
-from streamgroup.counting import counted
+from streamgroup.advice import RESOURCES, UNKNOWN, Operation, Requester, Resource, grant, missing_right
 from streamgroup.errors import (
     DeliveryTimeoutError,
     ErrorCode,
@@ -23,6 +22,7 @@ from streamgroup.errors import (
 from streamgroup.model import TopicInfo
 from streamgroup.producer.batch import ProducerBatch
 from streamgroup.producer.config import ProducerConfig
+from streamgroup.text import counted
 from streamgroup.wire.messages.produce import PartitionProduceResponse
 
 UNEXPECTED_ATTEMPTS = 10

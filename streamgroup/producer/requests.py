@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from streamgroup.authorization import RESOURCES, Operation, Requester, missing_right
+from streamgroup.advice import RESOURCES, Operation, Requester, missing_right
 from streamgroup.errors import error_of
 from streamgroup.model import NO_TOPIC_ID, Broker, TopicPartition
 from streamgroup.producer.batch import ProducerBatch

@@ -9,11 +9,11 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from streamgroup.counting import counted
 from streamgroup.errors import EncodeError, UnknownPartition
 from streamgroup.model import TopicPartition
 from streamgroup.producer.columns import Longs, SinkColumns, stable_order
 from streamgroup.producer.partitioners import Ints, Partitioner, ProducerTopic
+from streamgroup.text import counted
 
 _ROWS_OF_A_RUN = 100
 """Rows stay where they are if a partition gets so many side by side, on the average."""

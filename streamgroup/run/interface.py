@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from streamgroup.advice import OffsetLocation
 from streamgroup.errors import StreamGroupError
 from streamgroup.group.events import Event as GroupEvent
 from streamgroup.group.member import MemberAction
@@ -24,7 +25,6 @@ from streamgroup.model import (
     Position,
     TopicPartition,
 )
-from streamgroup.remediation import OffsetLocation
 
 if TYPE_CHECKING:
     from streamgroup.options.types import LimitOptions, Subscription

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from streamgroup.counting import MOST_NAMED, first_of
 from streamgroup.errors import DataLossError, DecodeError, TransportError
 from streamgroup.logformat import KAFKA07_LOG, broker_partition
 from streamgroup.model import ClusterSnapshot, CommittedOffset, Document, OffsetRange, TopicPartition, name_some
 from streamgroup.planning.subscription import is_subscribed, topics_to_ask
 from streamgroup.run import interface as ask
 from streamgroup.run.steps import Steps, Until
+from streamgroup.text import MOST_NAMED, first_of
 
 if TYPE_CHECKING:
     from streamgroup.run.interface import RunConfig

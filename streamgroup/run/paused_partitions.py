@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
-from streamgroup.counting import MOST_NAMED, first_of
 from streamgroup.errors import StreamGroupError
 from streamgroup.group.events import INFO, WARNING
 from streamgroup.model import LogRange, Position, TopicPartition, name_some
+from streamgroup.text import MOST_NAMED, first_of
 
 V = TypeVar("V")
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from streamgroup.advice import OffsetLocation
 from streamgroup.group.events import WARNING
 from streamgroup.group.ledger import Ledger
 from streamgroup.model import (
@@ -24,7 +25,6 @@ from streamgroup.planning.batch import backlog_of, below_targets, empty_document
 from streamgroup.planning.limits import Boundaries, min_offsets_now, size_of, smaller
 from streamgroup.planning.loss import Suspicions
 from streamgroup.planning.memo import Memo
-from streamgroup.remediation import OffsetLocation
 from streamgroup.run.run_events import LostRecords, RunEvents
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from streamgroup.counting import counted
 from streamgroup.errors import FencedError, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.events import ERROR, INFO, WARNING, JoinCause
@@ -23,6 +22,7 @@ from streamgroup.group.holdings import InFlightBatch
 from streamgroup.logformat import KAFKA_LOG, LogFormat
 from streamgroup.logline import render
 from streamgroup.model import Document, OffsetRange, TopicPartition
+from streamgroup.text import counted
 
 MOST_REMEMBERED = 100_000
 """How many partitions' newest losses are remembered; the oldest is forgotten first."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from streamgroup.advice import OffsetLocation, how_to_reset
 from streamgroup.errors import DataLossError, TransportError
 from streamgroup.group import events as ev
 from streamgroup.group.member import Member, MemberAction, Resolve
@@ -23,7 +24,6 @@ from streamgroup.planning.subscription import (
     subscribed_topics,
     topics_to_ask,
 )
-from streamgroup.remediation import OffsetLocation, how_to_reset
 from streamgroup.run import interface as ask
 from streamgroup.run.interface import RunConfig
 from streamgroup.run.run_events import LostRecords, RunEvents

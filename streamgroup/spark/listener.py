@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from streamgroup.counting import counted
 from streamgroup.driver.application import control
 from streamgroup.driver.log_output import log_warnings_to_stderr
 from streamgroup.logline import render, snake_case
@@ -21,6 +20,7 @@ from streamgroup.monitoring.query_totals import QueryFailure, failure_of, is_our
 from streamgroup.planning.batch import offset_metrics, offsets_behind
 from streamgroup.spark.channel import CoordinatorChannel, LocalCoordinatorChannel, is_remote
 from streamgroup.spark.queries import Value, document, documents_in, driver_context, jvm_pid
+from streamgroup.text import counted
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

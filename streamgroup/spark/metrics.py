@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from streamgroup.driver.application import control
 from streamgroup.driver.log_output import log_warnings_to_stderr
 from streamgroup.errors import ConfigError, StreamGroupError
-from streamgroup.host_port import host_port
 from streamgroup.monitoring.families import Family, LogKey, MetricKind, families, log_ends
 from streamgroup.monitoring.log_times import LogTimes
 from streamgroup.spark.queries import driver_context, jvm_pid
 from streamgroup.spark.query_counter import QueryCounter, stop_counting
+from streamgroup.text import host_port
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

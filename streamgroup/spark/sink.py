@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from streamgroup.counting import counted
 from streamgroup.driver.log_output import NOTES, log_to_stderr, log_warnings_to_stderr
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.executor.written import WriteTotals
@@ -22,6 +21,7 @@ from streamgroup.options.types import SinkOptions
 from streamgroup.producer.columns import check_columns
 from streamgroup.producer.kafka07 import Kafka07Target
 from streamgroup.spark.tasks import PromptInTasks, exempt_modules
+from streamgroup.text import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
+from streamgroup.advice import NO_LOCATION
 from streamgroup.driver.log_output import log_warnings_to_stderr
 from streamgroup.errors import ConfigError
 from streamgroup.model import FetchTask
 from streamgroup.net.quick_acknowledgements import acknowledge_at_once
 from streamgroup.options.kinds import time_string
 from streamgroup.options.types import SourceOptions
-from streamgroup.remediation import NO_LOCATION
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, suppress
 import uvicorn
 
 from streamgroup.errors import StreamGroupError
-from streamgroup.host_port import host_port
+from streamgroup.text import host_port
 from streamgroup.ui.access import Access
 from streamgroup.ui.app import application
 from streamgroup.ui.board import Board, BoardPoller, Read

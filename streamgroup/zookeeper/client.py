@@ -32,12 +32,12 @@ from kazoo.retry import KazooRetry
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from streamgroup.errors import StreamGroupError, TlsError
-from streamgroup.host_port import host_ports
 from streamgroup.net.frames import disable_core_files
 from streamgroup.net.tls.contexts import CONTEXTS
 from streamgroup.net.tls.refusals import tls_error
 from streamgroup.options.tls import TlsOptions
 from streamgroup.options.types import ZooKeeperOptions
+from streamgroup.text import host_ports
 from streamgroup.zookeeper.digest_md5 import DigestMd5
 from streamgroup.zookeeper.errors import CredentialsError
 from streamgroup.zookeeper.tls_socket import HandshakeRefused, TlsSocket, answers_in_plaintext, answers_in_tls

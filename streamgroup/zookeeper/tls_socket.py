@@ -8,10 +8,10 @@ from contextlib import suppress
 from typing import Any
 
 from streamgroup.errors import StreamGroupError
-from streamgroup.host_port import host_port
 from streamgroup.net.tls.contexts import CONTEXTS, Contexts
 from streamgroup.net.tls.refusals import refusal, suite_refusal, tls_error
 from streamgroup.options.tls import TlsOptions
+from streamgroup.text import host_port
 
 _RECORD = 16 * 1024
 """The most bytes of one record of TLS."""

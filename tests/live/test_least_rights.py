@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as LibrdkafkaPartition
 
-from streamgroup.authorization import RESOURCES
+from streamgroup.advice import RESOURCES
 from streamgroup.cli._group_changes import NotChangedError
 from streamgroup.cli._ui_groups import PageDataReader
 from streamgroup.cli.main import main

@@ -13,10 +13,10 @@ from kazoo.client import KazooClient
 from kazoo.security import CREATOR_ALL_ACL
 
 from streamgroup.cli.main import main
-from streamgroup.counting import counted
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.kafka07 import Kafka07Server, Producer07
 from streamgroup.testing.zookeeper_mode import zookeeper_client
+from streamgroup.text import counted
 from tests.conftest import MakeTopic
 from tests.old_kafka import librdkafka
 from tests.waiting import wait_until

@@ -12,9 +12,9 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from streamgroup.advice import StoredIn
 from streamgroup.group.registry import events as rv
 from streamgroup.model import Dialect, OffsetRange, TopicPartition
-from streamgroup.remediation import StoredIn
 from streamgroup.znodes import Create, Delete, Set
 from tests.fakes.zookeeper import Session
 from tests.sim.clock import Act, Sleep, Steps, Thread, Until, raise_failure

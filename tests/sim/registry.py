@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from streamgroup.advice import StoredIn
 from streamgroup.group.registry.membership import RegistryMembership
 from streamgroup.group.registry.nodes import GroupPaths, Incarnation
 from streamgroup.model import CommittedOffset, Dialect, TopicPartition
-from streamgroup.remediation import StoredIn
 from streamgroup.znodes import Check, Create, Delete, Operation, Set
 from tests.fakes.zookeeper import Session
 from tests.sim.network import Network

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from streamgroup.advice import StoredIn
 from streamgroup.cluster.admin import committed
 from streamgroup.cluster.interface import Cluster, kafka_of
 from streamgroup.driver.membership.registry_thread import CLOSE_TIMEOUT_S
@@ -41,7 +42,6 @@ from streamgroup.group.registry.view import describe_members, member_subtrees
 from streamgroup.group.registry.work import AskedQuestion, Heard, RegistryWork, SessionEvent
 from streamgroup.group.state_machine import State
 from streamgroup.model import CommittedOffset, GroupDescription, TopicPartition
-from streamgroup.remediation import StoredIn
 from streamgroup.run import interface as io
 from streamgroup.znodes import Subtree, ZNode
 from tests.sim.clock import Steps, Thread, Until, raise_failure

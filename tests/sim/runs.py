@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from streamgroup.remediation import StoredIn
+from streamgroup.advice import StoredIn
 from tests.sim import faults as drawn_faults
 from tests.sim import modes, scenarios
 from tests.sim import settings as drawn_settings

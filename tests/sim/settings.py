@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from streamgroup.advice import OffsetLocation, StoredIn
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import Dialect
 from streamgroup.options.types import GroupMode
-from streamgroup.remediation import OffsetLocation, StoredIn
 
 GROUP_ID = "g"
 QUESTION_S = 60.0

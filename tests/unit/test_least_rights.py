@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from streamgroup.authorization import Operation, Resource
+from streamgroup.advice import Operation, Resource
 from tests.least_rights import page_row, read_table
 
 PAGE = Path(__file__).parents[2] / "docs" / "least-rights.md"

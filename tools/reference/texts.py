@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice, product
 
-from streamgroup.counting import counted
+from streamgroup.text import counted
 
 _DEPTH = 5
 _MOST = 4

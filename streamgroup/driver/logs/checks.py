@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
+from streamgroup.advice import OffsetLocation, how_to_reset
 from streamgroup.cluster.requests import EpochCheck, EpochEnd
 from streamgroup.driver.logs.boundaries import BoundaryScans, PositionChecks
 from streamgroup.driver.logs.sizes import SizeSamples
@@ -21,7 +22,6 @@ from streamgroup.model import UNKNOWN_EPOCH, LogRange, OffsetRange, Position, To
 from streamgroup.options.types import LimitOptions
 from streamgroup.planning.limits import Boundaries, smaller
 from streamgroup.planning.memo import Memo
-from streamgroup.remediation import OffsetLocation, how_to_reset
 
 log = logging.getLogger("streamgroup")
 

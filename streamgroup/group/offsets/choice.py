@@ -10,13 +10,13 @@
 
 from __future__ import annotations
 
+from streamgroup.advice import OffsetLocation, StoredIn
 from streamgroup.group.offsets.both import DualOffsetStore, RegisteredKafkaStore
 from streamgroup.group.offsets.kafka import KafkaOffsetStore
 from streamgroup.group.offsets.memory import MemoryOffsetStore
 from streamgroup.group.offsets.store import OffsetStore
 from streamgroup.group.offsets.zookeeper import ZooKeeperOffsetStore
 from streamgroup.group.registry.nodes import GroupPaths
-from streamgroup.remediation import OffsetLocation, StoredIn
 
 
 def store_at(location: OffsetLocation, paths: GroupPaths | None = None) -> OffsetStore:

@@ -25,7 +25,6 @@ from itertools import chain
 from typing import Any, ClassVar, get_args
 
 from streamgroup.backoff import Random
-from streamgroup.counting import counted
 from streamgroup.errors import ConfigError, ErrorCode, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.events import INFO, WARNING, JoinCause
@@ -45,6 +44,7 @@ from streamgroup.group.rejoining import RejoinWait
 from streamgroup.group.state_machine import PendingRequest, State, StateMachine, Table, ignore, on, table_of
 from streamgroup.group.timing import LEAVE_TIMEOUT_MS, MemberConfig
 from streamgroup.model import TopicPartition
+from streamgroup.text import counted
 from streamgroup.znodes import Delete, Operation, Refusal, Subtree
 
 Action = ev.Action | zk.RegistryAction

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
 
-from streamgroup.counting import counted
 from streamgroup.group.registry import nodes as f
 from streamgroup.group.registry.nodes import GroupPaths, Incarnation
 from streamgroup.group.registry.view import Consumer, OwnerNode, View
 from streamgroup.model import TopicPartition
+from streamgroup.text import counted
 from streamgroup.znodes import Check, Create, Delete, Operation, Set, Subtree, ZNode
 
 OPERATIONS_MOST = 400

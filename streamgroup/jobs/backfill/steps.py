@@ -11,7 +11,6 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from streamgroup.counting import counted
 from streamgroup.driver.batch_read import plan_batch
 from streamgroup.errors import ConfigError
 from streamgroup.jobs import sinkguard
@@ -21,6 +20,7 @@ from streamgroup.jobs.sinkguard import Files
 from streamgroup.logline import render
 from streamgroup.model import OffsetRange, TopicPartition
 from streamgroup.options.parse import parse_source
+from streamgroup.text import counted
 
 Say = Callable[[str], None]
 """Prints a line for the user."""

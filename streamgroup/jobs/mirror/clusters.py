@@ -10,7 +10,6 @@ from streamgroup.cluster.configs import TopicConfig, topic_configs
 from streamgroup.cluster.interface import Cluster, kafka_of, open_cluster
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.cluster.topic_changes import BROKERS_DEFAULT, create_topics, refused_configs
-from streamgroup.counting import MOST_NAMED, counted, first_of
 from streamgroup.errors import AuthorizationError, ConfigError, StreamGroupError, UnsupportedVersionError
 from streamgroup.jobs.following import Say
 from streamgroup.jobs.mirror.columns import Abilities
@@ -27,6 +26,7 @@ from streamgroup.planning.subscription import (
     subscribed_topics,
     topics_to_ask,
 )
+from streamgroup.text import MOST_NAMED, counted, first_of
 from streamgroup.wire.messages.produce import ProduceRequest
 
 log = logging.getLogger("streamgroup.jobs")

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from streamgroup.counting import MOST_NAMED, counted, first_of
 from streamgroup.errors import ConfigError
 from streamgroup.jobs.sinkguard import Files
 from streamgroup.logformat import LogFormat
+from streamgroup.text import MOST_NAMED, counted, first_of
 
 VERSION = 1
 

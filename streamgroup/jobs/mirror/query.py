@@ -11,7 +11,6 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streamgroup.counting import first_of
 from streamgroup.errors import StreamGroupError
 from streamgroup.jobs.following import POLL_S, Following, Say, ends_of_logs, trigger_options
 from streamgroup.jobs.mirror.clusters import Clusters
@@ -20,6 +19,7 @@ from streamgroup.jobs.mirror.config import MirrorConfig
 from streamgroup.jobs.mirror.plan import MirrorPlan, settle
 from streamgroup.jobs.signals import StopRequest
 from streamgroup.jobs.sinkguard import Files
+from streamgroup.text import first_of
 
 WATCH_S = 10.0
 """Seconds between two looks for new topics and partitions."""

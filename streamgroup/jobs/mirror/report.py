@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from streamgroup.counting import counted
+from streamgroup.text import counted
 
 _MODULUS = 1 << 64
 

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from streamgroup.counting import counted
 from streamgroup.errors import StreamGroupError
 from streamgroup.testing.kafka07.config import BrokerConfig
 from streamgroup.testing.kafka07.log import Log
+from streamgroup.text import counted
 from streamgroup.wire.kafka07 import RANDOM_PARTITION
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"

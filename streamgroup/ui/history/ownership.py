@@ -9,10 +9,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from streamgroup.counting import counted
 from streamgroup.logformat import LogFormat
 from streamgroup.model import GroupDescription, GroupState, TopicPartition
 from streamgroup.monitoring.query_totals import QueryFailure
+from streamgroup.text import counted
 from streamgroup.ui.history.batches import GroupReading, Status
 
 

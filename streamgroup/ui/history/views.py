@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgroup.host_port import host_port
 from streamgroup.model import GroupState, MemberDescription, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.monitoring.query_totals import pauses
+from streamgroup.text import host_port
 from streamgroup.ui.history.batches import Reading, Status
 from streamgroup.ui.history.group import GroupHistory
 from streamgroup.ui.history.history import History

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from streamgroup import __version__
-from streamgroup.authorization import Operation, refusal
+from streamgroup.advice import Operation, refusal
 from streamgroup.cli import doctor as module
 from streamgroup.cli._doctor_checks import CheckVerdict, Finding
 from streamgroup.cli.doctor import ApiVersions

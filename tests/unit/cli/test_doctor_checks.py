@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from streamgroup.authorization import Operation, refusal
+from streamgroup.advice import Operation, refusal
 from streamgroup.cli import _doctor_checks as module
 from streamgroup.cli._doctor_checks import (
     APPEND_MS,

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from streamgroup.authorization import Operation, refusal
+from streamgroup.advice import Operation, refusal
 from streamgroup.cli import _group_stores as module
 from streamgroup.cli._group_stores import AtBrokers, InZooKeeper
 from streamgroup.cluster import admin

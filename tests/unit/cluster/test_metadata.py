@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroup.authorization import Requester
+from streamgroup.advice import Requester
 from streamgroup.cluster.metadata import MetadataCache, metadata_request, snapshot_of, wants_rebootstrap
 from streamgroup.errors import AuthorizationError, BrokerError, ErrorCode
 from streamgroup.model import NO_LEADER, NO_TOPIC_ID, Broker, ClusterSnapshot, PartitionInfo, TopicInfo, TopicPartition

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroup.authorization import Requester
+from streamgroup.advice import Requester
 from streamgroup.cluster.requests import (
     NO_OFFSET,
     EpochCheck,

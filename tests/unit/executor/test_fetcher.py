@@ -12,6 +12,7 @@ from unittest.mock import Mock
 import pyarrow as pa
 import pytest
 
+from streamgroup.advice import NO_LOCATION, StoredIn
 from streamgroup.errors import BrokerError, ChecksumMismatch, DataLossError, TooLarge, TransportError
 from streamgroup.executor import fetcher
 from streamgroup.executor.fetcher import read
@@ -22,7 +23,6 @@ from streamgroup.model import NO_TOPIC_ID, Broker, FetchRange, FetchTask, Offset
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from streamgroup.records.batches import Frames
 from streamgroup.records.columns import SCHEMA
-from streamgroup.remediation import NO_LOCATION, StoredIn
 from streamgroup.wire.messages.log import AbortedTransaction
 from tests.clock import Clock
 from tests.fakes.broker import CLOSE, SILENCE, FakeBroker

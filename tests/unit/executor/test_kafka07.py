@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from streamgroup.advice import StoredIn
 from streamgroup.errors import BrokerError, DataLossError, DecodeError, TooLarge, TransportError
 from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.fetcher import read
@@ -24,7 +25,6 @@ from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.logline import parse
 from streamgroup.model import Broker, Dialect, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import ClientOptions, FetchOptions
-from streamgroup.remediation import StoredIn
 from streamgroup.testing.kafka07 import Compressed
 from tests.fakes.broker07 import OldBroker, tp, values
 from tests.waiting import soon

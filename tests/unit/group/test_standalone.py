@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamgroup.advice import StoredIn
 from streamgroup.errors import BrokerError, ConfigError, ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.requests import Purpose
@@ -17,7 +18,6 @@ from streamgroup.group.standalone import StandaloneMember
 from streamgroup.group.state_machine import State
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import Broker, PartitionInfo, TopicInfo, TopicPartition
-from streamgroup.remediation import StoredIn
 from streamgroup.wire.messages import coordinator as c
 
 A = TypeVar("A")

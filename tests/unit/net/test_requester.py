@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streamgroup.authorization import Requester
+from streamgroup.advice import Requester
 from streamgroup.net.requester import requester_of
 from streamgroup.options.sasl import sasl_options
 from streamgroup.options.secrets import Secret

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from streamgroup.advice import OffsetLocation, StoredIn
 from streamgroup.model import EARLIEST, ConfiguredOffsets, TopicPartition
 from streamgroup.options.secrets import Secret
 from streamgroup.options.types import (
@@ -18,7 +19,6 @@ from streamgroup.options.types import (
     Subscription,
     ZooKeeperOptions,
 )
-from streamgroup.remediation import OffsetLocation, StoredIn
 
 
 def source(group: GroupOptions | None) -> SourceOptions:

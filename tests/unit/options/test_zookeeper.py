@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
+from streamgroup.advice import OffsetLocation, StoredIn
 from streamgroup.errors import ConfigError
 from streamgroup.model import TopicPartition
 from streamgroup.options.parse import parse_source
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import ZOOKEEPERS
 from streamgroup.options.types import GroupMode, GroupOptions, OffsetsStorage, ZooKeeperOptions
-from streamgroup.remediation import OffsetLocation, StoredIn
 
 BROKERS_ONLY = {"zookeeper__connect": None, "kafka__bootstrap__servers": "b:1"}
 DRAIN = {"zookeeper.connect": "zk1:2181/kafka", "kafka.group.id": "drain", "subscribe": "events"}

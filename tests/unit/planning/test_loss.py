@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamgroup.advice import NO_LOCATION, OffsetLocation, StoredIn
 from streamgroup.errors import DataLossError
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import LogRange, PartitionInfo, Position, TopicInfo, TopicPartition
@@ -23,7 +24,6 @@ from streamgroup.planning.loss import (
     judge,
     settle,
 )
-from streamgroup.remediation import NO_LOCATION, OffsetLocation, StoredIn
 
 TP = TopicPartition("orders", 0)
 AT_100 = Position(100, "id-1", 4)

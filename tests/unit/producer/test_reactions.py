@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from streamgroup.authorization import RESOURCES, Requester
+from streamgroup.advice import RESOURCES, Requester
 from streamgroup.errors import (
     KAFKA_ERRORS,
     AuthorizationError,

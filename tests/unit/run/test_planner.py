@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from streamgroup.advice import NO_LOCATION, OffsetLocation, StoredIn
 from streamgroup.cluster.requests import EpochEnd
 from streamgroup.driver.logs.checks import LogChecks
 from streamgroup.errors import DataLossError, DecodeError
@@ -29,7 +30,6 @@ from streamgroup.model import (
 )
 from streamgroup.options.types import LimitOptions
 from streamgroup.planning import loss
-from streamgroup.remediation import NO_LOCATION, OffsetLocation, StoredIn
 from streamgroup.run.planner import PlannableLogs, Planner
 from streamgroup.run.run_events import RunEvents
 from tests.fakes.cluster import NODES

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from streamgroup.advice import NO_LOCATION, OffsetLocation, StoredIn
 from streamgroup.cluster.requests import ListedOffset
 from streamgroup.errors import BrokerError, ConfigError, DataLossError, TransportError
 from streamgroup.group import events as ev
@@ -32,7 +33,6 @@ from streamgroup.model import (
 )
 from streamgroup.options.types import GroupMode, GroupOptions, Isolation, OffsetsStorage, Subscription
 from streamgroup.planning.loss import BELIEVED_AFTER_S, LOOK_EVERY_S
-from streamgroup.remediation import NO_LOCATION, OffsetLocation, StoredIn
 from streamgroup.run.interface import Connect, ListOffsets, Question, ReadMetadata
 from streamgroup.run.run_events import RunEvents
 from streamgroup.run.startup import StartingOffsets, Startup, losses_of, refuse

@@ -16,6 +16,7 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_streamgroup import DefaultSource
+from streamgroup.advice import StoredIn
 from streamgroup.errors import DataLossError
 from streamgroup.executor import fetcher, sink_writer
 from streamgroup.executor.written import WriteTotals
@@ -23,7 +24,6 @@ from streamgroup.model import FetchTask
 from streamgroup.options.parse import parse_source
 from streamgroup.options.parse_sink import parse_sink
 from streamgroup.options.types import FetchOptions
-from streamgroup.remediation import StoredIn
 from streamgroup.spark import sink, tasks
 from streamgroup.spark.source import GroupBatchReader, row_schema
 from streamgroup.spark.tasks import TaskPartition, network_timeout_ms, read_task, task_options

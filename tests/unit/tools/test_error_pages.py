@@ -106,10 +106,10 @@ def test_a_text_is_followed_to_its_words(source: str, patterns: list[str]) -> No
 
 def test_a_number_of_things_and_an_address_are_shown_as_the_code_writes_them() -> None:
     """Both functions are known by their names: what they return has no words of an error."""
-    counts = "from streamgroup.counting import counted\n"
+    counts = "from streamgroup.text import counted\n"
     assert found(f"{counts}raise E(f\"no room for {{counted(n, 'batch')}} more\")") == ["no room for <n> batches more"]
     assert found(f"{counts}raise E(f\"{{counted(len(self._rows), 'record')}} left\")") == ["<rows> records left"]
-    address = "from streamgroup.host_port import host_port\n"
+    address = "from streamgroup.text import host_port\n"
     assert found(f"{address}raise E('cannot reach ' + host_port(host, port))") == ["cannot reach <host>:<port>"]
 
 

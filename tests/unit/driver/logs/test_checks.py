@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from streamgroup.advice import NO_LOCATION, OffsetLocation, StoredIn
 from streamgroup.cluster.requests import EpochCheck, EpochEnd
 from streamgroup.driver.logs.checks import LogChecks
 from streamgroup.errors import BrokerError, DataLossError, DecodeError, ErrorCode, TooLarge, TransportError
@@ -21,7 +22,6 @@ from streamgroup.model import (
 )
 from streamgroup.options.types import LimitOptions
 from streamgroup.planning.record_sizes import UNIT
-from streamgroup.remediation import NO_LOCATION, OffsetLocation, StoredIn
 from tests.clock import Clock
 from tests.fakes.broker07 import tp
 from tests.fakes.cluster import NODES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from streamgroup.advice import NO_LOCATION, OffsetLocation, StoredIn
 from streamgroup.group.offsets.both import DualOffsetStore, RegisteredKafkaStore
 from streamgroup.group.offsets.choice import store_at
 from streamgroup.group.offsets.kafka import KafkaOffsetStore
@@ -11,7 +12,6 @@ from streamgroup.group.offsets.memory import MemoryOffsetStore
 from streamgroup.group.offsets.zookeeper import ZooKeeperOffsetStore
 from streamgroup.group.registry.nodes import GroupPaths
 from streamgroup.model import Dialect
-from streamgroup.remediation import NO_LOCATION, OffsetLocation, StoredIn
 
 PATHS = GroupPaths("g", Dialect.KAFKA)
 
