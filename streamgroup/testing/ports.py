@@ -35,3 +35,14 @@ def free_ports(count: int) -> tuple[int, ...]:
     raise TransportError(
         f"cannot find {count} free ports on {LOOPBACK} in {_ATTEMPTS} attempts. Stop servers that are left over"
     )
+
+
+def receive_exactly(connection: socket.socket, count: int) -> bytes:
+    """Receive `count` bytes. Raises ConnectionError if the stream ends before."""
+    data = b""
+    while len(data) < count:
+        more = connection.recv(count - len(data))
+        if not more:
+            raise ConnectionError("it closed the connection")
+        data += more
+    return data

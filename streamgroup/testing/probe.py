@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 
-from streamgroup.testing.sockets import receive_exactly
+from streamgroup.testing.ports import receive_exactly
 
 _TIMEOUT_S = 2.0
 _METADATA_V0 = struct.pack(">hhih5s", 3, 0, 0, 5, b"probe")

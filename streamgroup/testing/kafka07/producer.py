@@ -14,7 +14,7 @@ from kazoo.exceptions import NoNodeError
 from streamgroup.errors import ConfigError, EncodeError, TransportError
 from streamgroup.testing.kafka07.codecs import compress_gzip, compress_snappy, compress_snappy_raw
 from streamgroup.testing.kafka07.registry import IDS, TOPICS
-from streamgroup.testing.sockets import receive_exactly
+from streamgroup.testing.ports import receive_exactly
 from streamgroup.testing.zookeeper_mode import node_data
 from streamgroup.wire.kafka07 import (
     EARLIEST_TIME,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from streamgroup.errors import ErrorCode, StreamGroupError
-from streamgroup.testing.ports import LOOPBACK
+from streamgroup.testing.ports import LOOPBACK, receive_exactly
 from streamgroup.testing.security.acls import Acl
 from streamgroup.testing.security.messages import (
     AclCreation,
@@ -21,7 +21,6 @@ from streamgroup.testing.security.messages import (
 )
 from streamgroup.testing.security.scram import ScramCredential
 from streamgroup.testing.security.settings import Mechanism
-from streamgroup.testing.sockets import receive_exactly
 from streamgroup.wire.frames import decode_response, encode_request
 from streamgroup.wire.schema import Message, Request
 
