@@ -355,7 +355,8 @@ def _with_decorators(parts: Parts) -> Parts:
     body = [unit for unit in parts.body if unit not in marks]
     for place, unit in enumerate(body):
         if any(isinstance(node, _FUNCTIONS) and node.name.startswith("test_") for node in unit.nodes):
-            body[place] = Unit(unit.nodes, re.sub(r"^(?=@|def |async def )", decorators, unit.text, count=1, flags=re.M))
+            text = re.sub(r"^(?=@|def |async def )", decorators, unit.text, count=1, flags=re.MULTILINE)
+            body[place] = Unit(unit.nodes, text)
     return parts._replace(body=body)
 
 

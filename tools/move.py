@@ -1,8 +1,8 @@
 """Move a module, a package or one definition, and rewrite all that refers to it.
 
-    python -m tools.move streamgroup.planning.pace streamgroup.planning.pace       # with tests/unit/planning/test_pace.py
-    python -m tools.move streamgroup.run.silence streamgroup.run.silence     # merges, because silence exists
-    python -m tools.move streamgroup.run.lifecycle streamgroup.run.lifecycle streamgroup.run.lifecycle   # both become one
+    python -m tools.move streamgroup.group.commits streamgroup.group.proofs      # with tests/unit/group/test_commits.py
+    python -m tools.move streamgroup.group.commits streamgroup.group.ledger      # merges, because ledger exists
+    python -m tools.move streamgroup.run.pace streamgroup.run.steps streamgroup.run.clock      # both become one
     python -m tools.move streamgroup.group.member:Wanted streamgroup.group.requests
 
 Rewritten are imports, dotted names in strings, paths on pages, in tables and in comments, and the lists of

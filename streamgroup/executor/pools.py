@@ -79,7 +79,7 @@ def _close(entries: list[tuple[Key, float, Kept]]) -> None:
 MAX_KEPT_PRODUCERS = 4
 
 
-class KeptProducer(Protocol):
+class ReusableProducer(Protocol):
     """A producer that one task after the other uses."""
 
     @property
@@ -93,21 +93,21 @@ class KeptProducer(Protocol):
         """Close its connections."""
 
 
-ProducerKey = TypeVar("Key", bound=tuple[ClientOptions, Any])
-KeptProducer = TypeVar("Kept", bound=KeptProducer)
+ProducerKey = TypeVar("ProducerKey", bound=tuple[ClientOptions, Any])
+Lent = TypeVar("Lent", bound=ReusableProducer)
 
 
-class ProducerPool(Generic[ProducerKey, KeptProducer]):
+class ProducerPool(Generic[ProducerKey, Lent]):
     """Idle producers by their options, which `open_producer` takes. Several threads may use it."""
 
     def __init__(
-        self, open_producer: Callable[[ProducerKey], KeptProducer], clock: Callable[[], float] = time.monotonic
+        self, open_producer: Callable[[ProducerKey], Lent], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._open = open_producer
-        self._idle: IdlePool[ProducerKey, KeptProducer] = IdlePool(MAX_KEPT_PRODUCERS, clock)
+        self._idle: IdlePool[ProducerKey, Lent] = IdlePool(MAX_KEPT_PRODUCERS, clock)
 
     @contextmanager
-    def lend(self, key: ProducerKey) -> Iterator[KeptProducer]:
+    def lend(self, key: ProducerKey) -> Iterator[Lent]:
         """Lend a producer with these options to one task. It is closed unless every batch of the task was delivered."""
         producer = self._idle.take(key)
         if producer is None:

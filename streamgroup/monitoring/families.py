@@ -101,8 +101,8 @@ def _lag(statuses: list[Status], cluster_name: str) -> Iterator[Family]:
         total.add(labels, sum(behind_of_group))
     for (group, topic), behind in sorted(topics.items()):
         of_topic.add({"cluster_name": cluster_name, "group": group, "topic": topic}, behind)
-    for family, field in ((earliest, "starts"), (latest, "ends")):
-        for (topic, number), known in sorted(_newest(statuses, field).items()):
+    for family, which in ((earliest, "starts"), (latest, "ends")):
+        for (topic, number), known in sorted(_newest(statuses, which).items()):
             family.add({"cluster_name": cluster_name, "topic": topic, "partition": number}, known)
     yield from (offset, lag, most, total, of_topic, earliest, latest)
 

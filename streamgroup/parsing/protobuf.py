@@ -173,11 +173,11 @@ class _Columns:
                 "which no column can. Leave the field out of the .proto file of the descriptor"
             )
         columns, getters = [], []
-        for field in message.fields:
-            place = f"{path}.{field.name}".lstrip(".")
-            if (found := self._field(field, place, (*within, message.full_name))) is not None:
-                columns.append(pa.field(field.name, found[0]))
-                getters.append((field.name, found[1]))
+        for one in message.fields:
+            place = f"{path}.{one.name}".lstrip(".")
+            if (found := self._field(one, place, (*within, message.full_name))) is not None:
+                columns.append(pa.field(one.name, found[0]))
+                getters.append((one.name, found[1]))
         if not columns:
             return None
         unknown_fields = self._unknown_fields

@@ -1,7 +1,8 @@
 """The producer: batches and the brokers' answers in, requests and the fate of each batch out.
 
-It sends nothing, waits for nothing and reads no clock: see the contract in `events.py`. The states are in `bookkeeping.py`,
-the reactions to error codes in `reactions.py`, the order of the batches of a partition in `partition.py`.
+It sends nothing, waits for nothing and reads no clock: see the contract in `events.py`. The states are in
+`bookkeeping.py`, the reactions to error codes in `reactions.py`, the order of the batches of a partition in
+`partition.py`.
 
 An idempotent producer writes no duplicate. A batch keeps its identity and sequence number in every attempt, and the
 broker recognizes it by them. It gets others only if every attempt was answered, and each answer says that the batch was

@@ -222,12 +222,14 @@ def test_a_limit_that_goes_without_saying_is_left_out() -> None:
 
 @pytest.mark.parametrize("name", ALL)
 def test_every_option_has_a_description_and_a_name_for_its_value(name: str) -> None:
-    for option in ALL[name].params:
-        if not isinstance(option, click.Option):
+    for parameter in ALL[name].params:
+        if not isinstance(parameter, click.Option):
             continue
-        assert (option.help or "").endswith((".", "]", ")")), option.name
-        has_names = isinstance(option.type, click.Choice) or option.is_flag or option.count or option.flag_value
-        assert option.metavar or has_names, f"{option.name} would be shown as {option.type.name.upper()}"
+        assert (parameter.help or "").endswith((".", "]", ")")), parameter.name
+        has_names = (
+            isinstance(parameter.type, click.Choice) or parameter.is_flag or parameter.count or parameter.flag_value
+        )
+        assert parameter.metavar or has_names, f"{parameter.name} would be shown as {parameter.type.name.upper()}"
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -421,8 +421,8 @@ def test_groups_logs_and_members_of_this_machine_have_time_whatever_the_others_t
     seconds: float, ends: float, starts: float, statuses: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, given = [100.0], []
-    for module in (reading, _ui_groups):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    for read in (reading, _ui_groups):
+        monkeypatch.setattr(read, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(control, "drivers", lambda: [7])
     monkeypatch.setattr(control, "statuses", lambda *_: {"r1": {"left": 100 + seconds - now[0]}})
     slow = ReadStore()

@@ -33,8 +33,7 @@ from tests.fakes.coordinator import ScriptedCoordinator
 from tests.unit.driver.shells import SOON, GroupPoller, source
 
 PATIENCE = {
-    spark_calls: ("ASSIGNMENT_TIMEOUT_S", "COMMIT_TIMEOUT_S"),
-    spark_calls: ("LISTING_TIMEOUT_S",),
+    spark_calls: ("ASSIGNMENT_TIMEOUT_S", "COMMIT_TIMEOUT_S", "LISTING_TIMEOUT_S"),
     lifecycle: ("LEAVE_TIMEOUT_S", "STOP_TIMEOUT_S"),
 }
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -406,8 +406,8 @@ def test_a_new_group_has_every_partition_once_and_no_single_move_would_balance_i
     assert sorted(tp for each in held.values() for tp in each) == [
         TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)
     ]
-    for name, topics in wants.items():
-        assert {tp.topic for tp in held[name]} <= set(topics)
+    for name, wanted in wants.items():
+        assert {tp.topic for tp in held[name]} <= set(wanted)
         for other in wants:
-            may_move = any(tp.topic in topics for tp in held[other])
+            may_move = any(tp.topic in wanted for tp in held[other])
             assert not may_move or len(held[other]) - len(held[name]) <= 1

@@ -284,7 +284,7 @@ def test_a_poller_recognizes_a_plaintext_broker(broker: Start, ssl_options: Opti
 def test_a_server_that_closes_on_tls_and_proves_nothing_is_a_lost_connection(
     answer: Any, broker: Start, ssl_options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("link", "tls.plaintext_probe"):
+    for module in ("link", "tls.transport"):
         monkeypatch.setattr(f"streamgroup.net.{module}.PROBE_TIMEOUT_S", 0.1)
     fake = broker({ApiVersionsRequest: always(answer)})
     with pytest.raises(TransportError, match=r"in the TLS handshake: .*set kafka\.security\.protocol=PLAINTEXT"):
