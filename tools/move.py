@@ -291,8 +291,8 @@ def _move_symbol(sources: Sources, old: str, new: str, symbol: str) -> None:
 def left(root: Path, olds: Collection[str]) -> Iterator[str]:
     """Yield what is to do by hand after `olds` have moved: unclear mentions of them, mutants that no longer fit."""
     gone = [old.split(".") for old in olds if ":" not in old]
-    files = "|".join(f"{parts[-1]}\\.py" for parts in gone) or "$^"
-    names = "|".join(rf"{parts[-2]}\.{parts[-1]}" for parts in gone) or "$^"
+    files = "|".join(f"{parts[-1]}\\.py" for parts in gone) or "(?!)"  # matches nothing
+    names = "|".join(rf"{parts[-2]}\.{parts[-1]}" for parts in gone) or "(?!)"
     sources = Sources(root)
     for path, text in sources.texts.items():
         for number, line in enumerate(text.splitlines(), 1):

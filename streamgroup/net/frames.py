@@ -6,8 +6,6 @@ rest straight into the memory of the frame. The kernel therefore makes the only 
 
 from __future__ import annotations
 
-import functools
-import resource
 from collections import deque
 from itertools import islice
 
@@ -152,14 +150,3 @@ class Outgoing:
         self._taken += count
         while self._chunks and self._taken >= len(self._chunks[0]):
             self._taken -= len(self._chunks.popleft())
-
-
-@functools.cache
-def disable_core_files() -> None:
-    """Set this process's soft limit for core files to 0, once, so that a program may raise it again afterwards.
-
-    The memory of a process that authenticates holds passwords, tokens and private keys. PR_SET_DUMPABLE would do more,
-    but it would also keep debuggers, profilers and Spark's own memory accounting of this user away from the process.
-    """
-    _soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))

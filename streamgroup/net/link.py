@@ -18,10 +18,10 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
+from streamgroup.core_files import disable_core_files
 from streamgroup.errors import DecodeError, StreamGroupError, TransportError
 from streamgroup.model import Dialect
 from streamgroup.net.connection_totals import TOTALS
-from streamgroup.net.frames import disable_core_files
 from streamgroup.net.handshake import NOT_A_BROKER_HINT, NOT_TLS_HINT, PROBE_AFTER_S
 from streamgroup.net.protocol import CorrelatedResponse, Protocol
 from streamgroup.net.protocol07 import Protocol07

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from streamgroup.backoff import Random
-from streamgroup.group.state_machine import Transition, TransitionTable
 from streamgroup.model import NO_TOPIC_ID, TopicInfo
 from streamgroup.producer.batch import NO_IDENTITY, ProducerBatch, ProducerIdentity
 from streamgroup.producer.config import ProducerConfig
+from streamgroup.transitions import Transition, TransitionTable
 from streamgroup.wire.messages.produce import NO_ACKS
 
 

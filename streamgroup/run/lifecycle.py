@@ -12,8 +12,9 @@ from enum import Enum
 from streamgroup.errors import DrainedError
 from streamgroup.group import events as ev
 from streamgroup.group.member import Member, MemberAction
-from streamgroup.group.state_machine import State, Transition, TransitionTable
+from streamgroup.group.state_machine import State
 from streamgroup.run.steps import Steps, Until
+from streamgroup.transitions import Transition, TransitionTable
 
 LEAVE_TIMEOUT_S = 0.8
 """The last commit and LeaveGroup together take this long at most (R29)."""

@@ -31,8 +31,8 @@ from kazoo.protocol.serialization import SASL, Connect
 from kazoo.retry import KazooRetry
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
+from streamgroup.core_files import disable_core_files
 from streamgroup.errors import StreamGroupError, TlsError
-from streamgroup.net.frames import disable_core_files
 from streamgroup.net.tls.contexts import CONTEXTS
 from streamgroup.net.tls.refusals import tls_error
 from streamgroup.options.tls import TlsOptions

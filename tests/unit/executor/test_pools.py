@@ -48,97 +48,97 @@ def idle_pool(clock: Clock) -> IdlePool[str, Kept]:
     return IdlePool(2, clock)
 
 
-def test_an_empty_pool_has_nothing_to_take(pool: IdlePool[str, Kept]) -> None:
-    assert pool.take("a") is None
+def test_an_empty_pool_has_nothing_to_take(idle_pool: IdlePool[str, Kept]) -> None:
+    assert idle_pool.take("a") is None
 
 
-def test_an_object_is_taken_by_its_key_and_by_one_task_only(pool: IdlePool[str, Kept]) -> None:
+def test_an_object_is_taken_by_its_key_and_by_one_task_only(idle_pool: IdlePool[str, Kept]) -> None:
     kept = Kept()
-    pool.keep("a", kept, MAX_IDLE_S)
-    assert pool.take("b") is None
-    assert pool.take("a") is kept
-    assert pool.take("a") is None
+    idle_pool.keep("a", kept, MAX_IDLE_S)
+    assert idle_pool.take("b") is None
+    assert idle_pool.take("a") is kept
+    assert idle_pool.take("a") is None
     assert kept.closed == 0
 
 
-def test_of_several_with_one_key_the_one_used_last_is_taken_first(pool: IdlePool[str, Kept]) -> None:
+def test_of_several_with_one_key_the_one_used_last_is_taken_first(idle_pool: IdlePool[str, Kept]) -> None:
     first, last = Kept(), Kept()
-    pool.keep("a", first, MAX_IDLE_S)
-    pool.keep("a", last, MAX_IDLE_S)
-    assert [pool.take("a"), pool.take("a")] == [last, first]
+    idle_pool.keep("a", first, MAX_IDLE_S)
+    idle_pool.keep("a", last, MAX_IDLE_S)
+    assert [idle_pool.take("a"), idle_pool.take("a")] == [last, first]
 
 
-def test_the_oldest_above_the_limit_is_closed_whatever_its_key(pool: IdlePool[str, Kept]) -> None:
+def test_the_oldest_above_the_limit_is_closed_whatever_its_key(idle_pool: IdlePool[str, Kept]) -> None:
     kept = {key: Kept() for key in "abc"}
     for key, each in kept.items():
-        pool.keep(key, each, MAX_IDLE_S)
+        idle_pool.keep(key, each, MAX_IDLE_S)
     assert [each.closed for each in kept.values()] == [1, 0, 0]
-    assert [pool.take(key) for key in "abc"] == [None, kept["b"], kept["c"]]
+    assert [idle_pool.take(key) for key in "abc"] == [None, kept["b"], kept["c"]]
 
 
 @pytest.mark.parametrize(("idle", "is_kept"), [(MAX_IDLE_S, True), (MAX_IDLE_S + 0.5, False)])
 def test_an_object_that_was_idle_for_too_long_is_closed_by_the_next_take(
-    idle: float, is_kept: bool, pool: IdlePool[str, Kept], clock: Clock
+    idle: float, is_kept: bool, idle_pool: IdlePool[str, Kept], clock: Clock
 ) -> None:
     """Any key's take looks for them."""
     old, asked, patient = Kept(), Kept(), Kept()
-    pool.keep("old", old, MAX_IDLE_S)
+    idle_pool.keep("old", old, MAX_IDLE_S)
     clock.now += idle
-    pool.keep("a", asked, 1.0)
-    assert pool.take("a") is asked
+    idle_pool.keep("a", asked, 1.0)
+    assert idle_pool.take("a") is asked
     assert old.closed == (0 if is_kept else 1)
-    assert pool.take("old") is (old if is_kept else None)
-    pool.keep("b", patient, math.inf)
+    assert idle_pool.take("old") is (old if is_kept else None)
+    idle_pool.keep("b", patient, math.inf)
     clock.now += 1e9
-    assert pool.take("b") is patient
+    assert idle_pool.take("b") is patient
 
 
-def test_use_starts_the_idle_time_anew(pool: IdlePool[str, Kept], clock: Clock) -> None:
+def test_use_starts_the_idle_time_anew(idle_pool: IdlePool[str, Kept], clock: Clock) -> None:
     kept = Kept()
     for _ in range(3):
-        pool.keep("a", kept, MAX_IDLE_S)
+        idle_pool.keep("a", kept, MAX_IDLE_S)
         clock.now += MAX_IDLE_S - 1
-        assert pool.take("a") is kept
+        assert idle_pool.take("a") is kept
 
 
-def test_a_cleared_pool_has_closed_everything_once(pool: IdlePool[str, Kept]) -> None:
+def test_a_cleared_pool_has_closed_everything_once(idle_pool: IdlePool[str, Kept]) -> None:
     kept = [Kept(), Kept()]
     for each in kept:
-        pool.keep("a", each, MAX_IDLE_S)
-    pool.clear()
-    pool.clear()
+        idle_pool.keep("a", each, MAX_IDLE_S)
+    idle_pool.clear()
+    idle_pool.clear()
     assert [each.closed for each in kept] == [1, 1]
-    assert pool.take("a") is None
+    assert idle_pool.take("a") is None
 
 
 def test_a_forked_process_leaves_its_parents_objects_open_and_keeps_its_own(
-    pool: IdlePool[str, Kept], monkeypatch: pytest.MonkeyPatch
+    idle_pool: IdlePool[str, Kept], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parents, own = Kept(), Kept()
-    pool.keep("a", parents, MAX_IDLE_S)
+    idle_pool.keep("a", parents, MAX_IDLE_S)
     child = os.getpid() + 1
     monkeypatch.setattr(pools.os, "getpid", lambda: child)
-    assert pool.take("a") is None
-    pool.keep("a", own, MAX_IDLE_S)
-    assert pool.take("a") is own
-    pool.clear()
+    assert idle_pool.take("a") is None
+    idle_pool.keep("a", own, MAX_IDLE_S)
+    assert idle_pool.take("a") is own
+    idle_pool.clear()
     assert parents.closed == 0
 
 
-def test_an_object_may_use_the_pool_while_it_is_closed(pool: IdlePool[str, Kept]) -> None:
+def test_an_object_may_use_the_pool_while_it_is_closed(idle_pool: IdlePool[str, Kept]) -> None:
     """It is closed outside of the lock: a producer's close may take seconds, and other threads go on."""
 
     class Returning(Kept):
         def close(self) -> None:
-            other = threading.Thread(target=pool.take, args=("b",), daemon=True)
+            other = threading.Thread(target=idle_pool.take, args=("b",), daemon=True)
             other.start()
             other.join(5)
             assert not other.is_alive()
             super().close()
 
     kept = Returning()
-    pool.keep("a", kept, MAX_IDLE_S)
-    pool.clear()
+    idle_pool.keep("a", kept, MAX_IDLE_S)
+    idle_pool.clear()
     assert kept.closed == 1
 
 
@@ -282,7 +282,7 @@ StartServer = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
 
 
-class ConnectionPool(ConnectionPool):
+class PoolOfOneBroker(ConnectionPool):
     """A pool at one broker, whose clock can be moved."""
 
     def __init__(self, broker: StartServer, options: Options) -> None:
@@ -298,82 +298,82 @@ class ConnectionPool(ConnectionPool):
 
 
 @pytest.fixture
-def connection_pool(broker: StartServer, options: Options) -> ConnectionPool:
-    return ConnectionPool(broker, options)
+def connection_pool(broker: StartServer, options: Options) -> PoolOfOneBroker:
+    return PoolOfOneBroker(broker, options)
 
 
-def test_a_connection_in_order_is_lent_again(pool: ConnectionPool) -> None:
-    first = pool.borrow()
-    pool.give_back(first)
-    assert pool.borrow() is first
+def test_a_connection_in_order_is_lent_again(connection_pool: PoolOfOneBroker) -> None:
+    first = connection_pool.borrow()
+    connection_pool.give_back(first)
+    assert connection_pool.borrow() is first
 
 
-def test_a_connection_is_lent_to_one_reader_at_a_time(pool: ConnectionPool) -> None:
-    assert pool.borrow() is not pool.borrow()
+def test_a_connection_is_lent_to_one_reader_at_a_time(connection_pool: PoolOfOneBroker) -> None:
+    assert connection_pool.borrow() is not connection_pool.borrow()
 
 
-def test_connections_of_other_options_are_others(pool: ConnectionPool, options: Options) -> None:
-    first = pool.borrow()
-    pool.give_back(first)
-    assert pool.borrow(options(pool.broker.port, client_id="other")) is not first
+def test_connections_of_other_options_are_others(connection_pool: PoolOfOneBroker, options: Options) -> None:
+    first = connection_pool.borrow()
+    connection_pool.give_back(first)
+    assert connection_pool.borrow(options(connection_pool.broker.port, client_id="other")) is not first
 
 
-def test_a_connection_with_an_answer_outstanding_is_reset_instead_of_kept(pool: ConnectionPool) -> None:
-    connection = pool.borrow()
+def test_a_connection_with_an_answer_outstanding_is_reset_instead_of_kept(connection_pool: PoolOfOneBroker) -> None:
+    connection = connection_pool.borrow()
     connection.send(MetadataRequest(topics=None))
-    pool.give_back(connection)
-    pool.broker.wait_for(lambda f: f.resets == 1)
-    assert pool.borrow() is not connection
+    connection_pool.give_back(connection)
+    connection_pool.broker.wait_for(lambda f: f.resets == 1)
+    assert connection_pool.borrow() is not connection
 
 
-def test_a_connection_that_has_something_to_read_is_not_lent(pool: ConnectionPool) -> None:
-    connection = pool.borrow()
-    pool.give_back(connection)
-    pool.broker.hang_up()
-    assert pool.borrow() is not connection
-    assert pool.broker.connections == 2
+def test_a_connection_that_has_something_to_read_is_not_lent(connection_pool: PoolOfOneBroker) -> None:
+    connection = connection_pool.borrow()
+    connection_pool.give_back(connection)
+    connection_pool.broker.hang_up()
+    assert connection_pool.borrow() is not connection
+    assert connection_pool.broker.connections == 2
 
 
 def test_a_connection_that_was_idle_for_longer_than_the_option_says_is_closed(
-    pool: ConnectionPool, options: Options
+    connection_pool: PoolOfOneBroker, options: Options
 ) -> None:
-    client = options(pool.broker.port, connections_max_idle_ms=5_000)
-    connection = pool.borrow(client)
-    pool.give_back(connection)
-    pool.offset += 4
-    assert pool.borrow(client) is connection
-    pool.give_back(connection)
-    pool.offset += 6
-    other = pool.borrow(client)
+    client = options(connection_pool.broker.port, connections_max_idle_ms=5_000)
+    connection = connection_pool.borrow(client)
+    connection_pool.give_back(connection)
+    connection_pool.offset += 4
+    assert connection_pool.borrow(client) is connection
+    connection_pool.give_back(connection)
+    connection_pool.offset += 6
+    other = connection_pool.borrow(client)
     assert other is not connection
-    pool.broker.wait_for(lambda f: f.ends == 1)
+    connection_pool.broker.wait_for(lambda f: f.ends == 1)
 
 
-def test_a_task_that_was_slow_to_fetch_again_does_not_use_its_idle_connection(pool: ConnectionPool) -> None:
-    connection = pool.borrow()
-    pool.offset += pool.client.max_idle_s + 1
+def test_a_task_that_was_slow_to_fetch_again_does_not_use_its_idle_connection(connection_pool: PoolOfOneBroker) -> None:
+    connection = connection_pool.borrow()
+    connection_pool.offset += connection_pool.client.max_idle_s + 1
     assert not connection.open
     assert connection.call(MetadataRequest(topics=()), connection._clock() + 5).brokers == METADATA.brokers
-    assert pool.broker.connections == 2
+    assert connection_pool.broker.connections == 2
 
 
 def test_after_a_fork_the_parents_connections_are_left_alone(
-    pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch
+    connection_pool: PoolOfOneBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connection = pool.borrow()
-    pool.give_back(connection)
+    connection = connection_pool.borrow()
+    connection_pool.give_back(connection)
     child = os.getpid() + 1
     monkeypatch.setattr(pools.os, "getpid", lambda: child)
-    assert pool.borrow() is not connection
+    assert connection_pool.borrow() is not connection
     assert connection.open
 
 
-def test_no_more_than_so_many_are_kept(pool: ConnectionPool) -> None:
-    lent = [pool.borrow() for _ in range(MAX_KEPT + 2)]
+def test_no_more_than_so_many_are_kept(connection_pool: PoolOfOneBroker) -> None:
+    lent = [connection_pool.borrow() for _ in range(MAX_KEPT + 2)]
     for connection in lent:
-        pool.give_back(connection)
+        connection_pool.give_back(connection)
     assert [connection.open for connection in lent] == [False] * 2 + [True] * MAX_KEPT
-    pool.clear()
+    connection_pool.clear()
     assert not any(connection.open for connection in lent)
 
 

@@ -25,8 +25,6 @@ from streamgroup.group.state_machine import (
     State,
     StateMachine,
     Table,
-    Transition,
-    TransitionTable,
     on,
     table_of,
 )
@@ -708,37 +706,3 @@ def test_a_request_that_the_driver_reports_as_failed_resets_no_connection() -> N
     send = sent(machine.step(ev.Start(("t",)), 100.0))
     assert machine.step(ev.RequestFailed(send.token, "connection reset"), 101.0) == []
     assert machine.failures == ["connection reset"]
-
-
-class Door(Enum):
-    OPEN = "open"
-    SHUT = "shut"
-    BROKEN = "broken"
-
-
-class Cue(Enum):
-    PUSH = "somebody pushes"
-    PULL = "somebody pulls"
-
-
-ROWS = (
-    Transition(Door.OPEN, Cue.PUSH, Door.SHUT),
-    Transition(Door.SHUT, Cue.PUSH, Door.SHUT),
-    Transition(Door.SHUT, Cue.PULL, Door.BROKEN),
-)
-
-
-def test_a_cue_leads_to_the_state_of_its_row() -> None:
-    table = TransitionTable("door", {Door.OPEN: ""}, ROWS)
-    assert [table.next_state(row.state, row.cue) for row in table.rows] == [Door.SHUT, Door.SHUT, Door.BROKEN]
-
-
-def test_a_cue_without_a_row_raises() -> None:
-    table = TransitionTable("door", {Door.OPEN: ""}, ROWS)
-    with pytest.raises(ValueError, match="a door that is open cannot take 'somebody pulls'"):
-        table.next_state(Door.OPEN, Cue.PULL)
-
-
-def test_a_cue_has_one_row_in_each_state() -> None:
-    with pytest.raises(ValueError, match="a door takes a cue in two ways in one state"):
-        TransitionTable("door", {Door.OPEN: ""}, (*ROWS, Transition(Door.OPEN, Cue.PUSH, Door.BROKEN)))
