@@ -10,10 +10,10 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from streamgroup.cli._running import NotChosen
-from streamgroup.cli.main import main
 from streamgroup.cli._pausing import NotHeldError, PauseRequest, pause_options
 from streamgroup.cli._pausing import run as run_pausing
+from streamgroup.cli._running import NotChosen
+from streamgroup.cli.main import main
 from streamgroup.driver.application import control
 from streamgroup.errors import StreamGroupError, TransportError
 from streamgroup.model import TopicPartition
