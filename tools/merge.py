@@ -39,6 +39,9 @@ class Code:
     def replace(self, node: ast.expr | ast.stmt | ast.alias | ast.arg, new: str) -> None:
         self._edit(node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0, new)
 
+    def replace_start(self, node: ast.arg, old: str, new: str) -> None:
+        self._edit(node.lineno, node.col_offset, node.lineno, node.col_offset + len(old.encode()), new)
+
     def replace_name(self, node: ast.stmt, old: str, new: str) -> None:
         """Replace the name in the header of a definition."""
         header = re.compile(rf"\b(?:def|class)\s+({re.escape(old)})\b")
@@ -135,7 +138,15 @@ def _all_names(tree: ast.Module, but: Collection[ast.alias]) -> set[str]:
 def renamed(text: str, names: dict[str, str]) -> str:
     """Return the text of a module with globals of it, or imported names, under other names."""
     code = Code(text)
+    functions = [node for node in ast.walk(code.tree) if isinstance(node, _FUNCTIONS)]
     for old, new in names.items():
+        if any("fixture" in ast.unparse(mark) for one in functions if one.name == old for mark in one.decorator_list):
+            for function in functions:  # a test asks for a fixture by the name of a parameter
+                for parameter in [*function.args.args, *function.args.kwonlyargs]:
+                    if parameter.arg == old:
+                        code.replace_start(parameter, old, new)
+                        for use in (one for part in function.body for one in uses(part, old)):
+                            code.replace(use, new)
         for use in uses(code.tree, old):
             code.replace(use, new)
         for node in _own(code.tree):

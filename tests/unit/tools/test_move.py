@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -252,6 +253,15 @@ def test_a_global_is_renamed_but_not_a_local_of_its_name() -> None:
         "def f(x):\n    return x\ndef g():\n    return [x for x in ()], x  # é x\nclass C:\n    x: int = 1\nx = é = 1\n"
     )
     assert renamed(text, {"x": "other"}) == text.replace(", x ", ", other ").replace("\nx =", "\nother =")
+
+
+def test_a_fixture_is_renamed_with_the_parameters_that_ask_for_it() -> None:
+    text = (
+        "@pytest.fixture\ndef pool(a: int) -> Pool: ...\n"
+        "def test_it(pool: Pool, *, b: int = 1) -> None:\n    pool.take(lambda: pool, [pool for _ in b], x.pool)\n"
+        "def test_other(pools: Pool) -> None: ...\n"
+    )
+    assert renamed(text, {"pool": "kept"}) == re.sub(r"(?<!\.)\bpool\b", "kept", text)
 
 
 def test_exports_are_joined_and_marks_of_a_whole_file_go_to_its_tests() -> None:
