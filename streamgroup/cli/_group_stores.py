@@ -7,20 +7,26 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Protocol
 
-from streamgroup.cli import _group_nodes
 from streamgroup.cli._click import Partition
 from streamgroup.cli._group_tables import OffsetRow, offset_rows
 from streamgroup.cluster import admin, group_changes
 from streamgroup.cluster.interface import Cluster, kafka07_of, kafka_of, open_cluster
 from streamgroup.cluster.kafka import KafkaCluster
-from streamgroup.errors import AuthorizationError, BrokerError, DecodeError, TransportError, UnsupportedVersionError
+from streamgroup.errors import (
+    AuthorizationError,
+    BrokerError,
+    DecodeError,
+    StreamGroupError,
+    TransportError,
+    UnsupportedVersionError,
+)
 from streamgroup.group.offsets.both import larger
 from streamgroup.group.registry import nodes as formats
-from streamgroup.group.registry.nodes import GroupPaths
+from streamgroup.group.registry.nodes import GroupPaths, offset_data
 from streamgroup.group.registry.view import View, describe_holders, owner_subtrees, subtrees, view_of
 from streamgroup.logformat import KAFKA_LOG, LogFormat
 from streamgroup.model import (
@@ -37,7 +43,8 @@ from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.text import host_port
 from streamgroup.wire import registrations
 from streamgroup.wire.consumer import PROTOCOL_TYPE
-from streamgroup.znodes import Subtree
+from streamgroup.znodes import Create, Delete, Operation, Refusal, Set, Subtree
+from streamgroup.zookeeper.errors import RefusedError
 from streamgroup.zookeeper.session import Session
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -352,7 +359,7 @@ class InZooKeeper:
         Our metadata beside the nodes is left: it does not count for another offset (R32).
         """
         kept = self._in_kafka(group, deadline)
-        _group_nodes.set_offsets(self._session, GroupPaths(group, self._dialect), offsets, deadline)
+        set_offsets(self._session, GroupPaths(group, self._dialect), offsets, deadline)
         both = {tp: offset for tp, offset in offsets.items() if tp in kept}
         if both:
             group_changes.commit_as_admin(kafka_of(self._cluster, deadline), group, both, deadline)
@@ -360,7 +367,7 @@ class InZooKeeper:
     def delete_group(self, group: str, deadline: float) -> None:
         """Delete all nodes of the group, and what brokers keep of it."""
         kept = self._in_kafka(group, deadline)
-        _group_nodes.delete_group(self._session, GroupPaths(group, self._dialect), deadline)
+        delete_group(self._session, GroupPaths(group, self._dialect), deadline)
         if kept:
             with self._noting_what_brokers_keep(group):
                 group_changes.delete_group(kafka_of(self._cluster, deadline), group, deadline)
@@ -370,7 +377,7 @@ class InZooKeeper:
     ) -> dict[TopicPartition, str | None]:
         """Delete the offset nodes with our metadata, and what brokers keep."""
         kept = self._in_kafka(group, deadline).keys() & set(partitions)
-        _group_nodes.delete_offsets(self._session, GroupPaths(group, self._dialect), partitions, deadline)
+        delete_offsets(self._session, GroupPaths(group, self._dialect), partitions, deadline)
         found: dict[TopicPartition, str | None] = dict.fromkeys(partitions)
         if kept:
             with self._noting_what_brokers_keep(group):
@@ -472,3 +479,78 @@ def opened_stores(options: ClientOptions) -> Iterator[tuple[GroupStore, ...]]:
             session.connect()
             dialect = cluster.snapshot((), cluster.deadline()).dialect
             yield (InZooKeeper(session, cluster, dialect), *brokers)
+
+
+_MOST_OPERATIONS = 500
+"""Of one transaction: some 100 KiB, where ZooKeeper takes a mebibyte (`jute.maxbuffer`)."""
+_DEPTH = 8
+"""Levels below a group's node that are deleted with it; consumers make three."""
+
+
+class ChangeRefusedError(StreamGroupError):
+    """A consumer has registered, or has written a node, since the command looked."""
+
+
+def set_offsets(session: Session, paths: GroupPaths, offsets: Mapping[TopicPartition, int], deadline: float) -> None:
+    """Write the offset nodes. Raises ChangeRefusedError if a consumer is registered; some may be written by then."""
+    wanted = [Subtree(paths.offset(tp), 0, watch=False) for tp in offsets]
+    nodes = session.read([Subtree(paths.ids, 0, watch=False), *wanted], deadline)
+    operations: list[Operation] = []
+    for tp, offset in sorted(offsets.items()):
+        path, data = paths.offset(tp), offset_data(offset)
+        node = nodes.get(path)
+        operations.append(Create(path, data) if node is None else Set(path, data, node.version))
+    parents = sorted({paths.offsets(tp.topic) for tp in offsets})
+    _transact(session, paths, operations, parents, has_ids=paths.ids in nodes, deadline=deadline)
+
+
+def delete_offsets(
+    session: Session, paths: GroupPaths, partitions: Collection[TopicPartition], deadline: float
+) -> None:
+    """Delete the offset nodes, and our metadata beside them. Raises as `set_offsets`."""
+    wanted = [path for tp in sorted(partitions) for path in (paths.metadata_of(tp), paths.offset(tp))]
+    nodes = session.read([Subtree(path, 0, watch=False) for path in (paths.ids, *wanted)], deadline)
+    operations = [Delete(path) for path in wanted if path in nodes]
+    _transact(session, paths, operations, (), has_ids=paths.ids in nodes, deadline=deadline)
+
+
+def delete_group(session: Session, paths: GroupPaths, deadline: float) -> None:
+    """Delete the group's node and all below it. Raises as `set_offsets`."""
+    nodes = session.read([Subtree(paths.root, _DEPTH, watch=False)], deadline)
+    deepest_first = sorted((path for path in nodes if path != paths.ids), key=lambda path: (-path.count("/"), path))
+    operations = [Delete(path) for path in deepest_first]
+    _transact(session, paths, operations, (), has_ids=paths.ids in nodes, deadline=deadline)
+
+
+def _transact(
+    session: Session,
+    paths: GroupPaths,
+    operations: Sequence[Operation],
+    parents: Sequence[str],
+    *,
+    has_ids: bool,
+    deadline: float,
+) -> None:
+    try:
+        for first in range(0, len(operations), _MOST_OPERATIONS):
+            chunk = operations[first : first + _MOST_OPERATIONS]
+            session.transact([*_without_consumers(paths, has_ids), *chunk], [paths.root, *parents], deadline)
+            has_ids = False
+    except RefusedError as error:
+        if error.path == paths.ids and error.refusal in (Refusal.NOT_EMPTY, Refusal.NODE_EXISTS):
+            cause = "a consumer is registered"
+        elif error.refusal in (Refusal.NO_NODE, Refusal.NODE_EXISTS, Refusal.BAD_VERSION, Refusal.NOT_EMPTY):
+            cause = f"somebody else has written {error.path} since this command looked"
+        else:
+            raise
+        raise ChangeRefusedError(
+            f"cannot change group {paths.group!r} in {session.where}: {cause}. Stop all "
+            "consumers of the group, then run the command again"
+        ) from error
+
+
+def _without_consumers(paths: GroupPaths, has_ids: bool) -> Iterator[Operation]:
+    """Yield what succeeds only while no consumer is registered."""
+    if not has_ids:
+        yield Create(paths.ids)
+    yield Delete(paths.ids)

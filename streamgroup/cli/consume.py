@@ -141,11 +141,11 @@ def consume(
             notices.say(note)
         printer = RecordPrinter(stream, printed, count)
         if group is not None:
-            from streamgroup.cli._group_reading import GroupReader  # noqa: PLC0415  (loads the coordinator)
+            from streamgroup.cli._consume_reading import GroupReader  # noqa: PLC0415  (loads the coordinator)
 
             GroupReader(options, until_ends=until_ends, notices=notices).run(printer, signals)
             return
-        from streamgroup.cli._log_reading import opened_reading  # noqa: PLC0415  (loads the fetcher)
+        from streamgroup.cli._consume_reading import opened_reading  # noqa: PLC0415  (loads the fetcher)
 
         with (
             signals.waiting(),

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import random
 import socket
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import click
 
 from streamgroup.cli._click import Duration, SectionedCommand, option, timeout_option
 from streamgroup.cli._cluster import ClusterAddress, client_options, cluster_options
-from streamgroup.errors import ConfigError
+from streamgroup.cli._group_stores import GroupStore, opened_stores
+from streamgroup.cli._group_tables import consumer_groups
+from streamgroup.driver.application import control
+from streamgroup.driver.application.drains import recorded_failures
+from streamgroup.errors import ConfigError, StreamGroupError, TransportError, UnsupportedVersionError
+from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, GroupState, TopicPartition
 from streamgroup.options.secrets import Secret
+from streamgroup.options.types import ClientOptions
+from streamgroup.text import counted
+from streamgroup.ui.history.batches import GroupReading, Reading
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 9405
@@ -114,7 +126,6 @@ def serve_page(
             f"cannot serve the page: the package {error.name} is missing. Install it with: "
             "pip install 'streamgroup[ui]'"
         ) from None
-    from streamgroup.cli._ui_groups import PageDataReader  # noqa: PLC0415
 
     secret = None if token is None else Secret(token).reveal("--token")
     access = Access(host, secret, frozenset({*names, socket.gethostname(), socket.getfqdn()}))
@@ -126,3 +137,280 @@ def serve_page(
         interval=interval,
         on_start=lambda url: click.echo(f"{url}  (Ctrl-C ends the page)"),
     )
+
+
+MOST_GROUPS = 1_000
+"""Groups that a reading describes. Further ones are left out, with a note."""
+_COORDINATORS_EVERY = 12
+"""Readings after which the coordinators are looked up again: a broker may have failed."""
+_LISTING_S = 2.0
+"""How long a reading waits for a broker's list of groups."""
+_GROUP_S, _GROUP_SHARE = 1.5, 0.25
+"""The most that one group takes, in seconds and as a share of the time left. So others have time if it is silent."""
+_TRIES = 2
+"""How many groups of one coordinator a reading tries that do not answer. One group alone may have moved."""
+_MOST_NAMED = 5
+"""How many groups that were not read a note names."""
+_READ, _SKIPPED, _FAILED = range(3)
+"""The results of the last reading for a group, in the order in which the next one tries groups."""
+
+
+@dataclass(slots=True)
+class KnownGroups:
+    """The results of earlier readings of the groups of one place. They outlive the connection."""
+
+    results: dict[str, int] = field(default_factory=dict)
+    """The groups that existed in the last reading, as far as is known, and how it went."""
+    dead: set[str] = field(default_factory=set)
+    """Chosen groups that did not exist when they were last read."""
+    coordinators: dict[str, str] = field(default_factory=dict)
+    readings: int = 0
+
+
+@dataclass(slots=True)
+class _Silence:
+    """Groups of one coordinator that a reading did not read: `tried` of them failed, the first one with `error`."""
+
+    error: TransportError
+    tried: int = 0
+    names: list[str] = field(default_factory=list)
+
+
+class GroupsReader:
+    """Reads the groups of one store. `only`: these groups, or all where it is empty.
+
+    A group is read until it does not exist any more, whether or not the brokers list it: those before 0.10.1 list no
+    group without members.
+    """
+
+    def __init__(self, store: GroupStore, only: Collection[str] = (), known: KnownGroups | None = None) -> None:
+        self._store = store
+        self._only = frozenset(only)
+        self._known = known or KnownGroups()
+        self._silent: dict[str, _Silence] = {}
+        """By coordinator; those whose coordinator is not found are under an empty name."""
+        self.notes: list[str] = []
+        """Errors of the newest reading."""
+        self.unread: set[str] = set()
+        """The groups that exist, as far as is known, and could not be read."""
+
+    def read(self, deadline: float) -> list[GroupReading]:
+        """Return the groups that could be read. Groups that the last reading could not read come last.
+
+        Raises TransportError if the store is whole and does not answer, and UnsupportedVersionError if the brokers
+        keep no groups.
+        """
+        known = self._known
+        if known.readings % _COORDINATORS_EVERY == 0:
+            known.coordinators.clear()
+        known.readings += 1
+        self.notes, self._silent = [], {}
+        results: dict[str, int] = {}
+        found: dict[str, GroupReading] = {}
+        for name in self._in_order(self._names(deadline)):
+            try:
+                results[name] = self._read(name, deadline, found)
+            except UnsupportedVersionError:
+                raise
+            except TransportError as error:
+                if self._store.is_whole:
+                    raise
+                silence = self._silent.setdefault(known.coordinators.pop(name, ""), _Silence(error))
+                silence.tried += 1
+                silence.names.append(name)
+                results[name] = _FAILED
+            except StreamGroupError as error:
+                self.notes.append(str(error))
+                if name in known.results:
+                    results[name] = _FAILED
+        self.notes += [f"{_named(silence.names)} not read: {silence.error}" for silence in self._silent.values()]
+        known.results = {name: result for name, result in results.items() if result != _READ or name in found}
+        self.unread = known.results.keys() - found.keys() - known.dead
+        return list(found.values())
+
+    def _read(self, name: str, deadline: float, found: dict[str, GroupReading]) -> int:
+        """Read one group into `found` if it exists, or skip it if its coordinator is silent. Return the result."""
+        coordinators, dead = self._known.coordinators, self._known.dead
+        until = _soon(deadline)
+        if name not in coordinators and not self._is_silent(""):
+            coordinators[name] = self._store.coordinator(name, until)
+        where = coordinators.get(name, "")
+        if self._is_silent(where):
+            self._silent[where].names.append(name)
+            return _SKIPPED
+        description = self._store.describe([name], until)[name]
+        if description.state == GroupState.DEAD:
+            dead |= self._only & {name}
+            return _READ
+        dead.discard(name)
+        committed = {tp: commit.offset for tp, commit in self._store.committed(name, until).items()}
+        found[name] = GroupReading(description, committed, where)
+        return _READ
+
+    def _is_silent(self, coordinator: str) -> bool:
+        return coordinator in self._silent and self._silent[coordinator].tried >= _TRIES
+
+    def _in_order(self, names: Collection[str]) -> list[str]:
+        """Return the names of groups that were read, then of those skipped, then of those that failed.
+
+        Skipped ones have a random order, so that each of them is tried in the end.
+        """
+
+        def rank(name: str) -> tuple[int, float]:
+            result = self._known.results.get(name, _READ)
+            return result, random.random() if result == _SKIPPED else 0.0
+
+        return sorted(names, key=rank)
+
+    def _names(self, deadline: float) -> list[str]:
+        """Return the groups to read. Those that are known come first, for the page keeps their history."""
+        listed: Mapping[str, object] = {}
+        try:
+            groups = self._store.list_groups_once(min(deadline, time.monotonic() + _LISTING_S))
+            listed = dict.fromkeys(group.group_id for group in consumer_groups(groups.values()))
+        except UnsupportedVersionError:
+            raise
+        except StreamGroupError as error:
+            if self._store.is_whole:
+                raise
+            self.notes.append(f"there may be further groups: {error}")
+        if self._only:
+            return sorted(self._only)
+        names = list(dict.fromkeys([*sorted(self._known.results), *listed]))
+        if len(names) > MOST_GROUPS:
+            self.notes.append(f"{len(names)} groups exist: the page has the first {MOST_GROUPS}. Choose with --group")
+        return names[:MOST_GROUPS]
+
+
+def _soon(deadline: float) -> float:
+    """Return the time by which one group must have been read."""
+    now = time.monotonic()
+    return now + min(_GROUP_S, (deadline - now) * _GROUP_SHARE)
+
+
+def _named(names: list[str]) -> str:
+    more = ", ..." if len(names) > _MOST_NAMED else ""
+    return f"{counted(len(names), 'group')} ({', '.join(sorted(names)[:_MOST_NAMED])}{more})"
+
+
+MOST_PARTITIONS = 20_000
+"""Partitions whose log starts and ends a reading lists. Those of groups come first."""
+_LOGS_S, _LOGS = 3.0, 0.4
+"""The time that is kept for the logs, in seconds and as a share of the whole. The ends have two thirds of it."""
+_STATUSES_S, _STATUSES = 1.5, 0.2
+"""The time that is kept for the coordinator processes of this machine."""
+_STATUS_S = 1.0
+"""How long a reading waits for one of them."""
+
+
+class PageDataReader:
+    """Connects for the readings of a page. `names`: these groups only. A reading takes `timeout_ms` at most."""
+
+    def __init__(self, options: ClientOptions, names: Sequence[str], timeout_ms: int) -> None:
+        self._options = options
+        self._names = names
+        self._timeout_s = timeout_ms / 1000
+        self._known: dict[type, KnownGroups] = {}
+
+    @contextmanager
+    def opened(self) -> Iterator[Callable[[], Reading]]:
+        """Connect, and yield a function that reads the cluster once."""
+        with opened_stores(self._options) as stores:
+            reader = ClusterReader(stores, self._names, self._known)
+            yield lambda: reader.read(time.time(), time.monotonic() + self._timeout_s)
+
+
+class ClusterReader:
+    """Reads the cluster, and the groups of each store. The first store tells brokers, topics and logs.
+
+    `known` is what the readings over earlier connections have found out, by the type of the store.
+    """
+
+    def __init__(
+        self, stores: Sequence[GroupStore], names: Sequence[str] = (), known: dict[type, KnownGroups] | None = None
+    ) -> None:
+        self._stores = stores
+        found = {} if known is None else known
+        self._readers = [GroupsReader(each, names, found.setdefault(type(each), KnownGroups())) for each in stores]
+        self._notes: list[str] = []
+
+    def read(self, at: float, deadline: float) -> Reading:
+        """Return one reading. Raises StreamGroupError if the cluster cannot be reached.
+
+        The result lacks a group or a log that cannot be read, and a note says why.
+        """
+        self._notes = []
+        for store in self._stores:
+            del store.notes[:]
+        snapshot = self._stores[0].snapshot(deadline)
+        # Each part has time of its own, whatever the others take. The ends follow the commits, since a lag needs both.
+        left = deadline - time.monotonic()
+        logs_until = deadline - min(_STATUSES_S, left * _STATUSES)
+        groups, unread = self._groups(logs_until - min(_LOGS_S, left * _LOGS))
+        starts, ends = self._logs(snapshot, groups, logs_until)
+        statuses = [
+            status for pid in control.drivers() for status in control.statuses(pid, _STATUS_S, deadline).values()
+        ]
+        notes = self._notes + [note for reader in self._readers for note in reader.notes]
+        notes += [note for store in self._stores for note in store.notes]
+        return Reading(
+            at,
+            snapshot,
+            groups,
+            starts,
+            ends,
+            tuple(statuses),
+            tuple(dict.fromkeys(notes)),
+            tuple(recorded_failures()),
+            unread,
+        )
+
+    def _groups(self, deadline: float) -> tuple[tuple[GroupReading, ...], frozenset[str]]:
+        """Return the groups of all stores, and those that were not read.
+
+        Of two with one name the one with members counts, or else the first. One without members does not count while
+        that of another store is not read: it may be what a migration has left.
+        """
+        found: dict[str, GroupReading] = {}
+        for reader in self._readers:
+            try:
+                groups = reader.read(deadline)
+            except UnsupportedVersionError:
+                if len(self._readers) == 1:
+                    raise
+                continue  # brokers before 0.9 keep no groups
+            for group in groups:
+                known = found.get(group.name)
+                if known is None or (group.description.members and not known.description.members):
+                    found[group.name] = group
+        missed = {name for reader in self._readers for name in reader.unread}
+        unread = frozenset(name for name in missed if name not in found or not found[name].description.members)
+        return tuple(group for group in found.values() if group.name not in unread), unread
+
+    def _logs(
+        self, snapshot: ClusterSnapshot, groups: Sequence[GroupReading], deadline: float
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Return the starts and ends of the logs that have a leader."""
+        of_groups = [tp for group in groups for tp in group.partitions()]
+        others = [
+            TopicPartition(topic.name, info.partition)
+            for topic in snapshot.topics.values()
+            if not topic.internal
+            for info in topic.partitions
+        ]
+        wanted = [tp for tp in dict.fromkeys([*of_groups, *others]) if snapshot.leader(tp) is not None]
+        if len(wanted) > MOST_PARTITIONS:
+            self._notes.append(f"{len(wanted)} partitions exist: the page has the offsets of {MOST_PARTITIONS}")
+            wanted = wanted[:MOST_PARTITIONS]
+        begun = time.monotonic()
+        left = min(_LOGS_S, deadline - begun)
+        ends = self._offsets_at(LATEST, wanted, begun + left * 2 / 3)
+        return self._offsets_at(EARLIEST, wanted, begun + left), ends
+
+    def _offsets_at(self, at: int, wanted: Collection[TopicPartition], deadline: float) -> dict[TopicPartition, int]:
+        """Return the offsets of the logs whose leaders answer in time. None at all if a log may not be described."""
+        try:
+            return self._stores[0].offsets_once(dict.fromkeys(wanted, at), deadline)
+        except StreamGroupError as error:
+            self._notes.append(f"the offsets of the logs are not known: {error}")
+            return {}

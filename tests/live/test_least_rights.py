@@ -20,8 +20,8 @@ from confluent_kafka import TopicPartition as LibrdkafkaPartition
 
 from streamgroup.advice import RESOURCES
 from streamgroup.cli._group_changes import NotChangedError
-from streamgroup.cli._ui_groups import PageDataReader
 from streamgroup.cli.main import main
+from streamgroup.cli.ui import PageDataReader
 from streamgroup.driver.batch_read import plan_batch
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.errors import AuthorizationError, BrokerError, ProduceError

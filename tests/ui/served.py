@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import uvicorn
 
 from streamgroup.cli._cluster import ClusterAddress, client_options
-from streamgroup.cli._ui_groups import PageDataReader
+from streamgroup.cli.ui import PageDataReader
 from streamgroup.ui.access import Access
 from streamgroup.ui.app import application
 from streamgroup.ui.board import Board, BoardPoller

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
-from streamgroup.cli import _log_reading as module
+from streamgroup.cli import _consume_reading as module
 from streamgroup.cli.main import main
 from streamgroup.errors import TransportError
 from streamgroup.model import Dialect, FetchTask, TopicPartition

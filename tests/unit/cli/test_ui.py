@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner, Result
 
-from streamgroup.cli.ui import ui
-from streamgroup.errors import StreamGroupError
+from streamgroup.cli import ui as read_page
+from streamgroup.cli import ui as reading
+from streamgroup.cli import ui as ui_module
+from streamgroup.cli._group_stores import GroupStore
+from streamgroup.cli.ui import ClusterReader, GroupsReader, KnownGroups, ui
+from streamgroup.driver.application import control
+from streamgroup.errors import AuthorizationError, StreamGroupError, TransportError, UnsupportedVersionError
+from streamgroup.model import (
+    EARLIEST,
+    LATEST,
+    ClusterSnapshot,
+    CommittedOffset,
+    Dialect,
+    GroupDescription,
+    GroupListing,
+    TopicPartition,
+)
 from streamgroup.ui import server
 from streamgroup.ui.access import Access
+from streamgroup.ui.history import views
+from streamgroup.ui.history.history import History
+from tests.unit.cli.clusters import orders_cluster
+from tests.unit.cli.test_group_stores import KAFKA07, store
+from tests.unit.cli.test_groups import FakeStore, group, orders
+from tests.waiting import soon
 
 TOKEN = "0123456789abcdef"
 
@@ -59,3 +81,433 @@ def test_a_port_in_use_is_an_error_that_names_the_next_step() -> None:
         result = run("--port", str(other.getsockname()[1]))
     assert isinstance(result.exception, StreamGroupError)
     assert "Choose another --port" in str(result.exception)
+
+
+class Store(FakeStore):
+    """The groups of FakeStore. `errors` are raised by group, that of "" by the list of groups."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.errors: dict[str, Exception] = {}
+        self.where = {"g": "one:9092 (1)", "done": "one:9092 (1)", "turning": "two:9092 (2)"}
+        self.hidden: set[str] = set()
+        self.asked: list[str] = []
+
+    def list_groups(self, deadline: float) -> dict[str, GroupListing]:
+        self._raise("")
+        listed = super().list_groups(deadline) | {name: GroupListing(name, "consumer") for name in self._described}
+        return {name: listing for name, listing in listed.items() if name not in self.hidden}
+
+    def describe(self, names: Collection[str], deadline: float) -> dict[str, GroupDescription]:
+        for name in names:
+            self.asked.append(name)
+            self._raise(name)
+        return super().describe(names, deadline)
+
+    def committed(self, name: str, deadline: float) -> Mapping[TopicPartition, CommittedOffset]:
+        return super().committed(name, deadline)
+
+    def coordinator(self, name: str, deadline: float) -> str:
+        return self.where.get(name, "two:9092 (2)")
+
+    def add(self, name: str, where: str) -> None:
+        self._described[name] = group(name, state="Empty")
+        self.where[name] = where
+
+    def delete(self, name: str) -> None:
+        del self._described[name]
+
+    def _raise(self, name: str) -> None:
+        if name in self.errors:
+            raise self.errors[name]
+
+
+def reader(store: Store, *names: str, known: KnownGroups | None = None) -> GroupsReader:
+    return GroupsReader(cast("GroupStore", store), names, known)
+
+
+def read(groups: GroupsReader) -> list[str]:
+    return [group.name for group in groups.read(1.0)]
+
+
+SILENT = TransportError("broker 1 does not answer")
+
+
+def test_a_group_whose_coordinator_does_not_answer_is_unread_and_the_others_are_read() -> None:
+    store = Store()
+    store.errors["g"] = SILENT
+    groups = reader(store)
+    assert read(groups) == ["done", "turning"]
+    assert (groups.unread, groups.notes) == ({"g"}, ["1 group (g) not read: broker 1 does not answer"])
+
+
+def test_groups_that_were_not_read_come_last_and_two_of_a_coordinator_are_tried() -> None:
+    store = Store()
+    for number in range(4):
+        store.add(f"a{number}", "one:9092 (1)")
+    groups = reader(store)
+    assert len(read(groups)) == 7
+    store.errors = {name: SILENT for name, where in store.where.items() if where == "one:9092 (1)"}
+    for _ in range(30):  # also when the coordinators are looked up again
+        del store.asked[:]
+        assert read(groups) == ["turning"]
+        assert len(store.asked) <= 3
+        assert groups.unread == {"a0", "a1", "a2", "a3", "done", "g"}
+    assert store.asked[0] == "turning"
+    assert groups.notes == ["6 groups (a0, a1, a2, a3, done, ...) not read: broker 1 does not answer"]
+    store.errors = {}
+    assert sorted(read(groups)) == ["a0", "a1", "a2", "a3", "done", "g", "turning"]
+    assert (groups.unread, groups.notes) == (set(), [])
+
+
+def test_one_group_that_does_not_answer_hides_no_other_of_its_coordinator() -> None:
+    store = Store()
+    groups = reader(store)
+    read(groups)
+    store.errors = {"done": SILENT}
+    assert [read(groups) for _ in range(3)] == [["g", "turning"]] * 3
+
+
+def test_brokers_that_answer_nothing_leave_the_cluster_and_a_note() -> None:
+    store = Store()
+    store.errors = dict.fromkeys(("", "g", "done", "turning"), SILENT)
+    groups = reader(store)
+    assert read(groups) == []
+    assert groups.notes == ["there may be further groups: broker 1 does not answer"]
+    chosen = reader(store, "g")
+    assert (read(chosen), chosen.unread) == ([], {"g"})
+
+
+@pytest.mark.parametrize("name", ["", "g"])
+def test_a_service_that_keeps_all_groups_and_does_not_answer_is_an_error(name: str) -> None:
+    store = Store()
+    store.is_whole = True
+    store.errors[name] = SILENT
+    with pytest.raises(TransportError):
+        read(reader(store))
+
+
+@pytest.mark.parametrize("error", [SILENT, AuthorizationError("not authorized to list groups")])
+def test_a_list_that_fails_hides_no_group_that_is_known(error: StreamGroupError) -> None:
+    store = Store()
+    groups = reader(store)
+    read(groups)
+    store.errors[""] = error
+    assert read(groups) == ["done", "g", "turning"]
+    assert groups.notes == [f"there may be further groups: {error}"]
+
+
+def test_brokers_without_groups_are_an_error() -> None:
+    store = Store()
+    store.errors[""] = UnsupportedVersionError("no ListGroups")
+    with pytest.raises(UnsupportedVersionError):
+        read(reader(store))
+
+
+def test_a_group_is_read_until_it_does_not_exist_though_old_brokers_list_it_with_members_only() -> None:
+    store, known = Store(), KnownGroups()
+    read(reader(store, known=known))
+    store.hidden = {"done"}
+    assert read(reader(store, known=known)) == ["done", "g", "turning"]  # over a new connection, too
+    groups = reader(store, known=known)
+    store.delete("done")
+    assert read(groups) == ["g", "turning"]
+    del store.asked[:]
+    assert read(groups) == ["g", "turning"]
+    assert store.asked == ["g", "turning"]
+
+
+def test_a_refused_group_is_a_note_and_stays_if_it_was_known() -> None:
+    store = Store()
+    store.errors["g"] = AuthorizationError("not authorized to describe group 'g'")
+    groups = reader(store)
+    assert read(groups) == ["done", "turning"]
+    assert (groups.unread, groups.notes) == (set(), ["not authorized to describe group 'g'"])
+    store.errors, store.hidden = {}, {"g"}
+    read(groups)
+    store.hidden = set()
+    read(groups)
+    store.errors["g"] = AuthorizationError("not authorized to describe group 'g'")
+    assert (read(groups), groups.unread) == (["done", "turning"], {"g"})
+    store.errors, store.hidden = {}, {"g"}
+    assert read(groups) == ["done", "turning", "g"]
+
+
+def test_chosen_groups_are_read_alone_whether_or_not_they_are_listed() -> None:
+    store = Store()
+    store.errors[""] = SILENT
+    groups = reader(store, "g", "done", "absent")
+    assert (read(groups), groups.unread) == (["done", "g"], set())
+    store.errors["absent"] = store.errors["g"] = SILENT
+    assert (read(groups), groups.unread) == (["done"], {"g"}), "one that did not exist is not taken for one that does"
+
+
+def test_two_groups_that_do_not_answer_hide_the_others_of_their_coordinator_once_only() -> None:
+    store = Store()
+    for number in range(4):
+        store.add(f"a{number}", "one:9092 (1)")
+    groups = reader(store)
+    read(groups)
+    store.errors = {"a1": SILENT, "a2": SILENT}
+    assert read(groups) == ["a0", "turning"]
+    for _ in range(20):
+        assert sorted(read(groups)) == ["a0", "a3", "done", "g", "turning"]
+
+
+def test_coordinators_that_are_not_found_hide_no_group_for_long() -> None:
+    store = Store()
+    for number in range(25):
+        store.add(f"a{number:02}", "lost")
+    lookups: list[str] = []
+    where = store.coordinator
+
+    def coordinator(name: str, deadline: float) -> str:
+        lookups.append(name)
+        if store.where[name] == "lost":
+            raise SILENT
+        return where(name, deadline)
+
+    store.coordinator = coordinator  # type: ignore[method-assign]
+    groups = reader(store)
+    for _ in range(60):
+        read(groups)
+    for _ in range(24):
+        del lookups[:]
+        assert sorted(read(groups)) == ["done", "g", "turning"]
+        assert len([name for name in lookups if store.where[name] == "lost"]) == 2
+
+
+def test_a_note_names_the_groups_of_each_cause() -> None:
+    store = Store()
+    groups = reader(store)
+    read(groups)
+    store.errors = {"done": AuthorizationError("not yours"), "g": SILENT, "turning": TransportError("broker 2")}
+    assert read(groups) == []
+    assert groups.unread == {"done", "g", "turning"}
+    assert groups.notes == [
+        "not yours",
+        "1 group (g) not read: broker 1 does not answer",
+        "1 group (turning) not read: broker 2",
+    ]
+
+
+def test_more_groups_than_the_limit_are_left_out_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ui_module, "MOST_GROUPS", 2)
+    groups = reader(Store())
+    assert read(groups) == ["done", "g"]
+    assert groups.notes[0].startswith("3 groups exist: the page has the first 2")
+
+
+def test_the_limit_leaves_out_no_group_that_the_page_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ui_module, "MOST_GROUPS", 2)
+    store = Store()
+    store.hidden = {"done"}
+    groups = reader(store)
+    assert read(groups) == ["g", "turning"]
+    store.hidden, store.errors = {"g"}, {"g": SILENT}
+    assert (read(groups), groups.unread) == (["turning"], {"g"})
+
+
+def test_a_coordinator_that_has_moved_is_shown_after_some_readings() -> None:
+    store = Store()
+    groups = reader(store, "g")
+    seen = [groups.read(1.0)[0].coordinator]
+    store.where["g"] = "other:9092 (8)"
+    seen += [groups.read(1.0)[0].coordinator for _ in range(12)]
+    assert seen == ["one:9092 (1)"] * 12 + ["other:9092 (8)"]
+
+
+def test_groups_that_do_not_answer_leave_time_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(ui_module.time, "monotonic", lambda: now[0])
+    store = Store()
+    left: list[float] = []
+
+    def describe(names: Collection[str], deadline: float) -> Any:
+        left.append(deadline - now[0])
+        if "turning" not in names:
+            now[0] = deadline
+            raise SILENT
+        return FakeStore.describe(store, names, deadline)
+
+    monkeypatch.setattr(store, "describe", describe)
+    assert [group.name for group in reader(store).read(110.0)] == ["turning"]
+    assert left == pytest.approx([1.5, 1.5, 1.5])
+
+
+class ReadStore(FakeStore):
+    """The groups of FakeStore; the topics of orders_cluster, whose last partition has no leader."""
+
+    refused: Mapping[str, Exception]
+
+    def __init__(self, refused: Mapping[str, Exception] | None = None) -> None:
+        super().__init__()
+        self.refused = refused or {}
+        self.listed: list[set[TopicPartition]] = []
+
+    def snapshot(self, deadline: float) -> ClusterSnapshot:
+        return orders_cluster().snapshot(None, deadline)
+
+    def describe(self, names: Any, deadline: float) -> dict[str, GroupDescription]:
+        for name in names:
+            if name in self.refused:
+                raise self.refused[name]
+        return super().describe(names, deadline)
+
+    def offsets_once(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
+        if "logs" in self.refused:
+            raise self.refused["logs"]
+        self.listed.append(set(wanted))
+        return {tp: 10 if at == EARLIEST else 100 for tp, at in wanted.items()}
+
+
+@pytest.fixture(autouse=True)
+def no_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "drivers", list)
+
+
+def read_all(store: ReadStore, *names: str) -> Any:
+    return ClusterReader([cast("GroupStore", store)], names).read(7.0, 1.0)
+
+
+def test_a_reading_has_the_consumer_groups_and_the_logs_that_have_a_leader() -> None:
+    store = ReadStore()
+    found = read_all(store)
+    assert [(g.name, g.description.state) for g in found.groups] == [
+        ("done", "Empty"),
+        ("g", "Stable"),
+        ("turning", "PreparingRebalance"),
+    ]
+    assert found.groups[1].committed == {orders(0): 90, orders(3): 5}
+    assert found.groups[1].coordinator == "broker:9092 (7)"
+    assert (found.log_starts[orders(0)], found.log_ends[orders(0)]) == (10, 100)
+    assert orders(3) not in store.listed[0]
+    assert (found.at, found.notes) == (7.0, ())
+
+
+def test_a_reading_of_chosen_groups_has_those_only() -> None:
+    assert [group.name for group in read_all(ReadStore(), "g").groups] == ["g"]
+
+
+def test_a_group_that_the_user_may_not_see_is_a_note_and_the_others_are_read() -> None:
+    found = read_all(ReadStore({"g": AuthorizationError("not authorized to describe group 'g'")}))
+    assert [group.name for group in found.groups] == ["done", "turning"]
+    assert found.notes == ("not authorized to describe group 'g'",)
+
+
+def test_offsets_that_a_leader_does_not_tell_are_a_note_and_the_groups_are_shown() -> None:
+    found = read_all(ReadStore({"logs": TransportError("broker 1 does not answer")}))
+    assert (len(found.groups), found.log_ends) == (3, {})
+    assert found.notes == ("the offsets of the logs are not known: broker 1 does not answer",)
+
+
+def test_a_reading_of_more_partitions_than_the_limit_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MOST_PARTITIONS", 1)
+    found = read_all(ReadStore())
+    assert len(found.log_ends) == 1
+    assert [note.partition(":")[0] for note in found.notes] == ["3 partitions exist"]
+
+
+def test_members_of_this_machine_are_in_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "drivers", lambda: [7])
+    monkeypatch.setattr(control, "statuses", lambda pid, *_: {"r1": {"group": "g", "member": "a-1", "pid": pid}})
+    assert read_all(ReadStore()).statuses == ({"group": "g", "member": "a-1", "pid": 7},)
+
+
+def test_groups_of_kafka_07_are_read_in_zookeeper_with_its_names_of_partitions() -> None:
+    found = ClusterReader([store(Dialect.KAFKA07, KAFKA07)]).read(7.0, soon())
+    history = History()
+    history.add(found)
+    shown = views.group_view(history, "g")
+    assert shown is not None
+    assert (shown["state"], shown["unit"]) == ("Stable", "bytes")
+    assert [(row["name"], row["committed"], row["lag"]) for row in shown["partitions"]] == [
+        ("1-0", 90, 10),
+        ("1-1", None, None),
+        ("2-0", None, None),
+    ]
+    assert [group.name for group in found.groups] == ["g", "left"]
+    assert any("nine" in note for note in found.notes)
+
+
+def test_of_a_group_at_the_brokers_and_in_zookeeper_the_one_with_members_is_shown() -> None:
+    in_zookeeper = store(Dialect.KAFKA, {"/consumers": "", "/consumers/g": "", "/consumers/old": ""})
+    brokers = cast("GroupStore", ReadStore())
+    found = ClusterReader([in_zookeeper, brokers]).read(7.0, soon())
+    assert [(group.name, len(group.description.members)) for group in found.groups] == [
+        ("g", 2),
+        ("old", 0),
+        ("done", 0),
+        ("turning", 0),
+    ]
+
+
+def test_brokers_before_0_9_leave_the_groups_of_zookeeper(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_zookeeper = store(Dialect.KAFKA, {"/consumers": "", "/consumers/old": ""})
+    brokers = ReadStore()
+    monkeypatch.setattr(brokers, "list_groups", lambda _: _raise(UnsupportedVersionError("no ListGroups")))
+    both = ClusterReader([in_zookeeper, cast("GroupStore", brokers)])
+    assert [group.name for group in both.read(7.0, soon()).groups] == ["old"]
+    with pytest.raises(UnsupportedVersionError):
+        ClusterReader([cast("GroupStore", brokers)]).read(7.0, 1.0)
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def test_what_a_migration_has_left_in_zookeeper_is_not_shown_for_a_group_that_is_not_read() -> None:
+    in_zookeeper = store(Dialect.KAFKA, {"/consumers": "", "/consumers/g": "", "/consumers/old": ""})
+    brokers = ReadStore()
+    both = ClusterReader([in_zookeeper, cast("GroupStore", brokers)])
+    both.read(7.0, soon())
+    brokers.refused = {"g": TransportError("broker 1 does not answer")}
+    found = both.read(12.0, soon())
+    assert ([group.name for group in found.groups], found.unread) == (["old", "done", "turning"], frozenset({"g"}))
+
+
+@pytest.mark.parametrize(("seconds", "ends", "starts", "statuses"), [(10.0, 2.0, 1.0, 1.5), (1.0, 4 / 15, 2 / 15, 0.2)])
+def test_groups_logs_and_members_of_this_machine_have_time_whatever_the_others_take(
+    seconds: float, ends: float, starts: float, statuses: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, given = [100.0], []
+    for read in (reading, read_page):
+        monkeypatch.setattr(read, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(control, "drivers", lambda: [7])
+    monkeypatch.setattr(control, "statuses", lambda *_: {"r1": {"left": 100 + seconds - now[0]}})
+    slow = ReadStore()
+
+    def describe(names: Any, deadline: float) -> dict[str, GroupDescription]:
+        now[0] = deadline
+        raise TransportError("broker 1 does not answer")
+
+    def once(wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
+        given.append((min(wanted.values()), deadline - now[0]))
+        now[0] = deadline
+        return {}
+
+    monkeypatch.setattr(slow, "describe", describe)
+    monkeypatch.setattr(slow, "offsets_once", once)
+    found = ClusterReader([cast("GroupStore", slow)]).read(7.0, 100 + seconds)
+    assert [at for at, _ in given] == [LATEST, EARLIEST]
+    assert all(round(left, 6) >= round(least, 6) for (_, left), least in zip(given, (ends, starts), strict=True))
+    assert found.statuses[0]["left"] >= statuses - 1e-6
+
+
+def test_a_group_that_is_not_read_stays_on_the_page_and_its_figures_are_not_known() -> None:
+    silent = ReadStore()
+    reader = ClusterReader([cast("GroupStore", silent)])
+    history = History()
+    history.add(reader.read(7.0, 1.0))
+    silent.refused = {"g": TransportError("broker 1 does not answer")}
+    history.add(reader.read(12.0, 1.0))
+    shown = views.group_view(history, "g")
+    assert shown is not None
+    assert (shown["state"], shown["lag"], shown["trend"]) == ("Unknown", None, "unknown")
+    assert {(row["committed"], row["lag"]) for row in shown["partitions"]} == {(None, None)}
+    assert len(shown["totals"]["times"]) == 1
+    silent.refused = {}
+    history.add(reader.read(17.0, 1.0))
+    again = views.group_view(history, "g")
+    assert again is not None
+    assert (again["state"], again["lag"], again["totals"]["times"]) == ("Stable", 10, [7.0, 17.0])
