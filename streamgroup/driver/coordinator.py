@@ -21,8 +21,7 @@ from streamgroup.driver.application.claims import Claim
 from streamgroup.driver.inbox import Inbox
 from streamgroup.driver.logs.checks import LogChecks
 from streamgroup.driver.logs.watcher import LogWatcher
-from streamgroup.driver.membership.backends import backend_of
-from streamgroup.driver.membership.modes import ledger_of, run_config
+from streamgroup.driver.membership.assemble import backend_of, ledger_of, run_config
 from streamgroup.driver.questions import QuestionAnswerer
 from streamgroup.errors import StreamGroupError
 from streamgroup.group.ledger import Ledger

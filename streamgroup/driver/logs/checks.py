@@ -13,15 +13,17 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
 from streamgroup.advice import OffsetLocation, how_to_reset
+from streamgroup.cluster.interface import kafka_of
 from streamgroup.cluster.requests import EpochCheck, EpochEnd
+from streamgroup.cluster.samples import LogSample
 from streamgroup.driver.logs.boundaries import BoundaryScans, PositionChecks
-from streamgroup.driver.logs.sizes import SizeSamples
 from streamgroup.driver.logs.watcher import LogWatcher
-from streamgroup.errors import DecodeError, TransportError
+from streamgroup.errors import DecodeError, StreamGroupError, TransportError
 from streamgroup.model import UNKNOWN_EPOCH, LogRange, OffsetRange, Position, TopicPartition
 from streamgroup.options.types import LimitOptions
 from streamgroup.planning.limits import Boundaries, smaller
 from streamgroup.planning.memo import Memo
+from streamgroup.planning.record_sizes import RecordSizes
 
 log = logging.getLogger("streamgroup")
 
@@ -166,3 +168,49 @@ class LogChecks:
     def planned(self, ranges: Iterable[OffsetRange]) -> None:
         """Take note that `ranges` are planned: they end at boundaries."""
         self._checks.planned(ranges)
+
+
+SAMPLE_TIMEOUT_S = 2.0
+"""How long leaders have to answer; the next plan asks again. Other callers need the watcher meanwhile."""
+
+Samples = dict[TopicPartition, LogSample]
+
+
+class SizeSamples:
+    """Asks leaders for samples, one question at a time. Only Spark's thread uses it."""
+
+    def __init__(self, watcher: LogWatcher) -> None:
+        self._watcher = watcher
+        self._sizes = RecordSizes()
+        self._question: tuple[Mapping[TopicPartition, int], Future[Samples]] | None = None
+
+    def ask(
+        self, positions: Mapping[TopicPartition, Position], logs: Mapping[TopicPartition, LogRange], wait: float
+    ) -> None:
+        """Sample the logs that have records at `positions`, and wait at most `wait` seconds for the answers."""
+        wanted = self._sizes.wanted({tp: position.offset for tp, position in positions.items()})
+        wanted = {tp: at for tp, at in wanted.items() if tp in logs and logs[tp].earliest <= at < logs[tp].latest}
+        if wanted and self._question is None:
+            answer = self._watcher.post(
+                lambda cluster, deadline: kafka_of(cluster, deadline).samples(wanted, deadline), SAMPLE_TIMEOUT_S
+            )
+            self._question = wanted, answer
+        if self._question is not None:
+            self._collect(*self._question, wait)
+
+    def _collect(self, asked: Mapping[TopicPartition, int], answer: Future[Samples], wait: float) -> None:
+        try:
+            samples = answer.result(wait)
+        except FutureTimeoutError:
+            return  # the answer is still pending
+        except StreamGroupError:
+            samples = {}  # the estimate goes without: the tasks of the batch report what is wrong with a log
+        finally:
+            if answer.done():
+                self._question = None
+        for tp, (size, offsets) in samples.items():
+            self._sizes.add(tp, asked[tp], size, offsets)
+
+    def densities(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the estimated bytes of `record_sizes.UNIT` offsets of each partition."""
+        return self._sizes.densities(partitions)

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Protocol
 
-from streamgroup.driver.membership.executor import ActionExecutor
-from streamgroup.group.member import Member
+from streamgroup.group.member import Member, MemberAction
 from streamgroup.model import CommittedOffset, Dialect, GroupDescription, TopicPartition
-from streamgroup.run.interface import everything
+from streamgroup.run.interface import Event, everything
 
 Committed = Mapping[TopicPartition, CommittedOffset]
 Wanted = Callable[[TopicPartition], bool]
@@ -34,3 +33,32 @@ class GroupBackend(Protocol):
 
     def described(self, timeout: float) -> Future[GroupDescription]:
         """Describe the members of the group and their user data (R28)."""
+
+
+class RunInbox(Protocol):
+    """The inbox of a run, as its threads use it."""
+
+    @property
+    def wake_at(self) -> float | None:
+        """The monotonic time when the run wants a `Tick`; None if nothing waits."""
+
+    def post(self, event: Event) -> None:
+        """Leave an event. The actions that follow from it are carried out before this returns."""
+
+    def tick(self, now: float) -> None:
+        """Step the run if a timer is due."""
+
+
+class ActionExecutor(Protocol):
+    """The thread that carries out the member's actions and keeps the run's timers."""
+
+    def start(self) -> None: ...
+
+    def stop(self, timeout: float) -> None:
+        """Close the connections in order and end the thread."""
+
+    def carry_out(self, action: MemberAction) -> None:
+        """Leave an action of the member with this thread."""
+
+    def wake(self) -> None:
+        """Have the thread look at the run's timers again."""

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from streamgroup.driver.membership.executor import RunInbox
+from streamgroup.driver.membership.group_backend import RunInbox
 from streamgroup.errors import AuthError, ConfigError, StreamGroupError, TransportError, UnsupportedVersionError
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane, Send

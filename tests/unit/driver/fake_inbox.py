@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from streamgroup.driver.membership.executor import ActionExecutor
+from streamgroup.driver.membership.group_backend import ActionExecutor
 from streamgroup.group import events as ev
 from streamgroup.run.interface import ThreadFailed
 from tests.unit.driver.shells import SOON

@@ -12,7 +12,7 @@ import pytest
 
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.driver.logs import watcher
-from streamgroup.driver.membership import broker_backend, group_thread
+from streamgroup.driver.membership import assemble, group_thread
 from streamgroup.group import membership
 from streamgroup.model import (
     INITIAL_DOCUMENT,
@@ -116,11 +116,9 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 
         monkeypatch.setattr(group_thread, "Poller", poller)
         monkeypatch.setattr(watcher, "open_cluster", logs.of)
-        monkeypatch.setattr(
-            broker_backend, "committed", lambda cluster, name, deadline, in_zookeeper: dict(group.offsets)
-        )
+        monkeypatch.setattr(assemble, "committed", lambda cluster, name, deadline, in_zookeeper: dict(group.offsets))
         alone = GroupDescription("g", GroupState.STABLE)
-        monkeypatch.setattr(broker_backend, "describe_groups", lambda cluster, names, deadline: {"g": alone})
+        monkeypatch.setattr(assemble, "describe_groups", lambda cluster, names, deadline: {"g": alone})
         run = Run(options or source(), group, logs, held, home)
         run.pollers = pollers
         runs.append(run)

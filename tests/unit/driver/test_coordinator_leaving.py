@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streamgroup.driver.coordinator import Coordinator
-from streamgroup.driver.membership import broker_backend
+from streamgroup.driver.membership import assemble
 from streamgroup.errors import DrainedError, StreamGroupError, TransportError
 from streamgroup.model import (
     ClusterSnapshot,
@@ -243,7 +243,7 @@ def test_a_drain_that_comes_while_a_replay_is_being_prepared_waits_for_its_batch
         draining.join(0.1)
         return {}
 
-    monkeypatch.setattr(broker_backend, "committed", asked)
+    monkeypatch.setattr(assemble, "committed", asked)
     assert run.coordinator.partitions(INITIAL, replayed)
     assert not answers, "its batch is still to sink"
     assert run.latest(replayed) == replayed

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streamgroup.driver.application import claims
-from streamgroup.driver.membership import broker_backend
+from streamgroup.driver.membership import assemble
 from streamgroup.errors import ConfigError
 from streamgroup.group.user_data import Identity, decode_identity, encode_identity
 from streamgroup.model import CommittedOffset, GroupDescription, GroupState, MemberDescription, OffsetRange
@@ -124,7 +124,7 @@ def test_beside_a_live_copy_nothing_is_planned_and_in_the_end_the_query_fails(
 ) -> None:
     run = start(source(group=GroupOptions("g", session_timeout_ms=1_000, heartbeat_interval_ms=100)))
     found = {"g": described(Identity("lineage", "r", admitted=True))}
-    monkeypatch.setattr(broker_backend, "describe_groups", lambda cluster, names, deadline: found)
+    monkeypatch.setattr(assemble, "describe_groups", lambda cluster, names, deadline: found)
     saved = to_value(document("before", "id", OffsetRange(P0, 0, 5), OffsetRange(P1, 0, 5)))
     began = time.monotonic()
     with pytest.raises(ConfigError, match=r"'g'.*client id 'copy' at /h"):
@@ -137,7 +137,7 @@ def test_when_the_own_predecessor_is_gone_the_query_goes_on(start: Start, monkey
     run = start()
     answers = [described(Identity("lineage", "r", admitted=True)), described()]
     monkeypatch.setattr(
-        broker_backend,
+        assemble,
         "describe_groups",
         lambda cluster, names, deadline: {"g": answers.pop(0) if answers else described()},
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from streamgroup.driver.membership.modes import run_config
+from streamgroup.driver.membership.assemble import run_config
 from streamgroup.options.types import GroupOptions
 from streamgroup.run.interface import Question, RunConfig
 from streamgroup.run.steps import Steps, StepScheduler

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from streamgroup.cluster.requests import ListedOffset
-from streamgroup.driver.membership.modes import ledger_of, machine_of, member_of, run_config
+from streamgroup.driver.membership.assemble import ledger_of, machine_of, member_of, run_config
 from streamgroup.group import events as ev
 from streamgroup.model import (
     EARLIEST,

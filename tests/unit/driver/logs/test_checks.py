@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from streamgroup.advice import NO_LOCATION, OffsetLocation, StoredIn
 from streamgroup.cluster.requests import EpochCheck, EpochEnd
+from streamgroup.cluster.samples import LogSample
 from streamgroup.driver.logs.checks import LogChecks
 from streamgroup.errors import BrokerError, DataLossError, DecodeError, ErrorCode, TooLarge, TransportError
 from streamgroup.model import (
@@ -347,3 +349,72 @@ def test_a_position_inside_of_a_message_names_the_group_and_how_to_set_its_offse
         checks.ask({OLD: Position(30)}, OLD_LOGS, NO_LIMIT, None, 0.0)
     assert type(raised.value) is TooLarge
     assert (raised.value.base_offset, raised.value.next_offset) == (30, 60)
+
+
+SIZED_LOGS = {P0: LogRange(0, 1_000), P1: LogRange(0, 1_000)}
+LIMITS = LimitOptions(max_bytes_per_trigger=10_000)
+
+
+@dataclass
+class Given:
+    made: Planning
+    ledger: FakeLedger
+    watcher: FakeWatcher
+
+    def ask(self) -> None:
+        self.made.ask(self.ledger.positions(), SIZED_LOGS, LIMITS, 0.0)
+
+    def batch(self, limits: LimitOptions = LIMITS) -> Any:
+        document = self.made.next(INITIAL_DOCUMENT, SIZED_LOGS, limits, now=0.0)
+        assert document is not None
+        return document
+
+
+def given(*positions: int) -> Given:
+    ledger, watcher = FakeLedger(dict(zip((P0, P1), positions, strict=True))), FakeWatcher()
+    return Given(planner(ledger, watcher, strict=True), ledger, watcher)
+
+
+def test_a_limit_of_bytes_follows_the_samples_where_the_batch_begins() -> None:
+    test = given(0, 0)
+    test.ask()
+    ((_, answer),) = test.watcher.questions
+    answer.set_result({P0: LogSample(1_000, 10), P1: LogSample(100, 10)})
+    test.ask()
+    assert test.batch().ranges == (OffsetRange(P0, 0, 90), OffsetRange(P1, 0, 90)), "9 000 and 900 bytes"
+    assert len(test.watcher.questions) == 1, "nothing new is asked at the same positions"
+
+
+def test_before_the_first_sample_an_offset_counts_as_a_mebibyte() -> None:
+    test = given(0, 0)
+    test.ask()
+    assert test.batch(LimitOptions(max_bytes_per_trigger=20 << 20)).ranges == (
+        OffsetRange(P0, 0, 10),
+        OffsetRange(P1, 0, 10),
+    )
+
+
+def test_both_limits_hold() -> None:
+    test = given(0, 0)
+    test.ask()
+    test.watcher.questions[0][1].set_result({P0: LogSample(10, 10), P1: LogSample(10, 10)})
+    test.ask()
+    both = LimitOptions(6, max_bytes_per_trigger=1_000)
+    assert test.batch(both).ranges == (OffsetRange(P0, 0, 3), OffsetRange(P1, 0, 3))
+
+
+def test_leaders_that_do_not_answer_are_asked_again_and_hold_up_no_batch() -> None:
+    test = given(0, 0)
+    test.ask()
+    test.watcher.questions[0][1].set_exception(TransportError("gone"))
+    test.ask()
+    assert test.batch().ranges == (OffsetRange(P0, 0, 1), OffsetRange(P1, 0, 1))
+    test.ask()
+    assert len(test.watcher.questions) == 2
+
+
+def test_only_partitions_with_records_are_sampled_and_only_where_bytes_are_limited() -> None:
+    test = given(1_000, 1_000)
+    test.ask()
+    test.made.ask(given(0, 0).ledger.positions(), SIZED_LOGS, LimitOptions(5), 0.0)
+    assert test.watcher.questions == []

@@ -1,18 +1,17 @@
-"""The parts of a run in each mode (`group.mode`). All other code is the same in all modes.
-
-| mode | partitions assigned by | where offsets are kept | where reading resumes (R5) |
-|---|---|---|---|
-| `member` | the group: `Membership` | in the group, of its generation | at the commit, unless proven ahead of it |
-| `commit` | the query: `StandaloneMember` | in the group, of no member | at the checkpoint, or at an operator's reset |
-| `off` | the query: `StandaloneMember` | in memory: `MemoryOffsetStore` | at the checkpoint |
-"""
+"""The backend of a group that a broker coordinates, and of a query without a group."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from concurrent.futures import Future
 
 from streamgroup.backoff import Backoff
+from streamgroup.cluster.admin import committed, describe_groups
+from streamgroup.cluster.interface import kafka_of
+from streamgroup.driver.logs.watcher import LogWatcher
+from streamgroup.driver.membership.group_backend import Committed, GroupBackend, RunInbox, Wanted
+from streamgroup.driver.membership.group_thread import GroupThread
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Machine, Member
 from streamgroup.group.membership import Membership
@@ -20,10 +19,70 @@ from streamgroup.group.offsets.choice import store_at
 from streamgroup.group.registry.nodes import GroupPaths
 from streamgroup.group.standalone import StandaloneMember
 from streamgroup.group.timing import MemberConfig
-from streamgroup.model import TopicPartition
+from streamgroup.model import Dialect, GroupDescription, TopicPartition
 from streamgroup.net.requester import requester_of
-from streamgroup.options.types import GroupOptions, OffsetsStorage, SourceOptions
-from streamgroup.run.interface import RunConfig
+from streamgroup.options.types import GroupMode, GroupOptions, OffsetsStorage, SourceOptions
+from streamgroup.run.interface import RunConfig, everything
+
+
+class BrokerBackend:
+    """The backend of a group that a broker coordinates, and of a query without a group."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        group: GroupOptions,
+        member: Member,
+        *,
+        inbox: RunInbox,
+        watcher: LogWatcher,
+    ) -> None:
+        self._group = group
+        self._watcher = watcher
+        self.member = member
+        self.thread = GroupThread(inbox, options.client, group.group_id, lambda: watcher.snapshot)
+
+    def opened(self, dialect: Dialect) -> None:
+        """Do nothing: each connection detects its broker's release."""
+
+    def committed(self, timeout: float, wanted: Wanted = everything) -> Committed:
+        """Return the group's commits; none without a group."""
+        if self._group.mode is GroupMode.OFF:
+            return {}
+        name, where = self._group.group_id, in_zookeeper(self._group)
+        return self._watcher.ask(
+            lambda cluster, until: committed(kafka_of(cluster, until), name, until, in_zookeeper=where), timeout
+        )
+
+    def described(self, timeout: float) -> Future[GroupDescription]:
+        """Send DescribeGroups to the group's coordinator."""
+        name = self._group.group_id
+        return self._watcher.post(
+            lambda cluster, until: describe_groups(kafka_of(cluster, until), [name], until)[name], timeout
+        )
+
+
+def backend_of(
+    options: SourceOptions,
+    group: GroupOptions,
+    ledger: Ledger,
+    *,
+    rng: random.Random,
+    inbox: RunInbox,
+    watcher: LogWatcher,
+    is_missed: Callable[[TopicPartition], bool],
+) -> GroupBackend:
+    """Return one run's backend. `is_missed` goes to `StandaloneMember`."""
+    registry = options.client.zookeeper
+    kept_there = group.is_member or group.offsets_storage is OffsetsStorage.ZOOKEEPER
+    if registry is None or group.mode is GroupMode.OFF or not kept_there:
+        machine = machine_of(options, group, rng, is_missed)
+        member = member_of(options, group, ledger, machine, rng=rng)
+        return BrokerBackend(options, group, member, inbox=inbox, watcher=watcher)
+    # Few groups are kept by ZooKeeper, and the others start without loading its client.
+    from streamgroup.driver.membership.registry_thread import RegistryBackend  # noqa: PLC0415
+
+    return RegistryBackend(options, group, ledger, registry, rng=rng, inbox=inbox, watcher=watcher, is_missed=is_missed)
 
 
 def ledger_of(group: GroupOptions, run: str, new_lineage: str) -> Ledger:
