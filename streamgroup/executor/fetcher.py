@@ -17,8 +17,7 @@ import pyarrow as pa
 from streamgroup.advice import OffsetLocation, StoredIn, how_to_step_to
 from streamgroup.errors import DecodeError, TransportError
 from streamgroup.executor.cursor import Cursor
-from streamgroup.executor.kafka import KAFKA_READ_FORMAT
-from streamgroup.executor.pipeline import Pipeline
+from streamgroup.executor.kafka import KAFKA_READ_FORMAT, Pipeline
 from streamgroup.executor.pools import POOL
 from streamgroup.executor.read_format import Portion, ReadFormat
 from streamgroup.executor.read_replicas import ReadReplicas

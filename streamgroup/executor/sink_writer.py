@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 
 from streamgroup.errors import UnknownPartition
-from streamgroup.executor.batch_memory import BatchMemory
 from streamgroup.executor.pools import PRODUCERS
-from streamgroup.executor.producer import Placed, TaskProducer
-from streamgroup.executor.record_slices import RecordSlices
-from streamgroup.executor.row_reader import RowReader
+from streamgroup.executor.producer import Placed, RecordSlices, TaskProducer
 from streamgroup.executor.written import WriteTotals
 from streamgroup.model import TopicInfo, TopicPartition
 from streamgroup.options.types import SinkOptions
-from streamgroup.producer.columns import SinkColumns
+from streamgroup.producer.columns import SinkColumns, read_columns
 from streamgroup.producer.partitioners import Partitioner, ProducerTopic
 from streamgroup.producer.routing import Routes, RowSpan, route
 from streamgroup.records.encode import RecordColumns
@@ -124,3 +122,41 @@ def _cut(span: RowSpan, ends: Longs, batch_size: int) -> Iterator[tuple[int, int
         stop = min(max(fitting, start + 1), span.stop)
         yield start, stop, int(ends[stop - 1]) - before
         start = stop
+
+
+class BatchMemory:
+    """Counts the bytes of the batches that are still in memory. Not for several threads."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        """The bytes of the batches of which at least one record is not acknowledged."""
+
+    def hold(self, records: RecordColumns) -> None:
+        """Count `records` until the last slice of them is gone."""
+        size = sum(array.nbytes for array in (records.key, records.value, records.headers) if array is not None)
+        self.bytes += size
+        weakref.finalize(records, self._release, size).atexit = False
+
+    def _release(self, size: int) -> None:
+        self.bytes -= size
+
+
+class RowReader:
+    """Reads the rows of one task, and counts them for the errors that name a row."""
+
+    def __init__(self, options: SinkOptions, clock: Callable[[], float] = time.time) -> None:
+        self._options = options
+        self._clock = clock
+        self._rows = 0
+
+    def read(self, batch: pa.RecordBatch) -> tuple[SinkColumns, RecordColumns]:
+        """Return the columns of the next batch, and its records without a copy. Raises as `read_columns` does."""
+        columns = read_columns(
+            batch,
+            topic=self._options.topic,
+            now_ms=int(self._clock() * 1000),
+            include_timestamp=self._options.include_timestamp,
+            first_row=self._rows,
+        )
+        self._rows += len(columns)
+        return columns, RecordColumns(columns.key, columns.value, columns.timestamp_ms, columns.headers)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from streamgroup.executor.pools import ProducerPool
 from streamgroup.executor.producer07 import Kafka07TaskProducer
-from streamgroup.executor.row_reader import RowReader
+from streamgroup.executor.sink_writer import RowReader
 from streamgroup.executor.written import WriteTotals
 from streamgroup.model import ClusterSnapshot, Dialect, TopicPartition
 from streamgroup.options.types import ClientOptions, SinkOptions

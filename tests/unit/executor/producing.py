@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamgroup.executor.producer import Placed, TaskProducer
-from streamgroup.executor.record_slices import RecordSlices
+from streamgroup.executor.producer import Placed, RecordSlices, TaskProducer
 from streamgroup.model import TopicPartition
 from streamgroup.options.types import ClientOptions, ProducerOptions
 from streamgroup.records.encode import Encoder, RecordColumns, RecordFormat

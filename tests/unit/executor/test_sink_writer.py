@@ -12,13 +12,13 @@ import pytest
 from streamgroup.errors import EncodeError, ErrorCode, RecordTooLargeError, UnknownPartition, UnknownTopicError
 from streamgroup.executor import sink_writer
 from streamgroup.executor.pools import ProducerPool
-from streamgroup.executor.producer import TaskProducer
-from streamgroup.executor.sink_writer import SinkWriter, write
+from streamgroup.executor.producer import RecordSlices, TaskProducer
+from streamgroup.executor.sink_writer import BatchMemory, RowReader, SinkWriter, write
 from streamgroup.model import TopicPartition
-from streamgroup.options.types import SinkOptions
+from streamgroup.options.types import ClientOptions, ProducerOptions, SinkOptions
 from streamgroup.wire.messages.topics import DescribeConfigsRequest
 from tests.fakes.scripted_cluster import ScriptedCluster
-from tests.unit.executor.producing import TOPIC, client_of, clock_of_metadata, producer_options
+from tests.unit.executor.producing import TOPIC, client_of, clock_of_metadata, columns, producer_options
 from tests.unit.records import reference
 from tests.waiting import wait_until
 
@@ -229,3 +229,45 @@ def test_what_the_rows_iterator_raises_ends_the_task(start_cluster: Start) -> No
         write(broken(), options)
     write([rows([b"b"], partition=partitions(0))], options)
     assert len(cluster.producer_ids) == 2
+
+
+def test_a_batch_counts_until_its_last_slice_is_gone() -> None:
+    held, batch = BatchMemory(), columns([b"x" * 1000] * 10)
+    held.hold(batch)
+    size = held.bytes
+    assert 10_000 <= size < 10_200
+    slices = [RecordSlices.of(batch, n, n + 1, 1000) for n in range(10)]
+    del batch
+    del slices[1:]
+    assert held.bytes == size
+    slices.clear()
+    assert held.bytes == 0
+
+
+def test_copied_records_do_not_hold_their_batch() -> None:
+    held, batch = BatchMemory(), columns([b"%d" % n for n in range(10)])
+    held.hold(batch)
+    copied = batch.copy(3, 2)
+    del batch
+    assert held.bytes == 0
+    assert copied.value is not None
+    assert copied.value.to_pylist() == [b"3", b"4"]
+
+
+def reader(topic: str | None) -> RowReader:
+    return RowReader(SinkOptions(ClientOptions(()), ProducerOptions(), topic), clock=lambda: 1_700_000_000.5)
+
+
+def test_records_have_the_time_of_the_read() -> None:
+    columns, records = reader("orders").read(pa.record_batch({"value": pa.array([b"a", None]), "key": [b"k", None]}))
+    assert columns.topic == "orders"
+    assert (records.value, records.key, records.headers) == (columns.value, columns.key, None)
+    assert records.timestamp_ms.tolist() == [1_700_000_000_500] * 2
+
+
+def test_an_error_counts_the_rows_of_the_task_from_its_first_batch() -> None:
+    rows = reader(topic=None)
+    for _ in range(2):
+        rows.read(pa.record_batch({"value": [b"a", b"b", b"c"], "topic": ["t", "t", "t"]}))
+    with pytest.raises(EncodeError, match="row 7 of the task: null topic"):
+        rows.read(pa.record_batch({"value": [b"a", b"b"], "topic": ["t", None]}))
