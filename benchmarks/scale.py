@@ -32,8 +32,7 @@ from streamgroup.group.assignors import ASSIGNORS
 from streamgroup.group.commits import CommitVerdict, refusals
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.offsets.kafka import commit_verdicts
-from streamgroup.group.offsets.memory import MemoryOffsetStore
-from streamgroup.group.offsets.store import CommitOffsets, FetchOffsets
+from streamgroup.group.offsets.store import CommitOffsets, FetchOffsets, MemoryOffsetStore
 from streamgroup.group.positions import Origin
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import (

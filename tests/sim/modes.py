@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from streamgroup.group.offsets.memory import MemoryOffsetStore
+from streamgroup.group.offsets.store import MemoryOffsetStore
 from streamgroup.group.standalone import StandaloneMember
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, OffsetRange, Position, TopicPartition
 from streamgroup.options.types import GroupMode

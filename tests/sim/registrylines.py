@@ -22,8 +22,7 @@ from streamgroup.group import events as ev
 from streamgroup.group.events import Lane
 from streamgroup.group.member import MemberAction
 from streamgroup.group.offsets import both
-from streamgroup.group.offsets.both import AskKafka, WithdrawFromKafka
-from streamgroup.group.offsets.choice import store_at
+from streamgroup.group.offsets.both import AskKafka, WithdrawFromKafka, store_at
 from streamgroup.group.offsets.store import (
     Answer,
     CommitOffsets,

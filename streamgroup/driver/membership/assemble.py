@@ -15,7 +15,7 @@ from streamgroup.driver.membership.group_thread import GroupThread
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Machine, Member
 from streamgroup.group.membership import Membership
-from streamgroup.group.offsets.choice import store_at
+from streamgroup.group.offsets.both import store_at
 from streamgroup.group.registry.nodes import GroupPaths
 from streamgroup.group.standalone import StandaloneMember
 from streamgroup.group.timing import MemberConfig

@@ -32,8 +32,7 @@ from streamgroup.driver.membership.offsets_thread import OffsetsThread
 from streamgroup.errors import ConfigError, StreamGroupError, TransportError
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Machine, MemberAction
-from streamgroup.group.offsets.both import AskKafka, WithdrawFromKafka, larger
-from streamgroup.group.offsets.choice import store_at
+from streamgroup.group.offsets.both import AskKafka, WithdrawFromKafka, larger, store_at
 from streamgroup.group.offsets.store import Answer, NoAnswer, OffsetsCommitted, OffsetsFetched
 from streamgroup.group.registry import events as zk
 from streamgroup.group.registry import work as steps

@@ -10,12 +10,15 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from streamgroup.advice import OffsetLocation, StoredIn
 from streamgroup.group import events as ev
+from streamgroup.group.offsets.kafka import KafkaOffsetStore
 from streamgroup.group.offsets.store import (
     NOTHING,
     Answer,
     CommitOffsets,
     FetchOffsets,
+    MemoryOffsetStore,
     NoAnswer,
     OffsetsCommitted,
     OffsetsFetched,
@@ -195,3 +198,14 @@ def larger(one: Offsets, other: Offsets) -> dict[TopicPartition, CommittedOffset
         if known is None or (commit.offset, len(commit.metadata)) > (known.offset, len(known.metadata)):
             found[tp] = commit
     return found
+
+
+def store_at(location: OffsetLocation, paths: GroupPaths | None = None) -> OffsetStore:
+    """Return the store of the offsets at `location`. `paths`: the nodes of a group that is registered in ZooKeeper."""
+    if not location.group:
+        return MemoryOffsetStore()
+    if paths is None:
+        return KafkaOffsetStore()
+    if location.stored_in is StoredIn.ZOOKEEPER:
+        return ZooKeeperOffsetStore(paths)
+    return DualOffsetStore(paths) if location.stored_in is StoredIn.BOTH else RegisteredKafkaStore(paths)

@@ -169,3 +169,22 @@ class OffsetStore(Protocol):
     def hear(self, event: object, now: float) -> Outcome:
         """Hear any event of the driver's."""
         return NOTHING
+
+
+class MemoryOffsetStore(OffsetStore):
+    """Answers every request at once. Used under the coordinator's lock."""
+
+    is_the_groups = False
+
+    def __init__(self) -> None:
+        self._offsets: dict[TopicPartition, CommittedOffset] = {}
+        """Bounded by the partitions that the query has ever held."""
+
+    def fetch(self, request: FetchOffsets, now: float) -> Outcome:
+        """Answer with all that was committed."""
+        return Outcome(answers=(OffsetsFetched(request.token, dict(self._offsets)),))
+
+    def commit(self, request: CommitOffsets, now: float) -> Outcome:
+        """Commit, whoever asks."""
+        self._offsets |= request.offsets
+        return Outcome(answers=(OffsetsCommitted(request.token, dict.fromkeys(request.offsets, COMMITTED)),))

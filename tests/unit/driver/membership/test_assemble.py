@@ -18,7 +18,7 @@ from streamgroup.errors import BrokerError, ErrorCode, TransportError
 from streamgroup.group.membership import Membership
 from streamgroup.group.offsets.both import DualOffsetStore, RegisteredKafkaStore
 from streamgroup.group.offsets.kafka import KafkaOffsetStore
-from streamgroup.group.offsets.memory import MemoryOffsetStore
+from streamgroup.group.offsets.store import MemoryOffsetStore
 from streamgroup.group.offsets.zookeeper import ZooKeeperOffsetStore
 from streamgroup.group.registry.membership import RegistryMembership
 from streamgroup.group.standalone import StandaloneMember

@@ -6,19 +6,30 @@ from typing import Any
 
 import pytest
 
+from streamgroup.advice import NO_LOCATION, OffsetLocation, StoredIn
 from streamgroup.errors import ErrorCode
 from streamgroup.group import events as ev
-from streamgroup.group.offsets.both import AskKafka, DualOffsetStore, RegisteredKafkaStore, WithdrawFromKafka, larger
+from streamgroup.group.offsets.both import (
+    AskKafka,
+    DualOffsetStore,
+    RegisteredKafkaStore,
+    WithdrawFromKafka,
+    larger,
+    store_at,
+)
+from streamgroup.group.offsets.kafka import KafkaOffsetStore
 from streamgroup.group.offsets.store import (
     COMMITTED,
     CommitOffsets,
     FetchOffsets,
+    MemoryOffsetStore,
     NoAnswer,
     OffsetsCommitted,
     OffsetsFetched,
     PartitionVerdict,
     Verdict,
 )
+from streamgroup.group.offsets.zookeeper import ZooKeeperOffsetStore
 from streamgroup.group.registry import events as zk
 from streamgroup.group.registry.nodes import GroupPaths
 from streamgroup.model import CommittedOffset, Dialect, TopicPartition
@@ -180,3 +191,24 @@ def test_of_two_commits_the_one_that_is_further_counts() -> None:
     zookeeper = {P0: CommittedOffset(9), P1: CommittedOffset(7, "z")}
     assert larger(kafka, zookeeper) == {P0: CommittedOffset(9), P1: CommittedOffset(7, "z")}
     assert larger(zookeeper, {}) == zookeeper
+
+
+def test_without_a_group_the_offsets_are_in_memory() -> None:
+    assert isinstance(store_at(NO_LOCATION), MemoryOffsetStore)
+
+
+@pytest.mark.parametrize("stored_in", StoredIn)
+def test_brokers_that_keep_the_members_are_asked_for_the_offsets(stored_in: StoredIn) -> None:
+    assert isinstance(store_at(OffsetLocation("g", stored_in)), KafkaOffsetStore)
+
+
+@pytest.mark.parametrize(
+    ("stored_in", "store"),
+    [
+        (StoredIn.ZOOKEEPER, ZooKeeperOffsetStore),
+        (StoredIn.KAFKA, RegisteredKafkaStore),
+        (StoredIn.BOTH, DualOffsetStore),
+    ],
+)
+def test_where_zookeeper_keeps_the_members_it_is_asked_first(stored_in: StoredIn, store: type) -> None:
+    assert type(store_at(OffsetLocation("g", stored_in), PATHS)) is store
