@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -22,12 +23,12 @@ from streamgroup.errors import ConfigError
 from streamgroup.jobs import sinkguard
 from streamgroup.jobs.config import FILE_FORMATS, NOT_INTO_FILES, JobConfig, Sink, effective, load
 from streamgroup.jobs.following import Following, ends_of_logs, trigger_options
-from streamgroup.jobs.good_rows import writer_of
 from streamgroup.jobs.job_run import file_options, job_session, run_command
 from streamgroup.jobs.signals import StopRequest
 from streamgroup.jobs.sinkguard import HadoopFiles
-from streamgroup.spark.dead_letters import DeadLetters, check_columns, dead_letters
+from streamgroup.spark.dead_letters import DeadLetters, Write, check_columns, dead_letters
 from streamgroup.spark.parsed_rows import with_parsed
+from streamgroup.spark.queries import driver_context, query_id_of_thread
 
 _AGGREGATE = re.compile(r"^\W*Aggregate ", re.MULTILINE)
 """A step of Spark's plan."""
@@ -172,3 +173,55 @@ def describe(job: JobConfig) -> str:
 def say(line: str, *, error: bool = False) -> None:
     """Print a line for the user. Spark logs to standard error, so the job writes to standard output."""
     print(f"ingest: {line}", file=sys.stderr if error else sys.stdout, flush=True)
+
+
+def writer_of(spark: SparkSession, sink: Sink) -> Write:
+    """Return the function that writes a batch, given its rows and its number.
+
+    Files and tables of delta take each batch once: both know its number. Other formats take the rows of a batch again
+    if Spark runs it again.
+    """
+    write: Write = _FileSink(spark, sink) if sink.writes_files else lambda rows, batch: _append(rows, batch, sink)
+    if not sink.columns:
+        return write
+    return lambda rows, batch: write(rows.selectExpr(*sink.columns), batch)
+
+
+def _append(rows: DataFrame, batch: int, sink: Sink) -> None:
+    writer = rows.write.format(sink.format).mode("append").options(**sink.options)
+    if sink.format.lower() == "delta":
+        # Delta's own sink of streams notes the same pair, so a job that gets a parser later goes on with its batches.
+        query_id = query_id_of_thread(driver_context("the ingest job"))
+        writer = writer.option("txnAppId", str(query_id)).option("txnVersion", str(batch))
+    if sink.partition_by:
+        writer = writer.partitionBy(*sink.partition_by)
+    if sink.table is not None:
+        writer.saveAsTable(sink.table)
+    else:
+        writer.save(sink.path)
+
+
+class _FileSink:
+    """Spark's own sink of files, called with the number of each batch.
+
+    Spark has no public call for it. A plain `rows.write.parquet` would append the files of a repeated batch again, and
+    would leave `_spark_metadata` behind, in which readers look for the files.
+    """
+
+    def __init__(self, spark: SparkSession, sink: Sink) -> None:
+        jvm: Any = spark._jvm
+        try:
+            of_python = jvm.org.apache.spark.api.python.PythonUtils
+            options = of_python.toScalaMap({**sink.options, "path": sink.path})
+            none, partition_by = jvm.scala.Option.empty(), of_python.toSeq(list(sink.partition_by))
+            source = jvm.org.apache.spark.sql.execution.datasources.DataSource(
+                spark._jsparkSession, sink.format, of_python.toSeq([]), none, partition_by, none, options, none, none
+            )
+            self._sink = source.createSink(jvm.org.apache.spark.sql.streaming.OutputMode.Append())
+        except (Py4JError, TypeError) as error:
+            raise ConfigError(
+                f"cannot write files with [parser]: this Spark's file sink cannot be called: {error}. Use Spark 4.2"
+            ) from None
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        self._sink.addBatch(batch, rows._jdf)
