@@ -7,8 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from streamgroup.ui.history.batches import Reading
-from streamgroup.ui.history.group import GroupHistory
-from streamgroup.ui.history.limits import Limits
+from streamgroup.ui.history.group import GroupHistory, Limits
 from streamgroup.ui.history.ownership import QueryEnds
 
 _FIGURES = re.compile(r"\b(?:\d+ attempts?|\d+(?:\.\d+)? (?:s|ms))\b")

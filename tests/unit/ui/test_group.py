@@ -7,8 +7,7 @@ import pytest
 from streamgroup.model import GroupState, TopicPartition
 from streamgroup.monitoring.query_totals import QueryFailure
 from streamgroup.ui.history.batches import GroupReading
-from streamgroup.ui.history.group import GroupHistory
-from streamgroup.ui.history.limits import Limits
+from streamgroup.ui.history.group import GroupHistory, Limits
 from streamgroup.ui.history.offset_series import Total
 from streamgroup.ui.history.ownership import MarkKind
 from tests.unit.ui.readings import group, partitions, reading, status

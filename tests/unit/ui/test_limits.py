@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroup.ui.history.limits import Limits
+from streamgroup.ui.history.group import Limits
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import tracemalloc
 
 import pytest
 
+from streamgroup.ui.history.group import Limits
 from streamgroup.ui.history.history import History
-from streamgroup.ui.history.limits import Limits
 from tests.ui import world
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
+from starlette.testclient import TestClient
 
 from streamgroup.errors import StreamGroupError
 from streamgroup.ui.access import Access
-from streamgroup.ui.server import serve
-from tests.unit.ui.readings import Cluster
+from streamgroup.ui.board import Board
+from streamgroup.ui.server import PAGE, application, serve
+from tests.unit.ui.readings import Cluster, group, partitions, reading
 from tests.waiting import wait_until
 
 LOOPBACK = Access("127.0.0.1")
@@ -124,3 +127,164 @@ def test_a_port_in_use_is_an_error_that_names_it() -> None:
         port = other.getsockname()[1]
         with pytest.raises(StreamGroupError, match=f"127.0.0.1:{port}: .*in use.* Choose another --port or --host"):
             serve(Cluster().open, LOOPBACK, port=port, interval=60, on_start=lambda _: None)
+
+
+P = partitions(4)
+TOKEN = "0123456789abcdef"
+
+
+@pytest.fixture
+def board() -> Board:
+    board = Board()
+    for at in range(3):
+        board.add(reading(at, group(committed=dict.fromkeys(P, at), held={"a": P}), ends=dict.fromkeys(P, 9)))
+    return board
+
+
+def client(board: Board, access: Access | None = None, host: str = "127.0.0.1:9405") -> TestClient:
+    return TestClient(
+        application(board, access or Access("127.0.0.1"), 5), base_url=f"http://{host}", follow_redirects=False
+    )
+
+
+def test_each_view_is_json(board: Board) -> None:
+    page = client(board)
+    assert page.get("/api/overview").json()["groups"][0]["lag"] == 28
+    assert page.get("/api/group", params={"name": "etl", "line": "orders-2"}).json()["lines"][0]["id"] == "orders-2"
+    assert page.get("/api/topics").json()["topics"][0]["topic"] == "orders"
+    assert len(page.get("/api/topic", params={"name": "orders"}).json()["rows"]) == 4
+    assert page.get("/api/cluster").json()["brokers"][0]["id"] == 1
+    assert page.get("/api/settings").json() == {"interval_s": 5, "token": False}
+
+
+@pytest.mark.parametrize("path", ["/api/group?name=gone", "/api/group", "/api/topic?name=gone", "/api/none", "/x"])
+def test_what_does_not_exist_is_404(board: Board, path: str) -> None:
+    assert client(board).get(path).status_code == 404
+
+
+def test_a_view_that_a_browser_has_is_not_sent_again_until_the_next_reading(board: Board) -> None:
+    page = client(board)
+    first = page.get("/api/overview")
+    again = page.get("/api/overview", headers={"If-None-Match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    board.add(reading(9, group()))
+    newer = page.get("/api/overview", headers={"If-None-Match": first.headers["etag"]})
+    assert (newer.status_code, newer.json()["at"]) == (200, 9)
+    board.fail(10, "no broker answers")
+    failed = page.get("/api/overview", headers={"If-None-Match": newer.headers["etag"]})
+    assert (failed.status_code, failed.json()["failed"]) == (200, "no broker answers")
+
+
+def test_a_large_view_is_compressed(board: Board) -> None:
+    many = partitions(500)
+    for at in range(100):
+        board.add(reading(at, group(committed=dict.fromkeys(many, at)), ends=dict.fromkeys(many, 1000)))
+    answer = client(board).get("/api/group?name=etl")
+    assert answer.headers["content-encoding"] == "gzip"
+    assert len(answer.json()["heat"]) == 500
+
+
+def test_a_rebinding_name_is_refused_on_every_path(board: Board) -> None:
+    page = client(board, host="evil.example")
+    for path in ("/", "/api/overview", "/assets/app.js", "/login"):
+        assert page.get(path).status_code == 421
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+@pytest.mark.parametrize("path", ["/", "/api/overview", "/api/group?name=etl", "/assets/app.js"])
+def test_the_page_changes_nothing(board: Board, method: str, path: str) -> None:
+    assert client(board).request(method, path).status_code == 405
+
+
+# -- headers -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/", "/login", "/api/overview", "/assets/app.js", "/api/none"])
+def test_every_answer_binds_the_browser_to_the_scripts_of_this_server(board: Board, path: str) -> None:
+    headers = client(board).get(path).headers
+    policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
+    assert (policy["default-src"], policy["script-src"], policy["style-src"]) == ("'none'", "'self'", "'self'")
+    assert policy["frame-ancestors"] == "'none'"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "same-origin"  # no-referrer would take the Origin from the form
+
+
+def test_figures_are_never_stored_by_a_browser_or_a_proxy(board: Board) -> None:
+    assert client(board).get("/api/overview").headers["cache-control"] == "no-store"
+
+
+# -- the token ---------------------------------------------------------------------------------------------------------
+
+
+def test_without_the_token_there_is_only_the_form(board: Board) -> None:
+    page = client(board, Access("0.0.0.0", TOKEN), "10.0.0.7:9405")
+    assert page.get("/").headers["location"] == "/login"
+    assert page.get("/assets/app.js").headers["location"] == "/login"
+    assert page.get("/login").status_code == 200
+    refused = page.get("/api/overview")
+    assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
+
+
+def test_the_form_takes_the_token_and_sets_a_cookie_that_scripts_cannot_read(board: Board) -> None:
+    page = client(board, Access("0.0.0.0", TOKEN), "10.0.0.7:9405")
+    wrong = page.post("/login", content="token=fedcba9876543210")
+    assert (wrong.headers["location"], "set-cookie" in wrong.headers) == ("/login?wrong", False)
+    right = page.post("/login", content=f"token={TOKEN}")
+    assert right.headers["location"] == "/"
+    assert "HttpOnly" in right.headers["set-cookie"]
+    assert "SameSite=strict" in right.headers["set-cookie"]
+    assert TOKEN not in right.headers["set-cookie"]
+    assert page.get("/api/overview").status_code == 200
+
+
+def test_a_program_sends_the_token_in_a_header(board: Board) -> None:
+    page = client(board, Access("0.0.0.0", TOKEN), "10.0.0.7:9405")
+    assert page.get("/api/overview", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+    assert page.get("/api/overview", headers={"Authorization": "Bearer wrong"}).status_code == 401
+    assert page.get("/api/overview", headers={"Authorization": TOKEN}).status_code == 401
+
+
+def test_a_form_of_another_site_or_of_another_size_is_refused(board: Board) -> None:
+    page = client(board, Access("0.0.0.0", TOKEN), "10.0.0.7:9405")
+    for origin in ("https://evil.example", "null"):
+        assert page.post("/login", content=f"token={TOKEN}", headers={"Origin": origin}).status_code == 403
+    own = page.post("/login", content=f"token={TOKEN}", headers={"Origin": "http://10.0.0.7:9405"})
+    assert own.headers["location"] == "/"
+    assert page.post("/login", content="x" * 10_000).status_code == 413
+
+
+def test_the_form_of_a_page_without_a_token_leads_to_the_page(board: Board) -> None:
+    assert client(board).post("/login", content="token=").headers["location"] == "/"
+
+
+# -- the files ---------------------------------------------------------------------------------------------------------
+
+FILES = sorted(path for path in PAGE.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("path", ["/assets/../app.py", "/assets/%2e%2e/app.py", "/assets/..%2fapp.py"])
+def test_no_file_outside_of_the_page_is_served(board: Board, path: str) -> None:
+    assert client(board).get(path).status_code == 404
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda path: path.name)
+def test_every_file_is_served_and_none_loads_anything_from_elsewhere(board: Board, file: Path) -> None:
+    assert client(board).get(f"/assets/{file.relative_to(PAGE)}").status_code == 200
+    if "vendor" in file.parts:
+        return
+    text = file.read_text()
+    assert not re.findall(r"(?:https?:)?//[a-z]", text.replace("http://www.w3.org/2000/svg", ""))
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", text)
+    assert "setAttribute('style'" not in text
+    if file.suffix == ".html":
+        assert not re.search(r"<style|<script(?![^>]*\bsrc=)|\bstyle=|\bon[a-z]+=", text)
+
+
+def test_the_chart_library_is_the_one_that_its_note_names() -> None:
+    import hashlib  # noqa: PLC0415
+
+    note = (PAGE / "vendor" / "VERSION").read_text()
+    named = re.findall(r"^([0-9a-f]{64})  (\S+)$", note, re.MULTILINE)
+    assert {name for _, name in named} == {"uPlot.esm.js", "uPlot.min.css", "uPlot.LICENSE"}
+    for digest, name in named:
+        assert hashlib.sha256((PAGE / "vendor" / name).read_bytes()).hexdigest() == digest
