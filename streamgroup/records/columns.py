@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamgroup.records import kernel
-from streamgroup.records.arrow_values import scalar
 from streamgroup.records.fields import MAX_MILLISECONDS, Bytes, Fields, Ints, Longs
+from streamgroup.records.record_columns import scalar
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])

@@ -17,9 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgroup.errors import EncodeError
-from streamgroup.records.arrow_values import scalar
 from streamgroup.records.fields import Longs
-from streamgroup.records.record_columns import BinaryColumn, ColumnBuffers
+from streamgroup.records.record_columns import BinaryColumn, ColumnBuffers, scalar
 
 UnsignedLongs = npt.NDArray[np.uint64]
 

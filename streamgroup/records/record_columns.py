@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgroup.errors import EncodeError
-from streamgroup.records.arrow_values import numbers
 from streamgroup.records.fields import Longs
 
 
@@ -171,3 +170,19 @@ def _headers(headers: pa.Array | None) -> tuple[Longs | None, BinaryColumn, Bina
     if entries.null_count or key.null_count:
         raise EncodeError("a header has no key: its key is null, which Kafka does not allow")
     return offsets, BinaryColumn.of(key, "headers.key"), BinaryColumn.of(value, "headers.value")
+
+
+def numbers(values: npt.NDArray[Any]) -> pa.Array:
+    """Return a one-dimensional array of numbers as an Arrow array, without a copy if its items lie side by side."""
+    kind = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def scalar(value: str | bytes | int, kind: pa.DataType) -> pa.Scalar:
+    """Return a value as an Arrow scalar of a type of integers, times, texts or bytes. A time is its integer."""
+    if isinstance(value, int):
+        return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(np.array([value], f"int{kind.bit_width}"))])[0]
+    data = value.encode() if isinstance(value, str) else value
+    width = np.int64 if kind in (pa.large_binary(), pa.large_string()) else np.int32
+    offsets = pa.py_buffer(np.array([0, len(data)], width))
+    return pa.Array.from_buffers(kind, 1, [None, offsets, pa.py_buffer(data)])[0]

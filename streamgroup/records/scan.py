@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamgroup.records.arrow_values import numbers
 from streamgroup.records.fields import (
     BLOCK,
     Bytes,
@@ -27,6 +26,7 @@ from streamgroup.records.fields import (
     RecordFault,
     Regions,
 )
+from streamgroup.records.record_columns import numbers
 
 VARINT, VARLONG = 5, 10
 _LAST_BITS = {VARINT: 0x0F, VARLONG: 0x01}
