@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from streamgroup.parsing.framing import SchemaRegistry
     from streamgroup.parsing.parser import Parser
     from streamgroup.spark.dead_letters import dead_letters
-    from streamgroup.spark.default_mode import default_mode
     from streamgroup.spark.drain import DrainResult, drain
     from streamgroup.spark.listener import listen
     from streamgroup.spark.metrics import MetricsServer, metrics
     from streamgroup.spark.open_telemetry import OpenTelemetryMetrics, open_telemetry
     from streamgroup.spark.progress import progress
     from streamgroup.spark.ranges import ranges
+    from streamgroup.spark.source import default_mode
 
 __all__ = [
     "DrainResult",
@@ -67,7 +67,7 @@ _LAZY = {
     "SchemaRegistry": "streamgroup.parsing.framing",
     "TopicPartition": "streamgroup.model",
     "dead_letters": "streamgroup.spark.dead_letters",
-    "default_mode": "streamgroup.spark.default_mode",
+    "default_mode": "streamgroup.spark.source",
     "drain": "streamgroup.spark.drain",
     "listen": "streamgroup.spark.listener",
     "metrics": "streamgroup.spark.metrics",

@@ -44,6 +44,7 @@ from streamgroup.spark.tasks import PromptInTasks, TaskPartition, read_task, tas
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
 OLDEST_PYSPARK = (4, 2)
 
@@ -246,3 +247,22 @@ def row_schema(
     """
     asked = ((_HEADERS, include_headers), (_INNER, include_inner_index), (_DAMAGE, include_damaged_batches))
     return StructType([*_FIELDS, *(field for field, is_asked in asked if is_asked)])
+
+
+class AloneByDefault(StreamGroupDataSource):
+    """The source of a session whose streams read alone unless they set `group.mode`."""
+
+    default_mode = GroupMode.OFF
+
+
+def default_mode(spark: SparkSession, mode: str) -> None:
+    """Set the default of `group.mode` for the streams with a group id that this session starts from now on.
+
+    `off` lets each of them read all partitions and commit nothing, as with Spark's own source. `member` takes that
+    back. The option of a query takes precedence. Raises ConfigError for another mode.
+
+    Spark has no setting that reaches a source in Python. So this function registers another source of the same name in
+    the session, and Spark logs a warning that it replaces the one that it has found.
+    """
+    is_off = parse_default_mode(mode, f"the mode of {MODE_FUNCTION}") is GroupMode.OFF
+    spark.dataSource.register(AloneByDefault if is_off else StreamGroupDataSource)

@@ -13,10 +13,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from streamgroup.errors import ConfigError, TransportError
-from streamgroup.spark import control_source
+from streamgroup.spark import connect
 from streamgroup.spark import drain as drains
-from streamgroup.spark.connect import ConnectChannel
-from streamgroup.spark.control_source import REQUEST
+from streamgroup.spark.connect import NAME, REQUEST, ConnectChannel, ControlDataSource, carry_out
 from streamgroup.spark.drain import DrainResult, drain
 from streamgroup.spark.listener import listen
 from tests.unit.driver.channels import JVM, FakeCoordinator, document, home, serve
@@ -96,7 +95,7 @@ Query.__module__ = "pyspark.sql.connect.streaming.query"
 
 @pytest.fixture(autouse=True)
 def server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_source, "find_jvm", lambda: JVM)
+    monkeypatch.setattr(connect, "find_jvm", lambda: JVM)
     monkeypatch.setattr(drains, "FIRST_DOCUMENT_S", 0.1)
 
 
@@ -199,3 +198,83 @@ def test_a_stateful_query_with_a_member_is_warned_of(serve: Serve, caplog: pytes
     serve("r1", "l1")
     listen(Session()).onQueryProgress(event(7, document("r1", "l1"), operators=("dedupe",)))  # type: ignore[arg-type]
     until(lambda: "query orders keeps state (dedupe)" in caplog.text, "warned")
+
+
+@pytest.fixture(autouse=True)
+def control_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect, "find_jvm", lambda: JVM)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "invalid request"),
+        ("[]", "expected a JSON object"),
+        ('{"request": "end"}', "not a request to the coordinators: 'end'"),
+        ('{"request": "drain", "runs": "r1", "timeout": 1}', "not a request to the coordinators: 'drain'"),
+    ],
+)
+def test_other_reads_of_the_source_are_refused(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        ControlDataSource({REQUEST: text} if text else {}).reader(StructType()).partitions()
+
+
+def test_outside_of_a_driver_a_request_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect, "find_jvm", lambda: None)
+    with pytest.raises(ConfigError, match="cannot find the driver's JVM"):
+        ControlDataSource({REQUEST: '{"request": "statuses"}'}).reader(StructType()).partitions()
+
+
+def test_a_read_has_one_row_and_the_source_a_name_of_its_own(serve: Serve) -> None:
+    serve("r1", "l1")
+    source = ControlDataSource({REQUEST: '{"request": "statuses"}'})
+    assert (source.name(), source.schema()) == (NAME, "answer STRING")
+    reader = source.reader(StructType())
+    (partition,) = reader.partitions()
+    ((answer,),) = reader.read(partition)
+    assert json.loads(answer)["r1"]["group"] == "group of r1"
+
+
+def test_requests_reach_the_coordinators_of_that_driver_alone(serve: Serve) -> None:
+    serve("r1", "l1", jvm=JVM)
+    assert list(carry_out(JVM, {"request": "statuses"})) == ["r1"]
+    assert carry_out(JVM + 1, {"request": "statuses"}) == {}
+
+
+def test_a_drain_drains_the_runs_that_it_names_alone(serve: Serve) -> None:
+    ours, other = serve("r1", "l1"), serve("r2", "l2")
+    (answer,) = carry_out(JVM, {"request": "drain", "runs": ["r1"], "timeout": 5})
+    assert (answer["drained"], answer["group"]) == (True, "group of r1")
+    assert (len(ours.drains), other.drains) == (1, [])
+
+
+def test_a_sunk_batch_is_reported_to_the_coordinator_of_its_document(serve: Serve) -> None:
+    ours, other = serve("r1", "l1"), serve("r2", "l2")
+    request = {"request": "sunk", "documents": [document("r1", "l1")], "batch": 7, "query": {"id": "q-1", "name": "n"}}
+    assert carry_out(JVM, request) is None
+    assert (ours.told, ours.query) == ([(document("r1", "l1"), 7)], {"id": "q-1", "name": "n"})
+    assert other.told == []
+
+
+def test_the_groups_of_documents_are_those_of_members(serve: Serve) -> None:
+    serve("r1", "l1")
+    serve("r3", "l3")
+    serve("r2", "l2").mode = "commit"
+    documents = [document("r1", "l1"), document("r2", "l2")]
+    assert carry_out(JVM, {"request": "groups", "documents": documents}) == ["group of r1"]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"request": "drain", "runs": ["r1"], "timeout": "5"},
+        {"request": "sunk", "documents": [], "batch": "7", "query": {}},
+        {"request": "sunk", "documents": [], "batch": 7},
+        {"request": "groups", "documents": {}},
+        {},
+    ],
+    ids=["timeout is text", "batch is text", "no query", "documents are no list", "nothing"],
+)
+def test_a_request_with_a_missing_or_wrong_argument_is_refused(request_: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"not a request to the coordinators: .* Read with format\('streamgroup'\)"):
+        carry_out(JVM, request_)
