@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from streamgroup.testing import archive_classes, jars
-from streamgroup.testing.progress import progress
+from streamgroup.testing.jars import progress
 from streamgroup.testing.releases import RELEASES, Coordinate, Quorum
 from streamgroup.testing.zookeeper import VERSIONS_APART
 from tests.spark.class_archive import class_archive

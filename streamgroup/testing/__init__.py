@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from streamgroup.testing.flow import End, Fault
     from streamgroup.testing.kafka import KafkaServer
     from streamgroup.testing.kafka07 import Compressed, Kafka07Server, Producer07
+    from streamgroup.testing.ports import java_tool
     from streamgroup.testing.processes import ServerStartError
     from streamgroup.testing.proxy import Direction, Proxy, Which
     from streamgroup.testing.security.certificates import Authority, Identity
     from streamgroup.testing.security.client import ClientSettings
     from streamgroup.testing.security.stores import write_jks, write_pem, write_pkcs12
-    from streamgroup.testing.tools import java_tool
     from streamgroup.testing.topics import create_topic
     from streamgroup.testing.zookeeper import ZooKeeperServer
 
@@ -65,7 +65,7 @@ _HOMES = {
     "ZooKeeperServer": "streamgroup.testing.zookeeper",
     "archive_classes": "streamgroup.testing.archiving",
     "create_topic": "streamgroup.testing.topics",
-    "java_tool": "streamgroup.testing.tools",
+    "java_tool": "streamgroup.testing.ports",
     "write_jks": "streamgroup.testing.security.stores",
     "write_pem": "streamgroup.testing.security.stores",
     "write_pkcs12": "streamgroup.testing.security.stores",

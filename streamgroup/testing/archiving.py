@@ -11,8 +11,8 @@ from streamgroup.testing import kafka, zookeeper
 from streamgroup.testing.class_archive import archive_path
 from streamgroup.testing.directories import file_lock, make_own
 from streamgroup.testing.java import logging_jars
+from streamgroup.testing.ports import kafka_classpath
 from streamgroup.testing.releases import DEFAULT_VERSION
-from streamgroup.testing.tools import kafka_classpath
 
 _LOCK_TIMEOUT_S = 180.0
 

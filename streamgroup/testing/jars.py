@@ -7,6 +7,7 @@ sums of the manifest detect damage, but not a replaced jar in the repository.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -16,13 +17,13 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from streamgroup.errors import ChecksumMismatch, ConfigError, TransportError
 from streamgroup.testing.directories import cache_directory, file_lock, make_own, require_own, require_unmovable
 from streamgroup.testing.java import java_command, pyspark_jar_files
-from streamgroup.testing.progress import Progress, progress
 from streamgroup.testing.releases import Coordinate
 
 MANIFEST = "manifest.json"
@@ -280,3 +281,40 @@ def failure_of(coordinate: Coordinate, output: str) -> ConfigError | TransportEr
 
 def _tail(log: Path) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
+
+
+class Progress(Protocol):
+    """Shows the state of a task."""
+
+    def update(self, step: str, done: int, total: int | None) -> None:
+        """Show the current `step`; `total` is None while it is unknown."""
+
+
+class _NoBar:
+    """Shows nothing: standard error is not a terminal."""
+
+    def update(self, step: str, done: int, total: int | None) -> None:
+        """Do nothing: a log needs no intermediate states."""
+
+
+@contextlib.contextmanager
+def progress(title: str) -> Iterator[Progress]:
+    """Show the progress of `title` for the length of the block."""
+    print(f"streamgroup: {title}", file=sys.stderr, flush=True)
+    if not sys.stderr.isatty():
+        yield _NoBar()
+        return
+    # Costs 50 ms to import, and most processes never show a bar.
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+    from rich.progress import Progress as Bar  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=None)
+
+        class _Rich:
+            def update(self, step: str, done: int, total: int | None) -> None:
+                bar.update(task, description=step, completed=done, total=total)
+
+        yield _Rich()

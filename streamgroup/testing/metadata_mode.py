@@ -1,4 +1,4 @@
-"""The interface of the two metadata modes: KRaft mode (`kraft.py`) and ZooKeeper mode (`zookeeper_mode.py`)."""
+"""The interface of the two metadata modes: KRaft mode (`kafka.py`) and ZooKeeper mode (`zookeeper_mode.py`)."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from streamgroup.testing.kafka07.codecs import NONE, decompress
-from streamgroup.testing.kafka07.messages import Message, messages_of
+from streamgroup.testing.kafka07.log import Message, messages_of
 from streamgroup.wire.kafka07 import (
     EARLIEST_TIME,
     LATEST_TIME,

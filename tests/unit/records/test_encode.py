@@ -33,7 +33,7 @@ from streamgroup.records.encode import (
 )
 from streamgroup.records.record_columns import ColumnBuffers
 from streamgroup.testing.kafka07.codecs import decompress
-from streamgroup.testing.kafka07.messages import check_set, messages_of
+from streamgroup.testing.kafka07.log import check_set, messages_of
 from tests.unit.records import reference, reference_sets
 from tests.unit.records.encode_rows import (
     PLAIN,

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from streamgroup.testing import kraft
+from streamgroup.testing import kafka
 from streamgroup.testing.node import NodePlan
 from streamgroup.testing.releases import Listeners, release_of
-from streamgroup.testing.security.broker import broker_jvm_flags, broker_properties
 from streamgroup.testing.security.jaas import file_text
 from streamgroup.testing.security.kdc import Kdc
 from streamgroup.testing.security.material import Passwords, SecurityFiles
+from streamgroup.testing.security.server import broker_jvm_flags, broker_properties
 from streamgroup.testing.security.settings import settings_of
 from streamgroup.testing.security.tokens import TokenServerAddress
 from streamgroup.testing.zookeeper_mode import ZooKeeperMode, places
@@ -96,15 +96,15 @@ def test_acls_bind_all_but_the_super_user_and_the_brokers() -> None:
 
 
 def test_secured_brokers_in_kraft_mode_meet_at_a_listener_without_security() -> None:
-    controller, first, _ = kraft.plan_nodes([1, 2], 9, internal=[21, 22])
-    values = kraft.properties(first, [controller, first], Path("/data"), {}, "SASL_SSL")
+    controller, first, _ = kafka.plan_nodes([1, 2], 9, internal=[21, 22])
+    values = kafka.properties(first, [controller, first], Path("/data"), {}, "SASL_SSL")
     assert values["listeners"] == "SASL_SSL://127.0.0.1:1,INTERNAL://127.0.0.1:21"
     assert values["advertised.listeners"] == values["listeners"]
     assert values["inter.broker.listener.name"] == "INTERNAL"
     protocols = values["listener.security.protocol.map"]
     assert protocols == "SASL_SSL:SASL_SSL,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT"
     assert first.plain_port == 21
-    alone = kraft.KRaftMode("4.1.1", 2, "SSL").plan(20_000, [])
+    alone = kafka.KRaftMode("4.1.1", 2, "SSL").plan(20_000, [])
     assert [node.plain_port == node.port for node in alone[1:]] == [False, False]
 
 
