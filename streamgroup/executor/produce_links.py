@@ -35,8 +35,7 @@ from streamgroup.producer.requests import (
 )
 from streamgroup.text import host_port
 from streamgroup.wire.messages.cluster import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from streamgroup.wire.messages.produce import NO_ACKS, ProduceRequest
-from streamgroup.wire.messages.producer_id import InitProducerIdResponse
+from streamgroup.wire.messages.produce import NO_ACKS, InitProducerIdResponse, ProduceRequest
 from streamgroup.wire.messages.topics import DescribeConfigsResponse
 from streamgroup.wire.primitives import Bytes
 

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 from streamgroup.model import TopicPartition
-from streamgroup.wire.messages.producer_id import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
+from streamgroup.wire.messages.produce import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
 _SEQUENCES = 2**31
 """Sequence numbers are non-negative int32, and 0 follows the largest."""

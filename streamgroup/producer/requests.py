@@ -11,13 +11,13 @@ from streamgroup.model import NO_TOPIC_ID, Broker, TopicPartition
 from streamgroup.producer.batch import ProducerBatch
 from streamgroup.producer.events import MetadataRead, Send
 from streamgroup.wire.messages.produce import (
+    InitProducerIdRequest,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from streamgroup.wire.messages.producer_id import InitProducerIdRequest
 from streamgroup.wire.messages.topics import (
     TOPIC,
     DescribeConfigsRequest,

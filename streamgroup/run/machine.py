@@ -18,7 +18,6 @@ from streamgroup.planning.memo import Memo
 from streamgroup.planning.pace import Pace
 from streamgroup.run import interface as ask
 from streamgroup.run import interface as io
-from streamgroup.run.completion import BatchCompletion
 from streamgroup.run.interface import Question, RunConfig
 from streamgroup.run.lifecycle import Shutdown
 from streamgroup.run.lineage import LineageWatch
@@ -29,7 +28,7 @@ from streamgroup.run.run_events import RunEvents
 from streamgroup.run.silence import SilenceWatch
 from streamgroup.run.spark_calls import LISTING_TIMEOUT_S, SparkCalls
 from streamgroup.run.startup import StartingOffsets, Startup
-from streamgroup.run.status import AssignmentClock, BatchClock, Failure
+from streamgroup.run.status import AssignmentClock, BatchClock, BatchCompletion, Failure
 from streamgroup.run.steps import NOW, Steps, StepScheduler
 
 

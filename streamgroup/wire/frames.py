@@ -14,9 +14,8 @@ from typing import Any, TypeVar, cast
 
 from streamgroup.errors import EncodeError, ErrorCode
 from streamgroup.wire.messages.cluster import ApiVersionsRequest
-from streamgroup.wire.pieces import Pieces
 from streamgroup.wire.primitives import INT16, INT32, MAX_BYTES, Bytes, Reader, append_length, encoded_text
-from streamgroup.wire.schema import Message, Request, append, decode
+from streamgroup.wire.schema import Message, Pieces, Request, append, decode
 
 R = TypeVar("R", bound=Message)
 _HEADER = struct.Struct(">hhi")

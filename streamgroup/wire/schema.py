@@ -11,10 +11,22 @@ import struct
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, TypeVar, cast, get_args
 
-from streamgroup.errors import DecodeError, EncodeError, UnsupportedVersionError
-from streamgroup.wire import values
+from streamgroup.errors import DecodeError, EncodeError, Truncated, UnsupportedVersionError
 from streamgroup.wire.fields import FieldSpec, Struct, Versions, specs_of
-from streamgroup.wire.primitives import Bytes, Reader, append_tags
+from streamgroup.wire.primitives import (
+    BOOL,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    Bytes,
+    Reader,
+    append_compact_length,
+    append_length,
+    append_tags,
+    append_uuid,
+    encoded_text,
+)
 
 Read = Callable[[Reader], Any]
 Write = Callable[[bytearray, Any], None]
@@ -168,11 +180,11 @@ def _read_steps(
     least = 0
     run: list[FieldSpec] = []
     for spec in [*specs, None]:
-        if spec is not None and not spec.is_array and spec.type in values.FIXED:
+        if spec is not None and not spec.is_array and spec.type in FIXED:
             run.append(spec)
             continue
         if run:
-            layout = struct.Struct(">" + "".join(values.FIXED[cast(str, s.type)].format[-1] for s in run))
+            layout = struct.Struct(">" + "".join(FIXED[cast(str, s.type)].format[-1] for s in run))
             steps.append(_run_step(layout, tuple(_put(cls, s.name) for s in run)))
             least += layout.size
             run = []
@@ -203,12 +215,12 @@ def _value_reader(spec: FieldSpec, version: int, flexible: bool) -> tuple[Read, 
     if not spec.is_array:
         return _item_reader(spec.type, version, flexible, nullable)
     item, least = _item_reader(spec.type, version, flexible, False)
-    return values.array_reader(item, least, flexible, nullable), 1 if flexible else 4
+    return array_reader(item, least, flexible, nullable), 1 if flexible else 4
 
 
 def _item_reader(type_: str | type[Struct], version: int, flexible: bool, nullable: bool) -> tuple[Read, int]:
     if isinstance(type_, str):
-        return values.reader(type_, flexible, nullable)
+        return reader(type_, flexible, nullable)
     return _reader(type_, version, flexible)
 
 
@@ -288,5 +300,137 @@ def _write_step(cls: type[Struct], spec: FieldSpec, version: int, flexible: bool
 
 
 def _value_writer(spec: FieldSpec, version: int, flexible: bool) -> Write:
-    item = values.writer(spec.type, flexible) if isinstance(spec.type, str) else _writer(spec.type, version, flexible)
-    return values.array_writer(item, flexible) if spec.is_array else item
+    item = writer(spec.type, flexible) if isinstance(spec.type, str) else _writer(spec.type, version, flexible)
+    return array_writer(item, flexible) if spec.is_array else item
+
+
+FIXED = {"bool": BOOL, "int8": INT8, "int16": INT16, "int32": INT32, "int64": INT64}
+"""The types of fixed width."""
+
+
+def reader(type_: str, flexible: bool, nullable: bool) -> tuple[Read, int]:
+    """Return the reader of a value of `type_`, and the fewest bytes that one takes."""
+    if type_ in FIXED:
+        layout = FIXED[type_]
+        return lambda r: r.unpack(layout)[0], layout.size
+    if type_ == "uuid":
+        return Reader.uuid, 16
+    is_text = type_ == "string"
+    length = _length_reader(flexible, is_text)
+    take: Callable[[Reader, int], Any] = Reader.text if is_text else Reader.take
+
+    def read(r: Reader) -> Any:
+        size = length(r)
+        if size is None:
+            if nullable:
+                return None
+            raise DecodeError(f"at byte {r.position}: a null where a {type_} must be")
+        return take(r, size)
+
+    return read, 1 if flexible else 2 if is_text else 4
+
+
+def array_reader(item: Read, least: int, flexible: bool, nullable: bool) -> Read:
+    """Return the reader of an array whose items take at least `least` bytes each."""
+    length = _length_reader(flexible, False)
+    least = max(1, least)
+
+    def read(r: Reader) -> Any:
+        count = length(r)
+        if count is None:
+            if nullable:
+                return None
+            raise DecodeError(f"at byte {r.position}: a null where an array must be")
+        if count > r.remaining // least:
+            raise Truncated(f"at byte {r.position}: {count} elements are announced, {r.remaining} bytes are left")
+        return tuple([item(r) for _ in range(count)])
+
+    return read
+
+
+def _length_reader(flexible: bool, is_text: bool) -> Callable[[Reader], int | None]:
+    if flexible:
+        return Reader.compact_length
+    layout = INT16 if is_text else INT32
+    return lambda r: r.length(layout)
+
+
+def writer(type_: str, flexible: bool) -> Write:
+    """Return the writer of a value of `type_`; it writes None as null."""
+    if type_ in FIXED:
+        pack = FIXED[type_].pack
+        return lambda out, value: out.extend(pack(value))
+    if type_ == "uuid":
+        return append_uuid
+    is_text = type_ == "string"
+    length = _length_writer(flexible, is_text)
+
+    def write(out: bytearray, value: Any) -> None:
+        if value is None:
+            length(out, None)
+            return
+        data = encoded_text(value) if is_text else memoryview(value).cast("B")
+        length(out, len(data))
+        if len(data) >= LARGE and isinstance(out, Pieces):
+            out.keep(data)
+        else:
+            out += data
+
+    return write
+
+
+def array_writer(item: Write, flexible: bool) -> Write:
+    """Return the writer of an array; it writes None as null."""
+    length = _length_writer(flexible, False)
+
+    def write(out: bytearray, value: Any) -> None:
+        length(out, None if value is None else len(value))
+        for element in value or ():
+            item(out, element)
+
+    return write
+
+
+def _length_writer(flexible: bool, is_text: bool) -> Callable[[bytearray, int | None], None]:
+    if flexible:
+        return append_compact_length
+    layout = INT16 if is_text else INT32
+    return lambda out, length: append_length(out, length, layout)
+
+
+LARGE = 32_768
+"""Bytes from which on a value is not copied. A copy of fewer costs less than a piece of its own."""
+
+
+class Pieces(bytearray):
+    """A message under construction, of which `keep` takes large values without a copy.
+
+    The owner of a value must not change it before the message is sent.
+    """
+
+    def __init__(self, size: int = 0) -> None:
+        super().__init__(size)
+        self._kept: list[tuple[int, Bytes]] = []
+        """Where in the other bytes each value belongs, and the value."""
+        self._kept_size = 0
+
+    @property
+    def size(self) -> int:
+        """The bytes of the whole message."""
+        return len(self) + self._kept_size
+
+    def keep(self, value: Bytes) -> None:
+        """Append a large value."""
+        self._kept.append((len(self), value))
+        self._kept_size += len(value)
+
+    def pieces(self) -> list[Bytes]:
+        """Return the whole message in pieces, in their order."""
+        if not self._kept:
+            return [self]
+        pieces: list[Bytes] = []
+        start, others = 0, memoryview(self)
+        for at, value in self._kept:
+            pieces += [others[start:at], value]
+            start = at
+        return [piece for piece in (*pieces, others[start:]) if len(piece)]

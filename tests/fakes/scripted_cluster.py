@@ -29,6 +29,8 @@ from streamgroup.wire.messages.cluster import (
 from streamgroup.wire.messages.produce import (
     NO_ACKS,
     BatchIndexAndErrorMessage,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceResponse,
@@ -37,7 +39,6 @@ from streamgroup.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from streamgroup.wire.messages.producer_id import InitProducerIdRequest, InitProducerIdResponse
 from streamgroup.wire.messages.topics import (
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,

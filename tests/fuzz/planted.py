@@ -30,7 +30,7 @@ from streamgroup.planning import document
 from streamgroup.records import batches, codecs, messages07
 from streamgroup.spark import queries
 from streamgroup.wire import kafka07, primitives, registrations
-from streamgroup.zookeeper import digest_md5
+from streamgroup.zookeeper import client
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +130,7 @@ BUGS = (
     PlantedBug(("auth/endpoint-answer",), tokens._token_in, "KeyError, TypeError", "KeyError"),
     PlantedBug(("auth/endpoint-error",), tokens._oauth_error, "not isinstance(answer, dict)", "False"),
     PlantedBug(("auth/bearer-token",), tokens.end_of, "IndexError, ", ""),
-    PlantedBug(
-        ("zookeeper/sasl-challenge",), digest_md5.DigestMd5.response, 'given.get("nonce", "")', 'given["nonce"]'
-    ),
+    PlantedBug(("zookeeper/sasl-challenge",), client.DigestMd5.response, 'given.get("nonce", "")', 'given["nonce"]'),
     PlantedBug(("options/jaas",), sasl._module, "value is None or value.text", "value.text"),
     PlantedBug(("options/client-file",), parse_client.kafka_properties, "found is None", "False"),
     # Values

@@ -11,7 +11,7 @@ from streamgroup.net.sasl import tokens as tokens_of
 from streamgroup.net.sasl.tokens import described_end
 from streamgroup.options.parse_client import kafka_properties
 from streamgroup.options.sasl import parse_jaas
-from streamgroup.zookeeper.digest_md5 import DigestMd5
+from streamgroup.zookeeper.client import DigestMd5
 from tests.fuzz.decoder import Decoder, Sample
 from tests.fuzz.mutations import mutated_text
 

@@ -22,18 +22,7 @@ from streamgroup.model import TopicPartition
 from streamgroup.testing import KafkaServer
 from streamgroup.wire import consumer
 from streamgroup.wire.frames import decode_response, encode_request
-from streamgroup.wire.messages import (
-    admin,
-    cluster,
-    coordinator,
-    group,
-    log,
-    offsets,
-    produce,
-    producer_id,
-    sasl,
-    topics,
-)
+from streamgroup.wire.messages import admin, cluster, coordinator, group, log, offsets, produce, sasl, topics
 from streamgroup.wire.messages.offsets import offset_fetch_request
 from streamgroup.wire.schema import Message, Request
 from streamgroup.wire.versions import BrokerVersions
@@ -197,8 +186,8 @@ def read_log(talk: Conversation, round_: int, topic: str, topic_id: str) -> None
 
 def write(talk: Conversation, round_: int, topic: str, topic_id: str) -> None:
     """InitProducerId, then Produce to partition 1: a record, and from v3 on of an idempotent producer."""
-    asked = producer_id.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
-    given = talk.ask(asked, talk.at(producer_id.InitProducerIdRequest, round_))
+    asked = produce.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
+    given = talk.ask(asked, talk.at(produce.InitProducerIdRequest, round_))
     assert (given.error_code, given.producer_epoch) == (0, 0)
     version = talk.at(produce.ProduceRequest, round_)
     if version < 3:

@@ -18,8 +18,7 @@ from streamgroup.options.types import ClientOptions
 from streamgroup.producer import events as ev
 from streamgroup.wire.messages.cluster import MetadataRequest
 from streamgroup.wire.messages.log import FetchRequest
-from streamgroup.wire.messages.produce import ProduceRequest
-from streamgroup.wire.messages.producer_id import InitProducerIdRequest
+from streamgroup.wire.messages.produce import InitProducerIdRequest, ProduceRequest
 from streamgroup.wire.versions import BrokerVersions
 from tests.clock import Clock
 from tests.fakes.answers import metadata, topic

@@ -23,8 +23,7 @@ from streamgroup.executor.written import PartitionWritten
 from streamgroup.model import TopicPartition
 from streamgroup.records.encode import RecordColumns
 from streamgroup.records.record_columns import concat
-from streamgroup.wire.messages.produce import ProduceRequest
-from streamgroup.wire.messages.producer_id import InitProducerIdRequest
+from streamgroup.wire.messages.produce import InitProducerIdRequest, ProduceRequest
 from tests.fakes.scripted_cluster import ScriptedCluster
 from tests.unit.executor.producing import (
     ENCODER,

@@ -16,13 +16,13 @@ from streamgroup.producer.requests import (
     throttle_s,
 )
 from streamgroup.wire.messages.produce import (
+    InitProducerIdRequest,
     NodeEndpoint,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from streamgroup.wire.messages.producer_id import InitProducerIdRequest
 from streamgroup.wire.schema import decode, encode
 from tests.unit.producer.world import Records
 

@@ -12,12 +12,12 @@ from streamgroup.net.connection import Connection
 from streamgroup.options.types import ClientOptions
 from streamgroup.wire.messages.cluster import MetadataRequest, MetadataRequestTopic
 from streamgroup.wire.messages.produce import (
+    InitProducerIdRequest,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     TopicProduceData,
 )
-from streamgroup.wire.messages.producer_id import InitProducerIdRequest
 from tests.fakes.scripted_cluster import ScriptedCluster
 from tests.unit.producer.broker import Era
 from tests.unit.records.encoder import Record, crc32c, encode_batch

@@ -12,8 +12,7 @@ from kazoo.exceptions import NoAuthError, NoNodeError
 from kazoo.protocol.states import EventType, KeeperState, WatchedEvent, ZnodeStat
 
 from streamgroup.znodes import Create, Delete, Set, Subtree
-from streamgroup.zookeeper.reading import DeniedError, SubtreeReader, join
-from streamgroup.zookeeper.watches import Watches
+from streamgroup.zookeeper.reading import Aspect, DeniedError, SubtreeReader, Watches, join
 from tests.fakes.nodes import NodeTree
 
 PATHS = {"/g": b"group", "/g/ids": b"", "/g/ids/b": b"2", "/g/ids/a": b"1", "/g/offsets": b"", "/other": b""}
@@ -198,3 +197,68 @@ def test_watches_that_the_connection_loses_are_those_of_the_subtree(world: World
 @pytest.mark.parametrize(("path", "child"), [("/", "/a"), ("/g", "/g/a"), ("/g/", "/g/a")])
 def test_a_child_is_below_its_node_with_one_slash_between(path: str, child: str) -> None:
     assert join(path, "a") == child
+
+
+def event(kind: str, path: str | None = "/g/ids") -> WatchedEvent:
+    return WatchedEvent(kind, KeeperState.CONNECTED, path)
+
+
+@pytest.fixture
+def told_by_watches() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def watches(told_by_watches: list[str]) -> Watches:
+    made = Watches(told_by_watches.append)
+    made.arm("/g/ids", Aspect.DATA, "/g")
+    made.arm("/g/ids", Aspect.CHILDREN, "/g")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("kind", "again"),
+    [
+        (EventType.CREATED, EventType.CHANGED),
+        (EventType.CHANGED, EventType.CREATED),
+        (EventType.CHILD, EventType.CHILD),
+        (EventType.DELETED, EventType.CHILD),
+        (EventType.DELETED, EventType.CHANGED),
+    ],
+)
+def test_a_watch_is_reported_once(watches: Watches, told_by_watches: list[str], kind: str, again: str) -> None:
+    watches.fired(event(kind))
+    watches.fired(event(kind))
+    watches.fired(event(again))
+    assert told_by_watches == ["/g/ids"]
+
+
+def test_data_and_children_are_watched_apart(watches: Watches, told_by_watches: list[str]) -> None:
+    watches.fired(event(EventType.CHILD))
+    watches.fired(event(EventType.CHANGED))
+    assert told_by_watches == ["/g/ids", "/g/ids"]
+
+
+def test_a_node_that_is_read_again_is_watched_again(watches: Watches, told_by_watches: list[str]) -> None:
+    watches.fired(event(EventType.CHILD))
+    watches.arm("/g/ids", Aspect.CHILDREN, "/g")
+    watches.fired(event(EventType.CHILD))
+    assert told_by_watches == ["/g/ids", "/g/ids"]
+
+
+def test_events_of_unwatched_nodes_are_not_reported(watches: Watches, told_by_watches: list[str]) -> None:
+    watches.fired(event(EventType.CHILD, "/elsewhere"))
+    assert told_by_watches == []
+
+
+def test_watches_lost_with_the_connection_are_reported_after_the_reconnect(
+    watches: Watches, told_by_watches: list[str]
+) -> None:
+    watches.disconnected()
+    watches.fired(event(EventType.NONE, None))
+    watches.fired(event(EventType.CHILD))
+    assert told_by_watches == [], "nobody can look now"
+    watches.connected()
+    assert told_by_watches == ["/g"], "once a subtree"
+    watches.connected()
+    assert told_by_watches == ["/g"]
