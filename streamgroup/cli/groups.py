@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import shutil
 import sys
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from streamgroup.cli import _group_tables as tables
-from streamgroup.cli._change_options import ACTIONS, GROUPS, ChangeOptions, action_options, change_options
+from streamgroup.cli._change_options import ACTIONS, GROUPS, SPARK, ChangeOptions, action_options, change_options
 from streamgroup.cli._click import (
     OUTPUT,
     Column,
@@ -25,12 +28,23 @@ from streamgroup.cli._click import (
     timeout_option,
 )
 from streamgroup.cli._cluster import ClusterAddress, client_options, cluster_options
-from streamgroup.cli._group_changes import GroupChanges
 from streamgroup.cli._group_stores import GroupStore, offsets_of, opened_store
 from streamgroup.cli._group_tables import Trouble
+from streamgroup.cli._reset import LogOffsets, Reset, ResetRow, TopicScope, Way, new_offsets
 from streamgroup.driver.application import control
-from streamgroup.errors import StreamGroupError
-from streamgroup.model import GroupDescription, GroupListing, GroupState
+from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.logformat import LogFormat
+from streamgroup.model import (
+    EARLIEST,
+    LATEST,
+    CommittedOffset,
+    GroupDescription,
+    GroupListing,
+    GroupState,
+    TopicPartition,
+    name_some,
+)
+from streamgroup.text import MOST_NAMED, first_of
 
 _VIEWS = "With --describe (give one)"
 _NOT_HERE = (
@@ -229,3 +243,406 @@ def troubles(groups: Collection[str], deadline: float) -> dict[str, Trouble]:
         for status in control.statuses(pid, ANSWER_S, deadline).values()
         if status.get("group") in groups and status.get("member") and isinstance(status.get("trouble"), dict)
     }
+
+
+_DRY = "Dry run: no offset was changed. Add --execute to set these offsets."
+_CHOSEN = frozenset({Way.OFFSET, Way.SHIFT, Way.FILE})
+"""The ways whose offsets are the user's, not a log's."""
+
+
+class NotChangedError(StreamGroupError):
+    """Some groups or partitions of the command line were not changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedOffset:
+    """A partition whose commit was to be deleted; `error` is None if it was."""
+
+    group: str
+    partition: TopicPartition
+    name: int | str
+    error: str | None
+
+
+RESET: tuple[Column[ResetRow], ...] = (
+    Column("GROUP", "group", lambda row: row.group),
+    Column("TOPIC", "topic", lambda row: row.partition.topic),
+    Column("PARTITION", "partition", lambda row: row.name),
+    Column("CURRENT-OFFSET", "current_offset", lambda row: row.committed, verbose=True),
+    Column("NEW-OFFSET", "new_offset", lambda row: row.new_offset),
+)
+EXPORTED: tuple[Column[OffsetLine], ...] = (
+    Column("GROUP", "group", lambda line: line.group),
+    Column("TOPIC", "topic", lambda line: line.topic),
+    Column("PARTITION", "partition", lambda line: line.partition),
+    Column("OFFSET", "offset", lambda line: line.offset),
+)
+DELETED: tuple[Column[DeletedOffset], ...] = (
+    Column("GROUP", "group", lambda row: row.group),
+    Column("TOPIC", "topic", lambda row: row.partition.topic),
+    Column("PARTITION", "partition", lambda row: row.name),
+    Column("STATUS", "status", lambda row: "Successful" if row.error is None else f"Error: {row.error}"),
+)
+
+
+class GroupChanges:
+    """One run of the command over the groups `names`. `store` must answer until `deadline`."""
+
+    def __init__(
+        self, store: GroupStore, deadline: float, options: ChangeOptions, *, as_json: bool, verbose: bool
+    ) -> None:
+        self._store = store
+        self._deadline = deadline
+        self._options = options
+        self._as_json = as_json
+        self._verbose = verbose
+
+    def run(self, names: Sequence[str]) -> None:
+        """Do what the options ask for. Errors of single groups are raised when the others are done."""
+        options = self._options
+        if options.format == SPARK and len(names) != 1:
+            raise click.UsageError("--format spark requires one --group")
+        if options.resets:
+            self._reset(names)
+        elif options.deletes:
+            self._delete(names)
+        elif options.deletes_offsets:
+            self._delete_offsets(names)
+        else:
+            self._export(names)
+
+    # -- new offsets ---------------------------------------------------------------------------------------------------
+
+    def _reset(self, names: Sequence[str]) -> None:
+        options, store = self._options, self._store
+        assert options.reset is not None, "checked with the options"
+        in_file = {} if options.file is None else read_csv(options.file, names, store.log_format)
+
+        def reset(name: str) -> list[ResetRow]:
+            self._require_no_members(name)
+            committed = store.committed(name, self._deadline)
+            offsets = self._new_offsets(name, committed, in_file.get(name))
+            if options.executes:
+                store.set_offsets(name, offsets, self._deadline)
+            return [
+                ResetRow(
+                    name, tp, store.name_of(tp.partition), None if tp not in committed else committed[tp].offset, new
+                )
+                for tp, new in sorted(offsets.items())
+            ]
+
+        found, errors = _each(names, reset)
+        self._print_reset([row for rows in found.values() for row in rows], len(names))
+        if found and not options.executes:
+            click.echo(_DRY, err=True)
+        _raise(errors)
+
+    def _new_offsets(
+        self,
+        name: str,
+        committed: Mapping[TopicPartition, CommittedOffset],
+        in_file: Mapping[TopicPartition, int] | None,
+    ) -> dict[TopicPartition, int]:
+        store, reset = self._store, self._options.reset
+        assert reset is not None, "checked with the options"
+        partitions = self._existing(name, committed) if in_file is None else self._those_of_file(in_file)
+        at = {
+            time: store.offsets_at(dict.fromkeys(partitions, time), self._deadline)
+            for time in (EARLIEST, LATEST, *([reset.value] if reset.is_by_time else []))
+        }
+        logs = LogOffsets(
+            at[EARLIEST], at[LATEST], at.get(reset.value, {}) if reset.is_by_time else {}, store.log_format
+        )
+        offsets, warnings = new_offsets(reset, partitions, committed, logs, in_file)
+        store.notes += warnings
+        self._check_boundaries(reset, offsets, logs)
+        return offsets
+
+    def _check_boundaries(self, reset: Reset, offsets: Mapping[TopicPartition, int], logs: LogOffsets) -> None:
+        """Raise ConfigError for an offset of the user that a member cannot read from, as most are in Kafka 0.7."""
+        if reset.way not in _CHOSEN:
+            return
+        for tp, offset in offsets.items():
+            at_end = offset in (logs.earliest[tp], logs.latest[tp])
+            if not at_end and not self._store.starts_message(tp, offset, self._deadline):
+                raise ConfigError(
+                    f"cannot reset {logs.log_format.name(tp)} to {offset}: no message begins there. Offsets of Kafka "
+                    "0.7 are bytes: take one that a consumer has committed or that `streamgroup consume -f '%o'` prints"
+                )
+
+    def _print_reset(self, rows: Sequence[ResetRow], groups: int) -> None:
+        if not self._options.exports:
+            self._print(RESET, rows)
+        elif self._options.format == SPARK:
+            self._print_spark({row.partition: row.new_offset for row in rows})
+        else:
+            lines = [OffsetLine(row.group, row.partition.topic, row.name, row.new_offset) for row in rows]
+            self._print_lines(lines, groups)
+
+    # -- deletions -----------------------------------------------------------------------------------------------------
+
+    def _delete(self, names: Sequence[str]) -> None:
+        def delete(name: str) -> None:
+            if self._require_no_members(name).state == GroupState.DEAD:
+                raise NotChangedError(f"cannot delete consumer group {name!r}: it does not exist")
+            self._store.delete_group(name, self._deadline)
+
+        found, errors = _each(names, delete)
+        if self._as_json:
+            rows = [{"group": name, "deleted": name in found, "error": _text(errors.get(name))} for name in names]
+            click.echo(json.dumps(rows, indent=2))
+        elif found:
+            click.echo(f"Deletion of requested consumer groups ({', '.join(map(repr, found))}) was successful.")
+        _raise(errors)
+
+    def _delete_offsets(self, names: Sequence[str]) -> None:
+        def delete(name: str) -> list[DeletedOffset]:
+            committed = self._store.committed(name, self._deadline)
+            partitions = self._chosen(committed)
+            if not partitions:
+                raise NotChangedError(f"cannot delete offsets of group {name!r}: it has none of these topics")
+            answers = self._store.delete_offsets(name, partitions, self._deadline)
+            label = self._store.name_of
+            return [DeletedOffset(name, tp, label(tp.partition), error) for tp, error in sorted(answers.items())]
+
+        found, errors = _each(names, delete)
+        rows = [row for theirs in found.values() for row in theirs]
+        self._print(DELETED, rows)
+        refused = [row for row in rows if row.error is not None]
+        if refused and not errors:
+            raise NotChangedError(f"{len(refused)} of {len(rows)} offsets were not deleted: see their status")
+        _raise(errors)
+
+    # -- export --------------------------------------------------------------------------------------------------------
+
+    def _export(self, names: Sequence[str]) -> None:
+        def export(name: str) -> dict[TopicPartition, int]:
+            described = self._store.describe([name], self._deadline)[name]
+            committed = self._store.committed(name, self._deadline)
+            chosen = self._chosen(committed) if self._options.topics else committed
+            offsets = {tp: committed[tp].offset for tp in chosen if tp in committed}
+            if not offsets:
+                raise NotChangedError(f"cannot export the offsets of group {name!r}: it has not committed any")
+            if described.state not in (GroupState.EMPTY, GroupState.DEAD):
+                self._store.notes.append(f"group {name!r} is {described.state}: its members commit other offsets later")
+            return offsets
+
+        found, errors = _each(names, export)
+        label = self._store.name_of
+        if found and self._options.format == SPARK:
+            self._print_spark(found[names[0]])
+        elif found:
+            lines = [
+                OffsetLine(name, tp.topic, label(tp.partition), offset)
+                for name, offsets in found.items()
+                for tp, offset in sorted(offsets.items())
+            ]
+            self._print_lines(lines, len(names))
+        _raise(errors)
+
+    # -- scope and output ----------------------------------------------------------------------------------------------
+
+    def _require_no_members(self, name: str) -> GroupDescription:
+        described = self._store.describe([name], self._deadline)[name]
+        if described.state in (GroupState.EMPTY, GroupState.DEAD):
+            return described
+        if described.members:
+            has = f"it is {described.state}, with {len(described.members)} member(s)"
+        else:
+            has = f"its state is {described.state}"
+        raise NotChangedError(
+            f"cannot change group {name!r}: {has}. Stop all its members first: `streamgroup drain --group {name}` "
+            "stops a query on this machine. A member that was killed counts until its session timeout is over"
+        )
+
+    def _chosen(self, committed: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Return the partitions that the options choose, among the committed ones where no number is given."""
+        if not self._options.topics:
+            return sorted(committed)
+        chosen: set[TopicPartition] = set()
+        for scope in self._options.topics:
+            if scope.partitions:
+                chosen.update(self._numbered(scope))
+            else:
+                chosen.update(tp for tp in committed if tp.topic == scope.topic)
+        return sorted(chosen)
+
+    def _existing(self, name: str, committed: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Return the existing partitions that the options choose for a reset."""
+        if not self._options.topics:
+            existing = self._partitions(tp.topic for tp in committed)
+            if gone := sorted(set(committed) - existing):
+                names = name_some(gone, self._store.log_format.name)
+                self._store.notes.append(f"not reset, because they do not exist any more: {names}")
+            if not existing & set(committed):
+                raise NotChangedError(
+                    f"cannot reset the offsets of group {name!r}: it has no committed offsets. Choose topics by --topic"
+                )
+            return sorted(existing & set(committed))
+        existing = self._partitions(scope.topic for scope in self._options.topics)
+        chosen: set[TopicPartition] = set()
+        for scope in self._options.topics:
+            wanted = self._numbered(scope) if scope.partitions else {tp for tp in existing if tp.topic == scope.topic}
+            if not wanted:
+                raise ConfigError(f"topic {scope.topic!r} does not exist. `streamgroup topics --list` shows the topics")
+            chosen |= wanted
+        self._require_existing(chosen, existing)
+        return sorted(chosen)
+
+    def _those_of_file(self, in_file: Collection[TopicPartition]) -> list[TopicPartition]:
+        self._require_existing(in_file, self._partitions(tp.topic for tp in in_file))
+        return sorted(in_file)
+
+    def _require_existing(self, chosen: Collection[TopicPartition], existing: Collection[TopicPartition]) -> None:
+        if missing := sorted(set(chosen) - set(existing)):
+            names = name_some(missing, self._store.log_format.name)
+            raise ConfigError(
+                f"partitions that do not exist: {names}. `streamgroup topics --describe` shows the partitions"
+            )
+
+    def _partitions(self, topics: Any) -> set[TopicPartition]:
+        found = self._store.partitions(frozenset(topics), self._deadline)
+        return {TopicPartition(topic, number) for topic, numbers in found.items() for number in numbers}
+
+    def _numbered(self, scope: TopicScope) -> set[TopicPartition]:
+        try:
+            numbers = [self._store.log_format.partition_number(name) for name in scope.partitions]
+        except ValueError as error:
+            raise ConfigError(f"invalid partition of --topic {scope.topic}: {error}") from None
+        return {TopicPartition(scope.topic, number) for number in numbers}
+
+    def _print(self, columns: Sequence[Column[Any]], rows: Sequence[Any]) -> None:
+        if self._as_json:
+            click.echo(json.dumps(json_rows(columns, rows), indent=2))
+        elif rows:
+            click.echo(table(columns, rows, verbose=self._verbose))
+
+    def _print_lines(self, lines: Sequence[OffsetLine], groups: int) -> None:
+        if self._as_json:
+            self._print(EXPORTED, lines)
+        elif lines:
+            click.echo(write_csv(lines, with_group=groups != 1))
+
+    def _print_spark(self, offsets: Mapping[TopicPartition, int]) -> None:
+        if self._store.log_format.has_boundaries:
+            raise ConfigError("cannot export startingOffsets: Spark's source does not read Kafka 0.7")
+        existing = self._store.partitions({tp.topic for tp in offsets}, self._deadline)
+        text, notes = starting_offsets(offsets, existing)
+        self._store.notes += notes
+        click.echo(text)
+
+
+def _each(names: Sequence[str], do: Callable[[str], Any]) -> tuple[dict[str, Any], dict[str, StreamGroupError]]:
+    """Return the results by name, and the errors of the others: one group must not hold up the next."""
+    found: dict[str, Any] = {}
+    errors: dict[str, StreamGroupError] = {}
+    for name in names:
+        try:
+            found[name] = do(name)
+        except StreamGroupError as error:
+            errors[name] = error
+    return found, errors
+
+
+def _raise(errors: Mapping[str, StreamGroupError]) -> None:
+    if len(errors) == 1:
+        raise next(iter(errors.values()))
+    if errors:
+        raise NotChangedError("; ".join(map(str, errors.values())))
+
+
+def _text(error: StreamGroupError | None) -> str | None:
+    return None if error is None else str(error)
+
+
+_COLUMNS = "GROUP,TOPIC,PARTITION,OFFSET, or TOPIC,PARTITION,OFFSET with one --group"
+_LARGEST = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetLine:
+    """The offset of one partition of one group."""
+
+    group: str
+    topic: str
+    partition: int | str
+    """The partition, as the cluster's tools call it."""
+    offset: int
+
+
+def write_csv(lines: Iterable[OffsetLine], *, with_group: bool) -> str:
+    """Return the rows without a header, as `--from-file` reads them; Kafka's tool leaves the group out if there is one.
+
+    The text ends without a newline.
+    """
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    for line in lines:
+        writer.writerow([*([line.group] if with_group else []), line.topic, line.partition, line.offset])
+    return out.getvalue().rstrip("\n")
+
+
+def read_csv(text: str, groups: Collection[str], log_format: LogFormat) -> dict[str, dict[TopicPartition, int]]:
+    """Return the offsets of `groups` in the rows of `--from-file`; those of other groups are left out.
+
+    Raises ConfigError, which names the line.
+    """
+    found: dict[str, dict[TopicPartition, int]] = {group: {} for group in groups}
+    (only,) = groups if len(groups) == 1 else (None,)
+    reader = csv.reader(io.StringIO(text))
+    for row in reader:
+        if not row:
+            continue
+        cells = [cell.strip() for cell in row]
+        if len(cells) == 3 and only is not None:
+            cells = [only, *cells]
+        if len(cells) != 4:
+            raise _invalid(reader.line_num, f"it has {len(row)} columns: expected {_COLUMNS}")
+        group, topic, partition, offset = cells
+        if group not in found:
+            continue
+        try:
+            tp = TopicPartition(topic, log_format.partition_number(partition))
+        except ValueError as error:
+            raise _invalid(reader.line_num, f"invalid partition {partition!r}: {error}") from None
+        if not (offset.isascii() and offset.isdigit()) or int(offset) > _LARGEST:
+            raise _invalid(reader.line_num, f"invalid offset {offset!r}: expected a number of at least 0")
+        if tp in found[group]:
+            raise _invalid(reader.line_num, f"{log_format.name(tp)} of group {group!r} has an earlier line already")
+        found[group][tp] = int(offset)
+    if lacking := sorted(group for group, offsets in found.items() if not offsets):
+        names = first_of(list(map(repr, lacking)), MOST_NAMED, "group")
+        raise ConfigError(f"the file of --from-file has no line for group {names}")
+    return found
+
+
+def _invalid(line: int, reason: str) -> ConfigError:
+    return ConfigError(f"cannot read line {line} of the file of --from-file: {reason}")
+
+
+def starting_offsets(
+    offsets: Mapping[TopicPartition, int], existing: Mapping[str, Collection[int]]
+) -> tuple[str, list[str]]:
+    """Return `startingOffsets` for Spark's source, with notes about partitions that have no offset or no topic.
+
+    Spark wants every partition of the topics that it subscribes to, and no other. So a partition of `existing` without
+    an offset gets EARLIEST, where a member of the group would start too (R7). Partitions that do not exist are left
+    out.
+    """
+    notes = []
+    gone = sorted(tp for tp in offsets if tp.partition not in existing.get(tp.topic, ()))
+    if gone:
+        notes.append(f"left out, because the topic does not have it: {name_some(gone)}")
+    nested: dict[str, dict[str, int]] = {}
+    new = []
+    for topic in sorted({tp.topic for tp in offsets} - {tp.topic for tp in gone if not existing.get(tp.topic)}):
+        nested[topic] = {}
+        for number in sorted(existing[topic]):
+            tp = TopicPartition(topic, number)
+            if tp not in offsets:
+                new.append(str(tp))
+            nested[topic][str(number)] = offsets.get(tp, EARLIEST)
+    if new:
+        names = first_of(new, MOST_NAMED, "partition")
+        notes.append(f"no committed offset, so Spark starts at the earliest ({EARLIEST}): {names}")
+    return json.dumps(nested, separators=(",", ":")), notes

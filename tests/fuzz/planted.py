@@ -15,7 +15,7 @@ from typing import Any
 
 from streamgroup import logline
 from streamgroup.auth import mechanisms, scram
-from streamgroup.cli import _produce_input
+from streamgroup.cli import produce
 from streamgroup.driver.application import control
 from streamgroup.group import commit_metadata, sticky, user_data
 from streamgroup.group.registry import nodes, patterns
@@ -122,7 +122,7 @@ BUGS = (
     PlantedBug(("jobs/sink-note",), sinkguard.SinkOwner.of, ", RecursionError)", ")"),
     PlantedBug(("driver/control",), control.read_message, "except RecursionError", f"except {_NEVER}"),
     PlantedBug(("driver/control-request",), control.ControlServer._carry_out, "-LONGEST_DRAIN_S <= ", ""),
-    PlantedBug(("cli/produce-json",), _produce_input.JsonReader._row, _BOTH, "ValueError"),
+    PlantedBug(("cli/produce-json",), produce.JsonReader._row, _BOTH, "ValueError"),
     PlantedBug(("logline",), logline.parse, "except ValueError", f"except {_NEVER}"),
     # SASL
     PlantedBug(("auth/scram-first", "auth/scram-final"), scram.ScramMechanism._base64, "ValueError", _NEVER),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from streamgroup import logline
-from streamgroup.cli._produce_input import Constants, InvalidRecord, JsonReader
+from streamgroup.cli.produce import Constants, InvalidRecord, JsonReader
 from streamgroup.driver.application import control
 from streamgroup.errors import ConfigError, DecodeError
 from streamgroup.group.commit_metadata import CommitMetadata

@@ -163,7 +163,7 @@ def test_a_commit_cannot_overwrite_what_a_member_that_comes_meanwhile_commits(
     kafka41: KafkaServer, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The look at the group says that it has no members; the coordinator knows better by then."""
-    from streamgroup.cli._group_changes import GroupChanges  # noqa: PLC0415
+    from streamgroup.cli.groups import GroupChanges  # noqa: PLC0415
 
     topic = make_topic(kafka41)
     monkeypatch.setattr(GroupChanges, "_require_no_members", lambda *_: None)

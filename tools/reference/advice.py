@@ -75,7 +75,7 @@ _COLLECTED = "the problems that are listed in these tables, all in one error"
 ELSEWHERE = {
     "auth/gssapi.py": "the words of the Kerberos library",
     "cli/_change_options.py": _PASSED_ON,
-    "cli/_group_changes.py": "the errors of several groups, joined",
+    "cli/groups.py": "the errors of several groups, joined",
     "cli/main.py": _PASSED_ON,
     "cluster/admin.py": "what the caller was doing, then the broker's code",
     "cluster/group_changes.py": "what the caller was doing, then the broker's code",

@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
-from streamgroup.cli import _consume_reading as module
+from streamgroup.cli import _group_stores
+from streamgroup.cli import consume as module
+from streamgroup.cli._cluster import ClusterAddress
+from streamgroup.cli._kcat_options import (
+    Bounds,
+    ConsumeStart,
+    NoSuchPartition,
+    StartKind,
+    TopicArgument,
+    source_options,
+)
+from streamgroup.cli._output import Notices, RecordPrinter, StopSignals
+from streamgroup.cli._record_format import FormatToken, TextFormat
+from streamgroup.cli.consume import GroupReader, LogReader, ReadPosition, StartingPositions, opened_reading
 from streamgroup.cli.main import main
-from streamgroup.errors import TransportError
-from streamgroup.model import Dialect, FetchTask, TopicPartition
+from streamgroup.cluster.requests import NO_OFFSET, ListedOffset
+from streamgroup.errors import ConfigError, DataLossError, TransportError
+from streamgroup.model import CommittedOffset, Dialect, FetchRange, FetchTask, OffsetRange, TopicPartition
+from streamgroup.options.types import Isolation, LimitOptions, SourceOptions
 from streamgroup.records import columns
+from tests.clock import Clock
 from tests.fakes.cluster import FakeCluster
 from tests.unit.cli.clusters import orders_cluster
+from tests.unit.cli.shown import orders
 
 STEP = 10
 """In Kafka 0.7 the fake's messages take as many bytes."""
@@ -198,3 +219,491 @@ def test_a_signal_ends_the_command_without_an_error(cluster: FakeCluster, number
     result = consume("-t", "orders:0", "-o", "95")
     assert (result.exit_code, result.stdout) == (0, "95\n96\n97\n98\n99\n")
     assert signal.getsignal(number) is before
+
+
+ZERO, ONE = orders(0), orders(1)
+OLD = orders(10001)
+NOON = 1_800_000_000_000
+
+
+class TimedCluster(FakeCluster):
+    """`orders` with logs of [10, 100), and the offsets at NOON: NO_OFFSET where the log has no record so late."""
+
+    def __init__(self, dialect: Dialect = Dialect.KAFKA) -> None:
+        super().__init__(orders_cluster(dialect).logs)
+        self.at_noon: dict[TopicPartition, ListedOffset] = {}
+
+    def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float
+    ) -> dict[TopicPartition, ListedOffset]:
+        found = super().list_offsets(wanted, isolation, deadline)
+        timed = {tp: self.at_noon.get(tp, ListedOffset(NO_OFFSET)) for tp, at in wanted.items() if at == NOON}
+        return {**found, **timed}
+
+
+@pytest.fixture
+def reading_cluster(monkeypatch: pytest.MonkeyPatch) -> TimedCluster:
+    fake = TimedCluster()
+    installed(monkeypatch, fake)
+    return fake
+
+
+def options(timeout_ms: int = 1_000, **properties: str) -> SourceOptions:
+    given = {f"kafka.{name.replace('_', '.')}": value for name, value in properties.items()}
+    return source_options(ClusterAddress("b:1"), ["orders"], given, timeout_ms, include_headers=False)
+
+
+# -- where partitions start --------------------------------------------------------------------------------------------
+
+
+def starts(
+    reading_cluster: FakeCluster,
+    start: ConsumeStart,
+    *partitions: TopicPartition,
+    isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    committed: Mapping[TopicPartition, CommittedOffset] | None = None,
+) -> list[ReadPosition]:
+    snapshot = reading_cluster.snapshot(["orders"], 0.0)
+    found = StartingPositions(
+        start, reading_cluster, snapshot, isolation, committed=committed or {}, notices=Notices(1)
+    )
+    positions = found.find(partitions, 0.0)
+    assert set(positions) == set(partitions)
+    return [positions[tp] for tp in partitions]
+
+
+@pytest.mark.parametrize(
+    ("start", "offset"),
+    [
+        (ConsumeStart(StartKind.BEGINNING), 10),
+        (ConsumeStart(StartKind.END), 100),
+        (ConsumeStart(StartKind.OFFSET, 10), 10),
+        (ConsumeStart(StartKind.OFFSET, 57), 57),
+        (ConsumeStart(StartKind.OFFSET, 100), 100),
+        (ConsumeStart(StartKind.LAST, 0), 100),
+        (ConsumeStart(StartKind.LAST, 90), 10),
+        (ConsumeStart(StartKind.LAST, 91), 10),
+        (ConsumeStart(StartKind.TIMESTAMP, NOON), 42),
+    ],
+)
+def test_a_start_that_the_log_holds_is_taken_without_a_notice(
+    reading_cluster: TimedCluster, start: ConsumeStart, offset: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reading_cluster.at_noon[ZERO] = ListedOffset(42, NOON)
+    assert starts(reading_cluster, start, ZERO) == [ReadPosition(offset)]
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("wanted", "held"), [(9, 10), (0, 10), (101, 100)])
+def test_an_offset_out_of_range_becomes_the_nearest_one_with_a_notice(
+    reading_cluster: TimedCluster, wanted: int, held: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert starts(reading_cluster, ConsumeStart(StartKind.OFFSET, wanted), ZERO) == [ReadPosition(held)]
+    assert capsys.readouterr().err == (
+        f"% orders-0: offset {wanted} is out of range, the log holds [10, 100). Starting at offset {held}\n"
+    )
+
+
+def test_stored_is_the_commit_of_the_group_and_without_one_the_end(reading_cluster: TimedCluster) -> None:
+    committed = {ZERO: CommittedOffset(60)}
+    assert starts(reading_cluster, ConsumeStart(StartKind.STORED), ZERO, ONE, committed=committed) == [
+        ReadPosition(60),
+        ReadPosition(100),
+    ]
+
+
+def test_a_time_behind_every_record_is_the_end(reading_cluster: TimedCluster) -> None:
+    assert starts(reading_cluster, ConsumeStart(StartKind.TIMESTAMP, NOON), ZERO) == [ReadPosition(100)]
+
+
+def test_where_the_broker_knows_the_times_of_segments_only_the_user_is_told(
+    reading_cluster: TimedCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reading_cluster.at_noon[ZERO] = ListedOffset(40, coarse=True)
+    assert starts(reading_cluster, ConsumeStart(StartKind.TIMESTAMP, NOON), ZERO) == [ReadPosition(40)]
+    said = capsys.readouterr().err
+    assert "orders-0: the broker knows the times of segments only. Starting at offset 40" in said
+
+
+def test_the_end_under_read_committed_is_the_last_stable_offset(reading_cluster: TimedCluster) -> None:
+    reading_cluster.logs.stable[ZERO] = 80
+    for start, offset in (
+        (ConsumeStart(StartKind.END), 80),
+        (ConsumeStart(StartKind.LAST, 5), 75),
+        (ConsumeStart(StartKind.OFFSET, 90), 90),
+    ):
+        assert starts(reading_cluster, start, ZERO, isolation=Isolation.READ_COMMITTED) == [ReadPosition(offset)]
+
+
+@pytest.mark.parametrize(
+    ("start", "position"),
+    [
+        (ConsumeStart(StartKind.OFFSET, 57), ReadPosition(40, 57)),
+        (ConsumeStart(StartKind.OFFSET, 40), ReadPosition(40, 40)),
+        (ConsumeStart(StartKind.OFFSET, 39), ReadPosition(10, 39)),
+        (ConsumeStart(StartKind.LAST, 15), ReadPosition(40, 85)),
+        (ConsumeStart(StartKind.OFFSET, 10), ReadPosition(10)),
+        (ConsumeStart(StartKind.OFFSET, 100), ReadPosition(100)),
+        (ConsumeStart(StartKind.BEGINNING), ReadPosition(10)),
+    ],
+)
+def test_a_position_of_kafka_07_is_read_from_the_start_of_its_segment(
+    start: ConsumeStart, position: ReadPosition
+) -> None:
+    cluster = TimedCluster(Dialect.KAFKA07)
+    cluster.logs.segments[OLD] = (10, 40)
+    assert starts(cluster, start, OLD) == [position]
+
+
+def test_commits_and_times_of_kafka_07_are_starts_of_messages_and_read_from_themselves() -> None:
+    cluster = TimedCluster(Dialect.KAFKA07)
+    cluster.logs.segments[OLD] = (10, 40)
+    cluster.at_noon[OLD] = ListedOffset(57)
+    for start in (ConsumeStart(StartKind.STORED), ConsumeStart(StartKind.TIMESTAMP, NOON)):
+        assert starts(cluster, start, OLD, committed={OLD: CommittedOffset(57)}) == [ReadPosition(57)]
+
+
+# -- what is read ------------------------------------------------------------------------------------------------------
+
+
+def reading(
+    reading_cluster: FakeCluster,
+    positions: Mapping[TopicPartition, ReadPosition],
+    *,
+    given: SourceOptions | None = None,
+    stop: int | None = None,
+    until_ends: bool = True,
+) -> LogReader:
+    return LogReader(
+        given or options(), reading_cluster, positions, stop=stop, until_ends=until_ends, notices=Notices(1)
+    )
+
+
+def offsets(batches: Iterable[pa.RecordBatch], tp: TopicPartition = ZERO) -> list[int]:
+    rows = [row for batch in batches for row in batch.select(["partition", "offset"]).to_pylist()]
+    return [row["offset"] for row in rows if row["partition"] == tp.partition]
+
+
+def test_each_partition_is_read_up_to_its_end_and_the_last_notice_says_that_it_is_the_last(
+    reading_cluster: TimedCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reading_cluster.logs.ends[ONE] = 12
+    batches = list(reading(reading_cluster, {ZERO: ReadPosition(98), ONE: ReadPosition(10)}).batches())
+    assert (offsets(batches), offsets(batches, ONE)) == ([98, 99], [10, 11])
+    assert capsys.readouterr().err == (
+        "% Reached end of topic orders [0] at offset 100\n% Reached end of topic orders [1] at offset 12: exiting\n"
+    )
+
+
+def test_without_partitions_and_at_the_end_nothing_is_read(reading_cluster: TimedCluster) -> None:
+    assert list(reading(reading_cluster, {}, until_ends=False).batches()) == []
+    assert list(reading(reading_cluster, {ZERO: ReadPosition(100)}).batches()) == []
+
+
+def test_records_that_come_while_the_log_is_read_are_not_read_where_the_first_end_counts(
+    reading_cluster: TimedCluster,
+) -> None:
+    def grow() -> None:
+        reading_cluster.logs.ends[ZERO] += 1
+
+    made = reading(reading_cluster, {ZERO: ReadPosition(98)})
+    reading_cluster.logs.hook = grow
+    assert offsets(made.batches()) == [98, 99, 100]
+
+
+def test_otherwise_the_log_is_read_on_as_it_grows_and_its_end_is_said_once(
+    reading_cluster: TimedCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rounds = iter([99, 99, 100, 100, 102])
+
+    def grow() -> None:
+        reading_cluster.logs.ends[ZERO] = next(rounds, 102)
+
+    reading_cluster.logs.hook = grow
+    made = reading(reading_cluster, {ZERO: ReadPosition(98)}, until_ends=False).batches()
+    assert [offsets([next(made)]) for _ in range(3)] == [[98], [99], [100, 101]]
+    assert capsys.readouterr().err == (
+        "% Reached end of topic orders [0] at offset 99\n% Reached end of topic orders [0] at offset 100\n"
+    )
+
+
+def test_records_of_the_segment_before_the_first_wanted_one_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = TimedCluster(Dialect.KAFKA07)
+    installed(monkeypatch, cluster)
+    assert offsets(reading(cluster, {OLD: ReadPosition(40, 57)}).batches(), OLD) == [60, 70, 80, 90]
+    assert offsets(reading(cluster, {OLD: ReadPosition(40, 40)}).batches(), OLD) == [40, 50, 60, 70, 80, 90]
+
+
+def test_a_partition_stops_before_the_first_record_of_the_stop_timestamp(
+    reading_cluster: TimedCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reading_cluster.at_noon[ZERO] = ListedOffset(12, NOON)
+    assert offsets(reading(reading_cluster, {ZERO: ReadPosition(10)}, stop=NOON, until_ends=False).batches()) == [
+        10,
+        11,
+    ]
+    assert capsys.readouterr().err == "% Reached stop timestamp for topic orders [0] at offset 12: exiting\n"
+
+
+def test_a_start_behind_the_stop_timestamp_reads_nothing(reading_cluster: TimedCluster) -> None:
+    reading_cluster.at_noon[ZERO] = ListedOffset(12, NOON)
+    assert list(reading(reading_cluster, {ZERO: ReadPosition(50)}, stop=NOON, until_ends=False).batches()) == []
+
+
+def test_a_stop_timestamp_is_looked_for_until_a_record_has_it(reading_cluster: TimedCluster) -> None:
+    def grow() -> None:
+        reading_cluster.logs.ends[ZERO] += 1
+        if reading_cluster.logs.ends[ZERO] == 106:
+            reading_cluster.at_noon[ZERO] = ListedOffset(104, NOON)
+
+    made = reading(reading_cluster, {ZERO: ReadPosition(99)}, stop=NOON, until_ends=False)
+    reading_cluster.logs.hook = grow
+    assert offsets(made.batches()) == list(range(99, 104))
+
+
+def test_a_stop_timestamp_that_the_broker_knows_by_segments_only_is_refused(reading_cluster: TimedCluster) -> None:
+    reading_cluster.at_noon = {ONE: ListedOffset(40, coarse=True), ZERO: ListedOffset(40, coarse=True)}
+    made = reading(reading_cluster, {ZERO: ReadPosition(10), ONE: ReadPosition(10)}, stop=NOON)
+    with pytest.raises(ConfigError, match=r"cannot stop at a timestamp in orders-0, orders-1: .* Leave e@ out"):
+        list(made.batches())
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The time of a reading, which passes only while it sleeps."""
+    clock = Clock(0.0)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock, sleep=clock.sleep))
+    return clock
+
+
+def test_a_log_that_stays_shorter_than_what_was_read_is_an_error_with_the_offsets(
+    reading_cluster: TimedCluster, clock: Clock
+) -> None:
+    made = reading(
+        reading_cluster, {ZERO: ReadPosition(98)}, given=options(timeout_ms=2_000), until_ends=False
+    ).batches()
+    assert offsets([next(made)]) == [98, 99]
+    reading_cluster.logs.ends[ZERO] = 20
+    with pytest.raises(DataLossError) as lost:
+        next(made)
+    assert "cannot go on reading orders-0 at offset 100: for 2 s its log has ended at offset 20" in str(lost.value)
+    assert "Start again with -o" in str(lost.value)
+    assert clock.now == pytest.approx(2, abs=0.1)
+
+
+def test_brokers_that_lag_behind_for_less_than_the_timeout_each_time_are_waited_for(
+    reading_cluster: TimedCluster, clock: Clock
+) -> None:
+    def lag() -> None:
+        reading_cluster.logs.ends[ZERO] = 20 if clock.now % 1 < 0.9 else 100 if clock.now < 5 else 101
+
+    made = reading(reading_cluster, {ZERO: ReadPosition(98)}, until_ends=False).batches()
+    assert offsets([next(made)]) == [98, 99]
+    reading_cluster.logs.hook = lag
+    assert offsets([next(made)]) == [100]
+    assert clock.now > 5
+
+
+def test_a_position_within_an_open_transaction_is_no_loss(reading_cluster: TimedCluster, clock: Clock) -> None:
+    def commit() -> None:
+        reading_cluster.logs.stable[ZERO] = 90 if clock.now < 3 else 97
+
+    reading_cluster.logs.hook = commit
+    given = options(isolation_level="read_committed")
+    made = reading(reading_cluster, {ZERO: ReadPosition(95)}, given=given, until_ends=False).batches()
+    assert offsets([next(made)]) == [95, 96]
+
+
+def test_a_printer_that_is_done_ends_the_reading(reading_cluster: TimedCluster) -> None:
+    stream = io.BytesIO()
+    printer = RecordPrinter(stream, TextFormat((FormatToken.VALUE, b" ")), 3)
+    reading(reading_cluster, {ZERO: ReadPosition(50)}, until_ends=False).run(printer, StopSignals())
+    assert stream.getvalue() == b"50 51 52 "
+
+
+# -- the cluster of a reading ------------------------------------------------------------------------------------------
+
+
+def opened(reading_cluster: FakeCluster, topic: str, bounds: Bounds, stored_group: str | None = None) -> list[int]:
+    wanted = [TopicArgument(topic, "0")]
+    with opened_reading(
+        options(), wanted, bounds, stored_group=stored_group, until_ends=True, notices=Notices(0)
+    ) as made:
+        assert not reading_cluster.logs.closed
+        return offsets(made.batches())
+
+
+def test_without_a_start_a_partition_is_read_from_its_beginning_and_the_cluster_is_closed(
+    reading_cluster: TimedCluster,
+) -> None:
+    assert opened(reading_cluster, "orders", Bounds()) == list(range(10, 100))
+    assert reading_cluster.logs.closed == 1
+
+
+def test_the_commits_are_those_of_the_group_that_the_user_names(
+    reading_cluster: TimedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Store:
+        def committed(self, group: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
+            return {"g": {ZERO: CommittedOffset(97)}}[group]
+
+    @contextmanager
+    def store(_: object) -> Iterator[Any]:
+        yield Store()
+
+    monkeypatch.setattr(_group_stores, "opened_store", store)
+    assert opened(reading_cluster, "orders", Bounds(ConsumeStart(StartKind.STORED)), "g") == [97, 98, 99]
+
+
+def test_a_topic_that_does_not_exist_closes_the_cluster(reading_cluster: TimedCluster) -> None:
+    with pytest.raises(NoSuchPartition, match="topic 'absent' does not exist"):
+        opened(reading_cluster, "absent", Bounds())
+    assert reading_cluster.logs.closed == 1
+
+
+TP = TopicPartition("orders", 0)
+
+
+class ScriptedCoordinator:
+    """Plans batches of `size` records up to `end`, no larger than the limit."""
+
+    def __init__(self, size: int, end: int) -> None:
+        self.size, self.end = size, end
+        self.position = 0
+        self.calls: list[str] = []
+        self.limits: list[LimitOptions] = []
+
+    def listen(self, is_announced: Callable[[], bool]) -> None:
+        assert is_announced()
+
+    def interrupt(self) -> None:
+        sys.exit(0)
+
+    def prepare_available_now(self) -> None:
+        self.calls.append("prepare")
+
+    def latest_offset(self, start: Mapping[str, Any], *, limits: LimitOptions) -> dict[str, Any]:
+        self.limits.append(limits)
+        until = min(self.end, self.position + min(self.size, limits.max_offsets_per_trigger or self.size))
+        return dict(start) if until == self.position else {"until": until}
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[FetchTask]:
+        self.calls.append(f"partitions {end['until']}")
+        return [FetchTask((FetchRange(OffsetRange(TP, self.position, end["until"]), None),))]
+
+    def sunk(self, document: Mapping[str, Any], batch: int | None, query: Mapping[str, Any]) -> dict[str, Any]:
+        self.position = document["until"]
+        self.calls.append(f"sunk {self.position}")
+        return {}
+
+    def status(self) -> dict[str, Any]:
+        return {"generation": 1, "member": "m", "positions": {"orders-0": self.position}}
+
+    def stop(self, *, last_word: bool) -> None:
+        self.calls.append("stop")
+
+
+def read_rows(task: FetchTask, *_: object, **__: object) -> Iterator[pa.RecordBatch]:
+    for offset in range(task.ranges[0].range.start, task.ranges[0].range.until):
+        arrays = [
+            pa.array([None], pa.binary()),
+            pa.array([b"%d" % offset], pa.binary()),
+            pa.array(["orders"], pa.string()),
+            pa.array([0], pa.int32()),
+            pa.array([offset], pa.int64()),
+            pa.array([0], pa.int64()).cast(columns.TIMESTAMP),
+            pa.array([0], pa.int32()),
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=columns.SCHEMA)
+
+
+@pytest.fixture
+def group_options(monkeypatch: pytest.MonkeyPatch) -> SourceOptions:
+    monkeypatch.setattr(module, "read", read_rows)
+    return source_options(
+        ClusterAddress(bootstrap_server="b:1"), ["orders"], {"kafka.group.id": "g"}, 1_000, include_headers=False
+    )
+
+
+def group_reading(
+    group_options: SourceOptions, monkeypatch: pytest.MonkeyPatch, *, until_ends: bool, size: int = 2, end: int = 5
+) -> tuple[GroupReader, ScriptedCoordinator]:
+    coordinator = ScriptedCoordinator(size, end)
+    monkeypatch.setattr(module, "Coordinator", lambda _: coordinator)
+    return GroupReader(group_options, until_ends=until_ends, notices=Notices(1)), coordinator
+
+
+def printer(stream: io.BytesIO, count: int | None = None) -> RecordPrinter:
+    return RecordPrinter(stream, TextFormat((FormatToken.VALUE, b" ")), count)
+
+
+def test_each_batch_is_reported_when_it_is_printed_and_the_member_leaves_at_the_end(
+    group_options: SourceOptions, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made, coordinator = group_reading(group_options, monkeypatch, until_ends=True)
+    stream = io.BytesIO()
+    made.run(printer(stream), StopSignals())
+    assert stream.getvalue() == b"0 1 2 3 4 "
+    assert coordinator.calls == [
+        "prepare",
+        *(f"{call} {until}" for until in (2, 4, 5) for call in ("partitions", "sunk")),
+        "stop",
+    ]
+    assert capsys.readouterr().err == (
+        "% Waiting for group g to rebalance\n"
+        "% Group g rebalanced (member m): assigned: orders-0\n"
+        "% Reached end of orders-0 at offset 5\n"
+    )
+
+
+def test_a_count_limits_the_batch_so_that_all_of_it_is_committed(
+    group_options: SourceOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, coordinator = group_reading(group_options, monkeypatch, until_ends=False)
+    stream = io.BytesIO()
+    made.run(printer(stream, 3), StopSignals())
+    assert (stream.getvalue(), coordinator.position, coordinator.calls[-1]) == (b"0 1 2 ", 3, "stop")
+    assert [(limits.max_offsets_per_trigger, limits.is_strict) for limits in coordinator.limits] == [
+        (3, True),
+        (1, True),
+    ]
+
+
+def test_a_batch_that_is_printed_in_part_is_not_reported(
+    group_options: SourceOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In Kafka 0.7 a batch within the limit may hold more records: those of a compressed message."""
+    made, coordinator = group_reading(group_options, monkeypatch, until_ends=False)
+    monkeypatch.setattr(module, "read", lambda task, *_, **__: (batch for _ in range(2) for batch in read_rows(task)))
+    made.run(printer(io.BytesIO(), 3), StopSignals())
+    assert coordinator.calls == ["partitions 2", "stop"]
+
+
+def test_a_closed_pipe_leaves_the_batch_uncommitted(
+    group_options: SourceOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Closed(io.BytesIO):
+        def write(self, _: object) -> int:
+            raise BrokenPipeError
+
+    made, coordinator = group_reading(group_options, monkeypatch, until_ends=False)
+    with pytest.raises(BrokenPipeError):
+        made.run(printer(Closed()), StopSignals())
+    assert coordinator.calls == ["partitions 2", "stop"]
+
+
+def test_a_signal_lets_the_batch_be_printed_and_reported_first(
+    group_options: SourceOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Signalling(io.BytesIO):
+        def write(self, data: Any) -> int:
+            if not self.tell():
+                os.kill(os.getpid(), signal.SIGTERM)
+            return super().write(data)
+
+    made, coordinator = group_reading(group_options, monkeypatch, until_ends=False)
+    stream = Signalling()
+    with StopSignals() as signals, pytest.raises(SystemExit) as ended:
+        made.run(printer(stream), signals)
+    assert ended.value.code == 0
+    assert (stream.getvalue(), coordinator.calls) == (b"0 1 ", ["partitions 2", "sunk 2", "stop"])

@@ -3,13 +3,26 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from streamgroup.cli import _change_options
 from streamgroup.cli import groups as module
-from streamgroup.errors import ConfigError
-from streamgroup.model import CommittedOffset, GroupDescription, GroupListing, MemberDescription, TopicPartition
+from streamgroup.cli.groups import OffsetLine, read_csv, starting_offsets, write_csv
+from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG, LogFormat
+from streamgroup.model import (
+    EARLIEST,
+    LATEST,
+    CommittedOffset,
+    GroupDescription,
+    GroupListing,
+    MemberDescription,
+    TopicPartition,
+)
 from streamgroup.options.types import ClientOptions
 from tests.unit.cli.shown import cells, orders
 
@@ -254,3 +267,382 @@ def test_an_invalid_bootstrap_server_is_explained() -> None:
     result = CliRunner().invoke(module.groups, ["-b", "broker:many", "--list"])
     assert isinstance(result.exception, ConfigError)
     assert "invalid broker address 'broker:many'" in str(result.exception)
+
+
+NOW_MS = 1_800_000_000_000
+
+
+class ChangingStore:
+    """`orders` with three partitions that hold [10, 100); `g` and `h` without members, `busy` with one."""
+
+    def __init__(self, log_format: LogFormat = KAFKA_LOG) -> None:
+        self.notes: list[str] = []
+        self.log_format = log_format
+        self.topics = {"orders": (10000, 10001) if log_format.has_boundaries else (0, 1, 2)}
+        self.states = {
+            "g": GroupDescription("g", "Empty"),
+            "h": GroupDescription("h", "Empty"),
+            "busy": GroupDescription("busy", "Stable", members=(MemberDescription("m"),)),
+            "other": GroupDescription("other", "Unknown"),
+        }
+        numbers = self.topics["orders"]
+        self.commits: dict[str, dict[TopicPartition, CommittedOffset]] = {
+            "g": {orders(numbers[0]): CommittedOffset(50), orders(numbers[1]): CommittedOffset(60)},
+            "h": {orders(numbers[0]): CommittedOffset(20), TopicPartition("deleted", 0): CommittedOffset(3)},
+            "busy": {orders(numbers[0]): CommittedOffset(70)},
+        }
+        self.set: dict[str, Mapping[TopicPartition, int]] = {}
+        self.deleted: list[Any] = []
+        self.refused: dict[TopicPartition, str] = {}
+
+    def list_groups(self, deadline: float) -> dict[str, GroupListing]:
+        return {name: GroupListing(name, "consumer") for name in ("h", "g")} | {"w": GroupListing("w", "connect")}
+
+    def describe(self, names: Collection[str], deadline: float) -> dict[str, GroupDescription]:
+        return {name: self.states.get(name, GroupDescription(name, "Dead")) for name in names}
+
+    def committed(self, group: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
+        return self.commits.get(group, {})
+
+    def partitions(self, topics: Collection[str], deadline: float) -> dict[str, tuple[int, ...]]:
+        return {topic: numbers for topic, numbers in self.topics.items() if topic in topics}
+
+    def offsets_at(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
+        assert all(tp.topic == "orders" for tp in wanted)
+        return {tp: {EARLIEST: 10, LATEST: 100}.get(at, 33) for tp, at in wanted.items() if self._asked(at)}
+
+    def _asked(self, at: int) -> bool:
+        self.time = at
+        return True
+
+    def starts_message(self, tp: TopicPartition, offset: int, deadline: float) -> bool:
+        return not self.log_format.has_boundaries or offset % 15 == 0
+
+    def set_offsets(self, group: str, offsets: Mapping[TopicPartition, int], deadline: float) -> None:
+        self.set[group] = offsets
+
+    def delete_group(self, group: str, deadline: float) -> None:
+        self.deleted.append(group)
+
+    def delete_offsets(
+        self, group: str, partitions: Collection[TopicPartition], deadline: float
+    ) -> dict[TopicPartition, str | None]:
+        self.deleted.append((group, list(partitions)))
+        return {tp: self.refused.get(tp) for tp in partitions}
+
+    def name_of(self, partition: int) -> int | str:
+        return self.log_format.partition_label(partition)
+
+
+@pytest.fixture
+def changing_store(monkeypatch: pytest.MonkeyPatch) -> ChangingStore:
+    fake = ChangingStore()
+    use(monkeypatch, fake)
+    return fake
+
+
+def use(monkeypatch: pytest.MonkeyPatch, fake: ChangingStore) -> None:
+    @contextmanager
+    def opened(options: ClientOptions) -> Iterator[ChangingStore]:
+        yield fake
+
+    monkeypatch.setattr(module, "opened_store", opened)
+    monkeypatch.setattr(_change_options.time, "time", lambda: NOW_MS / 1000)
+
+
+RESET = ("--reset-offsets", "--group", "g")
+
+
+def test_a_dry_run_shows_what_kafkas_tool_shows_and_sets_nothing(changing_store: ChangingStore) -> None:
+    result = run(*RESET, "--topic", "orders", "--to-earliest")
+    assert cells(result.stdout) == [
+        "GROUP TOPIC PARTITION NEW-OFFSET",
+        "g orders 0 10",
+        "g orders 1 10",
+        "g orders 2 10",
+    ]
+    assert result.stderr == "Dry run: no offset was changed. Add --execute to set these offsets.\n"
+    assert (changing_store.set, result.exit_code) == ({}, 0)
+
+
+def test_execute_sets_what_is_shown(changing_store: ChangingStore) -> None:
+    result = run(*RESET, "--topic", "orders:0,2", "--to-offset", "40", "--execute", "--verbose")
+    assert cells(result.stdout) == [
+        "GROUP TOPIC PARTITION CURRENT-OFFSET NEW-OFFSET",
+        "g orders 0 50 40",
+        "g orders 2 - 40",
+    ]
+    assert changing_store.set == {"g": {orders(0): 40, orders(2): 40}}
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("way", "expected"),
+    [
+        (("--to-latest",), {0: 100, 1: 100}),
+        (("--to-current",), {0: 50, 1: 60}),
+        (("--shift-by", "-5"), {0: 45, 1: 55}),
+        (("--shift-by", "500"), {0: 100, 1: 100}),
+        (("--to-datetime", "2026-11-21T08:30:00.000"), {0: 33, 1: 33}),
+        (("--by-duration", "PT1H"), {0: 33, 1: 33}),
+    ],
+)
+def test_every_way_resets_the_committed_partitions(
+    changing_store: ChangingStore, way: tuple[str, ...], expected: dict[int, int]
+) -> None:
+    assert run(*RESET, "--all-topics", *way, "--execute").exit_code == 0
+    assert changing_store.set == {"g": {orders(number): offset for number, offset in expected.items()}}
+
+
+def test_a_duration_counts_back_from_now(changing_store: ChangingStore) -> None:
+    run(*RESET, "--all-topics", "--by-duration", "PT1H")
+    assert changing_store.time == NOW_MS - 3_600_000
+
+
+def test_what_is_exported_sets_the_same_offsets_again(changing_store: ChangingStore, tmp_path: Path) -> None:
+    exported = run("--export", "--group", "g")
+    assert exported.stdout == "orders,0,50\norders,1,60\n"
+    file = tmp_path / "offsets.csv"
+    file.write_text(exported.stdout)
+    assert run("--reset-offsets", "--group", "h", "--from-file", str(file), "--execute").exit_code == 0
+    assert changing_store.set == {"h": {orders(0): 50, orders(1): 60}}
+
+
+def test_a_reset_can_be_exported_before_it_is_executed(changing_store: ChangingStore, tmp_path: Path) -> None:
+    exported = run("--reset-offsets", "--all-groups", "--topic", "orders:1", "--to-latest", "--export")
+    assert exported.stdout == "g,orders,1,100\nh,orders,1,100\n"
+    file = tmp_path / "offsets.csv"
+    file.write_text(exported.stdout)
+    run("--reset-offsets", "--group", "g", "--group", "h", "--from-file", str(file), "--execute")
+    assert changing_store.set == {"g": {orders(1): 100}, "h": {orders(1): 100}}
+
+
+def test_offsets_beyond_the_log_are_warned_of(changing_store: ChangingStore) -> None:
+    result = run(*RESET, "--topic", "orders:0", "--to-offset", "101")
+    assert cells(result.stdout)[1] == "g orders 0 100"
+    assert "Warning: new offset 101 of orders-0 is higher than the latest one: it is set to 100" in result.stderr
+
+
+def test_commits_of_deleted_topics_are_not_reset(changing_store: ChangingStore) -> None:
+    result = run("--reset-offsets", "--group", "h", "--all-topics", "--to-latest", "--execute")
+    assert changing_store.set == {"h": {orders(0): 100}}
+    assert "Warning: not reset, because they do not exist any more: deleted-0" in result.stderr
+
+
+def test_a_group_with_members_is_left_alone_with_advice_to_stop_them(changing_store: ChangingStore) -> None:
+    way = ("--topic", "orders", "--to-earliest", "--execute")
+    result = run("--reset-offsets", "--group", "busy", "--group", "g", *way)
+    assert changing_store.set.keys() == {"g"}
+    text = str(result.exception)
+    assert "cannot change group 'busy': it is Stable, with 1 member(s)" in text
+    assert "`streamgroup drain --group busy`" in text
+    assert result.exit_code == 1
+
+
+def test_a_group_of_another_protocol_may_have_members(changing_store: ChangingStore) -> None:
+    result = run("--reset-offsets", "--group", "other", "--topic", "orders", "--to-earliest", "--execute")
+    assert "cannot change group 'other': its state is Unknown" in str(result.exception)
+    assert changing_store.set == {}
+
+
+def test_a_group_that_does_not_exist_can_be_given_offsets_before_its_first_member(
+    changing_store: ChangingStore,
+) -> None:
+    assert run("--reset-offsets", "--group", "new", "--topic", "orders:0", "--to-latest", "--execute").exit_code == 0
+    assert changing_store.set == {"new": {orders(0): 100}}
+    result = run("--reset-offsets", "--group", "new", "--all-topics", "--to-latest")
+    assert "it has no committed offsets. Choose topics by --topic" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("--topic", "orders:7", "--to-latest"), "partitions that do not exist: orders-7"),
+        (("--topic", "orders:x", "--to-latest"), "invalid partition of --topic orders"),
+        (("--topic", "absent", "--to-latest"), "topic 'absent' does not exist"),
+        (("--topic", "orders", "--shift-by", "1"), "cannot shift the offsets of orders-2"),
+    ],
+)
+def test_partitions_that_cannot_be_reset_are_an_error(
+    changing_store: ChangingStore, arguments: tuple[str, ...], error: str
+) -> None:
+    result = run(*RESET, *arguments, "--execute")
+    assert isinstance(result.exception, StreamGroupError)
+    assert error in str(result.exception)
+    assert changing_store.set == {}
+
+
+def test_positions_of_kafka_07_must_be_those_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = ChangingStore(KAFKA07_LOG)
+    use(monkeypatch, fake)
+    assert cells(run(*RESET, "--topic", "orders:1-1", "--to-offset", "30").stdout)[1] == "g orders 1-1 30"
+    result = run(*RESET, "--topic", "orders:1-1", "--to-offset", "31", "--execute")
+    assert "cannot reset orders 1-1 to 31: no message begins there" in str(result.exception)
+    assert fake.set == {}
+    assert "does not read Kafka 0.7" in str(run("--export", "--group", "g", "--format", "spark").exception)
+
+
+# -- export ------------------------------------------------------------------------------------------------------------
+
+
+def test_starting_offsets_for_spark_have_all_partitions_of_the_topics(changing_store: ChangingStore) -> None:
+    result = run("--export", "--group", "h", "--format", "spark")
+    assert json.loads(result.stdout) == {"orders": {"0": 20, "1": -2, "2": -2}}
+    assert "left out, because the topic does not have it: deleted-0" in result.stderr
+    planned = run(*RESET, "--topic", "orders", "--to-offset", "40", "--export", "--format", "spark")
+    assert planned.stdout == '{"orders":{"0":40,"1":40,"2":40}}\n'
+
+
+def test_offsets_of_a_running_group_are_exported_with_a_warning(changing_store: ChangingStore) -> None:
+    result = run("--export", "--group", "busy")
+    assert result.stdout == "orders,0,70\n"
+    assert "Warning: group 'busy' is Stable: its members commit other offsets later" in result.stderr
+
+
+def test_topics_of_an_export_can_be_chosen(changing_store: ChangingStore) -> None:
+    assert run("--export", "--group", "h", "--topic", "orders").stdout == "orders,0,20\n"
+    assert run("--export", "--all-groups", "--topic", "orders:0").stdout == "g,orders,0,50\nh,orders,0,20\n"
+    assert "it has not committed any" in str(run("--export", "--group", "new").exception)
+
+
+# -- deletions ---------------------------------------------------------------------------------------------------------
+
+
+def test_groups_are_deleted_but_those_with_members(changing_store: ChangingStore) -> None:
+    result = run("--delete", "--group", "g", "--group", "busy", "--group", "h")
+    assert result.stdout == "Deletion of requested consumer groups ('g', 'h') was successful.\n"
+    assert "cannot change group 'busy'" in str(result.exception)
+    assert changing_store.deleted == ["g", "h"]
+    assert "cannot delete consumer group 'new': it does not exist" in str(run("--delete", "--group", "new").exception)
+
+
+def test_offsets_of_topics_are_deleted_also_of_deleted_topics(changing_store: ChangingStore) -> None:
+    result = run("--delete-offsets", "--group", "h", "--topic", "deleted")
+    assert cells(result.stdout) == ["GROUP TOPIC PARTITION STATUS", "h deleted 0 Successful"]
+    run("--delete-offsets", "--group", "g", "--topic", "orders:1,2")
+    assert changing_store.deleted == [("h", [TopicPartition("deleted", 0)]), ("g", [orders(1), orders(2)])]
+    assert "it has none of these topics" in str(run("--delete-offsets", "--group", "g", "--topic", "x").exception)
+
+
+def test_offsets_that_were_not_deleted_fail_the_command(changing_store: ChangingStore) -> None:
+    changing_store.refused = {orders(1): "the group still subscribes to the topic"}
+    result = run("--delete-offsets", "--group", "g", "--all-topics")
+    assert cells(result.stdout)[1:] == [
+        "g orders 0 Successful",
+        "g orders 1 Error: the group still subscribes to the topic",
+    ]
+    assert str(result.exception) == "1 of 2 offsets were not deleted: see their status"
+
+
+def test_json_of_every_change(changing_store: ChangingStore) -> None:
+    def rows(*arguments: str) -> Any:
+        return json.loads(run(*arguments, "--json").stdout)
+
+    assert rows(*RESET, "--topic", "orders:0", "--to-latest") == [
+        {"group": "g", "topic": "orders", "partition": 0, "current_offset": 50, "new_offset": 100}
+    ]
+    assert rows("--export", "--group", "busy") == [{"group": "busy", "topic": "orders", "partition": 0, "offset": 70}]
+    assert rows("--delete", "--group", "g", "--group", "new") == [
+        {"group": "g", "deleted": True, "error": None},
+        {"group": "new", "deleted": False, "error": "cannot delete consumer group 'new': it does not exist"},
+    ]
+    assert rows("--delete-offsets", "--group", "busy", "--topic", "orders") == [
+        {"group": "busy", "topic": "orders", "partition": 0, "status": "Successful"}
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--reset-offsets", "--topic", "t", "--to-latest"),
+        ("--reset-offsets", "--group", "g", "--all-groups", "--topic", "t", "--to-latest"),
+        (*RESET, "--topic", "t"),
+        (*RESET, "--to-latest"),
+        (*RESET, "--topic", "t", "--all-topics", "--to-latest"),
+        (*RESET, "--topic", "t", "--to-latest", "--to-earliest"),
+        (*RESET, "--topic", "t", "--to-latest", "--execute", "--dry-run"),
+        (*RESET, "--topic", "t", "--to-latest", "--delete"),
+        (*RESET, "--topic", "t", "--to-latest", "--members"),
+        (*RESET, "--topic", "t", "--to-latest", "--describe"),
+        (*RESET, "--topic", "t", "--from-file", __file__),
+        (*RESET, "--topic", "t:", "--to-latest"),
+        (*RESET, "--topic", "t", "--to-datetime", "yesterday"),
+        (*RESET, "--topic", "t", "--by-duration", "1h"),
+        (*RESET, "--topic", "t", "--to-offset", "-1"),
+        (*RESET, "--topic", "t", "--to-latest", "--format", "spark"),
+        ("--describe", "--group", "g", "--topic", "t"),
+        ("--describe", "--group", "g", "--to-latest"),
+        ("--delete", "--group", "g", "--topic", "t"),
+        ("--delete", "--group", "g", "--export"),
+        ("--delete", "--group", "g", "--execute"),
+        ("--delete-offsets", "--group", "g"),
+        ("--export", "--format", "spark", "--all-groups"),
+        ("--export", "--group", "g", "--list"),
+    ],
+)
+def test_arguments_of_a_change_that_contradict_each_other_are_refused(
+    changing_store: ChangingStore, arguments: tuple[str, ...]
+) -> None:
+    assert run(*arguments).exit_code == 2
+    assert (changing_store.set, changing_store.deleted) == ({}, [])
+
+
+LINES = [OffsetLine("g", "orders", 0, 7), OffsetLine('of "many", it is', "orders", 1, 9)]
+
+
+def test_what_is_written_is_read_again() -> None:
+    text = write_csv(LINES, with_group=True)
+    assert text.splitlines()[0] == "g,orders,0,7"
+    assert read_csv(text, ["g", 'of "many", it is'], KAFKA_LOG) == {
+        "g": {TopicPartition("orders", 0): 7},
+        'of "many", it is': {TopicPartition("orders", 1): 9},
+    }
+
+
+def test_one_group_is_left_out_of_the_lines_as_kafkas_tool_does() -> None:
+    text = write_csv(LINES[:1], with_group=False)
+    assert text == "orders,0,7"
+    assert read_csv(f"{text}\n\n", ["g"], KAFKA_LOG) == {"g": {TopicPartition("orders", 0): 7}}
+
+
+def test_lines_of_other_groups_are_left_out() -> None:
+    text = write_csv(LINES, with_group=True)
+    assert read_csv(text, ["g"], KAFKA_LOG) == {"g": {TopicPartition("orders", 0): 7}}
+
+
+def test_partitions_of_kafka_07_have_their_names() -> None:
+    assert read_csv("g,events,1-2,30", ["g"], KAFKA07_LOG) == {"g": {TopicPartition("events", 10002): 30}}
+
+
+@pytest.mark.parametrize(
+    ("text", "groups", "reason"),
+    [
+        ("orders,0,7", ["g", "h"], "line 1 .* has 3 columns"),
+        ("g,orders,0,7,8", ["g"], "line 1 .* has 5 columns"),
+        ("g,orders,0,7\ng,orders,zero,7", ["g"], "line 2 .* invalid partition 'zero'"),
+        ("g,orders,0,-7", ["g"], "invalid offset '-7'"),
+        ("g,orders,0,٣", ["g"], "invalid offset"),
+        (f"g,orders,0,{2**63}", ["g"], "invalid offset"),
+        ("g,orders,0,7\ng,orders,0,8", ["g"], "line 2 .* orders-0 of group 'g' has an earlier line already"),
+        ("g,orders,0,7", ["g", "h"], "has no line for group 'h'"),
+    ],
+)
+def test_an_invalid_line_is_an_error_with_its_number(text: str, groups: list[str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        read_csv(text, groups, KAFKA_LOG)
+
+
+def test_starting_offsets_have_every_partition_that_exists_and_no_other() -> None:
+    offsets = {TopicPartition("orders", 0): 7, TopicPartition("orders", 9): 1, TopicPartition("deleted", 0): 3}
+    text, notes = starting_offsets(offsets, {"orders": (0, 1)})
+    assert json.loads(text) == {"orders": {"0": 7, "1": -2}}
+    assert text == '{"orders":{"0":7,"1":-2}}'
+    assert notes == [
+        "left out, because the topic does not have it: deleted-0, orders-9",
+        "no committed offset, so Spark starts at the earliest (-2): orders-1",
+    ]
+
+
+def test_starting_offsets_of_complete_commits_need_no_note() -> None:
+    offsets = {TopicPartition("a", 0): 1, TopicPartition("b", 0): 2}
+    assert starting_offsets(offsets, {"a": (0,), "b": (0,)}) == ('{"a":{"0":1},"b":{"0":2}}', [])

@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamgroup.cli import _record_writer
 from streamgroup.cli import produce as module
 from streamgroup.cli.main import main
+from streamgroup.cli.produce import PAUSE, Constants, InvalidRecord, TextReader, split
 from streamgroup.cluster import topic_changes
 from streamgroup.cluster.registered import ClusterFromZooKeeper
 from streamgroup.errors import ErrorCode
@@ -373,3 +376,59 @@ def test_later_brokers_are_found_in_zookeeper(
     result = CliRunner().invoke(main, ["produce", "--zookeeper", "zk1:2181", "-t", "orders", "-p", "0"], input=b"a")
     assert result.exit_code == 0, result.output
     assert cluster.values("orders", 0) == [b"a"]
+
+
+def input_records(*chunks: bytes, delimiter: bytes = b"\n") -> list[bytes]:
+    return [record for found in split(chunks, delimiter) for record in found]
+
+
+@given(
+    st.lists(st.binary().filter(lambda b: b"\n" not in b and not b.endswith(b"\r"))),
+    st.sampled_from([b"\n", b"\r\n"]),
+    st.lists(st.integers(0, 200)),
+)
+def test_lines_lose_their_ends_and_nothing_else_wherever_they_are_cut(
+    texts: list[bytes], end: bytes, cuts: list[int]
+) -> None:
+    data = b"".join(text + end for text in texts)
+
+    def pieces() -> Iterator[bytes]:
+        begin = 0
+        for cut in sorted(cuts):
+            yield data[begin:cut]
+            begin = max(begin, min(cut, len(data)))
+        yield data[begin:]
+
+    assert input_records(*(piece for piece in pieces() if piece)) == texts
+
+
+def test_a_last_line_needs_no_end() -> None:
+    assert input_records(b"a\nb\r") == [b"a", b"b\r"]
+
+
+def test_a_delimiter_may_lie_on_the_edge_of_two_chunks() -> None:
+    assert input_records(b"a;", b";b;;", b"c", delimiter=b";;") == [b"a", b"b", b"c"]
+
+
+def test_a_pause_is_passed_on_and_cuts_nothing() -> None:
+    assert list(split([b"a\nb", PAUSE, b"c\n"], b"\n")) == [[b"a"], [], [b"bc"]]
+
+
+@pytest.mark.parametrize(
+    ("line", "delimiter", "key", "value"),
+    [
+        (b"a:b", None, None, b"a:b"),
+        (b"a:b:c", b":", b"a", b"b:c"),
+        (b":b", b":", b"", b"b"),
+        (b"a::b", b"::", b"a", b"b"),
+    ],
+)
+def test_a_line_becomes_a_record(line: bytes, delimiter: bytes | None, key: bytes | None, value: bytes) -> None:
+    (row,) = TextReader(Constants(), delimiter).read([line], 1).to_pylist()
+    assert (row.get("key"), row["value"]) == (key, value)
+
+
+def test_a_line_without_the_delimiter_is_named_with_its_place() -> None:
+    with pytest.raises(InvalidRecord, match=r"cannot write line 8: no ':' after the key") as raised:
+        TextReader(Constants(), b":").read([b"a:b", b"abc"], 7)
+    assert raised.value.index == 1
