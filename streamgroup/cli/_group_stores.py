@@ -13,7 +13,7 @@ from typing import Protocol
 
 from streamgroup.cli._click import Partition
 from streamgroup.cli._group_tables import OffsetRow, offset_rows
-from streamgroup.cluster import admin, group_changes
+from streamgroup.cluster import admin, changes
 from streamgroup.cluster.interface import Cluster, kafka07_of, kafka_of, open_cluster
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import (
@@ -233,17 +233,17 @@ class AtBrokers:
 
     def set_offsets(self, group: str, offsets: Mapping[TopicPartition, int], deadline: float) -> None:
         """The coordinator refuses the commit if the group has members."""
-        group_changes.commit_as_admin(self._cluster, group, offsets, deadline)
+        changes.commit_as_admin(self._cluster, group, offsets, deadline)
 
     def delete_group(self, group: str, deadline: float) -> None:
         """The coordinator refuses if the group has members."""
-        group_changes.delete_group(self._cluster, group, deadline)
+        changes.delete_group(self._cluster, group, deadline)
 
     def delete_offsets(
         self, group: str, partitions: Collection[TopicPartition], deadline: float
     ) -> dict[TopicPartition, str | None]:
         """The coordinator refuses topics that a member subscribes to."""
-        answers = group_changes.delete_offsets(self._cluster, group, partitions, deadline)
+        answers = changes.delete_offsets(self._cluster, group, partitions, deadline)
         return {tp: None if error is None else str(error) for tp, error in answers.items()}
 
 
@@ -362,7 +362,7 @@ class InZooKeeper:
         set_offsets(self._session, GroupPaths(group, self._dialect), offsets, deadline)
         both = {tp: offset for tp, offset in offsets.items() if tp in kept}
         if both:
-            group_changes.commit_as_admin(kafka_of(self._cluster, deadline), group, both, deadline)
+            changes.commit_as_admin(kafka_of(self._cluster, deadline), group, both, deadline)
 
     def delete_group(self, group: str, deadline: float) -> None:
         """Delete all nodes of the group, and what brokers keep of it."""
@@ -370,7 +370,7 @@ class InZooKeeper:
         delete_group(self._session, GroupPaths(group, self._dialect), deadline)
         if kept:
             with self._noting_what_brokers_keep(group):
-                group_changes.delete_group(kafka_of(self._cluster, deadline), group, deadline)
+                changes.delete_group(kafka_of(self._cluster, deadline), group, deadline)
 
     def delete_offsets(
         self, group: str, partitions: Collection[TopicPartition], deadline: float
@@ -381,7 +381,7 @@ class InZooKeeper:
         found: dict[TopicPartition, str | None] = dict.fromkeys(partitions)
         if kept:
             with self._noting_what_brokers_keep(group):
-                answers = group_changes.delete_offsets(kafka_of(self._cluster, deadline), group, kept, deadline)
+                answers = changes.delete_offsets(kafka_of(self._cluster, deadline), group, kept, deadline)
                 found |= {tp: None if error is None else str(error) for tp, error in answers.items()}
         return found
 

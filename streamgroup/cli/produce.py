@@ -266,7 +266,7 @@ def _require_topic(writer: RecordWriter, partition: int | None, create: int | No
                 "Leave out --create"
             )
         return
-    from streamgroup.cluster import topic_changes  # noqa: PLC0415
+    from streamgroup.cluster import changes  # noqa: PLC0415
     from streamgroup.cluster.kafka import KafkaCluster  # noqa: PLC0415
 
     with contextlib.closing(KafkaCluster(options.client)) as cluster:
@@ -279,8 +279,8 @@ def _require_topic(writer: RecordWriter, partition: int | None, create: int | No
                 f"cannot write to topic {options.topic!r}: it does not exist. Create it with --create PARTITIONS"
             )
         else:
-            factor = topic_changes.BROKERS_DEFAULT
-            topic_changes.create_topics(cluster, {options.topic: create}, deadline, replication_factor=factor)
+            factor = changes.BROKERS_DEFAULT
+            changes.create_topics(cluster, {options.topic: create}, deadline, replication_factor=factor)
             count = create
     if partition is not None and partition >= count:
         raise ConfigError(

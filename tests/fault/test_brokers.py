@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka.admin import NewPartitions, NewTopic
 
 from streamgroup.cli._cluster import ClusterAddress
-from streamgroup.cluster.group_changes import commit_as_admin
+from streamgroup.cluster.changes import commit_as_admin
 from streamgroup.errors import DataLossError
 from streamgroup.executor.pools import POOL
 from streamgroup.model import TopicPartition

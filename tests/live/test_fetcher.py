@@ -16,8 +16,8 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as LibrdkafkaPartition
 from confluent_kafka.admin import AdminClient
 
+from streamgroup.cluster.changes import create_topics
 from streamgroup.cluster.kafka import KafkaCluster
-from streamgroup.cluster.topic_changes import create_topics
 from streamgroup.errors import DataLossError
 from streamgroup.executor.fetcher import read
 from streamgroup.model import FetchRange, FetchTask, OffsetRange, TopicPartition

@@ -12,15 +12,10 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as LibrdkafkaPartition
 
 from streamgroup.cluster.admin import committed, describe_groups, list_groups
+from streamgroup.cluster.changes import create_topics, delete_topics, grow_topics, refused_configs
 from streamgroup.cluster.configs import broker_config, topic_configs
 from streamgroup.cluster.kafka import ANY, KafkaCluster
 from streamgroup.cluster.requests import NO_OFFSET
-from streamgroup.cluster.topic_changes import (
-    create_topics,
-    delete_topics,
-    grow_topics,
-    refused_configs,
-)
 from streamgroup.errors import BrokerError, TransportError
 from streamgroup.model import EARLIEST, LATEST, CommittedOffset, TopicPartition
 from streamgroup.net.connection import Connection

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, cast
 
-from streamgroup.cluster.boundary_scan import BoundaryScan
-from streamgroup.cluster.kafka07 import Kafka07Cluster
+from streamgroup.cluster.kafka07 import BoundaryScan, Kafka07Cluster
 from streamgroup.errors import TransportError
 from streamgroup.logformat import partition_number
 from streamgroup.model import ClusterSnapshot, TopicPartition

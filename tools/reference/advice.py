@@ -78,7 +78,7 @@ ELSEWHERE = {
     "cli/groups.py": "the errors of several groups, joined",
     "cli/main.py": _PASSED_ON,
     "cluster/admin.py": "what the caller was doing, then the broker's code",
-    "cluster/group_changes.py": "what the caller was doing, then the broker's code",
+    "cluster/changes.py": "what the caller was doing, then the broker's code",
     "cluster/kafka.py": "the causes of all bootstrap brokers, joined",
     "cluster/requests.py": "what the caller was doing, then the broker's code",
     "driver/application/control.py": "the error of the coordinator process, sent to the caller",

@@ -6,10 +6,10 @@ import logging
 import math
 from collections.abc import Collection, Iterator, Mapping
 
+from streamgroup.cluster.changes import BROKERS_DEFAULT, create_topics, refused_configs
 from streamgroup.cluster.configs import TopicConfig, topic_configs
 from streamgroup.cluster.interface import Cluster, kafka_of, open_cluster
 from streamgroup.cluster.kafka import KafkaCluster
-from streamgroup.cluster.topic_changes import BROKERS_DEFAULT, create_topics, refused_configs
 from streamgroup.errors import AuthorizationError, ConfigError, StreamGroupError, UnsupportedVersionError
 from streamgroup.jobs.following import Say
 from streamgroup.jobs.mirror.columns import Abilities

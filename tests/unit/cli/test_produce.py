@@ -17,7 +17,7 @@ from streamgroup.cli import _record_writer
 from streamgroup.cli import produce as module
 from streamgroup.cli.main import main
 from streamgroup.cli.produce import PAUSE, Constants, InvalidRecord, TextReader, split
-from streamgroup.cluster import topic_changes
+from streamgroup.cluster import changes
 from streamgroup.cluster.registered import ClusterFromZooKeeper
 from streamgroup.errors import ErrorCode
 from tests.fakes.broker07 import OldBroker, start_broker07
@@ -264,7 +264,7 @@ def test_a_topic_is_made_where_that_is_asked_for(cluster: ScriptedCluster, monke
         made.append((topics, replication_factor))
         cluster.create("new", topics["new"])
 
-    monkeypatch.setattr(topic_changes, "create_topics", create)
+    monkeypatch.setattr(changes, "create_topics", create)
     assert run(cluster, "--create", "6", topic="new", stdin=b"a").exit_code == 0
     assert run(cluster, "--create", "6", stdin=b"a").exit_code == 0
     assert made == [({"new": 6}, -1)]
