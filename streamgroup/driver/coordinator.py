@@ -6,32 +6,42 @@ make requests through the run's inbox. The group's thread carries out the member
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
+import sys
+import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol
 
+from streamgroup.cluster.interface import Cluster
 from streamgroup.driver.application.claims import Claim
-from streamgroup.driver.inbox import Inbox
+from streamgroup.driver.batch_read import log_ends, tasks_of
+from streamgroup.driver.log_output import NOTES
 from streamgroup.driver.logs.checks import LogChecks
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.membership.assemble import backend_of, ledger_of, run_config
-from streamgroup.driver.questions import QuestionAnswerer
+from streamgroup.driver.membership.group_backend import GroupBackend
 from streamgroup.errors import StreamGroupError
+from streamgroup.group import events as ev
 from streamgroup.group.ledger import Ledger
 from streamgroup.model import ClusterSnapshot, FetchTask, LogRange, TopicPartition
 from streamgroup.net.connection_totals import TOTALS
+from streamgroup.net.resolve import require_resolvable
 from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions, SourceOptions
 from streamgroup.planning.batch import whole_batch
 from streamgroup.planning.document import DocumentCache, from_value, to_value
 from streamgroup.planning.memo import Memo
-from streamgroup.planning.subscription import is_subscribed
+from streamgroup.planning.subscription import is_subscribed, of_interest, require_columns
+from streamgroup.run import interface as ask
 from streamgroup.run import interface as io
 from streamgroup.run.interface import Question
 from streamgroup.run.machine import Run
@@ -278,3 +288,227 @@ def _new_id() -> str:
 def _utc(at: float) -> str:
     """Return a time in seconds since 1970 in ISO 8601. Rounded, since readings of two clocks differ a little."""
     return datetime.fromtimestamp(round(at), UTC).isoformat(timespec="seconds")
+
+
+class QuestionAnswerer:
+    """Answers the questions of one run. `answer` may wait for brokers, `post` never waits."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        *,
+        watcher: LogWatcher,
+        backend: GroupBackend,
+        checks: LogChecks,
+        planner: Planner,
+        claim: Claim | None,
+        is_stopped: Callable[[], bool],
+    ) -> None:
+        self._options = options
+        self._watcher = watcher
+        self._backend = backend
+        self._checks = checks
+        self._planner = planner
+        self._claim = claim
+        self._is_stopped = is_stopped
+        self._timeout_s = options.client.default_api_timeout_ms / 1000
+
+    def answer(self, question: ask.Question) -> object:
+        """Answer a question of a call. Called without a lock."""
+        answer: object = None
+        match question:
+            case ask.Connect(topics):
+                answer = self._connect(topics)
+            case ask.ReadMetadata(topics):
+                answer = self._snapshot(topics, self._timeout_s)
+            case ask.SnapshotEnds():
+                subscription, isolation = self._options.subscription, self._options.fetch.isolation
+                answer = self._watcher.ask(
+                    lambda cluster, deadline: log_ends(cluster, deadline, subscription, isolation), self._timeout_s
+                )
+            case ask.ListEnds(positions, timeout):
+                answer = self._watcher.ends(positions, timeout)
+            case ask.CheckPositions(positions, logs, limits, timeout):
+                self._checks.ask(positions, logs, limits, self._planner.targets, timeout)
+            case ask.FetchCommitted(timeout, wanted):
+                answer = self._backend.committed(timeout, wanted)
+            case ask.MakeFetchTasks(document, ranges, packed):
+                logs = self._watcher.known([r.partition for r in ranges])
+                snapshot, options = self._watcher.snapshot, self._options
+                answer = tasks_of(ranges, snapshot, options, document.positions, logs, packed_offsets=packed)
+            case _:
+                raise AssertionError(f"no call asks {question}")
+        return answer
+
+    def post(self, question: ask.Question) -> Future[Any]:
+        """Have a question of a background task answered by the thread of the watcher or of the registry."""
+        match question:
+            case ask.ListOffsets(wanted, timeout):
+                isolation = self._options.fetch.isolation
+                return self._watcher.post(
+                    lambda cluster, deadline: cluster.list_offsets(wanted, isolation, deadline), timeout
+                )
+            case ask.DescribeGroup(timeout):
+                return self._backend.described(timeout)
+        raise AssertionError(f"no background task asks {question}")
+
+    def _connect(self, topics: frozenset[str] | None) -> ClusterSnapshot:
+        options = self._options
+        group = options.group
+        assert group is not None, "options of a batch read"
+        if self._claim is not None and group.is_member:
+            self._claim.take(self._is_stopped)
+        NOTES.log(options.notes, group.group_id or "no group")
+        left = require_resolvable(options.client.bootstrap_servers, self._timeout_s)
+        self._watcher.start()
+        snapshot = self._snapshot(topics, max(1.0, left))
+        require_columns(options.fetch, snapshot)
+        self._backend.opened(snapshot.dialect)
+        self._backend.thread.start()
+        return snapshot
+
+    def _snapshot(self, topics: frozenset[str] | None, timeout: float) -> ClusterSnapshot:
+        def read(cluster: Cluster, deadline: float) -> ClusterSnapshot:
+            snapshot = cluster.snapshot(topics, deadline, refresh=True)
+            # Here, in the watcher's thread, it cannot replace a newer one.
+            self._watcher.snapshot = of_interest(snapshot, self._options.subscription, ())
+            return snapshot
+
+        return self._watcher.ask(read, timeout)
+
+
+LONGEST_WAIT_S = 5.0
+"""A call that waits looks this often whether a timer is due."""
+
+
+class Shell(Protocol):
+    """Carries out what the run asks for."""
+
+    def carry_out(self, action: io.RunAction) -> None:
+        """Carry out an action without waiting; the lock is held."""
+
+    def answer(self, question: Question) -> object:
+        """Answer a question of a call in its thread, without the lock."""
+
+    def post(self, task: int, question: Question) -> None:
+        """Have a question of a background task answered by another thread."""
+
+    def wake(self) -> None:
+        """Wake the thread that keeps the timers: one is due sooner than it knows."""
+
+
+class Inbox:
+    """The way into one run. Any thread may use it once `run` is set."""
+
+    run: Run
+
+    def __init__(self, shell: Shell, clock: Callable[[], float] = time.monotonic) -> None:
+        self._shell = shell
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._events: deque[io.Event] = deque()
+        self._is_stepping = False
+        self._is_interrupted = False
+        self._numbers = itertools.count()
+        self._calls: dict[int, SimpleQueue[io.Reply | io.Raise | io.Ask]] = {}
+        self.wake_at: float | None = None
+        """The monotonic time when the run wants a `Tick`."""
+
+    def post(self, event: io.Event) -> None:
+        """Leave an event; it and what follows from it have been taken when this returns."""
+        try:
+            with self._lock:
+                self._events.append(event)
+                if not self._is_stepping:  # else an action has led to this event: it follows after the step
+                    self._step()
+        finally:
+            if self._is_interrupted and threading.current_thread() is threading.main_thread():
+                self._is_interrupted = False
+                sys.exit(0)
+
+    def _step(self) -> None:
+        self._is_stepping = True
+        try:
+            while self._events:
+                for action in self.run.step(self._events.popleft(), self._clock()):
+                    self._try(action)
+        finally:
+            self._is_stepping = False
+            before, self.wake_at = self.wake_at, self.run.wake_at
+        if self.wake_at is not None and (before is None or self.wake_at < before):
+            self._shell.wake()
+
+    def _try(self, action: io.RunAction) -> None:
+        """Carry out an action. The thread that happens to do so must not end for an error, and the query must."""
+        try:
+            self._carry_out(action)
+        except Exception as error:
+            log.exception("an action of the run has failed")
+            self._events.append(io.ThreadFailed(StreamGroupError(f"an action of the run has failed: {error!r}")))
+
+    def interrupt(self) -> None:
+        """End the main thread's call, from a signal handler: at once while it waits, else after its step.
+
+        A step that ends in the middle would leave the run with an event half taken. Raises SystemExit.
+        """
+        if self._lock._is_owned() and self._is_stepping:  # type: ignore[attr-defined]
+            self._is_interrupted = True
+        else:
+            sys.exit(0)
+
+    def tick(self, now: float) -> None:
+        """Step the run if a timer is due."""
+        wake_at = self.wake_at
+        if wake_at is not None and now >= wake_at:
+            self.post(ev.Tick())
+
+    def _carry_out(self, action: io.RunAction) -> None:
+        match action:
+            case io.Ask(call, question) if call < 0:
+                self._shell.post(call, question)
+            case io.Reply(call) | io.Raise(call) | io.Ask(call):
+                if (mail := self._calls.get(call)) is not None:
+                    mail.put(action)
+            case ev.Note(level, text):
+                log.log(level, "%s", text)
+            case _:
+                self._shell.carry_out(action)
+
+    def call(self, request: io.Request) -> Any:
+        """Make a request and wait for its result in this thread. Raises the run's error."""
+        number = next(self._numbers)
+        mail = self._calls[number] = SimpleQueue()
+        is_over = False
+        try:
+            self.post(io.Called(number, request))
+            while True:
+                match self._wait(mail):
+                    case io.Ask(_, question):
+                        self._answer(number, question)
+                    case io.Raise(_, error):
+                        is_over = True
+                        raise error
+                    case io.Reply(_, result):
+                        is_over = True
+                        return result
+        finally:
+            del self._calls[number]
+            if not is_over:  # a signal has ended the wait
+                self.post(io.CallAbandoned(number))
+
+    def _answer(self, number: int, question: Question) -> None:
+        try:
+            found = self._shell.answer(question)
+        except Exception as error:  # the call decides what an error means
+            self.post(io.QuestionFailed(number, error))
+        else:
+            self.post(io.QuestionAnswered(number, found))
+
+    def _wait(self, mail: SimpleQueue[io.Reply | io.Raise | io.Ask]) -> io.Reply | io.Raise | io.Ask:
+        while True:
+            now, wake_at = self._clock(), self.wake_at
+            due = now + LONGEST_WAIT_S if wake_at is None else min(wake_at, now + LONGEST_WAIT_S)
+            try:
+                return mail.get(timeout=max(0.0, due - now))
+            except Empty:
+                self.tick(due)

@@ -1,6 +1,6 @@
 """The interface of a run: events go into `Run.step`, actions come out of it.
 
-The shell (`driver/inbox.py`, or the simulation) numbers the calls. The run numbers its own background tasks with
+The shell (`driver/coordinator.py`, or the simulation) numbers the calls. The run numbers its own background tasks with
 negative numbers. Times are monotonic seconds.
 """
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Never
 
 from streamgroup.cluster.interface import Cluster
 from streamgroup.cluster.kafka import ANY, KafkaCluster
-from streamgroup.driver.membership.offsets_thread import OffsetsThread
+from streamgroup.driver.membership.registry_thread import OffsetsThread
 from streamgroup.errors import StreamGroupError, TransportError
 from streamgroup.group.events import Lane, Send
 from streamgroup.group.offsets.store import Answer

@@ -1,6 +1,6 @@
 """The coordinator process of one run: the real `Run`, and around it what the driver's threads do, simulated.
 
-`Process` leaves events in the run's inbox, as `driver/inbox.py` does, and answers its questions from the world. The
+`Process` leaves events in the run's inbox, as `driver/coordinator.py` does, and answers its questions from the world. The
 connections are `lines.py` or `registrylines.py`; where the driver's threads change, these files change with them.
 """
 

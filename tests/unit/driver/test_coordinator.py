@@ -5,11 +5,18 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from streamgroup.cluster.requests import ListedOffset
+from streamgroup.driver.coordinator import Inbox, QuestionAnswerer
+from streamgroup.driver.log_output import NOTES
+from streamgroup.driver.logs import watcher as watching
+from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.errors import (
     BrokerError,
     ConfigError,
@@ -18,21 +25,37 @@ from streamgroup.errors import (
     StreamGroupError,
     TransportError,
 )
+from streamgroup.group import events as ev
 from streamgroup.model import (
     EARLIEST,
     LATEST,
     CommittedOffset,
+    Dialect,
     Document,
+    GroupDescription,
+    GroupState,
+    LogRange,
     OffsetRange,
+    Position,
+    TopicPartition,
 )
 from streamgroup.net import resolve
 from streamgroup.net.connection_totals import TOTALS
-from streamgroup.options.types import GroupOptions, LimitOptions
+from streamgroup.options.types import (
+    FetchOptions,
+    GroupMode,
+    GroupOptions,
+    Isolation,
+    LimitOptions,
+    SourceOptions,
+)
 from streamgroup.planning.document import from_value, to_value
+from streamgroup.run import interface as ask
+from streamgroup.run import interface as io
 from streamgroup.run import spark_calls
 from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.wire.messages.group import JoinGroupRequest
-from tests.fakes.cluster import logs_of
+from tests.fakes.cluster import Logs, logs_of
 from tests.fakes.coordinator import ScriptedCoordinator
 from tests.unit.driver.runs import INITIAL, P0, P1, Start, document, ranges, start
 from tests.unit.driver.shells import SOON, client, running, source, until
@@ -453,3 +476,412 @@ def test_the_status_names_group_run_lineage_and_positions(start: Start) -> None:
         "retries": {"group": 0, "logs": 0},
     }
     assert run.poller.asked(FindCoordinatorRequest) == 1
+
+
+ASKED_0, ASKED_1, OTHER = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("another", 0)
+TARGETS = {ASKED_0: 9}
+
+
+class Peers:
+    """The group's store, the log checks, the planner and the claim: they note the calls, in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        self.targets = TARGETS
+        self.thread = self
+        self.description: Future[GroupDescription] = Future()
+
+    def take(self, is_over: Callable[[], bool]) -> None:
+        self.calls.append(("claim", is_over()))
+
+    def opened(self, dialect: Dialect) -> None:
+        self.calls.append(("opened", dialect))
+
+    def start(self) -> None:
+        self.calls.append("group's thread started")
+
+    def committed(
+        self, timeout: float, wanted: Callable[[TopicPartition], bool]
+    ) -> Mapping[TopicPartition, CommittedOffset]:
+        self.calls.append(("committed", timeout))
+        return {tp: CommittedOffset(7) for tp in (ASKED_0, ASKED_1) if wanted(tp)}
+
+    def described(self, timeout: float) -> Future[GroupDescription]:
+        self.calls.append(("described", timeout))
+        return self.description
+
+    def ask(self, *asked: Any) -> None:
+        self.calls.append(asked)
+
+
+class Answerer(QuestionAnswerer):
+    """With the watcher that it asks."""
+
+    watcher: LogWatcher
+
+
+Make = Callable[..., Answerer]
+
+
+@pytest.fixture
+def logs() -> Logs:
+    made = logs_of([10, 20])
+    made.starts[ASKED_1] = 5
+    made.ends[OTHER] = 30
+    return made
+
+
+@pytest.fixture
+def peers() -> Peers:
+    return Peers()
+
+
+@pytest.fixture
+def make(logs: Logs, peers: Peers, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    monkeypatch.setattr(watching, "open_cluster", logs.of)
+    NOTES.forget()
+    watchers: list[LogWatcher] = []
+
+    def new(options: SourceOptions | None = None, *, is_started: bool = True) -> Answerer:
+        options = options or source()
+        watcher = LogWatcher(options, lambda *_: None, lambda _: None)
+        watchers.append(watcher)
+        if is_started:
+            watcher.start()
+        given: Any = peers
+        made = Answerer(
+            options,
+            watcher=watcher,
+            backend=given,
+            checks=given,
+            planner=given,
+            claim=given,
+            is_stopped=lambda: False,
+        )
+        made.watcher = watcher
+        return made
+
+    yield new
+    for each in watchers:
+        each.stop(SOON)
+
+
+# -- the start of a run ------------------------------------------------------------------------------------------------
+
+
+def test_a_member_claims_its_name_before_it_connects_and_joins_after_the_brokers_are_known(
+    make: Make, peers: Peers
+) -> None:
+    answerer = make(is_started=False)
+    snapshot: Any = answerer.answer(ask.Connect(frozenset({"t"})))
+    assert snapshot.topics.keys() == {"t"}
+    assert peers.calls == [("claim", False), ("opened", Dialect.KAFKA), "group's thread started"]
+    assert answerer.watcher.snapshot == snapshot
+
+
+@pytest.mark.parametrize("mode", [GroupMode.COMMIT, GroupMode.OFF])
+def test_a_query_that_is_not_a_member_claims_no_name(mode: GroupMode, make: Make, peers: Peers) -> None:
+    make(source(group=GroupOptions("g", mode=mode)), is_started=False).answer(ask.Connect(None))
+    assert peers.calls == [("opened", Dialect.KAFKA), "group's thread started"]
+
+
+def test_notes_about_the_options_are_logged_with_the_group(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "streamgroup")
+    make(source(notes=("maxOffsetsPerTrigger is 5",)), is_started=False).answer(ask.Connect(None))
+    assert [record.getMessage() for record in caplog.records] == ["g: maxOffsetsPerTrigger is 5"]
+
+
+def test_options_that_do_not_fit_the_brokers_end_the_start_before_the_group_is_joined(make: Make, peers: Peers) -> None:
+    with pytest.raises(ConfigError, match=r"includeInnerIndex is for Kafka 0\.7"):
+        make(source(fetch=FetchOptions(include_inner_index=True)), is_started=False).answer(ask.Connect(None))
+    assert peers.calls == [("claim", False)]
+
+
+def test_brokers_that_do_not_answer_end_the_start_before_the_group_is_joined(
+    make: Make, peers: Peers, logs: Logs
+) -> None:
+    logs.failures += [TransportError("127.0.0.1:9092: Connection refused")]
+    with pytest.raises(TransportError, match="Connection refused"):
+        make(is_started=False).answer(ask.Connect(None))
+    assert peers.calls == [("claim", False)]
+
+
+# -- questions of a call -----------------------------------------------------------------------------------------------
+
+
+def test_metadata_of_all_topics_are_kept_for_the_subscribed_ones_only(make: Make) -> None:
+    answerer = make()
+    snapshot: Any = answerer.answer(ask.ReadMetadata(None))
+    assert snapshot.topics.keys() == {"another", "t"}
+    assert answerer.watcher.snapshot.topics.keys() == {"t"}
+
+
+def test_the_ends_of_all_subscribed_partitions_are_those_that_may_be_read(make: Make, logs: Logs) -> None:
+    logs.stable[ASKED_1] = 15
+    assert make().answer(ask.SnapshotEnds()) == {ASKED_0: 10, ASKED_1: 20}
+    committed = source(fetch=FetchOptions(isolation=Isolation.READ_COMMITTED))
+    assert make(committed).answer(ask.SnapshotEnds()) == {ASKED_0: 10, ASKED_1: 15}
+
+
+def test_the_ends_of_held_partitions_are_listed_anew(make: Make, logs: Logs) -> None:
+    answerer = make()
+    answerer.answer(ask.ReadMetadata(None))
+    assert answerer.answer(ask.ListEnds({ASKED_1: Position(7)}, SOON)) == {ASKED_1: LogRange(5, 20)}
+    logs.ends[ASKED_1] = 25
+    assert answerer.answer(ask.ListEnds({ASKED_1: Position(7)}, SOON)) == {ASKED_1: LogRange(5, 25)}
+
+
+def test_commits_are_fetched_for_the_wanted_partitions_within_the_timeout_of_the_question(
+    make: Make, peers: Peers
+) -> None:
+    answer = make().answer(ask.FetchCommitted(3.0, lambda tp: tp == ASKED_1))
+    assert (answer, peers.calls) == ({ASKED_1: CommittedOffset(7)}, [("committed", 3.0)])
+
+
+def test_positions_are_checked_up_to_the_targets_of_available_now(make: Make, peers: Peers) -> None:
+    positions, known, limits = (
+        {ASKED_0: Position(3)},
+        {ASKED_0: LogRange(0, 10)},
+        LimitOptions(max_offsets_per_trigger=5),
+    )
+    assert make().answer(ask.CheckPositions(positions, known, limits, 2.0)) is None
+    assert peers.calls == [(positions, known, limits, TARGETS, 2.0)]
+
+
+def test_tasks_read_the_planned_ranges_at_the_leaders_of_now_under_the_planned_topic_id(make: Make, logs: Logs) -> None:
+    """R8: a replay must not read a topic that was created again under its name."""
+    answerer = make()
+    logs.topic_ids["t"] = "recreated"
+    logs.epochs[ASKED_1] = 4
+    answerer.answer(ask.ReadMetadata(None))
+    ranges = (OffsetRange(ASKED_0, 2, 6), OffsetRange(ASKED_1, 5, 9))
+    document = Document("g", "l", "r", 1, ranges, {ASKED_0: Position(6, "id"), ASKED_1: Position(9, "id")})
+    tasks: Any = answerer.answer(ask.MakeFetchTasks(document, ranges))
+    located = sorted((r.range, r.topic_id, r.leader.node_id, r.leader_epoch) for task in tasks for r in task.ranges)
+    assert located == [(ranges[0], "id", 0, 1), (ranges[1], "id", 1, 4)]
+    packed: Any = answerer.answer(ask.MakeFetchTasks(document, ranges, packed_offsets=100))
+    assert (len(tasks), len(packed)) == (2, 1)
+
+
+# -- questions of a background task ------------------------------------------------------------------------------------
+
+
+def test_offsets_are_listed_without_waiting_for_the_brokers(make: Make, logs: Logs) -> None:
+    answerer = make(is_started=False)
+    future = answerer.post(ask.ListOffsets({ASKED_0: LATEST, ASKED_1: EARLIEST}, SOON))
+    assert not future.done()
+    answerer.watcher.start()
+    assert future.result(SOON) == {ASKED_0: ListedOffset(10), ASKED_1: ListedOffset(5)}
+
+
+def test_the_group_is_described_by_its_store(make: Make, peers: Peers) -> None:
+    future = make().post(ask.DescribeGroup(4.0))
+    assert not future.done()
+    peers.description.set_result(GroupDescription("g", GroupState.STABLE))
+    assert future.result(0).state == GroupState.STABLE
+    assert peers.calls == [("described", 4.0)]
+
+
+def test_a_question_of_the_other_kind_is_a_defect_that_is_named(make: Make) -> None:
+    answerer = make()
+    with pytest.raises(AssertionError, match="no call asks DescribeGroup"):
+        answerer.answer(ask.DescribeGroup(1.0))
+    with pytest.raises(AssertionError, match="no background task asks SnapshotEnds"):
+        answerer.post(ask.SnapshotEnds())
+
+
+STATUS = io.GetStatus()
+QUESTION = ask.SnapshotEnds()
+
+
+class FakeRun:
+    """`script` gives the actions of each event."""
+
+    def __init__(self, script: Callable[[Any], list[Any]]) -> None:
+        self.script = script
+        self.heard: list[Any] = []
+        self.wake_at: float | None = None
+
+    def step(self, event: Any, now: float) -> list[Any]:
+        self.heard.append(event)
+        return self.script(event)
+
+
+class FakeShell:
+    def __init__(self) -> None:
+        self.carried_out: list[Any] = []
+        self.posted: list[tuple[int, ask.Question]] = []
+        self.woken = 0
+        self.on_action: Callable[[Any], None] = lambda action: None
+        self.answers: Callable[[ask.Question], object] = lambda question: "an answer"
+
+    def carry_out(self, action: Any) -> None:
+        self.carried_out.append(action)
+        self.on_action(action)
+
+    def answer(self, question: ask.Question) -> object:
+        return self.answers(question)
+
+    def post(self, task: int, question: ask.Question) -> None:
+        self.posted.append((task, question))
+
+    def wake(self) -> None:
+        self.woken += 1
+
+
+def make_inbox(script: Callable[[Any], list[Any]]) -> tuple[Inbox, FakeRun, FakeShell]:
+    shell, run = FakeShell(), FakeRun(script)
+    inbox = Inbox(shell)
+    inbox.run = run  # type: ignore[assignment]
+    return inbox, run, shell
+
+
+def asks_first(event: Any) -> list[Any]:
+    """The run of a call that asks one question."""
+    match event:
+        case io.Called(call):
+            return [io.Ask(call, QUESTION)]
+        case io.QuestionAnswered(call, answer):
+            return [io.Reply(call, f"{answer}, taken")]
+        case io.QuestionFailed(call, error):
+            return [io.Raise(call, error)]
+    return []
+
+
+def test_a_call_answers_its_own_question_without_the_lock() -> None:
+    inbox, run, shell = make_inbox(asks_first)
+    shell.answers = lambda question: inbox._lock._is_owned()  # type: ignore[attr-defined]
+    assert inbox.call(STATUS) == "False, taken"
+    assert run.heard == [io.Called(0, STATUS), io.QuestionAnswered(0, False)]
+
+
+def test_an_error_in_place_of_the_answer_is_the_runs_to_judge() -> None:
+    inbox, run, shell = make_inbox(asks_first)
+    error = DataLossError("gone")
+
+    def fail(question: ask.Question) -> object:
+        raise error
+
+    shell.answers = fail
+    with pytest.raises(DataLossError, match="gone"):
+        inbox.call(STATUS)
+    assert run.heard == [io.Called(0, STATUS), io.QuestionFailed(0, error)]
+
+
+def test_a_question_of_a_background_task_goes_to_another_thread() -> None:
+    inbox, _, shell = make_inbox(lambda event: [io.Ask(-1, QUESTION)])
+    inbox.post(ev.Tick())
+    assert shell.posted == [(-1, QUESTION)]
+
+
+def test_an_event_that_an_action_leads_to_follows_after_the_step() -> None:
+    inbox, run, shell = make_inbox(
+        lambda event: [io.RefreshMetadata(), io.Follow(frozenset("t"))] if event == "first" else []
+    )
+    shell.on_action = lambda action: inbox.post("second") if isinstance(action, io.RefreshMetadata) else None  # type: ignore[arg-type]
+    inbox.post("first")  # type: ignore[arg-type]
+    assert run.heard == ["first", "second"]
+    assert shell.carried_out == [io.RefreshMetadata(), io.Follow(frozenset("t"))]
+
+
+def test_a_reply_to_a_call_that_is_gone_is_dropped() -> None:
+    inbox, _, _ = make_inbox(lambda event: [io.Reply(7, None), io.Raise(8, ValueError()), io.Ask(9, QUESTION)])
+    inbox.post(ev.Tick())
+
+
+def test_a_call_that_waits_keeps_the_timers() -> None:
+    def script(event: Any) -> list[Any]:
+        run.wake_at = 0.0 if isinstance(event, io.Called) else None
+        return [io.Reply(0, "in time")] if isinstance(event, ev.Tick) else []
+
+    inbox, run, shell = make_inbox(script)
+    assert inbox.call(STATUS) == "in time"
+    assert shell.woken == 1
+
+
+def test_the_thread_of_the_timers_is_woken_for_an_earlier_one_only() -> None:
+    inbox, run, shell = make_inbox(lambda event: [])
+    for wake_at, woken in ((9.0, 1), (9.0, 1), (8.0, 2), (12.0, 2), (None, 2)):
+        run.wake_at = wake_at
+        inbox.post(ev.Tick())
+        assert (inbox.wake_at, shell.woken) == (wake_at, woken)
+
+
+def test_calls_of_two_threads_get_their_own_results() -> None:
+    waiting: list[int] = []
+
+    def script(event: Any) -> list[Any]:
+        match event:
+            case io.Called(call, io.GetRanges()):
+                waiting.append(call)
+                return []
+            case io.Called(call):
+                return [io.Reply(call, "second"), io.Reply(waiting[0], "first")]
+        return []
+
+    inbox, _, _ = make_inbox(script)
+    results: list[str] = []
+    with running(lambda: results.append(inbox.call(io.GetRanges()))):
+        until(lambda: bool(waiting), "the first call")
+        assert inbox.call(STATUS) == "second"
+    assert results == ["first"]
+
+
+def test_a_call_that_a_signal_ends_is_abandoned() -> None:
+    inbox, run, shell = make_inbox(asks_first)
+
+    def interrupted(question: ask.Question) -> object:
+        inbox.interrupt()
+        return None
+
+    shell.answers = interrupted
+    with pytest.raises(SystemExit):
+        inbox.call(STATUS)
+    assert run.heard[-1] == io.CallAbandoned(0)
+
+
+def test_a_signal_in_the_middle_of_a_step_ends_the_call_after_it() -> None:
+    taken: list[Any] = []
+
+    def script(event: Any) -> list[Any]:
+        if isinstance(event, io.Called):
+            inbox.interrupt()
+            taken.append(event)
+            return [io.RefreshMetadata()]
+        return []
+
+    inbox, run, shell = make_inbox(script)
+    with pytest.raises(SystemExit):
+        inbox.call(STATUS)
+    assert taken
+    assert shell.carried_out == [io.RefreshMetadata()]
+    assert run.heard[-1] == io.CallAbandoned(0)
+    assert inbox._lock.acquire(blocking=False)
+
+
+def test_only_the_main_thread_ends_by_its_signal() -> None:
+    """The signal arrives in a step of the main thread; another thread steps before that one has unwound."""
+    inbox, _, _ = make_inbox(lambda event: [])
+    inbox._is_interrupted = True
+    with running(lambda: inbox.post(ev.Tick())):
+        pass
+    assert inbox._is_interrupted
+    with pytest.raises(SystemExit):
+        inbox.post(ev.Tick())
+    inbox.post(ev.Tick())
+
+
+def test_an_action_that_cannot_be_carried_out_ends_the_query_and_not_the_thread() -> None:
+    both = [io.RefreshMetadata(), io.Follow(frozenset("t"))]
+    inbox, run, shell = make_inbox(lambda event: both if isinstance(event, ev.Tick) else [])
+
+    def fail(action: Any) -> None:
+        if isinstance(action, io.RefreshMetadata):
+            raise ZeroDivisionError("a defect")
+
+    shell.on_action = fail
+    inbox.post(ev.Tick())
+    assert shell.carried_out == both
+    (failed,) = run.heard[1:]
+    assert isinstance(failed, io.ThreadFailed)
+    assert "a defect" in str(failed.error)
