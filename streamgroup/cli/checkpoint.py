@@ -22,7 +22,7 @@ from streamgroup.cli._click import Column, SectionedCommand, flag, json_option, 
 from streamgroup.cli._cluster import EITHER, ClusterAddress, client_options, cluster_options
 from streamgroup.cli._group_stores import opened_store
 from streamgroup.errors import ConfigError, StreamGroupError
-from streamgroup.group.commit_metadata import CommitMetadata
+from streamgroup.group.commits import CommitMetadata
 from streamgroup.model import CommittedOffset, Document, GroupState, TopicPartition, name_some
 
 Commits = Mapping[TopicPartition, CommittedOffset]

@@ -29,7 +29,7 @@ from streamgroup.cli._click import (
 from streamgroup.cli._cluster import EITHER, ClusterAddress, client_options, cluster_options
 from streamgroup.cli._group_stores import GroupStore, opened_store
 from streamgroup.errors import ConfigError, StreamGroupError
-from streamgroup.group.commit_metadata import CommitMetadata
+from streamgroup.group.commits import CommitMetadata
 from streamgroup.logline import render
 from streamgroup.model import (
     EARLIEST,

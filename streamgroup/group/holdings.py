@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from streamgroup.errors import SkippedBatchError
-from streamgroup.group.commit_metadata import CommitMetadata
+from streamgroup.group.commits import CommitMetadata
 from streamgroup.group.positions import Origin, StartPosition
 from streamgroup.model import (
     INITIAL_DOCUMENT,

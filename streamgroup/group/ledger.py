@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from streamgroup.errors import SkippedBatchError
-from streamgroup.group.commit_metadata import NOT_FOUNDED, CommitMetadata
-from streamgroup.group.commits import NO_GENERATION, Commit, Commits, CommitVerdict
+from streamgroup.group.commits import NO_GENERATION, NOT_FOUNDED, Commit, CommitMetadata, Commits, CommitVerdict
 from streamgroup.group.holdings import Held, InFlightBatch, InFlightBatches, Summary, summary_of
 from streamgroup.group.positions import (
     Origin,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from streamgroup.group.commit_metadata import NOT_FOUNDED, CommitMetadata
+from streamgroup.group.commits import NOT_FOUNDED, CommitMetadata
 from streamgroup.model import (
     INITIAL_DOCUMENT,
     UNKNOWN_EPOCH,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamgroup.errors import ErrorCode as E
-from streamgroup.group.commit_metadata import CommitMetadata
+from streamgroup.group.commits import CommitMetadata
 from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.wire.messages.cluster import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from streamgroup.wire.messages.coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse

@@ -17,7 +17,7 @@ from streamgroup import logline
 from streamgroup.auth import mechanisms, scram
 from streamgroup.cli import produce
 from streamgroup.driver.application import control
-from streamgroup.group import commit_metadata, sticky, user_data
+from streamgroup.group import commits, sticky, user_data
 from streamgroup.group.registry import nodes, patterns
 from streamgroup.jobs import job_file, sinkguard
 from streamgroup.jobs.backfill import steps
@@ -82,7 +82,7 @@ BUGS = (
     ),
     PlantedBug(("records/codecs",), codecs.bound, "(struct.error, IndexError)", _NEVER),
     # text
-    PlantedBug(("group/commit-metadata",), commit_metadata.CommitMetadata.parse, _BOTH, "ValueError"),
+    PlantedBug(("group/commit-metadata",), commits.CommitMetadata.parse, _BOTH, "ValueError"),
     PlantedBug(("group/basis",), user_data.decode_basis, _BOTH, "ValueError"),
     PlantedBug(("group/identity",), user_data.decode_identity, _BOTH, "ValueError"),
     PlantedBug(("group/sticky-user-data",), sticky.decode_user_data, "len(data) < INT32.size", "len(data) < 2"),

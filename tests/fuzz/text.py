@@ -17,7 +17,7 @@ from streamgroup import logline
 from streamgroup.cli.produce import Constants, InvalidRecord, JsonReader
 from streamgroup.driver.application import control
 from streamgroup.errors import ConfigError, DecodeError
-from streamgroup.group.commit_metadata import CommitMetadata
+from streamgroup.group.commits import CommitMetadata
 from streamgroup.group.registry import nodes as formats
 from streamgroup.group.registry.nodes import GroupPaths, metadata_data, read_committed
 from streamgroup.group.registry.patterns import matches

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from streamgroup.errors import ConfigError, DataLossError, FencedError
-from streamgroup.group.commit_metadata import NOT_FOUNDED
+from streamgroup.group.commits import NOT_FOUNDED
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import CommittedOffset, Document, OffsetRange, Position, TopicPartition
 from tests.fakes.group import DYNAMIC

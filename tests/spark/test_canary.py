@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from streamgroup.cluster.admin import committed
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.driver.application import control
-from streamgroup.group.commit_metadata import CommitMetadata
+from streamgroup.group.commits import CommitMetadata
 from streamgroup.options import kinds
 from streamgroup.options.parse import OPTIONS
 from streamgroup.options.parse_sink import SINK_OPTIONS

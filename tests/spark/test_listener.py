@@ -21,7 +21,7 @@ import streamgroup
 from streamgroup.cluster.admin import committed as committed_offsets
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.driver.application import control
-from streamgroup.group.commit_metadata import CommitMetadata
+from streamgroup.group.commits import CommitMetadata
 from streamgroup.model import TopicPartition
 from streamgroup.options.types import ClientOptions
 from streamgroup.spark.queries import driver_context, jvm_pid

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from streamgroup.group.commit_metadata import CommitMetadata
+from streamgroup.group.commits import CommitMetadata
 from streamgroup.group.registry.nodes import GroupPaths, committed_in, metadata_data
 from streamgroup.group.sticky import encode_user_data
 from streamgroup.group.user_data import (

@@ -13,7 +13,7 @@ from streamgroup.cli import checkpoint as module
 from streamgroup.cli.checkpoint import after_sunk, of_document, of_replay, spark_value
 from streamgroup.driver.application import control
 from streamgroup.errors import ConfigError
-from streamgroup.group.commit_metadata import CommitMetadata
+from streamgroup.group.commits import CommitMetadata
 from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG
 from streamgroup.model import (
     INITIAL_DOCUMENT,

@@ -17,7 +17,7 @@ from streamgroup.cli.main import main
 from streamgroup.cli.skip import Commits, Skip, plan_skips
 from streamgroup.driver.application import control
 from streamgroup.errors import ConfigError, TransportError
-from streamgroup.group.commit_metadata import CommitMetadata
+from streamgroup.group.commits import CommitMetadata
 from streamgroup.model import LATEST, CommittedOffset, Document, OffsetRange, Position, TopicPartition
 from streamgroup.options.types import ClientOptions
 from streamgroup.planning.batch import replay_ranges

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.group.commit_metadata import CommitMetadata
+from streamgroup.group.commits import CommitMetadata
 from streamgroup.model import CommittedOffset, OffsetRange
 from streamgroup.options.types import GroupOptions
 from streamgroup.planning.document import to_value

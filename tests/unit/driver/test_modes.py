@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streamgroup.errors import ConfigError, DataLossError, TransportError
-from streamgroup.group.commit_metadata import CommitMetadata
+from streamgroup.group.commits import CommitMetadata
 from streamgroup.model import (
     EARLIEST,
     LATEST,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from streamgroup.group.commit_metadata import CommitMetadata
-from streamgroup.group.commits import Commit, CommitVerdict
+from streamgroup.group.commits import Commit, CommitMetadata, CommitVerdict
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.positions import StartPosition
 from streamgroup.model import (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamgroup.errors import SkippedBatchError
-from streamgroup.group.commit_metadata import CommitMetadata
+from streamgroup.group.commits import CommitMetadata
 from streamgroup.group.holdings import Held, InFlightBatch, InFlightBatches, Summary, summary_of
 from streamgroup.group.positions import Origin, StartPosition
 from streamgroup.model import INITIAL_DOCUMENT, UNKNOWN_EPOCH, CommittedOffset, Document, OffsetRange, Position

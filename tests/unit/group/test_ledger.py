@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.group.commit_metadata import NOT_FOUNDED, CommitMetadata
-from streamgroup.group.commits import RECOMMIT_AFTER_S, CommitVerdict
+from streamgroup.group.commits import NOT_FOUNDED, RECOMMIT_AFTER_S, CommitMetadata, CommitVerdict
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.positions import Origin, StartPosition
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, PartitionInfo, Position, TopicInfo, TopicPartition

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.group.commit_metadata import NOT_FOUNDED
-from streamgroup.group.commits import CommitVerdict
+from streamgroup.group.commits import NOT_FOUNDED, CommitVerdict
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.positions import Origin
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, TopicPartition

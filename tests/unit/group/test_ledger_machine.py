@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from streamgroup.errors import ConfigError
-from streamgroup.group.commit_metadata import CommitMetadata
-from streamgroup.group.commits import Commit, CommitVerdict
+from streamgroup.group.commits import Commit, CommitMetadata, CommitVerdict
 from streamgroup.group.holdings import summary_of
 from streamgroup.group.ledger import Ledger
 from streamgroup.model import (

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from streamgroup.group.commit_metadata import CommitMetadata
-from streamgroup.group.commits import CommitVerdict
+from streamgroup.group.commits import CommitMetadata, CommitVerdict
 from streamgroup.group.holdings import summary_of
 from streamgroup.group.ledger import Ledger
 from streamgroup.model import (

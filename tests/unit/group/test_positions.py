@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from streamgroup.group.commit_metadata import NOT_FOUNDED, CommitMetadata
+from streamgroup.group.commits import NOT_FOUNDED, CommitMetadata
 from streamgroup.group.positions import Origin, StartPosition, applies_starting_offsets, founding_generation, start_of
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, Position, TopicPartition
 from streamgroup.wire.messages.offsets import NO_METADATA

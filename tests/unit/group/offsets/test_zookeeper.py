@@ -8,7 +8,7 @@ import pytest
 
 from streamgroup.errors import ConfigError, DecodeError, ErrorCode
 from streamgroup.group import events as ev
-from streamgroup.group.commit_metadata import CommitMetadata
+from streamgroup.group.commits import CommitMetadata
 from streamgroup.group.offsets.store import FetchOffsets, NoAnswer, OffsetsFetched
 from streamgroup.group.offsets.zookeeper import ATTEMPTS_MOST, BYTES_MOST, FIRST_TOKEN, ZooKeeperOffsetStore
 from streamgroup.group.registry import events as zk

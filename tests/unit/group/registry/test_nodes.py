@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError, DecodeError
-from streamgroup.group.commit_metadata import CommitMetadata
+from streamgroup.group.commits import CommitMetadata
 from streamgroup.group.registry import nodes as f
 from streamgroup.group.registry.nodes import (
     GroupPaths,
