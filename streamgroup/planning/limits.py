@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streamgroup.model import OffsetRange, TopicPartition
-from streamgroup.planning.record_sizes import UNIT
+from streamgroup.planning.packing import UNIT
 
 
 def min_offsets_now(min_offsets: int | None, waited_s: float | None, max_delay_s: float) -> int:

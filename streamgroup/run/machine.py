@@ -19,13 +19,12 @@ from streamgroup.planning.pace import Pace
 from streamgroup.run import interface as ask
 from streamgroup.run import interface as io
 from streamgroup.run.interface import Question, RunConfig
-from streamgroup.run.lifecycle import Shutdown
+from streamgroup.run.lifecycle import Shutdown, SilenceWatch
 from streamgroup.run.lineage import LineageWatch
 from streamgroup.run.offline_brokers import OfflineBrokers
 from streamgroup.run.paused_partitions import PausedPartitions
 from streamgroup.run.planner import Logs, LogView, Planner
 from streamgroup.run.run_events import RunEvents
-from streamgroup.run.silence import SilenceWatch
 from streamgroup.run.spark_calls import LISTING_TIMEOUT_S, SparkCalls
 from streamgroup.run.startup import StartingOffsets, Startup
 from streamgroup.run.status import AssignmentClock, BatchClock, BatchCompletion, Failure

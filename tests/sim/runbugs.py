@@ -7,10 +7,9 @@ from contextlib import ExitStack
 
 from streamgroup.group.state_machine import StateMachine
 from streamgroup.group.user_data import Identity
-from streamgroup.run import lineage, silence
-from streamgroup.run.lifecycle import Shutdown
+from streamgroup.run import lifecycle, lineage
+from streamgroup.run.lifecycle import Shutdown, TriggerWatchdog
 from streamgroup.run.lineage import DuplicateLineageCheck
-from streamgroup.run.silence import TriggerWatchdog
 from streamgroup.run.steps import NOW, Steps
 from tests.sim import checker as words
 from tests.sim.bugs import Bug, replace
@@ -18,7 +17,7 @@ from tests.sim.bugs import Bug, replace
 
 def never_leave(stack: ExitStack) -> None:
     """The silence of Spark leads to nothing."""
-    replace(stack, TriggerWatchdog, "look", lambda self, now, *, jvm_is_stopped: silence._NOTHING)
+    replace(stack, TriggerWatchdog, "look", lambda self, now, *, jvm_is_stopped: lifecycle._NOTHING)
 
 
 def never_come_back(stack: ExitStack) -> None:

@@ -23,7 +23,7 @@ from streamgroup.model import UNKNOWN_EPOCH, LogRange, OffsetRange, Position, To
 from streamgroup.options.types import LimitOptions
 from streamgroup.planning.limits import Boundaries, smaller
 from streamgroup.planning.memo import Memo
-from streamgroup.planning.record_sizes import RecordSizes
+from streamgroup.planning.packing import RecordSizes
 
 log = logging.getLogger("streamgroup")
 

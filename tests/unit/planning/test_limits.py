@@ -17,7 +17,7 @@ from streamgroup.planning.limits import (
     strict_limit,
     whole_messages,
 )
-from streamgroup.planning.record_sizes import UNIT
+from streamgroup.planning.packing import UNIT
 
 P0 = TopicPartition("t", 0)
 

@@ -25,7 +25,7 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions
-from streamgroup.planning.record_sizes import UNIT
+from streamgroup.planning.packing import UNIT
 from streamgroup.run import interface as ask
 from streamgroup.run import interface as io
 from streamgroup.run.machine import Run

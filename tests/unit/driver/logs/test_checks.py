@@ -23,7 +23,7 @@ from streamgroup.model import (
     TopicInfo,
 )
 from streamgroup.options.types import LimitOptions
-from streamgroup.planning.record_sizes import UNIT
+from streamgroup.planning.packing import UNIT
 from tests.clock import Clock
 from tests.fakes.broker07 import tp
 from tests.fakes.cluster import NODES
