@@ -16,7 +16,7 @@ from streamgroup.cluster.interface import Cluster, open_cluster
 from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import ConfigError
 from streamgroup.options.kinds import SECRET, SERVERS, TEXT, ZOOKEEPER, ValueKind
-from streamgroup.options.parse_client import kafka_properties, parse_client
+from streamgroup.options.parse import kafka_properties, parse_client
 from streamgroup.options.secrets import Secret
 from streamgroup.options.types import ClientOptions, ZooKeeperOptions
 from streamgroup.options.zookeeper import CONNECT

@@ -11,9 +11,7 @@ from streamgroup.cli import _properties
 from streamgroup.cli._cluster import ClusterAddress, parsed_client, with_timeout
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.model import ClusterSnapshot, TopicPartition
-from streamgroup.options.parse import OPTIONS, parse_source
-from streamgroup.options.parse_client import of_connection
-from streamgroup.options.parse_sink import SINK_OPTIONS, parse_sink
+from streamgroup.options.parse import OPTIONS, SINK_OPTIONS, of_connection, parse_sink, parse_source
 from streamgroup.options.types import SinkOptions, SourceOptions
 
 _OWN_OF_PRODUCE = {

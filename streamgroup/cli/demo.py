@@ -33,7 +33,7 @@ from streamgroup.cluster.changes import create_topics
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.logline import message_of
 from streamgroup.model import LATEST
-from streamgroup.options.parse_sink import parse_sink
+from streamgroup.options.parse import parse_sink
 from streamgroup.options.types import Isolation
 from streamgroup.spark_home import spark_submit
 from streamgroup.testing import KafkaServer

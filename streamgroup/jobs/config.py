@@ -13,8 +13,7 @@ from streamgroup.jobs.job_file import DEFAULT, JobFileReader, Metrics, SparkSett
 from streamgroup.jobs.keys import DEAD_LETTERS, PARSER, SECTIONS, SOURCE
 from streamgroup.model import TopicPartition
 from streamgroup.options.client import CLIENT
-from streamgroup.options.parse import parse_source
-from streamgroup.options.parse_sink import SINK_OPTIONS, parse_sink
+from streamgroup.options.parse import SINK_OPTIONS, parse_sink, parse_source
 from streamgroup.options.rows import Scope
 from streamgroup.options.source import SOURCE as SOURCE_OPTIONS
 from streamgroup.options.types import SourceOptions

@@ -10,9 +10,14 @@ from typing import Any
 from streamgroup.errors import ConfigError
 from streamgroup.model import EARLIEST, LATEST, ConfiguredOffsets, TopicPartition
 from streamgroup.options import kinds, zookeeper
+from streamgroup.options.client import CLIENT, CLIENT_IGNORED, CLIENT_REFUSED, TOKEN_ROW
+from streamgroup.options.foreign_names import LIBRDKAFKA_HINTS
 from streamgroup.options.kafka import KAFKA
+from streamgroup.options.producer import PRODUCER
+from streamgroup.options.properties import PREFIX
 from streamgroup.options.reading import OptionsReader, all_together
 from streamgroup.options.rows import SCOPE_OF_MODE, Effect, Option, Scope
+from streamgroup.options.sink import SINK, SINK_HINTS, SINK_ZOOKEEPER
 from streamgroup.options.source import HINTS, SOURCE
 from streamgroup.options.types import (
     ClientOptions,
@@ -20,6 +25,8 @@ from streamgroup.options.types import (
     GroupMode,
     GroupOptions,
     LimitOptions,
+    ProducerOptions,
+    SinkOptions,
     SourceOptions,
     SplitOptions,
     Subscription,
@@ -236,3 +243,215 @@ _ASSIGNED_MEMBER = (
     "cannot use assign with group.mode=member: the group assigns the partitions of a member. Use subscribe or "
     "subscribePattern, or read these partitions with group.mode=commit or off"
 )
+
+
+CLIENT_OPTIONS: Mapping[str, Option] = {
+    option.name.lower(): option
+    for option in (*CLIENT, TOKEN_ROW, *zookeeper.ZOOKEEPER, *CLIENT_REFUSED, *CLIENT_IGNORED)
+}
+"""The options of a connection by their name in lower case."""
+_OF_OTHERS = frozenset(
+    {option.name.lower() for option in PRODUCER} - CLIENT_OPTIONS.keys() | {f"{PREFIX}bootstrap.controllers"}
+)
+"""The other properties of Java's consumers, producers and admin clients, in lower case."""
+_OF_SERIALIZERS = tuple(f"{PREFIX}{start}" for start in ("basic.auth.", "bearer.auth.", "schema.registry."))
+"""How properties of a client of a schema registry begin. Files that Confluent offers for copying have them, too."""
+
+_LINE = re.compile(r"(?P<key>(?:\\.|[^\\=:\s])+)[ \t\f]*[=:]?[ \t\f]*(?P<value>.*)", re.DOTALL)
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
+_CONTROL = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
+
+
+def parse_client(options: Mapping[str, str]) -> tuple[ClientOptions, tuple[str, ...]]:
+    """Return how to connect, and sentences for the log. `kafka.bootstrap.servers` may be missing.
+
+    Properties that Java's clients know for other purposes have no effect, and one of the sentences names them.
+
+    Raises ConfigError that names all problems together, and shows no secret.
+    """
+    reading = OptionsReader(CLIENT_OPTIONS, Scope.ALL, LIBRDKAFKA_HINTS, strict=True)
+    for key, text in sorted(options.items()):
+        if key.lower() in _OF_OTHERS or key.lower().startswith(_OF_SERIALIZERS):
+            reading.ignored.setdefault("only the properties of the connection count here", []).append(key)
+        else:
+            reading.take(key, text)
+    reading.values.setdefault("kafka.bootstrap.servers", ())
+    client = reading.client(zookeeper.section(reading.values, reading.given, reading.problems, reading.notes))
+    if reading.problems or client is None:
+        raise ConfigError(all_together(reading.problems))
+    return client, reading.all_notes()
+
+
+def of_connection(options: Mapping[str, str]) -> dict[str, str]:
+    """Return those of `options` that concern the connection."""
+    return {name: text for name, text in options.items() if name.lower() in CLIENT_OPTIONS}
+
+
+def kafka_properties(text: str) -> dict[str, str]:
+    """Return the entries of a Java properties file as options: Kafka's get their prefix, ZooKeeper's have theirs.
+
+    A name may have Kafka's prefix already, as in the options of a query. The last of equal keys counts.
+
+    Raises ValueError for a line without a key. The format is that of `java.util.Properties.load`.
+    """
+    entries = {}
+    for line in _logical_lines(text):
+        found = _LINE.fullmatch(line)
+        if found is None:
+            raise ValueError("expected lines of the form name=value")
+        name = _unescaped(found["key"])
+        is_whole = name == TOKEN_ROW.name or name.startswith((PREFIX, zookeeper.PREFIX))
+        entries[name if is_whole else PREFIX + name] = _unescaped(found["value"])
+    return entries
+
+
+def _logical_lines(text: str) -> list[str]:
+    """Return the lines with their continuations, without comments and empty lines."""
+    lines: list[str] = []
+    is_continued = False
+    for natural in _LINE_END.split(text):
+        line = natural.lstrip(" \t\f")
+        if is_continued:
+            lines[-1] += line
+        elif line and line[0] not in "#!":
+            lines.append(line)
+        else:
+            continue
+        is_continued = (len(lines[-1]) - len(lines[-1].rstrip("\\"))) % 2 == 1
+        if is_continued:
+            lines[-1] = lines[-1][:-1]
+    return lines
+
+
+def _unescaped(text: str) -> str:
+    def replace(found: re.Match[str]) -> str:
+        escaped = found[1]
+        return chr(int(escaped[1:], 16)) if len(escaped) > 1 else _CONTROL.get(escaped, escaped)
+
+    return _ESCAPE.sub(replace, text)
+
+
+SINK_OPTIONS: Mapping[str, Option] = {option.name.lower(): option for option in (*SINK, *SINK_ZOOKEEPER, *PRODUCER)}
+"""All options of a write by their name in lower case: users may write names in any case."""
+
+_OF_SPARK = frozenset(
+    {
+        "queryname",
+        "checkpointlocation",
+        "asyncprogresstrackingenabled",
+        "asyncprogresstrackingcheckpointintervalms",
+    }
+)
+"""Options of Spark's own that it passes to every sink."""
+
+_MOST_IN_FLIGHT = 5
+"""The batches of one producer id that a broker remembers per partition, to drop repeated ones."""
+
+
+def parse_sink(options: Mapping[str, str], *, strict: bool = False) -> SinkOptions:
+    """Return the options of a batch write or of a stream's sink as values. `strict` is the default of that option.
+
+    Raises ConfigError that names all problems together: misspelled, contradictory and missing options, invalid values,
+    and what is not supported. It never shows the value of a secret option.
+    """
+    reading = _SinkReader(strict)
+    reading.take_all({key: text for key, text in options.items() if key.lower() not in _OF_SPARK})
+    registry = zookeeper.section(reading.values, reading.given, reading.problems, reading.notes)
+    client = reading.located(reading.client(registry))
+    producer = reading.producer(client)
+    if reading.problems or client is None:
+        raise ConfigError(all_together(reading.problems))
+    return SinkOptions(client=client, producer=producer, notes=reading.all_notes(), **reading.fields("sink"))
+
+
+class _SinkReader(OptionsReader):
+    """The options of one write while they are parsed."""
+
+    def __init__(self, strict: bool) -> None:
+        super().__init__(SINK_OPTIONS, Scope.WRITE, SINK_HINTS, strict=strict)
+
+    def located(self, client: ClientOptions | None) -> ClientOptions | None:
+        """Return `client` with one way to find the brokers: the bootstrap servers take precedence over ZooKeeper."""
+        if client is None or client.zookeeper is None or not client.bootstrap_servers:
+            return client
+        self.ignored.setdefault("'kafka.bootstrap.servers' names the brokers", []).append(zookeeper.CONNECT)
+        return dataclasses.replace(client, zookeeper=None)
+
+    def producer(self, client: ClientOptions | None) -> ProducerOptions:
+        """Return how tasks write. Options that contradict each other become problems, as in Java's producer."""
+        producer: ProducerOptions = self.section("producer", ProducerOptions)
+        if "kafka.max.request.size" in self.values:
+            producer = dataclasses.replace(producer, max_message_size=producer.max_request_size)
+        producer = self._with_level(self._with_partitioner(producer))
+        if client is not None:
+            producer = self._with_delivery_timeout(producer, client)
+        return self._with_idempotence(producer)
+
+    def _with_partitioner(self, producer: ProducerOptions) -> ProducerOptions:
+        """Return the partitioner of either option. Both must agree."""
+        by_class = self.values.get(_CLASS)
+        if by_class is None:
+            return producer
+        if "partitioner" in self.values and producer.partitioner != by_class:
+            self.problems.append(
+                f"{_CLASS} and partitioner contradict each other: the class is the partitioner '{by_class}'. Remove "
+                "one of them"
+            )
+        return dataclasses.replace(producer, partitioner=by_class)
+
+    def _with_level(self, producer: ProducerOptions) -> ProducerOptions:
+        """Return the level of the codec. The levels of other codecs have no effect."""
+        for name in _LEVELS.values():
+            if name in self.given and name != _LEVELS.get(producer.compression):
+                why = f"kafka.compression.type is {producer.compression}"
+                self.ignored.setdefault(why, []).append(name)
+        level = self.values.get(_LEVELS.get(producer.compression, ""))
+        return dataclasses.replace(producer, compression_level=level)
+
+    def _with_delivery_timeout(self, producer: ProducerOptions, client: ClientOptions) -> ProducerOptions:
+        """Return a delivery timeout that leaves time to linger and for one request."""
+        least = min(producer.linger_ms + client.request_timeout_ms, 2**31 - 1)
+        if producer.delivery_timeout_ms >= least:
+            return producer
+        sum_ = f"kafka.linger.ms ({producer.linger_ms}) plus kafka.request.timeout.ms ({client.request_timeout_ms})"
+        if "kafka.delivery.timeout.ms" in self.given:
+            self.problems.append(
+                f"kafka.delivery.timeout.ms ({producer.delivery_timeout_ms}) must not be below {sum_}: a batch would "
+                f"fail before its first response. Set {least} or more"
+            )
+        else:
+            self.notes.append(f"kafka.delivery.timeout.ms is {least}, which is {sum_}")
+        return dataclasses.replace(producer, delivery_timeout_ms=least)
+
+    def _with_idempotence(self, producer: ProducerOptions) -> ProducerOptions:
+        """Return whether to write idempotently, and whether that is required.
+
+        As in Java's producer, an explicit `enable.idempotence` refuses what rules it out. The default gives way, except
+        to too many requests in flight.
+        """
+        if not producer.enable_idempotence:
+            return producer
+        is_required = "kafka.enable.idempotence" in self.given
+        excludes = []
+        if producer.retries == 0:
+            excludes.append(("kafka.retries", "0", "a batch that is sent once needs none. Remove kafka.retries"))
+        if producer.acks != -1:
+            why = "the leader alone may lose a batch that it has taken. Set kafka.acks=all"
+            excludes.append(("kafka.acks", str(producer.acks), why))
+        for name, value, why in excludes:
+            if is_required:
+                self.problems.append(f"cannot use kafka.enable.idempotence=true with {name}={value}: {why}")
+            else:
+                self.notes.append(f"idempotence is off, because {name} is {value}: a retry may repeat records")
+        if producer.max_in_flight > _MOST_IN_FLIGHT:
+            self.problems.append(
+                f"kafka.max.in.flight.requests.per.connection ({producer.max_in_flight}) must not be above "
+                f"{_MOST_IN_FLIGHT} with idempotence: brokers remember the last {_MOST_IN_FLIGHT} batches. Decrease "
+                "it, or set kafka.enable.idempotence=false"
+            )
+        return dataclasses.replace(producer, enable_idempotence=not excludes, require_idempotence=is_required)
+
+
+_CLASS = "kafka.partitioner.class"
+_LEVELS = {codec: f"kafka.compression.{codec}.level" for codec in ("gzip", "lz4", "zstd")}

@@ -15,7 +15,7 @@ from streamgroup.driver.log_output import log_warnings_to_stderr
 from streamgroup.errors import ConfigError, DeadLetterError, StreamGroupError
 from streamgroup.logline import render
 from streamgroup.net.schema_registry import RegisteredSchema, SchemaRegistryClient
-from streamgroup.options.parse_sink import parse_sink
+from streamgroup.options.parse import parse_sink
 from streamgroup.parsing import avro, protobuf
 from streamgroup.parsing.framing import UNKNOWN_ID, id_in_error
 from streamgroup.parsing.limit import NO_DEAD_LETTERS, DeadLetterLimit, FirstDeadLetter, text_above_limit

@@ -35,8 +35,7 @@ from streamgroup.options.default_mode import (
     parse_default_mode,
     with_default_mode,
 )
-from streamgroup.options.parse import OPTIONS, check_source, parse_source
-from streamgroup.options.parse_sink import SINK_OPTIONS, parse_sink
+from streamgroup.options.parse import OPTIONS, SINK_OPTIONS, check_source, parse_sink, parse_source
 from streamgroup.options.secrets import is_secret
 from streamgroup.options.types import GroupMode, SinkOptions, SourceOptions
 from streamgroup.spark.tables import read_options, require_write_options, table_options, with_table_options

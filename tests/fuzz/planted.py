@@ -24,7 +24,7 @@ from streamgroup.jobs.backfill import steps
 from streamgroup.jobs.mirror import plan
 from streamgroup.net import frames
 from streamgroup.net.sasl import tokens
-from streamgroup.options import kinds, parse_client, sasl
+from streamgroup.options import kinds, parse, sasl
 from streamgroup.parsing import avro, framing, protobuf
 from streamgroup.planning import document
 from streamgroup.records import batches, codecs, messages07
@@ -132,7 +132,7 @@ BUGS = (
     PlantedBug(("auth/bearer-token",), tokens.end_of, "IndexError, ", ""),
     PlantedBug(("zookeeper/sasl-challenge",), client.DigestMd5.response, 'given.get("nonce", "")', 'given["nonce"]'),
     PlantedBug(("options/jaas",), sasl._module, "value is None or value.text", "value.text"),
-    PlantedBug(("options/client-file",), parse_client.kafka_properties, "found is None", "False"),
+    PlantedBug(("options/client-file",), parse.kafka_properties, "found is None", "False"),
     # Values
     PlantedBug(("parsing/prefix",), framing.split_schema_id, "len(value) < _SIZE", "len(value) > 3 and value[0]"),
     PlantedBug(("parsing/message-index",), framing.split_message_index, "position < 0", "position < -9"),

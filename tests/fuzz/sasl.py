@@ -9,7 +9,7 @@ from streamgroup.auth.scram import SCRAM_SHA_256, ScramMechanism
 from streamgroup.errors import AuthenticationError
 from streamgroup.net.sasl import tokens as tokens_of
 from streamgroup.net.sasl.tokens import described_end
-from streamgroup.options.parse_client import kafka_properties
+from streamgroup.options.parse import kafka_properties
 from streamgroup.options.sasl import parse_jaas
 from streamgroup.zookeeper.client import DigestMd5
 from tests.fuzz.decoder import Decoder, Sample

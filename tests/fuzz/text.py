@@ -42,8 +42,7 @@ from streamgroup.jobs.mirror.plan import MirrorPlan, Placement, TopicPlan
 from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG
 from streamgroup.model import CommittedOffset, Dialect, OffsetRange, TopicPartition
 from streamgroup.options import kinds
-from streamgroup.options.parse import parse_source
-from streamgroup.options.parse_sink import parse_sink
+from streamgroup.options.parse import parse_sink, parse_source
 from streamgroup.planning.document import DocumentCache, from_value, to_value
 from streamgroup.spark.queries import document
 from streamgroup.wire import registrations

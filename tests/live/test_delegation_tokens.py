@@ -9,7 +9,7 @@ import pytest
 
 from streamgroup.errors import AuthenticationError
 from streamgroup.executor.sink_writer import write
-from streamgroup.options.parse_sink import parse_sink
+from streamgroup.options.parse import parse_sink
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
 from tests.old_kafka import run_tool

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from streamgroup.cli.main import main
 from streamgroup.cluster import admin
 from streamgroup.cluster.kafka import KafkaCluster
-from streamgroup.options.parse_client import parse_client
+from streamgroup.options.parse import parse_client
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.kafka07 import Kafka07Server, Producer07
 from streamgroup.testing.zookeeper_mode import zookeeper_client

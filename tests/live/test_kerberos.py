@@ -19,8 +19,7 @@ from streamgroup.executor.sink_writer import write
 from streamgroup.net.connection import Connection
 from streamgroup.net.poller import ConnectionReady, Poller, ResponseReceived
 from streamgroup.net.sasl.tickets import Tickets
-from streamgroup.options.parse import parse_source
-from streamgroup.options.parse_sink import parse_sink
+from streamgroup.options.parse import parse_sink, parse_source
 from streamgroup.options.sasl import KerberosOptions
 from streamgroup.options.types import ClientOptions
 from streamgroup.testing import KafkaServer, java_tool

@@ -32,8 +32,7 @@ from streamgroup.jobs.mirror.clusters import Clusters
 from streamgroup.jobs.mirror.config import MirrorConfig, Renaming
 from streamgroup.jobs.mirror.plan import MirrorPlan
 from streamgroup.model import INITIAL_DOCUMENT, TopicPartition
-from streamgroup.options.parse import parse_source
-from streamgroup.options.parse_sink import parse_sink
+from streamgroup.options.parse import parse_sink, parse_source
 from streamgroup.planning.document import to_value
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.releases import release_of

@@ -21,7 +21,7 @@ from streamgroup.errors import (
 )
 from streamgroup.executor.sink_writer import write
 from streamgroup.model import TopicPartition
-from streamgroup.options.parse_sink import parse_sink
+from streamgroup.options.parse import parse_sink
 from streamgroup.options.types import SinkOptions
 from streamgroup.testing import KafkaServer, Proxy
 from tests.conftest import MakeTopic

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.options.parse_sink import parse_sink
+from streamgroup.options.parse import parse_sink
 from tests.live.java.cases import ask_java
 from tests.live.java.write_partitioner_vectors import PROGRAM
 

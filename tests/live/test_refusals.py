@@ -13,8 +13,7 @@ from streamgroup.driver.batch_read import plan_batch
 from streamgroup.errors import AuthorizationError
 from streamgroup.executor.fetcher import read
 from streamgroup.executor.sink_writer import write
-from streamgroup.options.parse import parse_source
-from streamgroup.options.parse_sink import parse_sink
+from streamgroup.options.parse import parse_sink, parse_source
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.security.acls import AclTarget
 from tests.conftest import MakeTopic

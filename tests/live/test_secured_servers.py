@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient
 from streamgroup.cli.main import main
 from streamgroup.errors import AuthError
 from streamgroup.executor.sink_writer import write
-from streamgroup.options.parse_sink import parse_sink
+from streamgroup.options.parse import parse_sink
 from streamgroup.testing import (
     Authority,
     ClientSettings,

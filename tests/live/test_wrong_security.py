@@ -22,8 +22,7 @@ from streamgroup.errors import AuthenticationError, AuthorizationError, StreamGr
 from streamgroup.executor.fetcher import read
 from streamgroup.executor.sink_writer import write
 from streamgroup.model import INITIAL_DOCUMENT, Broker, FetchRange, FetchTask, OffsetRange, TopicPartition
-from streamgroup.options.parse import parse_source
-from streamgroup.options.parse_sink import parse_sink
+from streamgroup.options.parse import parse_sink, parse_source
 from streamgroup.options.types import LimitOptions, SourceOptions
 from streamgroup.planning.document import to_value
 from streamgroup.testing import Authority, Identity, KafkaServer

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streamgroup.cluster.admin import committed as committed_offsets
 from streamgroup.cluster.kafka import KafkaCluster
-from streamgroup.options.parse_client import parse_client
+from streamgroup.options.parse import parse_client
 from streamgroup.testing import KafkaServer
 from tests.waiting import repeatedly, wait_until
 

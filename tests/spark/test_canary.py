@@ -26,8 +26,7 @@ from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.driver.application import control
 from streamgroup.group.commits import CommitMetadata
 from streamgroup.options import kinds
-from streamgroup.options.parse import OPTIONS
-from streamgroup.options.parse_sink import SINK_OPTIONS
+from streamgroup.options.parse import OPTIONS, SINK_OPTIONS
 from streamgroup.options.types import ClientOptions
 from streamgroup.testing import Kafka07Server, KafkaServer, Producer07, ZooKeeperServer
 from streamgroup.testing.directories import write_private

@@ -17,8 +17,7 @@ from streamgroup.jobs.mirror.config import MirrorConfig
 from streamgroup.jobs.mirror.plan import MirrorPlan, Side, plan_topic
 from streamgroup.logformat import partition_number
 from streamgroup.model import ClusterSnapshot, Dialect, TopicPartition
-from streamgroup.options.parse import parse_source
-from streamgroup.options.parse_sink import parse_sink
+from streamgroup.options.parse import parse_sink, parse_source
 from streamgroup.options.types import Subscription
 from streamgroup.planning.subscription import (
     is_subscribed,

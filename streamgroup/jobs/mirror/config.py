@@ -17,8 +17,7 @@ from streamgroup.java_regex import search_name
 from streamgroup.jobs.job_file import MEMBER, JobFileReader, Metrics, SparkSettings, StopSettings, Trigger, read_toml
 from streamgroup.jobs.keys import COMMON, COUNT, FLAG, OPTIONS, TEXT, Key
 from streamgroup.jobs.mirror.plan import Placement
-from streamgroup.options.parse import parse_source
-from streamgroup.options.parse_sink import parse_sink
+from streamgroup.options.parse import parse_sink, parse_source
 from streamgroup.options.rows import Option, Scope
 from streamgroup.options.settings_reader import suggestion
 from streamgroup.options.sink import SINK as SINK_OPTIONS

@@ -30,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 from streamgroup.executor.sink_writer import write
 from streamgroup.model import TopicPartition
-from streamgroup.options.parse_sink import parse_sink
+from streamgroup.options.parse import parse_sink
 from streamgroup.producer.machine import Producer
 
 servers, topic, buffer, size, count, brokers, order, silent = sys.argv[1:]

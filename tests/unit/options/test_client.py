@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.options.parse_sink import parse_sink
+from streamgroup.options.parse import parse_sink
 from streamgroup.options.sasl import OAuthOptions, SaslOptions
 from streamgroup.options.secrets import Secret
 from streamgroup.options.types import SinkOptions

@@ -8,9 +8,7 @@ import pytest
 
 from streamgroup.errors import ConfigError
 from streamgroup.options.foreign_names import LIBRDKAFKA_HINTS, OLD_CONSUMERS, OLD_PRODUCERS
-from streamgroup.options.parse import parse_source
-from streamgroup.options.parse_client import parse_client
-from streamgroup.options.parse_sink import parse_sink
+from streamgroup.options.parse import parse_client, parse_sink, parse_source
 from streamgroup.options.rows import Effect, Option, Scope
 from tests.unit.options.reads import batch, stream
 

@@ -10,8 +10,7 @@ import pytest
 
 from streamgroup.errors import ConfigError
 from streamgroup.options.notes import Caution
-from streamgroup.options.parse import OPTIONS, parse_source
-from streamgroup.options.parse_sink import parse_sink
+from streamgroup.options.parse import OPTIONS, parse_sink, parse_source
 from streamgroup.options.rows import Scope
 from tests.unit.options.reads import BATCH, STREAM, batch, stream
 

@@ -8,8 +8,7 @@ import pytest
 
 from streamgroup.errors import ConfigError
 from streamgroup.options import kinds
-from streamgroup.options.parse import OPTIONS, parse_source
-from streamgroup.options.parse_sink import SINK_OPTIONS
+from streamgroup.options.parse import OPTIONS, SINK_OPTIONS, parse_source
 from streamgroup.options.secrets import REDACTION_REGEX, Secret, has_secret, is_secret
 
 SECRETS = [

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from streamgroup.options import settings_reader as near_miss_module
 from streamgroup.options.kinds import BOOLEAN, ValueKind, integer
-from streamgroup.options.parse import OPTIONS
-from streamgroup.options.parse_sink import SINK_OPTIONS
+from streamgroup.options.parse import OPTIONS, SINK_OPTIONS
 from streamgroup.options.settings_reader import SettingsReader, mistakes, near_miss, nearest, suggestion, together
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.options.parse import parse_source
-from streamgroup.options.parse_sink import parse_sink
+from streamgroup.options.parse import parse_sink, parse_source
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import OPENSSL_NAMES, TLS13, TlsOptions, openssl_name
 from streamgroup.options.types import SourceOptions

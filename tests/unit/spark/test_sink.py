@@ -17,7 +17,7 @@ from streamgroup.errors import TransportError
 from streamgroup.executor import sink_writer
 from streamgroup.executor.written import WriteTotals
 from streamgroup.model import ClusterSnapshot, TopicPartition
-from streamgroup.options.parse_sink import parse_sink
+from streamgroup.options.parse import parse_sink
 from streamgroup.options.types import SinkOptions
 from streamgroup.producer.kafka07 import Kafka07Config, Kafka07Target
 from streamgroup.spark import sink

@@ -21,8 +21,7 @@ from streamgroup.errors import DataLossError
 from streamgroup.executor import fetcher, sink_writer
 from streamgroup.executor.written import WriteTotals
 from streamgroup.model import FetchTask
-from streamgroup.options.parse import parse_source
-from streamgroup.options.parse_sink import parse_sink
+from streamgroup.options.parse import parse_sink, parse_source
 from streamgroup.options.types import FetchOptions
 from streamgroup.spark import sink, tasks
 from streamgroup.spark.source import GroupBatchReader, row_schema
