@@ -1,5 +1,5 @@
 /*
- * The compiled scan of message sets of magic 0 and 1. Equal to message_scan.py in all it accepts, refuses and finds;
+ * The compiled scan of message sets of magic 0 and 1. Equal to scan.py in all it accepts, refuses and finds;
  * the format is described in message_sets.py.
  *
  * A message is read only after its whole frame has been held against the end of its set, and keys and values after

@@ -1,5 +1,5 @@
 /*
- * The compiled scan of messages of Kafka 0.7. Equal to message_scan.py in all it accepts, refuses and finds; the format
+ * The compiled scan of messages of Kafka 0.7. Equal to scan.py in all it accepts, refuses and finds; the format
  * is described in message_sets.py, and how bytes are kept apart in _messages.c.
  */
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from streamgroup.errors import ConfigError, EncodeError
 from streamgroup.records import encode_numpy as _encode
-from streamgroup.records import message_scan as _message_scan
+from streamgroup.records import scan as _message_scan
 from streamgroup.records import scan as _scan
 from streamgroup.records.fields import Bytes, FaultCode, Fields, HeaderFields, Ints, Longs, RecordFault, Regions
 from streamgroup.records.message_sets import (

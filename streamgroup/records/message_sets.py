@@ -13,7 +13,7 @@ Kafka 0.7, where a message's offset is the position of its frame in the log:
 The length counts what follows it; the CRC-32 covers the payload alone.
 
 In both a compressed message, the *wrapper*, holds a set of messages as its value. As with record batches there are two
-scans, which accept, refuse and find the same: `message_scan.py` in numpy and `_messages.c` compiled.
+scans, which accept, refuse and find the same: `scan.py` in numpy and `_messages.c` compiled.
 """
 
 from __future__ import annotations

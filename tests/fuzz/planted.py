@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamgroup import logline
-from streamgroup.auth import mechanisms, scram
+from streamgroup.auth import mechanisms
 from streamgroup.cli import produce
 from streamgroup.driver.application import control
 from streamgroup.group import commits, sticky, user_data
@@ -125,7 +125,7 @@ BUGS = (
     PlantedBug(("cli/produce-json",), produce.JsonReader._row, _BOTH, "ValueError"),
     PlantedBug(("logline",), logline.parse, "except ValueError", f"except {_NEVER}"),
     # SASL
-    PlantedBug(("auth/scram-first", "auth/scram-final"), scram.ScramMechanism._base64, "ValueError", _NEVER),
+    PlantedBug(("auth/scram-first", "auth/scram-final"), mechanisms.ScramMechanism._base64, "ValueError", _NEVER),
     PlantedBug(("auth/bearer-error",), mechanisms._fields_of, _BOTH, "ValueError"),
     PlantedBug(("auth/endpoint-answer",), tokens._token_in, "KeyError, TypeError", "KeyError"),
     PlantedBug(("auth/endpoint-error",), tokens._oauth_error, "not isinstance(answer, dict)", "False"),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from streamgroup.auth.mechanisms import OAuthBearerMechanism
-from streamgroup.auth.scram import SCRAM_SHA_256, ScramMechanism
+from streamgroup.auth.mechanisms import SCRAM_SHA_256, OAuthBearerMechanism, ScramMechanism
 from streamgroup.errors import AuthenticationError
 from streamgroup.net.sasl import tokens as tokens_of
 from streamgroup.net.sasl.tokens import described_end

@@ -101,8 +101,8 @@ ELSEWHERE = {
     "planning/loss.py": "each lost range, then the ways to go on",
     "records/decode.py": "the fault of a record: records/scan.py",
     "records/kernel.py": "the words of the compiled kernel",
-    "records/messages.py": "the fault of a message: records/message_scan.py",
-    "records/messages07.py": "the fault of a message: records/message_scan.py",
+    "records/messages.py": "the fault of a message: records/scan.py",
+    "records/messages07.py": "the fault of a message: records/scan.py",
     "records/transactions.py": "the fault of a record: records/scan.py",
     "testing/kafka07/log.py": "the fault of a file of the emulated broker",
 }

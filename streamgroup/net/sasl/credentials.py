@@ -7,8 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from streamgroup.auth.gssapi import GssapiMechanism
-from streamgroup.auth.mechanisms import Mechanism, OAuthBearerMechanism, PlainMechanism
-from streamgroup.auth.scram import ScramMechanism
+from streamgroup.auth.mechanisms import Mechanism, OAuthBearerMechanism, PlainMechanism, ScramMechanism
 from streamgroup.net.background import Background, WaitTimeout
 from streamgroup.net.sasl.tickets import TICKETS
 from streamgroup.net.sasl.tokens import TOKENS, described_end

@@ -11,8 +11,17 @@ import pytest
 
 from streamgroup.auth.gssapi import GssapiMechanism
 from streamgroup.auth.kerberos_errors import KerberosFailure
-from streamgroup.auth.mechanisms import MAX_CHALLENGE, Mechanism, OAuthBearerMechanism, PlainMechanism
-from streamgroup.auth.scram import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_SHA_256, SCRAM_SHA_512, ScramMechanism
+from streamgroup.auth.mechanisms import (
+    MAX_CHALLENGE,
+    MAX_ITERATIONS,
+    MIN_ITERATIONS,
+    SCRAM_SHA_256,
+    SCRAM_SHA_512,
+    Mechanism,
+    OAuthBearerMechanism,
+    PlainMechanism,
+    ScramMechanism,
+)
 from streamgroup.errors import AuthenticationError
 
 CASES = 10_000

@@ -283,7 +283,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         assert released.wait(TIMEOUT_S)
         return b"salted"
 
-    monkeypatch.setattr("streamgroup.auth.scram.hashlib.pbkdf2_hmac", compute)
+    monkeypatch.setattr("streamgroup.auth.mechanisms.hashlib.pbkdf2_hmac", compute)
     return released
 
 
@@ -320,7 +320,7 @@ def test_rounds_of_scram_that_take_too_long_are_named(
 ) -> None:
     clock = Clock()
     compute = lambda *_: clock.sleep(0.2) or (rounds.wait(TIMEOUT_S) and b"")  # noqa: E731
-    monkeypatch.setattr("streamgroup.auth.scram.hashlib.pbkdf2_hmac", compute)
+    monkeypatch.setattr("streamgroup.auth.mechanisms.hashlib.pbkdf2_hmac", compute)
     with pytest.raises(TransportError, match=r"the password was not computed within 0\.2 s .*fewer iterations"):
         connected(Listener(broker, by_rounds), options, clock, sasl=SCRAM, connection_setup_timeout_ms=200)
     rounds.set()

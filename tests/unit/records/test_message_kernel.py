@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.records import kernel, message_scan
+from streamgroup.records import kernel
+from streamgroup.records import scan as message_scan
 from streamgroup.records.fields import BLOCK, Bytes
 from streamgroup.records.message_sets import (
     OWN,
