@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from streamgroup.model import OffsetRange, TopicPartition
     from streamgroup.parsing.framing import SchemaRegistry
     from streamgroup.parsing.parser import Parser
+    from streamgroup.spark.channel import ranges
     from streamgroup.spark.dead_letters import dead_letters
     from streamgroup.spark.drain import DrainResult, drain
     from streamgroup.spark.listener import listen
     from streamgroup.spark.metrics import MetricsServer, metrics
     from streamgroup.spark.open_telemetry import OpenTelemetryMetrics, open_telemetry
     from streamgroup.spark.progress import progress
-    from streamgroup.spark.ranges import ranges
     from streamgroup.spark.source import default_mode
 
 __all__ = [
@@ -73,7 +73,7 @@ _LAZY = {
     "metrics": "streamgroup.spark.metrics",
     "open_telemetry": "streamgroup.spark.open_telemetry",
     "progress": "streamgroup.spark.progress",
-    "ranges": "streamgroup.spark.ranges",
+    "ranges": "streamgroup.spark.channel",
 }
 
 

@@ -19,8 +19,8 @@ from streamgroup.executor.pools import POOL
 from streamgroup.model import TopicPartition
 from streamgroup.planning.document import from_value
 from streamgroup.testing import End, Fault, KafkaServer
-from streamgroup.ui.board import Board
 from streamgroup.ui.history import views
+from streamgroup.ui.server import Board
 from tests.conftest import MakeTopic
 from tests.fault.harness import Query, Streams, Writer, check_everything, check_order, goes_on, raise_error
 from tests.fault.operators import (

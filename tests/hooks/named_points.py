@@ -189,7 +189,7 @@ def _seam(owner: type, name: str) -> Callable[..., Any]:
 
 
 SEAMS: dict[str, Callable[[ModuleType], None]] = {
-    "streamgroup.spark.stream": _around_stream,
+    "streamgroup.spark.source": _around_stream,
     "streamgroup.group.member": _around_member,
 }
 

@@ -15,9 +15,8 @@ from streamgroup.cli._cluster import ClusterAddress
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.zookeeper_mode import zookeeper_client
 from streamgroup.ui.access import Access
-from streamgroup.ui.board import Board
 from streamgroup.ui.history import views
-from streamgroup.ui.server import application
+from streamgroup.ui.server import Board, application
 from tests.conftest import MakeTopic
 from tests.live.test_old_cli import produce
 from tests.old_kafka import librdkafka

@@ -12,9 +12,8 @@ import uvicorn
 from streamgroup.cli._cluster import ClusterAddress, client_options
 from streamgroup.cli.ui import PageDataReader
 from streamgroup.ui.access import Access
-from streamgroup.ui.board import Board, BoardPoller
 from streamgroup.ui.history import views
-from streamgroup.ui.server import application
+from streamgroup.ui.server import Board, BoardPoller, application
 from tests.browser import Browser
 from tests.waiting import wait_until
 

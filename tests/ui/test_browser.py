@@ -18,8 +18,8 @@ from streamgroup.model import GroupDescription, MemberDescription
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.kafka07 import Kafka07Server, Producer07
 from streamgroup.ui.access import Access
-from streamgroup.ui.board import Board
 from streamgroup.ui.history.batches import GroupReading
+from streamgroup.ui.server import Board
 from tests.browser import Browser
 from tests.conftest import MakeTopic
 from tests.fault.harness import Query

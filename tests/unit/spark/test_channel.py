@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
@@ -11,11 +12,15 @@ from typing import Any
 
 import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
+import streamgroup
 from streamgroup.driver.application import control
 from streamgroup.driver.application.drains import recorded_failures
 from streamgroup.errors import ConfigError
+from streamgroup.model import INITIAL_DOCUMENT, Document
 from streamgroup.monitoring.query_totals import QueryFailure
+from streamgroup.planning.document import to_value
 from streamgroup.spark.channel import LocalCoordinatorChannel, SunkNotifier, channel_of, is_remote
 from streamgroup.spark.connect import ConnectChannel
 from tests.unit.driver.channels import JVM, FakeCoordinator, document, home, serve
@@ -23,14 +28,13 @@ from tests.unit.spark import test_connect
 from tests.unit.spark.test_listener import Context
 
 __all__ = ["home", "serve"]
-
-pytestmark = pytest.mark.usefixtures("home")
 Serve = Callable[..., FakeCoordinator]
 
 
 # -- which channel ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("home")
 def test_a_query_of_this_driver_is_reached_by_the_pid_of_its_jvm(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", Context())
     serve("r1", "l1", jvm=JVM)
@@ -42,6 +46,7 @@ def test_a_query_of_this_driver_is_reached_by_the_pid_of_its_jvm(serve: Serve, m
     assert list(channel.statuses()) == ["r1"]
 
 
+@pytest.mark.usefixtures("home")
 def test_a_query_of_a_connect_client_is_reached_through_its_session() -> None:
     session = test_connect.Session()
     query = test_connect.Query(session)
@@ -50,6 +55,7 @@ def test_a_query_of_a_connect_client_is_reached_through_its_session() -> None:
     assert isinstance(channel_of(query, "drain"), ConnectChannel)
 
 
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("context", [None, SimpleNamespace(_jvm=None)], ids=["no context", "it has ended"])
 def test_a_process_without_a_driver_is_told_where_to_call_it(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", context)
@@ -60,6 +66,7 @@ def test_a_process_without_a_driver_is_told_where_to_call_it(context: Any, monke
 # -- the channel of this machine --------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("home")
 def test_a_drain_answers_in_the_order_of_its_runs_and_calls_back_while_it_waits(serve: Serve) -> None:
     one, two = serve("r1", "l1"), serve("r2", "l2")
     two.drained = False
@@ -74,6 +81,7 @@ def test_a_drain_answers_in_the_order_of_its_runs_and_calls_back_while_it_waits(
     assert (len(one.drains), len(two.drains)) == (1, 1)
 
 
+@pytest.mark.usefixtures("home")
 def test_a_sunk_batch_is_reported_to_its_coordinator(serve: Serve) -> None:
     ours, other = serve("r1", "l1"), serve("r2", "l2")
     channel = LocalCoordinatorChannel(JVM)
@@ -82,6 +90,7 @@ def test_a_sunk_batch_is_reported_to_its_coordinator(serve: Serve) -> None:
     assert channel.groups_joined([document("r1", "l1")]) == ["group of r1"]
 
 
+@pytest.mark.usefixtures("home")
 def test_a_listener_is_announced_to_the_coordinators_of_this_driver_alone() -> None:
     LocalCoordinatorChannel(JVM).announce_listener()
     assert control.is_listened(JVM)
@@ -89,6 +98,7 @@ def test_a_listener_is_announced_to_the_coordinators_of_this_driver_alone() -> N
     control.unannounce_listener(JVM)
 
 
+@pytest.mark.usefixtures("home")
 def test_the_error_that_ended_a_query_is_kept_for_the_live_page() -> None:
     failure = QueryFailure(time.time(), "orders", ("g",), "DataLossError", "topic orders: offsets are gone")
     LocalCoordinatorChannel(JVM).record_failure(failure)
@@ -108,6 +118,7 @@ def end(run: str) -> None:
     (control.directory(JVM) / f"{run}.sock").unlink()
 
 
+@pytest.mark.usefixtures("home")
 def test_each_document_of_a_batch_goes_to_the_coordinator_of_its_run(serve: Serve, notifier: SunkNotifier) -> None:
     one, two, other = serve("r1", "l1"), serve("r2", "l2"), serve("r3", "l3")
     notifier.notify([document("r1", "l1"), document("r2", "l2")], 7, QUERY)
@@ -116,12 +127,14 @@ def test_each_document_of_a_batch_goes_to_the_coordinator_of_its_run(serve: Serv
     assert (one.query, other.told) == (QUERY, [])
 
 
+@pytest.mark.usefixtures("home")
 def test_a_batch_without_a_document_of_streamgroup_is_reported_to_nobody(serve: Serve, notifier: SunkNotifier) -> None:
     coordinator = serve("r1", "l1")
     notifier.notify([], 7, QUERY)
     assert coordinator.told == []
 
 
+@pytest.mark.usefixtures("home")
 def test_a_replayed_batch_is_reported_to_the_run_that_has_its_lineage_now(serve: Serve, notifier: SunkNotifier) -> None:
     before = document("r1", "l1")
     second = serve("r2", "l1")
@@ -133,6 +146,7 @@ def test_a_replayed_batch_is_reported_to_the_run_that_has_its_lineage_now(serve:
     assert (len(second.told), third.told) == (1, [(before, 8)])
 
 
+@pytest.mark.usefixtures("home")
 def test_two_copies_of_a_checkpoint_get_no_report_until_one_of_them_has_ended(
     serve: Serve, notifier: SunkNotifier
 ) -> None:
@@ -144,12 +158,14 @@ def test_two_copies_of_a_checkpoint_get_no_report_until_one_of_them_has_ended(
     assert [len(copy.told) for copy in copies] == [1, 0]
 
 
+@pytest.mark.usefixtures("home")
 def test_the_ends_of_logs_come_from_the_coordinator_of_the_document(serve: Serve, notifier: SunkNotifier) -> None:
     serve("r1", "l1")
     assert notifier.log_ends(document("r1", "l1")) == {"t": {"0": 20}}
     assert notifier.log_ends(document("r2", "l2")) == {}, "its query has ended"
 
 
+@pytest.mark.usefixtures("home")
 def test_a_query_that_has_ended_is_passed_over_and_the_others_are_told(
     serve: Serve, notifier: SunkNotifier, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -164,6 +180,7 @@ def cut_off(run: str) -> None:
     (control.directory(JVM) / f"{run}.token").unlink()
 
 
+@pytest.mark.usefixtures("home")
 def test_a_coordinator_that_cannot_be_reached_is_named_once_and_the_next_is_told(
     serve: Serve, notifier: SunkNotifier, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -179,6 +196,7 @@ def test_a_coordinator_that_cannot_be_reached_is_named_once_and_the_next_is_told
     assert "cannot be reached" in warning
 
 
+@pytest.mark.usefixtures("home")
 def test_a_run_that_ends_while_it_is_told_is_not_a_failure(
     serve: Serve, notifier: SunkNotifier, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +213,7 @@ def test_a_run_that_ends_while_it_is_told_is_not_a_failure(
     assert caplog.text == ""
 
 
+@pytest.mark.usefixtures("home")
 def test_the_groups_whose_partitions_may_move_are_those_of_members(serve: Serve, notifier: SunkNotifier) -> None:
     for number in (3, 1, 2, 4):
         serve(f"r{number}", f"l{number}").mode = "commit" if number == 2 else "member"
@@ -202,3 +221,161 @@ def test_the_groups_whose_partitions_may_move_are_those_of_members(serve: Serve,
     assert notifier.groups_joined(documents) == ["group of r1", "group of r3"]
     assert notifier.groups_joined([document("before", "l1"), document("r1", "l1")]) == ["group of r1"]
     assert notifier.groups_joined([]) == []
+
+
+ROWS = [["t", 0, 10, 20], ["t", 1, 0, 5]]
+RANGES = (
+    streamgroup.OffsetRange(streamgroup.TopicPartition("t", 0), 10, 20),
+    streamgroup.OffsetRange(streamgroup.TopicPartition("t", 1), 0, 5),
+)
+
+
+class Driver:
+    """A SparkContext whose JVM is this process, in the thread of one query's foreachBatch."""
+
+    def __init__(self) -> None:
+        handle = SimpleNamespace(pid=lambda: JVM)
+        lang = SimpleNamespace(ProcessHandle=SimpleNamespace(current=lambda: handle))
+        uuid = SimpleNamespace(fromString=lambda text: text)
+        self._jvm = SimpleNamespace(java=SimpleNamespace(lang=lang, util=SimpleNamespace(UUID=uuid)))
+        self.query_id: str | None = "q-1"
+        self.planned: dict[str, list[str]] | None = {}
+
+    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802  (Spark's name)
+        return self.query_id if name == "sql.streaming.queryId" else None
+
+    def sharedState(self) -> Any:  # noqa: N802
+        if self.planned is None:
+            raise AttributeError("a Spark that keeps it elsewhere")
+        planned = self.planned
+        return SimpleNamespace(activeStreamingQueries=lambda: SimpleNamespace(get=lambda key: execution(planned[key])))
+
+
+def execution(offsets: list[str]) -> Any:
+    values = SimpleNamespace(mkString=lambda separator: separator.join(offsets))
+    return SimpleNamespace(availableOffsets=lambda: SimpleNamespace(values=lambda: values))
+
+
+INITIAL = json.dumps(to_value(INITIAL_DOCUMENT))
+"""The end of a source that has not planned a batch yet (R2)."""
+
+
+def planned(lineage: str, sequence: int = 3) -> str:
+    return json.dumps(to_value(Document("g", lineage, "any", sequence)))
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch, home: Any) -> Driver:
+    made = Driver()
+    monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", made)
+    monkeypatch.setattr(SparkSession, "_instantiatedSession", SimpleNamespace(_jsparkSession=made))
+    return made
+
+
+def in_batch(serve: Serve, run: str = "r1", lineage: str = "l1") -> FakeCoordinator:
+    coordinator = serve(run, lineage)
+    coordinator.batch = [list(row) for row in ROWS]
+    return coordinator
+
+
+def test_the_query_of_the_thread_is_asked_for(serve: Serve, driver: Driver) -> None:
+    in_batch(serve)
+    in_batch(serve, "r2", "l2").batch = [["another", 0, 0, 1]]
+    driver.planned = {"q-1": [planned("l1")], "q-2": [planned("l2")]}
+    assert streamgroup.ranges() == RANGES
+    driver.query_id = "q-2"
+    assert streamgroup.ranges()[0].partition.topic == "another"
+
+
+def test_a_batch_of_another_sequence_is_not_the_one_in_flight(serve: Serve, driver: Driver) -> None:
+    in_batch(serve)
+    driver.planned = {"q-1": [planned("l1", sequence=4)]}
+    with pytest.raises(ConfigError, match="no coordinator process has a part of this batch"):
+        streamgroup.ranges()
+
+
+def test_batch_0_of_a_query_without_new_records_reads_nothing(serve: Serve, driver: Driver) -> None:
+    serve()
+    driver.planned = {"q-1": [INITIAL]}
+    assert streamgroup.ranges() == streamgroup.ranges("group of r1") == ()
+
+
+def test_a_batch_that_spark_runs_for_state_reads_nothing(serve: Serve, driver: Driver) -> None:
+    serve()
+    driver.planned = {"q-1": [planned("l1")]}
+    assert streamgroup.ranges() == streamgroup.ranges("group of r1") == ()
+    with pytest.raises(ConfigError, match="it has no source of group 'g2', only those of group 'group of r1'"):
+        streamgroup.ranges("g2")
+
+
+@pytest.mark.parametrize("end", [INITIAL, planned("l2")], ids=["planned nothing yet", "read an earlier batch"])
+def test_a_batch_that_spark_runs_for_another_source_reads_nothing_of_this_one(
+    serve: Serve, driver: Driver, end: str
+) -> None:
+    in_batch(serve)
+    serve("r2", "l2")
+    driver.planned = {"q-1": [planned("l1"), end]}
+    assert streamgroup.ranges() == streamgroup.ranges("group of r1") == RANGES
+    assert streamgroup.ranges("group of r2") == ()
+
+
+def test_a_batch_whose_tasks_spark_has_not_asked_for_is_not_taken_for_an_empty_one(
+    serve: Serve, driver: Driver
+) -> None:
+    serve().flies = True
+    driver.planned = {"q-1": [planned("l1")]}
+    with pytest.raises(ConfigError, match="no coordinator process has a part of this batch"):
+        streamgroup.ranges()
+
+
+def test_a_source_whose_coordinator_does_not_answer_is_not_taken_for_an_empty_one(driver: Driver) -> None:
+    driver.planned = {"q-1": [planned("l1")]}
+    with pytest.raises(ConfigError, match="its control channel could not be opened"):
+        streamgroup.ranges()
+
+
+def test_of_several_sources_one_is_chosen_by_group_or_member(serve: Serve, driver: Driver) -> None:
+    in_batch(serve).name = "a"
+    in_batch(serve, "r2", "l2").name = "b"
+    driver.planned = {"q-1": [planned("l1"), planned("l2")]}
+    assert streamgroup.ranges("group of r1") == streamgroup.ranges(member="b") == RANGES
+    with pytest.raises(
+        ConfigError,
+        match=r"more than one source reads in this batch, those of group 'group of r1' as 'a', group 'group of r2'",
+    ):
+        streamgroup.ranges()
+    with pytest.raises(ConfigError, match=r"no source of group 'group of r1' as member 'b'"):
+        streamgroup.ranges("group of r1", "b")
+
+
+def test_a_source_without_a_batch_is_passed_over(serve: Serve, driver: Driver) -> None:
+    in_batch(serve)
+    serve("r2", "l2")
+    driver.planned = {"q-1": [planned("l1"), planned("l2"), "17"]}
+    assert streamgroup.ranges() == RANGES
+
+
+def test_where_spark_does_not_tell_the_listener_does(serve: Serve, driver: Driver) -> None:
+    in_batch(serve).query = {"id": "q-1"}
+    in_batch(serve, "r2", "l2").query = {"id": "q-2"}
+    driver.planned = None
+    assert streamgroup.ranges() == RANGES
+
+
+def test_unknown_coordinators_are_not_guessed(serve: Serve, driver: Driver) -> None:
+    driver.planned = None
+    in_batch(serve)
+    with pytest.raises(ConfigError, match=r"does not show its coordinators. Call streamgroup\.listen"):
+        streamgroup.ranges()
+
+
+def test_outside_of_foreach_batch_the_error_says_where_to_call_it(driver: Driver) -> None:
+    driver.query_id = None
+    with pytest.raises(ConfigError, match=r"Call ranges\(\) inside a foreachBatch function, in the thread"):
+        streamgroup.ranges()
+
+
+def test_ranges_is_refused_through_spark_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)
+    with pytest.raises(ConfigError, match="cannot call ranges in this process"):
+        streamgroup.ranges()

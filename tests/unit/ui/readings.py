@@ -18,8 +18,8 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.monitoring.query_totals import QueryFailure
-from streamgroup.ui.board import Read
 from streamgroup.ui.history.batches import GroupReading, Reading
+from streamgroup.ui.server import Read
 
 
 def partitions(count: int, topic: str = "orders") -> list[TopicPartition]:
