@@ -23,8 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from streamgroup.testing import Identity, KafkaServer, write_pkcs12
 from streamgroup.testing.security.client import SCOPE
-from streamgroup.testing.security.oidc import LIFETIME_S, TokenIssuer
-from streamgroup.testing.security.tokens import TokenKey, TokenServerAddress
+from streamgroup.testing.security.tokens import LIFETIME_S, TokenIssuer, TokenKey, TokenServerAddress
 from tests.servers import address_of
 from tests.waiting import wait_until
 

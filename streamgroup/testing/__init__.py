@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from streamgroup.testing.ports import java_tool
     from streamgroup.testing.processes import ServerStartError
     from streamgroup.testing.proxy import Direction, Proxy, Which
-    from streamgroup.testing.security.certificates import Authority, Identity
+    from streamgroup.testing.security.certificates import Authority, Identity, write_jks, write_pem, write_pkcs12
     from streamgroup.testing.security.client import ClientSettings
-    from streamgroup.testing.security.stores import write_jks, write_pem, write_pkcs12
     from streamgroup.testing.topics import create_topic
     from streamgroup.testing.zookeeper import ZooKeeperServer
 
@@ -66,9 +65,9 @@ _HOMES = {
     "archive_classes": "streamgroup.testing.archiving",
     "create_topic": "streamgroup.testing.topics",
     "java_tool": "streamgroup.testing.ports",
-    "write_jks": "streamgroup.testing.security.stores",
-    "write_pem": "streamgroup.testing.security.stores",
-    "write_pkcs12": "streamgroup.testing.security.stores",
+    "write_jks": "streamgroup.testing.security.certificates",
+    "write_pem": "streamgroup.testing.security.certificates",
+    "write_pkcs12": "streamgroup.testing.security.certificates",
 }
 
 

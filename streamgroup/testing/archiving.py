@@ -8,9 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from streamgroup.testing import kafka, zookeeper
-from streamgroup.testing.class_archive import archive_path
 from streamgroup.testing.directories import file_lock, make_own
-from streamgroup.testing.java import logging_jars
+from streamgroup.testing.java import archive_path, logging_jars
 from streamgroup.testing.ports import kafka_classpath
 from streamgroup.testing.releases import DEFAULT_VERSION
 

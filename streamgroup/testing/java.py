@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from streamgroup.errors import ConfigError
 from streamgroup.spark_home import spark_home
+from streamgroup.testing.directories import cache_directory, require_own
 
 MINIMUM_JAVA = 17
 """The Java release that Spark 4 and Kafka 4 need."""
@@ -111,3 +113,33 @@ def write_log4j2(directory: Path) -> str:
     file = directory / "log4j2.properties"
     file.write_text(LOG4J2)
     return f"-Dlog4j2.configurationFile={file}"
+
+
+def archive_path(main_class: str, classpath: Iterable[Path]) -> Path:
+    """Return the place of a server's archive, which need not exist.
+
+    Java refuses an archive of jars that are older or newer than those it finds, so such jars have a place of their own.
+    """
+    loaded = (str(java_executable().resolve()), main_class, *map(version_of, classpath))
+    return cache_directory() / "classes" / f"{hashlib.sha256(os.pathsep.join(loaded).encode()).hexdigest()[:16]}.jsa"
+
+
+def version_of(jar: Path) -> str:
+    """Return the path of a jar with what Java compares of it: its size and the time of its last change."""
+    if not jar.exists():
+        return str(jar)
+    found = jar.stat()
+    return f"{jar} {found.st_size} {found.st_mtime_ns}"
+
+
+def archive_flags(main_class: str, classpath: Iterable[Path]) -> tuple[str, ...]:
+    """Return the flags of a JVM that maps its archive; none where there is no archive.
+
+    Raises ConfigError if another user could have changed it.
+    """
+    path = archive_path(main_class, classpath)
+    if not path.exists():
+        return ()
+    for own in (path.parent, path):
+        require_own(own, cache_directory(), "the classes that run here")
+    return (f"-XX:SharedArchiveFile={path}", "-Xshare:auto")

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from streamgroup.errors import ConfigError
-from streamgroup.testing.class_archive import archive_flags
 from streamgroup.testing.directories import cache_directory, write_private
-from streamgroup.testing.java import java_command, write_log4j2
+from streamgroup.testing.java import archive_flags, java_command, write_log4j2
 from streamgroup.testing.metadata_mode import MetadataMode, check_data_dir, refuse_reserved
 from streamgroup.testing.node import PLAINTEXT, KafkaNode, NodePlan, listeners_text, properties_text
 from streamgroup.testing.ports import LOOPBACK, free_ports, kafka_classpath

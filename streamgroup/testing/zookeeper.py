@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from streamgroup.errors import ConfigError
-from streamgroup.testing.class_archive import archive_flags
 from streamgroup.testing.directories import write_private
 from streamgroup.testing.jars import resolve
-from streamgroup.testing.java import java_command, logging_jars, pyspark_jar_files, write_log4j2
+from streamgroup.testing.java import archive_flags, java_command, logging_jars, pyspark_jar_files, write_log4j2
 from streamgroup.testing.node import properties_text
 from streamgroup.testing.ports import LOOPBACK, free_ports
 from streamgroup.testing.probe import zookeeper_serves

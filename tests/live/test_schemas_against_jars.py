@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from streamgroup.testing import jars
-from streamgroup.testing.security import messages as of_secured_servers
+from streamgroup.testing.security import kraft_admin as of_secured_servers
 from streamgroup.wire import consumer
 from streamgroup.wire.fields import FieldSpec, Struct, Versions, specs_of
 from streamgroup.wire.schema import Message, Request

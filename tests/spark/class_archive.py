@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 
 import pyspark
 
-from streamgroup.testing.class_archive import version_of
 from streamgroup.testing.directories import cache_directory, file_lock
+from streamgroup.testing.java import version_of
 from tests.processes import is_running
 from tests.waiting import wait_until
 

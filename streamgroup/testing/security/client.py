@@ -8,10 +8,9 @@ from typing import Literal
 
 from streamgroup.errors import ConfigError
 from streamgroup.testing.node import properties_text
-from streamgroup.testing.security.jaas import entry, keytab_options
 from streamgroup.testing.security.kdc import SERVICE, Kdc
 from streamgroup.testing.security.material import Passwords, SecurityFiles
-from streamgroup.testing.security.settings import Mechanism, SecuritySettings
+from streamgroup.testing.security.settings import Mechanism, SecuritySettings, entry, keytab_options
 from streamgroup.testing.security.tokens import TokenServerAddress
 
 SCOPE = "kafka"

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamgroup.testing.directories import write_private
-from streamgroup.testing.security.certificates import Authority, Identity
+from streamgroup.testing.security.certificates import Authority, Identity, write_pem, write_pkcs12
 from streamgroup.testing.security.settings import Mechanism, SecuritySettings
-from streamgroup.testing.security.stores import write_pem, write_pkcs12
 from streamgroup.testing.security.tokens import TokenKey
 
 _PASSWORD_BYTES = 18

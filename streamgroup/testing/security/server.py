@@ -16,15 +16,22 @@ from streamgroup.testing.ports import LOOPBACK, free_ports
 from streamgroup.testing.probe import accepts
 from streamgroup.testing.processes import START_TIMEOUT_S, ServerProcess, on_free_ports
 from streamgroup.testing.releases import Quorum, Release
-from streamgroup.testing.security import kraft_admin, oidc, zookeeper_admin
+from streamgroup.testing.security import kraft_admin, tokens, zookeeper_admin
 from streamgroup.testing.security.acls import AclTarget, acl_of, check_release
 from streamgroup.testing.security.certificates import Authority, Identity
 from streamgroup.testing.security.client import ClientSettings, Stores, client_settings
-from streamgroup.testing.security.jaas import broker_entries, file_text
 from streamgroup.testing.security.kdc import SERVICE, Kdc
 from streamgroup.testing.security.material import Material, Passwords, SecurityFiles, prepare
 from streamgroup.testing.security.scram import ITERATIONS, ScramCredential, credential
-from streamgroup.testing.security.settings import ADMIN, ANONYMOUS, Mechanism, SecuritySettings, authorizer_of
+from streamgroup.testing.security.settings import (
+    ADMIN,
+    ANONYMOUS,
+    Mechanism,
+    SecuritySettings,
+    authorizer_of,
+    broker_entries,
+    file_text,
+)
 from streamgroup.testing.security.tokens import AUDIENCE, TokenServerAddress
 
 _DIRECTORY = "security"
@@ -206,10 +213,10 @@ class ServerSecurity:
         configuration = write_private(material.files.token_server, json.dumps(values))
         self.token_server = ServerProcess(
             "token server",
-            [sys.executable, "-m", oidc.__name__, str(configuration)],
+            [sys.executable, "-m", tokens.__name__, str(configuration)],
             configuration.with_suffix(".log"),
             lambda: accepts(LOOPBACK, port),
-            announces=oidc.ANNOUNCEMENT,
+            announces=tokens.ANNOUNCEMENT,
             start_timeout_s=self._start_timeout_s,
             detached=self._detached,
         )

@@ -9,7 +9,7 @@ import pytest
 
 from streamgroup.testing import archiving, kafka, zookeeper
 from streamgroup.testing.archiving import archive_classes
-from streamgroup.testing.class_archive import archive_flags, archive_path
+from streamgroup.testing.java import archive_flags, archive_path
 from streamgroup.testing.processes import ServerStartError
 
 KAFKA_JARS = (Path("/jars/kafka.jar"),)

@@ -12,8 +12,7 @@ import pytest
 from streamgroup.errors import StreamGroupError
 from streamgroup.testing.security import kraft_admin
 from streamgroup.testing.security.acls import Acl, acl_of
-from streamgroup.testing.security.kraft_admin import call, create_acl, store_scram
-from streamgroup.testing.security.messages import (
+from streamgroup.testing.security.kraft_admin import (
     AclCreationResult,
     AclDescription,
     AlterUserScramCredentialsRequest,
@@ -28,6 +27,9 @@ from streamgroup.testing.security.messages import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
+    call,
+    create_acl,
+    store_scram,
 )
 from streamgroup.testing.security.scram import ScramCredential
 from streamgroup.testing.security.settings import Mechanism

@@ -10,11 +10,10 @@ import pytest
 from streamgroup.testing import kafka
 from streamgroup.testing.node import NodePlan
 from streamgroup.testing.releases import Listeners, release_of
-from streamgroup.testing.security.jaas import file_text
 from streamgroup.testing.security.kdc import Kdc
 from streamgroup.testing.security.material import Passwords, SecurityFiles
 from streamgroup.testing.security.server import broker_jvm_flags, broker_properties
-from streamgroup.testing.security.settings import settings_of
+from streamgroup.testing.security.settings import file_text, settings_of
 from streamgroup.testing.security.tokens import TokenServerAddress
 from streamgroup.testing.zookeeper_mode import ZooKeeperMode, places
 
