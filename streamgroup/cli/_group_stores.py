@@ -44,7 +44,7 @@ from streamgroup.text import host_port
 from streamgroup.wire import registrations
 from streamgroup.wire.consumer import PROTOCOL_TYPE
 from streamgroup.znodes import Create, Delete, Operation, Refusal, Set, Subtree
-from streamgroup.zookeeper.errors import RefusedError
+from streamgroup.zookeeper.client import RefusedError
 from streamgroup.zookeeper.session import Session
 
 OFFSETS_TOPIC = "__consumer_offsets"

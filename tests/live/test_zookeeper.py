@@ -19,8 +19,7 @@ from streamgroup.options.secrets import Secret
 from streamgroup.options.types import ZooKeeperOptions
 from streamgroup.testing import ZooKeeperServer
 from streamgroup.znodes import Check, Create, Delete, Operation, Refusal, Set, Subtree, ZNode
-from streamgroup.zookeeper.client import SingleSessionHandler
-from streamgroup.zookeeper.errors import RefusedError, SessionOverError, UnansweredError
+from streamgroup.zookeeper.client import RefusedError, SessionOverError, SingleSessionHandler, UnansweredError
 from streamgroup.zookeeper.session import (
     NodeChanged,
     Session,

@@ -19,7 +19,7 @@ from streamgroup.options.parse import parse_source
 from streamgroup.options.types import ZooKeeperOptions
 from streamgroup.testing import Authority, KafkaServer, ZooKeeperServer, write_pem
 from streamgroup.znodes import Create, Refusal, Set, Subtree
-from streamgroup.zookeeper.errors import CredentialsError, RefusedError
+from streamgroup.zookeeper.client import CredentialsError, RefusedError
 from streamgroup.zookeeper.session import Session, SessionEvent, SessionResumed
 from tests.conftest import MakeTopic
 from tests.fault.harness import Query, raise_error

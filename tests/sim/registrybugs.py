@@ -22,7 +22,7 @@ from streamgroup.group.registry.work import RegistryWork
 from streamgroup.group.state_machine import State
 from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.znodes import Check, Operation, Subtree, ZNode
-from streamgroup.zookeeper.reading import Watches
+from streamgroup.zookeeper.session import Watches
 from tests.sim import checker as words
 from tests.sim.boundarybugs import BOUNDARY_BUGS
 from tests.sim.bugs import BUGS, Bug, replace

@@ -16,7 +16,7 @@ from kazoo.protocol.states import EventType, KeeperState, WatchedEvent
 
 from streamgroup.group.registry import events as rv
 from streamgroup.znodes import Subtree, ZNode
-from streamgroup.zookeeper.reading import Aspect, Watches
+from streamgroup.zookeeper.session import Aspect, Watches
 from tests.fakes.zookeeper import Refused, Session
 from tests.sim.clock import Steps, Until
 from tests.sim.network import Network

@@ -47,7 +47,7 @@ from streamgroup.model import Dialect, GroupDescription, TopicPartition
 from streamgroup.options.types import ClientOptions, GroupOptions, OffsetsStorage, SourceOptions, ZooKeeperOptions
 from streamgroup.run.interface import ThreadFailed, everything
 from streamgroup.wire.messages.offsets import OffsetCommitRequest
-from streamgroup.zookeeper.errors import RefusedError, UnansweredError
+from streamgroup.zookeeper.client import RefusedError, UnansweredError
 from streamgroup.zookeeper.session import (
     NodeChanged,
     Session,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from streamgroup.znodes import Create, Operation, Subtree, ZNode
-from streamgroup.zookeeper.errors import RefusedError
+from streamgroup.zookeeper.client import RefusedError
 from tests.fakes.nodes import NodeTree, Refused
 
 

@@ -34,7 +34,7 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.znodes import Create, Refusal
-from streamgroup.zookeeper.errors import RefusedError
+from streamgroup.zookeeper.client import RefusedError
 from streamgroup.zookeeper.session import Session
 from tests.fakes.cluster import FakeCluster, Logs
 from tests.fakes.nodes import NodeTree

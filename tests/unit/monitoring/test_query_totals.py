@@ -82,7 +82,7 @@ The above exception was the direct cause of the following exception:
     ("error", "name"),
     [
         ("streamgroup.errors.DataLossError: orders-0: the offsets [3, 9) are gone", "DataLossError"),
-        ("streamgroup.zookeeper.errors.CredentialsError", "CredentialsError"),
+        ("streamgroup.zookeeper.client.CredentialsError", "CredentialsError"),
         ("streamgroup.errors.DrainedError: group g: drained: nothing will be repeated", None),
     ],
 )

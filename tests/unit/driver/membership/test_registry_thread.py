@@ -41,7 +41,7 @@ from streamgroup.options.parse import parse_source
 from streamgroup.options.types import ZooKeeperOptions
 from streamgroup.znodes import Create, Operation, Refusal, Subtree, ZNode
 from streamgroup.zookeeper import session as told
-from streamgroup.zookeeper.errors import RefusedError, UnansweredError
+from streamgroup.zookeeper.client import RefusedError, UnansweredError
 from tests.fakes.cluster import logs_of
 from tests.fakes.nodes import NodeTree
 from tests.fakes.offsets import OFFSETS_VERSION, commit_answer
