@@ -1,7 +1,7 @@
 """The registry's thread of a process: carries the member's actions out in one session with ZooKeeper.
 
 The real `RegistryWork` decides what is done when, and what an event of the session means. As in
-`registry_backend.py`, a replay's filter is read here. Requests to brokers that keep the offsets: `offsets.py`.
+`registry_thread.py`, a replay's filter is read here. Requests to brokers that keep the offsets: `offsets.py`.
 """
 
 from __future__ import annotations

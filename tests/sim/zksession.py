@@ -1,8 +1,8 @@
 """A session of a process with the simulated ZooKeeper: subtrees read, transactions carried out, events told.
 
-Mirrors `zookeeper/session.py` (one session a client; what is not connected is not asked; deadlines) and `reading.py`
-(level by level, all nodes of a level in one go); the watches are the real ones. Where these change, this file
-changes with them.
+Mirrors `zookeeper/session.py`: one session a client, requests are refused while it is not connected, deadlines, and a
+subtree read level by level, all nodes of a level in one go. The watches are the real ones. Where the session changes,
+this file changes with it.
 """
 
 from __future__ import annotations

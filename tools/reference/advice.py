@@ -93,8 +93,6 @@ ELSEWHERE = {
     "jobs/session.py": "what the executors lack, found by a task",
     "net/sasl/http_exchange.py": "what the caller was doing, then the cause",
     "options/parse.py": _COLLECTED,
-    "options/parse.py": _COLLECTED,
-    "options/parse.py": _COLLECTED,
     "options/reading.py": _PASSED_ON,
     "options/settings_reader.py": "an unknown name, with the most similar known one",
     "parsing/parser.py": _COLLECTED,

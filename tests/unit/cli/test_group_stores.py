@@ -290,12 +290,12 @@ def changes(monkeypatch: pytest.MonkeyPatch) -> Changes:
     monkeypatch.setattr(module, "kafka_of", lambda cluster, deadline: cluster)
     monkeypatch.setattr(module.admin, "committed", Coordinator({orders(1): CommittedOffset(90)}))
     for owner, name, function in (
-        (module.group_changes, "broker commit", "commit_as_admin"),
-        (module.group_changes, "broker group", "delete_group"),
-        (module.group_changes, "broker offsets", "delete_offsets"),
-        (module._group_nodes, "nodes", "set_offsets"),
-        (module._group_nodes, "nodes group", "delete_group"),
-        (module._group_nodes, "nodes offsets", "delete_offsets"),
+        (module.changes, "broker commit", "commit_as_admin"),
+        (module.changes, "broker group", "delete_group"),
+        (module.changes, "broker offsets", "delete_offsets"),
+        (module, "nodes", "set_offsets"),
+        (module, "nodes group", "delete_group"),
+        (module, "nodes offsets", "delete_offsets"),
     ):
         monkeypatch.setattr(owner, function, made.of(name))
     return made
