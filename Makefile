@@ -42,7 +42,7 @@ help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The records kernel is compiled where there is a compiler; without one the same is done in numpy.
-$(STAMP): pyproject.toml requirements.lock $(wildcard streamgroup/records/*.c)
+$(STAMP): pyproject.toml requirements.lock $(wildcard streamgroup/kafka/records/*.c)
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "streamgroup needs Python 3.11 or newer; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
@@ -196,5 +196,5 @@ site: $(STAMP) ## the pages as a site, in build/site
 
 clean: ## remove the virtual environment and what tests leave
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
-	    demo-output bench-output spark-warehouse metastore_db derby.log streamgroup/records/*.so docs/*.md.new
+	    demo-output bench-output spark-warehouse metastore_db derby.log streamgroup/kafka/records/*.so docs/*.md.new
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -17,8 +17,8 @@ import cramjam
 import google_crc32c
 
 from benchmarks.kernels import best, each_kernel, texts
-from streamgroup.records.batches import Frames
-from streamgroup.records.decode import DecodeOptions, decode, record_batches
+from streamgroup.kafka.records.batches import Frames
+from streamgroup.kafka.records.decode import DecodeOptions, decode, record_batches
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.kernels import best, each_kernel, texts
-from streamgroup.records.encode import Encoder, RecordColumns, RecordFormat
+from streamgroup.kafka.records.encode import Encoder, RecordColumns, RecordFormat
 
 
 def columns(arguments: argparse.Namespace, size: int) -> RecordColumns:

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 from streamgroup.errors import ConfigError
-from streamgroup.records import kernel
-from streamgroup.records.kernel import Name
+from streamgroup.kafka.records import kernel
+from streamgroup.kafka.records.kernel import Name
 
 KERNELS: tuple[Name, ...] = ("python", "compiled")
 

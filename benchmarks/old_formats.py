@@ -24,10 +24,10 @@ import cramjam
 
 from benchmarks.decode import batch, record
 from benchmarks.kernels import KERNELS, each_kernel, texts
-from streamgroup.records.batches import Frames
-from streamgroup.records.codecs import xxh32
-from streamgroup.records.decode import DecodeOptions, decode, record_batches
-from streamgroup.records.messages07 import Frames07, decode07
+from streamgroup.kafka.records.batches import Frames
+from streamgroup.kafka.records.codecs import xxh32
+from streamgroup.kafka.records.decode import DecodeOptions, decode, record_batches
+from streamgroup.kafka.records.messages07 import Frames07, decode07
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3}
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
-from streamgroup.records import kernel
+from streamgroup.kafka.records import kernel
 
 PARTITIONS = 4
 SIDES = ("streamgroup", "kafka")

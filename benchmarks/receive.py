@@ -21,9 +21,9 @@ from pathlib import Path
 
 import click
 
-from streamgroup.net.frames import FrameReader
-from streamgroup.net.tls.transport import TlsTransport
-from streamgroup.net.transport import PlainTransport, Transport
+from streamgroup.kafka.net.frames import FrameReader
+from streamgroup.kafka.net.tls.transport import TlsTransport
+from streamgroup.kafka.net.transport import PlainTransport, Transport
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import TlsOptions
 from tests.certificates import Authority, server_context

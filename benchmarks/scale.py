@@ -20,8 +20,6 @@ from typing import Any
 from unittest import mock
 
 from streamgroup.advice import OffsetLocation
-from streamgroup.cluster.metadata import snapshot_of
-from streamgroup.cluster.requests import ListedOffset
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.driver.logs import watcher
 from streamgroup.executor.cursor import Cursor
@@ -34,6 +32,29 @@ from streamgroup.group.ledger import Ledger
 from streamgroup.group.offsets.kafka import commit_verdicts
 from streamgroup.group.offsets.store import CommitOffsets, FetchOffsets, MemoryOffsetStore
 from streamgroup.group.positions import Origin
+from streamgroup.kafka.cluster.metadata import snapshot_of
+from streamgroup.kafka.cluster.requests import ListedOffset
+from streamgroup.kafka.wire.consumer import (
+    ConsumerAssignment,
+    ConsumerSubscription,
+    by_topic,
+    decode_subscription,
+    each_partition,
+    encode_assignment,
+    encode_subscription,
+)
+from streamgroup.kafka.wire.messages.cluster import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from streamgroup.kafka.wire.messages.offsets import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from streamgroup.kafka.wire.schema import decode, encode
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import (
     EARLIEST,
@@ -58,27 +79,6 @@ from streamgroup.planning.known_logs import KnownLogs
 from streamgroup.planning.packing import pack
 from streamgroup.run.interface import ListOffsets, RunConfig
 from streamgroup.run.startup import StartingOffsets, losses_of
-from streamgroup.wire.consumer import (
-    ConsumerAssignment,
-    ConsumerSubscription,
-    by_topic,
-    decode_subscription,
-    each_partition,
-    encode_assignment,
-    encode_subscription,
-)
-from streamgroup.wire.messages.cluster import (
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
-from streamgroup.wire.messages.offsets import (
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
-from streamgroup.wire.schema import decode, encode
 
 PARTITIONS = 10_000
 GROWTH = 8

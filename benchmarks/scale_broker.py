@@ -24,14 +24,14 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from benchmarks.topics import admin_client
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.errors import error_of
+from streamgroup.kafka.net.connection import Connection
+from streamgroup.kafka.wire.consumer import ConsumerSubscription, decode_assignment, encode_subscription
+from streamgroup.kafka.wire.messages.group import JoinGroupRequest, JoinGroupRequestProtocol, SyncGroupRequest
 from streamgroup.model import INITIAL_DOCUMENT
-from streamgroup.net.connection import Connection
 from streamgroup.options.parse import parse_source
 from streamgroup.options.types import ClientOptions, LimitOptions
 from streamgroup.planning.document import to_value
 from streamgroup.testing import KafkaServer
-from streamgroup.wire.consumer import ConsumerSubscription, decode_assignment, encode_subscription
-from streamgroup.wire.messages.group import JoinGroupRequest, JoinGroupRequestProtocol, SyncGroupRequest
 
 TOPIC, GROUP = "many", "scale"
 TIMEOUT_S = 240.0

@@ -9,7 +9,7 @@ Kafka 0.7 differs in four facts. Planning, messages and the command line ask for
 - The messages of one compressed set have the same offset.
 
 A leaf: imports nothing of ours. `streamgroup.executor.read_format` holds how tasks read the bytes of a log, and
-`streamgroup.net.link` the protocol of its brokers.
+`streamgroup.kafka.net.link` the protocol of its brokers.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamgroup.wire.kafka07 import ProduceRequest07, message07
+from streamgroup.kafka.wire.kafka07 import ProduceRequest07, message07
 from tests.kafka07_samples import Sample, samples
 from tests.unit.testing.kafka07.brokers import connect, is_open, read
 

@@ -40,7 +40,7 @@ _DECODERS = "records/"
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A check of the kernel to remove: `old` becomes `new` in a file of `streamgroup/records`."""
+    """A check of the kernel to remove: `old` becomes `new` in a file of `streamgroup/kafka/records`."""
 
     file: str
     old: str

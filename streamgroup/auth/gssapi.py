@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from streamgroup.auth.kerberos_errors import KerberosFailure, remedy
-from streamgroup.auth.mechanisms import CHECK_BROKER, Exchange, Mechanism
 from streamgroup.errors import StreamGroupError, TransportError
+from streamgroup.kafka.net.sasl.mechanisms import CHECK_BROKER, Exchange, Mechanism
 
 GSSAPI = "GSSAPI"
 

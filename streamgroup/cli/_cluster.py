@@ -12,9 +12,9 @@ import click
 
 from streamgroup.cli._click import CONNECTION, option
 from streamgroup.cli._properties import without_prefix
-from streamgroup.cluster.interface import Cluster, open_cluster
-from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import ConfigError
+from streamgroup.kafka.cluster.interface import Cluster, open_cluster
+from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.options.kinds import SECRET, SERVERS, TEXT, ZOOKEEPER, ValueKind
 from streamgroup.options.parse import kafka_properties, parse_client
 from streamgroup.options.secrets import Secret

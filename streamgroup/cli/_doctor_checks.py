@@ -17,14 +17,14 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from streamgroup.cluster.interface import kafka_of, open_cluster
-from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import AuthorizationError, BrokerAuthorizationError, StreamGroupError
+from streamgroup.kafka.cluster.interface import kafka_of, open_cluster
+from streamgroup.kafka.cluster.kafka import KafkaCluster
+from streamgroup.kafka.wire.messages.log import ListOffsetsRequest
 from streamgroup.model import TopicPartition
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.spark_home import spark_submit
 from streamgroup.text import counted, first_of
-from streamgroup.wire.messages.log import ListOffsetsRequest
 
 WATCH_S = 6.0
 """Java's consumers commit every 5 s by default."""

@@ -13,9 +13,6 @@ from typing import Protocol
 
 from streamgroup.cli._click import Partition
 from streamgroup.cli._group_tables import OffsetRow, offset_rows
-from streamgroup.cluster import admin, changes
-from streamgroup.cluster.interface import Cluster, kafka07_of, kafka_of, open_cluster
-from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import (
     AuthorizationError,
     BrokerError,
@@ -28,6 +25,11 @@ from streamgroup.group.offsets.both import larger
 from streamgroup.group.registry import nodes as formats
 from streamgroup.group.registry.nodes import GroupPaths, offset_data
 from streamgroup.group.registry.view import View, describe_holders, owner_subtrees, subtrees, view_of
+from streamgroup.kafka.cluster import admin, changes
+from streamgroup.kafka.cluster.interface import Cluster, kafka07_of, kafka_of, open_cluster
+from streamgroup.kafka.cluster.kafka import KafkaCluster
+from streamgroup.kafka.wire import registrations
+from streamgroup.kafka.wire.consumer import PROTOCOL_TYPE
 from streamgroup.logformat import KAFKA_LOG, LogFormat
 from streamgroup.model import (
     LATEST,
@@ -41,8 +43,6 @@ from streamgroup.model import (
 )
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.text import host_port
-from streamgroup.wire import registrations
-from streamgroup.wire.consumer import PROTOCOL_TYPE
 from streamgroup.znodes import Create, Delete, Operation, Refusal, Set, Subtree
 from streamgroup.zookeeper.client import RefusedError
 from streamgroup.zookeeper.session import Session

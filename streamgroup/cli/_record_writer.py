@@ -8,18 +8,18 @@ from typing import Self
 
 import pyarrow as pa
 
-from streamgroup.cluster.interface import open_cluster
-from streamgroup.cluster.registered import ClusterFromZooKeeper
 from streamgroup.driver.write_plan import plan_registered, plan_write
 from streamgroup.executor.producer import TaskProducer
 from streamgroup.executor.producer07 import Kafka07TaskProducer
 from streamgroup.executor.sink_writer import SinkWriter
 from streamgroup.executor.sink_writer07 import SinkWriter07
 from streamgroup.executor.written import WriteTotals
+from streamgroup.kafka.cluster.interface import open_cluster
+from streamgroup.kafka.cluster.registered import ClusterFromZooKeeper
+from streamgroup.kafka.producer.kafka07 import Kafka07Target
 from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG, LogFormat
 from streamgroup.model import ClusterSnapshot
 from streamgroup.options.types import SinkOptions
-from streamgroup.producer.kafka07 import Kafka07Target
 
 
 class RecordWriter:

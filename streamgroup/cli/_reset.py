@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 
-from streamgroup.cluster.requests import NO_OFFSET
 from streamgroup.errors import StreamGroupError
+from streamgroup.kafka.cluster.requests import NO_OFFSET
 from streamgroup.logformat import KAFKA_LOG, LogFormat
 from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.text import MOST_NAMED, first_of

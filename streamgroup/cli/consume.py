@@ -29,12 +29,12 @@ from streamgroup.cli._kcat_options import (
     source_options,
 )
 from streamgroup.cli._output import Notices, RecordPrinter, StopSignals, quiet_when_closed
-from streamgroup.cluster.interface import Cluster, open_cluster
-from streamgroup.cluster.requests import NO_OFFSET, ListedOffset
 from streamgroup.driver.batch_read import tasks_of
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.errors import ConfigError, DataLossError
 from streamgroup.executor.fetcher import read
+from streamgroup.kafka.cluster.interface import Cluster, open_cluster
+from streamgroup.kafka.cluster.requests import NO_OFFSET, ListedOffset
 from streamgroup.model import (
     EARLIEST,
     INITIAL_DOCUMENT,

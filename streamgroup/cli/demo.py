@@ -28,9 +28,9 @@ from rich.table import Table
 from streamgroup.cli._cluster import cluster_of
 from streamgroup.cli._group_tables import OffsetRow, offset_rows
 from streamgroup.cli._record_writer import RecordWriter
-from streamgroup.cluster import admin
-from streamgroup.cluster.changes import create_topics
 from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.kafka.cluster import admin
+from streamgroup.kafka.cluster.changes import create_topics
 from streamgroup.logline import message_of
 from streamgroup.model import LATEST
 from streamgroup.options.parse import parse_sink

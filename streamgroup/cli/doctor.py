@@ -38,25 +38,30 @@ from streamgroup.cli._cluster import EITHER, ClusterAddress, client_options, clu
 from streamgroup.cli._doctor_checks import CheckVerdict, Finding, of_clocks, of_executors, of_pyspark
 from streamgroup.cli._group_stores import OFFSETS_TOPIC, GroupStore, opened_store
 from streamgroup.cli._properties import without_prefix
-from streamgroup.cluster.configs import broker_config
-from streamgroup.cluster.interface import Cluster, kafka_of, open_cluster
 from streamgroup.errors import AuthorizationError, ConfigError, NoBrokersYetError, StreamGroupError
+from streamgroup.kafka.cluster.configs import broker_config
+from streamgroup.kafka.cluster.interface import Cluster, kafka_of, open_cluster
+from streamgroup.kafka.net.connection import Connection
+from streamgroup.kafka.records import kernel
+from streamgroup.kafka.wire.kafka07 import LATEST_TIME, OffsetsRequest07
+from streamgroup.kafka.wire.messages.admin import DescribeGroupsRequest, ListGroupsRequest
+from streamgroup.kafka.wire.messages.cluster import MetadataRequest
+from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorRequest
+from streamgroup.kafka.wire.messages.group import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
+from streamgroup.kafka.wire.messages.log import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from streamgroup.kafka.wire.schema import Request
+from streamgroup.kafka.wire.versions import BrokerVersions
 from streamgroup.model import ClusterSnapshot, Dialect, GroupState
-from streamgroup.net.connection import Connection
 from streamgroup.options.types import ClientOptions
-from streamgroup.records import kernel
 from streamgroup.spark_home import pyspark_version
 from streamgroup.testing.java import java_executable, java_version
 from streamgroup.text import counted, host_port
-from streamgroup.wire.kafka07 import LATEST_TIME, OffsetsRequest07
-from streamgroup.wire.messages.admin import DescribeGroupsRequest, ListGroupsRequest
-from streamgroup.wire.messages.cluster import MetadataRequest
-from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
-from streamgroup.wire.messages.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
-from streamgroup.wire.messages.log import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
-from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
-from streamgroup.wire.schema import Request
-from streamgroup.wire.versions import BrokerVersions
 
 
 @dataclass(frozen=True, slots=True)

@@ -266,8 +266,8 @@ def _require_topic(writer: RecordWriter, partition: int | None, create: int | No
                 "Leave out --create"
             )
         return
-    from streamgroup.cluster import changes  # noqa: PLC0415
-    from streamgroup.cluster.kafka import KafkaCluster  # noqa: PLC0415
+    from streamgroup.kafka.cluster import changes  # noqa: PLC0415
+    from streamgroup.kafka.cluster.kafka import KafkaCluster  # noqa: PLC0415
 
     with contextlib.closing(KafkaCluster(options.client)) as cluster:
         deadline = cluster.deadline(timeout_ms)

@@ -22,10 +22,10 @@ from streamgroup.cli._click import (
     timeout_option,
 )
 from streamgroup.cli._cluster import ClusterAddress, cluster_options, opened
-from streamgroup.cluster.changes import BROKERS_DEFAULT, create_topics, delete_topics, grow_topics
-from streamgroup.cluster.interface import Cluster, kafka_of
-from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import StreamGroupError
+from streamgroup.kafka.cluster.changes import BROKERS_DEFAULT, create_topics, delete_topics, grow_topics
+from streamgroup.kafka.cluster.interface import Cluster, kafka_of
+from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.model import EARLIEST, LATEST, Broker, ClusterSnapshot, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.options.types import Isolation
 from streamgroup.text import counted, host_port

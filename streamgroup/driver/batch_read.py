@@ -8,10 +8,12 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
 
-from streamgroup.cluster.interface import Cluster, open_cluster
 from streamgroup.driver.log_output import NOTES
 from streamgroup.driver.logs.boundaries import require_boundaries
 from streamgroup.errors import ConfigError, DataLossError, TransportError
+from streamgroup.kafka.cluster.interface import Cluster, open_cluster
+from streamgroup.kafka.net.handshake import RELEASE_MEMORY
+from streamgroup.kafka.net.resolve import require_resolvable
 from streamgroup.model import (
     EARLIEST,
     LATEST,
@@ -28,8 +30,6 @@ from streamgroup.model import (
     TopicPartition,
     name_some,
 )
-from streamgroup.net.handshake import RELEASE_MEMORY
-from streamgroup.net.resolve import require_resolvable
 from streamgroup.options.types import Isolation, SourceOptions, Subscription
 from streamgroup.planning import starts as planned
 from streamgroup.planning.loss import BELIEVED_AFTER_S, LOOK_EVERY_S

@@ -22,7 +22,6 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
-from streamgroup.cluster.interface import Cluster
 from streamgroup.driver.application.claims import Claim
 from streamgroup.driver.batch_read import log_ends, tasks_of
 from streamgroup.driver.log_output import NOTES
@@ -33,9 +32,10 @@ from streamgroup.driver.membership.group_backend import GroupBackend
 from streamgroup.errors import StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.ledger import Ledger
+from streamgroup.kafka.cluster.interface import Cluster
+from streamgroup.kafka.net.connection_totals import TOTALS
+from streamgroup.kafka.net.resolve import require_resolvable
 from streamgroup.model import ClusterSnapshot, FetchTask, LogRange, TopicPartition
-from streamgroup.net.connection_totals import TOTALS
-from streamgroup.net.resolve import require_resolvable
 from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions, SourceOptions
 from streamgroup.planning.batch import whole_batch
 from streamgroup.planning.document import DocumentCache, from_value, to_value

@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Callable
 from contextlib import closing
 
-from streamgroup.cluster.interface import Cluster, open_cluster
-from streamgroup.cluster.kafka07 import Kafka07Cluster
-from streamgroup.cluster.registered import ClusterFromZooKeeper
 from streamgroup.errors import ConfigError
+from streamgroup.kafka.cluster.interface import Cluster, open_cluster
+from streamgroup.kafka.cluster.kafka07 import Kafka07Cluster
+from streamgroup.kafka.cluster.registered import ClusterFromZooKeeper
+from streamgroup.kafka.producer.kafka07 import MAX_SET_BYTES, Kafka07Config, Kafka07Target
 from streamgroup.options.types import ClientOptions, SinkOptions
-from streamgroup.producer.kafka07 import MAX_SET_BYTES, Kafka07Config, Kafka07Target
 
 
 def plan_write(

@@ -22,13 +22,13 @@ from streamgroup.executor.pools import POOL
 from streamgroup.executor.read_format import Portion, ReadFormat
 from streamgroup.executor.read_replicas import ReadReplicas
 from streamgroup.executor.recovery import Recovery
+from streamgroup.kafka.net.handshake import RELEASE_MEMORY
+from streamgroup.kafka.records.columns import unfit_timestamps
+from streamgroup.kafka.records.damage import DamagedBatch, damaged_batch
+from streamgroup.kafka.records.decode import Decoded, DecodeOptions, record_batches
 from streamgroup.logline import render
 from streamgroup.model import Broker, Dialect, FetchTask, TopicPartition
-from streamgroup.net.handshake import RELEASE_MEMORY
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
-from streamgroup.records.columns import unfit_timestamps
-from streamgroup.records.damage import DamagedBatch, damaged_batch
-from streamgroup.records.decode import Decoded, DecodeOptions, record_batches
 from streamgroup.text import host_ports
 
 log = logging.getLogger(__name__)

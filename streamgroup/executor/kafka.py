@@ -12,7 +12,6 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING, Final, cast
 
 from streamgroup.advice import Operation, refusal
-from streamgroup.cluster.requests import EpochCheck
 from streamgroup.errors import (
     BrokerError,
     DecodeError,
@@ -36,6 +35,20 @@ from streamgroup.executor.read_format import (
     ReadFormat,
     has_failed_with,
 )
+from streamgroup.kafka.cluster.requests import EpochCheck
+from streamgroup.kafka.net.connection import Connection
+from streamgroup.kafka.net.requester import requester_of
+from streamgroup.kafka.records.batches import FRAME, SIZE_END, Frames
+from streamgroup.kafka.records.decode import Decoded, DecodeOptions, decode
+from streamgroup.kafka.records.transactions import AbortedTransaction
+from streamgroup.kafka.wire.messages.log import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ListOffsetsRequest,
+    PartitionData,
+)
 from streamgroup.model import (
     EARLIEST,
     LATEST,
@@ -46,24 +59,11 @@ from streamgroup.model import (
     TopicPartition,
     is_another_topic,
 )
-from streamgroup.net.connection import Connection
-from streamgroup.net.requester import requester_of
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
-from streamgroup.records.batches import FRAME, SIZE_END, Frames
-from streamgroup.records.decode import Decoded, DecodeOptions, decode
-from streamgroup.records.transactions import AbortedTransaction
 from streamgroup.text import MOST_NAMED, first_of
-from streamgroup.wire.messages.log import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    ListOffsetsRequest,
-    PartitionData,
-)
 
 if TYPE_CHECKING:
-    from streamgroup.cluster.kafka import KafkaCluster
+    from streamgroup.kafka.cluster.kafka import KafkaCluster
 
 FIRST_WHOLE = 3
 """The first version in which the first message comes whole, however large, and a request bounds the answer (KIP-74).
@@ -244,7 +244,7 @@ class KafkaLookup(LogLookup):
 
     def _connected(self) -> KafkaCluster:
         # Most tasks never need it, and start faster without importing it.
-        from streamgroup.cluster.kafka import KafkaCluster  # noqa: PLC0415
+        from streamgroup.kafka.cluster.kafka import KafkaCluster  # noqa: PLC0415
 
         if self._cluster is None:
             self._cluster = KafkaCluster(self._client, clock=self._clock)

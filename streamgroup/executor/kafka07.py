@@ -29,13 +29,10 @@ from streamgroup.executor.read_format import (
     ReadFormat,
     has_failed_with,
 )
-from streamgroup.logformat import broker_partition
-from streamgroup.model import Dialect
-from streamgroup.net.connection import Connection
-from streamgroup.options.types import ClientOptions, FetchOptions
-from streamgroup.records.decode import Decoded, DecodeOptions
-from streamgroup.records.messages07 import Frames07, decode07
-from streamgroup.wire.kafka07 import (
+from streamgroup.kafka.net.connection import Connection
+from streamgroup.kafka.records.decode import Decoded, DecodeOptions
+from streamgroup.kafka.records.messages07 import Frames07, decode07
+from streamgroup.kafka.wire.kafka07 import (
     EARLIEST_TIME,
     LATEST_TIME,
     ErrorCode07,
@@ -46,6 +43,9 @@ from streamgroup.wire.kafka07 import (
     OffsetsRequest07,
     error07_of,
 )
+from streamgroup.logformat import broker_partition
+from streamgroup.model import Dialect
+from streamgroup.options.types import ClientOptions, FetchOptions
 
 _MIN_SHARE_BYTES = 64 * 1024
 """Of each partition in one MULTIFETCH, however many there are."""

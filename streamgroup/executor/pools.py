@@ -12,8 +12,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from streamgroup.errors import StreamGroupError
 from streamgroup.executor.producer import TaskProducer
+from streamgroup.kafka.net.connection import Connection
 from streamgroup.model import Dialect
-from streamgroup.net.connection import Connection
 from streamgroup.options.types import ClientOptions, ProducerOptions
 
 

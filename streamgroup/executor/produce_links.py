@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from streamgroup.cluster.metadata import topic_of, wants_rebootstrap
 from streamgroup.errors import AuthError, ConfigError, ErrorCode, UnsupportedVersionError
-from streamgroup.model import Broker
-from streamgroup.net.poller import (
+from streamgroup.kafka.cluster.metadata import topic_of, wants_rebootstrap
+from streamgroup.kafka.net.poller import (
     ConnectionIdle,
     ConnectionLost,
     ConnectionReady,
@@ -22,22 +21,23 @@ from streamgroup.net.poller import (
     Poller,
     ResponseReceived,
 )
-from streamgroup.net.requester import requester_of
-from streamgroup.options.types import ClientOptions
-from streamgroup.producer import events as ev
-from streamgroup.producer.batch import ProducerBatch
-from streamgroup.producer.requests import (
+from streamgroup.kafka.net.requester import requester_of
+from streamgroup.kafka.producer import events as ev
+from streamgroup.kafka.producer.batch import ProducerBatch
+from streamgroup.kafka.producer.requests import (
     describe_limits,
     init_producer_id,
     produce_ceiling,
     produce_request,
     with_limits,
 )
+from streamgroup.kafka.wire.messages.cluster import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from streamgroup.kafka.wire.messages.produce import NO_ACKS, InitProducerIdResponse, ProduceRequest
+from streamgroup.kafka.wire.messages.topics import DescribeConfigsResponse
+from streamgroup.kafka.wire.primitives import Bytes
+from streamgroup.model import Broker
+from streamgroup.options.types import ClientOptions
 from streamgroup.text import host_port
-from streamgroup.wire.messages.cluster import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from streamgroup.wire.messages.produce import NO_ACKS, InitProducerIdResponse, ProduceRequest
-from streamgroup.wire.messages.topics import DescribeConfigsResponse
-from streamgroup.wire.primitives import Bytes
 
 _WRITING_S = 0.005
 """How often to look whether the socket has taken a request that has no response. The poller does not report that."""

@@ -15,19 +15,19 @@ import numpy as np
 from streamgroup.errors import ConfigError, DeliveryTimeoutError, EncodeError, StreamGroupError
 from streamgroup.executor.produce_links import ProduceLinks
 from streamgroup.executor.written import WriteTotals
+from streamgroup.kafka.net.requester import requester_of
+from streamgroup.kafka.producer import events as ev
+from streamgroup.kafka.producer.batch import ProducerBatch
+from streamgroup.kafka.producer.config import Idempotence, ProducerConfig
+from streamgroup.kafka.producer.machine import Producer
+from streamgroup.kafka.producer.reactions import too_large_unheard
+from streamgroup.kafka.records.encode import EncodedRecords, Encoder, RecordColumns, RecordFormat
+from streamgroup.kafka.records.record_columns import concat
+from streamgroup.kafka.wire.messages.produce import NO_ACKS
+from streamgroup.kafka.wire.primitives import Bytes
 from streamgroup.model import TopicInfo, TopicPartition
-from streamgroup.net.requester import requester_of
 from streamgroup.options.types import ClientOptions, ProducerOptions
-from streamgroup.producer import events as ev
-from streamgroup.producer.batch import ProducerBatch
-from streamgroup.producer.config import Idempotence, ProducerConfig
-from streamgroup.producer.machine import Producer
-from streamgroup.producer.reactions import too_large_unheard
-from streamgroup.records.encode import EncodedRecords, Encoder, RecordColumns, RecordFormat
-from streamgroup.records.record_columns import concat
 from streamgroup.text import counted
-from streamgroup.wire.messages.produce import NO_ACKS
-from streamgroup.wire.primitives import Bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

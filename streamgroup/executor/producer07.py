@@ -1,4 +1,4 @@
-"""How tasks write to Kafka 0.7: the shell around `producer/kafka07_machine.py`, which decides everything.
+"""How tasks write to Kafka 0.7: the shell around `kafka/producer/kafka07_machine.py`, which decides everything.
 
 **Kafka 0.7 acknowledges nothing.** A broker never answers a PRODUCE. The producer sends an OFFSETS behind each one, and
 takes the answer as a sign that the broker has read the PRODUCE. With `verify` it reads the logs back and finds its
@@ -20,9 +20,7 @@ from streamgroup.backoff import Random
 from streamgroup.errors import EncodeError, ProduceError, RecordTooLargeError, StreamGroupError
 from streamgroup.executor.producer import TaskClock
 from streamgroup.executor.written import WriteTotals
-from streamgroup.logformat import KAFKA07_LOG
-from streamgroup.model import ClusterSnapshot, Dialect, TopicInfo, TopicPartition
-from streamgroup.net.poller import (
+from streamgroup.kafka.net.poller import (
     ConnectionIdle,
     ConnectionLost,
     ConnectionReady,
@@ -30,10 +28,9 @@ from streamgroup.net.poller import (
     Poller,
     ResponseReceived,
 )
-from streamgroup.options.types import ClientOptions
-from streamgroup.producer.kafka07 import Kafka07Config, message_sets07, require_partition, topic07
-from streamgroup.producer.kafka07_machine import Kafka07Producer
-from streamgroup.producer.kafka07_parts import (
+from streamgroup.kafka.producer.kafka07 import Kafka07Config, message_sets07, require_partition, topic07
+from streamgroup.kafka.producer.kafka07_machine import Kafka07Producer
+from streamgroup.kafka.producer.kafka07_parts import (
     Abandon07,
     Answered07,
     Append07,
@@ -49,7 +46,10 @@ from streamgroup.producer.kafka07_parts import (
     Tick07,
     WakeAt07,
 )
-from streamgroup.records.encode import Encoder, RecordColumns, RecordFormat
+from streamgroup.kafka.records.encode import Encoder, RecordColumns, RecordFormat
+from streamgroup.logformat import KAFKA07_LOG
+from streamgroup.model import ClusterSnapshot, Dialect, TopicInfo, TopicPartition
+from streamgroup.options.types import ClientOptions
 
 log = logging.getLogger(__name__)
 

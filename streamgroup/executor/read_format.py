@@ -12,13 +12,13 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from streamgroup.errors import KafkaError
 from streamgroup.executor.cursor import Cursor
+from streamgroup.kafka.net.connection import Connection
+from streamgroup.kafka.net.link import AnyRequest
+from streamgroup.kafka.records.decode import Decoded, DecodeOptions
+from streamgroup.kafka.records.transactions import AbortedTransaction
 from streamgroup.logformat import LogFormat
 from streamgroup.model import Broker, Dialect
-from streamgroup.net.connection import Connection
-from streamgroup.net.link import AnyRequest
 from streamgroup.options.types import ClientOptions, FetchOptions
-from streamgroup.records.decode import Decoded, DecodeOptions
-from streamgroup.records.transactions import AbortedTransaction
 
 
 class FetchedFrames(Protocol):

@@ -14,8 +14,8 @@ from streamgroup.backoff import Backoff
 from streamgroup.errors import DataLossError, TransportError
 from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.read_format import LogLookup, Loss, describe_failure
+from streamgroup.kafka.net.connection import Connection
 from streamgroup.logline import render
-from streamgroup.net.connection import Connection
 from streamgroup.options.types import ClientOptions, FetchOptions
 
 log = logging.getLogger(__name__)

@@ -13,13 +13,13 @@ from streamgroup.errors import UnknownPartition
 from streamgroup.executor.pools import PRODUCERS
 from streamgroup.executor.producer import Placed, RecordSlices, TaskProducer
 from streamgroup.executor.written import WriteTotals
+from streamgroup.kafka.producer.columns import SinkColumns, read_columns
+from streamgroup.kafka.producer.partitioners import Partitioner, ProducerTopic
+from streamgroup.kafka.producer.routing import Routes, RowSpan, route
+from streamgroup.kafka.records.encode import RecordColumns
+from streamgroup.kafka.records.fields import Longs
 from streamgroup.model import TopicInfo, TopicPartition
 from streamgroup.options.types import SinkOptions
-from streamgroup.producer.columns import SinkColumns, read_columns
-from streamgroup.producer.partitioners import Partitioner, ProducerTopic
-from streamgroup.producer.routing import Routes, RowSpan, route
-from streamgroup.records.encode import RecordColumns
-from streamgroup.records.fields import Longs
 
 
 def write(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> WriteTotals:

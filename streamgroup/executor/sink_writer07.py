@@ -14,13 +14,13 @@ from streamgroup.executor.pools import ProducerPool
 from streamgroup.executor.producer07 import Kafka07TaskProducer
 from streamgroup.executor.sink_writer import RowReader
 from streamgroup.executor.written import WriteTotals
+from streamgroup.kafka.producer.columns import SinkColumns
+from streamgroup.kafka.producer.kafka07 import Kafka07Config, Kafka07Target
+from streamgroup.kafka.producer.partitioners import Partitioner, ProducerTopic
+from streamgroup.kafka.producer.routing import route
+from streamgroup.kafka.records.encode import Encoder, RecordColumns, RecordFormat
 from streamgroup.model import ClusterSnapshot, Dialect, TopicPartition
 from streamgroup.options.types import ClientOptions, SinkOptions
-from streamgroup.producer.columns import SinkColumns
-from streamgroup.producer.kafka07 import Kafka07Config, Kafka07Target
-from streamgroup.producer.partitioners import Partitioner, ProducerTopic
-from streamgroup.producer.routing import route
-from streamgroup.records.encode import Encoder, RecordColumns, RecordFormat
 
 _SIZES = Encoder(RecordFormat.V07_1)
 

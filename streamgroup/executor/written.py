@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from streamgroup.kafka.producer.batch import NO_IDENTITY, ProducerIdentity
 from streamgroup.model import TopicPartition
-from streamgroup.producer.batch import NO_IDENTITY, ProducerIdentity
 from streamgroup.text import counted
 
 

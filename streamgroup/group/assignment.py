@@ -11,8 +11,7 @@ from streamgroup.group.assignors import ASSIGNORS, JAVAS
 from streamgroup.group.events import MetadataRefreshed
 from streamgroup.group.sticky import decode_user_data
 from streamgroup.group.user_data import AssignmentBasis, decode_basis, encode_basis
-from streamgroup.model import TopicInfo, TopicPartition
-from streamgroup.wire.consumer import (
+from streamgroup.kafka.wire.consumer import (
     ConsumerAssignment,
     ConsumerSubscription,
     by_topic,
@@ -21,7 +20,8 @@ from streamgroup.wire.consumer import (
     each_partition,
     encode_assignment,
 )
-from streamgroup.wire.messages.group import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
+from streamgroup.kafka.wire.messages.group import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
+from streamgroup.model import TopicInfo, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

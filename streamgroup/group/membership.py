@@ -27,9 +27,9 @@ from streamgroup.group.requests import Purpose, Timer
 from streamgroup.group.state_machine import BrokerMachine, PendingRequest, State, Table, ignore, on, table_of
 from streamgroup.group.timing import LEAVE_TIMEOUT_MS, MemberConfig
 from streamgroup.group.user_data import AssignmentBasis
+from streamgroup.kafka.wire.messages import group as m
 from streamgroup.model import Broker, TopicPartition, name_some
 from streamgroup.text import MOST_NAMED, counted, first_of
-from streamgroup.wire.messages import group as m
 
 
 class Membership(BrokerMachine):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from streamgroup.group.commits import NOT_FOUNDED, CommitMetadata
+from streamgroup.kafka.wire.messages.offsets import NO_METADATA
 from streamgroup.model import (
     INITIAL_DOCUMENT,
     UNKNOWN_EPOCH,
@@ -16,7 +17,6 @@ from streamgroup.model import (
     TopicPartition,
     is_another_topic,
 )
-from streamgroup.wire.messages.offsets import NO_METADATA
 
 
 class Origin(Enum):

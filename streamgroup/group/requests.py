@@ -15,10 +15,10 @@ from streamgroup.group.assignors import COOPERATIVE
 from streamgroup.group.events import Lane
 from streamgroup.group.sticky import encode_user_data
 from streamgroup.group.timing import MemberConfig
+from streamgroup.kafka.wire.consumer import PROTOCOL_TYPE, ConsumerSubscription, by_topic, encode_subscription
+from streamgroup.kafka.wire.messages import coordinator as c
+from streamgroup.kafka.wire.messages import group as m
 from streamgroup.model import TopicPartition
-from streamgroup.wire.consumer import PROTOCOL_TYPE, ConsumerSubscription, by_topic, encode_subscription
-from streamgroup.wire.messages import coordinator as c
-from streamgroup.wire.messages import group as m
 
 
 class Purpose(Enum):

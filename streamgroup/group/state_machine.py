@@ -21,8 +21,8 @@ from streamgroup.group import events as ev
 from streamgroup.group.rejoining import RejoinWait
 from streamgroup.group.requests import Purpose, Timer
 from streamgroup.group.timing import MemberConfig
+from streamgroup.kafka.wire.messages.coordinator import coordinator_request, read_coordinator
 from streamgroup.model import Broker, TopicPartition
-from streamgroup.wire.messages.coordinator import coordinator_request, read_coordinator
 
 WARN_AFTER_S = 10.0
 """Attempts that fail for longer than this are warnings, with the usual cause."""

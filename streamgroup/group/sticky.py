@@ -33,8 +33,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streamgroup.group.assigning import NO_GENERATION, Assignment, GroupMember, java_order, subscribed
+from streamgroup.kafka.wire.primitives import INT32, Bytes
 from streamgroup.model import TopicInfo, TopicPartition
-from streamgroup.wire.primitives import INT32, Bytes
 
 Layout = Mapping[str, Sequence[TopicPartition]]
 

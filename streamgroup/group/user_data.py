@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streamgroup.wire.primitives import Bytes
+from streamgroup.kafka.wire.primitives import Bytes
 
 FORMAT = 1
 

@@ -246,7 +246,7 @@ class ProducerOptions:
     max_block_ms: int = 60_000
     metadata_max_idle_ms: int = 300_000
     partitioner: str = "default"
-    """The name of a partitioner in `streamgroup.producer.partitioners`."""
+    """The name of a partitioner in `streamgroup.kafka.producer.partitioners`."""
     ignore_keys: bool = False
     adaptive_partitioning: bool = True
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from streamgroup.model import UNKNOWN_EPOCH, ClusterSnapshot, LogRange, TopicPartition
 
 if TYPE_CHECKING:
-    from streamgroup.cluster.requests import ListedOffset
+    from streamgroup.kafka.cluster.requests import ListedOffset
 
     Listed = Mapping[TopicPartition, ListedOffset]
 

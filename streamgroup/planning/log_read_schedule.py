@@ -23,7 +23,7 @@ from streamgroup.planning.known_logs import KnownLogs
 from streamgroup.planning.memo import Memo
 
 if TYPE_CHECKING:
-    from streamgroup.cluster.requests import ListedOffset
+    from streamgroup.kafka.cluster.requests import ListedOffset
 
     Listed = Mapping[TopicPartition, ListedOffset]
 

@@ -28,7 +28,7 @@ from streamgroup.planning.memo import Memo
 from streamgroup.run.run_events import LostRecords, RunEvents
 
 if TYPE_CHECKING:
-    from streamgroup.cluster.requests import EpochCheck, EpochEnd
+    from streamgroup.kafka.cluster.requests import EpochCheck, EpochEnd
     from streamgroup.options.types import LimitOptions
 
 Logs = Mapping[TopicPartition, LogRange]

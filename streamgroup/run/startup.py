@@ -30,7 +30,7 @@ from streamgroup.run.run_events import LostRecords, RunEvents
 from streamgroup.run.steps import NOW, Steps, Until
 
 if TYPE_CHECKING:
-    from streamgroup.cluster.requests import ListedOffset
+    from streamgroup.kafka.cluster.requests import ListedOffset
 
 
 class Metadata(Protocol):

@@ -13,8 +13,8 @@ from pyspark.storagelevel import StorageLevel
 
 from streamgroup.driver.log_output import log_warnings_to_stderr
 from streamgroup.errors import ConfigError, DeadLetterError, StreamGroupError
+from streamgroup.kafka.net.schema_registry import RegisteredSchema, SchemaRegistryClient
 from streamgroup.logline import render
-from streamgroup.net.schema_registry import RegisteredSchema, SchemaRegistryClient
 from streamgroup.options.parse import parse_sink
 from streamgroup.parsing import avro, protobuf
 from streamgroup.parsing.framing import UNKNOWN_ID, id_in_error

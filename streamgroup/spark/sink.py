@@ -17,9 +17,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from streamgroup.driver.log_output import NOTES, log_to_stderr, log_warnings_to_stderr
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.executor.written import WriteTotals
+from streamgroup.kafka.producer.columns import check_columns
+from streamgroup.kafka.producer.kafka07 import Kafka07Target
 from streamgroup.options.types import SinkOptions
-from streamgroup.producer.columns import check_columns
-from streamgroup.producer.kafka07 import Kafka07Target
 from streamgroup.spark.tasks import PromptInTasks, exempt_modules
 from streamgroup.text import counted
 

@@ -14,8 +14,8 @@ from pyspark.sql.datasource import InputPartition
 from streamgroup.advice import NO_LOCATION
 from streamgroup.driver.log_output import log_warnings_to_stderr
 from streamgroup.errors import ConfigError
+from streamgroup.kafka.net.quick_acknowledgements import acknowledge_at_once
 from streamgroup.model import FetchTask
-from streamgroup.net.quick_acknowledgements import acknowledge_at_once
 from streamgroup.options.kinds import time_string
 from streamgroup.options.types import SourceOptions
 

@@ -39,8 +39,8 @@ from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAF
 
 from streamgroup.core_files import disable_core_files
 from streamgroup.errors import AuthError, StreamGroupError, TlsError, TransportError
-from streamgroup.net.tls.contexts import CONTEXTS, Contexts
-from streamgroup.net.tls.refusals import refusal, suite_refusal, tls_error
+from streamgroup.kafka.net.tls.contexts import CONTEXTS, Contexts
+from streamgroup.kafka.net.tls.refusals import refusal, suite_refusal, tls_error
 from streamgroup.options.tls import TlsOptions
 from streamgroup.options.types import ZooKeeperOptions
 from streamgroup.text import host_port, host_ports

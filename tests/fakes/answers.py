@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamgroup.wire.messages.cluster import (
+from streamgroup.kafka.wire.messages.cluster import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -14,10 +14,10 @@ from streamgroup.wire.messages.cluster import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
-from streamgroup.wire.messages.log import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
-from streamgroup.wire.messages.offsets import OffsetFetchRequest
-from streamgroup.wire.schema import Request
+from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorRequest
+from streamgroup.kafka.wire.messages.log import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
+from streamgroup.kafka.wire.messages.offsets import OffsetFetchRequest
+from streamgroup.kafka.wire.schema import Request
 
 SPOKEN: tuple[type[Request[Any]], ...] = (
     ApiVersionsRequest,

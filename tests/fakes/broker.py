@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamgroup.errors import DecodeError
-from streamgroup.wire.schema import Request, decode, encode
+from streamgroup.kafka.wire.schema import Request, decode, encode
 from tests.waiting import TIMEOUT_S
 
 

@@ -1,4 +1,4 @@
-"""A cluster in memory, that is a few numbers: what the driver and the commands ask of `streamgroup.cluster`.
+"""A cluster in memory, that is a few numbers: what the driver and the commands ask of `streamgroup.kafka.cluster`.
 
 The simulation has no cluster: its logs grow and are cut by themselves (`tests/sim/broker.py`), and its processes answer
 what the planner asks, at simulated times. Sockets, frames and codes are the scripted broker's.
@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from streamgroup.cluster.requests import EpochCheck, EpochEnd, ListedOffset
 from streamgroup.errors import TransportError
+from streamgroup.kafka.cluster.requests import EpochCheck, EpochEnd, ListedOffset
 from streamgroup.model import (
     EARLIEST,
     LATEST,

@@ -12,10 +12,9 @@ from typing import Any
 
 from streamgroup.errors import ErrorCode as E
 from streamgroup.group.commits import CommitMetadata
-from streamgroup.model import CommittedOffset, TopicPartition
-from streamgroup.wire.messages.cluster import MetadataRequest, MetadataResponse, MetadataResponseTopic
-from streamgroup.wire.messages.coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from streamgroup.wire.messages.group import (
+from streamgroup.kafka.wire.messages.cluster import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from streamgroup.kafka.wire.messages.coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from streamgroup.kafka.wire.messages.group import (
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
@@ -25,8 +24,9 @@ from streamgroup.wire.messages.group import (
     MemberResponse,
     SyncGroupRequest,
 )
-from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest
-from streamgroup.wire.schema import decode, encode
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest
+from streamgroup.kafka.wire.schema import decode, encode
+from streamgroup.model import CommittedOffset, TopicPartition
 from tests.fakes.group import Clock, Group, GroupMember, GroupState, Reply, StoppedClock
 from tests.fakes.offsets import batch_bytes, commit_answer, fetch_answer, offsets_in, zookeepers_answer
 

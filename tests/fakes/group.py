@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from streamgroup.errors import ErrorCode as E
-from streamgroup.wire.messages.group import (
+from streamgroup.kafka.wire.messages.group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,

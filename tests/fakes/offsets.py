@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from streamgroup.model import CommittedOffset, TopicPartition
-from streamgroup.wire.messages.offsets import (
+from streamgroup.kafka.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -18,6 +17,7 @@ from streamgroup.wire.messages.offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from streamgroup.model import CommittedOffset, TopicPartition
 
 OFFSETS_VERSION = 9
 """Of both requests: the highest whose topics go by their names, that asks for a list of groups."""

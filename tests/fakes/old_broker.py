@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from streamgroup.net.handshake import RELEASES, BrokerRelease
-from streamgroup.wire.messages.admin import ListGroupsRequest, ListGroupsResponse
-from streamgroup.wire.messages.cluster import MetadataRequest
-from streamgroup.wire.messages.coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from streamgroup.wire.messages.offsets import OffsetFetchRequest, OffsetFetchResponse
-from streamgroup.wire.schema import Request
+from streamgroup.kafka.net.handshake import RELEASES, BrokerRelease
+from streamgroup.kafka.wire.messages.admin import ListGroupsRequest, ListGroupsResponse
+from streamgroup.kafka.wire.messages.cluster import MetadataRequest
+from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from streamgroup.kafka.wire.messages.offsets import OffsetFetchRequest, OffsetFetchResponse
+from streamgroup.kafka.wire.schema import Request
 from tests.fakes.answers import METADATA
 from tests.fakes.broker import CLOSE, FakeBroker, Handler, OtherId
 

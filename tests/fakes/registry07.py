@@ -1,11 +1,11 @@
-"""A ZooKeeper with the nodes of Kafka 0.7, in memory: what `cluster/registry_reader.py` reads."""
+"""A ZooKeeper with the nodes of Kafka 0.7, in memory: what `kafka/cluster/registry_reader.py` reads."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from streamgroup.cluster.registry_reader import RegistryReader
 from streamgroup.errors import TransportError
+from streamgroup.kafka.cluster.registry_reader import RegistryReader
 from streamgroup.options.tls import PLAINTEXT
 from streamgroup.options.types import ClientOptions, ZooKeeperOptions
 from streamgroup.znodes import Subtree, ZNode

@@ -19,14 +19,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamgroup.errors import ErrorCode
-from streamgroup.model import TopicPartition
-from streamgroup.wire.messages.cluster import (
+from streamgroup.kafka.wire.messages.cluster import (
     ApiVersionsRequest,
     MetadataRequest,
     MetadataResponse,
     MetadataResponseTopic,
 )
-from streamgroup.wire.messages.produce import (
+from streamgroup.kafka.wire.messages.produce import (
     NO_ACKS,
     BatchIndexAndErrorMessage,
     InitProducerIdRequest,
@@ -39,18 +38,19 @@ from streamgroup.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from streamgroup.wire.messages.topics import (
+from streamgroup.kafka.wire.messages.topics import (
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from streamgroup.wire.schema import Request
+from streamgroup.kafka.wire.schema import Request
+from streamgroup.model import TopicPartition
 from tests.fakes.answers import api_versions, metadata, topic
 from tests.fakes.broker import CLOSE, SILENCE, FakeBroker, Held
-from tests.unit.producer.broker import Era, Partition, Sealed
-from tests.unit.records import reference, reference_sets
-from tests.unit.records.encoder import crc32c
+from tests.unit.kafka.producer.broker import Era, Partition, Sealed
+from tests.unit.kafka.records import reference, reference_sets
+from tests.unit.kafka.records.encoder import crc32c
 
 SPOKEN: Mapping[type[Request[Any]], tuple[int, int]] = {
     cls: cls.VERSIONS

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from streamgroup.cluster.admin import describe_groups
-from streamgroup.cluster.kafka import KafkaCluster
+from streamgroup.kafka.cluster.admin import describe_groups
+from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.options.kinds import SERVERS
 from streamgroup.options.types import ClientOptions
 from streamgroup.testing import KafkaServer

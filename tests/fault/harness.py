@@ -19,10 +19,10 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from confluent_kafka import Producer
 
-from streamgroup.cluster import admin
-from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.executor.fetcher import read
+from streamgroup.kafka.cluster import admin
+from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.model import INITIAL_DOCUMENT, LATEST, CommittedOffset, OffsetRange, TopicPartition
 from streamgroup.options.parse import parse_source
 from streamgroup.options.types import Isolation

@@ -13,11 +13,11 @@ from confluent_kafka import ElectionType
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from streamgroup.cluster.kafka import KafkaCluster
-from streamgroup.cluster.metadata import metadata_request, snapshot_of
+from streamgroup.kafka.cluster.kafka import KafkaCluster
+from streamgroup.kafka.cluster.metadata import metadata_request, snapshot_of
+from streamgroup.kafka.wire.messages.cluster import MetadataRequest
 from streamgroup.model import ClusterSnapshot, TopicInfo, TopicPartition
 from streamgroup.testing import KafkaServer, java_tool
-from streamgroup.wire.messages.cluster import MetadataRequest
 from tests.fault.harness import Streams
 from tests.waiting import wait_until
 

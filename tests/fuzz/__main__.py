@@ -14,7 +14,7 @@ import sys
 import time
 import traceback
 
-from streamgroup.records import kernel
+from streamgroup.kafka.records import kernel
 from tests.fuzz import processes, records
 from tests.fuzz.campaign import Campaign, Case
 from tests.fuzz.table import DECODERS, named

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamgroup import logline
-from streamgroup.auth import mechanisms
 from streamgroup.cli import produce
 from streamgroup.driver.application import control
 from streamgroup.group import commits, sticky, user_data
@@ -22,14 +21,14 @@ from streamgroup.group.registry import nodes, patterns
 from streamgroup.jobs import job_file, sinkguard
 from streamgroup.jobs.backfill import steps
 from streamgroup.jobs.mirror import plan
-from streamgroup.net import frames
-from streamgroup.net.sasl import tokens
+from streamgroup.kafka.net import frames
+from streamgroup.kafka.net.sasl import mechanisms, tokens
+from streamgroup.kafka.records import batches, codecs, messages07
+from streamgroup.kafka.wire import kafka07, primitives, registrations
 from streamgroup.options import kinds, parse, sasl
 from streamgroup.parsing import avro, framing, protobuf
 from streamgroup.planning import document
-from streamgroup.records import batches, codecs, messages07
 from streamgroup.spark import queries
-from streamgroup.wire import kafka07, primitives, registrations
 from streamgroup.zookeeper import client
 
 

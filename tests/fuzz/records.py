@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from streamgroup.errors import DecodeError
-from streamgroup.records import codecs as compression
-from streamgroup.records import kernel
-from streamgroup.records.decode import AbortedTransaction, Decoded, DecodeOptions, record_batches
-from streamgroup.records.messages07 import walk07
+from streamgroup.kafka.records import codecs as compression
+from streamgroup.kafka.records import kernel
+from streamgroup.kafka.records.decode import AbortedTransaction, Decoded, DecodeOptions, record_batches
+from streamgroup.kafka.records.messages07 import walk07
 from tests.fuzz.decoder import Decoder, Sample
 from tests.fuzz.mutations import mutated_bytes
-from tests.unit.records import encoder
-from tests.unit.records.encoder import Record, encode_batch, seal
-from tests.unit.records.encoder_sets import (
+from tests.unit.kafka.records import encoder
+from tests.unit.kafka.records.encoder import Record, encode_batch, seal
+from tests.unit.kafka.records.encoder_sets import (
     COMPRESS,
     Message,
     encode_message,
@@ -29,9 +29,9 @@ from tests.unit.records.encoder_sets import (
     message07,
     wrapper07,
 )
-from tests.unit.records.encoder_sets import reseal as reseal_message
-from tests.unit.records.rows import decode, decode07
-from tests.unit.records.test_messages07 import CAPTURED
+from tests.unit.kafka.records.encoder_sets import reseal as reseal_message
+from tests.unit.kafka.records.rows import decode, decode07
+from tests.unit.kafka.records.test_messages07 import CAPTURED
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 END = 2**62
@@ -319,7 +319,7 @@ class _Buffers:
 
 
 def _encode(kind: str, data: bytes) -> object:
-    from streamgroup.records import _kernel as compiled  # noqa: PLC0415 - only where it is built
+    from streamgroup.kafka.records import _kernel as compiled  # noqa: PLC0415 - only where it is built
 
     cut = _Buffers(data)
     stamps, one, other = cut.longs(6), cut.column(), cut.column()

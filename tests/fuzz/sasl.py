@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from streamgroup.auth.mechanisms import SCRAM_SHA_256, OAuthBearerMechanism, ScramMechanism
 from streamgroup.errors import AuthenticationError
-from streamgroup.net.sasl import tokens as tokens_of
-from streamgroup.net.sasl.tokens import described_end
+from streamgroup.kafka.net.sasl import tokens as tokens_of
+from streamgroup.kafka.net.sasl.mechanisms import SCRAM_SHA_256, OAuthBearerMechanism, ScramMechanism
+from streamgroup.kafka.net.sasl.tokens import described_end
 from streamgroup.options.parse import kafka_properties
 from streamgroup.options.sasl import parse_jaas
 from streamgroup.zookeeper.client import DigestMd5

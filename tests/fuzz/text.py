@@ -39,13 +39,13 @@ from streamgroup.jobs.backfill.steps import BackfillPlan
 from streamgroup.jobs.mirror import config as mirror
 from streamgroup.jobs.mirror import plan as plan_log
 from streamgroup.jobs.mirror.plan import MirrorPlan, Placement, TopicPlan
+from streamgroup.kafka.wire import registrations
 from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG
 from streamgroup.model import CommittedOffset, Dialect, OffsetRange, TopicPartition
 from streamgroup.options import kinds
 from streamgroup.options.parse import parse_sink, parse_source
 from streamgroup.planning.document import DocumentCache, from_value, to_value
 from streamgroup.spark.queries import document
-from streamgroup.wire import registrations
 from streamgroup.znodes import ZNode
 from tests.fuzz.decoder import Decoder, Sample
 from tests.fuzz.mutations import mutated_text, mutated_values

@@ -9,23 +9,28 @@ from random import Random
 from typing import Any, cast
 
 from streamgroup.errors import BrokerError, DecodeError, TransportError, UnsupportedVersionError
-from streamgroup.net.frames import FrameReader
-from streamgroup.net.protocol import CorrelatedResponse, FramedStream, Protocol
-from streamgroup.net.protocol07 import Protocol07
-from streamgroup.wire import kafka07
-from streamgroup.wire.consumer import ConsumerAssignment, ConsumerSubscription, decode_assignment, decode_subscription
-from streamgroup.wire.fields import FieldSpec, Struct, specs_of
-from streamgroup.wire.frames import decode_response
-from streamgroup.wire.kafka07 import FetchRequest07, MultiFetchRequest07, OffsetsRequest07
-from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
-from streamgroup.wire.messages.offsets import OffsetFetchRequest, fetched_offsets
-from streamgroup.wire.primitives import Reader
-from streamgroup.wire.schema import Message, Request, decode, encode, read
+from streamgroup.kafka.net.frames import FrameReader
+from streamgroup.kafka.net.protocol import CorrelatedResponse, FramedStream, Protocol
+from streamgroup.kafka.net.protocol07 import Protocol07
+from streamgroup.kafka.wire import kafka07
+from streamgroup.kafka.wire.consumer import (
+    ConsumerAssignment,
+    ConsumerSubscription,
+    decode_assignment,
+    decode_subscription,
+)
+from streamgroup.kafka.wire.fields import FieldSpec, Struct, specs_of
+from streamgroup.kafka.wire.frames import decode_response
+from streamgroup.kafka.wire.kafka07 import FetchRequest07, MultiFetchRequest07, OffsetsRequest07
+from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
+from streamgroup.kafka.wire.messages.offsets import OffsetFetchRequest, fetched_offsets
+from streamgroup.kafka.wire.primitives import Reader
+from streamgroup.kafka.wire.schema import Message, Request, decode, encode, read
 from tests.fuzz.decoder import Decoder, Sample
 from tests.kafka07_samples import frames as frames_of
 from tests.kafka07_samples import samples as samples07
-from tests.unit.wire.declared import REQUESTS
-from tests.unit.wire.test_vectors import RELEASES, exchanges
+from tests.unit.kafka.wire.declared import REQUESTS
+from tests.unit.kafka.wire.test_vectors import RELEASES, exchanges
 
 _INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _MAX_FRAME = 1 << 20

@@ -12,7 +12,7 @@ from typing import Any
 from streamgroup.cli import _click, drain
 from streamgroup.driver.application import control
 from streamgroup.driver.application.drains import drain_together
-from streamgroup.net import local
+from streamgroup.kafka.net import local
 from streamgroup.planning.document import to_value
 from streamgroup.spark.channel import SunkNotifier
 from tests.golden.stored import DOCUMENTS, LINEAGE, RUN

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from streamgroup.executor.pools import POOL, PRODUCERS
-from streamgroup.net.handshake import RELEASE_MEMORY
+from streamgroup.kafka.net.handshake import RELEASE_MEMORY
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 
 from streamgroup.group.assignors import Assignment, GroupMember
 from streamgroup.group.sticky import PartitionHashSet, decode_user_data, encode_user_data, hash_map_order
+from streamgroup.kafka.wire.consumer import ConsumerSubscription, encode_subscription
 from streamgroup.model import TopicPartition
-from streamgroup.wire.consumer import ConsumerSubscription, encode_subscription
 from tests.live.java.cases import (
     IDENTITY,
     RELEASES,

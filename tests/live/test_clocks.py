@@ -11,7 +11,7 @@ import pytest
 
 from streamgroup.cli._cluster import cluster_of
 from streamgroup.cli._doctor_checks import CheckVerdict, Finding, of_clocks
-from streamgroup.cluster.changes import commit_as_admin
+from streamgroup.kafka.cluster.changes import commit_as_admin
 from streamgroup.model import TopicPartition
 from streamgroup.options.types import ClientOptions
 from streamgroup.testing import KafkaServer

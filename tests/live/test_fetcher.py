@@ -16,13 +16,13 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as LibrdkafkaPartition
 from confluent_kafka.admin import AdminClient
 
-from streamgroup.cluster.changes import create_topics
-from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import DataLossError
 from streamgroup.executor.fetcher import read
+from streamgroup.kafka.cluster.changes import create_topics
+from streamgroup.kafka.cluster.kafka import KafkaCluster
+from streamgroup.kafka.records.columns import SCHEMA
 from streamgroup.model import FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
-from streamgroup.records.columns import SCHEMA
 from streamgroup.testing import KafkaServer, java_tool
 from tests.servers import address_of, each_of
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.executor.fetcher import read
 from streamgroup.executor.pools import POOL
 from streamgroup.executor.read_replicas import REPLICAS
+from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.model import FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from streamgroup.testing import KafkaServer

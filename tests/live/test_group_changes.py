@@ -16,8 +16,8 @@ from click.testing import CliRunner, Result
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from streamgroup.cli.main import main
-from streamgroup.cluster import admin
-from streamgroup.cluster.kafka import KafkaCluster
+from streamgroup.kafka.cluster import admin
+from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.options.parse import parse_client
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.kafka07 import Kafka07Server, Producer07

@@ -11,9 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from streamgroup.errors import TransportError
-from streamgroup.testing import ServerStartError, ZooKeeperServer
-from streamgroup.testing.kafka07 import Compressed, Kafka07Server, Producer07, message_set
-from streamgroup.wire.kafka07 import (
+from streamgroup.kafka.wire.kafka07 import (
     LATEST_TIME,
     FetchRequest07,
     OffsetsRequest07,
@@ -22,6 +20,8 @@ from streamgroup.wire.kafka07 import (
     decode_response,
     message07,
 )
+from streamgroup.testing import ServerStartError, ZooKeeperServer
+from streamgroup.testing.kafka07 import Compressed, Kafka07Server, Producer07, message_set
 from tests.kafka07_replay import PROPERTIES, replay
 from tests.unit.testing.kafka07.brokers import connect, is_open, read_frame
 from tests.waiting import wait_until

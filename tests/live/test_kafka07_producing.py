@@ -14,17 +14,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamgroup.cluster.interface import Cluster, open_cluster
 from streamgroup.executor.producer07 import Kafka07TaskProducer
+from streamgroup.kafka.cluster.interface import Cluster, open_cluster
+from streamgroup.kafka.producer.kafka07 import Kafka07Config
+from streamgroup.kafka.producer.kafka07_parts import MessageSet
+from streamgroup.kafka.producer.partitioners import Partitioner, ProducerTopic
+from streamgroup.kafka.records.encode import RecordColumns
+from streamgroup.kafka.wire.kafka07 import message_set07
 from streamgroup.logformat import KAFKA07_LOG, broker_partition, partition_number
 from streamgroup.model import LATEST, ClusterSnapshot, TopicPartition
 from streamgroup.options.types import ClientOptions, Isolation, ZooKeeperOptions
-from streamgroup.producer.kafka07 import Kafka07Config
-from streamgroup.producer.kafka07_parts import MessageSet
-from streamgroup.producer.partitioners import Partitioner, ProducerTopic
-from streamgroup.records.encode import RecordColumns
 from streamgroup.testing.kafka07 import Kafka07Server, Producer07
-from streamgroup.wire.kafka07 import message_set07
 from tests.peers.consumer07 import Config
 from tests.peers.process07 import Consumer07Process
 from tests.read_back import read_by_the_source

@@ -14,15 +14,16 @@ from typing import Any
 
 import pytest
 
-from streamgroup.cluster.interface import kafka07_of, open_cluster
-from streamgroup.cluster.kafka import KafkaCluster
-from streamgroup.cluster.kafka07 import Kafka07Cluster
 from streamgroup.driver.batch_read import plan_batch, tasks_of
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.driver.logs.boundaries import BoundaryScans
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.errors import ConfigError, DataLossError, DecodeError, TransportError
 from streamgroup.executor.fetcher import read
+from streamgroup.kafka.cluster.interface import kafka07_of, open_cluster
+from streamgroup.kafka.cluster.kafka import KafkaCluster
+from streamgroup.kafka.cluster.kafka07 import Kafka07Cluster
+from streamgroup.kafka.net.connection import Connection
 from streamgroup.logformat import broker_partition, partition_number
 from streamgroup.model import (
     EARLIEST,
@@ -34,7 +35,6 @@ from streamgroup.model import (
     Position,
     TopicPartition,
 )
-from streamgroup.net.connection import Connection
 from streamgroup.options.parse import parse_source
 from streamgroup.options.types import ClientOptions, Isolation, LimitOptions, SourceOptions, ZooKeeperOptions
 from streamgroup.planning.batch import next_document
@@ -565,7 +565,7 @@ def test_a_zookeeper_without_brokers(kafka: Kafka07Server) -> None:
 
 
 def test_a_later_kafka_where_07_is_expected(kafka41: KafkaServer) -> None:
-    from streamgroup.wire.kafka07 import OffsetsRequest07  # noqa: PLC0415
+    from streamgroup.kafka.wire.kafka07 import OffsetsRequest07  # noqa: PLC0415
 
     connection = Connection(*address_of(kafka41), ClientOptions(()), dialect=Dialect.KAFKA07)
     connection.connect(time.monotonic() + 10)

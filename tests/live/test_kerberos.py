@@ -16,16 +16,16 @@ import pytest
 
 from streamgroup.errors import AuthenticationError, ConfigError, TransportError
 from streamgroup.executor.sink_writer import write
-from streamgroup.net.connection import Connection
-from streamgroup.net.poller import ConnectionReady, Poller, ResponseReceived
-from streamgroup.net.sasl.tickets import Tickets
+from streamgroup.kafka.net.connection import Connection
+from streamgroup.kafka.net.poller import ConnectionReady, Poller, ResponseReceived
+from streamgroup.kafka.net.sasl.tickets import Tickets
+from streamgroup.kafka.wire.messages.cluster import MetadataRequest
 from streamgroup.options.parse import parse_sink, parse_source
 from streamgroup.options.sasl import KerberosOptions
 from streamgroup.options.types import ClientOptions
 from streamgroup.testing import KafkaServer, java_tool
 from streamgroup.testing.releases import release_of
 from streamgroup.testing.security.kdc import SERVICE, Kdc
-from streamgroup.wire.messages.cluster import MetadataRequest
 from tests.conftest import MakeTopic
 from tests.read_back import read_by_the_source
 from tests.waiting import soon, wait_until

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import AuthenticationError
+from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.options.parse import parse_source
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.security import tokens

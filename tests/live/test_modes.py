@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer
 
 from streamgroup.cli.main import main
-from streamgroup.cluster import admin
 from streamgroup.errors import ConfigError
+from streamgroup.kafka.cluster import admin
 from streamgroup.model import TopicPartition
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic

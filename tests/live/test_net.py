@@ -11,19 +11,19 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as LibrdkafkaPartition
 
-from streamgroup.cluster.admin import committed, describe_groups, list_groups
-from streamgroup.cluster.changes import create_topics, delete_topics, grow_topics, refused_configs
-from streamgroup.cluster.configs import broker_config, topic_configs
-from streamgroup.cluster.kafka import ANY, KafkaCluster
-from streamgroup.cluster.requests import NO_OFFSET
 from streamgroup.errors import BrokerError, TransportError
+from streamgroup.kafka.cluster.admin import committed, describe_groups, list_groups
+from streamgroup.kafka.cluster.changes import create_topics, delete_topics, grow_topics, refused_configs
+from streamgroup.kafka.cluster.configs import broker_config, topic_configs
+from streamgroup.kafka.cluster.kafka import ANY, KafkaCluster
+from streamgroup.kafka.cluster.requests import NO_OFFSET
+from streamgroup.kafka.net.connection import Connection
+from streamgroup.kafka.net.poller import ConnectionReady, Poller, ResponseReceived
+from streamgroup.kafka.wire.messages.admin import ListGroupsRequest
+from streamgroup.kafka.wire.messages.cluster import MetadataRequest
 from streamgroup.model import EARLIEST, LATEST, CommittedOffset, TopicPartition
-from streamgroup.net.connection import Connection
-from streamgroup.net.poller import ConnectionReady, Poller, ResponseReceived
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.testing import KafkaServer
-from streamgroup.wire.messages.admin import ListGroupsRequest
-from streamgroup.wire.messages.cluster import MetadataRequest
 from tests.servers import address_of, each_of
 from tests.waiting import soon
 

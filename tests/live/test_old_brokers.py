@@ -10,22 +10,22 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Producer
 
-from streamgroup.cluster.admin import committed, describe_groups, list_groups
-from streamgroup.cluster.kafka import ANY, KafkaCluster, Node
 from streamgroup.errors import ChecksumMismatch, StreamGroupError, TlsError, TransportError, UnsupportedVersionError
 from streamgroup.executor.fetcher import read
-from streamgroup.model import EARLIEST, LATEST, FetchRange, FetchTask, OffsetRange, TopicPartition
-from streamgroup.net.connection import Connection
-from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
-from streamgroup.testing import KafkaServer, Proxy
-from streamgroup.testing.zookeeper_mode import zookeeper_client
-from streamgroup.wire.messages import group as m
-from streamgroup.wire.messages.cluster import MetadataRequest
-from streamgroup.wire.messages.offsets import (
+from streamgroup.kafka.cluster.admin import committed, describe_groups, list_groups
+from streamgroup.kafka.cluster.kafka import ANY, KafkaCluster, Node
+from streamgroup.kafka.net.connection import Connection
+from streamgroup.kafka.wire.messages import group as m
+from streamgroup.kafka.wire.messages.cluster import MetadataRequest
+from streamgroup.kafka.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from streamgroup.model import EARLIEST, LATEST, FetchRange, FetchTask, OffsetRange, TopicPartition
+from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
+from streamgroup.testing import KafkaServer, Proxy
+from streamgroup.testing.zookeeper_mode import zookeeper_client
 from tests.conftest import MakeTopic
 from tests.old_kafka import committed_by_tool, java_produce, librdkafka
 from tests.servers import address_of, each_of

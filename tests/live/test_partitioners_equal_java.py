@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from streamgroup.kafka.producer.partitioners import Partitioner, ProducerTopic
 from streamgroup.model import PartitionInfo, TopicInfo
-from streamgroup.producer.partitioners import Partitioner, ProducerTopic
 from tests.live.java.cases import RELEASES, ask_java
 from tests.live.java.write_partitioner_vectors import KEYS, PROGRAM, VECTORS, questions, rows
 

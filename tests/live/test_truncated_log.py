@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.errors import DataLossError
+from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.model import INITIAL_DOCUMENT, LATEST, OffsetRange, TopicPartition
 from streamgroup.options.parse import parse_source
 from streamgroup.options.types import Isolation, LimitOptions

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from streamgroup.kafka.wire.frames import decode_response
+from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest
+from streamgroup.kafka.wire.schema import encode
 from streamgroup.testing import KafkaServer
-from streamgroup.wire.frames import decode_response
-from streamgroup.wire.messages.cluster import ApiVersionsRequest
-from streamgroup.wire.schema import encode
 from tests.live.wire_conversation import converse
 from tests.servers import each_of
-from tests.unit.wire.declared import REQUESTS, lowest
+from tests.unit.kafka.wire.declared import REQUESTS, lowest
 
 pytestmark = pytest.mark.live
 

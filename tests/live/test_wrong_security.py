@@ -16,11 +16,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from streamgroup.cli._properties import without_prefix
 from streamgroup.cli.main import main
-from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.errors import AuthenticationError, AuthorizationError, StreamGroupError, TlsError
 from streamgroup.executor.fetcher import read
 from streamgroup.executor.sink_writer import write
+from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.model import INITIAL_DOCUMENT, Broker, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.parse import parse_sink, parse_source
 from streamgroup.options.types import LimitOptions, SourceOptions

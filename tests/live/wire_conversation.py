@@ -18,19 +18,19 @@ from typing import Any, TypeVar
 from confluent_kafka import Producer
 
 from streamgroup.errors import ErrorCode
+from streamgroup.kafka.wire import consumer
+from streamgroup.kafka.wire.frames import decode_response, encode_request
+from streamgroup.kafka.wire.messages import admin, cluster, coordinator, group, log, offsets, produce, sasl, topics
+from streamgroup.kafka.wire.messages.offsets import offset_fetch_request
+from streamgroup.kafka.wire.schema import Message, Request
+from streamgroup.kafka.wire.versions import BrokerVersions
 from streamgroup.model import TopicPartition
 from streamgroup.testing import KafkaServer
-from streamgroup.wire import consumer
-from streamgroup.wire.frames import decode_response, encode_request
-from streamgroup.wire.messages import admin, cluster, coordinator, group, log, offsets, produce, sasl, topics
-from streamgroup.wire.messages.offsets import offset_fetch_request
-from streamgroup.wire.schema import Message, Request
-from streamgroup.wire.versions import BrokerVersions
 from tests.servers import address_of
-from tests.unit.records.encoder import Record, encode_batch
-from tests.unit.records.encoder_sets import Message as OldMessage
-from tests.unit.records.encoder_sets import encode_set
-from tests.unit.wire.declared import lowest
+from tests.unit.kafka.records.encoder import Record, encode_batch
+from tests.unit.kafka.records.encoder_sets import Message as OldMessage
+from tests.unit.kafka.records.encoder_sets import encode_set
+from tests.unit.kafka.wire.declared import lowest
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "wire"
 RELEASES = ("3.9.1", "4.1.1")

@@ -22,7 +22,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     settings.load_profile("mutants")
     copy = Path(os.environ[COPY])
     compiled = (path.name.partition(".")[0] for path in (copy / "streamgroup" / "records").glob("*.so"))
-    for name in ("streamgroup", "tests", *(f"streamgroup.records.{module}" for module in compiled)):
+    for name in ("streamgroup", "tests", *(f"streamgroup.kafka.records.{module}" for module in compiled)):
         file = importlib.import_module(name).__file__ or ""
         if not Path(file).is_relative_to(copy):
             pytest.exit(f"{name} is imported from {file}, not from {copy}", returncode=REFUSED)

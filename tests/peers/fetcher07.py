@@ -14,9 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from streamgroup.testing.kafka07.codecs import NONE, decompress
-from streamgroup.testing.kafka07.log import Message, messages_of
-from streamgroup.wire.kafka07 import (
+from streamgroup.kafka.wire.kafka07 import (
     EARLIEST_TIME,
     LATEST_TIME,
     AnsweredRequest07,
@@ -30,6 +28,8 @@ from streamgroup.wire.kafka07 import (
     Response07,
     decode_response,
 )
+from streamgroup.testing.kafka07.codecs import NONE, decompress
+from streamgroup.testing.kafka07.log import Message, messages_of
 
 _TIMEOUT_S = 30.0
 

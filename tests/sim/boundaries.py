@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, cast
 
-from streamgroup.cluster.kafka07 import BoundaryScan, Kafka07Cluster
 from streamgroup.errors import TransportError
+from streamgroup.kafka.cluster.kafka07 import BoundaryScan, Kafka07Cluster
+from streamgroup.kafka.wire.kafka07 import ErrorCode07, FetchRequest07, FetchResponse07
 from streamgroup.logformat import partition_number
 from streamgroup.model import ClusterSnapshot, TopicPartition
 from streamgroup.options.types import ClientOptions
-from streamgroup.wire.kafka07 import ErrorCode07, FetchRequest07, FetchResponse07
 from tests.sim.bytelogs import Logs07
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, cast
 from streamgroup.errors import ErrorCode as E
 from streamgroup.group.membership import Membership
 from streamgroup.group.standalone import StandaloneMember
+from streamgroup.kafka.wire.messages.coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from streamgroup.kafka.wire.messages.group import JoinGroupRequest, JoinGroupResponse
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from streamgroup.model import NO_TOPIC_ID, CommittedOffset, LogRange, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.options.types import GroupMode
-from streamgroup.wire.messages.coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from streamgroup.wire.messages.group import JoinGroupRequest, JoinGroupResponse
-from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from tests.fakes.coordinator import GroupCoordinator, is_of_no_member
 from tests.fakes.group import GroupState, Reply
 from tests.fakes.offsets import OFFSETS_VERSION, commit_answer, fetch_answer, offsets_in

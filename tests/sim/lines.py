@@ -17,8 +17,8 @@ from streamgroup.group.lanes import RequestLanes
 from streamgroup.group.member import MemberAction
 from streamgroup.group.offsets.kafka import KafkaOffsetStore
 from streamgroup.group.offsets.store import OffsetStore
-from streamgroup.wire.messages.group import HeartbeatResponse, SyncGroupResponse
-from streamgroup.wire.messages.offsets import OffsetCommitResponse
+from streamgroup.kafka.wire.messages.group import HeartbeatResponse, SyncGroupResponse
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitResponse
 from tests.sim.clock import Sleep, Steps, Until
 from tests.sim.network import Line, Network
 from tests.sim.settings import QUESTION_S

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from streamgroup.group.events import Lane, Send
-from streamgroup.wire.messages.offsets import OffsetCommitRequest
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest
 from tests.sim.clock import SimulatedClock
 
 if TYPE_CHECKING:

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Never
 
-from streamgroup.cluster.interface import Cluster
-from streamgroup.cluster.kafka import ANY, KafkaCluster
 from streamgroup.driver.membership.registry_thread import OffsetsThread
 from streamgroup.errors import StreamGroupError, TransportError
 from streamgroup.group.events import Lane, Send
 from streamgroup.group.offsets.store import Answer
+from streamgroup.kafka.cluster.interface import Cluster
+from streamgroup.kafka.cluster.kafka import ANY, KafkaCluster
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest
 from streamgroup.options.types import ClientOptions
-from streamgroup.wire.messages.offsets import OffsetCommitRequest
 from tests.fakes.offsets import offsets_in
 from tests.sim.broker import SimBroker
 from tests.sim.clock import Act, SimulatedClock, Sleep, Steps, Until

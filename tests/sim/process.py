@@ -15,7 +15,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from streamgroup.backoff import Backoff
-from streamgroup.cluster.requests import ListedOffset
 from streamgroup.driver.logs.checks import LogChecks
 from streamgroup.errors import BrokerError, ErrorCode, StreamGroupError
 from streamgroup.group import events as ev
@@ -23,6 +22,7 @@ from streamgroup.group.events import Lane
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Machine
 from streamgroup.group.rejoining import rejoin_timeout_s
+from streamgroup.kafka.cluster.requests import ListedOffset
 from streamgroup.model import (
     EARLIEST,
     INITIAL_DOCUMENT,

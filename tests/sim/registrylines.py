@@ -14,8 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamgroup.advice import StoredIn
-from streamgroup.cluster.admin import committed
-from streamgroup.cluster.interface import Cluster, kafka_of
 from streamgroup.driver.membership.registry_thread import CLOSE_TIMEOUT_S
 from streamgroup.errors import StreamGroupError, TransportError
 from streamgroup.group import events as ev
@@ -40,6 +38,8 @@ from streamgroup.group.registry.nodes import GroupPaths, committed_in, committed
 from streamgroup.group.registry.view import describe_members, member_subtrees
 from streamgroup.group.registry.work import AskedQuestion, Heard, RegistryWork, SessionEvent
 from streamgroup.group.state_machine import State
+from streamgroup.kafka.cluster.admin import committed
+from streamgroup.kafka.cluster.interface import Cluster, kafka_of
 from streamgroup.model import CommittedOffset, GroupDescription, TopicPartition
 from streamgroup.run import interface as io
 from streamgroup.znodes import Subtree, ZNode

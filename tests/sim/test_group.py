@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from streamgroup.errors import ErrorCode as E
-from streamgroup.wire.messages.group import (
+from streamgroup.kafka.wire.messages.group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,

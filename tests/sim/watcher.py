@@ -11,9 +11,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from streamgroup.cluster.requests import ListedOffset
 from streamgroup.driver.logs.watcher import LEADER_TIMEOUT_S
 from streamgroup.errors import StreamGroupError, TransportError
+from streamgroup.kafka.cluster.requests import ListedOffset
 from streamgroup.model import Broker, ClusterSnapshot, Dialect, LogRange, TopicPartition
 from streamgroup.planning import log_read_schedule as steps
 from streamgroup.planning.known_logs import REFRESH_DEADLINE_MS

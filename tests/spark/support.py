@@ -18,8 +18,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streamgroup.cluster.admin import committed as committed_offsets
-from streamgroup.cluster.kafka import KafkaCluster
+from streamgroup.kafka.cluster.admin import committed as committed_offsets
+from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.options.parse import parse_client
 from streamgroup.testing import KafkaServer
 from tests.waiting import repeatedly, wait_until

@@ -21,10 +21,10 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from streamgroup.cluster.admin import committed
-from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.driver.application import control
 from streamgroup.group.commits import CommitMetadata
+from streamgroup.kafka.cluster.admin import committed
+from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.options import kinds
 from streamgroup.options.parse import OPTIONS, SINK_OPTIONS
 from streamgroup.options.types import ClientOptions

@@ -345,7 +345,7 @@ def test_protobuf_is_read_by_the_order_of_messages_that_a_registry_has(
 def test_a_registry_that_is_down_fails_the_batch_and_makes_no_dead_letters(
     topic: Topic, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamgroup.net.schema_registry.ATTEMPTS", 2)
+    monkeypatch.setattr("streamgroup.kafka.net.schema_registry.ATTEMPTS", 2)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "password").write_text("hunter2")
     good, path = GoodIds(), tmp_path / "dead"

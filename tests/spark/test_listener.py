@@ -18,10 +18,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroup
-from streamgroup.cluster.admin import committed as committed_offsets
-from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.driver.application import control
 from streamgroup.group.commits import CommitMetadata
+from streamgroup.kafka.cluster.admin import committed as committed_offsets
+from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.model import TopicPartition
 from streamgroup.options.types import ClientOptions
 from streamgroup.spark.queries import driver_context, jvm_pid

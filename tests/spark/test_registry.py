@@ -11,8 +11,8 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from streamgroup.cluster import admin
-from streamgroup.cluster.kafka import KafkaCluster
+from streamgroup.kafka.cluster import admin
+from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.options.parse import parse_source
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.old_formats import best_rounds, values
-from streamgroup.records import kernel
+from streamgroup.kafka.records import kernel
 
 LEAST_SHARE = 0.7
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4"])
 def test_old_formats_are_decoded_at_no_less_than_0_7_of_the_rate_of_v2(codec: str) -> None:
-    pytest.importorskip("streamgroup.records._kernel", reason="the compiled kernel has not been built")
+    pytest.importorskip("streamgroup.kafka.records._kernel", reason="the compiled kernel has not been built")
     before = kernel.name()
     kernel.use("compiled")
     try:

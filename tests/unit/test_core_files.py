@@ -10,7 +10,7 @@ import pytest
 CRASH = """
 import os, resource, sys
 from dataclasses import replace
-from streamgroup.net.link import Link
+from streamgroup.kafka.net.link import Link
 from streamgroup.options.sasl import SaslOptions
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import TlsOptions

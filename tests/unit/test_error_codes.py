@@ -12,24 +12,22 @@ from typing import Any, cast
 
 import pytest
 
-from streamgroup.cluster.metadata import snapshot_of
-from streamgroup.cluster.requests import NO_OFFSET, EpochEnd, ListedOffset, read_epoch_ends, read_offsets
 from streamgroup.errors import KAFKA_ERRORS, BrokerError, TransportError, error_of, is_unexpected
 from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.kafka import KafkaLookup
 from streamgroup.executor.recovery import Recovery
 from streamgroup.group.reactions import Reaction, reaction_to, reaction_to_commit, reaction_to_fetch
 from streamgroup.group.requests import Purpose
-from streamgroup.model import EARLIEST, ClusterSnapshot, FetchRange, OffsetRange, TopicPartition
-from streamgroup.net.handshake import Handshake
-from streamgroup.options.types import ClientOptions, FetchOptions
-from streamgroup.wire.messages.cluster import (
+from streamgroup.kafka.cluster.metadata import snapshot_of
+from streamgroup.kafka.cluster.requests import NO_OFFSET, EpochEnd, ListedOffset, read_epoch_ends, read_offsets
+from streamgroup.kafka.net.handshake import Handshake
+from streamgroup.kafka.wire.messages.cluster import (
     ApiVersionsResponse,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponseTopic,
 )
-from streamgroup.wire.messages.log import (
+from streamgroup.kafka.wire.messages.log import (
     EpochEndOffset,
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
@@ -37,7 +35,9 @@ from streamgroup.wire.messages.log import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from streamgroup.wire.schema import encode
+from streamgroup.kafka.wire.schema import encode
+from streamgroup.model import EARLIEST, ClusterSnapshot, FetchRange, OffsetRange, TopicPartition
+from streamgroup.options.types import ClientOptions, FetchOptions
 
 NEWER = 140
 """A code that only a newer broker knows."""

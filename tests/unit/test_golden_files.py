@@ -16,7 +16,7 @@ import pytest
 import streamgroup
 from streamgroup.driver.application import control
 from streamgroup.driver.application.control import ControlServer
-from streamgroup.net import local
+from streamgroup.kafka.net import local
 from streamgroup.planning.document import from_value
 from tests.fakes.cluster import logs_of
 from tests.golden import channel, log_lines, stored

@@ -16,7 +16,7 @@ SLOW = ("cryptography", "pandas", "kazoo", "regex")
     [
         "import streamgroup.spark.source, streamgroup.driver.process",
         "import streamgroup.executor.fetcher, streamgroup.executor.sink_writer; "
-        "from streamgroup.records import columns; import pyarrow as pa; columns.constant('t', pa.string(), 10)",
+        "from streamgroup.kafka.records import columns; import pyarrow as pa; columns.constant('t', pa.string(), 10)",
     ],
     ids=["coordinator", "task"],
 )

@@ -31,7 +31,7 @@ from tests.wheels import (
 
 INFO = f"streamgroup-{version()}.dist-info"
 METADATA = "Metadata-Version: 2.4\nClassifier: Typing :: Typed\nRequires-Python: >=3.11\n\n"
-KERNEL = "streamgroup/records/_kernel.abi3.so"
+KERNEL = "streamgroup/kafka/records/_kernel.abi3.so"
 WHEEL = f"streamgroup-{version()}-cp311-abi3-manylinux2014_x86_64.manylinux_2_17_x86_64.whl"
 
 
@@ -51,7 +51,7 @@ def test_the_wheel_that_is_built_from_the_sdist_is_complete(tmp_path: Path) -> N
     assert problems_of_wheel(wheel) == []
     with zipfile.ZipFile(wheel) as file:
         file.extractall(tmp_path / "installed")
-    program = "import streamgroup.records._kernel as kernel; print(kernel.__file__)"
+    program = "import streamgroup.kafka.records._kernel as kernel; print(kernel.__file__)"
     found = subprocess.check_output(
         [sys.executable, "-c", program], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
     )
@@ -76,12 +76,15 @@ def test_a_complete_wheel_has_no_problem(tmp_path: Path) -> None:
     ("change", "problem"),
     [
         (lambda names: names - {"streamgroup/py.typed"}, "streamgroup/py.typed is missing"),
-        (lambda names: names - {"streamgroup/wire/schema.py"}, "streamgroup/wire/schema.py is missing"),
+        (lambda names: names - {"streamgroup/kafka/wire/schema.py"}, "streamgroup/kafka/wire/schema.py is missing"),
         (lambda names: names - {"streamgroup/testing/jars.sha256"}, "streamgroup/testing/jars.sha256 is missing"),
         (lambda names: names - {KERNEL}, "the compiled kernel is missing"),
         (lambda names: names - {f"{INFO}/licenses/LICENSE"}, "the license is missing"),
         (lambda names: names | {"tests/conftest.py"}, "tests/conftest.py does not belong there"),
-        (lambda names: names | {"streamgroup/records/_kernel.c"}, "streamgroup/records/_kernel.c does not belong"),
+        (
+            lambda names: names | {"streamgroup/kafka/records/_kernel.c"},
+            "streamgroup/kafka/records/_kernel.c does not belong",
+        ),
     ],
 )
 def test_a_wheel_that_lacks_a_file_or_has_another_one_is_refused(
@@ -107,9 +110,9 @@ def test_an_sdist_without_a_header_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "streamgroup.tar.gz"
     names = sources() | kernel_sources() | {"pyproject.toml", "README.md", "LICENSE", "PKG-INFO"}
     with tarfile.open(path, "w:gz") as file:
-        for name in sorted(names - {"streamgroup/records/_crc32.h"}):
+        for name in sorted(names - {"streamgroup/kafka/records/_crc32.h"}):
             file.addfile(tarfile.TarInfo(f"streamgroup-{version()}/{name}"))
-    assert problems_of_sdist(path) == ["streamgroup/records/_crc32.h is missing"]
+    assert problems_of_sdist(path) == ["streamgroup/kafka/records/_crc32.h is missing"]
 
 
 def bill(**changes: Any) -> dict[str, Any]:

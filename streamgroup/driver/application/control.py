@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from streamgroup.errors import ConfigError, StreamGroupError, TransportError
+from streamgroup.kafka.net import local
 from streamgroup.model import TopicPartition
-from streamgroup.net import local
 
 log = logging.getLogger("streamgroup")
 

@@ -9,8 +9,8 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING
 
-from streamgroup.cluster.interface import Cluster, kafka07_of
 from streamgroup.errors import ConfigError, TransportError
+from streamgroup.kafka.cluster.interface import Cluster, kafka07_of
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import LogRange, OffsetRange, Position, TopicPartition
 from streamgroup.planning.batch import backlog_of

@@ -13,12 +13,12 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
 from streamgroup.advice import OffsetLocation, how_to_reset
-from streamgroup.cluster.interface import kafka_of
-from streamgroup.cluster.requests import EpochCheck, EpochEnd
-from streamgroup.cluster.samples import LogSample
 from streamgroup.driver.logs.boundaries import BoundaryScans, PositionChecks
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.errors import DecodeError, StreamGroupError, TransportError
+from streamgroup.kafka.cluster.interface import kafka_of
+from streamgroup.kafka.cluster.requests import EpochCheck, EpochEnd
+from streamgroup.kafka.cluster.samples import LogSample
 from streamgroup.model import UNKNOWN_EPOCH, LogRange, OffsetRange, Position, TopicPartition
 from streamgroup.options.types import LimitOptions
 from streamgroup.planning.limits import Boundaries, smaller

@@ -18,9 +18,9 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from streamgroup.cluster.interface import Cluster, open_cluster
-from streamgroup.cluster.requests import ListedOffset
 from streamgroup.errors import BrokerError, StreamGroupError, TransportError
+from streamgroup.kafka.cluster.interface import Cluster, open_cluster
+from streamgroup.kafka.cluster.requests import ListedOffset
 from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, LogRange, TopicPartition
 from streamgroup.options.types import Isolation, SourceOptions
 from streamgroup.planning import log_read_schedule as steps

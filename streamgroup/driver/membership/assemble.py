@@ -7,8 +7,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from streamgroup.backoff import Backoff
-from streamgroup.cluster.admin import committed, describe_groups
-from streamgroup.cluster.interface import kafka_of
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.membership.group_backend import Committed, GroupBackend, RunInbox, Wanted
 from streamgroup.driver.membership.group_thread import GroupThread
@@ -19,8 +17,10 @@ from streamgroup.group.offsets.both import store_at
 from streamgroup.group.registry.nodes import GroupPaths
 from streamgroup.group.standalone import StandaloneMember
 from streamgroup.group.timing import MemberConfig
+from streamgroup.kafka.cluster.admin import committed, describe_groups
+from streamgroup.kafka.cluster.interface import kafka_of
+from streamgroup.kafka.net.requester import requester_of
 from streamgroup.model import Dialect, GroupDescription, TopicPartition
-from streamgroup.net.requester import requester_of
 from streamgroup.options.types import GroupMode, GroupOptions, OffsetsStorage, SourceOptions
 from streamgroup.run.interface import RunConfig, everything
 

@@ -19,9 +19,16 @@ from streamgroup.group.events import Lane, Send
 from streamgroup.group.lanes import RequestLanes
 from streamgroup.group.member import MemberAction
 from streamgroup.group.requests import not_spoken
+from streamgroup.kafka.net.poller import (
+    ConnectionIdle,
+    ConnectionLost,
+    ConnectionReady,
+    Handle,
+    Poller,
+    ResponseReceived,
+)
+from streamgroup.kafka.net.poller import Event as PollerEvent
 from streamgroup.model import ClusterSnapshot
-from streamgroup.net.poller import ConnectionIdle, ConnectionLost, ConnectionReady, Handle, Poller, ResponseReceived
-from streamgroup.net.poller import Event as PollerEvent
 from streamgroup.options.types import ClientOptions
 from streamgroup.run.interface import ThreadFailed
 

@@ -23,9 +23,6 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from streamgroup.cluster.admin import committed
-from streamgroup.cluster.interface import Cluster, kafka_of, open_cluster
-from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.driver.logs.watcher import LogWatcher
 from streamgroup.driver.membership.assemble import member_config, member_of, standalone_of
 from streamgroup.driver.membership.group_backend import Committed, RunInbox, Wanted
@@ -43,10 +40,13 @@ from streamgroup.group.registry.membership import RegistryMembership
 from streamgroup.group.registry.nodes import GroupPaths, Incarnation, committed_in, committed_subtrees
 from streamgroup.group.registry.view import describe_members, member_subtrees
 from streamgroup.group.registry.work import AskedQuestion, Heard, RegistryWork
+from streamgroup.kafka.cluster.admin import committed
+from streamgroup.kafka.cluster.interface import Cluster, kafka_of, open_cluster
+from streamgroup.kafka.cluster.kafka import KafkaCluster
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest
 from streamgroup.model import Dialect, GroupDescription, TopicPartition
 from streamgroup.options.types import ClientOptions, GroupOptions, OffsetsStorage, SourceOptions, ZooKeeperOptions
 from streamgroup.run.interface import ThreadFailed, everything
-from streamgroup.wire.messages.offsets import OffsetCommitRequest
 from streamgroup.zookeeper.client import RefusedError, UnansweredError
 from streamgroup.zookeeper.session import (
     NodeChanged,

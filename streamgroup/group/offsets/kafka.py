@@ -28,9 +28,8 @@ from streamgroup.group.offsets.store import (
     Verdict,
 )
 from streamgroup.group.reactions import Reaction, is_of_membership, reaction_to_commit, reaction_to_fetch
-from streamgroup.model import CommittedOffset, TopicPartition
-from streamgroup.wire.messages.cluster import MetadataRequest, MetadataResponse
-from streamgroup.wire.messages.offsets import (
+from streamgroup.kafka.wire.messages.cluster import MetadataRequest, MetadataResponse
+from streamgroup.kafka.wire.messages.offsets import (
     ZOOKEEPER_VERSION,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -40,6 +39,7 @@ from streamgroup.wire.messages.offsets import (
     fetched_offsets,
     offset_fetch_request,
 )
+from streamgroup.model import CommittedOffset, TopicPartition
 
 _VERDICTS = {
     Reaction.FIND: Verdict.MOVED,

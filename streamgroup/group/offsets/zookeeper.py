@@ -45,8 +45,8 @@ from streamgroup.group.registry.nodes import (
     offset_data,
     read_owner,
 )
+from streamgroup.kafka.wire.registrations import is_node_name
 from streamgroup.model import CommittedOffset, TopicPartition
-from streamgroup.wire.registrations import is_node_name
 from streamgroup.znodes import Check, Create, Operation, Set, Subtree, ZNode
 
 FIRST_TOKEN = 1 << 48

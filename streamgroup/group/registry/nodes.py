@@ -16,8 +16,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamgroup.errors import ConfigError, DecodeError
+from streamgroup.kafka.wire.registrations import (
+    garbage,
+    is_node_name,
+    partition_in,
+    read_number,
+    read_object,
+    read_text,
+)
 from streamgroup.model import UNKNOWN_EPOCH, CommittedOffset, Dialect, TopicPartition
-from streamgroup.wire.registrations import garbage, is_node_name, partition_in, read_number, read_object, read_text
 from streamgroup.znodes import Subtree, ZNode
 
 FORMAT = 1

@@ -14,9 +14,8 @@ from streamgroup.group.assigning import java_order
 from streamgroup.group.assignors import chunks
 from streamgroup.group.registry import nodes as f
 from streamgroup.group.registry.nodes import GroupPaths
-from streamgroup.model import Broker, Dialect, GroupDescription, GroupState, MemberDescription, TopicPartition
-from streamgroup.wire.consumer import PROTOCOL_TYPE
-from streamgroup.wire.registrations import (
+from streamgroup.kafka.wire.consumer import PROTOCOL_TYPE
+from streamgroup.kafka.wire.registrations import (
     BROKERS,
     TOPICS,
     is_node_name,
@@ -25,6 +24,7 @@ from streamgroup.wire.registrations import (
     read_count,
     read_partitions,
 )
+from streamgroup.model import Broker, Dialect, GroupDescription, GroupState, MemberDescription, TopicPartition
 from streamgroup.znodes import Subtree, ZNode
 
 Nodes = Mapping[str, ZNode]

@@ -6,15 +6,16 @@ import logging
 import math
 from collections.abc import Collection, Iterator, Mapping
 
-from streamgroup.cluster.changes import BROKERS_DEFAULT, create_topics, refused_configs
-from streamgroup.cluster.configs import TopicConfig, topic_configs
-from streamgroup.cluster.interface import Cluster, kafka_of, open_cluster
-from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import AuthorizationError, ConfigError, StreamGroupError, UnsupportedVersionError
 from streamgroup.jobs.following import Say
 from streamgroup.jobs.mirror.columns import Abilities
 from streamgroup.jobs.mirror.config import MirrorConfig
 from streamgroup.jobs.mirror.plan import MirrorPlan, Side, plan_topic
+from streamgroup.kafka.cluster.changes import BROKERS_DEFAULT, create_topics, refused_configs
+from streamgroup.kafka.cluster.configs import TopicConfig, topic_configs
+from streamgroup.kafka.cluster.interface import Cluster, kafka_of, open_cluster
+from streamgroup.kafka.cluster.kafka import KafkaCluster
+from streamgroup.kafka.wire.messages.produce import ProduceRequest
 from streamgroup.logformat import partition_number
 from streamgroup.model import ClusterSnapshot, Dialect, TopicPartition
 from streamgroup.options.parse import parse_sink, parse_source
@@ -26,7 +27,6 @@ from streamgroup.planning.subscription import (
     topics_to_ask,
 )
 from streamgroup.text import MOST_NAMED, counted, first_of
-from streamgroup.wire.messages.produce import ProduceRequest
 
 log = logging.getLogger("streamgroup.jobs")
 

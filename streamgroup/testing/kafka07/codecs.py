@@ -1,6 +1,6 @@
 """gzip and snappy in the format of Kafka 0.7.
 
-This module does not use `streamgroup.records`: broker and client must not share a bug.
+This module does not use `streamgroup.kafka.records`: broker and client must not share a bug.
 """
 
 from __future__ import annotations

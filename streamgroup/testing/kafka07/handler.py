@@ -10,9 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from streamgroup.errors import DecodeError
-from streamgroup.testing.kafka07.log import NegativeFetchSize, OffsetOutOfRange
-from streamgroup.testing.kafka07.logs import IllegalTopic, Logs, WrongPartition
-from streamgroup.wire.kafka07 import (
+from streamgroup.kafka.wire.kafka07 import (
     EARLIEST_TIME,
     LATEST_TIME,
     ErrorCode07,
@@ -25,7 +23,9 @@ from streamgroup.wire.kafka07 import (
     ProduceRequest07,
     decode_request,
 )
-from streamgroup.wire.primitives import Bytes
+from streamgroup.kafka.wire.primitives import Bytes
+from streamgroup.testing.kafka07.log import NegativeFetchSize, OffsetOutOfRange
+from streamgroup.testing.kafka07.logs import IllegalTopic, Logs, WrongPartition
 
 _HEADER = struct.Struct(">ih")
 _ERRORS: dict[type[Exception], ErrorCode07] = {

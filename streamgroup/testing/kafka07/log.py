@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from streamgroup.errors import ChecksumMismatch, DecodeError, StreamGroupError, TooLarge, Truncated, UnsupportedMagic
+from streamgroup.kafka.wire.kafka07 import EARLIEST_TIME, LATEST_TIME
+from streamgroup.kafka.wire.primitives import Bytes
 from streamgroup.testing.kafka07.codecs import NONE, decompress
 from streamgroup.testing.kafka07.config import BrokerConfig
-from streamgroup.wire.kafka07 import EARLIEST_TIME, LATEST_TIME
-from streamgroup.wire.primitives import Bytes
 
 SUFFIX = ".kafka"
 

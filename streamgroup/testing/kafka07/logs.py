@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Final
 
 from streamgroup.errors import StreamGroupError
+from streamgroup.kafka.wire.kafka07 import RANDOM_PARTITION
 from streamgroup.testing.kafka07.config import BrokerConfig
 from streamgroup.testing.kafka07.log import Log
 from streamgroup.text import counted
-from streamgroup.wire.kafka07 import RANDOM_PARTITION
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 """A marker in `log.dir` after a clean shutdown; without it the broker recovers the logs."""

@@ -12,11 +12,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from streamgroup.errors import ConfigError, EncodeError, TransportError
-from streamgroup.testing.kafka07.codecs import compress_gzip, compress_snappy, compress_snappy_raw
-from streamgroup.testing.kafka07.registry import IDS, TOPICS
-from streamgroup.testing.ports import receive_exactly
-from streamgroup.testing.zookeeper_mode import node_data
-from streamgroup.wire.kafka07 import (
+from streamgroup.kafka.wire.kafka07 import (
     EARLIEST_TIME,
     RANDOM_PARTITION,
     MultiProduceRequest07,
@@ -24,6 +20,10 @@ from streamgroup.wire.kafka07 import (
     ProduceRequest07,
     message07,
 )
+from streamgroup.testing.kafka07.codecs import compress_gzip, compress_snappy, compress_snappy_raw
+from streamgroup.testing.kafka07.registry import IDS, TOPICS
+from streamgroup.testing.ports import receive_exactly
+from streamgroup.testing.zookeeper_mode import node_data
 
 TIMEOUT_S = 10.0
 MAX_MESSAGE_SIZE = 1_000_000

@@ -9,14 +9,14 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from streamgroup.errors import ErrorCode, StreamGroupError
+from streamgroup.kafka.wire.fields import Struct, array, byte_string, int8, int16, int32, message, string
+from streamgroup.kafka.wire.frames import decode_response, encode_request
+from streamgroup.kafka.wire.primitives import Bytes
+from streamgroup.kafka.wire.schema import Message, Request
 from streamgroup.testing.ports import LOOPBACK, receive_exactly
 from streamgroup.testing.security.acls import Acl
 from streamgroup.testing.security.scram import ScramCredential
 from streamgroup.testing.security.settings import Mechanism
-from streamgroup.wire.fields import Struct, array, byte_string, int8, int16, int32, message, string
-from streamgroup.wire.frames import decode_response, encode_request
-from streamgroup.wire.primitives import Bytes
-from streamgroup.wire.schema import Message, Request
 
 _TIMEOUT_S = 60.0
 _POLL_S = 0.02

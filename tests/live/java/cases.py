@@ -12,9 +12,9 @@ import pytest
 
 from streamgroup.group.assignors import ASSIGNORS, Assignment, GroupMember
 from streamgroup.group.sticky import encode_user_data
+from streamgroup.kafka.wire.consumer import ConsumerSubscription, TopicPartitions, encode_subscription
 from streamgroup.model import PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.testing import jars
-from streamgroup.wire.consumer import ConsumerSubscription, TopicPartitions, encode_subscription
 
 NEWEST = "4.1.1"
 RELEASES = (pytest.param("3.9.1", marks=pytest.mark.long), NEWEST)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.live.java.cases import RELEASES, ask_java
-from tests.unit.producer.reference import keys
+from tests.unit.kafka.producer.reference import keys
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "partitioners" / "java.tsv"
 PROGRAM = Path(__file__).parent / "Partitions.java"

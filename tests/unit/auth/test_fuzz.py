@@ -11,7 +11,8 @@ import pytest
 
 from streamgroup.auth.gssapi import GssapiMechanism
 from streamgroup.auth.kerberos_errors import KerberosFailure
-from streamgroup.auth.mechanisms import (
+from streamgroup.errors import AuthenticationError
+from streamgroup.kafka.net.sasl.mechanisms import (
     MAX_CHALLENGE,
     MAX_ITERATIONS,
     MIN_ITERATIONS,
@@ -22,7 +23,6 @@ from streamgroup.auth.mechanisms import (
     PlainMechanism,
     ScramMechanism,
 )
-from streamgroup.errors import AuthenticationError
 
 CASES = 10_000
 SECRET = "hunter2"

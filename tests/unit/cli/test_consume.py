@@ -31,11 +31,11 @@ from streamgroup.cli._output import Notices, RecordPrinter, StopSignals
 from streamgroup.cli._record_format import FormatToken, TextFormat
 from streamgroup.cli.consume import GroupReader, LogReader, ReadPosition, StartingPositions, opened_reading
 from streamgroup.cli.main import main
-from streamgroup.cluster.requests import NO_OFFSET, ListedOffset
 from streamgroup.errors import ConfigError, DataLossError, TransportError
+from streamgroup.kafka.cluster.requests import NO_OFFSET, ListedOffset
+from streamgroup.kafka.records import columns
 from streamgroup.model import CommittedOffset, Dialect, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import Isolation, LimitOptions, SourceOptions
-from streamgroup.records import columns
 from tests.clock import Clock
 from tests.fakes.cluster import FakeCluster
 from tests.unit.cli.clusters import orders_cluster

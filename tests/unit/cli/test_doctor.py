@@ -17,14 +17,14 @@ from streamgroup.cli import doctor as module
 from streamgroup.cli._doctor_checks import CheckVerdict, Finding
 from streamgroup.cli.doctor import ApiVersions
 from streamgroup.cli.main import main
-from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import AuthorizationError, ConfigError, ErrorCode, NoBrokersYetError, TransportError
+from streamgroup.kafka.cluster.kafka import KafkaCluster
+from streamgroup.kafka.net.handshake import RELEASES
+from streamgroup.kafka.wire.messages.group import JoinGroupRequest
+from streamgroup.kafka.wire.messages.log import FetchRequest
+from streamgroup.kafka.wire.versions import BrokerVersions
 from streamgroup.model import Broker, ClusterSnapshot, Dialect, GroupDescription, GroupState, PartitionInfo, TopicInfo
-from streamgroup.net.handshake import RELEASES
 from streamgroup.options.types import ClientOptions, ZooKeeperOptions
-from streamgroup.wire.messages.group import JoinGroupRequest
-from streamgroup.wire.messages.log import FetchRequest
-from streamgroup.wire.versions import BrokerVersions
 from tests.unit.cli.clusters import orders_cluster
 
 NOWHERE = ClientOptions((("127.0.0.1", 1),), default_api_timeout_ms=300, retry_backoff_ms=50)

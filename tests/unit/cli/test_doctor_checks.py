@@ -22,8 +22,8 @@ from streamgroup.cli._doctor_checks import (
     of_executors,
     of_pyspark,
 )
-from streamgroup.cluster.requests import ListedOffset
 from streamgroup.errors import ConfigError, TransportError
+from streamgroup.kafka.cluster.requests import ListedOffset
 from streamgroup.model import Broker, ClusterSnapshot, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.options.types import ClientOptions, Isolation
 from tests.waiting import soon, wait_until

@@ -17,10 +17,10 @@ from streamgroup.cli._group_stores import (
     delete_offsets,
     set_offsets,
 )
-from streamgroup.cluster import admin
-from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import BrokerError, ErrorCode, TransportError, UnsupportedVersionError
 from streamgroup.group.registry.nodes import GroupPaths
+from streamgroup.kafka.cluster import admin
+from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.model import (
     EARLIEST,
     LATEST,

@@ -17,14 +17,14 @@ from streamgroup.cli import _record_writer
 from streamgroup.cli import produce as module
 from streamgroup.cli.main import main
 from streamgroup.cli.produce import PAUSE, Constants, InvalidRecord, TextReader, split
-from streamgroup.cluster import changes
-from streamgroup.cluster.registered import ClusterFromZooKeeper
 from streamgroup.errors import ErrorCode
+from streamgroup.kafka.cluster import changes
+from streamgroup.kafka.cluster.registered import ClusterFromZooKeeper
 from tests.fakes.broker07 import OldBroker, start_broker07
 from tests.fakes.registry07 import FakeNodes, registered
 from tests.fakes.scripted_cluster import ScriptedCluster
 from tests.unit.executor.test_sink_writer07 import payloads
-from tests.unit.records import reference
+from tests.unit.kafka.records import reference
 from tests.waiting import wait_until
 
 __all__ = ["start_broker07"]

@@ -21,8 +21,8 @@ from streamgroup.cli._record_format import (
     record_format,
     unescape,
 )
+from streamgroup.kafka.records import columns
 from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG
-from streamgroup.records import columns
 
 Record = dict[str, Any]
 

@@ -11,8 +11,8 @@ from streamgroup.cli import _record_writer as module
 from streamgroup.cli._cluster import ClusterAddress
 from streamgroup.cli._kcat_options import sink_options
 from streamgroup.cli._record_writer import RecordWriter
-from streamgroup.cluster.registered import ClusterFromZooKeeper
 from streamgroup.errors import ConfigError, EncodeError, ErrorCode, ProduceError
+from streamgroup.kafka.cluster.registered import ClusterFromZooKeeper
 from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG
 from streamgroup.options.types import ClientOptions, SinkOptions
 from tests.fakes.broker07 import OldBroker, start_broker07

@@ -13,7 +13,7 @@ from streamgroup.cli._reset import (
     parse_duration,
     parse_topic,
 )
-from streamgroup.cluster.requests import NO_OFFSET
+from streamgroup.kafka.cluster.requests import NO_OFFSET
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import CommittedOffset, TopicPartition
 

@@ -9,8 +9,8 @@ from click.testing import CliRunner, Result
 from streamgroup.cli import topics as module
 from streamgroup.cli.main import main
 from streamgroup.cli.topics import TopicChange, carry_out
-from streamgroup.cluster.kafka import KafkaCluster
 from streamgroup.errors import StreamGroupError
+from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.model import Dialect
 from streamgroup.options.types import ClientOptions
 from tests.fakes.cluster import FakeCluster

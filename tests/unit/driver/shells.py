@@ -11,11 +11,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from streamgroup.kafka.net.poller import ConnectionLost, ConnectionReady, Event, Handle, ResponseReceived
+from streamgroup.kafka.wire.messages.cluster import MetadataRequest
+from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorRequest
+from streamgroup.kafka.wire.messages.group import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from streamgroup.kafka.wire.versions import BrokerVersions
 from streamgroup.model import (
     EARLIEST,
     ConfiguredOffsets,
 )
-from streamgroup.net.poller import ConnectionLost, ConnectionReady, Event, Handle, ResponseReceived
 from streamgroup.options.types import (
     ClientOptions,
     FetchOptions,
@@ -25,16 +35,6 @@ from streamgroup.options.types import (
     SplitOptions,
     Subscription,
 )
-from streamgroup.wire.messages.cluster import MetadataRequest
-from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
-from streamgroup.wire.messages.group import (
-    HeartbeatRequest,
-    JoinGroupRequest,
-    LeaveGroupRequest,
-    SyncGroupRequest,
-)
-from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
-from streamgroup.wire.versions import BrokerVersions
 from tests.fakes.coordinator import ScriptedCoordinator, through_bytes
 from tests.waiting import wait_until
 

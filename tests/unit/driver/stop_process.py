@@ -21,11 +21,11 @@ from streamgroup.driver import process
 from streamgroup.driver.logs import watcher
 from streamgroup.driver.membership import group_thread
 from streamgroup.errors import StreamGroupError
+from streamgroup.kafka.wire.messages.group import HeartbeatRequest, LeaveGroupRequest
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest
 from streamgroup.model import INITIAL_DOCUMENT, TopicPartition
 from streamgroup.options.types import GroupOptions, LimitOptions
 from streamgroup.planning.document import to_value
-from streamgroup.wire.messages.group import HeartbeatRequest, LeaveGroupRequest
-from streamgroup.wire.messages.offsets import OffsetCommitRequest
 from tests.fakes.cluster import logs_of
 from tests.fakes.coordinator import ScriptedCoordinator
 from tests.unit.driver.shells import GroupPoller, source

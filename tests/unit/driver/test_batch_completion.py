@@ -8,10 +8,10 @@ import pytest
 
 from streamgroup.errors import ConfigError
 from streamgroup.group.commits import CommitMetadata
+from streamgroup.kafka.wire.messages.group import JoinGroupRequest
 from streamgroup.model import CommittedOffset, OffsetRange
 from streamgroup.options.types import GroupOptions
 from streamgroup.planning.document import to_value
-from streamgroup.wire.messages.group import JoinGroupRequest
 from tests.unit.driver.runs import INITIAL, P0, P1, Run, Start, document, start
 from tests.unit.driver.shells import source, until
 

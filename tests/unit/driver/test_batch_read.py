@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from streamgroup.cluster.requests import ListedOffset
 from streamgroup.driver import batch_read
 from streamgroup.driver.batch_read import log_ends, offsets_of, plan_batch, subscribed_partitions, tasks_of
 from streamgroup.driver.log_output import NOTES
 from streamgroup.errors import BrokerError, ConfigError, DataLossError, ErrorCode, TransportError
+from streamgroup.kafka.cluster.requests import ListedOffset
+from streamgroup.kafka.net import resolve
 from streamgroup.model import (
     EARLIEST,
     LATEST,
@@ -32,7 +33,6 @@ from streamgroup.model import (
     TopicInfo,
     TopicPartition,
 )
-from streamgroup.net import resolve
 from streamgroup.options.parse import parse_source
 from streamgroup.options.types import Isolation, SourceOptions, SplitOptions, Subscription
 from streamgroup.planning.starts import RangeBound

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from streamgroup.cluster.requests import ListedOffset
 from streamgroup.driver.coordinator import QuestionAnswerer
 from streamgroup.driver.log_output import NOTES
 from streamgroup.driver.logs import watcher as watching
@@ -25,6 +24,11 @@ from streamgroup.errors import (
     StreamGroupError,
     TransportError,
 )
+from streamgroup.kafka.cluster.requests import ListedOffset
+from streamgroup.kafka.net import resolve
+from streamgroup.kafka.net.connection_totals import TOTALS
+from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorRequest
+from streamgroup.kafka.wire.messages.group import JoinGroupRequest
 from streamgroup.model import (
     EARLIEST,
     LATEST,
@@ -38,8 +42,6 @@ from streamgroup.model import (
     Position,
     TopicPartition,
 )
-from streamgroup.net import resolve
-from streamgroup.net.connection_totals import TOTALS
 from streamgroup.options.types import (
     FetchOptions,
     GroupMode,
@@ -51,8 +53,6 @@ from streamgroup.options.types import (
 from streamgroup.planning.document import from_value, to_value
 from streamgroup.run import interface as ask
 from streamgroup.run import spark_calls
-from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
-from streamgroup.wire.messages.group import JoinGroupRequest
 from tests.fakes.cluster import Logs, logs_of
 from tests.fakes.coordinator import ScriptedCoordinator
 from tests.unit.driver.runs import INITIAL, P0, P1, Start, document, ranges, start

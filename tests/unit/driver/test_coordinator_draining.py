@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest
 from streamgroup.run import spark_calls
 from streamgroup.run.lifecycle import Shutdown
-from streamgroup.wire.messages.offsets import OffsetCommitRequest
 from tests.unit.driver.runs import P0, Start, start
 from tests.unit.driver.shells import SOON, running, until
 

@@ -13,6 +13,8 @@ import pytest
 from streamgroup.driver.coordinator import Coordinator
 from streamgroup.driver.membership import assemble
 from streamgroup.errors import DrainedError, StreamGroupError, TransportError
+from streamgroup.kafka.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest
 from streamgroup.model import (
     ClusterSnapshot,
     OffsetRange,
@@ -22,8 +24,6 @@ from streamgroup.planning.document import to_value
 from streamgroup.run import lifecycle, spark_calls
 from streamgroup.run.lifecycle import Shutdown
 from streamgroup.run.steps import Steps, Until
-from streamgroup.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
-from streamgroup.wire.messages.offsets import OffsetCommitRequest
 from tests.fakes.cluster import FakeCluster
 from tests.unit.driver.runs import INITIAL, P0, Start, document, start
 from tests.unit.driver.shells import SOON, running, source, until

@@ -12,12 +12,12 @@ from streamgroup.driver.application import claims
 from streamgroup.driver.membership import assemble
 from streamgroup.errors import ConfigError
 from streamgroup.group.user_data import Identity, decode_identity, encode_identity
+from streamgroup.kafka.wire.consumer import decode_subscription
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest
 from streamgroup.model import CommittedOffset, GroupDescription, GroupState, MemberDescription, OffsetRange
 from streamgroup.options.types import GroupOptions
 from streamgroup.planning.document import to_value
 from streamgroup.run import lifecycle, spark_calls
-from streamgroup.wire.consumer import decode_subscription
-from streamgroup.wire.messages.offsets import OffsetCommitRequest
 from tests.fakes.coordinator import ScriptedCoordinator
 from tests.unit.driver.runs import INITIAL, P0, P1, Run, Start, document, start
 from tests.unit.driver.shells import source, until

@@ -10,6 +10,10 @@ import pytest
 
 from streamgroup.errors import ConfigError, DataLossError, TransportError
 from streamgroup.group.commits import CommitMetadata
+from streamgroup.kafka.wire.messages.cluster import MetadataRequest
+from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorRequest
+from streamgroup.kafka.wire.messages.group import JoinGroupRequest
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from streamgroup.model import (
     EARLIEST,
     LATEST,
@@ -24,10 +28,6 @@ from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions, Off
 from streamgroup.planning import loss
 from streamgroup.planning.document import from_value, to_value
 from streamgroup.run import spark_calls
-from streamgroup.wire.messages.cluster import MetadataRequest
-from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
-from streamgroup.wire.messages.group import JoinGroupRequest
-from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from tests.fakes.cluster import logs_of
 from tests.fakes.coordinator import ScriptedCoordinator
 from tests.unit.driver.runs import INITIAL, P0, P1, Run, Start, ranges, start

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from streamgroup.driver.application.parent import StoppedWatch
+from streamgroup.kafka.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
 from streamgroup.options.types import GroupOptions
-from streamgroup.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
 from tests.unit.driver.runs import Run, Start, start
 from tests.unit.driver.shells import SOON, running, source, until
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroup.cluster.registered import ClusterFromZooKeeper
 from streamgroup.driver.write_plan import config07, plan_write
 from streamgroup.errors import ConfigError, TransportError
+from streamgroup.kafka.cluster.registered import ClusterFromZooKeeper
+from streamgroup.kafka.producer.kafka07 import Kafka07Target
 from streamgroup.options.types import ClientOptions, ProducerOptions, SinkOptions
-from streamgroup.producer.kafka07 import Kafka07Target
 from tests.fakes.registry07 import FakeNodes, client07
 
 OLD = {

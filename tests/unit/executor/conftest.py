@@ -14,7 +14,7 @@ from streamgroup.executor.sink_writer07 import PRODUCERS07
 from tests.fakes.broker07 import start_broker07
 from tests.fakes.scripted_cluster import ScriptedCluster
 from tests.unit.executor.producing import TOPIC, client_of, producer_options
-from tests.unit.net.conftest import broker, fresh_memory, options
+from tests.unit.kafka.net.conftest import broker, fresh_memory, options
 
 __all__ = ["broker", "fresh_memory", "options", "start_broker07"]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
-from streamgroup.wire.messages.log import (
+from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
+from streamgroup.kafka.wire.messages.log import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
@@ -27,7 +27,7 @@ from streamgroup.wire.messages.log import (
 from tests.fakes.answers import API_VERSIONS, metadata, topic
 from tests.fakes.broker import FakeBroker
 from tests.fakes.old_broker import old_broker
-from tests.unit.records.encoder import Record, encode_batch
+from tests.unit.kafka.records.encoder import Record, encode_batch
 
 TOPIC_ID = "00000000-0000-0000-0000-00000000cafe"
 OTHER_ID = "00000000-0000-0000-0000-00000000beef"

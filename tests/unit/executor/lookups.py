@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from streamgroup.errors import StreamGroupError
 from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.read_format import LogLookup, Loss
+from streamgroup.kafka.net.connection import Connection
 from streamgroup.model import Broker, FetchRange, OffsetRange, TopicPartition
-from streamgroup.net.connection import Connection
 
 A = TypeVar("A")
 

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from streamgroup.executor.producer import Placed, RecordSlices, TaskProducer
+from streamgroup.kafka.records.encode import Encoder, RecordColumns, RecordFormat
 from streamgroup.model import TopicPartition
 from streamgroup.options.types import ClientOptions, ProducerOptions
-from streamgroup.records.encode import Encoder, RecordColumns, RecordFormat
 from tests.fakes.scripted_cluster import ScriptedCluster
 
 

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from streamgroup.errors import ChecksumMismatch, DecodeError, TransportError
+from streamgroup.kafka.wire.messages.log import AbortedTransaction
 from streamgroup.logline import parse
 from streamgroup.model import FetchRange
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
-from streamgroup.wire.messages.log import AbortedTransaction
 from tests.fakes.broker import FakeBroker
 from tests.unit.executor.leader import Leader, Log, batch
 from tests.unit.executor.test_fetcher import PATIENT, Reading, planned, with_a_poisoned_batch
-from tests.unit.records.encoder import ABORT, Record, encode_batch, end_marker
+from tests.unit.kafka.records.encoder import ABORT, Record, encode_batch, end_marker
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]

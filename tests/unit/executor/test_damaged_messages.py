@@ -15,7 +15,7 @@ from tests.unit.executor.leader import Leader, Log
 from tests.unit.executor.test_damaged_batches import WITH_DAMAGE, damaged, damaged_rows
 from tests.unit.executor.test_fetcher import Reading
 from tests.unit.executor.test_old_leaders import of_old
-from tests.unit.records.encoder_sets import Message, encode_set, encode_wrapper
+from tests.unit.kafka.records.encoder_sets import Message, encode_set, encode_wrapper
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]

@@ -18,18 +18,18 @@ from streamgroup.executor import fetcher
 from streamgroup.executor.fetcher import read
 from streamgroup.executor.kafka import KAFKA_READ_FORMAT, KafkaReadFormat
 from streamgroup.executor.read_format import Portion
+from streamgroup.kafka.records.batches import Frames
+from streamgroup.kafka.records.columns import SCHEMA
+from streamgroup.kafka.wire.messages.log import AbortedTransaction
 from streamgroup.logline import parse
 from streamgroup.model import NO_TOPIC_ID, Broker, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
-from streamgroup.records.batches import Frames
-from streamgroup.records.columns import SCHEMA
-from streamgroup.wire.messages.log import AbortedTransaction
 from tests.clock import Clock
 from tests.fakes.broker import CLOSE, SILENCE, FakeBroker
 from tests.unit.executor.leader import OTHER_ID, TOPIC_ID, Leader, Log, batch
 from tests.unit.executor.lookups import ScriptedLookup, cursor
 from tests.unit.executor.producing import SkippingClock
-from tests.unit.records.encoder import ABORT, COMMIT, Record, encode_batch, end_marker
+from tests.unit.kafka.records.encoder import ABORT, COMMIT, Record, encode_batch, end_marker
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
@@ -566,6 +566,6 @@ def test_a_task_imports_neither_the_cluster_nor_the_decoder_of_0_7_before_it_nee
     imported = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout.split()
-    late = {"streamgroup.cluster.kafka", "streamgroup.executor.kafka07", "streamgroup.records.messages07"}
+    late = {"streamgroup.kafka.cluster.kafka", "streamgroup.executor.kafka07", "streamgroup.kafka.records.messages07"}
     assert "streamgroup.executor.kafka" in imported
     assert not late.intersection(imported)

@@ -14,13 +14,13 @@ from streamgroup.errors import DataLossError, DecodeError, TransportError
 from streamgroup.executor import read_replicas
 from streamgroup.executor.fetcher import read
 from streamgroup.executor.read_replicas import REPLICAS
+from streamgroup.kafka.wire.messages.log import AbortedTransaction, FetchResponse
 from streamgroup.model import Broker, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
-from streamgroup.wire.messages.log import AbortedTransaction, FetchResponse
 from tests.fakes.broker import CLOSE, SILENCE, FakeBroker
 from tests.unit.executor.leader import OTHER_ID, TOPIC_ID, Leader, Log, batch
 from tests.unit.executor.producing import SkippingClock
-from tests.unit.records.encoder import ABORT, Record, encode_batch, end_marker
+from tests.unit.kafka.records.encoder import ABORT, Record, encode_batch, end_marker
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]

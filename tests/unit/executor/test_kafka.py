@@ -15,6 +15,19 @@ from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.fetcher import read as read_pipeline
 from streamgroup.executor.kafka import MOST_PARTITIONS, KafkaFetchProtocol, KafkaLookup, Pipeline
 from streamgroup.executor.read_format import Fetched, FetchProtocol, Loss, PreparedFetch
+from streamgroup.kafka.net.connection import Connection
+from streamgroup.kafka.net.protocol import CorrelatedResponse
+from streamgroup.kafka.wire.kafka07 import MultiFetchRequest07
+from streamgroup.kafka.wire.messages.cluster import MetadataRequest
+from streamgroup.kafka.wire.messages.log import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsRequest,
+    PartitionData,
+)
+from streamgroup.kafka.wire.versions import BrokerVersions
 from streamgroup.model import (
     NO_TOPIC_ID,
     UNKNOWN_EPOCH,
@@ -25,20 +38,7 @@ from streamgroup.model import (
     OffsetRange,
     TopicPartition,
 )
-from streamgroup.net.connection import Connection
-from streamgroup.net.protocol import CorrelatedResponse
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
-from streamgroup.wire.kafka07 import MultiFetchRequest07
-from streamgroup.wire.messages.cluster import MetadataRequest
-from streamgroup.wire.messages.log import (
-    FetchableTopicResponse,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    ListOffsetsRequest,
-    PartitionData,
-)
-from streamgroup.wire.versions import BrokerVersions
 from tests.clock import Clock
 from tests.fakes.broker import FakeBroker
 from tests.fakes.broker07 import OldBroker, values

@@ -31,7 +31,7 @@ import pyarrow as pa
 from streamgroup.executor.sink_writer import write
 from streamgroup.model import TopicPartition
 from streamgroup.options.parse import parse_sink
-from streamgroup.producer.machine import Producer
+from streamgroup.kafka.producer.machine import Producer
 
 servers, topic, buffer, size, count, brokers, order, silent = sys.argv[1:]
 options = parse_sink({

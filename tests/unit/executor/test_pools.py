@@ -16,8 +16,8 @@ from streamgroup.errors import ErrorCode, ProduceError, TransportError
 from streamgroup.executor import pools
 from streamgroup.executor.pools import MAX_KEPT, MAX_KEPT_PRODUCERS, ConnectionPool, IdlePool, ProducerPool
 from streamgroup.executor.producer import TaskProducer
+from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
 from streamgroup.options.types import ClientOptions, ProducerOptions
-from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
 from tests.clock import Clock
 from tests.fakes.answers import API_VERSIONS, METADATA
 from tests.fakes.broker import FakeBroker

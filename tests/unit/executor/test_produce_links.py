@@ -11,15 +11,15 @@ import pytest
 
 from streamgroup.errors import ConfigError, ErrorCode, TransportError
 from streamgroup.executor.produce_links import ProduceLinks
+from streamgroup.kafka.net.poller import ConnectionLost, ConnectionReady, Event, Handle
+from streamgroup.kafka.producer import events as ev
+from streamgroup.kafka.wire.messages.cluster import MetadataRequest
+from streamgroup.kafka.wire.messages.log import FetchRequest
+from streamgroup.kafka.wire.messages.produce import InitProducerIdRequest, ProduceRequest
+from streamgroup.kafka.wire.versions import BrokerVersions
 from streamgroup.model import Broker
-from streamgroup.net.poller import ConnectionLost, ConnectionReady, Event, Handle
 from streamgroup.options.tls import TlsOptions
 from streamgroup.options.types import ClientOptions
-from streamgroup.producer import events as ev
-from streamgroup.wire.messages.cluster import MetadataRequest
-from streamgroup.wire.messages.log import FetchRequest
-from streamgroup.wire.messages.produce import InitProducerIdRequest, ProduceRequest
-from streamgroup.wire.versions import BrokerVersions
 from tests.clock import Clock
 from tests.fakes.answers import metadata, topic
 from tests.fakes.broker import SILENCE

@@ -20,10 +20,10 @@ from streamgroup.errors import (
 )
 from streamgroup.executor.producer import RecordSlices, TaskClock, TaskProducer
 from streamgroup.executor.written import PartitionWritten
+from streamgroup.kafka.records.encode import RecordColumns
+from streamgroup.kafka.records.record_columns import concat
+from streamgroup.kafka.wire.messages.produce import InitProducerIdRequest, ProduceRequest
 from streamgroup.model import TopicPartition
-from streamgroup.records.encode import RecordColumns
-from streamgroup.records.record_columns import concat
-from streamgroup.wire.messages.produce import InitProducerIdRequest, ProduceRequest
 from tests.fakes.scripted_cluster import ScriptedCluster
 from tests.unit.executor.producing import (
     ENCODER,
@@ -36,7 +36,7 @@ from tests.unit.executor.producing import (
     placed,
     write,
 )
-from tests.unit.records import reference
+from tests.unit.kafka.records import reference
 from tests.waiting import wait_until
 
 Start = Callable[..., ScriptedCluster]

@@ -17,18 +17,18 @@ import pytest
 
 from streamgroup.errors import DeliveryTimeoutError, EncodeError, ProduceError, TransportError, UnknownTopicError
 from streamgroup.executor.producer07 import Kafka07TaskProducer
+from streamgroup.kafka.net.poller import ConnectionLost, ConnectionReady, Event, Handle, ResponseReceived
+from streamgroup.kafka.producer.kafka07 import Kafka07Config
+from streamgroup.kafka.producer.kafka07_parts import MessageSet
+from streamgroup.kafka.records.decode import DecodeOptions
+from streamgroup.kafka.records.encode import RecordColumns
+from streamgroup.kafka.records.messages07 import Frames07, decode07, walk07
+from streamgroup.kafka.wire.kafka07 import OffsetsResponse07, Request07, message_set07
+from streamgroup.kafka.wire.versions import BrokerVersions
 from streamgroup.logformat import broker_partition
 from streamgroup.model import Broker, ClusterSnapshot, Dialect, PartitionInfo, TopicInfo, TopicPartition
-from streamgroup.net.poller import ConnectionLost, ConnectionReady, Event, Handle, ResponseReceived
 from streamgroup.options.types import ClientOptions
-from streamgroup.producer.kafka07 import Kafka07Config
-from streamgroup.producer.kafka07_parts import MessageSet
-from streamgroup.records.decode import DecodeOptions
-from streamgroup.records.encode import RecordColumns
-from streamgroup.records.messages07 import Frames07, decode07, walk07
 from streamgroup.testing.proxy import Proxy
-from streamgroup.wire.kafka07 import OffsetsResponse07, Request07, message_set07
-from streamgroup.wire.versions import BrokerVersions
 from tests.fakes.broker07 import TOPIC, OldBroker, tp, values
 from tests.unit.executor.producing import SkippingClock
 from tests.waiting import wait_until

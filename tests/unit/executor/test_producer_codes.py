@@ -11,7 +11,7 @@ from streamgroup.errors import ErrorCode, ProduceAuthorizationError, ProduceErro
 from streamgroup.executor.producer import TaskProducer
 from tests.fakes.scripted_cluster import ScriptedCluster
 from tests.unit.executor.producing import TOPIC, placed, write
-from tests.unit.producer.broker import Era
+from tests.unit.kafka.producer.broker import Era
 
 Start = Callable[..., ScriptedCluster]
 Open = Callable[..., TaskProducer]

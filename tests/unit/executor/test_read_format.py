@@ -8,10 +8,10 @@ from streamgroup.errors import DecodeError, ErrorCode, KafkaError, StreamGroupEr
 from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.kafka07 import KAFKA07_READ_FORMAT
 from streamgroup.executor.read_format import Portion, describe_failure, has_failed_with
+from streamgroup.kafka.records.batches import Frames
+from streamgroup.kafka.wire.kafka07 import ErrorCode07, error07_of
 from streamgroup.model import Broker, FetchRange, OffsetRange, TopicPartition
 from streamgroup.options.types import ClientOptions, FetchOptions
-from streamgroup.records.batches import Frames
-from streamgroup.wire.kafka07 import ErrorCode07, error07_of
 from tests.unit.executor.leader import batch
 
 LEADER = Broker(1, "h1", 92)

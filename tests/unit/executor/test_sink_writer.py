@@ -14,12 +14,12 @@ from streamgroup.executor import sink_writer
 from streamgroup.executor.pools import ProducerPool
 from streamgroup.executor.producer import RecordSlices, TaskProducer
 from streamgroup.executor.sink_writer import BatchMemory, RowReader, SinkWriter, write
+from streamgroup.kafka.wire.messages.topics import DescribeConfigsRequest
 from streamgroup.model import TopicPartition
 from streamgroup.options.types import ClientOptions, ProducerOptions, SinkOptions
-from streamgroup.wire.messages.topics import DescribeConfigsRequest
 from tests.fakes.scripted_cluster import ScriptedCluster
 from tests.unit.executor.producing import TOPIC, client_of, clock_of_metadata, columns, producer_options
-from tests.unit.records import reference
+from tests.unit.kafka.records import reference
 from tests.waiting import wait_until
 
 Start = Callable[..., ScriptedCluster]

@@ -11,12 +11,12 @@ import pytest
 from streamgroup.errors import EncodeError, ProduceError, RecordTooLargeError, StreamGroupError, UnknownTopicError
 from streamgroup.executor.sink_writer07 import PRODUCERS07, write07
 from streamgroup.executor.written import WriteTotals
+from streamgroup.kafka.producer.kafka07 import Kafka07Config, Kafka07Target
+from streamgroup.kafka.producer.partitioners import KeyBytes, java_string_hash
+from streamgroup.kafka.records.decode import DecodeOptions
+from streamgroup.kafka.records.messages07 import Frames07, decode07
 from streamgroup.model import ClusterSnapshot, Dialect, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.options.types import ClientOptions, ProducerOptions, SinkOptions
-from streamgroup.producer.kafka07 import Kafka07Config, Kafka07Target
-from streamgroup.producer.partitioners import KeyBytes, java_string_hash
-from streamgroup.records.decode import DecodeOptions
-from streamgroup.records.messages07 import Frames07, decode07
 from tests.fakes.broker07 import TOPIC, OldBroker, tp
 
 Start = Callable[..., OldBroker]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from streamgroup.executor.written import PartitionWritten, WriteTotals
+from streamgroup.kafka.producer.batch import NO_IDENTITY, ProducerIdentity
 from streamgroup.model import TopicPartition
-from streamgroup.producer.batch import NO_IDENTITY, ProducerIdentity
 
 HERE, THERE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

@@ -9,20 +9,16 @@ from streamgroup.group import events as ev
 from streamgroup.group.membership import Membership
 from streamgroup.group.state_machine import State
 from streamgroup.group.timing import MemberConfig
-from streamgroup.model import PartitionInfo, TopicInfo, TopicPartition
-from streamgroup.wire.consumer import (
+from streamgroup.kafka.wire.consumer import (
     ConsumerAssignment,
     ConsumerSubscription,
     by_topic,
     encode_assignment,
     encode_subscription,
 )
-from streamgroup.wire.messages.coordinator import Coordinator, FindCoordinatorResponse
-from streamgroup.wire.messages.group import (
-    HeartbeatResponse,
-    JoinGroupResponse,
-    SyncGroupResponse,
-)
+from streamgroup.kafka.wire.messages.coordinator import Coordinator, FindCoordinatorResponse
+from streamgroup.kafka.wire.messages.group import HeartbeatResponse, JoinGroupResponse, SyncGroupResponse
+from streamgroup.model import PartitionInfo, TopicInfo, TopicPartition
 
 
 class Even:

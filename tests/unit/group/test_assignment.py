@@ -24,15 +24,15 @@ from streamgroup.group.assignment import (
 from streamgroup.group.assignors import ASSIGNORS
 from streamgroup.group.events import MetadataRefreshed
 from streamgroup.group.user_data import AssignmentBasis, decode_basis, encode_basis
-from streamgroup.model import TopicPartition
-from streamgroup.wire.consumer import (
+from streamgroup.kafka.wire.consumer import (
     ConsumerSubscription,
     by_topic,
     decode_assignment,
     each_partition,
     encode_subscription,
 )
-from streamgroup.wire.messages.group import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
+from streamgroup.kafka.wire.messages.group import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
+from streamgroup.model import TopicPartition
 from tests.live.java.cases import partitions, topics
 from tests.unit.group.drivers import assignment_of, subscription_of
 

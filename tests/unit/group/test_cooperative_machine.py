@@ -16,9 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from streamgroup.group import events as ev
 from streamgroup.group.member import MemberAction
+from streamgroup.kafka.wire.messages.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from streamgroup.model import TopicPartition
-from streamgroup.wire.messages.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
-from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from tests.unit.group.world import COOPERATIVE, Query, World
 
 PARTITIONS = 4

@@ -9,8 +9,8 @@ import pytest
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane, Send
 from streamgroup.group.lanes import RequestLanes
+from streamgroup.kafka.wire.messages.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest
 from streamgroup.model import Broker
-from streamgroup.wire.messages.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest
 
 ONE, TWO = Broker(1, "one", 9092), Broker(2, "two", 9092)
 GONE = "connection reset by peer"

@@ -12,6 +12,9 @@ from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Member, MetadataStale, Resolve
 from streamgroup.group.offsets.kafka import KafkaOffsetStore
 from streamgroup.group.state_machine import State
+from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorRequest
+from streamgroup.kafka.wire.messages.group import HeartbeatRequest, JoinGroupRequest
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from streamgroup.model import (
     INITIAL_DOCUMENT,
     CommittedOffset,
@@ -22,9 +25,6 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.planning.batch import empty_document
-from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
-from streamgroup.wire.messages.group import HeartbeatRequest, JoinGroupRequest
-from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from tests.fakes.offsets import OFFSETS_VERSION, fetch_answer
 from tests.unit.group.world import COOPERATIVE, P0, P1, SESSION_S, NoJitter, World, founded, offsets, sends
 

@@ -8,9 +8,9 @@ from streamgroup.errors import BrokerError, ErrorCode, error_of
 from streamgroup.group import commits
 from streamgroup.group import events as ev
 from streamgroup.group.state_machine import State
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest
 from streamgroup.model import EARLIEST, TopicPartition
 from streamgroup.options.types import GroupMode, GroupOptions
-from streamgroup.wire.messages.offsets import OffsetCommitRequest
 from tests.fakes.cluster import logs_of
 from tests.fakes.coordinator import ScriptedCoordinator
 from tests.unit.driver.runs import INITIAL, Start, start

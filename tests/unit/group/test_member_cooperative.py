@@ -8,8 +8,8 @@ from streamgroup.errors import ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.member import MemberAction
 from streamgroup.group.state_machine import State
-from streamgroup.wire.messages.group import JoinGroupRequest
-from streamgroup.wire.messages.offsets import OffsetFetchRequest
+from streamgroup.kafka.wire.messages.group import JoinGroupRequest
+from streamgroup.kafka.wire.messages.offsets import OffsetFetchRequest
 from tests.fakes.group import GroupState
 from tests.unit.group.world import COOPERATIVE, SESSION_S, Query, World, founded, offsets, sends
 

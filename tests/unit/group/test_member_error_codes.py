@@ -7,8 +7,8 @@ import pytest
 from streamgroup.errors import BrokerError, error_of
 from streamgroup.group import events as ev
 from streamgroup.group.state_machine import State
-from streamgroup.wire.messages.coordinator import FindCoordinatorRequest
-from streamgroup.wire.messages.group import JoinGroupRequest
+from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorRequest
+from streamgroup.kafka.wire.messages.group import JoinGroupRequest
 from tests.unit.group.world import World, founded, offsets, sends
 
 COMMITTED = {0: 10, 1: 10}

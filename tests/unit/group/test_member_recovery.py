@@ -7,9 +7,9 @@ import pytest
 from streamgroup.errors import ConfigError, ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.state_machine import State
+from streamgroup.kafka.wire.messages.group import HeartbeatRequest
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from streamgroup.model import CommittedOffset, Document
-from streamgroup.wire.messages.group import HeartbeatRequest
-from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from tests.unit.group.world import P0, P1, SESSION_S, Query, World, founded, offsets, sends
 
 # -- hiccups ----------------------------------------------------------------------------------------------------------

@@ -17,16 +17,9 @@ from streamgroup.group import events as ev
 from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS
 from streamgroup.group.state_machine import State
 from streamgroup.group.user_data import AssignmentBasis, encode_basis
+from streamgroup.kafka.wire.consumer import decode_assignment, each_partition
+from streamgroup.kafka.wire.messages.group import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
 from streamgroup.model import Broker
-from streamgroup.wire.consumer import (
-    decode_assignment,
-    each_partition,
-)
-from streamgroup.wire.messages.group import (
-    JoinGroupResponse,
-    JoinGroupResponseMember,
-    SyncGroupResponse,
-)
 from tests.unit.group.drivers import Driver, assignment_of, coordinator_is, subscription_of, topics, tps
 
 

@@ -10,9 +10,9 @@ from streamgroup.errors import ErrorCode, FencedError
 from streamgroup.group import events as ev
 from streamgroup.group.state_machine import State
 from streamgroup.group.user_data import AssignmentBasis, encode_basis
+from streamgroup.kafka.wire.consumer import ConsumerSubscription, decode_subscription, each_partition
+from streamgroup.kafka.wire.messages.group import JoinGroupResponse, SyncGroupResponse
 from streamgroup.model import TopicPartition
-from streamgroup.wire.consumer import ConsumerSubscription, decode_subscription, each_partition
-from streamgroup.wire.messages.group import JoinGroupResponse, SyncGroupResponse
 from tests.unit.group.drivers import Driver, assignment_of, coordinator_is, topics, tps
 
 

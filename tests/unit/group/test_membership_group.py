@@ -11,8 +11,8 @@ from streamgroup.group import events as ev
 from streamgroup.group.membership import Membership
 from streamgroup.group.state_machine import State
 from streamgroup.group.timing import MemberConfig
+from streamgroup.kafka.wire.messages.group import JoinGroupRequest
 from streamgroup.model import PartitionInfo, TopicInfo
-from streamgroup.wire.messages.group import JoinGroupRequest
 from tests.fakes.coordinator import ScriptedCoordinator, through_bytes
 
 

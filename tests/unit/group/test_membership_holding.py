@@ -10,10 +10,7 @@ from streamgroup.errors import (
 )
 from streamgroup.group import events as ev
 from streamgroup.group.state_machine import State
-from streamgroup.wire.messages.group import (
-    HeartbeatResponse,
-    SyncGroupResponse,
-)
+from streamgroup.kafka.wire.messages.group import HeartbeatResponse, SyncGroupResponse
 from tests.unit.group.drivers import Driver, assignment_of, coordinator_is, tps
 
 

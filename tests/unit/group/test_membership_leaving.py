@@ -9,14 +9,8 @@ from streamgroup.errors import (
 )
 from streamgroup.group import events as ev
 from streamgroup.group.state_machine import State
-from streamgroup.wire.consumer import (
-    decode_subscription,
-)
-from streamgroup.wire.messages.group import (
-    JoinGroupResponse,
-    LeaveGroupResponse,
-    SyncGroupResponse,
-)
+from streamgroup.kafka.wire.consumer import decode_subscription
+from streamgroup.kafka.wire.messages.group import JoinGroupResponse, LeaveGroupResponse, SyncGroupResponse
 from tests.unit.group.drivers import Driver, assignment_of, coordinator_is, tps
 
 

@@ -8,11 +8,7 @@ from streamgroup.errors import (
 from streamgroup.group import events as ev
 from streamgroup.group.state_machine import State
 from streamgroup.group.user_data import AssignmentBasis, encode_basis
-from streamgroup.wire.messages.group import (
-    JoinGroupResponse,
-    JoinGroupResponseMember,
-    SyncGroupResponse,
-)
+from streamgroup.kafka.wire.messages.group import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
 from tests.unit.group.drivers import Driver, assignment_of, coordinator_is, subscription_of, topics, tps
 
 

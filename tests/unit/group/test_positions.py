@@ -8,8 +8,8 @@ import pytest
 
 from streamgroup.group.commits import NOT_FOUNDED, CommitMetadata
 from streamgroup.group.positions import Origin, StartPosition, applies_starting_offsets, founding_generation, start_of
+from streamgroup.kafka.wire.messages.offsets import NO_METADATA
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, Position, TopicPartition
-from streamgroup.wire.messages.offsets import NO_METADATA
 
 A, B, C = (TopicPartition("orders", n) for n in range(3))
 NOW = Document("g", "lineage", "now", 7, positions={A: Position(100, "id")})

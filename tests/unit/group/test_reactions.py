@@ -9,8 +9,8 @@ import pytest
 from streamgroup.errors import error_of
 from streamgroup.group import events as ev
 from streamgroup.group.state_machine import State
-from streamgroup.wire.messages.coordinator import FindCoordinatorResponse
-from streamgroup.wire.messages.group import JoinGroupResponse, LeaveGroupResponse, SyncGroupResponse
+from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorResponse
+from streamgroup.kafka.wire.messages.group import JoinGroupResponse, LeaveGroupResponse, SyncGroupResponse
 from tests.unit.group.drivers import Driver, tps
 
 FIND, JOIN, SYNC, BEAT = "FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat"

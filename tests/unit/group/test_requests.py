@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from streamgroup.group.requests import JoinSubscription, join_group
 from streamgroup.group.timing import MemberConfig
+from streamgroup.kafka.wire.consumer import ConsumerSubscription, by_topic, decode_subscription
+from streamgroup.kafka.wire.messages.group import JoinGroupRequest
 from streamgroup.model import TopicPartition
-from streamgroup.wire.consumer import ConsumerSubscription, by_topic, decode_subscription
-from streamgroup.wire.messages.group import JoinGroupRequest
 
 A, B = TopicPartition("t", 1), TopicPartition("u", 0)
 HELD = JoinSubscription(("t", "u"), b"lineage", (B, A), 7)

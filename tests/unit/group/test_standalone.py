@@ -17,8 +17,8 @@ from streamgroup.group.requests import Purpose
 from streamgroup.group.standalone import StandaloneMember
 from streamgroup.group.state_machine import State
 from streamgroup.group.timing import MemberConfig
+from streamgroup.kafka.wire.messages import coordinator as c
 from streamgroup.model import Broker, PartitionInfo, TopicInfo, TopicPartition
-from streamgroup.wire.messages import coordinator as c
 
 A = TypeVar("A")
 

@@ -29,22 +29,22 @@ from streamgroup.group.state_machine import (
     table_of,
 )
 from streamgroup.group.timing import MemberConfig
-from streamgroup.model import Broker, PartitionInfo, TopicInfo, TopicPartition
-from streamgroup.wire.consumer import (
+from streamgroup.kafka.wire.consumer import (
     ConsumerAssignment,
     ConsumerSubscription,
     by_topic,
     encode_assignment,
     encode_subscription,
 )
-from streamgroup.wire.messages.coordinator import Coordinator, FindCoordinatorResponse
-from streamgroup.wire.messages.group import (
+from streamgroup.kafka.wire.messages.coordinator import Coordinator, FindCoordinatorResponse
+from streamgroup.kafka.wire.messages.group import (
     HeartbeatResponse,
     JoinGroupResponse,
     JoinGroupResponseMember,
     LeaveGroupResponse,
     SyncGroupResponse,
 )
+from streamgroup.model import Broker, PartitionInfo, TopicInfo, TopicPartition
 from tests.unit.group.drivers import Even
 
 

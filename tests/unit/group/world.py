@@ -17,6 +17,8 @@ from streamgroup.group.membership import Membership
 from streamgroup.group.offsets.kafka import KafkaOffsetStore
 from streamgroup.group.positions import Origin
 from streamgroup.group.timing import MemberConfig
+from streamgroup.kafka.wire.messages.group import JoinGroupRequest
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from streamgroup.model import (
     INITIAL_DOCUMENT,
     CommittedOffset,
@@ -27,11 +29,6 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.planning.batch import next_document, replay_ranges
-from streamgroup.wire.messages.group import JoinGroupRequest
-from streamgroup.wire.messages.offsets import (
-    OffsetCommitRequest,
-    OffsetFetchRequest,
-)
 from tests.fakes.coordinator import ScriptedCoordinator, through_bytes
 from tests.fakes.offsets import OFFSETS_VERSION
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError
+from streamgroup.kafka.producer.partitioners import PARTITIONERS
 from streamgroup.options.parse import (
     SINK_OPTIONS,
     parse_sink,
@@ -19,7 +20,6 @@ from streamgroup.options.types import (
     SinkOptions,
     ZooKeeperOptions,
 )
-from streamgroup.producer.partitioners import PARTITIONERS
 
 SERVERS = "kafka.bootstrap.servers"
 CLIENT = ClientOptions((("b1", 9092),))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from streamgroup.cluster.requests import ListedOffset
+from streamgroup.kafka.cluster.requests import ListedOffset
 from streamgroup.model import ClusterSnapshot, LogRange, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.planning.known_logs import ABSENT_S, SETTLING_S, KnownLogs
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from streamgroup.cluster.requests import ListedOffset
 from streamgroup.errors import BrokerError, ErrorCode, TransportError
+from streamgroup.kafka.cluster.requests import ListedOffset
 from streamgroup.model import Broker, ClusterSnapshot, LogRange, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.planning.log_read_schedule import (
     EARLIEST_EVERY_S,

@@ -7,9 +7,11 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from streamgroup.cluster.requests import ListedOffset
 from streamgroup.driver.membership.assemble import ledger_of, machine_of, member_of, run_config
 from streamgroup.group import events as ev
+from streamgroup.kafka.cluster.requests import ListedOffset
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from streamgroup.kafka.wire.schema import decode, encode
 from streamgroup.model import (
     EARLIEST,
     INITIAL_DOCUMENT,
@@ -31,8 +33,6 @@ from streamgroup.run import interface as io
 from streamgroup.run.machine import Run
 from streamgroup.run.planner import Planner
 from streamgroup.run.run_events import RunEvents
-from streamgroup.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
-from streamgroup.wire.schema import decode, encode
 from tests.fakes.cluster import NODES
 from tests.fakes.coordinator import ScriptedCoordinator
 from tests.fakes.offsets import OFFSETS_VERSION

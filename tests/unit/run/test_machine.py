@@ -17,6 +17,8 @@ from streamgroup.errors import (
 )
 from streamgroup.group import events as ev
 from streamgroup.group.member import MetadataStale
+from streamgroup.kafka.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest
 from streamgroup.logformat import partition_number
 from streamgroup.model import (
     EARLIEST,
@@ -38,8 +40,6 @@ from streamgroup.run import interface as io
 from streamgroup.run.lifecycle import RunState
 from streamgroup.run.lineage import DESCRIBE_TIMEOUT_S, LOOK_AGAIN_S
 from streamgroup.run.spark_calls import ASSIGNMENT_TIMEOUT_S
-from streamgroup.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
-from streamgroup.wire.messages.offsets import OffsetCommitRequest
 from tests.fakes.cluster import NODES
 from tests.unit.run.run_shell import MEMBER, OFF, P0, P1, P2, PLAN, SILENT, Shell, founding, snapshot
 

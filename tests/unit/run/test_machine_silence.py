@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from streamgroup.group import events as ev
+from streamgroup.kafka.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest
 from streamgroup.model import (
     INITIAL_DOCUMENT,
     OffsetRange,
@@ -13,8 +15,6 @@ from streamgroup.options.types import GroupOptions, LimitOptions
 from streamgroup.run import interface as io
 from streamgroup.run.lifecycle import RunState
 from streamgroup.run.spark_calls import ASSIGNMENT_TIMEOUT_S
-from streamgroup.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
-from streamgroup.wire.messages.offsets import OffsetCommitRequest
 from tests.unit.run.run_shell import OFF, P0, P1, PLAN, SILENT, Shell
 
 

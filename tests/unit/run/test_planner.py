@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from streamgroup.advice import NO_LOCATION, OffsetLocation, StoredIn
-from streamgroup.cluster.requests import EpochEnd
 from streamgroup.driver.logs.checks import LogChecks
 from streamgroup.errors import DataLossError, DecodeError
+from streamgroup.kafka.cluster.requests import EpochEnd
 from streamgroup.logline import parse
 from streamgroup.model import (
     INITIAL_DOCUMENT,

@@ -9,6 +9,7 @@ import pytest
 from streamgroup.errors import SkippedBatchError, TransportError
 from streamgroup.group import events as ev
 from streamgroup.group.positions import CommitMetadata
+from streamgroup.kafka.wire.messages.group import JoinGroupRequest
 from streamgroup.logformat import partition_number
 from streamgroup.model import (
     INITIAL_DOCUMENT,
@@ -37,7 +38,6 @@ from streamgroup.run.spark_calls import (
 )
 from streamgroup.run.spark_calls import LOOK_AGAIN_S as GATE_S
 from streamgroup.run.steps import Steps
-from streamgroup.wire.messages.group import JoinGroupRequest
 from tests.fakes.cluster import NODES
 from tests.unit.run.calls import Call
 from tests.unit.run.run_shell import MEMBER, OFF, P0, P1, PLAN, Shell

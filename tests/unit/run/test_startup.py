@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from streamgroup.advice import NO_LOCATION, OffsetLocation, StoredIn
-from streamgroup.cluster.requests import ListedOffset
 from streamgroup.errors import BrokerError, ConfigError, DataLossError, TransportError
 from streamgroup.group import events as ev
 from streamgroup.group.member import Resolve
 from streamgroup.group.positions import Origin
+from streamgroup.kafka.cluster.requests import ListedOffset
 from streamgroup.logline import parse
 from streamgroup.model import (
     EARLIEST,

@@ -13,11 +13,11 @@ from streamgroup.group import events as ev
 from streamgroup.group.events import Send
 from streamgroup.group.holdings import InFlightBatch
 from streamgroup.group.member import MemberAction
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest
 from streamgroup.model import INITIAL_DOCUMENT, Document, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.planning.pace import Pace
 from streamgroup.run import interface as io
 from streamgroup.run.status import MOST_BATCHES, AssignmentClock, BatchClock, BatchCompletion, Failure
-from streamgroup.wire.messages.offsets import OffsetCommitRequest
 from tests.unit.run.run_shell import P0, P1, PLAN, Shell
 
 

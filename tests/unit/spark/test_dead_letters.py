@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from streamgroup.errors import ConfigError, DeadLetterError, TransportError
-from streamgroup.net.schema_registry import RegisteredSchema
+from streamgroup.kafka.net.schema_registry import RegisteredSchema
 from streamgroup.parsing.limit import NO_DEAD_LETTERS, DeadLetterLimit, FirstDeadLetter
 from streamgroup.parsing.parser import ERROR, Parser
 from streamgroup.spark import dead_letters as letters

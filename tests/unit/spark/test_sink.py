@@ -16,10 +16,10 @@ from streamgroup.driver.log_output import NOTES
 from streamgroup.errors import TransportError
 from streamgroup.executor import sink_writer
 from streamgroup.executor.written import WriteTotals
+from streamgroup.kafka.producer.kafka07 import Kafka07Config, Kafka07Target
 from streamgroup.model import ClusterSnapshot, TopicPartition
 from streamgroup.options.parse import parse_sink
 from streamgroup.options.types import SinkOptions
-from streamgroup.producer.kafka07 import Kafka07Config, Kafka07Target
 from streamgroup.spark import sink
 from streamgroup.spark.sink import RecordsWritten, TaskOptions
 from tests.unit.driver.test_log_output import no_logging

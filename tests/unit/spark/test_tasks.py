@@ -27,7 +27,7 @@ from streamgroup.spark import sink, tasks
 from streamgroup.spark.source import GroupBatchReader, row_schema
 from streamgroup.spark.tasks import TaskPartition, network_timeout_ms, read_task, task_options
 from tests.unit.driver.test_log_output import no_logging
-from tests.unit.net.delayed import delayed_connection, is_prompt
+from tests.unit.kafka.net.delayed import delayed_connection, is_prompt
 
 REGISTERED = {
     "zookeeper.connect": "zk1:2181/kafka",

@@ -22,7 +22,7 @@ import pytest
 from streamgroup.driver.application import control
 from streamgroup.driver.application.control import ControlServer
 from streamgroup.errors import StreamGroupError, TransportError
-from streamgroup.net import local
+from streamgroup.kafka.net import local
 from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
 from tests.unit.driver.shells import SOON, running, until
 

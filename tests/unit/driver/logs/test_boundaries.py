@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from streamgroup.cluster.kafka07 import Kafka07Cluster
 from streamgroup.driver.logs import boundaries
 from streamgroup.driver.logs.boundaries import BoundaryScans, PositionChecks, require_boundaries
 from streamgroup.errors import ConfigError, DecodeError, TransportError
+from streamgroup.kafka.cluster.kafka07 import Kafka07Cluster
 from streamgroup.model import LogRange, OffsetRange, Position, TopicPartition
 from tests.clock import Clock
 from tests.fakes.broker07 import tp

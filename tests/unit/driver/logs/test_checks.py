@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from streamgroup.advice import NO_LOCATION, OffsetLocation, StoredIn
-from streamgroup.cluster.requests import EpochCheck, EpochEnd
-from streamgroup.cluster.samples import LogSample
 from streamgroup.driver.logs.checks import LogChecks
 from streamgroup.errors import BrokerError, DataLossError, DecodeError, ErrorCode, TooLarge, TransportError
+from streamgroup.kafka.cluster.requests import EpochCheck, EpochEnd
+from streamgroup.kafka.cluster.samples import LogSample
 from streamgroup.model import (
     INITIAL_DOCUMENT,
     ClusterSnapshot,

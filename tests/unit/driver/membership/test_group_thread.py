@@ -14,14 +14,14 @@ from streamgroup.driver.membership.group_thread import GroupThread
 from streamgroup.errors import ConfigError, StreamGroupError, TlsError, TransportError, UnsupportedVersionError
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane, Send
+from streamgroup.kafka.net.poller import ConnectionIdle, ConnectionLost, ConnectionReady, ResponseReceived
+from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest
+from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from streamgroup.kafka.wire.messages.group import HeartbeatRequest, JoinGroupRequest
+from streamgroup.kafka.wire.messages.offsets import OffsetFetchRequest
+from streamgroup.kafka.wire.versions import BrokerVersions
 from streamgroup.model import Broker, ClusterSnapshot
-from streamgroup.net.poller import ConnectionIdle, ConnectionLost, ConnectionReady, ResponseReceived
 from streamgroup.options.types import ClientOptions
-from streamgroup.wire.messages.cluster import ApiVersionsRequest
-from streamgroup.wire.messages.coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from streamgroup.wire.messages.group import HeartbeatRequest, JoinGroupRequest
-from streamgroup.wire.messages.offsets import OffsetFetchRequest
-from streamgroup.wire.versions import BrokerVersions
 from tests.fakes.answers import api_versions
 from tests.fakes.broker import SILENCE, FakeBroker
 from tests.unit.driver.fake_inbox import FakeInbox

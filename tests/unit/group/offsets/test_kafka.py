@@ -19,9 +19,8 @@ from streamgroup.group.offsets.store import (
     PartitionVerdict,
     Verdict,
 )
-from streamgroup.model import CommittedOffset, TopicPartition
-from streamgroup.wire.messages.cluster import MetadataRequest, MetadataResponse, MetadataResponseTopic
-from streamgroup.wire.messages.offsets import (
+from streamgroup.kafka.wire.messages.cluster import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from streamgroup.kafka.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetFetchRequest,
     OffsetFetchResponse,
@@ -29,6 +28,7 @@ from streamgroup.wire.messages.offsets import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from streamgroup.model import CommittedOffset, TopicPartition
 from tests.fakes.offsets import OFFSETS_VERSION, commit_answer, fetch_answer, zookeepers_answer
 
 A, C = TopicPartition("t", 0), TopicPartition("u", 0)

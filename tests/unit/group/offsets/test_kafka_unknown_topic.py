@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from streamgroup.group.offsets.kafka import UnknownTopicCheck, all_topics
-from streamgroup.wire.messages.cluster import MetadataRequest, MetadataResponse, MetadataResponseTopic
-from streamgroup.wire.schema import decode, encode
+from streamgroup.kafka.wire.messages.cluster import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from streamgroup.kafka.wire.schema import decode, encode
 
 
 def told(*names: str, error: int = 0) -> MetadataResponse:

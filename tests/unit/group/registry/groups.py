@@ -15,9 +15,9 @@ from streamgroup.group.registry.membership import RegistryMembership
 from streamgroup.group.registry.nodes import GroupPaths, Incarnation
 from streamgroup.group.registry.view import owner_subtrees, subtrees, view_of
 from streamgroup.group.timing import MemberConfig
+from streamgroup.kafka.wire import registrations
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import CommittedOffset, Dialect, TopicPartition
-from streamgroup.wire import registrations
 from streamgroup.znodes import Create, Delete
 from tests.fakes.zookeeper import Client, Connection, Session, ZooKeeper
 

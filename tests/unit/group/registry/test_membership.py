@@ -13,7 +13,7 @@ from streamgroup.group.registry import events as zk
 from streamgroup.group.registry.membership import RegistryMembership
 from streamgroup.group.registry.registration import RegistryPurpose, RegistryTimer
 from streamgroup.group.state_machine import State
-from streamgroup.wire import registrations
+from streamgroup.kafka.wire import registrations
 from streamgroup.znodes import Check, Operation, Refusal
 from tests.unit.group.registry.groups import ALL, OLD, Cluster, One, agrees, cluster, group, of, owners, plan
 

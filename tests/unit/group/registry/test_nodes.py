@@ -21,8 +21,8 @@ from streamgroup.group.registry.nodes import (
     metadata_data,
     read_committed,
 )
+from streamgroup.kafka.wire import registrations
 from streamgroup.model import CommittedOffset, Dialect, TopicPartition
-from streamgroup.wire import registrations
 from streamgroup.znodes import Subtree, ZNode
 from tests.fakes.nodes import nodes_of
 

@@ -11,7 +11,6 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
-from streamgroup.cluster.configs import TopicConfig
 from streamgroup.errors import AuthorizationError, ConfigError, ErrorCode
 from streamgroup.jobs.job_file import SparkSettings
 from streamgroup.jobs.mirror.clusters import Clusters, differing, refuse_loop, side_of
@@ -19,22 +18,19 @@ from streamgroup.jobs.mirror.config import MirrorConfig, Renaming
 from streamgroup.jobs.mirror.plan import MirrorPlan
 from streamgroup.jobs.mirror.query import mirror
 from streamgroup.jobs.signals import StopRequest
-from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG
-from streamgroup.model import Broker, ClusterSnapshot, Dialect, PartitionInfo, TopicInfo
-from streamgroup.options.types import Subscription
-from streamgroup.wire.messages.admin import (
-    CreatableTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from streamgroup.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
-from streamgroup.wire.messages.produce import ProduceRequest
-from streamgroup.wire.messages.topics import (
+from streamgroup.kafka.cluster.configs import TopicConfig
+from streamgroup.kafka.wire.messages.admin import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
+from streamgroup.kafka.wire.messages.produce import ProduceRequest
+from streamgroup.kafka.wire.messages.topics import (
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
+from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG
+from streamgroup.model import Broker, ClusterSnapshot, Dialect, PartitionInfo, TopicInfo
+from streamgroup.options.types import Subscription
 from tests.fakes.answers import api_versions, metadata, topic
 from tests.fakes.broker import FakeBroker
 from tests.fakes.files import LocalFiles

@@ -6,9 +6,7 @@ import socket
 import struct
 from pathlib import Path
 
-from streamgroup.testing.kafka07 import BrokerConfig, Logs, Reply, RequestHandler, broker_config
-from streamgroup.testing.ports import LOOPBACK
-from streamgroup.wire.kafka07 import (
+from streamgroup.kafka.wire.kafka07 import (
     LATEST_TIME,
     FetchRequest07,
     FetchResponse07,
@@ -18,6 +16,8 @@ from streamgroup.wire.kafka07 import (
     Request07,
     decode_response,
 )
+from streamgroup.testing.kafka07 import BrokerConfig, Logs, Reply, RequestHandler, broker_config
+from streamgroup.testing.ports import LOOPBACK
 
 TIMEOUT_S = 20.0
 PARTITIONS = 3

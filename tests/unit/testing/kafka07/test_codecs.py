@@ -10,6 +10,7 @@ import pytest
 import snappy
 
 from streamgroup.errors import DecodeError, TooLarge, UnsupportedCodec
+from streamgroup.kafka.wire.kafka07 import message_set07
 from streamgroup.testing.kafka07 import codecs
 from streamgroup.testing.kafka07.codecs import (
     GZIP,
@@ -19,7 +20,6 @@ from streamgroup.testing.kafka07.codecs import (
     compress_snappy_raw,
     decompress,
 )
-from streamgroup.wire.kafka07 import message_set07
 from tests.kafka07_samples import samples
 
 TEXT = b"some text, some text, some text " * 3000

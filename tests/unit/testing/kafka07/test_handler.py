@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamgroup.testing.kafka07 import Compressed, message_set
-from streamgroup.testing.kafka07.codecs import compress_gzip, compress_snappy
-from streamgroup.wire.kafka07 import (
+from streamgroup.kafka.wire.kafka07 import (
     EARLIEST_TIME,
     LATEST_TIME,
     FetchRequest07,
@@ -19,6 +17,8 @@ from streamgroup.wire.kafka07 import (
     ProduceRequest07,
     message07,
 )
+from streamgroup.testing.kafka07 import Compressed, message_set
+from streamgroup.testing.kafka07.codecs import compress_gzip, compress_snappy
 from tests.unit.testing.kafka07.brokers import PARTITIONS, Broker
 
 SILENT = (b"", False)

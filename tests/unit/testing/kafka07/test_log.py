@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamgroup.errors import ChecksumMismatch, DecodeError, TooLarge, Truncated, UnsupportedCodec, UnsupportedMagic
+from streamgroup.kafka.wire.kafka07 import EARLIEST_TIME, ErrorCode07, message07, message_set07
 from streamgroup.testing.kafka07 import Compressed, message_set
 from streamgroup.testing.kafka07.codecs import GZIP, NONE, SNAPPY, compress_gzip
 from streamgroup.testing.kafka07.log import Checked, DamagedLog, Log, Message, check_set, messages_of
-from streamgroup.wire.kafka07 import EARLIEST_TIME, ErrorCode07, message07, message_set07
 from tests.unit.testing.kafka07.brokers import Broker, config
 
 MESSAGE = message07(b"%030d" % 7)

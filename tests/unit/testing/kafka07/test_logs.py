@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from streamgroup.kafka.wire.kafka07 import RANDOM_PARTITION
 from streamgroup.testing.kafka07 import Logs
 from streamgroup.testing.kafka07.logs import CLEAN_SHUTDOWN, IllegalTopic, WrongPartition
-from streamgroup.wire.kafka07 import RANDOM_PARTITION
 from tests.unit.testing.kafka07.brokers import PARTITIONS, Broker, config
 from tests.unit.testing.kafka07.test_log import MESSAGE, age, filled
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from streamgroup.errors import ConfigError, EncodeError, TransportError
+from streamgroup.kafka.wire.kafka07 import FetchRequest07, message07, message_set07
 from streamgroup.testing.kafka07 import BrokerServer, Compressed, Producer07, message_set
 from streamgroup.testing.kafka07.codecs import decompress
 from streamgroup.testing.ports import LOOPBACK, free_ports
-from streamgroup.wire.kafka07 import FetchRequest07, message07, message_set07
 from tests.unit.testing.kafka07.brokers import config, connect, read_frame
 
 

@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError
-from streamgroup.testing.kafka07 import BrokerServer
-from streamgroup.wire.kafka07 import (
+from streamgroup.kafka.wire.kafka07 import (
     LATEST_TIME,
     FetchRequest07,
     FetchResponse07,
@@ -26,6 +25,7 @@ from streamgroup.wire.kafka07 import (
     ProduceRequest07,
     message07,
 )
+from streamgroup.testing.kafka07 import BrokerServer
 from tests.unit.testing.kafka07.brokers import TIMEOUT_S, config, connect, is_open, read, read_frame
 from tests.waiting import wait_until
 

@@ -1,0 +1,251 @@
+"""Requests about groups for the command line: their members and committed offsets.
+
+Functions over a `KafkaCluster`. Each retries until a deadline on the cluster's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import Literal, TypeVar
+
+from streamgroup.advice import RESOURCES, Operation, Requester, refusal
+from streamgroup.errors import (
+    BrokerError,
+    DecodeError,
+    ErrorCode,
+    TransportError,
+    UnsupportedVersionError,
+    error_of,
+    may_succeed_later,
+)
+from streamgroup.kafka.cluster.kafka import ANY, KafkaCluster
+from streamgroup.kafka.wire.consumer import decode_assignment, decode_subscription, each_partition
+from streamgroup.kafka.wire.messages.admin import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from streamgroup.kafka.wire.messages.offsets import (
+    FIRST_WITH_ALL,
+    ZOOKEEPER_VERSION,
+    FetchedOffsets,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    fetched_offsets,
+    offset_fetch_request,
+)
+from streamgroup.kafka.wire.schema import Message, Request
+from streamgroup.model import (
+    Broker,
+    CommittedOffset,
+    GroupDescription,
+    GroupListing,
+    GroupState,
+    MemberDescription,
+    TopicPartition,
+)
+
+R = TypeVar("R", bound=Message)
+T = TypeVar("T")
+
+
+def list_groups(cluster: KafkaCluster, deadline: float) -> dict[str, GroupListing]:
+    """Return all groups by id. Every broker lists the groups that it coordinates.
+
+    Raises TransportError if a broker does not answer by the deadline: the list would be incomplete.
+    """
+    groups: dict[str, GroupListing] = {}
+    for node in cluster.snapshot((), deadline).brokers:
+        retry = cluster.retry(f"list of groups of broker {node}", deadline)
+        while True:
+            response = cluster.call(ListGroupsRequest(), node, deadline)
+            if response.error_code == 0:
+                break
+            cause = error_of(response.error_code)
+            if not may_succeed_later(response.error_code):
+                context = f"cannot list the groups of broker {node}"
+                if response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                    raise refusal(response.error_code, context, Operation.DESCRIBE, requester=cluster.requester)
+                raise BrokerError(cause, context)
+            retry.again(cause.name)
+        for group in response.groups:
+            groups[group.group_id] = GroupListing(group.group_id, group.protocol_type, group.group_state)
+    return groups
+
+
+def listing_of(cluster: KafkaCluster, group: str, deadline: float) -> GroupListing | None:
+    """Return the entry of `group` in the list of its coordinator, None if the list lacks it.
+
+    Brokers list groups of every protocol, also those that DescribeGroups does not know. Raises AuthorizationError.
+    """
+
+    def read(_: int, response: ListGroupsResponse) -> GroupListing | None:
+        check(response.error_code, f"cannot list group {group!r}", group, cluster.requester)
+        found = next((g for g in response.groups if g.group_id == group), None)
+        return None if found is None else GroupListing(group, found.protocol_type, found.group_state)
+
+    return of_coordinator(cluster, group, (ListGroupsRequest, lambda _: ListGroupsRequest()), read, deadline)
+
+
+def list_groups_once(
+    cluster: KafkaCluster, deadline: float, *, timeout: float, epoch: int
+) -> tuple[dict[str, GroupListing], list[str]]:
+    """Do as `list_groups` in one attempt of `timeout` seconds at all brokers.
+
+    Return the groups of the brokers that answer, and the reasons for missing ones. `epoch`: see `list_offsets_once`.
+    """
+    groups: dict[str, GroupListing] = {}
+    causes: list[str] = []
+    requests = {node: ListGroupsRequest() for node in cluster.snapshot((), deadline).brokers}
+    for node, answer in cluster.call_each(requests, deadline, timeout=timeout, epoch=epoch).items():
+        if isinstance(answer, TransportError):
+            causes.append(str(answer))
+            continue
+        if answer.error_code:
+            context = f"cannot list the groups of broker {node}"
+            if answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                raise refusal(answer.error_code, context, Operation.DESCRIBE, requester=cluster.requester)
+            causes.append(f"{context}: {error_of(answer.error_code).name}")
+        for group in answer.groups:  # a broker that still loads some lists the others beside the error
+            groups[group.group_id] = GroupListing(group.group_id, group.protocol_type, group.group_state)
+    return groups, causes
+
+
+def describe_groups(cluster: KafkaCluster, groups: Collection[str], deadline: float) -> dict[str, GroupDescription]:
+    """Return state and members of each group; a group that does not exist is Dead without members."""
+    return {group: _describe(cluster, group, deadline) for group in sorted(groups)}
+
+
+def committed(
+    cluster: KafkaCluster, group: str, deadline: float, stable: bool = True, in_zookeeper: bool | None = None
+) -> dict[TopicPartition, CommittedOffset]:
+    """Return all commits of `group`, without being a member.
+
+    With `stable` the coordinator waits for pending transactional commits, which would otherwise be read twice (R19);
+    without it the last complete commits are returned. `in_zookeeper` selects the commits that brokers of 0.8 to 3.x
+    keep there; None selects them only if the brokers cannot keep commits in Kafka. Raises UnsupportedVersionError if
+    the brokers do not have the selected store.
+    """
+    known: list[TopicPartition] = []
+
+    def ask(version: int) -> OffsetFetchRequest:
+        if version < FIRST_WITH_ALL and not known:
+            topics = cluster.snapshot(None, deadline).topics.values()
+            known.extend(TopicPartition(topic.name, p.partition) for topic in topics for p in topic.partitions)
+        return offset_fetch_request(version, group, None, known=known, require_stable=stable)
+
+    def read(version: int, response: OffsetFetchResponse) -> FetchedOffsets:
+        fetched = fetched_offsets(response, version, group)
+        context = f"cannot fetch the committed offsets of group {group!r}"
+        if fetched.error_code == ErrorCode.GROUP_ID_NOT_FOUND:  # a group without commits is empty: this one is removed
+            raise RetriableError(error_of(fetched.error_code).name)
+        check(fetched.error_code, context, group, cluster.requester)
+        for tp, row in fetched.partitions.items():
+            check(row.error_code, context, tp.topic, cluster.requester)
+        return fetched
+
+    fetched = of_coordinator(cluster, group, (OffsetFetchRequest, ask), read, deadline, in_zookeeper=in_zookeeper)
+    return {tp: row.committed for tp, row in fetched.partitions.items() if row.committed is not None}
+
+
+def _describe(cluster: KafkaCluster, group: str, deadline: float) -> GroupDescription:
+    def read(version: int, response: DescribeGroupsResponse) -> GroupDescription:
+        described = next((g for g in response.groups if g.group_id == group), None)
+        if described is None:
+            raise DecodeError(f"DescribeGroups v{version}: group {group!r} is missing")
+        code = described.error_code
+        if code == ErrorCode.GROUP_ID_NOT_FOUND:  # an error from v6 on, a Dead group before
+            return GroupDescription(group, GroupState.DEAD)
+        check(code, f"cannot describe group {group!r}", group, cluster.requester)
+        return _description(described)
+
+    request = DescribeGroupsRequest(groups=(group,))
+    return of_coordinator(cluster, group, (DescribeGroupsRequest, lambda _: request), read, deadline)
+
+
+def _description(group: DescribedGroup) -> GroupDescription:
+    members = tuple(_member(member) for member in group.members)
+    return GroupDescription(group.group_id, group.group_state, group.protocol_type, group.protocol_data, members)
+
+
+def _member(member: DescribedGroupMember) -> MemberDescription:
+    """Decode what the member's protocol says; a protocol that is not the consumers' says nothing."""
+    topics: tuple[str, ...] = ()
+    user_data = b""
+    with suppress(DecodeError):
+        subscription = decode_subscription(member.member_metadata)
+        topics, user_data = subscription.topics, bytes(subscription.user_data or b"")
+    return MemberDescription(
+        member.member_id,
+        member.client_id,
+        member.client_host,
+        member.group_instance_id,
+        topics,
+        user_data,
+        _assigned(member),
+    )
+
+
+def _assigned(member: DescribedGroupMember) -> tuple[TopicPartition, ...] | None:
+    if not len(member.member_assignment):
+        return ()
+    try:
+        return tuple(sorted(each_partition(decode_assignment(member.member_assignment).assigned_partitions)))
+    except DecodeError:
+        return None
+
+
+class RetriableError(Exception):
+    """The coordinator has moved or is not ready."""
+
+
+def check(code: int, context: str, name: str, requester: Requester, operation: Operation = Operation.DESCRIBE) -> None:
+    """Raise the exception for `code`, RetriableError where a retry may succeed.
+
+    `name` is that of the group or topic which the code is about, `operation` what the request needs on it.
+    """
+    if code == 0:
+        return
+    if may_succeed_later(code):
+        raise RetriableError(error_of(code).name)
+    if code in RESOURCES:
+        raise refusal(code, context, operation, name, requester)
+    raise BrokerError(code, context)
+
+
+def of_coordinator(
+    cluster: KafkaCluster,
+    group: str,
+    make: tuple[type[Request[R]], Callable[[int], Request[R]]],
+    read: Callable[[int, R], T],
+    deadline: float,
+    *,
+    in_zookeeper: bool | None = False,
+) -> T:
+    """Call the coordinator of `group`, which is looked up for each attempt. Any broker serves commits in ZooKeeper."""
+    retry = cluster.retry(f"{make[0].NAME} of group {group!r}", deadline)
+    last: Exception | None = None
+    while True:
+        coordinator: Broker | Literal["any"] = ANY
+        if not in_zookeeper:
+            try:
+                coordinator = cluster.coordinator(group, deadline)
+            except UnsupportedVersionError:
+                if in_zookeeper is not None:
+                    raise
+                in_zookeeper = True
+            except TransportError:
+                if last is None:
+                    raise
+                retry.again(last)  # no time was left to look again: what the coordinator had answered is the cause
+                continue
+        ceiling = ZOOKEEPER_VERSION if in_zookeeper else None
+        try:
+            return read(*cluster.call_versioned(*make, coordinator, deadline, ceiling=ceiling, keep_trying=False))
+        except (RetriableError, TransportError) as cause:
+            last = cause
+            retry.again(cause)

@@ -1,0 +1,260 @@
+"""Bearer tokens for OAUTHBEARER, from a token endpoint, a file or a function.
+
+A token is kept until four fifths of its life have passed, as Java's login does, and all connections of the process use
+it. A token from a file is read for each connection: whoever writes the file renews it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import importlib
+import json
+import math
+import ssl
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from streamgroup.errors import AuthenticationError, ConfigError, StreamGroupError, TransportError
+from streamgroup.kafka.net.sasl.http_exchange import Advice, exchange, printable
+from streamgroup.kafka.net.sasl.renewals import RENEWED_AFTER, Renewals
+from streamgroup.options.sasl import OAuthOptions
+from streamgroup.options.secrets import HIDDEN
+
+TIMEOUT_S = 10.0
+"""Seconds that a token endpoint may take, from the look-up of its name to the end of its answer."""
+_LATEST_S = 1e11
+_MOST_BYTES = 1 << 20
+_LONGEST_URL = 300
+_URL = "kafka.sasl.oauthbearer.token.endpoint.url"
+_ADVICE = Advice(
+    reach="Check that this machine reaches the token endpoint",
+    trust="Add the endpoint's authority to the system's trusted certificates or to kafka.ssl.truststore.*",
+    host_name=f"Name the endpoint in {_URL} as its certificate does, or add the host name to the certificate "
+    "(subjectAltName)",
+)
+_OFTEN_TRANSIENT = (408, 429, 500, 502, 503, 504)
+"""HTTP statuses after which the same question may be answered later."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BearerToken:
+    """A bearer token. Times are seconds since 1970."""
+
+    value: str
+    renewed_at: float
+    """When the next connection gets a new one."""
+    expires_at: float
+
+    def __repr__(self) -> str:
+        return HIDDEN
+
+
+class Tokens:
+    """The tokens of this process, by their options. May be used by several threads; each token is asked for once."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._renewals: Renewals[OAuthOptions, BearerToken] = Renewals(clock)
+
+    def get(self, options: OAuthOptions, context: Callable[[], ssl.SSLContext]) -> str:
+        """Return a token, which may take as long as its source does. `context` is for a token endpoint with https.
+
+        Raises AuthenticationError or ConfigError if no retry can help, TransportError otherwise.
+        """
+        return self._renewals.get(options, lambda now: new_token(options, now, context)).value
+
+    def forget(self, options: OAuthOptions) -> None:
+        """Forget a token that a broker has rejected, so that the next connection gets a new one."""
+        self._renewals.forget(options)
+
+
+TOKENS = Tokens()
+"""The tokens of this process."""
+
+
+def new_token(options: OAuthOptions, now: float, context: Callable[[], ssl.SSLContext]) -> BearerToken:
+    """Return a new token. `now` is in seconds since 1970. Raises as `Tokens.get`."""
+    if options.provider:
+        return _provided(options.provider, now)
+    if options.unsecured_claims:
+        value = unsecured_token(dict(options.unsecured_claims), now, options.unsecured_lifetime_s)
+        return _token(value, now, now + options.unsecured_lifetime_s)
+    parts = urllib.parse.urlsplit(options.token_endpoint_url)
+    if parts.scheme == "file":
+        return BearerToken(_read(Path(urllib.request.url2pathname(parts.path))), renewed_at=now, expires_at=now)
+    return _granted(options, parts, now, context)
+
+
+def _token(value: str, now: float, end: float) -> BearerToken:
+    return BearerToken(value, now + RENEWED_AFTER * max(0.0, end - now), end)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        cause = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ConfigError(
+            f"cannot read the token for SASL OAUTHBEARER: file {path}: {cause}. Correct "
+            "kafka.sasl.oauthbearer.token.endpoint.url, or the permissions of the file, on each machine that connects"
+        ) from None
+
+
+def _provided(provider: str, now: float) -> BearerToken:
+    """Return the token of `module:function`: a text, or a text and its end in milliseconds since 1970."""
+    module, _, name = provider.partition(":")
+    what = f"cannot get a token for SASL OAUTHBEARER from {provider}"
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"{what}: {error}. Install its package for the driver and the executors, or correct sasl.tokenProvider"
+        ) from None
+    try:
+        found: Any = function()
+    except StreamGroupError:
+        raise
+    except Exception as error:
+        # Its text is left out: it may hold what the function signs with.
+        raise TransportError(
+            f"{what}: the function raised {type(error).__name__}. Call it by itself to see why"
+        ) from None
+    value, end_ms = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
+    if not isinstance(value, str) or not (end_ms is None or isinstance(end_ms, int | float)):
+        raise ConfigError(f"{what}: the function must return a text, or a text and milliseconds since 1970")
+    end = _expiry_of(value, now) if end_ms is None else _bounded(end_ms // 1000)
+    return _token(value, now, end)
+
+
+def _granted(
+    options: OAuthOptions, parts: urllib.parse.SplitResult, now: float, context: Callable[[], ssl.SSLContext]
+) -> BearerToken:
+    """Return the token that an endpoint grants for the credentials of the client (RFC 6749, section 4.4)."""
+    where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    what = f"cannot get a token for SASL OAUTHBEARER from {where}"
+    form = {"grant_type": "client_credentials"} | ({"scope": options.scope} if options.scope else {})
+    request = urllib.request.Request(
+        options.token_endpoint_url,
+        urllib.parse.urlencode(form).encode(),
+        {
+            "Accept": "application/json",
+            "Authorization": f"Basic {_basic(options)}",
+            "Content-Type": "application/x-www-form-urlencoded",
+        },
+    )
+    answer = exchange(request, what, _ADVICE, context=context, timeout=TIMEOUT_S, most_bytes=_MOST_BYTES)
+    if answer.status < 300:
+        return _token_in(answer.body, what, now)
+    cause = f"{what}: HTTP status {answer.status}{_without_secrets(_oauth_error(answer.body), options)}"
+    if answer.status < 400 and answer.location:
+        raise _redirected(cause, answer.location, options)
+    if answer.status in _OFTEN_TRANSIENT:
+        raise TransportError(f"{cause}. A retry may succeed")
+    raise AuthenticationError(f"{cause}. Check the client id, the client secret and the scope")
+
+
+def _without_secrets(text: str, options: OAuthOptions) -> str:
+    """Return the text of an endpoint on one line, without the credentials that it may repeat."""
+    secret = "" if options.client_secret is None else options.client_secret.reveal("clientSecret")
+    for hidden in (_basic(options), secret, urllib.parse.quote_plus(secret), urllib.parse.quote(secret, safe="")):
+        text = text.replace(hidden, HIDDEN) if hidden else text
+    return printable(text)
+
+
+def _bounded(seconds: float) -> float:
+    """Return a time of a token as far as clocks go, NaN as long past. JSON has numbers that no float can hold."""
+    return float(max(-_LATEST_S, min(seconds, _LATEST_S)))
+
+
+def _basic(options: OAuthOptions) -> str:
+    """Return the credentials of the client for HTTP. Java encodes them as RFC 6749 says only if told so."""
+    secret = "" if options.client_secret is None else options.client_secret.reveal("clientSecret")
+    pair = (options.client_id, secret)
+    if options.header_urlencode:
+        pair = (urllib.parse.quote_plus(pair[0]), urllib.parse.quote_plus(pair[1]))
+    return base64.b64encode(":".join(pair).encode()).decode()
+
+
+def _redirected(cause: str, location: str, options: OAuthOptions) -> AuthenticationError:
+    """Return the error of an endpoint that redirects to `location`, without credentials and parameters in that."""
+    try:
+        to = urllib.parse.urlsplit(urllib.parse.urljoin(options.token_endpoint_url, location))
+        target = f"{to.scheme}://{to.netloc.rpartition('@')[2]}{to.path}"
+        host = to.hostname or ""
+    except ValueError:  # such as http://[
+        host = ""
+    if not host:
+        return AuthenticationError(f"{cause}, a redirect to an invalid address. Correct {_URL}")
+    shown, host = (_without_secrets(text, options)[:_LONGEST_URL] for text in (target, host))
+    return AuthenticationError(
+        f"{cause}, a redirect to {shown}. It is not followed, because the client secret would go to host {host}. If "
+        f"that is the token endpoint, set {_URL} to its address"
+    )
+
+
+def _oauth_error(body: bytes) -> str:
+    """Return the fields of an error answer (RFC 6749, section 5.2); empty if it is something else."""
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError):
+        return ""
+    if not isinstance(answer, dict):
+        return ""
+    said = [str(answer[field])[:200] for field in ("error", "error_description") if answer.get(field)]
+    return f" ({': '.join(said)})" if said else ""
+
+
+def _token_in(body: bytes, what: str, now: float) -> BearerToken:
+    try:
+        answer = json.loads(body)
+        value = answer["access_token"]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        value = None
+    if not isinstance(value, str) or not value:
+        raise AuthenticationError(f"{what}: its answer has no access_token. Check that the URL is a token endpoint's")
+    lifetime = answer.get("expires_in")
+    end = now + _bounded(lifetime) if isinstance(lifetime, int | float) and not isinstance(lifetime, bool) else None
+    return _token(value, now, _expiry_of(value, now) if end is None else end)
+
+
+def _expiry_of(token: str, now: float) -> float:
+    """Return the time `exp` of a JWT in seconds since 1970; `now` if the token has none."""
+    end = end_of(token)
+    return now if end is None else end
+
+
+def end_of(token: str) -> float | None:
+    """Return the claim `exp` in seconds since 1970; None if the token has none or is not a JWT."""
+    try:
+        end = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))["exp"]
+        if not isinstance(end, int | float) or isinstance(end, bool):
+            return None
+        seconds = float(end)
+    except (ValueError, RecursionError, IndexError, KeyError, TypeError, OverflowError, binascii.Error):
+        return None
+    return seconds if math.isfinite(seconds) else None
+
+
+def described_end(token: str) -> str:
+    """Return the end of a JWT for people, such as `2026-01-31 12:00:00 UTC`; empty if the token does not tell it."""
+    end = end_of(token)
+    try:
+        return "" if end is None else f"{datetime.fromtimestamp(end, UTC):%F %T} UTC"
+    except (OverflowError, ValueError, OSError):  # a year that the calendar does not have
+        return ""
+
+
+def unsecured_token(claims: Mapping[str, str], now_s: float, lifetime_s: int) -> str:
+    """Return a token with these claims, issued at `now_s` (seconds since 1970), which expires after `lifetime_s`."""
+    times = {"exp": int(now_s) + lifetime_s, "iat": int(now_s)}
+    return f"{_part({'alg': 'none'})}.{_part({**claims, **times})}."
+
+
+def _part(values: Mapping[str, str | int]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(values, separators=(",", ":")).encode()).decode().rstrip("=")

@@ -1,0 +1,311 @@
+"""The brokers of a producer: requests in flight, throttling, and the backoff after a lost connection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from enum import Enum
+
+from streamgroup.backoff import Random
+from streamgroup.kafka.producer.batch import NO_IDENTITY, ProducerBatch, ProducerIdentity
+from streamgroup.kafka.producer.config import ProducerConfig
+from streamgroup.kafka.wire.messages.produce import NO_ACKS
+from streamgroup.model import NO_TOPIC_ID, TopicInfo
+from streamgroup.transitions import Transition, TransitionTable
+
+
+@dataclass(slots=True)
+class PendingProduce:
+    """A Produce request without an answer yet."""
+
+    node: int
+    batches: tuple[ProducerBatch, ...]
+    topic_ids: dict[str, str]
+    overdue_at: float
+
+
+@dataclass(slots=True)
+class Node:
+    """One broker. Times are seconds on the caller's clock."""
+
+    tokens: set[int] = field(default_factory=set)
+    """The pending requests."""
+    muted_until: float = float("-inf")
+    """The end of the throttle time that the broker has asked for (KIP-219)."""
+    retry_at: float = float("-inf")
+    """The end of the backoff after a lost connection."""
+    failures: int = 0
+    """Lost connections since the last answer."""
+
+    def available_at(self) -> float:
+        """Return when the broker may get its next request, as far as throttling and backoff go."""
+        return max(self.muted_until, self.retry_at)
+
+
+class ProducerState(Enum):
+    """The states of a producer."""
+
+    NO_ID = "no id"
+    """Idempotent, and without records so far."""
+    ASKING_ID = "asking for an id"
+    """InitProducerId is pending or waits for its backoff. No partition without an identity sends a batch."""
+    READY = "ready"
+    """Has an identity; sequences are whole in every partition."""
+    BUMPING = "bumping"
+    """In some partition a sequence is broken. It sends no new batch until every batch that it has sent is resolved or
+    rejected; then its sequences start again at 0 under a higher epoch. Other partitions go on."""
+    WITHOUT_ID = "without id"
+    """Not idempotent."""
+    FAILED = "failed"
+    """Every batch fails, those of later appends, too."""
+
+
+class ProducerCue(Enum):
+    """The causes of transitions."""
+
+    RECORDS = "records to write"
+    ID_GIVEN = "id given"
+    UNSUPPORTED = "broker without ids"
+    BROKEN = "sequence broken"
+    BUMPED = "epoch raised"
+    ID_SPENT = "epochs used up, or id fenced"
+    FATAL = "fatal error"
+
+
+_NO_ID, _ASKING, _READY = ProducerState.NO_ID, ProducerState.ASKING_ID, ProducerState.READY
+_BUMPING, _WITHOUT, _FAILED = ProducerState.BUMPING, ProducerState.WITHOUT_ID, ProducerState.FAILED
+
+TABLE = TransitionTable(
+    "producer",
+    {ProducerState.NO_ID: "idempotent", ProducerState.WITHOUT_ID: "not idempotent"},
+    (
+        Transition(_NO_ID, ProducerCue.RECORDS, _ASKING),
+        Transition(_ASKING, ProducerCue.ID_GIVEN, _READY),
+        Transition(_ASKING, ProducerCue.UNSUPPORTED, _WITHOUT),
+        Transition(_ASKING, ProducerCue.FATAL, _FAILED),
+        Transition(_READY, ProducerCue.BROKEN, _BUMPING),
+        Transition(_READY, ProducerCue.FATAL, _FAILED),
+        Transition(_BUMPING, ProducerCue.BUMPED, _READY),
+        Transition(_BUMPING, ProducerCue.ID_SPENT, _ASKING),
+        Transition(_BUMPING, ProducerCue.FATAL, _FAILED),
+        Transition(_WITHOUT, ProducerCue.FATAL, _FAILED),
+    ),
+)
+
+
+_LATE_S = 3.0
+"""After so many seconds a topic that is looked for is worth a warning. A broker creates one within a second."""
+
+
+class Topics:
+    """The topics that are written or looked for. Times are seconds on the caller's clock.
+
+    Each request for metadata may create the topics that it names (`auto.create.topics.enable`). So it names only topics
+    that are looked for or that have records waiting: a deleted topic does not come back unless it is written again.
+    """
+
+    def __init__(self, config: ProducerConfig, random: Random) -> None:
+        self._config = config
+        self._random = random
+        self._known: dict[str, TopicInfo] = {}
+        self._used_at: dict[str, float] = {}  # by topic, when it was last looked for or written
+        self._read_at: dict[str, float] = {}  # by topic, when metadata had it last
+        self._wanted: dict[str, float] = {}  # by topic, when it was first looked for
+        self._late: set[str] = set()
+        """The topics among these that were looked for in vain for `_LATE_S`."""
+        self._limits: dict[str, int] = {}
+        self._wants_limit: set[str] = set()
+        """The topics of which a broker has refused a batch as too large."""
+        self._no_limit: set[str] = set()
+        """The topics whose limit cannot be read."""
+        self._pending = False
+        self._urgent = False
+        self._attempts = 0
+        self._not_before = float("-inf")
+        self.reason = "no answer so far"
+        """Why the last metadata request failed. Empty after an answer."""
+
+    def get(self, topic: str) -> TopicInfo | None:
+        """Return the topic as the last metadata had it; None if they did not have it."""
+        return self._known.get(topic)
+
+    def limit(self, topic: str) -> int | None:
+        """Return the bytes of the largest batch that the topic takes, None if they are not known."""
+        return self._limits.get(topic)
+
+    def want_limit(self, topic: str) -> None:
+        """Read the limit of the topic with the next metadata, unless it cannot be read."""
+        if topic not in self._no_limit:
+            self._wants_limit.add(topic)
+            self.refresh()
+
+    def limits_to_read(self, asked: frozenset[str]) -> frozenset[str]:
+        """Return those of `asked` whose limits are to be read: all with acks=0, since no broker refuses a batch."""
+        return (asked if self._config.acks == NO_ACKS else asked & self._wants_limit) - self._no_limit
+
+    def read_limits(self, limits: Mapping[str, int], no_limits: Iterable[str]) -> None:
+        """Take over the limits of topics. Those of `no_limits` cannot be read."""
+        self._limits.update(limits)
+        self._no_limit.update(no_limits)
+        self._wants_limit.difference_update(limits, no_limits)
+
+    def ids(self, topics: Iterable[str]) -> Mapping[str, str]:
+        """Return the ids of those of `topics` that have one."""
+        known = ((topic, self._known.get(topic)) for topic in topics)
+        return {topic: info.topic_id for topic, info in known if info is not None and info.topic_id != NO_TOPIC_ID}
+
+    def look_for(self, topic: str, now: float, *, again: bool = False) -> TopicInfo | None:
+        """Return the topic, or note that it is looked for. `again`: look for it even if it is known."""
+        self.use(topic, now)
+        info = None if again else self._known.get(topic)
+        if info is None:
+            self._wanted.setdefault(topic, now)
+        return info
+
+    def use(self, topic: str, now: float) -> None:
+        """Note that records of the topic are written now."""
+        self._used_at[topic] = now
+
+    def forget_idle(self, waiting: Set[str], now: float) -> list[str]:
+        """Forget the topics that were not used for metadata.max.idle.ms, and return them. `waiting` are in use."""
+        limit = now - self._config.metadata_max_idle_ms / 1000
+        in_use = waiting | self._wanted.keys()
+        idle = [topic for topic, used_at in self._used_at.items() if used_at <= limit and topic not in in_use]
+        for topic in idle:
+            del self._used_at[topic]
+            self._known.pop(topic, None)
+            self._read_at.pop(topic, None)
+            self._limits.pop(topic, None)
+            for topics in (self._wants_limit, self._no_limit):
+                topics.discard(topic)
+        return idle
+
+    def refresh(self) -> None:
+        """Read the metadata again as soon as the backoff allows."""
+        self._urgent = True
+
+    def read(self, topics: Mapping[str, TopicInfo], asked: frozenset[str], now: float) -> list[TopicInfo]:
+        """Take metadata over. Return the topics that were looked for and are found."""
+        self._pending, self.reason = False, ""
+        for topic in asked:
+            self._read_at[topic] = now
+            if topic in topics:
+                self._known[topic] = topics[topic]
+            # A topic that has gone stays known: its batches are retried until delivery.timeout.ms, as in Java.
+        found = [topic for topic in self._wanted if topic in topics]
+        for topic in found:
+            self.drop(topic)
+        self._attempts += 1
+        self._not_before = now + self._config.backoff_s(self._attempts, self._random)
+        return [topics[topic] for topic in found]
+
+    def failed(self, reason: str, now: float) -> None:
+        """Note that no broker has answered: read again after a backoff."""
+        self._pending, self._urgent, self.reason = False, True, reason
+        self._attempts += 1
+        self._not_before = now + self._config.backoff_s(self._attempts, self._random)
+
+    def drop(self, topic: str) -> bool:
+        """Stop looking for a topic. Return whether it was looked for."""
+        self._late.discard(topic)
+        return self._wanted.pop(topic, None) is not None
+
+    def late(self, now: float) -> Iterator[tuple[str, float]]:
+        """Yield each topic once that was looked for in vain for `_LATE_S`, and for how many seconds it still is."""
+        limit = self._config.max_block_ms / 1000
+        for topic, since in self._wanted.items():
+            if topic not in self._late and since + _LATE_S <= now < since + limit:
+                self._late.add(topic)
+                yield topic, since + limit - now
+
+    def missing(self, now: float) -> Iterator[str]:
+        """Stop looking for the topics that did not appear within max.block.ms, and yield them."""
+        limit = self._config.max_block_ms / 1000
+        for topic in [topic for topic, since in self._wanted.items() if now >= since + limit]:
+            self.drop(topic)
+            yield topic
+
+    def take_due(self, waiting: Set[str], unsettled: bool, now: float) -> frozenset[str]:
+        """Return the topics to read metadata of now; empty if it is not time.
+
+        `waiting` are the topics that have records waiting. `unsettled`: the leader of one of these is not known.
+        """
+        if not (self._urgent or self._wanted or unsettled):
+            self._attempts = 0
+        asked = frozenset(waiting | self._wanted.keys())
+        if self._pending or not asked or now < self._due_at(waiting, unsettled):
+            return frozenset()
+        self._pending, self._urgent = True, False
+        return asked
+
+    def wake_at(self, waiting: Set[str], unsettled: bool) -> float:
+        """Return when metadata are read, or a topic is late or given up; infinity if none of these is to come."""
+        is_idle = self._pending or not (waiting or self._wanted)
+        next_read = float("inf") if is_idle else self._due_at(waiting, unsettled)
+        limit = self._config.max_block_ms / 1000
+        times = [since + (limit if t in self._late else min(limit, _LATE_S)) for t, since in self._wanted.items()]
+        return min([next_read, *times])
+
+    def _due_at(self, waiting: Set[str], unsettled: bool) -> float:
+        if self._urgent or self._wanted or unsettled:
+            return self._not_before
+        oldest = min((self._read_at.get(topic, float("-inf")) for topic in waiting), default=float("inf"))
+        return oldest + self._config.metadata_max_age_ms / 1000
+
+
+_LAST_EPOCH = 2**15 - 1
+
+
+class IdentitySource:
+    """The newest identity of a producer, and the request for one. Times are seconds on the caller's clock."""
+
+    def __init__(self) -> None:
+        self.current = NO_IDENTITY
+        """The newest identity, NO_IDENTITY without one. A partition may still use an earlier one."""
+        self.reason = ""
+        """Why the last request failed."""
+        self.attempts = 0
+        """Failed requests since the last success."""
+        self.pending = False
+        self.retry_at = float("-inf")
+        self._fenced = False
+
+    def take_due(self, now: float) -> bool:
+        """Return whether to ask for an id now. The request is then pending."""
+        due = not self.pending and now >= self.retry_at
+        self.pending |= due
+        return due
+
+    def given(self, identity: ProducerIdentity) -> None:
+        """Take the identity of the answer."""
+        self.current, self.pending, self._fenced = identity, False, False
+        self.attempts, self.reason = 0, ""
+
+    def refused(self, reason: str) -> None:
+        """Note a request without an id."""
+        self.pending, self.reason = False, f"no producer id: {reason}"
+        self.attempts += 1
+
+    def fenced(self, identity: ProducerIdentity) -> None:
+        """Note that another producer uses this id."""
+        self._fenced |= identity.producer_id == self.current.producer_id
+
+    def retire(self, used: ProducerIdentity) -> bool:
+        """Make sure that no partition gets the identity `used` from now on. Return False if that needs a new id.
+
+        A producer without transactional id raises its epoch by itself, as in Java: brokers accept a higher epoch at
+        sequence 0, and refuse late requests of lower ones. InitProducerId would give it a new id (KIP-360).
+        """
+        if self.current != used:
+            return True
+        if used.epoch == _LAST_EPOCH:
+            return False
+        self.current = used._replace(epoch=used.epoch + 1)
+        return True
+
+    def renew(self, used: ProducerIdentity) -> bool:
+        """Make the current identity another than `used`. Return False if a new id has to be asked for."""
+        if self._fenced or not self.retire(used):
+            self.current, self.retry_at = NO_IDENTITY, float("-inf")
+            return False
+        return True

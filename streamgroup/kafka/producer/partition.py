@@ -1,0 +1,269 @@
+"""One partition: its batches in order, its leader and its sequence numbers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from streamgroup.kafka.producer.batch import NO_IDENTITY, BatchState, Payload, ProducerBatch, ProducerIdentity
+from streamgroup.model import NO_LEADER, UNKNOWN_EPOCH, PartitionInfo, TopicInfo, TopicPartition, is_another_topic
+
+CONFIRMED_FOR_S = 60.0
+"""Seconds after an acknowledgement during which several batches of an idempotent partition may be in flight.
+
+A broker without state of the producer accepts any sequence number. If it refused the first of several batches and
+accepted the second, the first could never follow (KAFKA-15591). The broker has no state before the first
+acknowledgement, and may have expired it after a long silence.
+"""
+SILENT_AFTER_S = 3600.0
+"""Seconds without an acknowledgement after which an idle partition starts its sequence again under a higher epoch.
+
+Brokers forget a producer after `producer.id.expiration.ms`, a day unless set, or with its last record. Some then refuse
+every sequence number but 0, and brokers of 0.11 do so with the code for lost records.
+"""
+_REFUSED = (BatchState.REJECTED, BatchState.UNRECOGNIZED)
+"""The states of batches that the broker has refused, and that are not sent again under their numbers."""
+
+
+class PartitionQueue:
+    """The unresolved batches of one partition: those sent at least once in `outstanding`, the others in `queue`.
+
+    Both are in the order of the records, and all of `outstanding` comes before all of `queue`.
+    """
+
+    __slots__ = (
+        "confirmed_at",
+        "exists",
+        "first_goes_alone",
+        "identity",
+        "leader",
+        "leader_epoch",
+        "next_sequence",
+        "outstanding",
+        "partition",
+        "queue",
+        "resetting",
+        "stale",
+        "surplus",
+        "topic_id",
+    )
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
+        self.queue: deque[ProducerBatch] = deque()
+        self.outstanding: list[ProducerBatch] = []
+        self.leader = NO_LEADER
+        self.leader_epoch = UNKNOWN_EPOCH
+        self.topic_id = ""
+        self.exists = False
+        """Whether the metadata have had the partition at least once."""
+        self.stale = False
+        """Whether an answer contradicts the leader: nothing is sent before the next metadata."""
+        self.identity = NO_IDENTITY
+        self.next_sequence = 0
+        self.confirmed_at = float("-inf")
+        """When the broker acknowledged a batch under this identity."""
+        self.first_goes_alone = False
+        """Whether nothing may follow the next batch before it is acknowledged: the log may be another one by now."""
+        self.surplus: float = 0
+        """The offset less the sequence number of the last batch that was acknowledged with none outstanding before it,
+        or with proof of those. Records of others raise it. Where it falls, the log lacks records. Infinite where
+        the log may be another one, and has not acknowledged a batch yet."""
+        self.resetting = False
+        """Whether the sequence is broken, and the partition waits for another identity."""
+
+    def __iter__(self) -> Iterator[ProducerBatch]:
+        """Yield all unresolved batches in order."""
+        yield from self.outstanding
+        yield from self.queue
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.outstanding and not self.queue
+
+    @property
+    def oldest(self) -> ProducerBatch:
+        """The first unresolved batch. Raises IndexError without one."""
+        return self.outstanding[0] if self.outstanding else self.queue[0]
+
+    def append(self, payload: Payload, now: float, batch_size: int) -> bool:
+        """Add `payload` to the last batch that has room, or to a new one. Return whether the batch is new."""
+        last = self.queue[-1] if self.queue else None
+        new = last is None or last.full or last.size + payload.size > batch_size
+        if new:
+            if last is not None:
+                last.full = True
+            self.queue.append(ProducerBatch(self.partition, payload, now))
+        elif last is not None:
+            last.add(payload)
+        self.queue[-1].full = self.queue[-1].size >= batch_size
+        return new
+
+    def remove(self, batch: ProducerBatch) -> None:
+        """Take a batch out that is resolved."""
+        batch.state = BatchState.RESOLVED
+        if batch in self.outstanding:
+            self.outstanding.remove(batch)
+        else:
+            self.queue.remove(batch)
+
+    def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
+        """Put `parts` in the place of `batch`; they share its sequence numbers."""
+        batch.state = BatchState.RESOLVED
+        if batch in self.outstanding:
+            sequence = batch.base_sequence
+            for part in parts:
+                part.state = BatchState.RETRY
+                if batch.identity != NO_IDENTITY:
+                    sequence = part.number(batch.identity, sequence)
+            at = self.outstanding.index(batch)
+            self.outstanding[at : at + 1] = parts
+        else:
+            at = self.queue.index(batch)
+            self.queue.remove(batch)
+            for offset, part in enumerate(parts):
+                self.queue.insert(at + offset, part)
+
+    # -- the leader ---------------------------------------------------------------------------------------------------
+
+    def follow(self, info: PartitionInfo | None, topic_id: str) -> None:
+        """Take the leader of fresh metadata over, unless an answer has named one of a later epoch."""
+        self.stale = False
+        if info is None:
+            self.leader = NO_LEADER
+            return
+        self.exists = True
+        no_epoch = UNKNOWN_EPOCH in (info.leader_epoch, self.leader_epoch)
+        is_recreated = is_another_topic(self.topic_id, topic_id)
+        if is_recreated:
+            self.doubt_the_log()
+        if no_epoch or info.leader_epoch >= self.leader_epoch or is_recreated:
+            self.leader, self.leader_epoch, self.topic_id = info.leader, info.leader_epoch, topic_id
+
+    def is_of_another(self, topic: TopicInfo) -> bool:
+        """Whether the last log of the partition was that of an earlier topic of this name."""
+        return is_another_topic(self.topic_id, topic.topic_id)
+
+    def doubt_the_log(self) -> None:
+        """Take nothing for granted that the log had: it may be another one, whose broker accepts any batch first."""
+        self.first_goes_alone, self.surplus = True, float("inf")
+
+    def moved_to(self, leader: int, leader_epoch: int) -> bool:
+        """Follow a leader that an answer names (KIP-951). Return False where the answer knows nothing newer."""
+        if leader < 0 or leader_epoch <= self.leader_epoch:
+            return False
+        self.leader, self.leader_epoch, self.stale = leader, leader_epoch, False
+        return True
+
+    # -- the order ----------------------------------------------------------------------------------------------------
+
+    def next_in_sequence(self, limit: int, now: float) -> ProducerBatch | None:
+        """Return the batch of an idempotent producer that may be sent next, whether or not it lingers still.
+
+        While a batch has to be sent again, only the first one may be: the broker refuses all that follow it. Those
+        that it does not recognize are passed over. Nothing new is sent behind a doubtful batch either: at the next
+        attempt the broker has to remember it, and remembers five batches only.
+        """
+        first = True
+        may_follow = not self.resetting
+        for batch in self.outstanding:
+            state = batch.state
+            if state in _REFUSED:
+                may_follow = False
+                continue
+            if state is not BatchState.IN_FLIGHT:
+                return batch if first and state is BatchState.RETRY and batch.retry_at <= now else None
+            first = False
+            may_follow = may_follow and not batch.doubtful
+        goes_alone = self.first_goes_alone or now - self.confirmed_at > CONFIRMED_FOR_S
+        if not may_follow or (self.outstanding and goes_alone):
+            return None
+        return self._next_queued(limit)
+
+    def next_in_order(self, limit: int, now: float) -> ProducerBatch | None:
+        """Return the batch of a producer without idempotence that may be sent next.
+
+        Only `limit` 1 keeps the order: with more in flight, a batch that is sent again comes after its successors.
+        """
+        waiting = next((b for b in self.outstanding if b.state is not BatchState.IN_FLIGHT), None)
+        if waiting is not None:
+            return waiting if waiting.state is BatchState.RETRY and waiting.retry_at <= now else None
+        return self._next_queued(limit)
+
+    def _next_queued(self, limit: int) -> ProducerBatch | None:
+        if not self.queue or len(self.outstanding) >= limit:
+            return None
+        if self.outstanding and self.outstanding[-1].node != self.leader:
+            return None  # the old leader's answers come first: the new leader may not have those batches
+        return self.queue[0] if self.queue[0].state is BatchState.QUEUED else None
+
+    def sent(self, batch: ProducerBatch) -> None:
+        """Note that `batch`, which one of the methods above has returned, is sent to the leader now."""
+        if batch.state is BatchState.QUEUED:
+            self.queue.popleft()
+            self.outstanding.append(batch)
+            if self.identity != NO_IDENTITY:
+                self.next_sequence = batch.number(self.identity, self.next_sequence)
+        batch.sent_first = next(b for b in self.outstanding if b.state is not BatchState.UNRECOGNIZED) is batch
+        batch.state = BatchState.IN_FLIGHT
+        batch.attempts += 1
+        batch.node = self.leader
+
+    # -- sequences ----------------------------------------------------------------------------------------------------
+
+    def confirm(self, batch: ProducerBatch, offset: int, now: float) -> tuple[list[ProducerBatch], list[ProducerBatch]]:
+        """Take out `batch`, which the broker has at `offset` (-1: it does not say).
+
+        Return the unrecognized batches before it that the broker has, too, and those before it that can never follow.
+        """
+        before = self.outstanding[: self.outstanding.index(batch)]
+        surplus = self.surplus if offset < 0 else offset - batch.base_sequence
+        proves = self.identity != NO_IDENTITY and self.surplus <= surplus < float("inf")
+        if proves:
+            # A broker that knows the producer appends a batch only behind the one before it. One that has lost all it
+            # knew appends any batch, but then the log has too little room before this one (if nobody else writes).
+            for earlier in before:
+                earlier.followed |= earlier.doubtful
+        if proves or not before:  # else the batches before this one may be missing, and no later one may prove them
+            self.surplus = surplus
+        self.confirmed_at, self.first_goes_alone = now, False
+        appended = [b for b in before if b.state is BatchState.UNRECOGNIZED and b.followed]
+        for each in (*appended, batch):
+            self.remove(each)
+        return appended, [b for b in before if b.state in _REFUSED]
+
+    @property
+    def is_recognized(self) -> bool:
+        """Whether no batch is unrecognized."""
+        return all(b.state is not BatchState.UNRECOGNIZED for b in self.outstanding)
+
+    @property
+    def unprovable(self) -> list[ProducerBatch]:
+        """The unrecognized batches, if none is left behind them whose answer could tell that the broker has them."""
+        if any(b.state not in _REFUSED for b in self.outstanding):
+            return []
+        return [b for b in self.outstanding if b.state is BatchState.UNRECOGNIZED]
+
+    def is_silent(self, now: float) -> bool:
+        """Whether the broker may have forgotten the producer, and nothing is under way under its identity."""
+        return self.is_empty and float("-inf") < self.confirmed_at < now - SILENT_AFTER_S
+
+    def begin_reset(self) -> None:
+        """Wait for another identity. A batch that no broker can have waits with it; the others have to be resolved."""
+        self.resetting = True
+        for batch in self.outstanding:
+            if batch.state is BatchState.RETRY and not batch.doubtful:
+                batch.state = BatchState.REJECTED
+
+    @property
+    def may_reset(self) -> bool:
+        """Whether no broker has, or can get, a batch under the old identity that is not resolved."""
+        return self.resetting and all(b.state is BatchState.REJECTED for b in self.outstanding)
+
+    def reset(self, identity: ProducerIdentity, now: float) -> None:
+        """Start again at sequence 0 under `identity`, with the rejected batches first."""
+        self.identity, self.next_sequence = identity, 0
+        self.confirmed_at, self.resetting = float("-inf"), False
+        for batch in self.outstanding:
+            batch.state, batch.retry_at = BatchState.RETRY, now
+            self.next_sequence = batch.number(identity, self.next_sequence)

@@ -1,0 +1,77 @@
+"""The batches that a reader may see: no control batches, and none of aborted transactions under read_committed.
+
+A Fetch answer lists the aborted transactions that touch its bytes: producer and first offset. Walking the batches in
+order, a transaction is open from its first offset until its producer's ABORT marker (KIP-98, as Java's consumer does).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from streamgroup.errors import DecodeError
+from streamgroup.kafka.records import kernel
+from streamgroup.kafka.records.batches import Batch
+from streamgroup.kafka.records.fields import RecordFault
+from streamgroup.kafka.records.regions import lay_out
+
+NO_PRODUCER = -1
+ABORT = 0
+_CONTROL_KEY = struct.Struct(">hh")
+"""The key of a control record: version, type."""
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    """A transaction that was aborted, as a Fetch answer names it."""
+
+    producer_id: int
+    first_offset: int
+
+
+class Aborts:
+    """Tells, batch by batch and in order, which belong to aborted transactions."""
+
+    def __init__(self, transactions: Iterable[AbortedTransaction]) -> None:
+        self._ahead = deque(sorted(transactions, key=lambda t: t.first_offset))
+        self._open: set[int] = set()
+
+    def hides(self, data: memoryview, batch: Batch, limit: int) -> bool:
+        """Return whether `batch`, the next one, belongs to an aborted transaction. `limit` bounds a control batch.
+
+        Raises DecodeError where a control batch cannot be read.
+        """
+        if batch.producer_id == NO_PRODUCER:
+            return False
+        while self._ahead and self._ahead[0].first_offset <= batch.last_offset:
+            self._open.add(self._ahead.popleft().producer_id)
+        if batch.control:
+            if batch.producer_id in self._open and control_type(data, batch, limit) == ABORT:
+                self._open.discard(batch.producer_id)
+            return False
+        return batch.transactional and batch.producer_id in self._open
+
+
+def control_type(data: memoryview, batch: Batch, limit: int) -> int | None:
+    """Return the type of a control batch's first record (0 ABORT, 1 COMMIT), None where compaction has left none.
+
+    Raises DecodeError.
+    """
+    if not batch.record_count:
+        return None
+    layout = lay_out(data, [batch], limit)
+    try:
+        fields = kernel.current().scan(layout.buffer, layout.regions)
+    except RecordFault as error:
+        raise batch.error(error.fault.text, DecodeError) from None
+    if fields.key_length[0] < _CONTROL_KEY.size:
+        raise batch.error(
+            f"the key of a control record has {fields.key_length[0]} bytes; Kafka writes at least {_CONTROL_KEY.size}",
+            DecodeError,
+        )
+    version, kind = _CONTROL_KEY.unpack_from(layout.buffer.data, int(fields.key_start[0]))
+    if version < 0:
+        raise batch.error(f"a control record has version {version}; versions begin at 0", DecodeError)
+    return int(kind)

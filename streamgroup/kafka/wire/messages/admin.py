@@ -1,0 +1,222 @@
+"""The admin APIs: CreateTopics, ListGroups, DescribeGroups, DeleteGroups, OffsetDelete."""
+
+from __future__ import annotations
+
+from streamgroup.kafka.wire.fields import Struct, array, boolean, byte_string, int8, int16, int32, message, string, uuid
+from streamgroup.kafka.wire.messages.cluster import NO_OPERATIONS
+from streamgroup.kafka.wire.primitives import Bytes
+from streamgroup.kafka.wire.schema import Message, Request
+
+
+@message
+class CreatableTopicConfigs(Struct):
+    """One configuration of a created topic."""
+
+    name: str = string("5+")
+    value: str | None = string("5+", nullable="5+")
+    read_only: bool = boolean("5+")
+    config_source: int = int8("5+", default=-1, ignorable=True)
+    is_sensitive: bool = boolean("5+")
+
+
+@message
+class CreatableTopicResult(Struct):
+    """The result for one topic."""
+
+    name: str = string("0+")
+    topic_id: str = uuid("7+", ignorable=True)
+    error_code: int = int16("0+")
+    error_message: str | None = string("1+", nullable="0+", ignorable=True)
+    topic_config_error_code: int = int16("5+", ignorable=True, tag=0, tagged="5+")
+    num_partitions: int = int32("5+", default=-1, ignorable=True)
+    replication_factor: int = int16("5+", default=-1, ignorable=True)
+    configs: tuple[CreatableTopicConfigs, ...] | None = array(
+        CreatableTopicConfigs, "5+", nullable="5+", ignorable=True
+    )
+
+
+@message
+class CreateTopicsResponse(Message, versions="0-7", flexible=5):
+    """One result per topic."""
+
+    throttle_time_ms: int = int32("2+", ignorable=True)
+    topics: tuple[CreatableTopicResult, ...] = array(CreatableTopicResult, "0+")
+
+
+@message
+class CreatableReplicaAssignment(Struct):
+    """The brokers of one partition, the preferred leader first."""
+
+    partition_index: int = int32("0+")
+    broker_ids: tuple[int, ...] = array("int32", "0+")
+
+
+@message
+class CreatableTopicConfig(Struct):
+    """One configuration to set."""
+
+    name: str = string("0+")
+    value: str | None = string("0+", nullable="0+")
+
+
+@message
+class CreatableTopic(Struct):
+    """A topic to create.
+
+    With assignments, partitions and replication factor must be -1; v4 takes -1 as broker defaults.
+    """
+
+    name: str = string("0+")
+    num_partitions: int = int32("0+")
+    replication_factor: int = int16("0+")
+    assignments: tuple[CreatableReplicaAssignment, ...] = array(CreatableReplicaAssignment, "0+")
+    configs: tuple[CreatableTopicConfig, ...] = array(CreatableTopicConfig, "0+")
+
+
+@message
+class CreateTopicsRequest(Request[CreateTopicsResponse], api_key=19, versions="0-7", flexible=5):
+    """Sent to the controller; brokers since 2.8 forward it."""
+
+    topics: tuple[CreatableTopic, ...] = array(CreatableTopic, "0+")
+    timeout_ms: int = int32("0+", default=60_000)
+    validate_only: bool = boolean("1+")
+
+
+@message
+class ListedGroup(Struct):
+    """A group. State and type are `""` in versions that lack them."""
+
+    group_id: str = string("0+")
+    protocol_type: str = string("0+")
+    group_state: str = string("4+", ignorable=True)
+    group_type: str = string("5+", ignorable=True)
+
+
+@message
+class ListGroupsResponse(Message, versions="0-5", flexible=3):
+    """The groups that the answering broker coordinates: a full list takes a request to every broker."""
+
+    throttle_time_ms: int = int32("1+", ignorable=True)
+    error_code: int = int16("0+")
+    groups: tuple[ListedGroup, ...] = array(ListedGroup, "0+")
+
+
+@message
+class ListGroupsRequest(Request[ListGroupsResponse], api_key=16, versions="0-5", flexible=3):
+    """Empty filters match every group (KIP-518, KIP-848)."""
+
+    states_filter: tuple[str, ...] = array("string", "4+")
+    types_filter: tuple[str, ...] = array("string", "5+")
+
+
+@message
+class DescribedGroupMember(Struct):
+    """A member. Metadata and assignment are in the format of its protocol, empty while the group rebalances."""
+
+    member_id: str = string("0+")
+    group_instance_id: str | None = string("4+", nullable="4+", default=None, ignorable=True)
+    client_id: str = string("0+")
+    client_host: str = string("0+")
+    member_metadata: Bytes = byte_string("0+")
+    member_assignment: Bytes = byte_string("0+")
+
+
+@message
+class DescribedGroup(Struct):
+    """A group. Up to v5 a group that does not exist is Dead and has no error."""
+
+    error_code: int = int16("0+")
+    error_message: str | None = string("6+", nullable="6+", default=None)
+    group_id: str = string("0+")
+    group_state: str = string("0+")
+    protocol_type: str = string("0+")
+    protocol_data: str = string("0+")
+    members: tuple[DescribedGroupMember, ...] = array(DescribedGroupMember, "0+")
+    authorized_operations: int = int32("3+", default=NO_OPERATIONS)
+
+
+@message
+class DescribeGroupsResponse(Message, versions="0-6", flexible=5):
+    """One description per group."""
+
+    throttle_time_ms: int = int32("1+", ignorable=True)
+    groups: tuple[DescribedGroup, ...] = array(DescribedGroup, "0+")
+
+
+@message
+class DescribeGroupsRequest(Request[DescribeGroupsResponse], api_key=15, versions="0-6", flexible=5):
+    """Sent to the coordinator of the groups."""
+
+    groups: tuple[str, ...] = array("string", "0+")
+    include_authorized_operations: bool = boolean("3+")
+
+
+@message
+class DeletableGroupResult(Struct):
+    """The result for one group."""
+
+    group_id: str = string("0+")
+    error_code: int = int16("0+")
+
+
+@message
+class DeleteGroupsResponse(Message, versions="0-2", flexible=2):
+    """One result per group."""
+
+    throttle_time_ms: int = int32("0+")
+    results: tuple[DeletableGroupResult, ...] = array(DeletableGroupResult, "0+")
+
+
+@message
+class DeleteGroupsRequest(Request[DeleteGroupsResponse], api_key=42, versions="0-2", flexible=2):
+    """Sent to the coordinator of the groups (KIP-229). A group with members is refused."""
+
+    groups_names: tuple[str, ...] = array("string", "0+")
+
+
+@message
+class OffsetDeleteResponsePartition(Struct):
+    """The result for one partition."""
+
+    partition_index: int = int32("0+")
+    error_code: int = int16("0+")
+
+
+@message
+class OffsetDeleteResponseTopic(Struct):
+    """The partitions of one topic."""
+
+    name: str = string("0+")
+    partitions: tuple[OffsetDeleteResponsePartition, ...] = array(OffsetDeleteResponsePartition, "0+")
+
+
+@message
+class OffsetDeleteResponse(Message, versions="0"):
+    """`error_code` is about the group as a whole."""
+
+    error_code: int = int16("0+")
+    throttle_time_ms: int = int32("0+", ignorable=True)
+    topics: tuple[OffsetDeleteResponseTopic, ...] = array(OffsetDeleteResponseTopic, "0+")
+
+
+@message
+class OffsetDeleteRequestPartition(Struct):
+    """A partition whose commit is deleted."""
+
+    partition_index: int = int32("0+")
+
+
+@message
+class OffsetDeleteRequestTopic(Struct):
+    """The partitions of one topic."""
+
+    name: str = string("0+")
+    partitions: tuple[OffsetDeleteRequestPartition, ...] = array(OffsetDeleteRequestPartition, "0+")
+
+
+@message
+class OffsetDeleteRequest(Request[OffsetDeleteResponse], api_key=47, versions="0"):
+    """Sent to the coordinator of the group (KIP-496). A topic that a member subscribes to is refused."""
+
+    group_id: str = string("0+")
+    topics: tuple[OffsetDeleteRequestTopic, ...] = array(OffsetDeleteRequestTopic, "0+")

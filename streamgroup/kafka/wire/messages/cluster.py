@@ -1,0 +1,127 @@
+"""Brokers, topics and supported versions: ApiVersions, Metadata."""
+
+from __future__ import annotations
+
+from streamgroup.kafka.wire.fields import Struct, array, boolean, int16, int32, int64, message, string, uuid
+from streamgroup.kafka.wire.schema import Message, Request
+
+NO_OPERATIONS = -(2**31)
+"""The authorized operations of a response to a request that did not ask for them."""
+
+
+@message
+class ApiVersion(Struct):
+    """The versions of one API that a broker supports."""
+
+    api_key: int = int16("0+")
+    min_version: int = int16("0+")
+    max_version: int = int16("0+")
+
+
+@message
+class SupportedFeatureKey(Struct):
+    """A feature that a broker supports, with its levels (KIP-584)."""
+
+    name: str = string("3+")
+    min_version: int = int16("3+")
+    max_version: int = int16("3+")
+
+
+@message
+class FinalizedFeatureKey(Struct):
+    """A feature that the cluster has finalized, with its levels (KIP-584)."""
+
+    name: str = string("3+")
+    max_version_level: int = int16("3+")
+    min_version_level: int = int16("3+")
+
+
+@message
+class ApiVersionsResponse(Message, versions="0-4", flexible=3):
+    """The supported versions. Its header is never flexible, so that every client can read a refusal (KIP-511)."""
+
+    error_code: int = int16("0+")
+    api_keys: tuple[ApiVersion, ...] = array(ApiVersion, "0+")
+    throttle_time_ms: int = int32("1+", ignorable=True)
+    supported_features: tuple[SupportedFeatureKey, ...] = array(
+        SupportedFeatureKey, "3+", ignorable=True, tag=0, tagged="3+"
+    )
+    finalized_features_epoch: int = int64("3+", default=-1, ignorable=True, tag=1, tagged="3+")
+    finalized_features: tuple[FinalizedFeatureKey, ...] = array(
+        FinalizedFeatureKey, "3+", ignorable=True, tag=2, tagged="3+"
+    )
+    zk_migration_ready: bool = boolean("3+", ignorable=True, tag=3, tagged="3+")
+
+
+@message
+class ApiVersionsRequest(Request[ApiVersionsResponse], api_key=18, versions="0-4", flexible=3):
+    """Asks for the API versions that a broker supports. v3 names the client's software (KIP-511)."""
+
+    client_software_name: str = string("3+", ignorable=True)
+    client_software_version: str = string("3+", ignorable=True)
+
+
+@message
+class MetadataResponseBroker(Struct):
+    """A broker, with the address that it advertises on the listener that received the request."""
+
+    node_id: int = int32("0+")
+    host: str = string("0+")
+    port: int = int32("0+")
+    rack: str | None = string("1+", nullable="1+", default=None, ignorable=True)
+
+
+@message
+class MetadataResponsePartition(Struct):
+    """One partition; `leader_id` is -1 during an election."""
+
+    error_code: int = int16("0+")
+    partition_index: int = int32("0+")
+    leader_id: int = int32("0+")
+    leader_epoch: int = int32("7+", default=-1, ignorable=True)
+    replica_nodes: tuple[int, ...] = array("int32", "0+")
+    isr_nodes: tuple[int, ...] = array("int32", "0+")
+    offline_replicas: tuple[int, ...] = array("int32", "5+", ignorable=True)
+
+
+@message
+class MetadataResponseTopic(Struct):
+    """One topic. `name` is None if the request named the topic by an id that the broker does not know (v12)."""
+
+    error_code: int = int16("0+")
+    name: str | None = string("0+", nullable="12+")
+    topic_id: str = uuid("10+", ignorable=True)
+    is_internal: bool = boolean("1+", ignorable=True)
+    partitions: tuple[MetadataResponsePartition, ...] = array(MetadataResponsePartition, "0+")
+    topic_authorized_operations: int = int32("8+", default=NO_OPERATIONS)
+
+
+@message
+class MetadataResponse(Message, versions="0-13", flexible=9):
+    """Brokers, leaders, and the requested topics."""
+
+    throttle_time_ms: int = int32("3+", ignorable=True)
+    brokers: tuple[MetadataResponseBroker, ...] = array(MetadataResponseBroker, "0+")
+    cluster_id: str | None = string("2+", nullable="2+", default=None, ignorable=True)
+    controller_id: int = int32("1+", default=-1, ignorable=True)
+    topics: tuple[MetadataResponseTopic, ...] = array(MetadataResponseTopic, "0+")
+    cluster_authorized_operations: int = int32("8-10", default=NO_OPERATIONS)
+    error_code: int = int16("13+", ignorable=True)
+
+
+@message
+class MetadataRequestTopic(Struct):
+    """A topic by its name, or (v12) by its id with the name None."""
+
+    topic_id: str = uuid("10+", ignorable=True)
+    name: str | None = string("0+", nullable="10+")
+
+
+@message
+class MetadataRequest(Request[MetadataResponse], api_key=3, versions="0-13", flexible=9):
+    """`topics` None asks for all topics and `()` for none. v0 has no None: its `()` asks for all topics."""
+
+    topics: tuple[MetadataRequestTopic, ...] | None = array(MetadataRequestTopic, "0+", nullable="1+")
+    allow_auto_topic_creation: bool = boolean("4+", default=True)
+    include_cluster_authorized_operations: bool = boolean("8-10")
+    include_topic_authorized_operations: bool = boolean("8+")

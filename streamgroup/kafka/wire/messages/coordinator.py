@@ -1,0 +1,69 @@
+"""FindCoordinator, which names the broker that coordinates a group."""
+
+from __future__ import annotations
+
+from streamgroup.kafka.wire.fields import Struct, array, int8, int16, int32, message, string
+from streamgroup.kafka.wire.schema import Message, Request
+from streamgroup.model import Broker
+
+GROUP_KEY = 0
+"""The key type of a group id; a transactional id has 1."""
+
+
+@message
+class Coordinator(Struct):
+    """The coordinator of one key."""
+
+    key: str = string("4+")
+    node_id: int = int32("4+")
+    host: str = string("4+")
+    port: int = int32("4+")
+    error_code: int = int16("4+")
+    error_message: str | None = string("4+", nullable="4+", ignorable=True)
+
+
+@message
+class FindCoordinatorResponse(Message, versions="0-6", flexible=3):
+    """One coordinator up to v3, one per key from v4 (KIP-699)."""
+
+    throttle_time_ms: int = int32("1+", ignorable=True)
+    error_code: int = int16("0-3")
+    error_message: str | None = string("1-3", nullable="1-3", ignorable=True)
+    node_id: int = int32("0-3")
+    host: str = string("0-3")
+    port: int = int32("0-3")
+    coordinators: tuple[Coordinator, ...] = array(Coordinator, "4+")
+
+
+@message
+class FindCoordinatorRequest(Request[FindCoordinatorResponse], api_key=10, versions="0-6", flexible=3):
+    """One key up to v3, several from v4."""
+
+    key: str = string("0-3")
+    key_type: int = int8("1+", default=GROUP_KEY)
+    coordinator_keys: tuple[str, ...] = array("string", "4+")
+
+
+# -- in one shape: up to v3 FindCoordinator asks about one group, from v4 about a list of groups (KIP-699) -------------
+
+FIRST_WITH_KEYS = 4
+
+
+def coordinator_request(version: int, group: str) -> FindCoordinatorRequest:
+    """Return the request that asks for the coordinator of `group`."""
+    if version < FIRST_WITH_KEYS:
+        return FindCoordinatorRequest(key=group)
+    return FindCoordinatorRequest(coordinator_keys=(group,))
+
+
+def read_coordinator(response: FindCoordinatorResponse, version: int, group: str) -> Broker | int | None:
+    """Return the coordinator of `group`, or the broker's error code.
+
+    None: the answer to a list of groups does not contain `group`.
+    """
+    answer: FindCoordinatorResponse | Coordinator | None = response
+    if version >= FIRST_WITH_KEYS:
+        answer = next((one for one in response.coordinators if one.key == group), None)
+    if answer is None:
+        return None
+    return answer.error_code or Broker(answer.node_id, answer.host, answer.port)

@@ -1,0 +1,156 @@
+"""The API that writes records: Produce."""
+
+from __future__ import annotations
+
+from streamgroup.kafka.wire.fields import (
+    Struct,
+    array,
+    boolean,
+    int16,
+    int32,
+    int64,
+    message,
+    records,
+    string,
+    struct,
+    uuid,
+)
+from streamgroup.kafka.wire.primitives import Bytes
+from streamgroup.kafka.wire.schema import Message, Request
+
+NO_ACKS = 0
+"""The broker sends no response at all."""
+LEADER_ACKS = 1
+"""The leader responds after its own append."""
+ALL_ACKS = -1
+"""The leader responds when all in-sync replicas have the records."""
+
+
+@message
+class BatchIndexAndErrorMessage(Struct):
+    """A record, by its index in the batch, for which the broker rejected the whole batch (KIP-467)."""
+
+    batch_index: int = int32("8+")
+    batch_index_error_message: str | None = string("8+", nullable="8+", default=None)
+
+
+@message
+class LeaderIdAndEpoch(Struct):
+    """The current leader, which brokers send with NOT_LEADER_OR_FOLLOWER only (KIP-951)."""
+
+    leader_id: int = int32("10+", default=-1)
+    leader_epoch: int = int32("10+", default=-1)
+
+
+@message
+class PartitionProduceResponse(Struct):
+    """The response for one partition. `log_append_time_ms` is -1 where the topic keeps the producer's timestamps."""
+
+    index: int = int32("0+")
+    error_code: int = int16("0+")
+    base_offset: int = int64("0+")
+    log_append_time_ms: int = int64("2+", default=-1, ignorable=True)
+    log_start_offset: int = int64("5+", default=-1, ignorable=True)
+    record_errors: tuple[BatchIndexAndErrorMessage, ...] = array(BatchIndexAndErrorMessage, "8+", ignorable=True)
+    error_message: str | None = string("8+", nullable="8+", default=None, ignorable=True)
+    current_leader: LeaderIdAndEpoch = struct(LeaderIdAndEpoch, "10+", tag=0, tagged="10+")
+
+
+@message
+class TopicProduceResponse(Struct):
+    """The partitions of one topic, which has a name up to v12 and an id from v13 (KIP-516)."""
+
+    name: str = string("0-12", ignorable=True)
+    topic_id: str = uuid("13+", ignorable=True)
+    partition_responses: tuple[PartitionProduceResponse, ...] = array(PartitionProduceResponse, "0+")
+
+
+@message
+class NodeEndpoint(Struct):
+    """The address of a leader that a partition's `current_leader` names (KIP-951)."""
+
+    node_id: int = int32("10+")
+    host: str = string("10+")
+    port: int = int32("10+")
+    rack: str | None = string("10+", nullable="10+", default=None)
+
+
+@message
+class ProduceResponse(Message, versions="0-13", flexible=9):
+    """One answer per partition. From v6 on the client waits `throttle_time_ms`; before, the broker has waited."""
+
+    responses: tuple[TopicProduceResponse, ...] = array(TopicProduceResponse, "0+")
+    throttle_time_ms: int = int32("1+", ignorable=True)
+    node_endpoints: tuple[NodeEndpoint, ...] = array(NodeEndpoint, "10+", tag=0, tagged="10+")
+
+
+@message
+class PartitionProduceData(Struct):
+    """The records for one partition: from v3 on exactly one record batch, before a message set."""
+
+    index: int = int32("0+")
+    records: Bytes | None = records("0+", nullable="0+")
+
+
+@message
+class TopicProduceData(Struct):
+    """The partitions of one topic, which has a name up to v12 and an id from v13 (KIP-516)."""
+
+    name: str = string("0-12", ignorable=True)
+    topic_id: str = uuid("13+", ignorable=True)
+    partition_data: tuple[PartitionProduceData, ...] = array(PartitionProduceData, "0+")
+
+
+@message
+class ProduceRequest(Request[ProduceResponse], api_key=0, versions="0-13", flexible=9):
+    """Sent to leaders. v0 and v1 carry messages v0, v2 messages v1, and v3 and later record batches v2.
+
+    zstd needs v7 (KIP-110). `timeout_ms` is how long the leader waits for the in-sync replicas. With NO_ACKS no
+    response comes. Brokers from 4.0 on announce v0 to v2 and refuse them.
+    """
+
+    transactional_id: str | None = string("3+", nullable="3+", default=None)
+    acks: int = int16("0+")
+    timeout_ms: int = int32("0+")
+    topic_data: tuple[TopicProduceData, ...] = array(TopicProduceData, "0+")
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether a response follows: with acks=0 none does."""
+        return self.acks != NO_ACKS
+
+
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+"""The values of a batch whose producer is not idempotent."""
+
+
+@message
+class InitProducerIdResponse(Message, versions="0-6", flexible=2, latest_unstable=True):
+    """A producer id and its epoch. The fields of v6 describe a prepared transaction (KIP-939)."""
+
+    throttle_time_ms: int = int32("0+", ignorable=True)
+    error_code: int = int16("0+")
+    producer_id: int = int64("0+", default=NO_PRODUCER_ID)
+    producer_epoch: int = int16("0+")
+    ongoing_txn_producer_id: int = int64("6+", default=NO_PRODUCER_ID)
+    ongoing_txn_producer_epoch: int = int16("6+", default=NO_PRODUCER_EPOCH)
+
+
+@message
+class InitProducerIdRequest(
+    Request[InitProducerIdResponse], api_key=22, versions="0-6", flexible=2, latest_unstable=True
+):
+    """Without a transactional id any broker answers it, always with a new id at epoch 0.
+
+    With a transactional id its coordinator answers and bumps the epoch, from v3 on if `producer_id` and
+    `producer_epoch` are the current ones (KIP-360).
+    """
+
+    transactional_id: str | None = string("0+", nullable="0+")
+    transaction_timeout_ms: int = int32("0+")
+    producer_id: int = int64("3+", default=NO_PRODUCER_ID)
+    producer_epoch: int = int16("3+", default=NO_PRODUCER_EPOCH)
+    enable2_pc: bool = boolean("6+")
+    keep_prepared_txn: bool = boolean("6+")

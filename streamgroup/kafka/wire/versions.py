@@ -1,0 +1,65 @@
+"""The negotiated version of each API: the highest that broker and client both support."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from streamgroup.errors import UnsupportedVersionError
+from streamgroup.kafka.wire.messages.cluster import ApiVersionsResponse
+from streamgroup.kafka.wire.messages.log import FetchRequest
+from streamgroup.kafka.wire.schema import Request
+
+_FETCH_OF_2_0 = 8
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerVersions:
+    """The API versions of one broker: `ranges` has, by API key, the lowest and highest.
+
+    `broker` is its name in errors.
+    """
+
+    broker: str
+    ranges: Mapping[int, tuple[int, int]]
+    release: str = ""
+    """The release (`0.9`) of a broker that does not support ApiVersions; empty if the ranges are from ApiVersions."""
+
+    @classmethod
+    def of(cls, response: ApiVersionsResponse, broker: str) -> BrokerVersions:
+        """Return the versions in a broker's response to ApiVersions."""
+        return cls(broker, {api.api_key: (api.min_version, api.max_version) for api in response.api_keys})
+
+    def speaks(self, request_type: type[Request[Any]], version: int) -> bool:
+        """Return whether the broker supports this version of the API."""
+        lowest, highest = self.ranges.get(request_type.API_KEY, (0, -1))
+        return lowest <= version <= highest
+
+    @property
+    def answers_before_throttling(self) -> bool:
+        """Whether the broker sends a response before its throttle time, and reads no request until that has passed.
+
+        Brokers before 2.0 send the response afterwards, so the client has waited already (KIP-219).
+        """
+        return self.ranges.get(FetchRequest.API_KEY, (0, -1))[1] >= _FETCH_OF_2_0
+
+    def highest(self, request_type: type[Request[Any]], ceiling: int | None = None) -> int:
+        """Return the highest common version, not above `ceiling`.
+
+        Raises UnsupportedVersionError, which names broker, API and both ranges, if there is none.
+        """
+        lowest, highest = request_type.VERSIONS
+        if ceiling is not None:
+            highest = min(highest, ceiling)
+        theirs = self.ranges.get(request_type.API_KEY)
+        if theirs is not None:
+            common = min(highest, theirs[1])
+            if common >= max(lowest, theirs[0]):
+                return common
+        has = "does not have it" if theirs is None else f"speaks the versions {theirs[0]} to {theirs[1]}"
+        broker = f"{self.broker} (Kafka {self.release})" if self.release else self.broker
+        raise UnsupportedVersionError(
+            f"{request_type.NAME} (API {request_type.API_KEY}): broker {broker} {has}, "
+            f"here the versions {lowest} to {highest} are wanted; use a broker or an option that does without"
+        )

@@ -1,0 +1,539 @@
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from streamgroup.errors import BrokerError, ConfigError, NoBrokersYetError, TransportError
+from streamgroup.kafka.cluster.kafka import ANY, KafkaCluster
+from streamgroup.kafka.cluster.requests import NO_OFFSET, EpochCheck, EpochEnd, ListedOffset
+from streamgroup.kafka.net.handshake import RELEASES
+from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest, MetadataRequest, MetadataResponse
+from streamgroup.kafka.wire.messages.coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from streamgroup.kafka.wire.messages.log import (
+    EpochEndOffset,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+from streamgroup.model import LATEST, NO_LEADER, Broker, TopicPartition
+from streamgroup.options.types import ClientOptions, Isolation
+from tests.clock import Clock
+from tests.fakes.answers import API_VERSIONS, api_versions, metadata, topic
+from tests.fakes.broker import CLOSE, SILENCE, FakeBroker
+from tests.waiting import soon
+
+ORDERS = (TopicPartition("orders", 0), TopicPartition("orders", 1))
+Start = Callable[..., FakeBroker]
+Options = Callable[..., ClientOptions]
+
+
+def script(*answers: Any) -> Callable[[Any, int], Any]:
+    """A handler that gives one answer after the other, the last for ever; each may be made when it is asked for."""
+    left = list(answers)
+
+    def handle(request: Any, version: int) -> Any:
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        return answer(request) if callable(answer) else answer
+
+    return handle
+
+
+def asked_for(everything: MetadataResponse) -> Callable[[Any], MetadataResponse]:
+    """Answer with the topics asked for; those that are not there do not exist."""
+
+    def answer(request: MetadataRequest) -> MetadataResponse:
+        if request.topics is None:
+            return everything
+        found = {t.name: t for t in everything.topics}
+        return replace(
+            everything, topics=tuple(found.get(t.name, topic(t.name or "", error=3)) for t in request.topics)
+        )
+
+    return answer
+
+
+def offsets(request: ListOffsetsRequest, *rows: tuple[int, int]) -> ListOffsetsResponse:
+    """For the partitions asked for, in their order: (error code, offset)."""
+    left = iter(rows)
+    topics = []
+    for each in request.topics:
+        found = [(p.partition_index, *next(left)) for p in each.partitions]
+        partitions = tuple(
+            ListOffsetsPartitionResponse(partition_index=i, error_code=code, offset=offset, leader_epoch=7)
+            for i, code, offset in found
+        )
+        topics.append(ListOffsetsTopicResponse(name=each.name, partitions=partitions))
+    return ListOffsetsResponse(topics=tuple(topics))
+
+
+class Two:
+    """Two brokers, ids 1 and 2, that lead one partition each of `orders`."""
+
+    def __init__(self, broker: Start, *, first: dict[Any, Any], second: dict[Any, Any]) -> None:
+        self.lead = (1, 2)
+        self.ports: dict[int, int] = {}
+        shared = {ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: self._metadata}
+        self.first, self.second = broker({**shared, **first}), broker({**shared, **second})
+        self.ports = {1: self.first.port, 2: self.second.port}
+
+    def _metadata(self, request: MetadataRequest, version: int) -> Any:
+        return asked_for(metadata(self.ports, topic("orders", *self.lead)))(request)
+
+
+def test_without_bootstrap_servers_there_is_no_cluster(options: Options) -> None:
+    with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers"):
+        KafkaCluster(replace(options(), bootstrap_servers=()))
+
+
+def test_metadata_is_cached_for_the_topics_that_were_asked_for(broker: Start, options: Options) -> None:
+    two = Two(broker, first={}, second={})
+    cluster = KafkaCluster(options(two.first.port))
+    snapshot = cluster.snapshot(["orders", "missing"], soon())
+    assert snapshot.leader(TopicPartition("orders", 1)) == Broker(2, "127.0.0.1", two.second.port)
+    assert "missing" not in snapshot.topics
+    cluster.snapshot(["orders"], soon())
+    assert len(two.first.asked("Metadata")) == 1
+    cluster.snapshot(["orders"], soon(), refresh=True)
+    cluster.snapshot(None, soon())
+    cluster.snapshot(["orders", "other"], soon())
+    assert [None if r.topics is None else len(r.topics) for r in two.first.asked("Metadata")] == [2, 1, None]
+    assert not any(r.allow_auto_topic_creation for r in two.first.asked("Metadata"))
+    cluster.close()
+
+
+def test_the_newest_version_of_an_api_is_one_that_all_brokers_have(broker: Start, options: Options) -> None:
+    newest = MetadataRequest.VERSIONS[1]
+    older = script(api_versions(metadata=(0, newest - 1), apiversions=ApiVersionsRequest.VERSIONS))
+    two = Two(broker, first={}, second={ApiVersionsRequest: older})
+    cluster = KafkaCluster(options(two.first.port))
+    assert cluster.newest_version(MetadataRequest, soon()) == newest - 1
+    cluster.close()
+
+
+def test_metadata_ages(broker: Start, options: Options) -> None:
+    two = Two(broker, first={}, second={})
+    now = [time.monotonic()]
+    cluster = KafkaCluster(options(two.first.port, metadata_max_age_ms=1_000), clock=lambda: now[0])
+    for later in (0.0, 0.9, 0.2):
+        now[0] += later
+        cluster.snapshot(["orders"], now[0] + 5)
+    assert len(two.first.asked("Metadata")) == 2
+
+
+def test_a_topic_that_is_coming_up_is_asked_for_again_and_a_lone_partition_without_leader_is_not(
+    broker: Start, options: Options
+) -> None:
+    answers = script(
+        lambda _: metadata({1: 1}, topic("new", error=5)),
+        lambda _: MetadataResponse(),
+        lambda _: metadata({1: 1}, topic("new", 1, -1)),
+    )
+    fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: answers})
+    snapshot = KafkaCluster(options(fake.port)).snapshot(["new"], soon())
+    assert [p.leader for p in snapshot.topics["new"].partitions] == [1, NO_LEADER]
+    assert len(fake.requests) == 4
+
+
+def test_a_cluster_whose_brokers_know_none_at_the_deadline_is_an_error_that_names_the_first_topic(
+    broker: Start, options: Options
+) -> None:
+    fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: script(MetadataResponse())})
+    cluster = KafkaCluster(options(fake.port, retry_backoff_ms=60_000, retry_backoff_max_ms=60_000))
+    with pytest.raises(NoBrokersYetError, match="with the first topic: create a topic"):
+        cluster.snapshot(None, soon())
+
+
+def test_a_client_that_is_to_bootstrap_again_forgets_the_brokers_that_it_knows(broker: Start, options: Options) -> None:
+    """KIP-1102: the brokers behind the addresses are another cluster's by now, the bootstrap servers are not."""
+    gone = replace(metadata({}), error_code=129)
+    other = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: script(gone)})
+    answers = script(lambda _: metadata({2: other.port}), asked_for(metadata({1: 1}, topic("orders", 1))))
+    first = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: answers})
+    cluster = KafkaCluster(options(first.port))
+    cluster.snapshot((), soon())
+    first.hang_up()
+    snapshot = cluster.snapshot(["orders"], soon())
+    assert len(other.asked("Metadata")) == 1
+    assert snapshot.brokers.keys() == {1}
+    assert "orders" in snapshot.topics
+    cluster.close()
+
+
+def test_metadata_that_the_broker_refuses_as_a_whole_is_asked_for_again_or_an_error(
+    broker: Start, options: Options
+) -> None:
+    failed, refused = replace(metadata({}), error_code=-1), replace(metadata({1: 1}), error_code=31)
+    fake = broker(
+        {ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: script(failed, metadata({1: 1}, topic("t", 1)))}
+    )
+    assert KafkaCluster(options(fake.port)).snapshot(["t"], soon()).topics
+    other = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: script(refused)})
+    with pytest.raises(BrokerError, match="the metadata of the cluster: CLUSTER_AUTHORIZATION_FAILED"):
+        KafkaCluster(options(other.port)).snapshot(["t"], soon())
+
+
+def test_a_topic_that_may_not_be_read_is_an_error_with_its_name(broker: Start, options: Options) -> None:
+    answer = script(lambda _: metadata({1: 1}, topic("secret", error=29)))
+    fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: answer})
+    with pytest.raises(BrokerError, match=r"topic 'secret': TOPIC_AUTHORIZATION_FAILED"):
+        KafkaCluster(options(fake.port)).snapshot(["secret"], soon())
+
+
+@pytest.mark.parametrize("newest", [0, 1, 3])
+def test_brokers_that_cannot_help_creating_topics_are_asked_all_the_same(
+    newest: int, broker: Start, options: Options
+) -> None:
+    everything = metadata({1: 1}, topic("orders", 1))
+    fake = broker(
+        {
+            ApiVersionsRequest: script(api_versions(metadata=(0, newest))),
+            MetadataRequest: script(lambda _: everything),
+        }
+    )
+    assert set(KafkaCluster(options(fake.port)).snapshot(None, soon()).topics) == {"orders"}
+    assert fake.asked("Metadata")[0].topics == (() if newest == 0 else None)
+
+
+def test_without_any_listener_the_error_names_servers_and_causes(options: Options) -> None:
+    clock = Clock()
+    cluster = KafkaCluster(options(1, 2), clock=clock, sleep=clock.sleep)
+    with pytest.raises(
+        TransportError, match=r"no Metadata .* from cluster 127.0.0.1:1,127.0.0.1:2 after \d+ attempts"
+    ) as caught:
+        cluster.snapshot(None, clock.now + 0.5)
+    assert all(
+        f"cannot connect to broker 127.0.0.1:{port}: 127.0.0.1: Connection refused" in str(caught.value)
+        for port in (1, 2)
+    )
+
+
+def test_a_name_that_is_lost_for_a_while_is_looked_up_again(
+    broker: Start, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: script(metadata({1: 1}))})
+    found: list[Any] = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", fake.port))]
+    hiccups = 5
+
+    def look_up(*_: Any, flags: int, **__: Any) -> list[Any]:
+        nonlocal hiccups
+        if flags or hiccups:
+            hiccups -= not flags
+            raise socket.gaierror(-3, "Temporary failure in name resolution")
+        return found
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    servers = (("kafka.example", fake.port),)
+    assert KafkaCluster(replace(options(), bootstrap_servers=servers)).snapshot((), soon()).brokers
+    assert hiccups == 0
+
+
+def test_a_server_that_fails_is_tried_after_the_others_from_then_on(broker: Start, options: Options) -> None:
+    broken = broker({ApiVersionsRequest: script(CLOSE)})
+    two = Two(broker, first={}, second={})
+    cluster = KafkaCluster(options(broken.port, two.first.port))
+    for _ in range(5):
+        cluster.close()
+        cluster.snapshot((), soon(), refresh=True)
+    assert broken.connections <= len(RELEASES) + 1  # one attempt at the handshake
+
+
+def test_another_broker_is_asked_where_the_metadata_of_the_first_is_distrusted(broker: Start, options: Options) -> None:
+    two = Two(broker, first={}, second={})
+    cluster = KafkaCluster(options(two.first.port))
+    cluster.snapshot(["orders"], soon())
+    for _ in range(2):
+        cluster.distrust_metadata()
+        cluster.snapshot(["orders"], soon())
+    assert [len(each.asked("Metadata")) for each in (two.first, two.second)] == [2, 1]
+    cluster.close()
+
+
+def test_a_connection_that_breaks_is_made_again(broker: Start, options: Options) -> None:
+    answers = script(CLOSE, CLOSE, lambda _: metadata({1: 1}))
+    fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: answers})
+    assert KafkaCluster(options(fake.port)).snapshot((), soon()).brokers
+    assert fake.connections == 3
+
+
+def test_a_broker_that_is_silent_is_given_up_after_the_request_timeout(broker: Start, options: Options) -> None:
+    clock = Clock()
+    answers = script(clock.before(0.05, SILENCE), lambda _: metadata({1: 1}))
+    fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: answers})
+    cluster = KafkaCluster(options(fake.port, request_timeout_ms=50), clock=clock, sleep=clock.sleep)
+    assert cluster.snapshot((), clock.now + 20).brokers
+    fake.wait_for(lambda f: f.resets == 1)
+
+
+def test_a_node_that_moved_to_another_port_is_found_again(broker: Start, options: Options) -> None:
+    two = Two(broker, first={}, second={})
+    cluster = KafkaCluster(options(two.first.port))
+    assert cluster.call(MetadataRequest(topics=()), 2, soon()).brokers
+    two.second.stop()
+    two.ports[2] = two.first.port
+    assert cluster.call(MetadataRequest(topics=()), 2, soon()).brokers
+
+
+def test_a_node_that_the_cluster_does_not_know_is_an_error_at_the_deadline(broker: Start, options: Options) -> None:
+    two = Two(broker, first={}, second={})
+    clock = Clock()
+    cluster = KafkaCluster(options(two.first.port), clock=clock, sleep=clock.sleep)
+    with pytest.raises(TransportError, match="cannot connect to broker 9: it is not in the metadata"):
+        cluster.call(MetadataRequest(topics=()), 9, clock.now + 0.5)
+
+
+def test_offsets_are_asked_of_all_leaders_with_the_leader_epoch(broker: Start, options: Options) -> None:
+    two = Two(
+        broker,
+        first={ListOffsetsRequest: script(lambda r: offsets(r, (0, 10)))},
+        second={ListOffsetsRequest: script(lambda r: offsets(r, (0, 20)))},
+    )
+    cluster = KafkaCluster(options(two.first.port))
+    wanted = {TopicPartition("orders", 0): LATEST, TopicPartition("orders", 1): 1234}
+    listed = cluster.list_offsets(wanted, Isolation.READ_COMMITTED, soon())
+    assert listed == {tp: ListedOffset(at, -1, 7) for tp, at in zip(wanted, (10, 20), strict=True)}
+    (request,) = two.second.asked("ListOffsets")
+    assert request.isolation_level == 1
+    (partition,) = request.topics[0].partitions
+    assert (partition.timestamp, partition.current_leader_epoch) == (1234, 7)
+
+
+def test_offsets_follow_a_leader_that_moves_and_only_what_is_missing_is_asked_again(
+    broker: Start, options: Options
+) -> None:
+    def moves(request: ListOffsetsRequest) -> ListOffsetsResponse:
+        two.lead = (1, 1)
+        return offsets(request, (6, -1))
+
+    two = Two(
+        broker,
+        first={ListOffsetsRequest: script(lambda r: offsets(r, (0, 10)), lambda r: offsets(r, (0, 20)))},
+        second={ListOffsetsRequest: script(moves)},
+    )
+    cluster = KafkaCluster(options(two.first.port))
+    wanted = {TopicPartition("orders", 0): LATEST, TopicPartition("orders", 1): LATEST}
+    listed = cluster.list_offsets(wanted, Isolation.READ_UNCOMMITTED, soon())
+    assert [listed[tp].offset for tp in wanted] == [10, 20]
+    assert [[p.partition_index for p in r.topics[0].partitions] for r in two.first.asked("ListOffsets")] == [[0], [1]]
+
+
+def test_offsets_of_a_leader_that_dies_are_asked_of_the_next_one(broker: Start, options: Options) -> None:
+    def dies(_: ListOffsetsRequest) -> Any:
+        two.lead = (1, 1)
+        return CLOSE
+
+    two = Two(
+        broker,
+        first={ListOffsetsRequest: script(lambda r: offsets(r, (0, 5)))},
+        second={ListOffsetsRequest: script(dies)},
+    )
+    listed = KafkaCluster(options(two.first.port)).list_offsets(
+        {TopicPartition("orders", 1): LATEST}, Isolation.READ_UNCOMMITTED, soon()
+    )
+    assert listed[TopicPartition("orders", 1)].offset == 5
+
+
+@pytest.mark.parametrize(
+    ("lead", "tp", "cause"),
+    [
+        ((1, -1), TopicPartition("orders", 1), "orders-1 has no leader"),
+        ((1, 2), TopicPartition("orders", 2), "orders-2 does not exist"),
+        ((1, 2), TopicPartition("orders", 0), "orders-0: NOT_LEADER_OR_FOLLOWER"),
+    ],
+)
+def test_offsets_without_a_response_are_an_error_at_the_deadline_with_the_cause(
+    lead: tuple[int, int], tp: TopicPartition, cause: str, broker: Start, options: Options
+) -> None:
+    two = Two(broker, first={ListOffsetsRequest: script(lambda r: offsets(r, (6, -1)))}, second={})
+    two.lead = lead
+    clock = Clock()
+    cluster = KafkaCluster(options(two.first.port), clock=clock, sleep=clock.sleep)
+    with pytest.raises(TransportError, match=cause):
+        cluster.list_offsets({tp: LATEST}, Isolation.READ_UNCOMMITTED, clock.now + 0.5)
+
+
+@pytest.mark.parametrize("code", [-1, 8, 1, 140])
+def test_a_leader_that_fails_with_a_code_of_no_use_is_asked_again(code: int, broker: Start, options: Options) -> None:
+    first = {ListOffsetsRequest: script(lambda r: offsets(r, (code, -1)), lambda r: offsets(r, (0, 5)))}
+    two = Two(broker, first=first, second={})
+    found = KafkaCluster(options(two.first.port)).list_offsets({ORDERS[0]: LATEST}, Isolation.READ_UNCOMMITTED, soon())
+    assert found[ORDERS[0]].offset == 5
+
+
+def test_records_without_timestamps_have_no_offset_at_a_timestamp(broker: Start, options: Options) -> None:
+    two = Two(broker, first={ListOffsetsRequest: script(lambda r: offsets(r, (43, -1)))}, second={})
+    found = KafkaCluster(options(two.first.port)).list_offsets({ORDERS[0]: 1_000}, Isolation.READ_UNCOMMITTED, soon())
+    assert found == {ORDERS[0]: ListedOffset(NO_OFFSET)}
+
+
+def test_offsets_that_may_not_be_read_are_an_error_at_once(broker: Start, options: Options) -> None:
+    two = Two(broker, first={ListOffsetsRequest: script(lambda r: offsets(r, (29, -1)))}, second={})
+    with pytest.raises(BrokerError, match="the offsets of orders-0: TOPIC_AUTHORIZATION_FAILED"):
+        KafkaCluster(options(two.first.port)).list_offsets(
+            {TopicPartition("orders", 0): LATEST}, Isolation.READ_UNCOMMITTED, soon(30)
+        )
+
+
+# -- leader epochs ----------------------------------------------------------------------------------------------------
+
+
+def epoch_ends(request: OffsetForLeaderEpochRequest, *rows: tuple[int, int, int]) -> OffsetForLeaderEpochResponse:
+    """For the partitions asked for, in their order: (error code, epoch, its end)."""
+    left = iter(rows)
+    return OffsetForLeaderEpochResponse(
+        topics=tuple(
+            OffsetForLeaderTopicResult(
+                topic=t.topic,
+                partitions=tuple(
+                    EpochEndOffset(error_code=code, partition=p.partition, leader_epoch=epoch, end_offset=end)
+                    for p, (code, epoch, end) in zip(t.partitions, left, strict=False)
+                ),
+            )
+            for t in request.topics
+        )
+    )
+
+
+def test_the_ends_of_epochs_are_asked_of_all_leaders_as_a_consumer_that_knows_the_newest_epoch(
+    broker: Start, options: Options
+) -> None:
+    two = Two(
+        broker,
+        first={OffsetForLeaderEpochRequest: script(lambda r: epoch_ends(r, (0, 4, 100)))},
+        second={OffsetForLeaderEpochRequest: script(lambda r: epoch_ends(r, (0, -1, -1)))},
+    )
+    wanted = {ORDERS[0]: EpochCheck(5, 7), ORDERS[1]: EpochCheck(6, 9)}
+    ends = KafkaCluster(options(two.first.port)).epoch_ends(wanted, soon())
+    assert ends == {ORDERS[0]: EpochEnd(4, 100), ORDERS[1]: EpochEnd(-1, -1)}
+    assert [end.known for end in ends.values()] == [True, False]
+    (request,) = two.second.asked("OffsetForLeaderEpoch")
+    (partition,) = request.topics[0].partitions
+    assert (request.replica_id, partition.leader_epoch, partition.current_leader_epoch) == (-1, 6, 9)
+
+
+@pytest.mark.parametrize("code", [6, 74, 75])
+def test_a_moved_leader_is_looked_for_and_only_what_is_missing_is_asked_again(
+    code: int, broker: Start, options: Options
+) -> None:
+    def moves(request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+        two.lead = (1, 1)
+        return epoch_ends(request, (code, -1, -1))
+
+    two = Two(
+        broker,
+        first={
+            OffsetForLeaderEpochRequest: script(
+                lambda r: epoch_ends(r, (0, 5, 10)), lambda r: epoch_ends(r, (0, 5, 20))
+            )
+        },
+        second={OffsetForLeaderEpochRequest: script(moves)},
+    )
+    ends = KafkaCluster(options(two.first.port)).epoch_ends(dict.fromkeys(ORDERS, EpochCheck(5, 7)), soon())
+    assert ends == {ORDERS[0]: EpochEnd(5, 10), ORDERS[1]: EpochEnd(5, 20)}
+    asked = [[p.partition for p in r.topics[0].partitions] for r in two.first.asked("OffsetForLeaderEpoch")]
+    assert asked == [[0], [1]]
+
+
+def test_a_partition_without_a_leader_holds_up_no_other(broker: Start, options: Options) -> None:
+    two = Two(broker, first={OffsetForLeaderEpochRequest: script(lambda r: epoch_ends(r, (0, 5, 10)))}, second={})
+    two.lead = (1, -1)
+    clock = Clock()
+    cluster = KafkaCluster(options(two.first.port), clock=clock, sleep=clock.sleep)
+    ends = cluster.epoch_ends(dict.fromkeys(ORDERS, EpochCheck(5, 7)), clock.now + 0.5)
+    assert ends == {ORDERS[0]: EpochEnd(5, 10)}
+
+
+def test_a_broker_that_tells_epochs_to_brokers_only_cannot_tell_and_the_log_says_so_once(
+    broker: Start, options: Options, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = [lambda r: epoch_ends(r, (31, -1, -1))] * 2
+    two = Two(broker, first={OffsetForLeaderEpochRequest: script(*answer)}, second={})
+    cluster = KafkaCluster(options(two.first.port))
+    for _ in range(2):
+        assert cluster.epoch_ends({ORDERS[0]: EpochCheck(5, 7)}, soon()) == {ORDERS[0]: EpochEnd()}
+    (told,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+    assert "cannot check by leader epochs whether the log of orders-0 was truncated" in told
+
+
+def test_epochs_that_may_not_be_asked_about_are_an_error_at_once(broker: Start, options: Options) -> None:
+    two = Two(broker, first={OffsetForLeaderEpochRequest: script(lambda r: epoch_ends(r, (29, -1, -1)))}, second={})
+    with pytest.raises(BrokerError, match="a leader epoch of orders-0: TOPIC_AUTHORIZATION_FAILED"):
+        KafkaCluster(options(two.first.port)).epoch_ends({ORDERS[0]: EpochCheck(5, 7)}, soon(30))
+
+
+# -- coordinators -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("newest", [2, 6])
+def test_a_coordinator_is_waited_for_in_the_old_and_in_the_new_shape(
+    newest: int, broker: Start, options: Options
+) -> None:
+    def answer(code: int) -> FindCoordinatorResponse:
+        found = {"error_code": code, "node_id": 3, "host": "h", "port": 9}
+        if newest < 4:
+            return FindCoordinatorResponse(**found)  # type: ignore[arg-type]
+        return FindCoordinatorResponse(coordinators=(Coordinator(key="g", **found),))  # type: ignore[arg-type]
+
+    fake = broker(
+        {
+            ApiVersionsRequest: script(api_versions(findcoordinator=(0, newest))),
+            FindCoordinatorRequest: script(answer(15), answer(0)),
+        }
+    )
+    assert KafkaCluster(options(fake.port)).coordinator("g", soon()) == Broker(3, "h", 9)
+    assert len(fake.asked("FindCoordinator")) == 2
+
+
+def test_a_group_that_may_not_be_used_is_an_error_with_its_name(broker: Start, options: Options) -> None:
+    refused = FindCoordinatorResponse(coordinators=(Coordinator(key="g", error_code=30),))
+    fake = broker({ApiVersionsRequest: script(API_VERSIONS), FindCoordinatorRequest: script(refused)})
+    with pytest.raises(BrokerError, match="cannot find the coordinator of group 'g': GROUP_AUTHORIZATION_FAILED"):
+        KafkaCluster(options(fake.port)).coordinator("g", soon())
+
+
+def test_a_group_that_gets_no_coordinator_is_an_error_with_the_usual_cause(broker: Start, options: Options) -> None:
+    none = FindCoordinatorResponse(coordinators=(Coordinator(key="g", error_code=15),))
+    fake = broker({ApiVersionsRequest: script(API_VERSIONS), FindCoordinatorRequest: script(none)})
+    clock = Clock()
+    cluster = KafkaCluster(options(fake.port), clock=clock, sleep=clock.sleep)
+    with pytest.raises(TransportError, match=r"COORDINATOR_NOT_AVAILABLE \(usually .* offsets\.topic\.repl"):
+        cluster.coordinator("g", clock.now + 0.5)
+
+
+def test_any_broker_will_do(broker: Start, options: Options) -> None:
+    two = Two(broker, first={}, second={})
+    assert KafkaCluster(options(two.second.port)).call(MetadataRequest(topics=()), ANY, soon()).brokers
+
+
+def test_brokers_that_come_under_new_addresses_for_ever_leave_no_connection_behind(
+    broker: Start, options: Options
+) -> None:
+    """As where a broker is given another address with each start."""
+    places: list[FakeBroker] = []
+
+    def now_at(request: Any, version: int) -> Any:
+        return asked_for(metadata({1: first.port, 2: places[-1].port}, topic("orders", 1, 2)))(request)
+
+    shared = {ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: now_at}
+    listing = {ListOffsetsRequest: lambda request, _: offsets(request, (0, 7))}
+    first = broker({**shared, **listing})
+    cluster = KafkaCluster(options(first.port))
+    wanted = {TopicPartition("orders", n): LATEST for n in range(2)}
+    for _ in range(5):
+        places.append(broker({**shared, **listing}))
+        cluster.snapshot(["orders"], soon(), refresh=True)
+        cluster.call(MetadataRequest(topics=()), 2, soon())
+        assert len(cluster.list_offsets(wanted, Isolation.READ_UNCOMMITTED, soon())) == 2
+        cluster._failed_at["127.0.0.1", places[-1].port] = 0.0
+    there = {("127.0.0.1", first.port), ("127.0.0.1", places[-1].port)}
+    assert cluster._connections.keys() <= there
+    assert cluster._failed_at.keys() <= there
+    assert cluster._fanout is not None
+    assert cluster._fanout._links.keys() <= there
+    cluster.close()

@@ -1,0 +1,491 @@
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamgroup.errors import AuthenticationError, DecodeError, TransportError, UnsupportedVersionError
+from streamgroup.kafka.net.handshake import RELEASES
+from streamgroup.kafka.net.protocol import Authentication, CorrelatedResponse, Protocol
+from streamgroup.kafka.net.sasl.mechanisms import Exchange, Mechanism, PlainMechanism
+from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
+from streamgroup.kafka.wire.messages.group import HeartbeatRequest
+from streamgroup.kafka.wire.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from streamgroup.kafka.wire.primitives import Reader
+from streamgroup.kafka.wire.schema import Request, decode
+from tests.fakes.answers import API_VERSIONS, METADATA, api_versions
+from tests.fakes.broker import framed
+
+EVERYTHING = MetadataRequest(topics=None)
+
+
+def deliver(protocol: Protocol, data: bytes, piece: int = 1 << 30) -> list[CorrelatedResponse]:
+    """Hand `data` in, at most `piece` bytes at a time."""
+    answers: list[CorrelatedResponse] = []
+    while data:
+        space = protocol.space()
+        count = min(len(space), len(data), piece)
+        space[:count] = data[:count]
+        protocol.received(count, answers)
+        data = data[count:]
+    return answers
+
+
+def drain(protocol: Protocol) -> list[tuple[int, int, int]]:
+    """The requests to send: (API key, version, correlation id) of each request."""
+    data = b"".join(protocol.outgoing())
+    protocol.sent(len(data))
+    sent = []
+    while data:
+        size, key, version, correlation_id = struct.unpack_from(">ihhi", data)
+        sent.append((key, version, correlation_id))
+        data = data[4 + size :]
+    return sent
+
+
+def ready(client_id: str = "t") -> Protocol:
+    protocol = Protocol("b:1", client_id, 1 << 20)
+    drain(protocol)
+    deliver(protocol, framed(ApiVersionsRequest, API_VERSIONS, 3, 0))
+    return protocol
+
+
+def answer_to(correlation_id: int, response: Any = METADATA, version: int = 13) -> bytes:
+    return framed(MetadataRequest, response, version, correlation_id)
+
+
+def test_the_handshake_is_sent_first_and_requests_wait_for_its_answer() -> None:
+    protocol = Protocol("b:1", "t", 1 << 20)
+    asked = [protocol.send(EVERYTHING), protocol.send(EVERYTHING, ceiling=5)]
+    assert drain(protocol) == [(ApiVersionsRequest.API_KEY, 3, 0)]
+    assert protocol.unanswered == tuple(asked) == (1, 2)
+    deliver(protocol, framed(ApiVersionsRequest, API_VERSIONS, 3, 0))
+    assert drain(protocol) == [(3, 13, 1), (3, 5, 2)]
+    assert protocol.unanswered == (1, 2)
+
+
+def test_the_handshake_is_repeated_in_the_oldest_version_where_its_own_is_unknown() -> None:
+    protocol = Protocol("b:1", "t", 1 << 20)
+    drain(protocol)
+    deliver(protocol, framed(ApiVersionsRequest, replace(API_VERSIONS, error_code=35), 0, 0))
+    assert drain(protocol) == [(ApiVersionsRequest.API_KEY, 0, 1)]
+    assert protocol.versions is None
+    deliver(protocol, framed(ApiVersionsRequest, API_VERSIONS, 0, 1))
+    assert protocol.versions is not None
+
+
+@pytest.mark.parametrize(("fetch", "throttle_s"), [((4, 17), 1.5), ((0, 8), 1.5), ((0, 7), 0.0), (None, 0.0)])
+def test_the_client_waits_for_the_throttle_time_of_brokers_since_2_0(
+    fetch: tuple[int, int] | None, throttle_s: float
+) -> None:
+    """Brokers before 2.0 have waited themselves before they answer."""
+    protocol = Protocol("b:1", "t", 1 << 20)
+    drain(protocol)
+    spoken = {"metadata": (0, 13)} | ({} if fetch is None else {"fetch": fetch})
+    deliver(protocol, framed(ApiVersionsRequest, api_versions(**spoken), 3, 0))
+    protocol.send(EVERYTHING)
+    (answer,) = deliver(protocol, answer_to(1, replace(METADATA, throttle_time_ms=1_500)))
+    assert (answer.response.throttle_time_ms, answer.throttle_s) == (1_500, throttle_s)
+
+
+def test_a_muted_protocol_queues_its_requests_and_refuses_versions_as_before() -> None:
+    protocol = ready()
+    before = protocol.send(EVERYTHING)
+    protocol.mute()
+    assert drain(protocol) == [(3, 13, before)], "it was sent before"
+    asked = [protocol.send(EVERYTHING), protocol.send(EVERYTHING, ceiling=5)]
+    with pytest.raises(UnsupportedVersionError):
+        protocol.send(HeartbeatRequest(group_id="g"))
+    assert drain(protocol) == []
+    assert deliver(protocol, answer_to(before))[0].correlation_id == before
+    protocol.unmute()
+    assert drain(protocol) == [(3, 13, asked[0]), (3, 5, asked[1])]
+
+
+@settings(max_examples=40, deadline=None)
+@given(piece=st.integers(1, 60), count=st.integers(1, 4))
+def test_any_split_of_the_stream_gives_the_same_answers(piece: int, count: int) -> None:
+    protocol = ready()
+    asked = [protocol.send(EVERYTHING) for _ in range(count)]
+    answers = deliver(protocol, b"".join(map(answer_to, asked)), piece)
+    assert answers == [CorrelatedResponse(correlation_id, METADATA, 13) for correlation_id in asked]
+    assert protocol.unanswered == ()
+
+
+def test_a_partial_send_continues_where_it_stopped() -> None:
+    protocol = ready()
+    protocol.send(EVERYTHING)
+    whole = b"".join(protocol.outgoing())
+    protocol.sent(5)
+    assert b"".join(protocol.outgoing()) == whole[5:]
+
+
+@pytest.mark.parametrize("order", [(2, 1), (7,), (1, 1)])
+def test_an_answer_out_of_order_ends_it_all(order: tuple[int, ...]) -> None:
+    protocol = ready()
+    for _ in range(2):
+        protocol.send(EVERYTHING)
+    with pytest.raises(DecodeError, match=r"broker b:1 with correlation id \d; expected: Metadata v13"):
+        deliver(protocol, b"".join(map(answer_to, order)))
+
+
+def test_answers_before_a_bad_one_are_handed_out_and_the_rest_is_unanswered() -> None:
+    protocol = ready()
+    first, second, third = (protocol.send(EVERYTHING) for _ in range(3))
+    data = answer_to(first) + struct.pack(">ii", 6, second) + b"\xff\xff"
+    space = protocol.space()
+    space[: len(data)] = data
+    answers: list[CorrelatedResponse] = []
+    with pytest.raises(DecodeError, match=rf"response from broker b:1 to Metadata v13 \(correlation id {second}\)"):
+        protocol.received(len(data), answers)
+    assert [a.correlation_id for a in answers] == [first]
+    assert protocol.unanswered == (second, third)
+
+
+def test_correlation_ids_wrap_around() -> None:
+    protocol = ready()
+    protocol._next_id = 2**31 - 1
+    asked = [protocol.send(EVERYTHING) for _ in range(2)]
+    assert asked == [2**31 - 1, 0]
+    assert protocol.unanswered == (2**31 - 1, 0)
+    assert [a.correlation_id for a in deliver(protocol, b"".join(map(answer_to, asked)))] == asked
+
+
+PASSWORD = "hunter2"
+TOKEN = b"\0ann\0hunter2"
+APIS = {
+    cls.API_KEY: cls for cls in (ApiVersionsRequest, MetadataRequest, SaslHandshakeRequest, SaslAuthenticateRequest)
+}
+NEW = api_versions(metadata=(0, 13), saslhandshake=(0, 1), saslauthenticate=(0, 2))
+OLD = api_versions(metadata=(0, 2), saslhandshake=(0, 0))
+HAS = SaslHandshakeResponse(error_code=0, mechanisms=("PLAIN",))
+ACCEPTED = SaslAuthenticateResponse(error_code=0, session_lifetime_ms=60_000)
+
+
+def plain() -> Mechanism:
+    return PlainMechanism("b:1", "ann", PASSWORD)
+
+
+class TwoSteps(Mechanism):
+    """A mechanism whose client answers one challenge, as SCRAM's does."""
+
+    def _exchange(self) -> Exchange:
+        assert (yield b"first") == b"challenge"
+        assert (yield b"second") == b"proof"
+
+
+class LongStep(Mechanism):
+    """A mechanism that computes long for its answer to the challenge."""
+
+    def _exchange(self) -> Exchange:
+        self.takes_long = True
+        assert (yield b"first") == b"challenge"
+        self.takes_long = False
+        assert (yield b"second") == b"proof"
+
+
+class Broker:
+    """The other end of a protocol: takes its frames and answers them."""
+
+    def __init__(self, protocol: Protocol) -> None:
+        self.protocol = protocol
+        self.answers: list[CorrelatedResponse] = []
+
+    def takes(self) -> list[Any]:
+        """Return what was sent: requests, each with its version and correlation id, and tokens without a header."""
+        data = b"".join(self.protocol.outgoing())
+        self.protocol.sent(len(data))
+        taken = []
+        while data:
+            size = int.from_bytes(data[:4], "big")
+            taken.append(self._read(data[4 : 4 + size]))
+            data = data[4 + size :]
+        return taken
+
+    def _read(self, frame: bytes) -> Any:
+        cls = APIS.get(int.from_bytes(frame[:2], "big")) if len(frame) > 8 else None
+        if cls is None:
+            return frame
+        reader = Reader(frame)
+        _, version, correlation_id = reader.int16(), reader.int16(), reader.int32()
+        reader.text(reader.int16())
+        if cls.is_flexible(version):
+            reader.skip_tags()
+        return decode(cls, reader.take(reader.remaining), version), version, correlation_id
+
+    def answers_by(self, response: Any, cls: type[Request[Any]], version: int, correlation_id: int) -> None:
+        self.sends(framed(cls, response, version, correlation_id))
+
+    def sends(self, data: bytes, piece: int = 1 << 20) -> None:
+        while data:
+            space = self.protocol.space()
+            count = min(len(space), len(data), piece)
+            space[:count] = data[:count]
+            self.protocol.received(count, self.answers)
+            data = data[count:]
+
+
+def connected(versions: Any = NEW, mechanism: Callable[[], Mechanism] = plain) -> Broker:
+    """Return the broker of a protocol that has sent SaslHandshake."""
+    protocol = Protocol("b:1", "t", 1 << 20, authenticates=True)
+    broker = Broker(protocol)
+    broker.takes()
+    broker.answers_by(versions, ApiVersionsRequest, 3, 0)
+    assert protocol.wants_mechanism
+    assert not protocol.is_ready
+    protocol.authenticate(mechanism())
+    return broker
+
+
+def authenticated(lifetime_ms: int = 60_000) -> Broker:
+    broker = connected()
+    broker.answers_by(HAS, SaslHandshakeRequest, 1, 1)
+    broker.answers_by(SaslAuthenticateResponse(session_lifetime_ms=lifetime_ms), SaslAuthenticateRequest, 2, 2)
+    broker.takes()
+    return broker
+
+
+def test_requests_wait_until_the_broker_has_accepted_the_client() -> None:
+    broker = connected()
+    protocol = broker.protocol
+    asked = protocol.send(EVERYTHING)
+    assert broker.takes() == [(SaslHandshakeRequest(mechanism="PLAIN"), 1, 1)]
+    broker.answers_by(HAS, SaslHandshakeRequest, 1, 1)
+    ((request, version, number),) = broker.takes()
+    assert (bytes(request.auth_bytes), version, number) == (TOKEN, 2, 3)
+    assert protocol.unanswered == (asked,)
+    assert protocol.describe_pending() == "SASL PLAIN, Metadata (not yet sent)"
+    broker.answers_by(ACCEPTED, SaslAuthenticateRequest, 2, 3)
+    assert broker.takes() == [(EVERYTHING, 13, asked)]
+    assert protocol.is_ready
+    assert protocol.session_lifetime_ms == 60_000
+    broker.answers_by(METADATA, MetadataRequest, 13, asked)
+    assert [answer.correlation_id for answer in broker.answers] == [asked]
+
+
+@given(st.integers(1, 40))
+def test_answers_may_come_in_pieces(piece: int) -> None:
+    broker = connected(mechanism=lambda: TwoSteps("TWO", "b:1"))
+    number = 1
+    challenge, proof = (SaslAuthenticateResponse(auth_bytes=each) for each in (b"challenge", b"proof"))
+    broker.sends(framed(SaslHandshakeRequest, HAS, 1, number), piece)
+    broker.sends(framed(SaslAuthenticateRequest, challenge, 2, number + 1), piece)
+    assert [bytes(request.auth_bytes) for request, *_ in broker.takes()[1:]] == [b"first", b"second"]
+    broker.sends(framed(SaslAuthenticateRequest, proof, 2, number + 2), piece)
+    assert broker.protocol.is_ready
+
+
+def test_a_broker_before_1_0_takes_tokens_without_headers() -> None:
+    broker = connected(OLD, lambda: TwoSteps("TWO", "b:1"))
+    asked = broker.protocol.send(EVERYTHING)
+    assert broker.takes() == [(SaslHandshakeRequest(mechanism="TWO"), 0, 1)]
+    broker.answers_by(SaslHandshakeResponse(mechanisms=("TWO",)), SaslHandshakeRequest, 0, 1)
+    assert broker.takes() == [b"first"]
+    broker.sends(b"\0\0\0\x09challenge")
+    assert broker.takes() == [b"second"]
+    broker.sends(b"\0\0\0\x05proof")
+    assert broker.takes() == [(EVERYTHING, 2, asked)]
+    with pytest.raises(DecodeError, match="a response has at least 4"):
+        broker.sends(b"\0\0\0\0")
+
+
+def test_the_answer_to_plain_is_an_empty_token_there() -> None:
+    broker = connected(OLD)
+    broker.answers_by(HAS, SaslHandshakeRequest, 0, 1)
+    assert broker.takes()[1:] == [TOKEN]
+    broker.sends(b"\0\0\0\0")
+    assert broker.protocol.is_ready
+
+
+def test_a_broker_of_0_9_is_refused() -> None:
+    (release,) = (each for each in RELEASES if each.name == "0.9")
+    with pytest.raises(AuthenticationError, match=r"has no SaslHandshake: Kafka 0.9 has only Kerberos"):
+        Authentication(plain(), release.versions("b:1")).first()
+
+
+@pytest.mark.parametrize(
+    ("response", "message"),
+    [
+        (
+            SaslHandshakeResponse(error_code=33, mechanisms=("GSSAPI", "SCRAM-SHA-256")),
+            "as user 'ann' by SASL PLAIN: the listener does not have this mechanism, it has: GSSAPI, SCRAM-SHA-256",
+        ),
+        (SaslHandshakeResponse(error_code=34), "the listener authenticates nobody by SASL. Set kafka.security"),
+    ],
+)
+def test_a_listener_without_the_mechanism_is_an_error(response: Any, message: str) -> None:
+    broker = connected()
+    with pytest.raises(AuthenticationError, match=message):
+        broker.answers_by(response, SaslHandshakeRequest, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "message"),
+    [
+        (-1, TransportError, "SASL PLAIN with broker b:1: UNKNOWN_SERVER_ERROR. A retry may succeed"),
+        (15, TransportError, "SASL PLAIN with broker b:1: COORDINATOR_NOT_AVAILABLE. A retry may succeed"),
+        (31, AuthenticationError, "the broker answered CLUSTER_AUTHORIZATION_FAILED \\(31\\): no permission"),
+        (58, AuthenticationError, "the broker answered SASL_AUTHENTICATION_FAILED \\(58\\)"),
+    ],
+)
+def test_a_code_in_the_answer_to_sasl_handshake_is_retried_or_final(
+    code: int, kind: type[Exception], message: str
+) -> None:
+    broker = connected()
+    with pytest.raises(kind, match=message):
+        broker.answers_by(SaslHandshakeResponse(error_code=code), SaslHandshakeRequest, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "message"),
+    [
+        (58, AuthenticationError, "the broker rejected the credentials: no \\*\\*\\*\\*\\* for ann. Check"),
+        (-1, TransportError, "no \\*\\*\\*\\*\\* for ann: UNKNOWN_SERVER_ERROR. A retry may succeed"),
+        (7, TransportError, "REQUEST_TIMED_OUT. A retry may succeed"),
+        (8, TransportError, "BROKER_NOT_AVAILABLE. A retry may succeed"),
+        (13, TransportError, "NETWORK_EXCEPTION. A retry may succeed"),
+        (15, TransportError, "COORDINATOR_NOT_AVAILABLE. A retry may succeed"),
+        (31, AuthenticationError, "the broker answered CLUSTER_AUTHORIZATION_FAILED \\(31\\)"),
+        (33, AuthenticationError, "the broker answered UNSUPPORTED_SASL_MECHANISM \\(33\\)"),
+        (34, AuthenticationError, "the broker answered ILLEGAL_SASL_STATE \\(34\\)"),
+        (42, AuthenticationError, "INVALID_REQUEST .*: no \\*\\*\\*\\*\\* for ann. See the broker's log"),
+    ],
+)
+def test_a_rejection_is_an_error_that_hides_the_password(code: int, kind: type[Exception], message: str) -> None:
+    broker = connected()
+    broker.answers_by(HAS, SaslHandshakeRequest, 1, 1)
+    refusal = SaslAuthenticateResponse(error_code=code, error_message=f"no {PASSWORD} for ann")
+    with pytest.raises(kind, match=message) as caught:
+        broker.answers_by(refusal, SaslAuthenticateRequest, 2, 2)
+    assert PASSWORD not in repr(caught.value)
+
+
+def test_a_broker_that_hangs_up_twice_on_a_bare_token_has_rejected_it() -> None:
+    """One that stops hangs up once, and the next connection is refused."""
+    broker = connected(OLD)
+    broker.answers_by(HAS, SaslHandshakeRequest, 0, 1)
+    assert broker.protocol.on_hang_up()
+    assert broker.protocol.wants_mechanism
+    broker.protocol.authenticate(plain())
+    broker.answers_by(HAS, SaslHandshakeRequest, 0, 2)
+    with pytest.raises(AuthenticationError, match="the broker rejected the credentials: it closed the connection"):
+        broker.protocol.on_hang_up()
+
+
+def test_a_broker_that_hangs_up_in_a_request_of_sasl_is_not_asked_again() -> None:
+    broker = connected()
+    assert not broker.protocol.on_hang_up()
+    assert broker.protocol.describe_eof() == "closed the connection; pending: SASL PLAIN"
+
+
+def test_an_expired_session_is_renewed_behind_the_requests_that_are_sent() -> None:
+    broker = authenticated()
+    protocol = broker.protocol
+    before = protocol.send(EVERYTHING)
+    broker.takes()
+    protocol.expire()
+    after = protocol.send(EVERYTHING)
+    assert (protocol.wants_mechanism, broker.takes(), protocol.unanswered) == (False, [], (before, after))
+    broker.answers_by(METADATA, MetadataRequest, 13, before)
+    assert protocol.wants_mechanism
+    protocol.authenticate(plain())
+    ((_, version, number),) = broker.takes()
+    broker.answers_by(HAS, SaslHandshakeRequest, version, number)
+    broker.answers_by(SaslAuthenticateResponse(), SaslAuthenticateRequest, 2, number + 1)
+    assert broker.takes()[-1] == (EVERYTHING, 13, after)
+    assert protocol.session_lifetime_ms == 0
+
+
+def test_a_protocol_without_sasl_never_expires() -> None:
+    protocol = Protocol("b:1", "t", 1 << 20)
+    Broker(protocol).answers_by(NEW, ApiVersionsRequest, 3, 0)
+    protocol.expire()
+    assert protocol.is_ready
+
+
+@pytest.mark.parametrize("versions", [NEW, OLD])
+def test_a_broker_that_hangs_up_on_the_first_request_may_want_sasl(versions: ApiVersionsResponse) -> None:
+    """It answers the handshake to a client without SASL, too, and closes the connection on what follows."""
+    protocol = Protocol("b:1", "t", 1 << 20)
+    broker = Broker(protocol)
+    broker.answers_by(versions, ApiVersionsRequest, 3, 0)
+    first = protocol.send(EVERYTHING)
+    ((_, version, _),) = broker.takes()[1:]
+    pending = f"closed the connection; pending: Metadata v{version} (correlation id {first})"
+    assert protocol.describe_eof() == (
+        f"{pending}, the first request behind the handshake. A listener with SASL does so to a client without SASL. If "
+        "it is one, set kafka.security.protocol to SASL_SSL, or to SASL_PLAINTEXT without TLS"
+    )
+    broker.answers_by(METADATA, MetadataRequest, version, first)
+    assert protocol.describe_eof() == "closed the connection; pending: nothing"
+    protocol.send(EVERYTHING)
+    assert "SASL" not in protocol.describe_eof(), "it has answered a client without SASL"
+
+
+def test_an_answer_to_another_request_is_an_error() -> None:
+    broker = connected()
+    with pytest.raises(DecodeError, match=r"correlation id 7; expected: SaslHandshake v1 \(correlation id 1\)"):
+        broker.answers_by(HAS, SaslHandshakeRequest, 1, 7)
+
+
+def test_an_answer_with_invalid_bytes_names_the_request() -> None:
+    broker = connected()
+    with pytest.raises(DecodeError, match="invalid response from broker b:1 to SaslHandshake v1"):
+        broker.sends(b"\0\0\0\x05\0\0\0\x01\0")
+
+
+@pytest.mark.parametrize("is_raw", [False, True])
+def test_a_step_that_takes_long_waits_until_somebody_takes_it(is_raw: bool) -> None:
+    broker = connected(OLD if is_raw else NEW, lambda: LongStep("LONG", "b:1"))
+    protocol = broker.protocol
+    asked = protocol.send(EVERYTHING)
+
+    def sends(token: bytes, number: int) -> None:
+        if is_raw:
+            broker.sends(len(token).to_bytes(4, "big") + token)
+        else:
+            broker.answers_by(SaslAuthenticateResponse(auth_bytes=token), SaslAuthenticateRequest, 2, number)
+
+    broker.takes()
+    assert protocol.work is None
+    broker.answers_by(HAS, SaslHandshakeRequest, 0 if is_raw else 1, 1)
+    assert protocol.work is None, "the first token is there at once"
+    broker.takes()
+    sends(b"challenge", 3)
+    work = protocol.work
+    assert work is not None
+    assert broker.takes() == []
+    assert not protocol.wants_mechanism
+    protocol.worked(work())
+    assert protocol.work is None
+    (second,) = broker.takes()
+    assert (second if is_raw else bytes(second[0].auth_bytes)) == b"second"
+    sends(b"proof", 4)
+    assert protocol.is_ready
+    assert protocol.unanswered == (asked,)
+
+
+def test_a_frame_in_the_middle_of_a_long_step_is_refused() -> None:
+    broker = connected(NEW, lambda: LongStep("LONG", "b:1"))
+    broker.answers_by(HAS, SaslHandshakeRequest, 1, 1)
+    challenge = SaslAuthenticateResponse(auth_bytes=b"challenge")
+    broker.answers_by(challenge, SaslAuthenticateRequest, 2, 2)
+    with pytest.raises(DecodeError, match=r"broker b:1 sent a frame while the client computes its next token"):
+        broker.answers_by(challenge, SaslAuthenticateRequest, 2, 2)
+
+
+def test_a_new_connection_forgets_the_long_step_of_the_last() -> None:
+    broker = connected(OLD, lambda: LongStep("LONG", "b:1"))
+    broker.answers_by(HAS, SaslHandshakeRequest, 0, 1)
+    broker.sends((9).to_bytes(4, "big") + b"challenge")
+    assert broker.protocol.work is not None
+    assert broker.protocol.on_hang_up()
+    assert broker.protocol.work is None

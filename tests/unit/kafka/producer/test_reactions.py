@@ -1,0 +1,408 @@
+"""Every error code in an answer to Produce, beside what Java's producer does: one table, deviations with reasons.
+
+Of Java's producer: `Sender.completeBatch`, `Sender.canRetry`, `TransactionManager.canRetry` and `handleFailedBatch` (of
+Kafka 4.1), for a producer without transactional id.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from streamgroup.advice import RESOURCES, Requester
+from streamgroup.errors import (
+    KAFKA_ERRORS,
+    AuthorizationError,
+    DeliveryTimeoutError,
+    ErrorCode,
+    NoBrokerError,
+    ProduceAuthorizationError,
+    ProduceError,
+    RecordTooLargeError,
+    TransportError,
+    UnknownTopicError,
+    error_of,
+)
+from streamgroup.kafka.producer import reactions
+from streamgroup.kafka.producer.batch import BatchState, ProducerBatch
+from streamgroup.kafka.producer.config import ProducerConfig
+from streamgroup.kafka.producer.reactions import (
+    PRODUCE,
+    Appended,
+    ProduceReaction,
+    reaction_to,
+    reaction_to_metadata,
+    reaction_to_producer_id,
+)
+from streamgroup.kafka.wire.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
+from streamgroup.model import PartitionInfo, TopicInfo
+from tests.unit.kafka.producer.drivers import P0
+from tests.unit.kafka.producer.world import Records
+
+DOCS = Path(__file__).parents[3] / "docs" / "producer.md"
+NEWER = 140
+"""A code that only a newer broker knows."""
+CODES = [code for code in KAFKA_ERRORS if code] + [NEWER]
+
+JAVA: dict[int, str] = {
+    10: "splits",
+    45: "retries behind the missing batch, else bumps the epoch and retries",
+    46: "succeeds",
+    59: "bumps the epoch and retries",
+}
+"""Java's reaction, where it is neither to retry a retriable error nor to fail."""
+
+DEVIATIONS: dict[int, str] = {
+    -1: "a broker that failed for unknown reasons may succeed at the next attempt; ten attempts at most",
+    8: "as -1",
+    NEWER: "as -1",
+    18: "a smaller batch fits into a segment",
+    45: "the broker may have the batch, and have forgotten it: under another epoch it would be there twice",
+    47: "the id is used by another producer: another id instead of failing",
+    49: "as 47",
+}
+
+
+def javas(code: int) -> str:
+    return JAVA.get(code) or ("retries" if error_of(code).retriable else "fails")
+
+
+def ours(code: int) -> str:
+    return {
+        ProduceReaction.DELIVERED: "succeeds",
+        ProduceReaction.RETRY: "retries",
+        ProduceReaction.METADATA: "retries",
+        ProduceReaction.UNEXPECTED: "retries",
+        ProduceReaction.SPLIT: "splits",
+        ProduceReaction.OUT_OF_ORDER: "retries behind the missing batch, else succeeds behind a later one or fails",
+        ProduceReaction.NEW_EPOCH: "bumps the epoch and retries",
+        ProduceReaction.NEW_ID: "takes another id and retries",
+        ProduceReaction.FAIL: "fails",
+        ProduceReaction.FATAL: "fails",
+    }[reaction_to(code).reaction]
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_the_producer_does_as_javas_but_where_a_reason_is_given(code: int) -> None:
+    assert (ours(code) != javas(code)) == (code in DEVIATIONS), (code, ours(code), javas(code))
+
+
+@pytest.mark.parametrize("code", [2, 10, 17, 18, 19, 21, 29, 31, 32, 43, 45, 47, 59, 76, 87, 100])
+def test_these_codes_prove_that_the_leader_has_not_appended_the_batch(code: int) -> None:
+    assert reaction_to(code).appended is Appended.NO
+
+
+@pytest.mark.parametrize("code", [-1, 3, 5, 6, 7, 13, 20, 56, 74, NEWER])
+def test_these_codes_leave_it_open(code: int) -> None:
+    """The leader appends first and then waits for the other replicas."""
+    assert reaction_to(code).appended is not Appended.NO
+
+
+def test_the_table_in_the_docs_is_that_of_the_code() -> None:
+    rows = re.findall(r"^\| (-?\d+) \| `(\w+)` \| ([a-z ]+) \| (\w+) \|$", DOCS.read_text(), re.MULTILINE)
+    assert [int(code) for code, *_ in rows] == sorted(PRODUCE)
+    for code, name, reaction, appended in rows:
+        row = reaction_to(int(code))
+        assert (error_of(int(code)).name, row.reaction.value, row.appended.value) == (name, reaction, appended)
+
+
+def test_a_code_that_fails_has_advice() -> None:
+    failing = {
+        ProduceReaction.FAIL,
+        ProduceReaction.FATAL,
+        ProduceReaction.SPLIT,
+        ProduceReaction.OUT_OF_ORDER,
+        ProduceReaction.NEW_ID,
+    }
+    for code in CODES:
+        row = reaction_to(code)
+        assert row.advice or row.reaction not in failing or code in RESOURCES, code
+
+
+@pytest.mark.parametrize(
+    ("code", "reaction"), [(29, ProduceReaction.FAIL), (17, ProduceReaction.FAIL), (3, ProduceReaction.RETRY)]
+)
+def test_a_topic_waits_unless_it_is_refused(code: int, reaction: ProduceReaction) -> None:
+    assert reaction_to_metadata(code).reaction is reaction
+
+
+@pytest.mark.parametrize(
+    ("code", "reaction"),
+    [
+        (13, ProduceReaction.RETRY),
+        (14, ProduceReaction.RETRY),
+        (15, ProduceReaction.RETRY),
+        (16, ProduceReaction.RETRY),
+        (51, ProduceReaction.RETRY),
+        (-1, ProduceReaction.RETRY),
+        (NEWER, ProduceReaction.RETRY),
+        (31, ProduceReaction.FATAL),
+        (35, ProduceReaction.FATAL),
+        (42, ProduceReaction.FATAL),
+    ],
+)
+def test_an_id_is_asked_for_again_unless_it_is_refused(code: int, reaction: ProduceReaction) -> None:
+    assert reaction_to_producer_id(code).reaction is reaction
+
+
+ALICE = Requester("User:alice", "b1:9092")
+AGAIN = ". The broker may have the records: writing them again may duplicate them"
+CONFIG = ProducerConfig(delivery_timeout_ms=40_000, max_block_ms=7_000)
+
+
+def batch(count: int = 5, *, node: int = 2, code: int = 0, doubtful: bool = False, cause: str = "") -> ProducerBatch:
+    made = ProducerBatch(P0, Records(tuple(range(count))), 0.0)
+    made.node, made.code, made.doubtful, made.cause, made.attempts = node, code, doubtful, cause, 3
+    return made
+
+
+def refused(code: int, answer: PartitionProduceResponse | None = None, *, doubtful: bool = False) -> ProduceError:
+    return reactions.refused(batch(code=code, doubtful=doubtful), code, reaction_to(code), answer, ALICE)
+
+
+def facts(error: ProduceError) -> tuple[int, bool]:
+    return error.code, error.maybe_written
+
+
+# -- a batch that the broker refuses ----------------------------------------------------------------------------------
+
+
+def test_a_refused_batch_names_the_partition_the_broker_the_code_and_the_next_step() -> None:
+    error = refused(ErrorCode.INVALID_RECORD)
+    assert str(error).startswith("could not write 5 records (50 bytes) to t-0 at broker 2: INVALID_RECORD (87): ")
+    assert str(error).endswith(". Give records of a compacted topic keys")
+    assert facts(error) == (87, False)
+
+
+def test_a_batch_that_was_never_sent_names_no_broker() -> None:
+    error = reactions.abandoned(batch(1, node=-1), "the task has failed")
+    assert str(error) == "could not write 1 record (10 bytes) to t-0: given up: the task has failed"
+    assert facts(error) == (0, False)
+
+
+@pytest.mark.parametrize("doubtful", [False, True])
+def test_a_refused_batch_says_whether_the_broker_may_have_it(doubtful: bool) -> None:
+    error = refused(ErrorCode.POLICY_VIOLATION, doubtful=doubtful)
+    assert (AGAIN in str(error)) is doubtful
+    assert error.maybe_written is doubtful
+
+
+def test_the_brokers_own_words_name_three_records_and_count_the_others() -> None:
+    rows = [BatchIndexAndErrorMessage(batch_index=n) for n in (1, 2, 3, 4)]
+    rows.insert(0, BatchIndexAndErrorMessage(batch_index=0, batch_index_error_message="no key"))
+    answer = PartitionProduceResponse(error_message="bad records", record_errors=tuple(rows))
+    assert (
+        "; bad records; record 0 of the batch: no key; record 1 of the batch: rejected; record 2 of the batch: "
+        "rejected; and 2 more records. Give records"
+    ) in str(refused(ErrorCode.INVALID_RECORD, answer))
+
+
+def test_a_broker_that_names_one_record_more_than_are_shown() -> None:
+    answer = PartitionProduceResponse(record_errors=(BatchIndexAndErrorMessage(batch_index=0),) * 4)
+    assert "; and 1 more record. Give records" in str(refused(ErrorCode.INVALID_RECORD, answer))
+
+
+def test_a_broker_without_words_of_its_own_adds_nothing() -> None:
+    assert str(refused(ErrorCode.INVALID_RECORD, PartitionProduceResponse())) == str(refused(ErrorCode.INVALID_RECORD))
+    three = tuple(BatchIndexAndErrorMessage(batch_index=n) for n in range(3))
+    answer = PartitionProduceResponse(record_errors=three)
+    assert "more records" not in str(refused(ErrorCode.INVALID_RECORD, answer))
+
+
+def test_an_unknown_code_of_a_newer_broker_is_named_by_its_number() -> None:
+    assert "at broker 2: UNKNOWN_999 (999): a code of a newer broker" in str(refused(999))
+
+
+# -- the authorizer ---------------------------------------------------------------------------------------------------
+
+
+def test_a_user_without_the_right_to_write_learns_the_command_that_gives_it() -> None:
+    error = refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    assert isinstance(error, ProduceAuthorizationError)
+    assert isinstance(error, AuthorizationError)
+    assert str(error).endswith(
+        "User:alice is not allowed the operation Write on topic 't'. To allow it: `kafka-acls.sh --bootstrap-server "
+        "b1:9092 --add --allow-principal User:alice --operation Write --topic t`"
+    )
+
+
+def test_a_user_without_the_right_to_write_idempotently_learns_both_ways_out() -> None:
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    row = reaction_to_producer_id(code)
+    for error in (reactions.no_producer_id(code, "", row, ALICE), reactions.producer_refused(2, code, row, ALICE)):
+        assert isinstance(error, ProduceAuthorizationError)
+        assert "--operation IdempotentWrite --cluster`" in str(error)
+        assert str(error).endswith(". Without the right, set kafka.enable.idempotence=false")
+        assert facts(error) == (code, False)
+
+
+def test_a_topic_that_the_user_may_not_see_comes_with_the_right_to_create_it() -> None:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    error = reactions.topic_refused("orders", code, reaction_to_metadata(code), ALICE)
+    assert isinstance(error, ProduceAuthorizationError)
+    assert str(error).startswith(f"cannot write topic orders: TOPIC_AUTHORIZATION_FAILED ({code.value}): User:alice ")
+    assert "--operation Write --topic orders`. If the topic does not exist" in str(error)
+    assert "--operation Create --topic orders` (brokers before 2.0 take --cluster" in str(error)
+
+
+def test_a_topic_with_an_invalid_name_is_refused_without_a_word_of_rights() -> None:
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION
+    error = reactions.topic_refused("a/b", code, reaction_to_metadata(code), ALICE)
+    assert type(error) is ProduceError
+    assert str(error).startswith(f"cannot write topic a/b: INVALID_TOPIC_EXCEPTION ({code.value}): ")
+    assert str(error).endswith("Choose a valid topic name; clients may not write internal topics")
+
+
+# -- the whole producer -----------------------------------------------------------------------------------------------
+
+
+def test_a_producer_without_an_id_says_why_and_which_brokers_have_ids() -> None:
+    code = ErrorCode.UNSUPPORTED_VERSION
+    error = reactions.no_producer_id(code, "broker b1:9092 does not have it", reaction_to_producer_id(code), ALICE)
+    assert str(error).startswith(
+        "could not get a producer id (broker b1:9092 does not have it): UNSUPPORTED_VERSION (35): "
+    )
+    assert str(error).endswith("Idempotence needs brokers of Kafka 0.11 or later: leave kafka.enable.idempotence out")
+
+
+def test_a_producer_that_a_broker_refuses_names_the_broker() -> None:
+    code = ErrorCode.INVALID_REQUIRED_ACKS
+    error = reactions.producer_refused(2, code, reaction_to(code), ALICE)
+    assert str(error).startswith("broker 2 refuses this producer: INVALID_REQUIRED_ACKS (21): ")
+    assert str(error).endswith(". Set kafka.acks to 0, 1 or all")
+
+
+def test_a_fatal_code_without_advice_ends_with_its_meaning() -> None:
+    code = ErrorCode.NETWORK_EXCEPTION
+    text = str(reactions.no_producer_id(code, "", reaction_to_producer_id(code), ALICE))
+    assert text == text.rstrip(". ")
+    assert text.startswith("could not get a producer id: NETWORK_EXCEPTION (13): ")
+
+
+# -- one record that is too large -------------------------------------------------------------------------------------
+
+
+def test_a_record_above_the_limit_of_the_producer_names_the_option_to_raise() -> None:
+    error = reactions.too_large(batch(1, node=-1), reaction_to(ErrorCode.MESSAGE_TOO_LARGE), 9)
+    assert isinstance(error, RecordTooLargeError)
+    assert str(error) == (
+        "could not write 1 record (10 bytes) to t-0: the record is larger than max.request.size=9. Raise "
+        "kafka.max.request.size"
+    )
+
+
+def test_a_record_that_is_too_large_at_a_second_attempt_may_have_been_written_by_the_first() -> None:
+    code = ErrorCode.MESSAGE_TOO_LARGE
+    error = reactions.too_large(batch(1, code=code, doubtful=True), reaction_to(code), None)
+    assert f"{AGAIN}. Raise max.message.bytes" in str(error)
+    assert facts(error) == (10, True)
+
+
+def test_a_record_above_the_limit_of_the_broker_names_the_setting_of_the_topic() -> None:
+    code = ErrorCode.MESSAGE_TOO_LARGE
+    error = reactions.too_large(batch(1, code=code), reaction_to(code), None)
+    assert isinstance(error, RecordTooLargeError)
+    assert "to t-0 at broker 2: MESSAGE_TOO_LARGE (10): " in str(error)
+    assert "Raise max.message.bytes of the topic" in str(error)
+    assert facts(error) == (10, False)
+
+
+# -- time that has passed ---------------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_is_not_acknowledged_in_time_has_its_last_cause_and_the_advice_for_it() -> None:
+    late = batch(code=ErrorCode.NOT_ENOUGH_REPLICAS, cause="NOT_ENOUGH_REPLICAS (19)")
+    error = reactions.timed_out(late, CONFIG, "metadata")
+    assert isinstance(error, DeliveryTimeoutError)
+    assert str(error) == (
+        "could not write 5 records (50 bytes) to t-0 at broker 2: not acknowledged within delivery.timeout.ms=40000 "
+        "after 3 attempts; last: NOT_ENOUGH_REPLICAS (19). Look for brokers that are down, or lower "
+        "min.insync.replicas of the topic"
+    )
+    assert facts(error) == (19, False)
+
+
+def test_a_batch_without_a_cause_says_for_which_step_it_has_waited() -> None:
+    waiting = batch(node=-1)
+    error = reactions.timed_out(waiting, CONFIG, "waits for the leader of t-0")
+    assert "; last: waits for the leader of t-0. Look whether the partition's leader is up" in str(error)
+    assert str(error).endswith("or raise kafka.delivery.timeout.ms")
+
+
+def test_a_batch_behind_a_missing_one_gets_no_advice_about_lost_records() -> None:
+    late = batch(code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, cause="OUT_OF_ORDER_SEQUENCE_NUMBER (45)")
+    text = str(reactions.timed_out(late, CONFIG, ""))
+    assert "unclean leader election" not in text
+    assert text.endswith("or raise kafka.delivery.timeout.ms")
+
+
+@pytest.mark.parametrize("of", [BatchState.IN_FLIGHT, BatchState.RETRY])
+def test_a_late_or_abandoned_batch_may_be_written_while_it_is_in_flight(of: BatchState) -> None:
+    late = batch()
+    late.state = of
+    for error in (reactions.timed_out(late, CONFIG, "an answer"), reactions.abandoned(late, "the query stops")):
+        assert error.maybe_written is (of is BatchState.IN_FLIGHT)
+        assert (AGAIN in str(error)) is error.maybe_written
+
+
+# -- topics and partitions that do not appear -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("partitions", "counted"), [(0, "0 partitions"), (1, "1 partition"), (2, "2 partitions")])
+def test_a_partition_that_the_topic_does_not_have_comes_with_the_number_of_those_that_it_has(
+    partitions: int, counted: str
+) -> None:
+    topic = TopicInfo("t", tuple(PartitionInfo(number, 0) for number in range(partitions)))
+    error = reactions.unknown_partition(batch(node=-1), CONFIG, topic)
+    assert isinstance(error, UnknownTopicError)
+    assert str(error) == (
+        f"could not write 5 records (50 bytes) to t-0: topic t has {counted}, and partition 0 did not appear within "
+        "max.block.ms=7000. Correct the column 'partition', or add partitions to the topic"
+    )
+
+
+def test_a_partition_that_a_new_topic_of_the_name_lacks_leaves_no_doubt_about_its_records() -> None:
+    topic = TopicInfo("t", (PartitionInfo(1, 0),))
+    error = reactions.unknown_partition(batch(node=-1), CONFIG, topic, is_new=True)
+    assert not error.maybe_written
+    assert str(error) == (
+        "could not write 5 records (50 bytes) to t-0: topic t was deleted and created again with 1 partition, without "
+        "partition 0. Correct the column 'partition', or add partitions to the topic"
+    )
+
+
+def test_a_partition_of_a_topic_that_is_not_there_is_about_the_topic() -> None:
+    error = reactions.unknown_partition(batch(node=-1), CONFIG, None)
+    assert isinstance(error, UnknownTopicError)
+    assert str(error).endswith(str(reactions.missing_topic("t", CONFIG, "")))
+    assert "to t-0: topic t did not appear in the metadata within max.block.ms=7000. Create it, or set" in str(error)
+
+
+def test_a_topic_is_not_called_missing_while_no_broker_answers() -> None:
+    error = reactions.missing_topic("orders", CONFIG, "b1:9092: connection refused")
+    assert isinstance(error, NoBrokerError)
+    assert isinstance(error, TransportError)
+    assert str(error).startswith(
+        "cannot write topic orders: no broker has answered for it within max.block.ms=7000; last: b1:9092: connection "
+        "refused. Look whether"
+    )
+
+
+# -- batches behind a failed one --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("doubtful", [False, True])
+def test_a_batch_behind_a_failed_one_or_overtaken_by_a_later_one_asks_to_write_all_again(doubtful: bool) -> None:
+    behind = batch(code=45, cause="OUT_OF_ORDER_SEQUENCE_NUMBER (45)", doubtful=doubtful)
+    for error, why in (
+        (reactions.out_of_reach(behind), "earlier records of the partition have failed"),
+        (reactions.out_of_turn(behind), "accepted records that follow them"),
+    ):
+        assert str(error).startswith("could not write 5 records (50 bytes) to t-0 at broker 2: ")
+        assert why in str(error)
+        assert "(OUT_OF_ORDER_SEQUENCE_NUMBER (45))" in str(error)
+        assert str(error).lower().endswith("write all again")
+        assert facts(error) == (45, doubtful)
+        assert (AGAIN in str(error)) is doubtful

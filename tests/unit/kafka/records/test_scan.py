@@ -1,0 +1,403 @@
+"""Records that cannot be, one kind of damage each, under a right checksum."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from streamgroup.errors import DecodeError
+from streamgroup.kafka.records import scan
+from streamgroup.kafka.records.decode import DecodeOptions
+from streamgroup.kafka.records.fields import Bytes
+from streamgroup.kafka.records.kernel import VARIABLE
+from streamgroup.kafka.records.message_sets import (
+    NO_TIMESTAMP,
+    NO_TIMESTAMP_TYPE,
+    OWN,
+    MessageFaultKind,
+    MessageSetFault,
+    MessageSets,
+    MessageSets07,
+    Walk,
+)
+from tests.unit.kafka.records import reference
+from tests.unit.kafka.records.encoder import Record, compress, encode_batch, encode_record, seal, varint
+from tests.unit.kafka.records.encoder_sets import (
+    Message,
+    encode_message,
+    encode_set,
+    encode_wrapper,
+    message07,
+    sized,
+    wrapper07,
+)
+from tests.unit.kafka.records.encoder_sets import seal as seal_messages
+from tests.unit.kafka.records.rows import decode
+
+END = 2**62
+
+
+def body(record: bytes) -> bytes:
+    """A batch with this one record."""
+    return seal(8, record, attributes=0, last_offset_delta=5, count=1)
+
+
+DAMAGED = {
+    "length beyond the batch": body(varint(50) + bytes(10)),
+    "length negative": body(varint(-5) + bytes(10)),
+    "length over-long": body(b"\xff" * 11),
+    "length of 33 bits": body(b"\x80\x80\x80\x80\x10" + bytes(10)),
+    "key beyond the record": body(varint(10) + bytes(3) + varint(60) + bytes(6)),
+    "key length -2": body(varint(6) + bytes(3) + varint(-2) + bytes(2)),
+    "value length -9": body(varint(6) + bytes(4) + varint(-9) + bytes(1)),
+    "header count negative": body(varint(6) + bytes(3) + b"\1\1" + varint(-1)),
+    "header count beyond the record": body(varint(8) + bytes(3) + b"\1\1" + varint(2**31 - 1)[:3]),
+    "header key null": body(varint(8) + bytes(3) + b"\1\1" + varint(1) + b"\1\1"),
+    "header value beyond the record": body(varint(8) + bytes(3) + b"\1\1" + varint(1) + b"\0\2"),
+    "offset beyond the batch's last": body(varint(6) + bytes(2) + varint(6) + b"\1\1\0"),
+    "offset negative": body(varint(6) + bytes(2) + varint(-1) + b"\1\1\0"),
+    "bytes behind the headers": body(varint(7) + bytes(3) + b"\1\1\0\0"),
+    "bytes behind the last record": body(encode_record(Record(8), 8, 0) + b"\0"),
+    "record of no bytes": body(b"\0" * 7),
+    "timestamp over-long": body(varint(20) + b"\0" + b"\x80" * 10 + bytes(9)),
+    "more records than bytes": seal(8, bytes(20), attributes=0, last_offset_delta=2**31 - 2, count=2**31 - 1),
+    "same offset twice": seal(8, encode_record(Record(8), 8, 0) * 2, attributes=0, last_offset_delta=5, count=2),
+    "more records than offsets": seal(8, b"", attributes=0, last_offset_delta=0, count=2),
+    "a negative count": seal(8, b"", attributes=0, last_offset_delta=0, count=-1),
+}
+
+
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("data", DAMAGED.values(), ids=DAMAGED.keys())
+def test_records_that_cannot_be(data: bytes) -> None:
+    with pytest.raises(DecodeError, match="offset 8: ") as caught:
+        decode(data, 0, END, DecodeOptions())
+    assert caught.value.base_offset == 8
+    assert caught.value.next_offset is not None
+    assert caught.value.next_offset > 8
+    with pytest.raises(reference.Refused):
+        reference.decode(data, 0, END)
+
+
+MANY = 3_000_000
+INFLATED = 7 * MANY
+"""As many bytes as so many records take at least: the count that a batch declares can be true."""
+BOMBS = {
+    "zeros": bytes(INFLATED),
+    "the same record again and again": encode_record(Record(0), 0, 0) * MANY,
+}
+SET_BOMBS = {
+    "messages of the same offset": encode_wrapper(
+        [], "gzip", 0, offset=9, inner=encode_message(Message(9), 0) * (INFLATED // 26)
+    ),
+    "messages of which the first is damaged": encode_wrapper(
+        [], "gzip", 0, offset=9, inner=(encode_message(Message(9), 0)[:-1] + b"\0") * (INFLATED // 26)
+    ),
+}
+DECODE_AND_MEASURE = """
+import sys
+from streamgroup.errors import DecodeError
+from streamgroup.kafka.records.batches import Frames
+from streamgroup.kafka.records.decode import DecodeOptions, decode
+
+def resident():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+
+sound, *bombs = (open(name, "rb").read() for name in sys.argv[1:])
+assert decode(Frames(sound, 0, 2**62), 0, DecodeOptions()).num_rows
+before = resident()
+for bomb in bombs:
+    try:
+        print(decode(Frames(bomb, 0, 2**62), 0, DecodeOptions()).num_rows)
+    except DecodeError:
+        print(1024 * (resident() - before))
+"""
+
+
+@pytest.mark.slow
+def test_a_count_that_may_be_true_takes_no_memory_before_a_record_is_looked_at(kernel: str, tmp_path: Path) -> None:
+    """In a process of its own, by its resident memory: arrays whose pages nobody touches cost nothing."""
+    batches = [
+        seal(9, compress("zstd", body), attributes=4, last_offset_delta=MANY - 1, count=MANY) for body in BOMBS.values()
+    ]
+    names = []
+    for data in (encode_batch([Record(1)], codec="zstd"), *batches, *SET_BOMBS.values()):
+        assert len(data) < 64 << 10
+        names.append(tmp_path / str(len(names)))
+        names[-1].write_bytes(data)
+    done = subprocess.run(
+        [sys.executable, "-c", DECODE_AND_MEASURE, *names],
+        # A fixed threshold, so that glibc returns the arrays of one decode before the next one.
+        env=os.environ | {VARIABLE: kernel, "MALLOC_MMAP_THRESHOLD_": "65536"},
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    grown = dict(zip((*BOMBS, *SET_BOMBS), map(int, done.stdout.split()), strict=True))
+    assert max(grown.values()) < 2 * INFLATED, str(grown)
+    assert min(grown.values()) > 0, "nothing was inflated"
+
+
+CREATE_TIME, LOG_APPEND_TIME = 0, 1
+BEYOND = 2**62
+
+
+def longs(*values: int) -> npt.NDArray[np.int64]:
+    return np.array(values, np.int64)
+
+
+def buffer_of(data: bytes) -> Bytes:
+    return np.frombuffer(data, np.uint8)
+
+
+def sets_of(*parts: bytes, least: int = 0, last: int, relative: bool = False, stamp: int = 0, kind: int = OWN) -> Any:
+    """The sets `parts`, one behind the other, which all have these fields."""
+    ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
+    same = [np.full(len(parts), value, np.int64) for value in (least, last, relative, stamp, kind)]
+    begin = ends - [len(part) for part in parts]
+    return MessageSets(begin, ends, same[0], same[1], same[2].astype(np.bool_), *same[3:])
+
+
+def sets07(*parts: bytes, offsets: list[int], wrapped: list[bool]) -> MessageSets07:
+    ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
+    return MessageSets07(ends - [len(part) for part in parts], ends, longs(*offsets), np.array(wrapped))
+
+
+def pieces(data: bytes, start: npt.NDArray[np.int32], length: npt.NDArray[np.int32]) -> list[bytes | None]:
+    """The fields that begin and are as long as a scan has found."""
+    return [
+        None if size < 0 else data[begin : begin + size]
+        for begin, size in zip(start.tolist(), length.tolist(), strict=True)
+    ]
+
+
+# -- walks ------------------------------------------------------------------------------------------------------------
+
+PLAIN = encode_set([Message(3, b"a"), Message(4, b"b")], 0) + encode_set([Message(7, b"c")], 1)
+MESSAGES_END = len(PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("data", "least", "until", "walk"),
+    [
+        (b"", 0, BEYOND, Walk(0, 0, -1)),
+        (PLAIN, 0, BEYOND, Walk(MESSAGES_END, 3, 7)),
+        (PLAIN + encode_wrapper([Message(8)], "gzip", 1) + PLAIN, 0, BEYOND, Walk(MESSAGES_END, 3, 7)),
+        (PLAIN + encode_message(Message(8), 2), 0, BEYOND, Walk(MESSAGES_END, 3, 7)),
+        (PLAIN + encode_message(Message(7), 0), 0, BEYOND, Walk(MESSAGES_END, 3, 7)),
+        (PLAIN + encode_message(Message(8), 0)[:-1], 0, BEYOND, Walk(MESSAGES_END, 3, 7)),
+        (PLAIN + encode_message(Message(8), 0)[:11], 0, BEYOND, Walk(MESSAGES_END, 3, 7)),
+        (PLAIN, 0, 7, Walk(MESSAGES_END - 35, 2, 4)),
+        (PLAIN, 4, BEYOND, Walk(0, 0, 3)),
+    ],
+    ids=[
+        "no bytes",
+        "both magics",
+        "a compressed message",
+        "a record batch",
+        "an offset twice",
+        "a cut message",
+        "a cut frame",
+        "an offset at the end of the range",
+        "an offset before the least one",
+    ],
+)
+def test_a_walk_ends_at_the_first_frame_that_is_no_plain_message_of_the_range(
+    data: bytes, least: int, until: int, walk: Walk
+) -> None:
+    assert scan.walk(memoryview(data), 0, least, until) == walk
+
+
+PLAIN_07 = message07(b"one", 1) + message07(b"two", 0)
+
+
+@pytest.mark.parametrize(
+    ("behind", "stop", "walk"),
+    [
+        (b"", 99, Walk(25, 2, 13)),
+        (b"", 13, Walk(13, 1, 0)),
+        (b"", 0, Walk(0, 0, -1)),
+        (wrapper07(message07(b"x"), "gzip"), 99, Walk(25, 2, 13)),
+        (message07(b"x", 2), 99, Walk(25, 2, 13)),
+        (message07(b"x")[:-1], 99, Walk(25, 2, 13)),
+        (message07(b"x")[:4], 99, Walk(25, 2, 13)),
+        (message07(b"", 0), 99, Walk(34, 3, 25)),
+    ],
+    ids=["all", "stop", "nothing", "a compressed message", "another magic", "a cut message", "a cut frame", "an empty"],
+)
+def test_a_walk_over_messages_of_kafka_07_tells_the_position_of_the_last_one(
+    behind: bytes, stop: int, walk: Walk
+) -> None:
+    assert scan.walk07(memoryview(PLAIN_07 + behind), 0, stop) == walk
+
+
+# -- messages of magic 0 and 1 ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", [1, 2, scan.BLOCK])
+@pytest.mark.parametrize("checked", [True, False])
+def test_every_field_of_every_message_is_found(checked: bool, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "BLOCK", block)
+    old = [Message(3, b"value", b"key"), Message(9, None, None)]
+    new = [Message(4, b"", b"", 5), Message(6, b"v", None, -1), Message(9, None, b"k", 7)]
+    parts = encode_set(old, 0), encode_set(new, 1)
+    data = b"".join(parts)
+    found = scan.messages(buffer_of(data), sets_of(*parts, least=3, last=9), checked)
+    assert found.offset.tolist() == [3, 9, 4, 6, 9]
+    assert found.timestamp.tolist() == [NO_TIMESTAMP] * 2 + [5, -1, 7]
+    assert found.timestamp_type.tolist() == [NO_TIMESTAMP_TYPE] * 2 + [CREATE_TIME] * 3
+    assert pieces(data, found.key_start, found.key_length) == [b"key", None, b"", None, b"k"]
+    assert pieces(data, found.value_start, found.value_length) == [b"value", None, b"", b"v", None]
+
+
+def test_a_message_with_the_bit_of_log_append_time_has_that_type() -> None:
+    data = encode_message(Message(0, timestamp=5), 1, attributes=8)
+    found = scan.messages(buffer_of(data), sets_of(data, last=0), True)
+    assert (found.timestamp.tolist(), found.timestamp_type.tolist()) == ([5], [LOG_APPEND_TIME])
+
+
+def test_the_messages_of_a_wrapper_have_its_timestamp_only_under_log_append_time() -> None:
+    data = encode_set([Message(0, timestamp=5), Message(1, timestamp=6)], 1)
+    for kind, stamps in ((CREATE_TIME, [5, 6]), (LOG_APPEND_TIME, [77, 77])):
+        found = scan.messages(buffer_of(data), sets_of(data, last=1, stamp=77, kind=kind), True)
+        assert (found.timestamp.tolist(), found.timestamp_type.tolist()) == (stamps, [kind, kind])
+
+
+@pytest.mark.parametrize("offsets", [(0, 1, 2), (0, 3, 5), (4, 5, 9)], ids=str)
+def test_relative_offsets_end_at_the_offset_of_their_wrapper(offsets: tuple[int, ...]) -> None:
+    data = encode_set([Message(offset) for offset in offsets], 1)
+    found = scan.messages(buffer_of(data), sets_of(data, last=1_000, relative=True), True)
+    assert found.offset.tolist() == [1_000 - offsets[-1] + offset for offset in offsets]
+
+
+def test_a_set_without_messages_has_no_rows() -> None:
+    data = encode_message(Message(5), 0)
+    found = scan.messages(buffer_of(data), sets_of(b"", data, b"", last=5), True)
+    assert found.offset.tolist() == [5]
+    assert len(scan.messages(buffer_of(b""), sets_of(last=0), True).offset) == 0
+
+
+def flipped(data: bytes) -> bytes:
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+HEAD_0 = bytes([0, 0])
+FAULTS = {
+    "a cut message": (encode_message(Message(1), 0)[:-1], MessageFaultKind.FRAME),
+    "a size below the least": (struct.pack(">qi", 1, 13) + bytes(14), MessageFaultKind.FRAME),
+    "a size beyond the set": (struct.pack(">qi", 1, 15) + bytes(14), MessageFaultKind.FRAME),
+    "magic 2": (encode_message(Message(1), 2), MessageFaultKind.MAGIC),
+    "a compressed message": (encode_message(Message(1, b"v"), 1, attributes=1), MessageFaultKind.NESTED),
+    "a compressed message with a key of -2 bytes": (
+        seal_messages(1, bytes([0, 1]) + struct.pack(">ii", -2, -1)),
+        MessageFaultKind.NESTED,
+    ),
+    "a flipped bit": (flipped(encode_message(Message(1, b"v"), 0)), MessageFaultKind.CHECKSUM),
+    "a key of -2 bytes": (seal_messages(1, HEAD_0 + struct.pack(">ii", -2, -1)), MessageFaultKind.LENGTH),
+    "a value of -2 bytes": (seal_messages(1, HEAD_0 + struct.pack(">ii", -1, -2)), MessageFaultKind.LENGTH),
+    "a key to beyond its message": (seal_messages(1, HEAD_0 + struct.pack(">ii", 1, -1)), MessageFaultKind.OVERRUN),
+    "a value to beyond its message": (seal_messages(1, HEAD_0 + struct.pack(">ii", -1, 1)), MessageFaultKind.OVERRUN),
+    "a byte behind the value": (
+        seal_messages(1, HEAD_0 + sized(b"k") + sized(b"v") + b"\0"),
+        MessageFaultKind.TRAILING,
+    ),
+    "the offset of the one before": (encode_message(Message(0), 0), MessageFaultKind.OFFSET),
+    "a negative offset": (encode_message(Message(-1), 0), MessageFaultKind.OFFSET),
+    "another offset than the last": (encode_message(Message(2), 0), MessageFaultKind.OFFSET),
+}
+
+
+@pytest.mark.parametrize("block", [1, scan.BLOCK])
+@pytest.mark.parametrize(("data", "kind"), FAULTS.values(), ids=FAULTS)
+def test_a_fault_names_the_first_invalid_message_by_set_and_position(
+    data: bytes, kind: MessageFaultKind, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan, "BLOCK", block)
+    sound = encode_message(Message(1), 0)
+    first = encode_message(Message(0, b"v"), 0)
+    parts = sound, first + data
+    with pytest.raises(MessageSetFault) as caught:
+        scan.messages(buffer_of(b"".join(parts)), sets_of(*parts, last=1), True)
+    assert (caught.value.index, caught.value.position) == (1, len(sound + first))
+    assert caught.value.fault is kind
+
+
+def test_of_several_invalid_messages_the_first_one_is_named() -> None:
+    sound, broken = encode_message(Message(0), 0), encode_message(Message(1), 0, attributes=1)
+    data = sound + broken + flipped(encode_message(Message(2, b"v"), 0))
+    with pytest.raises(MessageSetFault) as caught:
+        scan.messages(buffer_of(data), sets_of(data, last=2), True)
+    assert (caught.value.position, caught.value.fault) == (len(sound), MessageFaultKind.NESTED)
+
+
+def test_a_flipped_bit_of_a_value_is_found_only_where_checksums_are_checked() -> None:
+    data = flipped(encode_message(Message(0, b"v"), 1))
+    assert scan.messages(buffer_of(data), sets_of(data, last=0), False).value_length.tolist() == [1]
+    with pytest.raises(MessageSetFault):
+        scan.messages(buffer_of(data), sets_of(data, last=0), True)
+
+
+@pytest.mark.parametrize("block", [1, 2, scan.BLOCK])
+@pytest.mark.parametrize("offsets", [(0, 2, 1, 3), (0, 1, 1, 3), (2, 1, 2, 3)], ids=str)
+def test_offsets_that_do_not_ascend_within_a_set_are_a_fault(
+    offsets: tuple[int, ...], block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan, "BLOCK", block)
+    data = encode_set([Message(offset) for offset in offsets], 0)
+    wrong = next(index for index in range(1, 4) if offsets[index] <= offsets[index - 1])
+    with pytest.raises(MessageSetFault) as caught:
+        scan.messages(buffer_of(data), sets_of(data, last=3), True)
+    assert (caught.value.position, caught.value.fault) == (wrong * 26, MessageFaultKind.OFFSET)
+
+
+@pytest.mark.parametrize(("least", "last"), [(2, 4), (0, 5), (0, 3)], ids=["too early", "too short", "too long"])
+def test_offsets_begin_at_the_least_and_end_at_the_last(least: int, last: int) -> None:
+    data = encode_set([Message(1), Message(4)], 0)
+    assert len(scan.messages(buffer_of(data), sets_of(data, least=1, last=4), True).offset) == 2
+    with pytest.raises(MessageSetFault) as caught:
+        scan.messages(buffer_of(data), sets_of(data, least=least, last=last), True)
+    assert caught.value.fault is MessageFaultKind.OFFSET
+
+
+# -- messages of Kafka 0.7 --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", [1, 2, scan.BLOCK])
+def test_messages_of_kafka_07_have_their_position_or_the_offset_of_their_wrapper(
+    block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan, "BLOCK", block)
+    parts = PLAIN_07, b"", message07(b"") + message07(b"x", 0)
+    data = b"".join(parts)
+    where = sets07(*parts, offsets=[500, 525, 900], wrapped=[False, False, True])
+    found = scan.messages07(buffer_of(data), where, True)
+    assert found.offset.tolist() == [500, 513, 900, 900]
+    assert found.inner.tolist() == [0, 0, 0, 1]
+    assert pieces(data, found.value_start, found.value_length) == [b"one", b"two", b"", b"x"]
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (message07(b"x")[:-1], MessageFaultKind.FRAME),
+        (message07(b"x")[:8], MessageFaultKind.FRAME),
+        (message07(b"x", 2), MessageFaultKind.MAGIC),
+        (wrapper07(message07(b"x"), "gzip"), MessageFaultKind.NESTED),
+        (flipped(message07(b"x")), MessageFaultKind.CHECKSUM),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_a_fault_of_kafka_07_names_the_first_invalid_message(data: bytes, kind: MessageFaultKind) -> None:
+    whole = PLAIN_07 + data
+    with pytest.raises(MessageSetFault) as caught:
+        scan.messages07(buffer_of(whole), sets07(whole, offsets=[0], wrapped=[False]), True)
+    assert (caught.value.index, caught.value.position, caught.value.fault) == (0, len(PLAIN_07), kind)

@@ -1,0 +1,436 @@
+from __future__ import annotations
+
+import struct
+import time
+import tracemalloc
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamgroup.errors import DecodeError, EncodeError, Truncated, UnsupportedVersionError
+from streamgroup.kafka.wire import frames
+from streamgroup.kafka.wire.frames import encode_request, request_pieces
+from streamgroup.kafka.wire.messages.cluster import (
+    ApiVersionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+    SupportedFeatureKey,
+)
+from streamgroup.kafka.wire.messages.group import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    SyncGroupResponse,
+)
+from streamgroup.kafka.wire.messages.log import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from streamgroup.kafka.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from streamgroup.kafka.wire.primitives import Reader, append_tags
+from streamgroup.kafka.wire.schema import (
+    LARGE,
+    Message,
+    Pieces,
+    array_reader,
+    array_writer,
+    decode,
+    encode,
+    read,
+    reader,
+    writer,
+)
+from tests.unit.kafka.wire.declared import MESSAGES, REQUESTS, VERSIONS_OF, instances
+
+EVERY_MESSAGE = pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
+TOPIC_ID = "0c1d2e3f-4a5b-6c7d-8e9f-0a1b2c3d4e5f"
+
+
+def a_version(data: st.DataObject, cls: type[Message]) -> int:
+    return data.draw(st.sampled_from(VERSIONS_OF[cls]), label="version")
+
+
+def test_every_request_knows_its_response() -> None:
+    assert len(REQUESTS) == 24
+    for cls in REQUESTS:
+        assert cls.RESPONSE.__name__ == f"{cls.NAME}Response"
+        assert (cls.SCHEMA, cls.FLEXIBLE, cls.VERSIONS) == (
+            cls.RESPONSE.SCHEMA,
+            cls.RESPONSE.FLEXIBLE,
+            cls.RESPONSE.VERSIONS,
+        )
+    assert len({cls.API_KEY for cls in REQUESTS}) == len(REQUESTS)
+
+
+@pytest.mark.slow
+@EVERY_MESSAGE
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_written_values_are_read_back(cls: type[Message], data: st.DataObject) -> None:
+    version = a_version(data, cls)
+    message = data.draw(instances(cls, version))
+    assert decode(cls, encode(message, version), version) == message
+
+
+@EVERY_MESSAGE
+def test_the_defaults_travel_in_every_version(cls: type[Message]) -> None:
+    for version in VERSIONS_OF[cls]:
+        assert decode(cls, encode(cls(), version), version) == cls()
+
+
+@pytest.mark.slow
+@EVERY_MESSAGE
+@settings(max_examples=4, deadline=None)
+@given(data=st.data())
+def test_bytes_that_are_cut_off_or_left_over_are_errors(cls: type[Message], data: st.DataObject) -> None:
+    version = a_version(data, cls)
+    whole = encode(data.draw(instances(cls, version)), version)
+    for end in range(len(whole)):
+        with pytest.raises(DecodeError):
+            decode(cls, whole[:end], version)
+    with pytest.raises(DecodeError, match=r"1 of .* bytes are left over"):
+        decode(cls, whole + b"\0", version)
+
+
+@pytest.mark.parametrize(
+    ("version", "head"), [(8, "00000000 7fffffff"), (12, "00000000 8080808008"), (12, "00000000 ffffffff07")]
+)
+def test_a_huge_array_is_refused_before_anything_is_allocated(version: int, head: str) -> None:
+    data = bytes.fromhex(head) + bytes(1000)
+    decode(MetadataResponse, encode(MetadataResponse(), version), version)
+    tracemalloc.start()
+    try:
+        with pytest.raises(Truncated, match="elements are announced"):
+            decode(MetadataResponse, data, version)
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_array_is_refused_where_its_smallest_elements_would_not_fit() -> None:
+    # 60 partitions of at least 18 bytes each cannot lie in 1000 bytes, although 60 bytes could
+    whole = encode(MetadataResponse(topics=(MetadataResponseTopic(name="t"),)), 0)
+    announced = whole[:-4] + (60).to_bytes(4, "big") + bytes(1000)
+    with pytest.raises(Truncated, match="60 elements are announced, 1000 bytes are left"):
+        decode(MetadataResponse, announced, 0)
+
+
+def test_null_where_none_may_be_is_an_error() -> None:
+    with pytest.raises(DecodeError, match="a null where a bytes must be"):
+        decode(SyncGroupResponse, bytes.fromhex("0000 ffffffff"), 0)
+    with pytest.raises(DecodeError, match="a null where an array must be"):
+        decode(MetadataResponse, bytes.fromhex("ffffffff 00000000"), 0)
+    assert decode(MetadataRequest, bytes.fromhex("ffffffff"), 1).topics is None
+
+
+def test_a_flexible_join_as_the_specification_lays_it_out() -> None:
+    request = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=300_000,
+        protocol_type="consumer",
+        protocols=(JoinGroupRequestProtocol(name="range", metadata=b"\1\2"),),
+    )
+    body = "0267 00002710 000493e0 01 00 09636f6e73756d6572 02 0672616e6765 030102 00 00"
+    assert encode(request, 6) == bytes.fromhex(body)
+    old = "000167 00002710 000493e0 0000 0008636f6e73756d6572 00000001 000572616e6765 000000020102"
+    assert encode(request, 1) == bytes.fromhex(old)
+
+
+def test_bytes_are_views_of_the_frame() -> None:
+    partition = PartitionData(partition_index=3, records=b"batch")
+    answer = FetchResponse(responses=(FetchableTopicResponse(topic_id=TOPIC_ID, partitions=(partition,)),))
+    frame = encode(answer, 16)
+    records = decode(FetchResponse, frame, 16).responses[0].partitions[0].records
+    assert isinstance(records, memoryview)
+    assert records.obj is frame
+    assert bytes(records) == b"batch"
+
+
+def test_anything_bytes_like_is_written() -> None:
+    expected = encode(SyncGroupResponse(assignment=b"xy"), 0)
+    assert encode(SyncGroupResponse(assignment=bytearray(b"xy")), 0) == expected
+    assert encode(SyncGroupResponse(assignment=memoryview(b"-xy-")[1:3]), 0) == expected
+    assert encode(SyncGroupResponse(assignment=memoryview(b"xy").cast("h")), 0) == expected
+
+
+def test_a_value_that_a_version_cannot_carry_is_refused_unless_ignorable() -> None:
+    with pytest.raises(UnsupportedVersionError, match=r"group_instance_id is 'i1': version 4 cannot carry it"):
+        encode(JoinGroupRequest(group_instance_id="i1"), 4)
+    assert encode(JoinGroupRequest(reason="new topics"), 7) == encode(JoinGroupRequest(), 7)
+    with pytest.raises(UnsupportedVersionError, match="topics is None: version 0 cannot carry it"):
+        encode(MetadataRequest(topics=None), 0)
+    with pytest.raises(UnsupportedVersionError, match="require_stable is True"):
+        encode(OffsetFetchRequest(require_stable=True), 6)
+
+
+def test_a_field_that_a_version_lacks_has_its_default() -> None:
+    read_back = decode(FetchRequest, encode(FetchRequest(topics=(FetchTopic(topic="t"),), max_bytes=7), 2), 2)
+    assert read_back.max_bytes == 2**31 - 1
+    assert decode(OffsetCommitRequest, encode(OffsetCommitRequest(), 2), 2).group_instance_id is None
+
+
+def test_versions_that_are_not_declared_are_refused() -> None:
+    for version in (-1, 5):
+        with pytest.raises(UnsupportedVersionError, match="HeartbeatRequest v"):
+            encode(HeartbeatRequest(), version)
+        with pytest.raises(UnsupportedVersionError, match="knows versions 0-4"):
+            decode(HeartbeatRequest, b"", version)
+
+
+def test_an_unstable_version_is_declared_but_not_used() -> None:
+    assert 10 in OffsetCommitRequest.SCHEMA
+    assert OffsetCommitRequest.VERSIONS == OffsetFetchRequest.VERSIONS == (0, 9)
+
+
+@pytest.mark.parametrize(
+    ("message", "what"),
+    [
+        (HeartbeatRequest(generation_id=2**31), "generation_id: cannot write 2147483648"),
+        (HeartbeatRequest(group_id=None), "group_id is None"),  # type: ignore[arg-type]
+        (HeartbeatRequest(group_id=b"g"), "group_id: cannot write b'g'"),  # type: ignore[arg-type]
+        (HeartbeatRequest(member_id="m" * 32768), "32768 bytes"),
+        (JoinGroupRequest(protocols=(JoinGroupRequestProtocol(metadata="x"),)), "metadata: cannot write 'x'"),  # type: ignore[arg-type]
+        (JoinGroupRequest(protocols=5), "protocols: cannot write 5"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_value_that_its_field_cannot_hold_is_named(message: Any, what: str) -> None:
+    with pytest.raises(EncodeError, match=what):
+        encode(message, 4)
+
+
+def test_a_newer_brokers_tagged_fields_are_stepped_over() -> None:
+    out = bytearray(encode(HeartbeatResponse(error_code=27), 4)[:-1])
+    append_tags(out, [(0, b"new"), (77, b"")])
+    assert decode(HeartbeatResponse, out, 4) == HeartbeatResponse(error_code=27)
+
+
+def tagged_api_versions(tags: list[tuple[int, bytes]]) -> bytearray:
+    out = bytearray(encode(ApiVersionsResponse(), 3)[:-1])
+    append_tags(out, tags)
+    return out
+
+
+def test_known_tagged_fields_are_read_by_their_tags() -> None:
+    feature = SupportedFeatureKey(name="kraft.version", max_version=1)
+    answer = ApiVersionsResponse(supported_features=(feature,), finalized_features_epoch=9, zk_migration_ready=True)
+    assert decode(ApiVersionsResponse, encode(answer, 3), 3) == answer
+    between = tagged_api_versions([(1, (9).to_bytes(8, "big")), (2, b"\1"), (3, b"\1"), (40, b"zz")])
+    assert decode(ApiVersionsResponse, between, 3).finalized_features_epoch == 9
+
+
+@pytest.mark.parametrize(
+    ("tags", "what"),
+    [
+        ([(1, bytes(8)), (1, bytes(8))], "tag 1 after tag 1"),
+        ([(3, b"\1"), (1, bytes(8))], "tag 1 after tag 3"),
+        ([(1, bytes(9))], "1 of 9 bytes are left over"),
+        ([(1, bytes(7))], "8 bytes are needed, 7 are left"),
+    ],
+)
+def test_tagged_fields_that_do_not_add_up_are_errors(tags: list[tuple[int, bytes]], what: str) -> None:
+    with pytest.raises(DecodeError, match=what):
+        decode(ApiVersionsResponse, tagged_api_versions(tags), 3)
+
+
+def test_reading_leaves_what_follows_alone() -> None:
+    reader = Reader(encode(HeartbeatResponse(error_code=16), 1) + b"rest")
+    assert read(HeartbeatResponse, reader, 1).error_code == 16
+    assert bytes(reader.take(reader.remaining)) == b"rest"
+
+
+def test_metadata_of_ten_thousand_partitions_is_read_quickly() -> None:
+    partitions = tuple(
+        MetadataResponsePartition(partition_index=p, replica_nodes=(1, 2, 3), isr_nodes=(1, 2, 3)) for p in range(100)
+    )
+    topics = tuple(MetadataResponseTopic(name=f"t{i}", topic_id=TOPIC_ID, partitions=partitions) for i in range(100))
+    data = encode(MetadataResponse(topics=topics), 12)
+    began = time.process_time()
+    assert len(decode(MetadataResponse, data, 12).topics) == 100
+    assert time.process_time() - began < 1.0
+
+
+UUID = "0c1d2e3f-4a5b-6c7d-8e9f-0a1b2c3d4e5f"
+OLD, COMPACT = False, True
+
+
+def written(type_: str, flexible: bool, value: Any) -> bytes:
+    out = bytearray()
+    writer(type_, flexible)(out, value)
+    return bytes(out)
+
+
+def read_value(type_: str, flexible: bool, data: bytes, *, nullable: bool = False) -> Any:
+    source = Reader(data)
+    value = reader(type_, flexible, nullable)[0](source)
+    assert source.remaining == 0
+    return bytes(value) if isinstance(value, memoryview) else value
+
+
+def written_array(type_: str, flexible: bool, values: Any) -> bytes:
+    out = bytearray()
+    array_writer(writer(type_, flexible), flexible)(out, values)
+    return bytes(out)
+
+
+def read_array(type_: str, flexible: bool, data: bytes, *, nullable: bool = False) -> Any:
+    item, least = reader(type_, flexible, False)
+    return array_reader(item, least, flexible, nullable)(Reader(data))
+
+
+ENCODINGS = [
+    ("bool", OLD, True, "01"),
+    ("int8", OLD, -1, "ff"),
+    ("int16", OLD, -2, "fffe"),
+    ("int32", COMPACT, 258, "00000102"),
+    ("int64", COMPACT, -(2**63), "8000000000000000"),
+    ("uuid", COMPACT, UUID, UUID.replace("-", "")),
+    ("uuid", COMPACT, "", "00" * 16),
+    ("string", OLD, "", "0000"),
+    ("string", OLD, "é", "0002 c3a9"),
+    ("string", COMPACT, "", "01"),
+    ("string", COMPACT, "é", "03 c3a9"),
+    ("bytes", OLD, b"", "00000000"),
+    ("bytes", OLD, b"ab", "00000002 6162"),
+    ("bytes", COMPACT, b"ab", "03 6162"),
+    ("records", OLD, b"ab", "00000002 6162"),
+    ("records", COMPACT, b"a" * 127, "8001" + "61" * 127),
+]
+
+
+@pytest.mark.parametrize(("type_", "flexible", "value", "data"), ENCODINGS)
+def test_each_type_is_written_as_the_protocol_guide_has_it_and_read_back(
+    type_: str, flexible: bool, value: Any, data: str
+) -> None:
+    assert written(type_, flexible, value) == bytes.fromhex(data)
+    assert read_value(type_, flexible, bytes.fromhex(data)) == value
+
+
+NULLS = [("string", OLD, "ffff"), ("bytes", OLD, "ffffffff"), ("records", COMPACT, "00"), ("string", COMPACT, "00")]
+
+
+@pytest.mark.parametrize(("type_", "flexible", "data"), NULLS)
+def test_a_null_is_read_only_where_the_field_may_be_null(type_: str, flexible: bool, data: str) -> None:
+    assert written(type_, flexible, None) == bytes.fromhex(data)
+    assert read_value(type_, flexible, bytes.fromhex(data), nullable=True) is None
+    with pytest.raises(DecodeError, match=rf"at byte {len(data) // 2}: a null where a {type_} must be"):
+        read_value(type_, flexible, bytes.fromhex(data))
+
+
+@pytest.mark.parametrize(
+    ("type_", "flexible", "least"),
+    [
+        *(("bool", OLD, 1), ("int8", OLD, 1), ("int16", COMPACT, 2), ("int32", OLD, 4), ("int64", OLD, 8)),
+        *(("uuid", OLD, 16), ("string", OLD, 2), ("bytes", OLD, 4), ("records", OLD, 4)),
+        *(("string", COMPACT, 1), ("bytes", COMPACT, 1)),
+    ],
+)
+def test_the_fewest_bytes_of_a_type_are_those_of_its_smallest_value(type_: str, flexible: bool, least: int) -> None:
+    assert reader(type_, flexible, False)[1] == least
+    with pytest.raises(Truncated):
+        read_value(type_, flexible, bytes(least - 1))
+
+
+@pytest.mark.parametrize(
+    ("flexible", "data"), [(OLD, "00000002 0001 0002"), (COMPACT, "03 0001 0002")], ids=["old", "compact"]
+)
+def test_an_array_is_its_length_and_its_items(flexible: bool, data: str) -> None:
+    assert written_array("int16", flexible, (1, 2)) == bytes.fromhex(data)
+    assert read_array("int16", flexible, bytes.fromhex(data)) == (1, 2)
+
+
+@pytest.mark.parametrize(("flexible", "empty", "null"), [(OLD, "00000000", "ffffffff"), (COMPACT, "01", "00")])
+def test_an_empty_array_and_a_null_one_are_not_the_same(flexible: bool, empty: str, null: str) -> None:
+    assert written_array("int16", flexible, ()) == bytes.fromhex(empty)
+    assert written_array("int16", flexible, None) == bytes.fromhex(null)
+    assert read_array("int16", flexible, bytes.fromhex(empty), nullable=True) == ()
+    assert read_array("int16", flexible, bytes.fromhex(null), nullable=True) is None
+    with pytest.raises(DecodeError, match="a null where an array must be"):
+        read_array("int16", flexible, bytes.fromhex(null))
+
+
+@pytest.mark.parametrize(
+    ("flexible", "data", "announced"), [(OLD, "7fffffff 0001", 2**31 - 1), (COMPACT, "03 0001 00", 2)]
+)
+def test_an_array_that_announces_more_items_than_fit_is_refused_before_its_items_are_read(
+    flexible: bool, data: str, announced: int
+) -> None:
+    def item(_: Reader) -> Any:
+        raise AssertionError("no item may be read")
+
+    with pytest.raises(Truncated, match=f"{announced} elements are announced"):
+        array_reader(item, 2, flexible, False)(Reader(bytes.fromhex(data)))
+
+
+def test_items_without_bytes_of_their_own_do_not_make_an_array_of_any_length() -> None:
+    with pytest.raises(Truncated, match="3 elements are announced, 2 bytes are left"):
+        array_reader(lambda _: None, 0, OLD, False)(Reader(bytes.fromhex("00000003 0000")))
+
+
+def test_a_large_value_is_kept_in_its_place_without_a_copy_and_a_smaller_one_is_copied() -> None:
+    large, small = bytearray(LARGE), bytearray(LARGE - 1)
+    pieces = Pieces()
+    for value in (large, small):
+        writer("records", OLD)(pieces, value)
+    kept = [memoryview(piece).obj is large for piece in pieces.pieces()]
+    assert kept == [False, True, False]
+    assert b"".join(pieces.pieces()) == written("records", OLD, large) + written("records", OLD, small)
+
+
+def test_a_value_that_its_type_cannot_hold_is_not_written() -> None:
+    with pytest.raises(struct.error):
+        written("int8", OLD, 128)
+    with pytest.raises(EncodeError, match="it has 32768 bytes, the limit is 32767"):
+        written("string", COMPACT, "x" * 32_768)
+    with pytest.raises(EncodeError, match="invalid uuid 'x'"):
+        written("uuid", COMPACT, "x")
+
+
+@given(st.sampled_from([OLD, COMPACT]), st.none() | st.lists(st.text(max_size=4), max_size=4).map(tuple))
+def test_arrays_of_strings_are_read_back(flexible: bool, values: tuple[str, ...] | None) -> None:
+    assert read_array("string", flexible, written_array("string", flexible, values), nullable=True) == values
+
+
+def produce(*records: bytes) -> ProduceRequest:
+    rows = tuple(PartitionProduceData(index=index, records=each) for index, each in enumerate(records))
+    return ProduceRequest(acks=-1, timeout_ms=1, topic_data=(TopicProduceData(name="t", partition_data=rows),))
+
+
+@given(st.lists(st.integers(0, 5).map(lambda n: bytes([n]) * (n * LARGE // 3)), max_size=5), st.sampled_from([3, 9]))
+def test_the_pieces_are_the_frame(records: list[bytes], version: int) -> None:
+    request = produce(*records)
+    pieces = request_pieces(request, version, 7, "me")
+    whole = b"".join(pieces)
+    assert whole[4:].endswith(encode(request, version))
+    assert int.from_bytes(whole[:4], "big") == len(whole) - 4
+    assert encode_request(request, version, 7, "me") == whole
+    assert all(len(piece) for piece in pieces)
+
+
+def test_large_values_are_not_copied_and_small_ones_are() -> None:
+    large, small = bytearray(LARGE), bytearray(LARGE - 1)
+    kept = [memoryview(piece).obj for piece in request_pieces(produce(large, small, large), 9, 7, "me")]
+    assert [each is large for each in kept] == [False, True, False, True, False]
+    assert all(each is not small for each in kept)
+
+
+def test_a_frame_that_is_too_large_by_a_value_that_is_kept_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "MAX_BYTES", LARGE)
+    with pytest.raises(EncodeError, match="a frame has at most"):
+        request_pieces(produce(bytes(LARGE)), 9, 7, "me")
+
+
+def test_without_a_large_value_there_is_one_piece() -> None:
+    pieces = Pieces()
+    pieces += b"abc"
+    assert pieces.pieces() == [b"abc"]
+    assert pieces.size == 3
