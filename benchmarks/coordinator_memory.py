@@ -18,10 +18,10 @@ import click
 
 from benchmarks.memory import resident_mb
 from benchmarks.topics import Case, fill
-from streamgroup.driver.coordinator import Coordinator
+from streamgroup.coordinator.coordinator import Coordinator
+from streamgroup.coordinator.planning.document import to_value
 from streamgroup.model import INITIAL_DOCUMENT
 from streamgroup.options.parse import parse_source
-from streamgroup.planning.document import to_value
 from streamgroup.testing import KafkaServer
 
 CASE = Case("8 B", 8, 1.0)

@@ -20,8 +20,14 @@ from typing import Any
 from unittest import mock
 
 from streamgroup.advice import OffsetLocation
-from streamgroup.driver.coordinator import Coordinator
-from streamgroup.driver.logs import watcher
+from streamgroup.coordinator.coordinator import Coordinator
+from streamgroup.coordinator.planning.batch import next_document
+from streamgroup.coordinator.planning.document import from_value, to_value
+from streamgroup.coordinator.planning.known_logs import KnownLogs
+from streamgroup.coordinator.planning.packing import pack
+from streamgroup.coordinator.run.interface import ListOffsets, RunConfig
+from streamgroup.coordinator.run.startup import StartingOffsets, losses_of
+from streamgroup.coordinator.threads import log_watcher
 from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.kafka import KAFKA_READ_FORMAT
 from streamgroup.executor.recovery import Recovery
@@ -73,12 +79,6 @@ from streamgroup.model import (
 )
 from streamgroup.options.parse import parse_source
 from streamgroup.options.types import LimitOptions, Subscription
-from streamgroup.planning.batch import next_document
-from streamgroup.planning.document import from_value, to_value
-from streamgroup.planning.known_logs import KnownLogs
-from streamgroup.planning.packing import pack
-from streamgroup.run.interface import ListOffsets, RunConfig
-from streamgroup.run.startup import StartingOffsets, losses_of
 
 PARTITIONS = 10_000
 GROWTH = 8
@@ -442,7 +442,7 @@ class Polls:
         partitions = rows(n)
         given = {"subscribe": partitions[0].topic, "kafka.bootstrap.servers": "127.0.0.1:1", "group.mode": "off"}
         options = parse_source({**given, "startingOffsets": "latest"}, streaming=True)
-        with mock.patch.object(watcher, "open_cluster", return_value=Logs(partitions)):
+        with mock.patch.object(log_watcher, "open_cluster", return_value=Logs(partitions)):
             self.coordinator = Coordinator(options)
             self.text = json.dumps(to_value(INITIAL_DOCUMENT))
             # The first document has no ranges: it carries the positions that startingOffsets gave.

@@ -22,7 +22,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from benchmarks.topics import admin_client
-from streamgroup.driver.coordinator import Coordinator
+from streamgroup.coordinator.coordinator import Coordinator
+from streamgroup.coordinator.planning.document import to_value
 from streamgroup.errors import error_of
 from streamgroup.kafka.net.connection import Connection
 from streamgroup.kafka.wire.consumer import ConsumerSubscription, decode_assignment, encode_subscription
@@ -30,7 +31,6 @@ from streamgroup.kafka.wire.messages.group import JoinGroupRequest, JoinGroupReq
 from streamgroup.model import INITIAL_DOCUMENT
 from streamgroup.options.parse import parse_source
 from streamgroup.options.types import ClientOptions, LimitOptions
-from streamgroup.planning.document import to_value
 from streamgroup.testing import KafkaServer
 
 TOPIC, GROUP = "many", "scale"

@@ -206,7 +206,7 @@ class Document:
 
     `lineage` is created with the first commit or document and copied to every later one. Each start of a coordinator
     creates a `run`. `sequence` grows by one with each document of a lineage. `ranges` are those of this batch.
-    `positions` hold the position after this batch of every held partition. `streamgroup.planning.document` writes the
+    `positions` hold the position after this batch of every held partition. `streamgroup.coordinator.planning.document` writes the
     text.
 
     `is_founded` marks a document without ranges and positions. The query has started, but its subscription had no

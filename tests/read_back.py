@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from streamgroup.driver.batch_read import plan_batch
+from streamgroup.coordinator.batch_read import plan_batch
 from streamgroup.executor.fetcher import read
 from streamgroup.options.parse import parse_source
 from streamgroup.testing import KafkaServer

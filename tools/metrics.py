@@ -56,7 +56,7 @@ class Checkout:
 
     @cached_property
     def trees(self) -> dict[str, ast.Module]:
-        """The files of the package by their dotted names, `streamgroup.run` for its `__init__.py`."""
+        """The files of the package by their dotted names, `streamgroup.coordinator.run` for its `__init__.py`."""
         return {_dotted(path): ast.parse(self.read(path)) for path in self.python("streamgroup")}
 
     @cached_property

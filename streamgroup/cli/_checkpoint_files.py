@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from streamgroup.driver.application import control
+from streamgroup.coordinator.control import channel
+from streamgroup.coordinator.planning.document import from_value
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.model import Document, TopicPartition
-from streamgroup.planning.document import from_value
 
 VOID = "-"
 _VERSIONS = ("v1", "v2")
@@ -216,7 +216,7 @@ def refuse_running(what: str, lineages: Collection[str]) -> None:
     """
     if not lineages:
         return
-    surveys = {pid: control.survey(pid) for pid in control.drivers()}
+    surveys = {pid: channel.survey(pid) for pid in channel.drivers()}
     for pid, found in surveys.items():
         for status in found.statuses.values():
             if status.get("lineage") in lineages:

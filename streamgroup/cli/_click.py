@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 import click
 
 from streamgroup.cli._output import Notices
-from streamgroup.driver.application import control
+from streamgroup.coordinator.control import channel
 from streamgroup.model import TopicPartition
 
 OTHERS = "Other options"
@@ -147,7 +147,7 @@ class PartitionName(_Partitions):
         if isinstance(value, TopicPartition):
             return value
         try:
-            return control.partition_of(value)
+            return channel.partition_of(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 

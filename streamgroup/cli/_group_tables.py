@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamgroup.cli._click import Column, Partition
+from streamgroup.coordinator.run.run_events import RunEventKind
 from streamgroup.kafka.wire.consumer import PROTOCOL_TYPE
 from streamgroup.model import CommittedOffset, GroupDescription, GroupListing, MemberDescription, TopicPartition
-from streamgroup.run.run_events import RunEventKind
 
 
 def _number(partition: int) -> Partition:

@@ -13,7 +13,7 @@ import click
 from streamgroup.cli import _click as tables
 from streamgroup.cli._click import json_option, partitions_option
 from streamgroup.cli._running import COLUMNS, Running, choose, find, print_list, query_options, select
-from streamgroup.driver.application import control
+from streamgroup.coordinator.control import channel
 from streamgroup.errors import StreamGroupError
 from streamgroup.model import TopicPartition
 from streamgroup.text import MOST_NAMED, first_of
@@ -65,7 +65,7 @@ def run(request: PauseRequest, *, is_paused: bool) -> None:
         return
     chosen = choose(running, request.groups, request.member, request.pid)
     for one, names in _shares(chosen, request.partitions):
-        control.ask(one.pid, one.run, "pause", partitions=names, paused=is_paused)
+        channel.ask(one.pid, one.run, "pause", partitions=names, paused=is_paused)
     runs = {one.run for one in chosen}
     rows = [one for one in find() if one.run in runs]
     click.echo(json.dumps(tables.json_rows(PAUSES, rows), indent=2) if request.as_json else tables.table(PAUSES, rows))

@@ -8,7 +8,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from streamgroup.driver.write_plan import plan_registered, plan_write
+from streamgroup.coordinator.write_plan import plan_registered, plan_write
 from streamgroup.executor.producer import TaskProducer
 from streamgroup.executor.producer07 import Kafka07TaskProducer
 from streamgroup.executor.sink_writer import SinkWriter

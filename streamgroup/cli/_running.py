@@ -11,7 +11,7 @@ import click
 
 from streamgroup.cli import _click as tables
 from streamgroup.cli._click import flag, option
-from streamgroup.driver.application import control
+from streamgroup.coordinator.control import channel
 from streamgroup.errors import StreamGroupError
 
 NOTHING_RUNS = (
@@ -114,8 +114,8 @@ def print_list(
 def find() -> list[Running]:
     """Return the coordinators of this user on this machine: of each driver those that answer, then the others."""
     found = []
-    for pid in control.drivers():
-        statuses, silent = control.survey(pid)
+    for pid in channel.drivers():
+        statuses, silent = channel.survey(pid)
         found += [Running(pid, run, status) for run, status in statuses.items()]
         found += [Running(pid, run, {}) for run in silent]
     return found

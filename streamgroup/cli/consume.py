@@ -29,8 +29,10 @@ from streamgroup.cli._kcat_options import (
     source_options,
 )
 from streamgroup.cli._output import Notices, RecordPrinter, StopSignals, quiet_when_closed
-from streamgroup.driver.batch_read import tasks_of
-from streamgroup.driver.coordinator import Coordinator
+from streamgroup.coordinator.batch_read import tasks_of
+from streamgroup.coordinator.coordinator import Coordinator
+from streamgroup.coordinator.planning.document import to_value
+from streamgroup.coordinator.planning.packing import SMALL
 from streamgroup.errors import ConfigError, DataLossError
 from streamgroup.executor.fetcher import read
 from streamgroup.kafka.cluster.interface import Cluster, open_cluster
@@ -47,8 +49,6 @@ from streamgroup.model import (
     name_some,
 )
 from streamgroup.options.types import Isolation, LimitOptions, SourceOptions
-from streamgroup.planning.document import to_value
-from streamgroup.planning.packing import SMALL
 
 _WHAT = "What to read"
 _PRINT = "How to print"

@@ -13,8 +13,8 @@ import click
 from streamgroup.cli import _click as tables
 from streamgroup.cli._click import OR_UNITS, OTHERS, Duration, SectionedCommand, json_option, option
 from streamgroup.cli._running import COLUMNS, Running, choose, find, print_list, query_options, select
-from streamgroup.driver.application import control
-from streamgroup.driver.application.drains import drain_together
+from streamgroup.coordinator.control import channel
+from streamgroup.coordinator.control.drains import drain_together
 from streamgroup.errors import StreamGroupError
 
 ENDED_S = 5.0
@@ -59,7 +59,7 @@ class Report:
 @option(
     OTHERS,
     "--timeout",
-    type=Duration("s", 0, control.LONGEST_DRAIN_S),
+    type=Duration("s", 0, channel.LONGEST_DRAIN_S),
     default=60,
     show_default=True,
     metavar="SECONDS",
@@ -110,7 +110,7 @@ def _drain(report: Report, timeout: float, say: Callable[[str], None]) -> None:
 
 def _wait_for_end(chosen: Sequence[Running]) -> bool:
     deadline = time.monotonic() + ENDED_S
-    while any(one.run in control.runs(one.pid) for one in chosen):
+    while any(one.run in channel.runs(one.pid) for one in chosen):
         if time.monotonic() >= deadline:
             return False
         time.sleep(POLL_S)

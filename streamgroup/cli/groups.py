@@ -31,7 +31,7 @@ from streamgroup.cli._cluster import ClusterAddress, client_options, cluster_opt
 from streamgroup.cli._group_stores import GroupStore, offsets_of, opened_store
 from streamgroup.cli._group_tables import Trouble
 from streamgroup.cli._reset import LogOffsets, Reset, ResetRow, TopicScope, Way, new_offsets
-from streamgroup.driver.application import control
+from streamgroup.coordinator.control import channel
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.logformat import LogFormat
 from streamgroup.model import (
@@ -239,8 +239,8 @@ def troubles(groups: Collection[str], deadline: float) -> dict[str, Trouble]:
     """
     return {
         status["member"]: status["trouble"]
-        for pid in control.drivers()
-        for status in control.statuses(pid, ANSWER_S, deadline).values()
+        for pid in channel.drivers()
+        for status in channel.statuses(pid, ANSWER_S, deadline).values()
         if status.get("group") in groups and status.get("member") and isinstance(status.get("trouble"), dict)
     }
 

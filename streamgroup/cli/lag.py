@@ -30,7 +30,7 @@ from streamgroup.cli._click import (
 from streamgroup.cli._cluster import ClusterAddress, client_options, cluster_options
 from streamgroup.cli._group_stores import GroupStore, offsets_of, opened_store
 from streamgroup.cli._group_tables import OffsetRow, consumer_groups
-from streamgroup.driver.application import control
+from streamgroup.coordinator.control import channel
 from streamgroup.errors import StreamGroupError
 from streamgroup.model import GroupState, TopicPartition
 from streamgroup.monitoring.query_totals import pauses
@@ -165,7 +165,7 @@ def _text(rows: Sequence[LagRow], statuses: Statuses) -> str:
 def _statuses() -> Statuses:
     """Return the process and the status of each query on this machine that answers in time."""
     deadline = time.monotonic() + ANSWER_S
-    return [(pid, status) for pid in control.drivers() for status in control.statuses(pid, ANSWER_S, deadline).values()]
+    return [(pid, status) for pid in channel.drivers() for status in channel.statuses(pid, ANSWER_S, deadline).values()]
 
 
 def _paused(rows: Iterable[OffsetRow], statuses: Statuses) -> dict[tuple[str, str], bool]:

@@ -15,8 +15,8 @@ from streamgroup.cli._click import Duration, SectionedCommand, option, timeout_o
 from streamgroup.cli._cluster import ClusterAddress, client_options, cluster_options
 from streamgroup.cli._group_stores import GroupStore, opened_stores
 from streamgroup.cli._group_tables import consumer_groups
-from streamgroup.driver.application import control
-from streamgroup.driver.application.drains import recorded_failures
+from streamgroup.coordinator.control import channel
+from streamgroup.coordinator.control.drains import recorded_failures
 from streamgroup.errors import ConfigError, StreamGroupError, TransportError, UnsupportedVersionError
 from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, GroupState, TopicPartition
 from streamgroup.options.secrets import Secret
@@ -349,7 +349,7 @@ class ClusterReader:
         groups, unread = self._groups(logs_until - min(_LOGS_S, left * _LOGS))
         starts, ends = self._logs(snapshot, groups, logs_until)
         statuses = [
-            status for pid in control.drivers() for status in control.statuses(pid, _STATUS_S, deadline).values()
+            status for pid in channel.drivers() for status in channel.statuses(pid, _STATUS_S, deadline).values()
         ]
         notes = self._notes + [note for reader in self._readers for note in reader.notes]
         notes += [note for store in self._stores for note in store.notes]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from streamgroup.coordinator.planning.subscription import is_subscribed
 from streamgroup.errors import ConfigError
 from streamgroup.jobs.job_file import DEFAULT, JobFileReader, Metrics, SparkSettings, StopSettings, Trigger, read_toml
 from streamgroup.jobs.keys import DEAD_LETTERS, PARSER, SECTIONS, SOURCE
@@ -21,7 +22,6 @@ from streamgroup.options.zookeeper import CONNECT, ZOOKEEPER
 from streamgroup.parsing.framing import SCHEMA_ID, SchemaRegistry
 from streamgroup.parsing.limit import DEFAULT_SHARE
 from streamgroup.parsing.parser import KEEP, Parser
-from streamgroup.planning.subscription import is_subscribed
 
 DAMAGED_BATCHES = "includeDamagedBatches"
 """The option of the source that `damaged_batches` sets."""

@@ -10,10 +10,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from streamgroup import logline
+from streamgroup.coordinator.planning.batch import offsets_behind
 from streamgroup.errors import DrainedError, StreamGroupError
 from streamgroup.jobs.job_file import Trigger
 from streamgroup.jobs.signals import StopRequest
-from streamgroup.planning.batch import offsets_behind
 from streamgroup.spark.channel import SunkNotifier
 from streamgroup.spark.queries import Value, documents_in, jvm_pid
 from streamgroup.text import counted

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from streamgroup.driver.application import control, drains
-from streamgroup.driver.application.drains import drain_together
+from streamgroup.coordinator.control import channel, drains
+from streamgroup.coordinator.control.drains import drain_together
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.model import OffsetRange, TopicPartition
 from streamgroup.monitoring.query_totals import QueryFailure
@@ -56,7 +56,7 @@ class LocalCoordinatorChannel:
 
     def statuses(self) -> Mapping[str, Mapping[str, Any]]:
         """Return the status of each coordinator that answers, by run."""
-        return control.statuses(self._pid)
+        return channel.statuses(self._pid)
 
     def drain(self, runs: Sequence[str], timeout: float, meanwhile: Callable[[], None]) -> list[dict[str, Any]]:
         """Drain the coordinators `runs` at once; return their answers, in that order."""
@@ -72,7 +72,7 @@ class LocalCoordinatorChannel:
 
     def announce_listener(self) -> None:
         """Write the listener's marker file. Raises OSError."""
-        control.announce_listener(self._pid)
+        channel.announce_listener(self._pid)
 
     def record_failure(self, failure: QueryFailure) -> None:
         """Add the failure to the file of this driver, which the live page reads. Raises OSError."""
@@ -116,7 +116,7 @@ class SunkNotifier:
             if run is None:  # the query has ended
                 continue
             try:
-                answer = control.ask(
+                answer = channel.ask(
                     self._pid, run, "sunk", answer_timeout=REQUEST_TIMEOUT_S, document=value, batch=batch, query=query
                 )
             except StreamGroupError as error:
@@ -127,7 +127,7 @@ class SunkNotifier:
     def groups_joined(self, documents: Iterable[Value]) -> list[str]:
         """Return the groups of these documents' coordinators that are members, whose partitions may move."""
         runs = {run for value in documents if (run := self._run_of(value)) is not None}
-        statuses = control.statuses(self._pid)
+        statuses = channel.statuses(self._pid)
         members = (
             status for run, status in statuses.items() if run in runs and status.get("mode") == GroupMode.MEMBER.value
         )
@@ -140,7 +140,7 @@ class SunkNotifier:
         """
         run = self._run_of(value)
         try:
-            answer = {} if run is None else control.ask(self._pid, run, "log_ends", answer_timeout=REQUEST_TIMEOUT_S)
+            answer = {} if run is None else channel.ask(self._pid, run, "log_ends", answer_timeout=REQUEST_TIMEOUT_S)
         except StreamGroupError as error:
             log.debug("no ends of logs: %s", error)
             return {}
@@ -149,14 +149,14 @@ class SunkNotifier:
 
     def _run_of(self, value: Value) -> str | None:
         """Return the run of the query with this document, which for a replay names the run before."""
-        runs = control.runs(self._pid)
+        runs = channel.runs(self._pid)
         if value["run"] in runs:
             return str(value["run"])
         lineage = str(value["lineage"])
         known = self._by_lineage.get(lineage)
         if known in runs:
             return known
-        of_lineage = [run for run, status in control.statuses(self._pid).items() if status["lineage"] == lineage]
+        of_lineage = [run for run, status in channel.statuses(self._pid).items() if status["lineage"] == lineage]
         if len(of_lineage) != 1:  # with two copies of one checkpoint, the batch may be of either
             return None
         with self._lock:
@@ -165,7 +165,7 @@ class SunkNotifier:
         return of_lineage[0]
 
     def _warn_once(self, run: str, error: StreamGroupError) -> None:
-        runs = control.runs(self._pid)
+        runs = channel.runs(self._pid)
         with self._lock:
             first = run not in self._failed
             self._failed = self._failed.intersection(runs) | {run}
@@ -214,7 +214,7 @@ def _batches(pid: int, query_id: str, documents: list[Value] | None) -> list[Map
 
     The documents identify the coordinators. Without documents the listener does, from the query's first progress on.
     """
-    statuses = control.statuses(pid)
+    statuses = channel.statuses(pid)
     if documents is None:
         runs = runs_with((), statuses, query_id)
         if not runs:
@@ -227,7 +227,7 @@ def _batches(pid: int, query_id: str, documents: list[Value] | None) -> list[Map
     wanted = None if documents is None else {(value.get("lineage"), value["sequence"]) for value in documents}
     found: list[Mapping[str, Any]] = []
     for run in runs:
-        batch = {**control.ask(pid, run, "ranges"), "name": statuses[run].get("name", "")}
+        batch = {**channel.ask(pid, run, "ranges"), "name": statuses[run].get("name", "")}
         is_asked_for = wanted is None or (batch["lineage"], batch["sequence"]) in wanted
         # Without a lineage nothing is in flight: this source's part of the batch ends where the batch before did.
         if is_asked_for if batch["ranges"] is not None else not batch["lineage"]:

@@ -17,9 +17,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from streamgroup.driver.application import control
-from streamgroup.driver.application.drains import POLL_S, drain_together
-from streamgroup.driver.application.parent import find_jvm
+from streamgroup.coordinator.control import channel
+from streamgroup.coordinator.control.drains import POLL_S, drain_together
+from streamgroup.coordinator.control.parent import find_jvm
 from streamgroup.errors import ConfigError, StreamGroupError, TransportError
 from streamgroup.monitoring.query_totals import QueryFailure
 from streamgroup.spark.channel import SunkNotifier
@@ -149,7 +149,7 @@ class ControlReader(DataSourceReader):
                 "script, start Python in it with `exec`"
             )
         try:
-            request = control.read_message(self._request.encode())
+            request = channel.read_message(self._request.encode())
         except ValueError as error:
             raise ConfigError(
                 f"invalid request to the coordinators: {error}. Read with format('streamgroup')"
@@ -166,7 +166,7 @@ def carry_out(jvm: int, request: Mapping[str, Any]) -> Any:
     """Return the answer of the coordinators of the driver `jvm` to a request. Raises ConfigError for an unknown one."""
     match request:
         case {"request": "statuses"}:
-            return control.statuses(jvm)
+            return channel.statuses(jvm)
         case {"request": "drain", "runs": list(runs), "timeout": int() | float() as timeout}:
             return drain_together(jvm, runs, timeout)
         case {"request": "sunk", "documents": list(documents), "batch": int(batch), "query": dict(query)}:

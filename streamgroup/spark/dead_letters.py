@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own habit)
 from pyspark.storagelevel import StorageLevel
 
-from streamgroup.driver.log_output import log_warnings_to_stderr
+from streamgroup.coordinator.log_output import log_warnings_to_stderr
 from streamgroup.errors import ConfigError, DeadLetterError, StreamGroupError
 from streamgroup.kafka.net.schema_registry import RegisteredSchema, SchemaRegistryClient
 from streamgroup.logline import render

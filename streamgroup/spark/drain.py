@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from streamgroup.driver.application import control
-from streamgroup.driver.log_output import log_warnings_to_stderr
+from streamgroup.coordinator.control import channel as control
+from streamgroup.coordinator.log_output import log_warnings_to_stderr
 from streamgroup.errors import ConfigError
 from streamgroup.spark.channel import CoordinatorChannel, channel_of
 from streamgroup.spark.queries import documents_in, documents_of, is_initial, offsets_of, runs_with

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from streamgroup.driver.application import control
-from streamgroup.driver.log_output import log_warnings_to_stderr
+from streamgroup.coordinator.control import channel as control
+from streamgroup.coordinator.log_output import log_warnings_to_stderr
+from streamgroup.coordinator.planning.batch import offset_metrics, offsets_behind
 from streamgroup.logline import render, snake_case
 from streamgroup.monitoring.query_totals import QueryFailure, failure_of, is_ours, message_of
-from streamgroup.planning.batch import offset_metrics, offsets_behind
 from streamgroup.spark.channel import CoordinatorChannel, LocalCoordinatorChannel, is_remote
 from streamgroup.spark.queries import Value, document, documents_in, driver_context, jvm_pid
 from streamgroup.text import counted

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from streamgroup.driver.application import control
-from streamgroup.driver.log_output import log_warnings_to_stderr
+from streamgroup.coordinator.control import channel
+from streamgroup.coordinator.log_output import log_warnings_to_stderr
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.monitoring.families import Family, LogKey, LogTimes, MetricKind, families, log_ends
 from streamgroup.spark.queries import driver_context, jvm_pid
@@ -143,7 +143,7 @@ class DriverMetrics:
     def read(self) -> list[Family]:
         """Return all metrics as they are now. Waits READING_S at most."""
         now = time.monotonic()  # before the statuses: of two readings at a time the later one has the newer ends
-        statuses = control.statuses(self._pid, STATUS_TIMEOUT_S, now + READING_S)
+        statuses = channel.statuses(self._pid, STATUS_TIMEOUT_S, now + READING_S)
         with self._lock:  # several may read at a time
             self._times.add(now, log_ends(statuses.values()))
             return families(

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from streamgroup.driver.log_output import log_warnings_to_stderr
+from streamgroup.coordinator.log_output import log_warnings_to_stderr
 from streamgroup.errors import ConfigError
 from streamgroup.monitoring.families import Family, MetricKind, families
 from streamgroup.spark.metrics import DriverMetrics

@@ -21,9 +21,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from streamgroup.coordinator.planning.batch import offset_metrics, offsets_behind
 from streamgroup.errors import ConfigError
 from streamgroup.options.parse import parse_source
-from streamgroup.planning.batch import offset_metrics, offsets_behind
 from streamgroup.spark.queries import document, driver_context, is_initial, running_query
 from streamgroup.spark.tables import read_options
 

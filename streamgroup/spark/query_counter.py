@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from streamgroup.coordinator.planning.batch import offsets_behind
 from streamgroup.monitoring.query_totals import QueryTotals, failure_of
-from streamgroup.planning.batch import offsets_behind
 from streamgroup.spark.dead_letters import COUNTS
 from streamgroup.spark.queries import document
 

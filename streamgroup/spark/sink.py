@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from streamgroup.driver.log_output import NOTES, log_to_stderr, log_warnings_to_stderr
+from streamgroup.coordinator.log_output import NOTES, log_to_stderr, log_warnings_to_stderr
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.executor.written import WriteTotals
 from streamgroup.kafka.producer.columns import check_columns
@@ -57,7 +57,7 @@ def planned(options: SinkOptions) -> TaskOptions:
 
     Raises ConfigError for options that the cluster rules out, TransportError where no broker is found.
     """
-    from streamgroup.driver.write_plan import plan_write  # noqa: PLC0415  (tasks do not plan)
+    from streamgroup.coordinator.write_plan import plan_write  # noqa: PLC0415  (tasks do not plan)
 
     return TaskOptions(*plan_write(options))
 

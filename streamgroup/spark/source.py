@@ -28,6 +28,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from streamgroup.coordinator.planning.document import to_value
 from streamgroup.errors import ConfigError, DataLossError
 from streamgroup.model import INITIAL_DOCUMENT, FetchTask
 from streamgroup.options.default_mode import (
@@ -39,7 +40,6 @@ from streamgroup.options.default_mode import (
 from streamgroup.options.parse import OPTIONS, SINK_OPTIONS, check_source, parse_sink, parse_source
 from streamgroup.options.secrets import is_secret
 from streamgroup.options.types import GroupMode, LimitOptions, SinkOptions, SourceOptions
-from streamgroup.planning.document import to_value
 from streamgroup.spark.tables import read_options, require_write_options, table_options, with_table_options
 from streamgroup.spark.tasks import PromptInTasks, TaskPartition, loading_modules, read_task, task_options
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from streamgroup.driver.coordinator import Coordinator
+    from streamgroup.coordinator.coordinator import Coordinator
 
 OLDEST_PYSPARK = (4, 2)
 
@@ -198,8 +198,8 @@ class GroupBatchReader(PromptInTasks, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the tasks of this read."""
-        from streamgroup.driver.batch_read import plan_batch  # noqa: PLC0415  (tasks do not plan)
-        from streamgroup.driver.log_output import log_to_stderr  # noqa: PLC0415
+        from streamgroup.coordinator.batch_read import plan_batch  # noqa: PLC0415  (tasks do not plan)
+        from streamgroup.coordinator.log_output import log_to_stderr  # noqa: PLC0415
 
         log_to_stderr()
         # Without any partition Spark would create one of its own, so an empty read has one empty task.
@@ -288,7 +288,7 @@ class GroupStreamReader(PromptInTasks, DataSourceStreamReader, SupportsTriggerAv
     def _coordinate(self) -> Coordinator:
         if self._coordinator is None:
             with loading_modules():  # the hundreds of a coordinator, without collections amid them
-                from streamgroup.driver.process import start_coordinator  # noqa: PLC0415  (tasks need no coordinator)
+                from streamgroup.coordinator.process import start_coordinator  # noqa: PLC0415  (tasks need no coordinator)
 
             self._coordinator = start_coordinator(self._options)
         return self._coordinator

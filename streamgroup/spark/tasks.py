@@ -12,7 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
 from streamgroup.advice import NO_LOCATION
-from streamgroup.driver.log_output import log_warnings_to_stderr
+from streamgroup.coordinator.log_output import log_warnings_to_stderr
 from streamgroup.errors import ConfigError
 from streamgroup.kafka.net.quick_acknowledgements import acknowledge_at_once
 from streamgroup.model import FetchTask

@@ -19,14 +19,14 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from confluent_kafka import Producer
 
-from streamgroup.driver.coordinator import Coordinator
+from streamgroup.coordinator.coordinator import Coordinator
+from streamgroup.coordinator.planning.document import from_value, to_value
 from streamgroup.executor.fetcher import read
 from streamgroup.kafka.cluster import admin
 from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.model import INITIAL_DOCUMENT, LATEST, CommittedOffset, OffsetRange, TopicPartition
 from streamgroup.options.parse import parse_source
 from streamgroup.options.types import Isolation
-from streamgroup.planning.document import from_value, to_value
 from streamgroup.testing import KafkaServer
 from tests.waiting import TIMEOUT_S, repeatedly, wait_until
 

@@ -13,11 +13,11 @@ import pytest
 from confluent_kafka.admin import NewPartitions, NewTopic
 
 from streamgroup.cli._cluster import ClusterAddress
+from streamgroup.coordinator.planning.document import from_value
 from streamgroup.errors import DataLossError
 from streamgroup.executor.pools import POOL
 from streamgroup.kafka.cluster.changes import commit_as_admin
 from streamgroup.model import TopicPartition
-from streamgroup.planning.document import from_value
 from streamgroup.testing import End, Fault, KafkaServer
 from streamgroup.ui.history import views
 from streamgroup.ui.server import Board

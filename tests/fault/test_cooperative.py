@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamgroup.driver.coordinator import Coordinator
+from streamgroup.coordinator.coordinator import Coordinator
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
 from tests.fault.harness import Query, Streams, Writer, check_everything, goes_on

@@ -15,7 +15,8 @@ from typing import Any
 
 from streamgroup import logline
 from streamgroup.cli import produce
-from streamgroup.driver.application import control
+from streamgroup.coordinator.control import channel
+from streamgroup.coordinator.planning import document
 from streamgroup.group import commits, sticky, user_data
 from streamgroup.group.registry import nodes, patterns
 from streamgroup.jobs import job_file, sinkguard
@@ -27,7 +28,6 @@ from streamgroup.kafka.records import batches, codecs, messages07
 from streamgroup.kafka.wire import kafka07, primitives, registrations
 from streamgroup.options import kinds, parse, sasl
 from streamgroup.parsing import avro, framing, protobuf
-from streamgroup.planning import document
 from streamgroup.spark import queries
 from streamgroup.zookeeper import client
 
@@ -119,8 +119,8 @@ BUGS = (
     PlantedBug(("jobs/backfill-plan",), steps.BackfillPlan.from_json, "(OverflowError, RecursionError)", _NEVER),
     PlantedBug(("jobs/mirror-plan",), plan.MirrorPlan.from_json, "(OverflowError, RecursionError)", _NEVER),
     PlantedBug(("jobs/sink-note",), sinkguard.SinkOwner.of, ", RecursionError)", ")"),
-    PlantedBug(("driver/control",), control.read_message, "except RecursionError", f"except {_NEVER}"),
-    PlantedBug(("driver/control-request",), control.ControlServer._carry_out, "-LONGEST_DRAIN_S <= ", ""),
+    PlantedBug(("driver/control",), channel.read_message, "except RecursionError", f"except {_NEVER}"),
+    PlantedBug(("driver/control-request",), channel.ControlServer._carry_out, "-LONGEST_DRAIN_S <= ", ""),
     PlantedBug(("cli/produce-json",), produce.JsonReader._row, _BOTH, "ValueError"),
     PlantedBug(("logline",), logline.parse, "except ValueError", f"except {_NEVER}"),
     # SASL

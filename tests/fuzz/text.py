@@ -15,7 +15,8 @@ from typing import Any
 
 from streamgroup import logline
 from streamgroup.cli.produce import Constants, InvalidRecord, JsonReader
-from streamgroup.driver.application import control
+from streamgroup.coordinator.control import channel
+from streamgroup.coordinator.planning.document import DocumentCache, from_value, to_value
 from streamgroup.errors import ConfigError, DecodeError
 from streamgroup.group.commits import CommitMetadata
 from streamgroup.group.registry import nodes as formats
@@ -44,7 +45,6 @@ from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG
 from streamgroup.model import CommittedOffset, Dialect, OffsetRange, TopicPartition
 from streamgroup.options import kinds
 from streamgroup.options.parse import parse_sink, parse_source
-from streamgroup.planning.document import DocumentCache, from_value, to_value
 from streamgroup.spark.queries import document
 from streamgroup.znodes import ZNode
 from tests.fuzz.decoder import Decoder, Sample
@@ -355,10 +355,10 @@ def _control_samples() -> list[Sample]:
 
 
 @functools.cache
-def _server() -> control.ControlServer:
+def _server() -> channel.ControlServer:
     """Return a server that is not started: a case is one connection, answered in the thread of the test."""
     with unittest.mock.patch("secrets.token_hex", return_value=_TOKEN):
-        return control.ControlServer(_Coordinator(), 0)
+        return channel.ControlServer(_Coordinator(), 0)
 
 
 def _request(kind: str, data: bytes) -> None:
@@ -375,7 +375,7 @@ def _request(kind: str, data: bytes) -> None:
     if kind == "message":
         assert answer, "no answer"
     if answer:
-        control.read_message(answer[4:])
+        channel.read_message(answer[4:])
 
 
 def _produced(_: str, data: bytes) -> object:
@@ -399,11 +399,11 @@ def _file_decoders() -> Iterable[Decoder]:
         _request,
         (),
         mutated_text,
-        cap=2 * control.LARGEST_MESSAGE,
+        cap=2 * channel.LARGEST_MESSAGE,
         enough=10_000,
     )
     answers = ('{"drained": true, "group": "etl"}', '{"error": "not the token of this run"}')
-    answered: Callable[[str, bytes], object] = lambda _, data: control.read_message(data)  # noqa: E731
+    answered: Callable[[str, bytes], object] = lambda _, data: channel.read_message(data)  # noqa: E731
     yield Decoder("driver/control-answer", lambda: _samples(*answers), answered, (ValueError,), mutated_text)
     plan = MirrorPlan({"orders": TopicPlan("orders", "copy", Placement.KEEP, {0: 0, 1: 1})}).to_json()
     latest: Callable[[str, bytes], object] = lambda _, data: plan_log.latest(_Files(data), "/plan")  # noqa: E731

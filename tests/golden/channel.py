@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from streamgroup.cli import _click, drain
-from streamgroup.driver.application import control
-from streamgroup.driver.application.drains import drain_together
+from streamgroup.coordinator.control import channel
+from streamgroup.coordinator.control.drains import drain_together
+from streamgroup.coordinator.planning.document import to_value
 from streamgroup.kafka.net import local
-from streamgroup.planning.document import to_value
 from streamgroup.spark.channel import SunkNotifier
 from tests.golden.stored import DOCUMENTS, LINEAGE, RUN
-from tests.unit.driver.channels import JVM
+from tests.unit.coordinator.channels import JVM
 
 REQUESTS = ("drain", "end", "sunk", "ranges", "status")
 TOKEN = "token of the run"
@@ -39,9 +39,9 @@ _COUNTED = frozenset({"connections"})
 @contextmanager
 def served(answer: str) -> Iterator[list[str]]:
     """Stand in for the coordinator process of RUN that gives `answer` to each request; yield the requests."""
-    base = control.directory(JVM) / RUN
-    control.make_private(base.parent.parent)
-    control.make_private(base.parent)
+    base = channel.directory(JVM) / RUN
+    channel.make_private(base.parent.parent)
+    channel.make_private(base.parent)
     base.with_suffix(".token").write_text(TOKEN)
     listener = local.Listener(base.with_suffix(".sock"), 16, TIMEOUT_S, TIMEOUT_S)
     requests: list[str] = []
@@ -66,7 +66,7 @@ def served(answer: str) -> Iterator[list[str]]:
 
 def _serve(connection: local.MessageSocket, requests: list[str], answer: str) -> None:
     with connection:
-        requests.append(connection.recv_bytes(control.LARGEST_MESSAGE).decode())
+        requests.append(connection.recv_bytes(channel.LARGEST_MESSAGE).decode())
         connection.send_bytes(answer.encode())
 
 
@@ -75,8 +75,8 @@ def sent_requests() -> dict[str, str]:
     with served('{"drained": true, "proven": true, "why": ""}') as requests:
         drain_together(JVM, [RUN], 60.0, ends=True)
         SunkNotifier(JVM).notify([DOCUMENT], 12, QUERY)
-        control.ask(JVM, RUN, "ranges")
-        control.statuses(JVM)
+        channel.ask(JVM, RUN, "ranges")
+        channel.statuses(JVM)
     found = {str(json.loads(text)["request"]): text for text in requests}
     assert tuple(found) == REQUESTS
     return found
@@ -112,10 +112,10 @@ def read_answers(answers: Mapping[str, str]) -> dict[str, Any]:
     """Return what this version's clients take from answers, by the name of the request."""
     readers: dict[str, Callable[[], Any]] = {
         "drain": lambda: drain_together(JVM, [RUN], 60.0)[0]["drained"],
-        "end": lambda: control.ask(JVM, RUN, "end"),
-        "sunk": lambda: control.ask(JVM, RUN, "sunk", document=DOCUMENT, batch=12, query=QUERY)["proven"],
-        "ranges": lambda: control.ask(JVM, RUN, "ranges")["ranges"],
-        "status": lambda: shown(control.statuses(JVM)[RUN]),
+        "end": lambda: channel.ask(JVM, RUN, "end"),
+        "sunk": lambda: channel.ask(JVM, RUN, "sunk", document=DOCUMENT, batch=12, query=QUERY)["proven"],
+        "ranges": lambda: channel.ask(JVM, RUN, "ranges")["ranges"],
+        "status": lambda: shown(channel.statuses(JVM)[RUN]),
     }
     found = {}
     for name, answer in answers.items():

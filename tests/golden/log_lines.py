@@ -7,6 +7,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+from streamgroup.coordinator.run.run_events import LostRecords, RunEvents
 from streamgroup.errors import FencedError
 from streamgroup.group import events as ev
 from streamgroup.group.holdings import InFlightBatch
@@ -15,7 +16,6 @@ from streamgroup.jobs.backfill.steps import line_of as line_of_step
 from streamgroup.jobs.following import line_of as line_of_batch
 from streamgroup.logline import parse
 from streamgroup.model import Document, OffsetRange
-from streamgroup.run.run_events import LostRecords, RunEvents
 from streamgroup.spark.listener import lines_of
 from tests.golden.case import Case
 from tests.golden.stored import DOCUMENTS, LINEAGE, ORDERS, RUN, document_text

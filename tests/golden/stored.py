@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from streamgroup.coordinator.planning.document import from_value, to_value
 from streamgroup.group.commits import CommitMetadata
 from streamgroup.group.registry.nodes import GroupPaths, committed_in, metadata_data
 from streamgroup.group.sticky import encode_user_data
@@ -22,7 +23,6 @@ from streamgroup.jobs.backfill.steps import BackfillPlan
 from streamgroup.jobs.mirror.plan import MirrorPlan, Placement, TopicPlan
 from streamgroup.jobs.sinkguard import SinkOwner
 from streamgroup.model import CommittedOffset, Dialect, Document, OffsetRange, Position, TopicPartition
-from streamgroup.planning.document import from_value, to_value
 from streamgroup.znodes import ZNode
 from tests.golden.case import Case
 

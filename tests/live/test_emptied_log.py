@@ -8,12 +8,12 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from streamgroup.driver.coordinator import Coordinator
+from streamgroup.coordinator.coordinator import Coordinator
+from streamgroup.coordinator.planning.document import to_value
 from streamgroup.errors import DataLossError
 from streamgroup.model import INITIAL_DOCUMENT
 from streamgroup.options.parse import parse_source
 from streamgroup.options.types import LimitOptions
-from streamgroup.planning.document import to_value
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.zookeeper_mode import zookeeper_client
 from tests.conftest import MakeTopic

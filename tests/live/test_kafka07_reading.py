@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 
-from streamgroup.driver.batch_read import plan_batch, tasks_of
-from streamgroup.driver.coordinator import Coordinator
-from streamgroup.driver.logs.boundaries import BoundaryScans
-from streamgroup.driver.logs.watcher import LogWatcher
+from streamgroup.coordinator.batch_read import plan_batch, tasks_of
+from streamgroup.coordinator.coordinator import Coordinator
+from streamgroup.coordinator.planning.batch import next_document
+from streamgroup.coordinator.planning.document import to_value
+from streamgroup.coordinator.threads.boundaries import BoundaryScans
+from streamgroup.coordinator.threads.log_watcher import LogWatcher
 from streamgroup.errors import ConfigError, DataLossError, DecodeError, TransportError
 from streamgroup.executor.fetcher import read
 from streamgroup.kafka.cluster.interface import kafka07_of, open_cluster
@@ -37,8 +39,6 @@ from streamgroup.model import (
 )
 from streamgroup.options.parse import parse_source
 from streamgroup.options.types import ClientOptions, Isolation, LimitOptions, SourceOptions, ZooKeeperOptions
-from streamgroup.planning.batch import next_document
-from streamgroup.planning.document import to_value
 from streamgroup.testing import KafkaServer, ZooKeeperServer
 from streamgroup.testing.kafka07 import Compressed, Kafka07Server, Producer07
 from streamgroup.testing.kafka07.producer import Payload

@@ -22,8 +22,9 @@ from streamgroup.advice import RESOURCES
 from streamgroup.cli.groups import NotChangedError
 from streamgroup.cli.main import main
 from streamgroup.cli.ui import PageDataReader
-from streamgroup.driver.batch_read import plan_batch
-from streamgroup.driver.coordinator import Coordinator
+from streamgroup.coordinator.batch_read import plan_batch
+from streamgroup.coordinator.coordinator import Coordinator
+from streamgroup.coordinator.planning.document import to_value
 from streamgroup.errors import AuthorizationError, BrokerError, ProduceError
 from streamgroup.executor.fetcher import read
 from streamgroup.executor.sink_writer import write
@@ -33,7 +34,6 @@ from streamgroup.jobs.mirror.config import MirrorConfig, Renaming
 from streamgroup.jobs.mirror.plan import MirrorPlan
 from streamgroup.model import INITIAL_DOCUMENT, TopicPartition
 from streamgroup.options.parse import parse_sink, parse_source
-from streamgroup.planning.document import to_value
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.releases import release_of
 from tests.conftest import MakeTopic

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, KafkaException, Message
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from streamgroup.driver.write_plan import plan_write
+from streamgroup.coordinator.write_plan import plan_write
 from streamgroup.errors import (
     ConfigError,
     DeliveryTimeoutError,

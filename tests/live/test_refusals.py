@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from streamgroup.driver.batch_read import plan_batch
+from streamgroup.coordinator.batch_read import plan_batch
 from streamgroup.errors import AuthorizationError
 from streamgroup.executor.fetcher import read
 from streamgroup.executor.sink_writer import write

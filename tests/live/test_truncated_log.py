@@ -11,13 +11,13 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from streamgroup.driver.coordinator import Coordinator
+from streamgroup.coordinator.coordinator import Coordinator
+from streamgroup.coordinator.planning.document import from_value, to_value
 from streamgroup.errors import DataLossError
 from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.model import INITIAL_DOCUMENT, LATEST, OffsetRange, TopicPartition
 from streamgroup.options.parse import parse_source
 from streamgroup.options.types import Isolation, LimitOptions
-from streamgroup.planning.document import from_value, to_value
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
 from tests.waiting import wait_until

@@ -16,7 +16,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from streamgroup.cli._properties import without_prefix
 from streamgroup.cli.main import main
-from streamgroup.driver.coordinator import Coordinator
+from streamgroup.coordinator.coordinator import Coordinator
+from streamgroup.coordinator.planning.document import to_value
 from streamgroup.errors import AuthenticationError, AuthorizationError, StreamGroupError, TlsError
 from streamgroup.executor.fetcher import read
 from streamgroup.executor.sink_writer import write
@@ -24,7 +25,6 @@ from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.model import INITIAL_DOCUMENT, Broker, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.parse import parse_sink, parse_source
 from streamgroup.options.types import LimitOptions, SourceOptions
-from streamgroup.planning.document import to_value
 from streamgroup.testing import Authority, Identity, KafkaServer
 from tests.secured import ANY_NAMES, options_with_token_file, token_of, use_certificate, without_scram
 

@@ -16,8 +16,8 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 
-from streamgroup.driver.coordinator import Coordinator
-from streamgroup.driver.membership.registry_thread import RegistryThread
+from streamgroup.coordinator.coordinator import Coordinator
+from streamgroup.coordinator.threads.registry_thread import RegistryThread
 from streamgroup.errors import ConfigError
 from streamgroup.testing import Proxy
 from streamgroup.testing.kafka07 import Kafka07Server

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from streamgroup.driver.logs.boundaries import BoundaryScans
-from streamgroup.planning import batch, limits
-from streamgroup.planning.limits import Boundaries, MessageAlignedLimits
+from streamgroup.coordinator.planning import batch, limits
+from streamgroup.coordinator.planning.limits import Boundaries, MessageAlignedLimits
+from streamgroup.coordinator.threads.boundaries import BoundaryScans
 from tests.sim import checker as words
 from tests.sim.bugs import Bug, replace
 from tests.sim.settings import Kind

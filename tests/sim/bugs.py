@@ -14,6 +14,9 @@ from typing import Any
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
+from streamgroup.coordinator.planning.batch import replay_ranges
+from streamgroup.coordinator.run import spark_calls
+from streamgroup.coordinator.run.spark_calls import SparkCalls
 from streamgroup.group import assignment, positions, rejoining
 from streamgroup.group import ledger as ledger_module
 from streamgroup.group.assignment import HeldAssignment
@@ -25,9 +28,6 @@ from streamgroup.group.membership import Membership
 from streamgroup.group.positions import StartPosition
 from streamgroup.group.user_data import decode_basis
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, OffsetRange, TopicPartition
-from streamgroup.planning.batch import replay_ranges
-from streamgroup.run import spark_calls
-from streamgroup.run.spark_calls import SparkCalls
 from tests.fakes.coordinator import GroupCoordinator
 from tests.sim import checker as words
 from tests.sim.settings import Kind

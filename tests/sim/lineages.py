@@ -9,11 +9,11 @@ from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from streamgroup.coordinator.run import interface as io
+from streamgroup.coordinator.run.lineage import DESCRIBE_TIMEOUT_S, LOOK_AGAIN_S, identity_of
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.kafka.wire.consumer import decode_subscription
 from streamgroup.model import GroupDescription, MemberDescription
-from streamgroup.run import interface as io
-from streamgroup.run.lineage import DESCRIBE_TIMEOUT_S, LOOK_AGAIN_S, identity_of
 from tests.fakes.group import Group, GroupState
 from tests.sim.lines import GroupLines
 from tests.sim.settings import GROUP_ID, Settings

@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
+from streamgroup.coordinator.run.planner import Planner
 from streamgroup.group import ledger as ledger_module
 from streamgroup.group import positions
 from streamgroup.group.holdings import Held
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.positions import StartPosition
 from streamgroup.model import Document, TopicPartition
-from streamgroup.run.planner import Planner
 from tests.sim import checker as words
 from tests.sim.bugs import Bug, replace
 from tests.sim.settings import Kind

@@ -12,11 +12,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from streamgroup.coordinator.planning.document import from_value
 from streamgroup.group.offsets.store import MemoryOffsetStore
 from streamgroup.group.standalone import StandaloneMember
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, OffsetRange, Position, TopicPartition
 from streamgroup.options.types import GroupMode
-from streamgroup.planning.document import from_value
 from tests.sim import settings as drawn
 from tests.sim.checker import (
     DUPLICATE,

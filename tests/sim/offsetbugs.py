@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from streamgroup.driver.membership.registry_thread import OffsetsThread
+from streamgroup.coordinator.threads.registry_thread import OffsetsThread
 from streamgroup.group.offsets import both
 from streamgroup.group.offsets.both import AskKafka, DualOffsetStore, RegisteredKafkaStore
 from streamgroup.group.offsets.store import CommitOffsets, OffsetsCommitted, Outcome

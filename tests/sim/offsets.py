@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Never
 
-from streamgroup.driver.membership.registry_thread import OffsetsThread
+from streamgroup.coordinator.threads.registry_thread import OffsetsThread
 from streamgroup.errors import StreamGroupError, TransportError
 from streamgroup.group.events import Lane, Send
 from streamgroup.group.offsets.store import Answer

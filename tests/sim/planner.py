@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from streamgroup.coordinator.run.planner import PlannableLogs, Planner
+from streamgroup.coordinator.run.run_events import RunEvents
 from streamgroup.group import events as ev
 from streamgroup.group.holdings import InFlightBatch
 from streamgroup.group.member import Member, MemberAction, Resolve
@@ -18,8 +20,6 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.options.types import GroupMode
-from streamgroup.run.planner import PlannableLogs, Planner
-from streamgroup.run.run_events import RunEvents
 from tests.sim.settings import GROUP_ID
 
 if TYPE_CHECKING:

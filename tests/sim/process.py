@@ -1,6 +1,6 @@
 """The coordinator process of one run: the real `Run`, and around it what the driver's threads do, simulated.
 
-`Process` leaves events in the run's inbox, as `driver/coordinator.py` does, and answers its questions from the world.
+`Process` leaves events in the run's inbox, as `coordinator/coordinator.py` does, and answers its questions from the world.
 The connections are `lines.py` or `registrylines.py`; where the driver's threads change, these files change with them.
 """
 
@@ -15,7 +15,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from streamgroup.backoff import Backoff
-from streamgroup.driver.logs.checks import LogChecks
+from streamgroup.coordinator.planning.document import from_value, to_value
+from streamgroup.coordinator.run import interface as ask
+from streamgroup.coordinator.run import interface as io
+from streamgroup.coordinator.run.interface import RunConfig
+from streamgroup.coordinator.run.machine import Run
+from streamgroup.coordinator.threads.log_checks import LogChecks
 from streamgroup.errors import BrokerError, ErrorCode, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane
@@ -34,11 +39,6 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.options.types import GroupMode, LimitOptions, Subscription
-from streamgroup.planning.document import from_value, to_value
-from streamgroup.run import interface as ask
-from streamgroup.run import interface as io
-from streamgroup.run.interface import RunConfig
-from streamgroup.run.machine import Run
 from tests.sim.broker import SimBroker
 from tests.sim.clock import Act, Steps, Until
 from tests.sim.lines import GroupLines

@@ -14,7 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamgroup.advice import StoredIn
-from streamgroup.driver.membership.registry_thread import CLOSE_TIMEOUT_S
+from streamgroup.coordinator.run import interface as io
+from streamgroup.coordinator.threads.registry_thread import CLOSE_TIMEOUT_S
 from streamgroup.errors import StreamGroupError, TransportError
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane
@@ -41,7 +42,6 @@ from streamgroup.group.state_machine import State
 from streamgroup.kafka.cluster.admin import committed
 from streamgroup.kafka.cluster.interface import Cluster, kafka_of
 from streamgroup.model import CommittedOffset, GroupDescription, TopicPartition
-from streamgroup.run import interface as io
 from streamgroup.znodes import Subtree, ZNode
 from tests.sim.clock import Steps, Thread, Until, raise_failure
 from tests.sim.network import Network

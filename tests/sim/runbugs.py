@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 
+from streamgroup.coordinator.run import lifecycle, lineage
+from streamgroup.coordinator.run.lifecycle import Shutdown, TriggerWatchdog
+from streamgroup.coordinator.run.lineage import DuplicateLineageCheck
+from streamgroup.coordinator.run.steps import NOW, Steps
 from streamgroup.group.state_machine import StateMachine
 from streamgroup.group.user_data import Identity
-from streamgroup.run import lifecycle, lineage
-from streamgroup.run.lifecycle import Shutdown, TriggerWatchdog
-from streamgroup.run.lineage import DuplicateLineageCheck
-from streamgroup.run.steps import NOW, Steps
 from tests.sim import checker as words
 from tests.sim.bugs import Bug, replace
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from streamgroup.coordinator.run.lifecycle import RunState
 from streamgroup.group.events import Lane
 from streamgroup.group.state_machine import State
 from streamgroup.model import TopicPartition
-from streamgroup.run.lifecycle import RunState
 from tests.fakes.group import GroupState
 from tests.sim.clock import Sleep, Steps
 from tests.sim.process import Process

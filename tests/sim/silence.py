@@ -1,6 +1,6 @@
 """Spark's silence (R27): a driver that hangs, a JVM that is stopped, and what the checker holds the run to then.
 
-Mirrors the thread of `driver/process.py` that looks at the silence. Where that changes, this file changes with it.
+Mirrors the thread of `coordinator/process.py` that looks at the silence. Where that changes, this file changes with it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from streamgroup.run import interface as io
-from streamgroup.run.lifecycle import LEAVE_TIMEOUT_S, RunState
+from streamgroup.coordinator.run import interface as io
+from streamgroup.coordinator.run.lifecycle import LEAVE_TIMEOUT_S, RunState
 from tests.sim.clock import Act
 from tests.sim.settings import Settings
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from streamgroup.coordinator.planning.document import from_value, to_value
 from streamgroup.model import INITIAL_DOCUMENT, OffsetRange
-from streamgroup.planning.document import from_value, to_value
 from tests.sim.clock import Sleep, Steps
 from tests.sim.process import Process
 

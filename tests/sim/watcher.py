@@ -11,14 +11,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from streamgroup.driver.logs.watcher import LEADER_TIMEOUT_S
+from streamgroup.coordinator.planning import log_read_schedule as steps
+from streamgroup.coordinator.planning.known_logs import REFRESH_DEADLINE_MS
+from streamgroup.coordinator.planning.memo import Memo
+from streamgroup.coordinator.run import interface as io
+from streamgroup.coordinator.threads.log_watcher import LEADER_TIMEOUT_S
 from streamgroup.errors import StreamGroupError, TransportError
 from streamgroup.kafka.cluster.requests import ListedOffset
 from streamgroup.model import Broker, ClusterSnapshot, Dialect, LogRange, TopicPartition
-from streamgroup.planning import log_read_schedule as steps
-from streamgroup.planning.known_logs import REFRESH_DEADLINE_MS
-from streamgroup.planning.memo import Memo
-from streamgroup.run import interface as io
 from tests.sim.boundaries import SimCluster07
 from tests.sim.bytelogs import Logs07
 from tests.sim.clock import Sleep, Steps, Thread, Until, raise_failure

@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamgroup import Parser, SchemaRegistry, dead_letters
-from streamgroup.driver.application import control
+from streamgroup.coordinator.control import channel
 from streamgroup.options.secrets import REDACTION_REGEX
 from streamgroup.parsing.framing import SCHEMA_ID
 
@@ -146,13 +146,13 @@ class Application:
 
     def ask_coordinators(self, name: str) -> None:
         """Keep the answers of all coordinators to each request that changes nothing, and to one that is unknown."""
-        runs = list(control.statuses(self.jvm))
+        runs = list(channel.statuses(self.jvm))
         assert runs, "no coordinator answers on its control channel"
         for request in reading_requests():
-            answers = {run: control.ask(self.jvm, run, request) for run in runs}
+            answers = {run: channel.ask(self.jvm, run, request) for run in runs}
             self.show(f"{name}-control-{request}", json.dumps({"streamgroup": answers}))
         for run in runs:
-            self.show(f"{name}-control-unknown-{run}", error_of(partial(control.ask, self.jvm, run, "unknown")))
+            self.show(f"{name}-control-unknown-{run}", error_of(partial(channel.ask, self.jvm, run, "unknown")))
 
     def look_at_processes(self, name: str) -> None:
         """Copy command lines, environments and limits of this process and all that it has started."""
@@ -244,7 +244,7 @@ def finish(writer: DataStreamWriter) -> None:
 
 def reading_requests() -> list[str]:
     """Return the requests of a control channel that change nothing: a new one is among them until it is listed."""
-    all_of_them = {name for name, value in vars(control.ControlledRun).items() if inspect.isfunction(value)}
+    all_of_them = {name for name, value in vars(channel.ControlledRun).items() if inspect.isfunction(value)}
     return sorted(name for name in all_of_them - CHANGING_REQUESTS if not name.startswith("_"))
 
 

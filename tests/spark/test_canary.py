@@ -21,7 +21,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from streamgroup.driver.application import control
+from streamgroup.coordinator.control import channel
 from streamgroup.group.commits import CommitMetadata
 from streamgroup.kafka.cluster.admin import committed
 from streamgroup.kafka.cluster.kafka import KafkaCluster
@@ -228,7 +228,7 @@ def test_the_search_finds_a_canary_in_every_form(tmp_path: Path) -> None:
 
 def test_the_requests_of_a_control_channel_are_all_known() -> None:
     """Those that change nothing are asked, and their answers searched."""
-    cases = re.findall(r'case \{"request": ([^,}]+)', inspect.getsource(control.ControlServer))
+    cases = re.findall(r'case \{"request": ([^,}]+)', inspect.getsource(channel.ControlServer))
     served = {name for case in cases for name in re.findall(r'"(\w+)"', case)}
     assert served == {*CHANGING_REQUESTS, *reading_requests()}
     assert {"ranges", "status"} <= set(reading_requests())

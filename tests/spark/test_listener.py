@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroup
-from streamgroup.driver.application import control
+from streamgroup.coordinator.control import channel
 from streamgroup.group.commits import CommitMetadata
 from streamgroup.kafka.cluster.admin import committed as committed_offsets
 from streamgroup.kafka.cluster.kafka import KafkaCluster
@@ -46,7 +46,7 @@ def listened(spark: SparkSession, tmp_path: Path) -> Iterator[Streams]:
     yield made
     made.stop_all()
     session.streams.removeListener(listener)
-    control.unannounce_listener(jvm_pid(driver_context("the test")))
+    channel.unannounce_listener(jvm_pid(driver_context("the test")))
 
 
 def metadata(server: KafkaServer, group: str, topic: str) -> CommitMetadata:
@@ -308,7 +308,7 @@ def test_with_a_trigger_of_20_s_a_batch_is_committed_at_once_and_a_drain_waits_f
         if told.batch is not None:  # else a trigger came between the batch and its report
             break
     assert told.batch == sunk.query.lastProgress["batchId"]
-    (status,) = control.statuses(jvm_pid(driver_context("the test"))).values()
+    (status,) = channel.statuses(jvm_pid(driver_context("the test"))).values()
     assert status["query"]["id"] == str(sunk.query.id)
     newest, progress = status["batches"][-1], sunk.query.lastProgress
     assert (newest["batch"], newest["began"]) == (progress["batchId"], progress["timestamp"])

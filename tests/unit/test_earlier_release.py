@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from streamgroup.coordinator.planning.document import from_value, to_value
 from streamgroup.group.commits import CommitMetadata
 from streamgroup.group.registry.nodes import GroupPaths, committed_in, metadata_data
 from streamgroup.group.sticky import encode_user_data
@@ -26,7 +27,6 @@ from streamgroup.group.user_data import (
 )
 from streamgroup.logline import parse
 from streamgroup.model import CommittedOffset, Dialect, Document, OffsetRange, Position, TopicPartition
-from streamgroup.planning.document import from_value, to_value
 from streamgroup.znodes import ZNode
 
 STORED = Path(__file__).parents[1] / "vectors" / "releases" / "0.1.0a1"

@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 import streamgroup
-from streamgroup.driver.application import control
-from streamgroup.driver.application.control import ControlServer
+from streamgroup.coordinator.control import channel as control
+from streamgroup.coordinator.control.channel import ControlServer
+from streamgroup.coordinator.planning.document import from_value
 from streamgroup.kafka.net import local
-from streamgroup.planning.document import from_value
 from tests.fakes.cluster import logs_of
 from tests.golden import channel, log_lines, stored
 from tests.golden.case import Case
 from tests.releases import VECTORS, digest_of, read_releases
-from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
-from tests.unit.driver.runs import Run, Start, start
+from tests.unit.coordinator.channels import JVM, FakeCoordinator, home, serve
+from tests.unit.coordinator.runs import Run, Start, start
 
 __all__ = ["home", "serve", "start"]
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from benchmarks.scale import GROWTH, STEPS, Polls, Step
+from streamgroup.coordinator.planning import document
+from streamgroup.coordinator.run import planner
 from streamgroup.group import ledger
-from streamgroup.planning import document
-from streamgroup.run import planner
 
 FEW = 200
 MOST = 2 * GROWTH

@@ -14,7 +14,7 @@ SLOW = ("cryptography", "pandas", "kazoo", "regex")
 @pytest.mark.parametrize(
     "code",
     [
-        "import streamgroup.spark.source, streamgroup.driver.process",
+        "import streamgroup.spark.source, streamgroup.coordinator.process",
         "import streamgroup.executor.fetcher, streamgroup.executor.sink_writer; "
         "from streamgroup.kafka.records import columns; import pyarrow as pa; columns.constant('t', pa.string(), 10)",
     ],

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from streamgroup.cli._checkpoint_files import CheckpointFiles, CheckpointHistory
+from streamgroup.coordinator.planning.document import from_value, to_value
 from streamgroup.model import Document, OffsetRange, Position, TopicPartition
-from streamgroup.planning.document import from_value, to_value
 
 STORED = Path(__file__).parents[1] / "vectors" / "checkpoints" / "0.1.0"
 ORDERS = tuple(TopicPartition("orders", number) for number in (0, 1))

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any
 
+from streamgroup.coordinator.run.lifecycle import TABLE as RUN
 from streamgroup.group.membership import Membership
 from streamgroup.group.registry.membership import RegistryMembership
 from streamgroup.group.state_machine import MemberCue, State, Table, name_of
 from streamgroup.kafka.producer.bookkeeping import TABLE as PRODUCER
-from streamgroup.run.lifecycle import TABLE as RUN
 from streamgroup.transitions import TransitionTable
 from tools.pictures.ladder import Arrow, Band, Ladder, draw
 

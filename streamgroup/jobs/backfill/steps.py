@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from streamgroup.driver.batch_read import plan_batch
+from streamgroup.coordinator.batch_read import plan_batch
 from streamgroup.errors import ConfigError
 from streamgroup.jobs import sinkguard
 from streamgroup.jobs.backfill.config import BackfillConfig

@@ -6,6 +6,12 @@ import logging
 import math
 from collections.abc import Collection, Iterator, Mapping
 
+from streamgroup.coordinator.planning.subscription import (
+    is_subscribed,
+    subscribed_partitions,
+    subscribed_topics,
+    topics_to_ask,
+)
 from streamgroup.errors import AuthorizationError, ConfigError, StreamGroupError, UnsupportedVersionError
 from streamgroup.jobs.following import Say
 from streamgroup.jobs.mirror.columns import Abilities
@@ -20,12 +26,6 @@ from streamgroup.logformat import partition_number
 from streamgroup.model import ClusterSnapshot, Dialect, TopicPartition
 from streamgroup.options.parse import parse_sink, parse_source
 from streamgroup.options.types import Subscription
-from streamgroup.planning.subscription import (
-    is_subscribed,
-    subscribed_partitions,
-    subscribed_topics,
-    topics_to_ask,
-)
 from streamgroup.text import MOST_NAMED, counted, first_of
 
 log = logging.getLogger("streamgroup.jobs")

@@ -11,7 +11,8 @@ from click.testing import CliRunner, Result
 
 from streamgroup.cli import checkpoint as module
 from streamgroup.cli.checkpoint import after_sunk, of_document, of_replay, spark_value
-from streamgroup.driver.application import control
+from streamgroup.coordinator.control import channel
+from streamgroup.coordinator.planning.document import to_value
 from streamgroup.errors import ConfigError
 from streamgroup.group.commits import CommitMetadata
 from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG
@@ -25,7 +26,6 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.options.types import ClientOptions
-from streamgroup.planning.document import to_value
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 HEAD = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
@@ -72,7 +72,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
         yield fake
 
     monkeypatch.setattr(module, "opened_store", opened)
-    monkeypatch.setattr(control, "drivers", list)
+    monkeypatch.setattr(channel, "drivers", list)
     return fake
 
 
@@ -186,15 +186,15 @@ def test_a_group_with_members_is_left_alone(store: FakeStore, tmp_path: Path, st
 def test_a_query_that_runs_here_is_left_alone_also_without_a_group(
     store: FakeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "drivers", lambda: [4711])
+    monkeypatch.setattr(channel, "drivers", lambda: [4711])
     monkeypatch.setattr(
-        control, "survey", lambda pid: control.Survey({"run": {"lineage": "line"}, "r": {"lineage": "o"}}, [])
+        channel, "survey", lambda pid: channel.Survey({"run": {"lineage": "line"}, "r": {"lineage": "o"}}, [])
     )
     line = document(1, (5, 10), (0, 20), group="")
     home = write(tmp_path, {0: [line]}, sunk=0)
     assert "streamgroup drain --pid 4711" in str(run(home, "--to-spark").exception)
     assert unchanged(home, line)
-    monkeypatch.setattr(control, "survey", lambda pid: control.Survey({"r": {"lineage": "o"}}, []))
+    monkeypatch.setattr(channel, "survey", lambda pid: channel.Survey({"r": {"lineage": "o"}}, []))
     assert run(home, "--to-spark", where=()).exit_code == 0
     assert store.asked == [], "a query without a group needs no cluster"
 

@@ -19,12 +19,12 @@ from streamgroup.cli._checkpoint_files import (
     local_path,
     refuse_running,
 )
-from streamgroup.driver.application import control
+from streamgroup.coordinator.control import channel
+from streamgroup.coordinator.planning.document import to_value
 from streamgroup.errors import ConfigError
 from streamgroup.model import INITIAL_DOCUMENT, Document, OffsetRange, Position, TopicPartition
-from streamgroup.planning.document import to_value
 from tests.unit.cli.test_checkpoint import FIRST, HEAD, INITIAL, ONE, SECOND, SPARKS, THIRD, ZERO, write
-from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
+from tests.unit.coordinator.channels import JVM, FakeCoordinator, home, serve
 
 V2 = HEAD.replace("v1", "v2", 1)
 
@@ -218,7 +218,7 @@ def test_a_query_of_the_lineage_that_runs_on_this_machine_is_refused_with_the_wa
 
 def test_a_query_that_does_not_answer_may_be_the_one(home: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     serve("r1", "another").may_answer.clear()
-    monkeypatch.setattr(control, "survey", partial(control.survey, timeout=0.05))
+    monkeypatch.setattr(channel, "survey", partial(channel.survey, timeout=0.05))
     with pytest.raises(StillRunningError, match=rf"process of run r1 \(driver {JVM}\) does not answer"):
         refuse_running("rewrite the checkpoint", {"line"})
 

@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 
 from streamgroup.cli import drain as module
 from streamgroup.cli.main import main
-from streamgroup.driver.application import control, drains
-from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
+from streamgroup.coordinator.control import channel, drains
+from tests.unit.coordinator.channels import JVM, FakeCoordinator, home, serve
 
 __all__ = ["home", "serve"]
 
@@ -36,9 +36,9 @@ def run(*arguments: str) -> Result:
 
 def ending(coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its query ends when it is told to: the channel is closed."""
-    runs: Callable[[int], list[str]] = control.runs
+    runs: Callable[[int], list[str]] = channel.runs
     monkeypatch.setattr(
-        control, "runs", lambda pid: [run for run in runs(pid) if run != coordinator.run or not coordinator.ended]
+        channel, "runs", lambda pid: [run for run in runs(pid) if run != coordinator.run or not coordinator.ended]
     )
 
 
@@ -192,12 +192,12 @@ def test_a_drain_after_its_timeout_ends_the_query_and_says_what_may_be_repeated(
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    ask = control.ask
+    ask = channel.ask
 
     def shortly(*arguments: Any, **others: Any) -> dict[str, Any]:
         return ask(*arguments, **{**others, "answer_timeout": 0.2})
 
-    monkeypatch.setattr(control, "ask", shortly)
+    monkeypatch.setattr(channel, "ask", shortly)
 
 
 @pytest.mark.slow

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from streamgroup.cli import groups as module
-from streamgroup.driver.application import control
-from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
+from streamgroup.coordinator.control import channel
+from tests.unit.coordinator.channels import JVM, FakeCoordinator, home, serve
 
 __all__ = ["home", "serve"]
 
@@ -49,5 +49,5 @@ def test_killed_and_busy_coordinators_are_left_out(
 
 @pytest.mark.usefixtures("home")
 def test_without_any_driver_there_are_no_coordinators() -> None:
-    assert control.drivers() == []
+    assert channel.drivers() == []
     assert troubles("g") == {}

@@ -15,7 +15,7 @@ from streamgroup.errors import TransportError
 from streamgroup.model import CommittedOffset, GroupDescription, TopicPartition
 from streamgroup.options.types import ClientOptions
 from tests.unit.cli.test_groups import FakeStore, orders
-from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
+from tests.unit.coordinator.channels import JVM, FakeCoordinator, home, serve
 
 __all__ = ["home", "serve"]
 

@@ -14,11 +14,11 @@ from streamgroup.cli._pausing import NotHeldError, PauseRequest, pause_options
 from streamgroup.cli._pausing import run as run_pausing
 from streamgroup.cli._running import NotChosen
 from streamgroup.cli.main import main
-from streamgroup.driver.application import control
+from streamgroup.coordinator.control import channel
 from streamgroup.errors import StreamGroupError, TransportError
 from streamgroup.model import TopicPartition
 from tests.unit.cli.shown import cells
-from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
+from tests.unit.coordinator.channels import JVM, FakeCoordinator, home, serve
 
 __all__ = ["home", "serve"]
 Serve = Callable[..., FakeCoordinator]
@@ -103,7 +103,7 @@ def test_what_is_not_a_partition_is_refused_by_the_command_and_by_the_channel(se
     assert result.exit_code == 2
     assert "invalid topic-partition" in result.output
     with pytest.raises(StreamGroupError, match="invalid topic-partition"):
-        control.ask(JVM, "r1", "pause", partitions=[name], paused=True)
+        channel.ask(JVM, "r1", "pause", partitions=[name], paused=True)
 
 
 def run_resume(*arguments: str) -> Result:

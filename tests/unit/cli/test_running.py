@@ -12,7 +12,7 @@ import pytest
 from streamgroup.cli._click import json_rows
 from streamgroup.cli._running import COLUMNS, NOTHING_RUNS, NotChosen, Running, choose, find, print_list, select
 from tests.unit.cli.shown import cells
-from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
+from tests.unit.coordinator.channels import JVM, FakeCoordinator, home, serve
 
 __all__ = ["home", "serve"]
 

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from streamgroup.cli import skip as module
 from streamgroup.cli.main import main
 from streamgroup.cli.skip import Commits, Skip, plan_skips
-from streamgroup.driver.application import control
+from streamgroup.coordinator.control import channel
+from streamgroup.coordinator.planning.batch import replay_ranges
+from streamgroup.coordinator.planning.document import from_value
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.group.commits import CommitMetadata
 from streamgroup.model import LATEST, CommittedOffset, Document, OffsetRange, Position, TopicPartition
 from streamgroup.options.types import ClientOptions
-from streamgroup.planning.batch import replay_ranges
-from streamgroup.planning.document import from_value
 from tests.unit.cli.shown import orders
 from tests.unit.cli.test_checkpoint import FIRST, ONE, SECOND, SPARKS, THIRD, ZERO, FakeStore, document, write
 
@@ -59,7 +59,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Store:
         yield fake
 
     monkeypatch.setattr(module, "opened_store", opened)
-    monkeypatch.setattr(control, "drivers", list)
+    monkeypatch.setattr(channel, "drivers", list)
     return fake
 
 
@@ -160,8 +160,8 @@ def test_a_running_query_and_a_group_with_members_are_refused(
     result = run(home, "--execute")
     assert "cannot skip records of group 'g': it is Stable" in result.output
     store.state = "Empty"
-    monkeypatch.setattr(control, "drivers", lambda: [4711])
-    monkeypatch.setattr(control, "survey", lambda pid: control.Survey({"r": {"lineage": "line"}}, []))
+    monkeypatch.setattr(channel, "drivers", lambda: [4711])
+    monkeypatch.setattr(channel, "survey", lambda pid: channel.Survey({"r": {"lineage": "line"}}, []))
     result = run(home, "--execute")
     assert "cannot skip records: the query, or one with a copy of it, runs on this machine (driver 4711)" in (
         result.output

@@ -14,7 +14,7 @@ from streamgroup.cli import ui as reading
 from streamgroup.cli import ui as ui_module
 from streamgroup.cli._group_stores import GroupStore
 from streamgroup.cli.ui import ClusterReader, GroupsReader, KnownGroups, ui
-from streamgroup.driver.application import control
+from streamgroup.coordinator.control import channel
 from streamgroup.errors import AuthorizationError, StreamGroupError, TransportError, UnsupportedVersionError
 from streamgroup.model import (
     EARLIEST,
@@ -363,7 +363,7 @@ class ReadStore(FakeStore):
 
 @pytest.fixture(autouse=True)
 def no_members(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "drivers", list)
+    monkeypatch.setattr(channel, "drivers", list)
 
 
 def read_all(store: ReadStore, *names: str) -> Any:
@@ -409,8 +409,8 @@ def test_a_reading_of_more_partitions_than_the_limit_says_so(monkeypatch: pytest
 
 
 def test_members_of_this_machine_are_in_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "drivers", lambda: [7])
-    monkeypatch.setattr(control, "statuses", lambda pid, *_: {"r1": {"group": "g", "member": "a-1", "pid": pid}})
+    monkeypatch.setattr(channel, "drivers", lambda: [7])
+    monkeypatch.setattr(channel, "statuses", lambda pid, *_: {"r1": {"group": "g", "member": "a-1", "pid": pid}})
     assert read_all(ReadStore()).statuses == ({"group": "g", "member": "a-1", "pid": 7},)
 
 
@@ -473,8 +473,8 @@ def test_groups_logs_and_members_of_this_machine_have_time_whatever_the_others_t
     now, given = [100.0], []
     for read in (reading, read_page):
         monkeypatch.setattr(read, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(control, "drivers", lambda: [7])
-    monkeypatch.setattr(control, "statuses", lambda *_: {"r1": {"left": 100 + seconds - now[0]}})
+    monkeypatch.setattr(channel, "drivers", lambda: [7])
+    monkeypatch.setattr(channel, "statuses", lambda *_: {"r1": {"left": 100 + seconds - now[0]}})
     slow = ReadStore()
 
     def describe(names: Any, deadline: float) -> dict[str, GroupDescription]:

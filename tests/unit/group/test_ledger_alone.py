@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from streamgroup.coordinator.planning.batch import empty_document
 from streamgroup.errors import ConfigError
 from streamgroup.group.commits import NOT_FOUNDED, CommitVerdict
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.positions import Origin
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, TopicPartition
-from streamgroup.planning.batch import empty_document
 from tests.unit.group.ledgers import NOW, A, B, accept, document, due, offsets, told, topics
 
 

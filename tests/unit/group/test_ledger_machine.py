@@ -14,6 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from streamgroup.coordinator.planning.batch import replay_ranges
 from streamgroup.errors import ConfigError
 from streamgroup.group.commits import Commit, CommitMetadata, CommitVerdict
 from streamgroup.group.holdings import summary_of
@@ -28,7 +29,6 @@ from streamgroup.model import (
     TopicInfo,
     TopicPartition,
 )
-from streamgroup.planning.batch import replay_ranges
 
 PARTITIONS = tuple(TopicPartition("t", n) for n in range(3))
 A, B, C = PARTITIONS

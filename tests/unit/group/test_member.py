@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from streamgroup.coordinator.planning.batch import empty_document
 from streamgroup.errors import BrokerError, ErrorCode, FencedError, error_of
 from streamgroup.group import events as ev
 from streamgroup.group.ledger import Ledger
@@ -24,7 +25,6 @@ from streamgroup.model import (
     TopicInfo,
     TopicPartition,
 )
-from streamgroup.planning.batch import empty_document
 from tests.fakes.offsets import OFFSETS_VERSION, fetch_answer
 from tests.unit.group.world import COOPERATIVE, P0, P1, SESSION_S, NoJitter, World, founded, offsets, sends
 

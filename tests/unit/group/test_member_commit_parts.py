@@ -13,8 +13,8 @@ from streamgroup.model import EARLIEST, TopicPartition
 from streamgroup.options.types import GroupMode, GroupOptions
 from tests.fakes.cluster import logs_of
 from tests.fakes.coordinator import ScriptedCoordinator
-from tests.unit.driver.runs import INITIAL, Start, start
-from tests.unit.driver.shells import source, until
+from tests.unit.coordinator.runs import INITIAL, Start, start
+from tests.unit.coordinator.shells import source, until
 from tests.unit.group.world import COOPERATIVE, World, founded, offsets, sends
 
 __all__ = ["start"]

@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from streamgroup.coordinator.planning.batch import next_document, replay_ranges
 from streamgroup.errors import StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.ledger import Ledger
@@ -28,7 +29,6 @@ from streamgroup.model import (
     TopicInfo,
     TopicPartition,
 )
-from streamgroup.planning.batch import next_document, replay_ranges
 from tests.fakes.coordinator import ScriptedCoordinator, through_bytes
 from tests.fakes.offsets import OFFSETS_VERSION
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from streamgroup.coordinator.planning.document import to_value
 from streamgroup.jobs.following import Following, Reporter, is_of_a_signal, lag_of, line_of
 from streamgroup.logline import message_of, parse
 from streamgroup.model import Document, Position, TopicPartition
-from streamgroup.planning.document import to_value
 
 
 def progress(batch: int, rows: int = 10, **more: Any) -> dict[str, Any]:

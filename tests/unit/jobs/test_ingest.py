@@ -79,7 +79,7 @@ def test_a_signal_ends_the_watch(capsys: pytest.CaptureFixture[str]) -> None:
 
 FAILED = """[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR]
 Failed when running Python streaming data source: latestOffset: Traceback (most recent call last):
-  File "streamgroup/run/lifecycle.py", line 142, in wait_for_end
+  File "streamgroup/coordinator/run/lifecycle.py", line 142, in wait_for_end
     raise DrainedError(said)
 streamgroup.errors.{error}: group g: {text}
  SQLSTATE: 38000"""

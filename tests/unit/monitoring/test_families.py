@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamgroup.coordinator.run.run_events import RunEventKind
 from streamgroup.group.events import JoinCause
 from streamgroup.monitoring.families import (
     KEPT_S,
@@ -20,7 +21,6 @@ from streamgroup.monitoring.families import (
     log_ends,
 )
 from streamgroup.monitoring.query_totals import QueryTotals
-from streamgroup.run.run_events import RunEventKind
 
 MEMBER = ("a-1", "billing-job", "/10.0.0.7")
 """The labels of the member of `status`."""

@@ -68,7 +68,7 @@ def test_the_totals_are_those_of_all_batches(batches: list[tuple[int, int]]) -> 
 
 
 TRACE = """org.apache.spark.SparkException: Failed when running Python data source: Traceback (most recent call last):
-  File "streamgroup/run/lifecycle.py", line 142, in wait_for_end
+  File "streamgroup/coordinator/run/lifecycle.py", line 142, in wait_for_end
 streamgroup.errors.TransportError: no answer
 
 The above exception was the direct cause of the following exception:

@@ -15,15 +15,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 import streamgroup
-from streamgroup.driver.application import control
-from streamgroup.driver.application.drains import recorded_failures
+from streamgroup.coordinator.control import channel as control
+from streamgroup.coordinator.control.drains import recorded_failures
+from streamgroup.coordinator.planning.document import to_value
 from streamgroup.errors import ConfigError
 from streamgroup.model import INITIAL_DOCUMENT, Document
 from streamgroup.monitoring.query_totals import QueryFailure
-from streamgroup.planning.document import to_value
 from streamgroup.spark.channel import LocalCoordinatorChannel, SunkNotifier, channel_of, is_remote
 from streamgroup.spark.connect import ConnectChannel
-from tests.unit.driver.channels import JVM, FakeCoordinator, document, home, serve
+from tests.unit.coordinator.channels import JVM, FakeCoordinator, document, home, serve
 from tests.unit.spark import test_connect
 from tests.unit.spark.test_listener import Context
 

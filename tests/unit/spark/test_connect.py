@@ -18,8 +18,8 @@ from streamgroup.spark import drain as drains
 from streamgroup.spark.connect import NAME, REQUEST, ConnectChannel, ControlDataSource, carry_out
 from streamgroup.spark.drain import DrainResult, drain
 from streamgroup.spark.listener import listen
-from tests.unit.driver.channels import JVM, FakeCoordinator, document, home, serve
-from tests.unit.driver.shells import until
+from tests.unit.coordinator.channels import JVM, FakeCoordinator, document, home, serve
+from tests.unit.coordinator.shells import until
 
 __all__ = ["home", "serve"]
 

@@ -14,13 +14,13 @@ from typing import Any
 import pyspark
 import pytest
 
-from streamgroup.driver.application import drains
+from streamgroup.coordinator.control import drains
+from streamgroup.coordinator.planning.document import to_value
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.model import INITIAL_DOCUMENT, Document
-from streamgroup.planning.document import to_value
 from streamgroup.spark import drain as module
 from streamgroup.spark.drain import DrainResult, drain
-from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
+from tests.unit.coordinator.channels import JVM, FakeCoordinator, home, serve
 from tests.waiting import wait_until
 
 __all__ = ["home", "serve"]

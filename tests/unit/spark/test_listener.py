@@ -13,18 +13,18 @@ from typing import Any
 import pyspark
 import pytest
 
-from streamgroup.driver.application import control
-from streamgroup.driver.application.drains import recorded_failures
+from streamgroup.coordinator.control import channel as control
+from streamgroup.coordinator.control.drains import recorded_failures
+from streamgroup.coordinator.planning.document import to_value
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.logline import message_of, parse
 from streamgroup.model import INITIAL_DOCUMENT, Document, Position, TopicPartition
-from streamgroup.planning.document import to_value
 from streamgroup.spark import channel as sunk_notifier
 from streamgroup.spark import listener as module
 from streamgroup.spark.channel import LocalCoordinatorChannel
 from streamgroup.spark.listener import GroupListener, lines_of, listen
-from tests.unit.driver.channels import JVM, FakeCoordinator, home, serve
-from tests.unit.driver.shells import SOON, until
+from tests.unit.coordinator.channels import JVM, FakeCoordinator, home, serve
+from tests.unit.coordinator.shells import SOON, until
 
 __all__ = ["home", "serve"]
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from streamgroup.driver.application import control
+from streamgroup.coordinator.control import channel
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.monitoring.families import Family
 from streamgroup.spark import metrics as module
@@ -53,7 +53,7 @@ def test_a_scrape_has_the_coordinators_and_the_queries(
         asked.append(pid)
         return {"r1": status(positions={"t-0": 7}, ends={"t-0": 12})}
 
-    monkeypatch.setattr(control, "statuses", statuses)
+    monkeypatch.setattr(channel, "statuses", statuses)
     counter.add(progress("orders"), 1000.0)
     counter.add(progress("orders"), 1001.0)
     found = scrape(server)
@@ -153,7 +153,7 @@ def test_a_reading_that_ends_after_a_later_one_does_not_take_its_times_back(
         (found,) = (each for each in families if each.name == "kafka_consumergroup_group_lag_seconds")
         return [sample.value for sample in found.samples]
 
-    monkeypatch.setattr(control, "statuses", statuses)
+    monkeypatch.setattr(channel, "statuses", statuses)
     metrics.read()
     assert len(lags(metrics.read())) == 1, "the log has grown from 100 to 300, so the time of 150 is known"
     assert next(later, None) is None, "the second reading began within the first"
@@ -167,7 +167,7 @@ def answers(monkeypatch: pytest.MonkeyPatch, *found: dict[str, Any]) -> list[tup
         asked.append(given)
         return {each["run"]: each for each in found}
 
-    monkeypatch.setattr(control, "statuses", statuses)
+    monkeypatch.setattr(channel, "statuses", statuses)
     return asked
 
 

@@ -14,8 +14,8 @@ from pyspark import SparkContext
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 import streamgroup
+from streamgroup.coordinator.planning.document import to_value
 from streamgroup.model import INITIAL_DOCUMENT, Document, Position, TopicPartition
-from streamgroup.planning.document import to_value
 from streamgroup.spark.progress import COLUMNS, behind_of, completed, describe, of_progress, progress_table
 from streamgroup.spark.progress import rows as rows_of
 from streamgroup.spark.source import row_schema

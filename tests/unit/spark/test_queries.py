@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from streamgroup.coordinator.planning.document import to_value
 from streamgroup.model import INITIAL_DOCUMENT, Document
-from streamgroup.planning.document import to_value
 from streamgroup.spark.queries import document, is_initial
 
 PLANNED = to_value(Document("g", "lineage", "run", 3))

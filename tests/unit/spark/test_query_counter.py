@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError
 
+from streamgroup.coordinator.planning.document import to_value
 from streamgroup.model import Document, Position, TopicPartition
-from streamgroup.planning.document import to_value
 from streamgroup.spark import query_counter
 from streamgroup.spark.dead_letters import DeadLetterCounts
 from streamgroup.spark.query_counter import DELIVERY_MS, QueryCounter, await_events, stop_counting

@@ -12,7 +12,7 @@ from pyspark import cloudpickle
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_streamgroup import DefaultSource
-from streamgroup.driver.log_output import NOTES
+from streamgroup.coordinator.log_output import NOTES
 from streamgroup.errors import TransportError
 from streamgroup.executor import sink_writer
 from streamgroup.executor.written import WriteTotals
@@ -22,7 +22,7 @@ from streamgroup.options.parse import parse_sink
 from streamgroup.options.types import SinkOptions
 from streamgroup.spark import sink
 from streamgroup.spark.sink import RecordsWritten, TaskOptions
-from tests.unit.driver.test_log_output import no_logging
+from tests.unit.coordinator.test_log_output import no_logging
 
 ROWS = StructType([StructField("value", StringType())])
 WRITE = {

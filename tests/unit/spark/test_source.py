@@ -18,11 +18,11 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 import streamgroup
 from pyspark_streamgroup import DefaultSource
-from streamgroup.driver import log_output
+from streamgroup.coordinator import log_output
+from streamgroup.coordinator.planning.document import from_value
 from streamgroup.errors import ConfigError
 from streamgroup.model import INITIAL_DOCUMENT, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import LimitOptions
-from streamgroup.planning.document import from_value
 from streamgroup.spark.source import (
     UNLIMITED,
     AloneByDefault,
@@ -294,7 +294,7 @@ class FakeCoordinator:
 @pytest.fixture
 def coordinator(monkeypatch: pytest.MonkeyPatch) -> FakeCoordinator:
     made = FakeCoordinator()
-    monkeypatch.setattr("streamgroup.driver.process.start_coordinator", lambda options: made)
+    monkeypatch.setattr("streamgroup.coordinator.process.start_coordinator", lambda options: made)
     return made
 
 
@@ -350,7 +350,7 @@ def test_a_partition_of_another_source_is_refused() -> None:
 
 
 def test_a_batch_read_of_nothing_is_one_task_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamgroup.driver.batch_read.plan_batch", lambda options: [])
+    monkeypatch.setattr("streamgroup.coordinator.batch_read.plan_batch", lambda options: [])
     (partition,) = StreamGroupDataSource(GIVEN).reader(row_schema(False)).partitions()
     assert isinstance(partition, TaskPartition)
     assert partition.task == FetchTask(())
@@ -362,6 +362,6 @@ def test_the_plan_of_a_batch_read_is_logged_to_stderr(monkeypatch: pytest.Monkey
         logger = logging.Logger("streamgroup")
         patched.setattr(log_output, "log", logger)
         patched.setattr(logging.getLogger(), "handlers", [])
-        patched.setattr("streamgroup.driver.batch_read.plan_batch", lambda options: [])
+        patched.setattr("streamgroup.coordinator.batch_read.plan_batch", lambda options: [])
         StreamGroupDataSource(GIVEN).reader(row_schema(False)).partitions()
     assert [type(handler) for handler in logger.handlers] == [log_output.StderrHandler]

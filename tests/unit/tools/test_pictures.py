@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from streamgroup.coordinator.run.lifecycle import TABLE as RUN
 from streamgroup.group.membership import Membership
-from streamgroup.run.lifecycle import TABLE as RUN
 from tools.pictures import rooms
 from tools.pictures.gallery import DIRECTORY, PICTURES
 from tools.pictures.ladder import Arrow, Band, Ladder, draw

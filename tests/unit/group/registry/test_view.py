@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamgroup.coordinator.run.lineage import find_duplicates
 from streamgroup.group.registry.nodes import GroupPaths
 from streamgroup.group.registry.view import (
     OwnerNode,
@@ -22,7 +23,6 @@ from streamgroup.group.registry.view import (
 )
 from streamgroup.group.user_data import Identity, decode_identity, encode_identity
 from streamgroup.model import Broker, Dialect, GroupState, TopicPartition
-from streamgroup.run.lineage import find_duplicates
 from streamgroup.znodes import Subtree, ZNode
 from tests.fakes.nodes import nodes_of
 

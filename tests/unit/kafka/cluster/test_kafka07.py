@@ -12,14 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamgroup.driver.batch_read import offsets_of
+from streamgroup.coordinator.batch_read import offsets_of
+from streamgroup.coordinator.planning.starts import RangeBound
 from streamgroup.errors import BrokerError, ConfigError, DecodeError, TransportError
 from streamgroup.kafka.cluster import kafka07
 from streamgroup.kafka.cluster import kafka07 as module
 from streamgroup.kafka.cluster.kafka07 import Kafka07Cluster
 from streamgroup.model import EARLIEST, LATEST, ConfiguredOffsets, Dialect, OffsetRange, TopicPartition
 from streamgroup.options.types import Isolation
-from streamgroup.planning.starts import RangeBound
 from streamgroup.testing.kafka07 import Compressed, Producer07
 from tests.fakes.broker07 import OldBroker, tp, values
 from tests.fakes.registry07 import FakeNodes, client07, registered

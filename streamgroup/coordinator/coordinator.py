@@ -1,0 +1,514 @@
+"""The coordinator of one query's run: the shell around `streamgroup.coordinator.run`.
+
+Spark's thread calls `latest_offset`, `partitions` and `stop`, the control channel's threads call the rest. All of them
+make requests through the run's inbox. The group's thread carries out the member's requests, the watcher asks brokers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+import sys
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol
+
+from streamgroup.coordinator.batch_read import log_ends, tasks_of
+from streamgroup.coordinator.control.claims import Claim
+from streamgroup.coordinator.log_output import NOTES
+from streamgroup.coordinator.planning.batch import whole_batch
+from streamgroup.coordinator.planning.document import DocumentCache, from_value, to_value
+from streamgroup.coordinator.planning.memo import Memo
+from streamgroup.coordinator.planning.subscription import is_subscribed, of_interest, require_columns
+from streamgroup.coordinator.run import interface as ask
+from streamgroup.coordinator.run import interface as io
+from streamgroup.coordinator.run.interface import Question
+from streamgroup.coordinator.run.machine import Run
+from streamgroup.coordinator.run.planner import Planner
+from streamgroup.coordinator.run.run_events import RunEvents
+from streamgroup.coordinator.threads.assemble import backend_of, ledger_of, run_config
+from streamgroup.coordinator.threads.group_backend import GroupBackend
+from streamgroup.coordinator.threads.log_checks import LogChecks
+from streamgroup.coordinator.threads.log_watcher import LogWatcher
+from streamgroup.errors import StreamGroupError
+from streamgroup.group import events as ev
+from streamgroup.group.ledger import Ledger
+from streamgroup.kafka.cluster.interface import Cluster
+from streamgroup.kafka.net.connection_totals import TOTALS
+from streamgroup.kafka.net.resolve import require_resolvable
+from streamgroup.model import ClusterSnapshot, FetchTask, LogRange, TopicPartition
+from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions, SourceOptions
+
+log = logging.getLogger("streamgroup")
+
+GROUP_THREAD_TIMEOUT_S = 0.2
+"""How long a stop waits for the group's thread to close its connections."""
+WATCHER_TIMEOUT_S = 0.1
+"""How long a stop waits for the watcher to close its connections."""
+
+
+class Coordinator:
+    """One member of one group, for one run of one query. Nothing connects before the first call that needs it.
+
+    `home` is the private directory of the driver's JVM, where members of one application meet (R28).
+    """
+
+    def __init__(self, options: SourceOptions, rng: random.Random | None = None, home: Path | None = None) -> None:
+        assert options.group is not None, "options of a batch read"
+        self._options = options
+        self._group: GroupOptions = options.group
+        self._documents = DocumentCache()
+        self.stopping = False
+        """Whether `stop` was called. SIGTERM must not interrupt the thread that runs it."""
+        self.run = _new_id()
+        self._ledger = ledger_of(self._group, self.run, _new_id())
+        self._reported: Memo[dict[str, dict[str, int]]] = Memo()
+        self._inbox = Inbox(self)
+        self._watcher = LogWatcher(options, self._metadata_read, self._fail)
+        checks = LogChecks(self._watcher, self._group.offset_location)
+        events = self._events_of(self._ledger)
+        self._planner = self._planner_of(self._ledger, checks, events)
+        self._backend = backend_of(
+            options,
+            self._group,
+            self._ledger,
+            rng=rng or random.Random(),
+            inbox=self._inbox,
+            watcher=self._watcher,
+            is_missed=self._is_missed,
+        )
+        config = run_config(options, self._group)
+        self._run = Run(config, self._backend.member, self._watcher, self._planner, events)
+        self._inbox.run = self._run
+        self._claim = None if home is None else Claim(home, self._group.group_id, self._group.member, self.run)
+        self._answers = QuestionAnswerer(
+            options,
+            watcher=self._watcher,
+            backend=self._backend,
+            checks=checks,
+            planner=self._planner,
+            claim=self._claim,
+            is_stopped=lambda: self._run.shutdown.stopped,
+        )
+
+    def _events_of(self, ledger: Ledger) -> RunEvents:
+        return RunEvents(ledger.group, self.run, log_format=lambda: self._watcher.snapshot.log_format)
+
+    def _planner_of(self, ledger: Ledger, checks: LogChecks, events: RunEvents) -> Planner:
+        return Planner(
+            ledger,
+            self._watcher,
+            checks,
+            events,
+            location=self._group.offset_location,
+            fail_on_data_loss=self._options.fail_on_data_loss,
+            documents_positions=self._group.mode is GroupMode.OFF,
+            is_subscribed=lambda tp: is_subscribed(self._options.subscription, tp),
+        )
+
+    # --- Spark's calls -----------------------------------------------------------------------------------------------
+
+    def prepare_available_now(self) -> None:
+        """Take the ends of all subscribed partitions as the targets of AvailableNow (R11)."""
+        self._inbox.call(io.PrepareAvailableNow())
+
+    def latest_offset(self, start: Mapping[str, Any], *, limits: LimitOptions, once: bool = False) -> dict[str, Any]:
+        """Mark the batch of `start` as sunk, commit it and plan the next: its document, or `start` if none."""
+        document = self._documents.read(start)
+        planned = self._inbox.call(io.LatestOffset(document, limits, once))
+        return dict(start) if planned is document else to_value(planned)
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[FetchTask]:
+        """Return the tasks of the batch that `end` describes. The answer is kept: Spark may ask again (R12)."""
+        first = self._documents.read(start)
+        last = whole_batch(first, self._documents.read(end))
+        tasks: list[FetchTask] = self._inbox.call(io.Partitions(first, last))
+        return tasks
+
+    def report_latest(self) -> dict[str, dict[str, int]] | None:
+        """Return the ends of the logs held, in the format of Spark's Kafka connector; None before the first listing."""
+        logs = self._inbox.call(io.GetEnds())
+        return self._reported.get(lambda: _by_topic(logs), logs) or None
+
+    def stop(self, *, last_word: bool = True) -> None:
+        """Commit every held position and leave the group within a second (R29); static members stay.
+
+        `last_word`: see `Shutdown.stop`.
+        """
+        self.stopping = True
+        if self._inbox.call(io.StopRun(last_word)):
+            self._backend.thread.stop(GROUP_THREAD_TIMEOUT_S)
+            self._watcher.stop(WATCHER_TIMEOUT_S)
+        self._end_unbegun()
+        if self._claim is not None:
+            self._claim.release()
+
+    def end_query(self, error: StreamGroupError) -> None:
+        """Stop although Spark still runs the query: its call under way, or else its next one, raises `error`."""
+        self._fail(error)
+        self.stop()
+
+    def _end_unbegun(self) -> None:
+        """Fail pending questions to the watcher at once if the run was stopped before it began."""
+        if not self._run.shutdown.has_begun:
+            self._watcher.stop(0.0)
+
+    def interrupt(self) -> None:
+        """End Spark's call, from the handler of a signal. Raises SystemExit, at once or after the run's step."""
+        self._inbox.interrupt()
+
+    def look_at_silence(self, *, jvm_is_stopped: bool) -> None:
+        """Let the run look for how long Spark has been silent (R27)."""
+        self._inbox.post(io.SilenceLook(jvm_is_stopped))
+
+    # --- the control channel's requests ------------------------------------------------------------------------------
+
+    def sunk(self, document: Mapping[str, Any], batch: int | None, query: Mapping[str, Any]) -> dict[str, Any]:
+        """Take the listener's report that the batch of `document` has sunk (R15)."""
+        return dict(self._inbox.call(io.BatchSunk(from_value(document), batch, query)))
+
+    def ranges(self) -> dict[str, Any]:
+        """Return the ranges of the batch in flight."""
+        return dict(self._inbox.call(io.GetRanges()))
+
+    def log_ends(self) -> dict[str, Any]:
+        """Return as `ends` the ends of the logs held, listed now, in the format of Spark's Kafka connector."""
+        return {"ends": _by_topic(self._inbox.call(io.ListHeldEnds()))}
+
+    def listen(self, is_announced: Callable[[], bool]) -> None:
+        """Use `is_announced` to find whether the application has a listener that reports sunk batches."""
+        self._run.completion.is_announced = is_announced
+
+    def end(self) -> dict[str, Any]:
+        """End the query with Spark's next call: every coordinator of the query is drained."""
+        self._inbox.call(io.EndAtNextCall())
+        return {}
+
+    def drain(self, timeout: float, *, ends: bool = False) -> dict[str, Any]:
+        """Stop planning, wait until the last batch has sunk, commit and leave (R30). `ends`: see `Shutdown.drain`.
+
+        Returns `{"drained": bool, "why": str, ...}`: False if `timeout` seconds passed before, or for another reason,
+        which `why` gives; then one batch may be repeated.
+        """
+        result = self._inbox.call(io.DrainRun(timeout, ends))
+        self._end_unbegun()
+        return {**result, "group": self._group.group_id, "run": self.run}
+
+    def pause(self, partitions: Collection[TopicPartition] | None, *, is_paused: bool) -> dict[str, Any]:
+        """Pause the reading of `partitions`, or resume it; None stands for the whole query. Raises PauseRefused."""
+        chosen = None if partitions is None else frozenset(partitions)
+        return dict(self._inbox.call(io.SetPaused(chosen, is_paused)))
+
+    def status(self) -> dict[str, Any]:
+        """Return the state of the member, its positions and its events."""
+        status = self._inbox.call(io.GetStatus())
+        epoch = time.time() - time.monotonic()  # each time: the system's clock may have been set
+        for counter in status["trouble"].values():
+            counter["last"] = None if counter["last"] is None else _utc(epoch + counter["last"])
+        return {
+            "group": self._group.group_id,
+            "mode": self._group.mode.value,
+            "source": self._options.description,
+            "name": self._group.member or self._group.instance_id or "",
+            "run": self.run,
+            **status,
+            "client": {"id": self._options.client.client_id, "host": TOTALS.local_host},
+            "connections": TOTALS.status(),
+            "retries": {"group": self._backend.member.retries, "logs": self._watcher.retries},
+        }
+
+    # --- the shell of the inbox --------------------------------------------------------------------------------------
+
+    def carry_out(self, action: io.RunAction) -> None:
+        """Carry out an action of the run without waiting."""
+        match action:
+            case io.Follow(topics):
+                self._watcher.follow(topics)
+            case io.RefreshMetadata():
+                self._watcher.refresh_metadata()
+            case io.Reply() | io.Raise() | io.Ask():
+                raise AssertionError(f"the inbox handles {action}")
+            case _:
+                self._backend.thread.carry_out(action)
+
+    def answer(self, question: Question) -> object:
+        """Answer a question of a call, in its thread."""
+        return self._answers.answer(question)
+
+    def post(self, task: int, question: Question) -> None:
+        """Have a question of a background task answered by another thread."""
+        self._answers.post(question).add_done_callback(partial(self._answered, task))
+
+    def wake(self) -> None:
+        """Wake the thread that keeps the timers."""
+        self._backend.thread.wake()
+
+    def _answered(self, task: int, answer: Future[Any]) -> None:
+        error = answer.exception()
+        if error is None:
+            self._inbox.post(io.QuestionAnswered(task, answer.result()))
+        else:
+            self._inbox.post(
+                io.QuestionFailed(task, error if isinstance(error, Exception) else StreamGroupError(repr(error)))
+            )
+
+    def _is_missed(self, tp: TopicPartition) -> bool:
+        """Return whether a deleted partition is still held, since its loss is not reported yet."""
+        return tp in self._ledger.positions() and tp not in self._planner.deleted
+
+    def _metadata_read(self, snapshot: ClusterSnapshot, asked: frozenset[str]) -> None:
+        self._inbox.post(io.MetadataRead(snapshot, asked))
+
+    def _fail(self, error: StreamGroupError) -> None:
+        """Fail the query: its next call raises `error`."""
+        self._inbox.post(io.ThreadFailed(error))
+
+
+def _by_topic(logs: Mapping[TopicPartition, LogRange]) -> dict[str, dict[str, int]]:
+    ends: dict[str, dict[str, int]] = {}
+    for tp, known in sorted(logs.items()):
+        ends.setdefault(tp.topic, {})[str(tp.partition)] = known.latest
+    return ends
+
+
+def _new_id() -> str:
+    """Return an id for a lineage or a run, short enough for a commit's metadata."""
+    return uuid.uuid4().hex[:16]
+
+
+def _utc(at: float) -> str:
+    """Return a time in seconds since 1970 in ISO 8601. Rounded, since readings of two clocks differ a little."""
+    return datetime.fromtimestamp(round(at), UTC).isoformat(timespec="seconds")
+
+
+class QuestionAnswerer:
+    """Answers the questions of one run. `answer` may wait for brokers, `post` never waits."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        *,
+        watcher: LogWatcher,
+        backend: GroupBackend,
+        checks: LogChecks,
+        planner: Planner,
+        claim: Claim | None,
+        is_stopped: Callable[[], bool],
+    ) -> None:
+        self._options = options
+        self._watcher = watcher
+        self._backend = backend
+        self._checks = checks
+        self._planner = planner
+        self._claim = claim
+        self._is_stopped = is_stopped
+        self._timeout_s = options.client.default_api_timeout_ms / 1000
+
+    def answer(self, question: ask.Question) -> object:
+        """Answer a question of a call. Called without a lock."""
+        answer: object = None
+        match question:
+            case ask.Connect(topics):
+                answer = self._connect(topics)
+            case ask.ReadMetadata(topics):
+                answer = self._snapshot(topics, self._timeout_s)
+            case ask.SnapshotEnds():
+                subscription, isolation = self._options.subscription, self._options.fetch.isolation
+                answer = self._watcher.ask(
+                    lambda cluster, deadline: log_ends(cluster, deadline, subscription, isolation), self._timeout_s
+                )
+            case ask.ListEnds(positions, timeout):
+                answer = self._watcher.ends(positions, timeout)
+            case ask.CheckPositions(positions, logs, limits, timeout):
+                self._checks.ask(positions, logs, limits, self._planner.targets, timeout)
+            case ask.FetchCommitted(timeout, wanted):
+                answer = self._backend.committed(timeout, wanted)
+            case ask.MakeFetchTasks(document, ranges, packed):
+                logs = self._watcher.known([r.partition for r in ranges])
+                snapshot, options = self._watcher.snapshot, self._options
+                answer = tasks_of(ranges, snapshot, options, document.positions, logs, packed_offsets=packed)
+            case _:
+                raise AssertionError(f"no call asks {question}")
+        return answer
+
+    def post(self, question: ask.Question) -> Future[Any]:
+        """Have a question of a background task answered by the thread of the watcher or of the registry."""
+        match question:
+            case ask.ListOffsets(wanted, timeout):
+                isolation = self._options.fetch.isolation
+                return self._watcher.post(
+                    lambda cluster, deadline: cluster.list_offsets(wanted, isolation, deadline), timeout
+                )
+            case ask.DescribeGroup(timeout):
+                return self._backend.described(timeout)
+        raise AssertionError(f"no background task asks {question}")
+
+    def _connect(self, topics: frozenset[str] | None) -> ClusterSnapshot:
+        options = self._options
+        group = options.group
+        assert group is not None, "options of a batch read"
+        if self._claim is not None and group.is_member:
+            self._claim.take(self._is_stopped)
+        NOTES.log(options.notes, group.group_id or "no group")
+        left = require_resolvable(options.client.bootstrap_servers, self._timeout_s)
+        self._watcher.start()
+        snapshot = self._snapshot(topics, max(1.0, left))
+        require_columns(options.fetch, snapshot)
+        self._backend.opened(snapshot.dialect)
+        self._backend.thread.start()
+        return snapshot
+
+    def _snapshot(self, topics: frozenset[str] | None, timeout: float) -> ClusterSnapshot:
+        def read(cluster: Cluster, deadline: float) -> ClusterSnapshot:
+            snapshot = cluster.snapshot(topics, deadline, refresh=True)
+            # Here, in the watcher's thread, it cannot replace a newer one.
+            self._watcher.snapshot = of_interest(snapshot, self._options.subscription, ())
+            return snapshot
+
+        return self._watcher.ask(read, timeout)
+
+
+LONGEST_WAIT_S = 5.0
+"""A call that waits looks this often whether a timer is due."""
+
+
+class Shell(Protocol):
+    """Carries out what the run asks for."""
+
+    def carry_out(self, action: io.RunAction) -> None:
+        """Carry out an action without waiting; the lock is held."""
+
+    def answer(self, question: Question) -> object:
+        """Answer a question of a call in its thread, without the lock."""
+
+    def post(self, task: int, question: Question) -> None:
+        """Have a question of a background task answered by another thread."""
+
+    def wake(self) -> None:
+        """Wake the thread that keeps the timers: one is due sooner than it knows."""
+
+
+class Inbox:
+    """The way into one run. Any thread may use it once `run` is set."""
+
+    run: Run
+
+    def __init__(self, shell: Shell, clock: Callable[[], float] = time.monotonic) -> None:
+        self._shell = shell
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._events: deque[io.Event] = deque()
+        self._is_stepping = False
+        self._is_interrupted = False
+        self._numbers = itertools.count()
+        self._calls: dict[int, SimpleQueue[io.Reply | io.Raise | io.Ask]] = {}
+        self.wake_at: float | None = None
+        """The monotonic time when the run wants a `Tick`."""
+
+    def post(self, event: io.Event) -> None:
+        """Leave an event; it and what follows from it have been taken when this returns."""
+        try:
+            with self._lock:
+                self._events.append(event)
+                if not self._is_stepping:  # else an action has led to this event: it follows after the step
+                    self._step()
+        finally:
+            if self._is_interrupted and threading.current_thread() is threading.main_thread():
+                self._is_interrupted = False
+                sys.exit(0)
+
+    def _step(self) -> None:
+        self._is_stepping = True
+        try:
+            while self._events:
+                for action in self.run.step(self._events.popleft(), self._clock()):
+                    self._try(action)
+        finally:
+            self._is_stepping = False
+            before, self.wake_at = self.wake_at, self.run.wake_at
+        if self.wake_at is not None and (before is None or self.wake_at < before):
+            self._shell.wake()
+
+    def _try(self, action: io.RunAction) -> None:
+        """Carry out an action. The thread that happens to do so must not end for an error, and the query must."""
+        try:
+            self._carry_out(action)
+        except Exception as error:
+            log.exception("an action of the run has failed")
+            self._events.append(io.ThreadFailed(StreamGroupError(f"an action of the run has failed: {error!r}")))
+
+    def interrupt(self) -> None:
+        """End the main thread's call, from a signal handler: at once while it waits, else after its step.
+
+        A step that ends in the middle would leave the run with an event half taken. Raises SystemExit.
+        """
+        if self._lock._is_owned() and self._is_stepping:  # type: ignore[attr-defined]
+            self._is_interrupted = True
+        else:
+            sys.exit(0)
+
+    def tick(self, now: float) -> None:
+        """Step the run if a timer is due."""
+        wake_at = self.wake_at
+        if wake_at is not None and now >= wake_at:
+            self.post(ev.Tick())
+
+    def _carry_out(self, action: io.RunAction) -> None:
+        match action:
+            case io.Ask(call, question) if call < 0:
+                self._shell.post(call, question)
+            case io.Reply(call) | io.Raise(call) | io.Ask(call):
+                if (mail := self._calls.get(call)) is not None:
+                    mail.put(action)
+            case ev.Note(level, text):
+                log.log(level, "%s", text)
+            case _:
+                self._shell.carry_out(action)
+
+    def call(self, request: io.Request) -> Any:
+        """Make a request and wait for its result in this thread. Raises the run's error."""
+        number = next(self._numbers)
+        mail = self._calls[number] = SimpleQueue()
+        is_over = False
+        try:
+            self.post(io.Called(number, request))
+            while True:
+                match self._wait(mail):
+                    case io.Ask(_, question):
+                        self._answer(number, question)
+                    case io.Raise(_, error):
+                        is_over = True
+                        raise error
+                    case io.Reply(_, result):
+                        is_over = True
+                        return result
+        finally:
+            del self._calls[number]
+            if not is_over:  # a signal has ended the wait
+                self.post(io.CallAbandoned(number))
+
+    def _answer(self, number: int, question: Question) -> None:
+        try:
+            found = self._shell.answer(question)
+        except Exception as error:  # the call decides what an error means
+            self.post(io.QuestionFailed(number, error))
+        else:
+            self.post(io.QuestionAnswered(number, found))
+
+    def _wait(self, mail: SimpleQueue[io.Reply | io.Raise | io.Ask]) -> io.Reply | io.Raise | io.Ask:
+        while True:
+            now, wake_at = self._clock(), self.wake_at
+            due = now + LONGEST_WAIT_S if wake_at is None else min(wake_at, now + LONGEST_WAIT_S)
+            try:
+                return mail.get(timeout=max(0.0, due - now))
+            except Empty:
+                self.tick(due)

@@ -1,0 +1,345 @@
+"""Decides what a run asks the brokers about its logs, and when: metadata, log ends, the questions of other threads.
+
+The caller carries out one step after the other, and hands in what came of it:
+
+    step = schedule.next_step(now)
+    schedule.metadata_read(step, snapshot, now)        # after FetchMetadata
+    warning = schedule.listed(listing, now)            # after ListLogs
+    schedule.answered(now)                             # after Answer or PublishMetadata
+    warning = schedule.failed(error, now)              # in place of any of these
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from streamgroup.coordinator.planning.known_logs import KnownLogs
+from streamgroup.coordinator.planning.memo import Memo
+from streamgroup.errors import BrokerError, StreamGroupError
+from streamgroup.model import ClusterSnapshot, TopicPartition, name_some
+
+if TYPE_CHECKING:
+    from streamgroup.kafka.cluster.requests import ListedOffset
+
+    Listed = Mapping[TopicPartition, ListedOffset]
+
+Q = TypeVar("Q")
+
+LISTING_EVERY_S = 0.05
+"""The ends are listed at most this often. Spark asks every 10 ms while there is nothing new, and every call waits for a
+listing that began after it: an older one would miss records that were written before `processAllAvailable()`."""
+REST = 4
+"""The pause between two listings, in multiples of the CPU time of the last one. Requests and answers of 10,000
+partitions take some 0.15 s, and a query that only waits should not use a whole CPU."""
+REST_MOST_S = 0.5
+"""Longest pause. A caller waits for the ends for a second, and the listing must end by then."""
+EARLIEST_EVERY_S = 2.0
+"""How often log starts are listed. Only retention moves them, and executors notice that for the ranges they read."""
+LEADERLESS_EVERY_S = 1.0
+"""How often the metadata is refreshed while a partition has no leader, or its leader does not answer."""
+RETRY_AFTER_S = 0.5
+"""The pause after a step that has failed, and before a leader that did not answer is asked again."""
+METADATA_EVERY_S = 5.0
+"""The metadata is refreshed at least this often, so that new topics and partitions are read soon. Kafka's default of 5
+minutes is for clients that only look for leaders. Spark's own source asks for the partitions with every trigger."""
+METADATA_REST = 75
+"""The pause between two such refreshes, in multiples of the CPU time of reading the last one. For 10,000 partitions
+that takes some 0.1 s, and telling the group takes a fifth of it more: every 5 s that was 2 to 3 % of a CPU."""
+_CAUSES = 3
+"""Causes that a warning names at most. There may be one for each partition."""
+UNFOLLOWED_S = 60.0
+"""The longest wait while no metadata is followed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[Q]):
+    """Answer a question of another thread."""
+
+    question: Q
+
+
+@dataclass(frozen=True, slots=True)
+class FetchMetadata:
+    """Read the metadata of `topics`, or of all topics where `reads_all`. `elsewhere`: not from the same broker."""
+
+    topics: frozenset[str]
+    reads_all: bool
+    elsewhere: bool
+    doubts: int
+    """How often the metadata had been doubted when this step began."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListLogs:
+    """List the logs of `asked`, which are those of `wanted` whose leaders are expected to answer."""
+
+    wanted: frozenset[TopicPartition]
+    asked: Collection[TopicPartition]
+    epoch: int
+    """Answers to requests of another epoch do not count."""
+    started_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class PublishMetadata:
+    """Report new metadata to the run, and the topics that were asked for."""
+
+    snapshot: ClusterSnapshot
+    topics: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Fail the query: no retry resolves `error`. The steps go on."""
+
+    error: BrokerError
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait for so many seconds, or until something is asked."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Take no further step."""
+
+
+Step = Answer[Q] | FetchMetadata | ListLogs | PublishMetadata | Fail | Wait | Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The result of a ListLogs. A partition whose leader did not answer is absent.
+
+    `watermarks` are listed where the ends are last stable offsets, `starts` are None where they were not listed.
+    """
+
+    step: ListLogs
+    ends: Listed
+    watermarks: Listed
+    starts: Listed | None
+    causes: Sequence[str]
+    """Why ends are absent."""
+
+
+class LogReadSchedule(Generic[Q]):
+    """Decides for one run. `Q` is a question of another thread.
+
+    All times are monotonic seconds, given by the caller, which lets one thread at a time in.
+    """
+
+    def __init__(self, metadata_max_age_s: float, *, has_pattern: bool) -> None:
+        self.logs = KnownLogs(metadata_max_age_s)
+        self.error: StreamGroupError | None = None
+        """The error of the last step, if it has failed."""
+        self.is_stopping = False
+        self.listed_at = 0.0
+        """When the newest complete listing began; 0 if another one is due at once."""
+        self._metadata_max_age_s = metadata_max_age_s
+        self._metadata_cpu_s = 0.0
+        self._has_pattern = has_pattern
+        self._questions: deque[Q] = deque()
+        self._unpublished: PublishMetadata | None = None
+        self._topics: frozenset[str] | None = None
+        self._metadata_at: float | None = None
+        self._doubts = 0
+        """Counts calls of `refresh_metadata`. A snapshot asked for before such a call does not satisfy it."""
+        self._distrusts = False
+        """Whether the next refresh asks another broker for the metadata."""
+        self._partitions: frozenset[TopicPartition] = frozenset()
+        self._asked_for: Collection[TopicPartition] = ()
+        """The collection from which `_partitions` was last made."""
+        self._asked_at = 0.0
+        self._starts_at = 0.0
+        self._listing_cpu_s = 0.0
+        self._led: Memo[list[TopicPartition]] = Memo()
+        self._missing: frozenset[TopicPartition] = frozenset()
+        """Partitions whose leaders did not answer the last listing. They are asked again at `_ask_missing_at`."""
+        self._ask_missing_at = 0.0
+        self._reported_missing: frozenset[TopicPartition] = frozenset()
+        self._retry_at = 0.0
+        self._final: BrokerError | None = None
+        """An error that no retry resolves, until the query is failed with it."""
+        self.retries = 0
+        """The number of refreshes that failed, and of listings that failed or lack a partition: all are repeated."""
+
+    @property
+    def metadata_at(self) -> float:
+        """Time of the last refresh of the metadata; 0 before the first, and while another one is due at once."""
+        return self._metadata_at or 0.0
+
+    # --- what is asked for -------------------------------------------------------------------------------------------
+
+    def ask(self, question: Q) -> None:
+        """Have `question` answered before anything else, after earlier ones."""
+        self._questions.append(question)
+
+    def follow(self, topics: Collection[str]) -> None:
+        """Watch the metadata of `topics`, and refresh it now."""
+        self._topics = frozenset(topics)
+        self._metadata_at = None
+
+    def refresh_metadata(self) -> None:
+        """Refresh the metadata soon: an answer has shown that it is old."""
+        self._metadata_at = None
+        self._doubts += 1
+
+    def want_ends(self, partitions: Collection[TopicPartition], now: float) -> None:
+        """Have the logs of `partitions` listed by a listing that begins after `now`."""
+        if partitions is not self._asked_for:
+            if not self._partitions.issuperset(partitions):
+                self.listed_at = 0.0
+            self._partitions, self._asked_for = frozenset(partitions), partitions
+        self._asked_at = now
+
+    def doubt(self, partitions: Collection[TopicPartition], now: float) -> None:
+        """Drop what is known at `now` of these logs, which may be stale; list them and refresh the metadata."""
+        self.logs.void(partitions, now)
+        self._starts_at = 0.0
+        self.listed_at = 0.0
+        self._distrusts = True
+        self.refresh_metadata()
+
+    def stop(self) -> list[Q]:
+        """Have no further step taken. Return the questions that are left without an answer."""
+        self.is_stopping = True
+        left = list(self._questions)
+        self._questions.clear()
+        return left
+
+    # --- what to do next ---------------------------------------------------------------------------------------------
+
+    def next_step(self, now: float) -> Step[Q]:
+        """Return what to do now."""
+        if self._unpublished is not None:
+            news, self._unpublished = self._unpublished, None
+            return news
+        if self.is_stopping:
+            return Stop()
+        if now < self._retry_at and not self._questions:
+            return Wait(self._retry_at - now)
+        self._retry_at = 0.0
+        if self._final is not None:
+            final, self._final = self._final, None
+            return Fail(final)
+        return Answer(self._questions.popleft()) if self._questions else self._next_look(now)
+
+    def _next_look(self, now: float) -> FetchMetadata | ListLogs | Wait:
+        """Return which answers of the brokers to refresh now, or how long they are new enough."""
+        until_refresh, until_listing = self._until_refresh(now), self._until_listing(now)
+        if until_refresh <= 0:
+            return self._fetch_metadata()
+        if until_listing <= 0:
+            return ListLogs(self._partitions, self._asked_now(now), self.logs.epoch, now)
+        return Wait(min(until_refresh, until_listing))
+
+    def _until_refresh(self, now: float) -> float:
+        if not self._follows():
+            return UNFOLLOWED_S
+        if self._metadata_at is None:
+            return 0.0
+        every_s = min(self._metadata_max_age_s, max(METADATA_EVERY_S, METADATA_REST * self._metadata_cpu_s))
+        return self._metadata_at + every_s - now
+
+    def _follows(self) -> bool:
+        """Return whether there is metadata to watch: of topics, or of topics that a pattern may match later."""
+        return bool(self._topics) or (self._topics is not None and self._has_pattern)
+
+    def _until_listing(self, now: float) -> float:
+        """Return the seconds until the next listing; infinite if no caller waits for one."""
+        if self._asked_at <= self.listed_at:
+            return math.inf
+        return self.listed_at + max(LISTING_EVERY_S, min(REST_MOST_S, REST * self._listing_cpu_s)) - now
+
+    def _fetch_metadata(self) -> FetchMetadata:
+        distrusts, self._distrusts = self._distrusts, False
+        return FetchMetadata(self._topics or frozenset(), self._has_pattern, distrusts, self._doubts)
+
+    def _asked_now(self, now: float) -> list[TopicPartition]:
+        """Return the partitions that have a leader, less those whose leader has just failed to answer."""
+        wanted, snapshot = self._partitions, self.logs.snapshot
+        led = self._led.get(lambda: sorted(tp for tp in wanted if snapshot.leader(tp) is not None), wanted, snapshot)
+        return led if now >= self._ask_missing_at else [tp for tp in led if tp not in self._missing]
+
+    def lists_starts(self, step: ListLogs, ends: Listed) -> bool:
+        """Return whether `step`, whose ends were listed, lists the starts too."""
+        return step.started_at - self._starts_at > EARLIEST_EVERY_S or not self.logs.has_ranges(ends.keys())
+
+    # --- what came of it ---------------------------------------------------------------------------------------------
+
+    def metadata_read(self, step: FetchMetadata, snapshot: ClusterSnapshot, now: float) -> None:
+        """Take the metadata that `step` asked for. `PublishMetadata` is the next step."""
+        self.error = None
+        topics = step.topics | snapshot.topics.keys() if step.reads_all else step.topics
+        self.logs.take_snapshot(snapshot, self._partitions, now)
+        if (step.topics, step.doubts) == (self._topics, self._doubts):
+            self._metadata_at = now
+        self._unpublished = PublishMetadata(snapshot, topics)
+
+    def metadata_took(self, cpu_s: float) -> None:
+        """Pace the next refreshes by the CPU seconds that reading the last one has taken."""
+        self._metadata_cpu_s = cpu_s
+
+    def listed(self, listing: Listing, now: float) -> str | None:
+        """Take a listing. Return a warning, once, where leaders did not answer."""
+        self.error = None
+        step, starts = listing.step, listing.starts
+        void = self.logs.take_listing(listing.ends, listing.watermarks, starts or {}, sent_at=step.started_at)
+        if not self.logs.any_valid(void, now):  # if one is, the next listing is due at once
+            self._starts_at = self._starts_at if starts is None else step.started_at
+            self.listed_at = step.started_at
+        return self._miss(step.wanted - listing.ends.keys(), listing.causes, asked=step.asked, now=now)
+
+    def listing_took(self, cpu_s: float) -> None:
+        """Pace the next listings by the CPU seconds that the last one has taken."""
+        self._listing_cpu_s = cpu_s
+
+    def _miss(
+        self,
+        missing: frozenset[TopicPartition],
+        causes: Sequence[str],
+        *,
+        asked: Collection[TopicPartition],
+        now: float,
+    ) -> str | None:
+        """Refresh the metadata where leaders do not answer: they may have moved. Return the warning, once."""
+        warning = None
+        if causes and not missing <= self._reported_missing:
+            why = "; ".join(causes[:_CAUSES]) + (f"; and {len(causes) - _CAUSES} more" if len(causes) > _CAUSES else "")
+            warning = f"cannot list the offsets of {name_some(missing)}: {why}. Other partitions are not affected"
+            self._reported_missing |= missing
+        self._reported_missing &= missing
+        self._missing = missing
+        self.retries += bool(missing)
+        if not missing.isdisjoint(asked):
+            self._ask_missing_at = now + RETRY_AFTER_S
+        if missing and now - self.metadata_at > LEADERLESS_EVERY_S:
+            self.refresh_metadata()
+        return warning
+
+    def answered(self, now: float) -> None:
+        """Take that a question was answered, or new metadata was published."""
+        self.error = None
+
+    def failed(self, error: StreamGroupError, now: float) -> str | None:
+        """Take the error of a step. Return a warning if it is another one than before.
+
+        The metadata is read again after RETRY_AFTER_S, or after the next question. An error that no retry resolves
+        fails the query then.
+        """
+        is_known = self.error is not None and str(self.error) == str(error)
+        self.error = error
+        self._metadata_at = None
+        self._retry_at = now + RETRY_AFTER_S
+        if isinstance(error, BrokerError) and not error.retriable:
+            self._final = error
+        else:
+            self.retries += 1
+        return None if is_known else f"{error}; trying again"

@@ -1,0 +1,225 @@
+"""How much may be planned now: `group.maxOffsetsPerSecond` and `group.maxBytesPerSecond` as token buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from streamgroup.coordinator.planning.limits import smaller
+from streamgroup.model import FetchTask
+
+if TYPE_CHECKING:
+    from streamgroup.options.types import LimitOptions
+
+BURST_S: Final = 1.0
+"""A batch takes what this many seconds allow, or the time since Spark's last call if that is longer."""
+
+LEAST_WAIT_S: Final = 0.001
+_ROUNDING = 1e-6
+"""A token that lacks less than this is one: sums of times are not exact."""
+
+
+class Rate:
+    """The tokens of one run; a token is an offset or a byte. Times are monotonic seconds.
+
+    Tokens come at the rate of the option, and a planned batch takes its own. They pile up from one call of Spark to the
+    next, so a trigger of a minute takes a minute's tokens at once. Over several calls without a batch, as while there
+    is nothing to read, they do not. A batch may take more tokens than there are, because a partition takes one offset
+    at least. The next batch then waits until they are paid.
+
+    Over any time `t` after the start of the run, all batches but the last take `(t + BURST_S) * rate` tokens at most.
+    """
+
+    def __init__(self) -> None:
+        self._tokens = 0.0
+        self._at: float | None = None
+
+    def available(self, rate: int, now: float) -> int:
+        """Return the tokens at `now`; less than 1 where nothing may be planned. Called once in each call of Spark."""
+        elapsed_s = BURST_S if self._at is None else max(0.0, now - self._at)
+        self._at = now
+        self._tokens = min(self._tokens + rate * elapsed_s, rate * max(BURST_S, elapsed_s))
+        return max(0, int(self._tokens + _ROUNDING))
+
+    def wait_s(self, rate: int) -> float:
+        """Return the seconds after the last call of `available` until there is a token."""
+        return max(LEAST_WAIT_S, (1 - self._tokens) / rate)
+
+    def spend(self, tokens: int) -> None:
+        """Take the tokens of a planned batch."""
+        self._tokens -= tokens
+
+
+FIRST: Final = 10_000
+"""The offsets of a run's first batch."""
+MOST: Final = 2**62
+STEP: Final = 4
+"""From one batch to the next the size changes at most by this factor."""
+APART: Final = 2
+"""Two batches whose sizes differ by this factor show which part of their durations is fixed."""
+LEAST_SHARE: Final = 0.25
+"""The share of the target that the records have at least, where the fixed part alone takes most of it or more."""
+RETRY: Final = 16
+"""After this many batches beyond the target, a batch of half the size shows the fixed part anew."""
+
+
+class BatchSizer:
+    """The size of the next batch of one run. Times are monotonic seconds.
+
+    A batch of `n` offsets takes `fixed + n * cost` seconds. The last batch shows `cost` if `fixed` is known, and two
+    batches of different sizes show `fixed`: Spark's planning and logs, the sink's start, and without a listener the
+    wait for the next trigger. The next batch has the size that brings its duration to the target, within STEP.
+    """
+
+    def __init__(self) -> None:
+        self.offsets = FIRST
+        """The most offsets of the next batch, at least 1."""
+        self._fixed_s = 0.0
+        self._began: tuple[float, int] | None = None
+        """When Spark got the tasks of the batch in flight, and its offsets."""
+        self._last: tuple[int, float] | None = None
+        """The size and the duration of a batch before, for the comparison."""
+        self._too_long = 0
+        """Batches beyond the target since two sizes were compared."""
+
+    def begin(self, offsets: int, now: float) -> None:
+        """Take note that Spark has the tasks of a batch of `offsets` offsets."""
+        self._began = (now, offsets) if offsets else None
+
+    def end(self, target_s: float, now: float) -> None:
+        """Take note that the batch has sunk."""
+        if self._began is None:
+            return
+        began, offsets = self._began
+        self._began = None
+        duration_s = max(0.0, now - began)
+        self._compare(offsets, duration_s)
+        if offsets < self.offsets and duration_s <= target_s:
+            return  # the backlog or another limit made it small: that shows nothing about a larger one
+        if duration_s > target_s:
+            self._too_long += 1
+        if self._too_long >= RETRY:
+            self._too_long = 0
+            self.offsets = max(1, offsets // APART)
+            return
+        work_s = max(target_s - self._fixed_s, target_s * LEAST_SHARE)
+        spent_s = duration_s - self._fixed_s
+        ideal = offsets * STEP if spent_s * STEP <= work_s else int(offsets * work_s / spent_s)
+        self.offsets = max(1, offsets // STEP, min(ideal, offsets * STEP, MOST))
+
+    def _compare(self, offsets: int, duration_s: float) -> None:
+        """Learn the fixed part of the duration from this batch and one of another size."""
+        before, self._last = self._last, (offsets, duration_s)
+        if before is None:
+            return
+        small, large = sorted((before, self._last))
+        if large[0] >= APART * small[0]:
+            cost_s = max(0.0, (large[1] - small[1]) / (large[0] - small[0]))
+            self._fixed_s = max(0.0, small[1] - small[0] * cost_s)
+            self._too_long = 0
+
+
+FIXED_S: Final = 0.15
+"""Seconds that a batch without records takes: Spark's planning, its two logs, and the report that it has sunk."""
+TASK_S: Final = 0.015
+"""Seconds that one more task adds to a batch where two cores share the tasks."""
+WORTH_S: Final = 0.03
+"""Records that take less than this are read in one task, because one more task costs as much."""
+MOST_PAUSE: Final = 1024
+
+
+class PackingLimit:
+    """The limit for the next batch of one run. The first batch packs nothing: each partition has a task of its own.
+
+    The driver does not know how many cores the application has, nor how long its functions work on a record. But a
+    batch cannot end before its longest task. Its duration, less the fixed costs, therefore bounds what an offset costs,
+    and ranges share a task up to the offsets that take `WORTH_S` at that cost. Where only fixed costs are left, the
+    limit doubles from batch to batch. Where the larger tasks then make a batch longer, the limit falls, and is not
+    raised without evidence for 1, 2, 4, ... batches.
+
+    Times are monotonic seconds.
+    """
+
+    def __init__(self) -> None:
+        self.offsets = 0
+        """The most offsets of ranges that share a task in the next batch."""
+        self._began: tuple[float, int, int, bool] | None = None
+        """Of the batch in flight: when Spark got it, its tasks, the offsets of the longest, whether any is packed."""
+        self._pause = 0
+        self._next_pause = 1
+
+    def begin(self, tasks: Collection[FetchTask], now: float) -> None:
+        """Take note that Spark has the tasks of a batch."""
+        longest = max(map(len, tasks), default=0)
+        packed = any(len(task.ranges) > 1 for task in tasks)
+        self._began = (now, len(tasks), longest, packed) if longest else None
+
+    def end(self, now: float) -> None:
+        """Take note that the batch has sunk."""
+        if self._began is None:
+            return
+        began, tasks, longest, packed = self._began
+        self._began = None
+        work_s = now - began - FIXED_S - tasks * TASK_S
+        if work_s > 0:
+            self.offsets = int(longest * WORTH_S / work_s)
+            if packed and self.offsets < longest:
+                self._pause, self._next_pause = self._next_pause, min(2 * self._next_pause, MOST_PAUSE)
+        elif self._pause:
+            self._pause -= 1
+        else:
+            self.offsets = max(self.offsets, 2 * longest)
+
+
+class Pace:
+    """The limits of one run that change from batch to batch. Times are monotonic seconds.
+
+    Trigger.Once takes everything at once, so nothing limits it.
+    """
+
+    def __init__(self, target_batch_s: float | None = None) -> None:
+        self._target_s = target_batch_s
+        self._sizer = BatchSizer()
+        self._offsets = Rate()
+        self._bytes = Rate()
+        self.packing = PackingLimit()
+
+    def limits(self, limits: LimitOptions, now: float) -> LimitOptions:
+        """Return the limits of a batch planned now: each is the smallest of those that hold. Called once in a call."""
+        by_rate = [
+            None if rate is None else bucket.available(rate, now)
+            for bucket, rate in (
+                (self._offsets, limits.max_offsets_per_second),
+                (self._bytes, limits.max_bytes_per_second),
+            )
+        ]
+        if 0 in by_rate:
+            return replace(limits, is_spent=True)
+        by_duration = None if self._target_s is None else self._sizer.offsets
+        return replace(
+            limits,
+            max_offsets_per_trigger=smaller(limits.max_offsets_per_trigger, by_rate[0], by_duration),
+            max_bytes_per_trigger=smaller(limits.max_bytes_per_trigger, by_rate[1]),
+        )
+
+    def wait_s(self, limits: LimitOptions) -> float:
+        """Return the seconds from the last call of `limits` until the rates allow a batch."""
+        rates = (self._offsets, limits.max_offsets_per_second), (self._bytes, limits.max_bytes_per_second)
+        return max((bucket.wait_s(rate) for bucket, rate in rates if rate is not None), default=0.0)
+
+    def planned(self, offsets: int, size: int) -> None:
+        """Take note of a planned batch of `offsets` offsets and `size` bytes."""
+        self._offsets.spend(offsets)
+        self._bytes.spend(size)
+
+    def begin(self, tasks: Collection[FetchTask], now: float) -> None:
+        """Take note that Spark has the tasks of a batch."""
+        self.packing.begin(tasks, now)
+        self._sizer.begin(sum(map(len, tasks)), now)
+
+    def end(self, now: float) -> None:
+        """Take note that the batch has sunk."""
+        self.packing.end(now)
+        if self._target_s is not None:
+            self._sizer.end(self._target_s, now)

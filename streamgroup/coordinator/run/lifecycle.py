@@ -1,0 +1,421 @@
+"""Ends a run (R29, R30), and pauses it while Spark is silent (R27).
+
+A stop commits the offsets of batches that have sunk and leaves the group within a second. A drain plans nothing more
+and waits for the batch in flight first. A pause leaves the group until Spark is back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from streamgroup.coordinator.run.interface import RunConfig
+from streamgroup.coordinator.run.steps import Steps, Until
+from streamgroup.errors import DrainedError
+from streamgroup.group import events as ev
+from streamgroup.group.events import WARNING
+from streamgroup.group.member import Member, MemberAction
+from streamgroup.group.state_machine import State
+from streamgroup.transitions import Transition, TransitionTable
+
+LEAVE_TIMEOUT_S = 0.8
+"""The last commit and LeaveGroup together take this long at most (R29)."""
+COMMIT_SHARE = 0.6
+"""The fraction of that time for the response to the last commit."""
+LAST_WORD_TIMEOUT_S = 0.5
+"""How long a stop waits for a listener to report the batch in flight."""
+ONCE_LAST_WORD_TIMEOUT_S = 3.0
+"""How long it waits under Trigger.Once. Spark ends the query at the moment when its only batch has sunk, so this report
+is always behind the stop: by 0.1 s on a machine with nothing else to do, by 1.2 s on one that is loaded three times."""
+STOP_TIMEOUT_S = 1.0
+"""A stop takes this long at most, including a wait of `LAST_WORD_TIMEOUT_S` for the listener's report (R29)."""
+END_GRACE_S = 5.0
+"""A drain from outside the application ends the query this long after its timeout if `end` was never called."""
+
+
+class Shutdown:
+    """Stops, drains and pauses one run. `perform` takes the member's actions, in order."""
+
+    def __init__(
+        self,
+        member: Member,
+        perform: Callable[[Iterable[MemberAction]], None],
+        *,
+        has_failed: Callable[[], bool],
+        is_listened: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._member = member
+        self._perform = perform
+        self._has_failed = has_failed
+        self._is_listened = is_listened
+        self._clean = False
+        self._ends_at: float | None = None
+        self._ended = False
+        self._no_word_comes = False
+        self.state = RunState.NEW
+        self.has_begun = False
+        """Whether Spark has called. A run that is stopped or drained before that never begins."""
+        self.draining = False
+        """Whether a drain was asked for."""
+        self.is_once = False
+        """Whether the trigger is Once, which ends the query with its first batch."""
+        self.uncommitted = 0
+        """The number of sunk offsets whose commit had no response when the member left."""
+        self.is_overdue = False
+        """Whether the timeout of a drain was over before the last batch had sunk and was committed."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the run drains or stops, so that nothing more is planned."""
+        return self.state in {RunState.DRAINING, RunState.LEAVING, RunState.STOPPED}
+
+    @property
+    def paused(self) -> bool:
+        """Whether the member leaves, or has left, until Spark is back (R27)."""
+        return self.state is RunState.PAUSED
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the member leaves, or has left for good."""
+        return self.state in {RunState.LEAVING, RunState.STOPPED}
+
+    def begin(self) -> bool:
+        """Return whether the run begins with this call. A run that was stopped before its first call never begins."""
+        if self.state is not RunState.NEW:
+            return False
+        self._take(RunCue.CALL)
+        self.has_begun = True
+        return True
+
+    def join(self) -> None:
+        """Take note that the member is started."""
+        self._take(RunCue.JOIN)
+
+    def _take(self, cue: RunCue) -> None:
+        self.state = TABLE.next_state(self.state, cue)
+
+    # --- stopping ----------------------------------------------------------------------------------------------------
+
+    def stop(self, now: float, *, last_word: bool = True) -> Steps[bool]:
+        """Commit every held position and leave the group; static members stay.
+
+        `last_word`: if a listener or a drain reports sunk batches, wait shortly for the report of the batch in flight.
+        Without it the application has ended, so a stop that waits for a report ends its wait. Returns whether this
+        call has ended a run that had begun. The caller must then end its threads.
+        """
+        self._no_word_comes |= not last_word
+        if self.stopped:  # another thread may be leaving, and the caller may end the process
+            yield Until(lambda _: self.state is RunState.STOPPED, STOP_TIMEOUT_S)
+            return False
+        self._take(RunCue.STOP)
+        if self.state is RunState.STOPPED:  # it has never begun
+            self._clean = True
+            return False
+        latest = now + STOP_TIMEOUT_S
+        if (self.draining or self._is_listened()) and self._awaits_report():
+            wait = ONCE_LAST_WORD_TIMEOUT_S if self.is_once else LAST_WORD_TIMEOUT_S
+            latest += wait - LAST_WORD_TIMEOUT_S
+            now = yield Until(lambda _: not self._awaits_report(), wait)
+        yield from self._leave(now, min(now + LEAVE_TIMEOUT_S, latest))
+        return True
+
+    def _awaits_report(self) -> bool:
+        if self._no_word_comes:
+            return False
+        flight = self._member.ledger.in_flight
+        if flight is None:
+            return False
+        # A batch whose partitions Spark has not asked for has not run. Under Once the sink may have skipped it (R17).
+        return flight.planned_ranges is not None or self.is_once
+
+    # --- draining ----------------------------------------------------------------------------------------------------
+
+    def drain(self, now: float, timeout: float, *, ends: bool = False) -> Steps[bool]:
+        """Plan nothing more, wait until the last batch has sunk, commit and leave.
+
+        A member whose commit is refused or unanswered rejoins and commits again (R5, R6) until `timeout` seconds have
+        passed. `ends`: the drain was asked for from outside the application, so Spark's next call ends the query once
+        `end` is called, or `END_GRACE_S` after the timeout. Returns whether no batch will be repeated.
+        """
+        deadline = now + timeout
+        self.draining = True
+        if ends:
+            self._ends_at = deadline + END_GRACE_S
+        if self.state is RunState.NEW:
+            self._clean = True
+        self._take(RunCue.DRAIN)
+        now = yield Until(lambda _: self.stopped or self._has_failed() or self.is_settled(), timeout)
+        if self.stopped:  # Spark has ended the query, another drain has stopped it, or it has never begun
+            yield Until(lambda _: self.state is RunState.STOPPED, ONCE_LAST_WORD_TIMEOUT_S + STOP_TIMEOUT_S)
+        else:
+            self.is_overdue = not (self._has_failed() or self.is_settled())
+            self._take(RunCue.STOP)
+            yield from self._leave(now, max(deadline, now + LEAVE_TIMEOUT_S))
+        return self._clean and not self._has_failed()
+
+    def end(self) -> None:
+        """End the query with Spark's next call: every coordinator of the query is drained."""
+        self._ended = True
+
+    def wait_for_end(self, timeout: float) -> Steps[None]:
+        """Raise DrainedError if the query is to end; wait up to `timeout` seconds for an `end` that is under way.
+
+        Before `end` the query may have other coordinators, whose last batch only Spark's next call completes.
+        """
+        if self._ends_at is None:
+            return
+        now = yield Until(lambda _: self._ended, timeout)
+        if self._ended or now >= self._ends_at:
+            raise DrainedError(_drained(self._member.ledger.group, clean=self._clean))
+
+    def is_settled(self) -> bool:
+        """Return whether nothing is in flight and no sunk offset waits for its commit or for a membership."""
+        ledger = self._member.ledger
+        # Spark's first call is under way and may replay a batch, which would sink after the member has left.
+        if not ledger.started or not ledger.idle or ledger.commit_pending:
+            return False
+        return not ledger.awaits_holding or (self._member.stable and ledger.settled)
+
+    # --- leaving -----------------------------------------------------------------------------------------------------
+
+    def _leave(self, now: float, deadline: float) -> Steps[None]:
+        now = yield from self._commit_all(now, deadline)
+        yield from self._leave_group(now, deadline)
+        self._take(RunCue.LEFT)
+
+    def _commit_all(self, now: float, deadline: float) -> Steps[float]:
+        ledger = self._member.ledger
+        settled = self.is_settled()
+        self._perform(self._member.farewell(now))
+        now = yield Until(lambda _: not ledger.commit_pending, max(0.0, (deadline - now) * COMMIT_SHARE))
+        # A position that was lost before its commit belongs to another member by now, which reads it again.
+        self._clean = (settled or self.is_settled()) and not ledger.commits.outstanding
+        self.uncommitted = ledger.uncommitted
+        return now
+
+    def _leave_group(self, now: float, deadline: float) -> Steps[None]:
+        self._perform(self._member.step(ev.Stop(), now))
+        yield Until(lambda _: self._member.membership.state is State.LEFT, max(0.0, deadline - now))
+
+    # --- pausing -----------------------------------------------------------------------------------------------------
+
+    def pause(self, now: float) -> Steps[bool]:
+        """Commit what has sunk and leave the group until `resume` (R27). Returns whether the run was a member."""
+        has_member = self._member.membership.state not in {State.UNJOINED, State.LEFT}
+        if self.state is not RunState.RUNNING or not has_member or self._has_failed():
+            return False
+        self._take(RunCue.PAUSE)
+        deadline = now + LEAVE_TIMEOUT_S
+        now = yield from self._commit_all(now, deadline)
+        yield from self._leave_group(now, deadline)
+        return True
+
+    def resume(self) -> Steps[bool]:
+        """Join as a new member if a pause has left the group: Spark is back. Returns whether it joins."""
+        membership = self._member.membership
+        if self.stopped:
+            return False
+        now = yield Until(lambda _: membership.state is not State.LEAVING, LEAVE_TIMEOUT_S)
+        if self.stopped or membership.state is not State.LEFT:  # a stop or a drain may have begun meanwhile
+            return False
+        self._take(RunCue.RESUME)
+        self._perform(self._member.step(ev.Start(membership.topics), now))
+        return True
+
+
+def _drained(group: str, *, clean: bool) -> str:
+    if clean:
+        return f"group {group}: drained: nothing will be repeated; start the query again to go on"
+    return (
+        f"group {group}: stopped by a drain that has not seen the last batch proven sunk and committed (its time was "
+        "over, or another member has its partitions by now): that batch may be repeated; start the query again to go on"
+    )
+
+
+class RunState(Enum):
+    """The states of a run."""
+
+    NEW = "new"
+    """Spark has not called yet. Nothing is connected."""
+    OPENING = "opening"
+    """Spark's first call resolves the subscription; the member is not started."""
+    RUNNING = "running"
+    """The member is started: batches are planned."""
+    PAUSED = "paused"
+    """The member leaves or has left, since Spark is silent (R27)."""
+    DRAINING = "draining"
+    """Nothing more is planned. The run waits until the batch in flight has sunk and its offsets are committed (R30)."""
+    LEAVING = "leaving"
+    """The member makes its last commit and leaves the group (R29)."""
+    STOPPED = "stopped"
+    """The member has left for good, or was never started."""
+
+
+class RunCue(Enum):
+    """The causes of transitions."""
+
+    CALL = "Spark's first call"
+    JOIN = "member started"
+    PAUSE = "Spark is silent"
+    RESUME = "Spark is back"
+    DRAIN = "drain"
+    STOP = "stop, or drained"
+    LEFT = "member has left"
+
+
+_NEW, _OPENING, _RUNNING, _PAUSED = RunState.NEW, RunState.OPENING, RunState.RUNNING, RunState.PAUSED
+_DRAINING, _LEAVING, _STOPPED = RunState.DRAINING, RunState.LEAVING, RunState.STOPPED
+
+TABLE = TransitionTable(
+    "run",
+    {RunState.NEW: ""},
+    (
+        Transition(_NEW, RunCue.CALL, _OPENING),
+        Transition(_NEW, RunCue.DRAIN, _STOPPED),
+        Transition(_NEW, RunCue.STOP, _STOPPED),
+        Transition(_OPENING, RunCue.JOIN, _RUNNING),
+        Transition(_OPENING, RunCue.DRAIN, _DRAINING),
+        Transition(_OPENING, RunCue.STOP, _LEAVING),
+        Transition(_RUNNING, RunCue.PAUSE, _PAUSED),
+        Transition(_RUNNING, RunCue.DRAIN, _DRAINING),
+        Transition(_RUNNING, RunCue.STOP, _LEAVING),
+        Transition(_PAUSED, RunCue.RESUME, _RUNNING),
+        Transition(_PAUSED, RunCue.DRAIN, _DRAINING),
+        Transition(_PAUSED, RunCue.STOP, _LEAVING),
+        # A drain waits for a call of Spark that is under way: the batch that it replays must sink, too.
+        Transition(_DRAINING, RunCue.JOIN, _DRAINING),
+        # A batch that has sunk while the member was out is committed by a member that joins again.
+        Transition(_DRAINING, RunCue.RESUME, _DRAINING),
+        Transition(_DRAINING, RunCue.DRAIN, _DRAINING),
+        Transition(_DRAINING, RunCue.STOP, _LEAVING),
+        Transition(_LEAVING, RunCue.DRAIN, _LEAVING),
+        Transition(_LEAVING, RunCue.LEFT, _STOPPED),
+        Transition(_STOPPED, RunCue.DRAIN, _STOPPED),
+    ),
+)
+
+
+_LISTEN = (
+    "{group}: Spark asked for nothing for {gap:.0f} s. Where that is the trigger's interval, not the batch itself: "
+    "only the next trigger proves that a batch has sunk, and commits and rebalances wait for that (R22). Call "
+    "streamgroup.listen(spark) once in the application, and they follow the batch at once"
+)
+_KEEPS = " It keeps its partitions as long as it lives; group.maxSilence would make it leave (R27)"
+
+
+class SilenceWatch:
+    """The silence of Spark in one run. `note` takes a line for the log with its level."""
+
+    def __init__(self, config: RunConfig, *, is_listened: Callable[[], bool], note: Callable[[int, str], None]) -> None:
+        self._group = config.group_id or "no group"
+        self._keeps = _KEEPS if config.is_member else ""
+        self._is_listened = is_listened
+        self._note = note
+        self._asked_for_listener = False
+        self._watchdog = TriggerWatchdog(
+            session_s=config.session_timeout_s, poll_s=config.max_poll_s, max_silence_s=config.max_silence_s
+        )
+
+    def begin_call(self, now: float) -> None:
+        """Take the begin of a call of Spark: no silence is counted while it runs."""
+        gap = self._watchdog.begin_call(now)
+        if gap > LONG_TRIGGER_S and not self._asked_for_listener and not self._is_listened():
+            self._asked_for_listener = True
+            self._note(WARNING, _LISTEN.format(group=self._group, gap=gap))
+
+    def end_call(self, now: float) -> None:
+        """Take the end of a call of Spark."""
+        self._watchdog.end_call(now)
+
+    def look(self, now: float, *, jvm_is_stopped: bool) -> str | None:
+        """Warn when Spark is silent for long. Return the reason to leave the group if the driver seems hung."""
+        look = self._watchdog.look(now, jvm_is_stopped=jvm_is_stopped)
+        if look.verdict is SilenceVerdict.WARN:
+            self._note(WARNING, f"{self._group}: {look.reason}. Is the driver hung?{self._keeps}")
+        return look.reason if look.verdict is SilenceVerdict.LEAVE else None
+
+
+LONG_TRIGGER_S = 10.0
+"""Triggers longer than this call for a listener (R22)."""
+
+
+class SilenceVerdict(Enum):
+    """The results of a look at the silence."""
+
+    GO_ON = "go on"
+    WARN = "warn"
+    """The silence is much longer than a batch: log a warning, once for each silence."""
+    LEAVE = "leave"
+    """Leave the group, so that the other members read its partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The verdict of one look, and the reason for the log."""
+
+    verdict: SilenceVerdict
+    reason: str = ""
+
+
+_NOTHING = Look(SilenceVerdict.GO_ON)
+
+
+class TriggerWatchdog:
+    """Measures the time between Spark's calls. `now` is monotonic seconds.
+
+    `poll_s` is `max.poll.interval.ms`: a Java consumer that is silent for longer is removed from its group.
+    `max_silence_s` is `group.maxSilence`; None if the member never leaves for silence alone.
+    """
+
+    def __init__(self, *, session_s: float, poll_s: float, max_silence_s: float | None) -> None:
+        self._session_s = session_s
+        self._poll_s = poll_s
+        self._max_silence_s = max_silence_s
+        self._calls = 0
+        self._since: float | None = None
+        self._longest = 0.0
+        self._stopped_since: float | None = None
+        self._was_stopped = self._has_warned = self._has_left = False
+
+    def begin_call(self, now: float) -> float:
+        """Take the begin of a call of Spark, which ends the silence. Return the seconds of silence before it.
+
+        Returns 0 for the first call, and after the JVM was stopped: such a gap does not measure the triggers.
+        """
+        gap = 0.0 if self._since is None or self._was_stopped else now - self._since
+        self._calls += 1
+        self._since, self._stopped_since = None, None
+        self._longest = max(self._longest, gap)
+        self._was_stopped = self._has_warned = self._has_left = False
+        return gap
+
+    def end_call(self, now: float) -> None:
+        """Take the end of a call of Spark."""
+        self._calls -= 1
+        if not self._calls:
+            self._since = now
+
+    def look(self, now: float, *, jvm_is_stopped: bool) -> Look:
+        """Return the verdict on the silence now. LEAVE comes once for each silence, and for each stop of the JVM."""
+        if not jvm_is_stopped:
+            self._stopped_since = None
+            self._has_left &= not self._calls  # a call that waits joins again
+        elif self._stopped_since is None:
+            self._stopped_since = now
+        self._was_stopped |= jvm_is_stopped
+        if self._has_left:
+            return _NOTHING
+        stopped = 0.0 if self._stopped_since is None else now - self._stopped_since
+        silent = 0.0 if self._since is None else now - self._since
+        if stopped > self._session_s:
+            self._has_left = True
+            return Look(SilenceVerdict.LEAVE, f"the driver's JVM has been stopped (state T) for {stopped:.0f} s")
+        if self._max_silence_s is not None and silent > self._max_silence_s:
+            self._has_left = True
+            return Look(SilenceVerdict.LEAVE, f"Spark has been silent for {silent:.0f} s, longer than group.maxSilence")
+        if not self._has_warned and silent > max(self._poll_s, 3 * self._longest):
+            self._has_warned = True
+            longest = f"; its longest silence before was {self._longest:.0f} s" if self._longest else ""
+            return Look(SilenceVerdict.WARN, f"Spark has asked for nothing for {silent:.0f} s{longest}")
+        return _NOTHING

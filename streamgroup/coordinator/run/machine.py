@@ -1,0 +1,393 @@
+"""One run of a query as a machine: `Run.step` takes an event and the time, and returns the actions to carry out.
+
+The run has no thread, socket, clock or log. `interface.py` has the events and actions, `lifecycle.py` the states.
+"""
+
+from __future__ import annotations
+
+import itertools
+import traceback
+from collections.abc import Iterable
+from typing import Any
+
+from streamgroup.coordinator.planning.memo import Memo
+from streamgroup.coordinator.planning.pace import Pace
+from streamgroup.coordinator.run import interface as ask
+from streamgroup.coordinator.run import interface as io
+from streamgroup.coordinator.run.interface import Question, RunConfig
+from streamgroup.coordinator.run.lifecycle import Shutdown, SilenceWatch
+from streamgroup.coordinator.run.lineage import LineageWatch
+from streamgroup.coordinator.run.offline_brokers import OfflineBrokers
+from streamgroup.coordinator.run.paused_partitions import PausedPartitions
+from streamgroup.coordinator.run.planner import Logs, LogView, Planner
+from streamgroup.coordinator.run.run_events import RunEvents
+from streamgroup.coordinator.run.spark_calls import LISTING_TIMEOUT_S, SparkCalls
+from streamgroup.coordinator.run.startup import StartingOffsets, Startup
+from streamgroup.coordinator.run.status import AssignmentClock, BatchClock, BatchCompletion, Failure
+from streamgroup.coordinator.run.steps import NOW, Steps, StepScheduler
+from streamgroup.errors import SkippedBatchError, StreamGroupError
+from streamgroup.group import events as ev
+from streamgroup.group.member import Member, MemberAction, MetadataStale, Resolve, shown_state
+from streamgroup.model import Document, TopicPartition, name_some
+
+
+class Run:
+    """Decides for one run. `logs` are the brokers' last answers, `events` reports trouble."""
+
+    def __init__(self, config: RunConfig, member: Member, logs: LogView, planner: Planner, events: RunEvents) -> None:
+        self._member = member
+        self._ledger = member.ledger
+        self._logs = logs
+        self._events = events
+        events.write = self._note
+        self._now = 0.0
+        self._assignment_clock = AssignmentClock()
+        self._batch_clock = BatchClock()
+        self._actions: list[io.RunAction] = []
+        self._scheduler = StepScheduler(self)
+        self._numbers = itertools.count(-1, -1)
+        self._describing: int | None = None
+        """The number of the task that describes the group (R28)."""
+        self._ends: Memo[Logs] = Memo()
+        """The answer to `GetEnds`, which a status has, too."""
+        self._spark: set[int] = set()
+        """The calls of Spark that are under way."""
+        self._failure = Failure()
+        self._paused = PausedPartitions(config.group_id, self._note)
+        pace = Pace(config.target_batch_s)
+        self.completion = BatchCompletion(member, self._perform, self._skipped, pace)
+        self.shutdown = Shutdown(
+            member,
+            self._perform,
+            has_failed=lambda: self._failure.error is not None,
+            is_listened=lambda: self.completion.is_listened,
+        )
+        member.is_listened = lambda: self.completion.is_listened
+        self.startup = Startup(
+            config,
+            member,
+            logs,
+            perform=self._perform,
+            follow=self._follow,
+            is_stopped=lambda: self.shutdown.stopped,
+        )
+        self._starts = StartingOffsets(config, member, events, perform=self._perform, is_new=self.startup.is_new)
+        self._lineages = LineageWatch(
+            config.group_id,
+            config.session_timeout_s,
+            identify=self._identify,
+            note=self._note,
+            is_static=member.is_static,
+        )
+        # No other member waits for a standalone one, so a listener or a leave would not help the group.
+        self._silence = SilenceWatch(
+            config, is_listened=lambda: not config.is_member or self.completion.is_listened, note=self._note
+        )
+        self._is_member = config.is_member
+        self._session_timeout_s = config.session_timeout_s
+        self._calls = SparkCalls(
+            config,
+            member,
+            perform=self._perform,
+            planner=planner,
+            startup=self.startup,
+            offline=OfflineBrokers(config, lambda: logs.snapshot, lambda text: self._note(ev.WARNING, text)),
+            lineages=self._lineages,
+            shutdown=self.shutdown,
+            events=events,
+            failure=self._failure,
+            pace=pace,
+            paused=self._paused,
+        )
+
+    @property
+    def failure(self) -> StreamGroupError | None:
+        """The error that Spark's next call raises; None while the query can go on."""
+        return self._failure.error
+
+    @property
+    def wake_at(self) -> float | None:
+        """The time when a `Tick` is due; None if nothing waits."""
+        times = [time for time in (self._member.wake_at, self._scheduler.wake_at) if time is not None]
+        return min(times, default=None)
+
+    def step(self, event: io.Event, now: float) -> list[io.RunAction]:
+        """Take one event at monotonic time `now`; return the actions to carry out, in order."""
+        self._now = self._events.now = now
+        self._actions = []
+        try:
+            self._take(event, now)
+        except Exception as error:  # whichever thread steps the run must not end for a defect, and the query must
+            self._fail_by(error)
+        self._scheduler.advance(now)
+        self._batch_clock.look(self._ledger.in_flight, now)
+        return self._actions
+
+    def _take(self, event: io.Event, now: float) -> None:
+        match event:
+            case io.Called(call, request):
+                self._begin(call, request)
+            case io.QuestionAnswered(call, answer):
+                self._scheduler.answer(call, answer, now)
+            case io.QuestionFailed(call, error):
+                self._scheduler.fail(call, error, now)
+            case io.CallAbandoned(call):
+                self._scheduler.abandon(call)
+                self._end_spark_call(call, now)
+            case io.MetadataRead(snapshot, asked):
+                self.startup.see(snapshot, asked, now)
+            case io.SilenceLook(jvm_is_stopped):
+                self._look_at_silence(jvm_is_stopped, now)
+            case io.ThreadFailed(error):
+                self._perform([ev.Fail(error)])
+            case ev.Tick():
+                if self._member.wake_at is not None and now >= self._member.wake_at:
+                    self._perform(self._member.step(event, now))
+            case _:
+                self._perform(self._member.step(event, now))
+
+    def _fail_by(self, error: Exception) -> None:
+        """End the query by an error of any type. The log has the traceback of a defect."""
+        if isinstance(error, StreamGroupError):
+            self._perform([ev.Fail(error)])
+            return
+        self._note(ev.ERROR, "the run has failed\n" + "".join(traceback.format_exception(error)))
+        self._failure.set(StreamGroupError(f"the run has failed: {error!r}"))
+
+    # --- calls -------------------------------------------------------------------------------------------------------
+
+    def _begin(self, call: int, request: io.Request) -> None:
+        if isinstance(request, io.SparkRequest):
+            self._spark.add(call)
+            self._silence.begin_call(self._now)
+        self._scheduler.begin(call, self._steps(request), self._now)
+
+    def _end_spark_call(self, call: int, now: float) -> None:
+        if call in self._spark:
+            self._spark.remove(call)
+            self._silence.end_call(now)
+
+    def _steps(self, request: io.Request) -> Steps[Any]:
+        steps: Steps[Any]
+        match request:
+            case io.PrepareAvailableNow():
+                steps = self._calls.prepare_available_now()
+            case io.LatestOffset(start, limits, once):
+                steps = self._calls.latest_offset(start, limits, once=once)
+            case io.Partitions(start, end):
+                steps = self._calls.partitions(start, end)
+            case io.ListHeldEnds():
+                steps = self._list_ends()
+            case io.StopRun(last_word):
+                steps = self._stop(last_word)
+            case io.DrainRun(timeout, ends):
+                steps = self._drain(timeout, ends)
+            case _:
+                steps = self._at_once(request)
+        return steps
+
+    def _at_once(self, request: io.Request) -> Steps[Any]:
+        """Answer a request that waits for nothing."""
+        now = yield NOW
+        match request:
+            case io.BatchSunk(document, batch, query):
+                return self.completion.mark_sunk(document, batch, query, now)
+            case io.GetRanges():
+                return self.completion.ranges()
+            case io.EndAtNextCall():
+                self.shutdown.end()
+            case io.GetEnds():
+                return self._known_ends()
+            case io.GetStatus():
+                return self._status()
+            case io.SetPaused(partitions, is_paused):
+                return self._pause_reading(partitions, is_paused=is_paused)
+        return None
+
+    def _known_ends(self) -> Logs:
+        """Return what was last listed of the logs held; the same object while it stays the same."""
+        held = self._ledger.partitions()
+        return self._ends.get(lambda: self._logs.known(held), held, *self._logs.known_since)
+
+    def _list_ends(self) -> Steps[Logs]:
+        logs: Logs
+        _, logs = yield ask.ListEnds(self._ledger.positions(), LISTING_TIMEOUT_S)
+        return logs
+
+    def _pause_reading(self, partitions: frozenset[TopicPartition] | None, *, is_paused: bool) -> dict[str, Any]:
+        """Pause or resume `partitions`, or the whole query for None."""
+        held = self._ledger.partitions()
+        if is_paused:
+            self._paused.pause(partitions, held)
+        else:
+            self._paused.resume(partitions)
+        return {"paused": self._paused.names(held), "is_whole": self._paused.is_whole}
+
+    def _status(self) -> dict[str, Any]:
+        commits = self._ledger.commits
+        age = self._batch_clock.look(self._ledger.in_flight, self._now)
+        logs = self._known_ends()
+        return {
+            "lineage": self._ledger.lineage,
+            "member": self._ledger.member_id,
+            "generation": self._ledger.generation,
+            "state": shown_state(self._member.membership),
+            "draining": self.shutdown.draining,
+            "stopped": self.shutdown.stopped,
+            "idle": self._ledger.idle,
+            "in_flight_s": None if age is None else round(age, 3),
+            "paused": self._paused.names(self._ledger.partitions()),
+            "paused_whole": self._paused.is_whole,
+            "query": dict(self.completion.query),
+            "batches": list(self.completion.batches),
+            "positions": {str(tp): p.offset for tp, p in self._ledger.positions().items()},
+            "starts": {str(tp): log.earliest for tp, log in logs.items()},
+            "ends": {str(tp): log.latest for tp, log in logs.items()},
+            "trouble": self._events.status(),
+            "rebalances": self._events.rebalances(),
+            "without_assignment_s": round(self._assignment_clock.seconds(self._now), 3),
+            "commits": {"count": commits.accepted, "seconds": round(commits.accepted_s, 3)},
+        }
+
+    def _stop(self, last_word: bool) -> Steps[bool]:
+        now = yield NOW
+        has_left = yield from self.shutdown.stop(now, last_word=last_word)
+        self._events.left(self._ledger.in_flight, self.shutdown.uncommitted, "stopped")
+        return has_left
+
+    def _drain(self, timeout: float, ends: bool) -> Steps[dict[str, Any]]:
+        now = yield NOW
+        drained = yield from self.shutdown.drain(now, timeout, ends=ends)
+        if drained:
+            return {"drained": True, "in_flight": not self._ledger.idle, "why": ""}
+        self._events.left(self._ledger.in_flight, self.shutdown.uncommitted, self._drain_end())
+        return {"drained": False, "in_flight": not self._ledger.idle, "why": self._why_unclean()}
+
+    def _drain_end(self) -> str:
+        """Return what has ended a drain that is not clean, as a clause before `before ...`."""
+        if self._failure.error is not None:
+            return "the query has failed"
+        return "the drain's time was over" if self.shutdown.is_overdue else "stopped"
+
+    def _why_unclean(self) -> str:
+        """Return the reason why a drain that has ended may repeat the last batch. docs/drain.md lists the reasons."""
+        if self._failure.error is not None:
+            return f"the query has failed: {self._failure.error}"
+        if not self._ledger.idle:
+            how = "the time was over" if self.shutdown.is_overdue else "the query was stopped"
+            return f"{how} before the batch in flight had sunk"
+        if self.shutdown.uncommitted:
+            return "the commit of the last batch was not acknowledged"
+        if lost := self._ledger.commits.outstanding:
+            return f"the member lost {name_some(lost)} before it could commit the last batch, and another may have them"
+        return "the time was over before the member held the partitions of the last batch again"
+
+    # --- what tasks lead to ------------------------------------------------------------------------------------------
+
+    def asks(self, task: int, question: Question) -> None:
+        """Take a question of a call or of a background task."""
+        self._actions.append(io.Ask(task, question))
+
+    def is_over(self, task: int, result: Any, now: float) -> None:
+        """Take the result of a call; a background task has none."""
+        self._end_spark_call(task, now)
+        if task >= 0:
+            self._actions.append(io.Reply(task, result))
+
+    def has_failed(self, task: int, error: Exception, now: float) -> None:
+        """Take the error of a call, or that of a background task, which ends the query."""
+        self._end_spark_call(task, now)
+        if task >= 0:
+            self._actions.append(io.Raise(task, error))
+        else:
+            self._fail_by(error)
+
+    # --- background tasks --------------------------------------------------------------------------------------------
+
+    def _begin_task(self, steps: Steps[None]) -> int:
+        number = next(self._numbers)
+        self._scheduler.begin(number, steps, self._now)
+        return number
+
+    def _find_starts(self, wanted: Resolve) -> Steps[None]:
+        """Find the starting offsets of partitions gained. An error counts unless another generation has begun."""
+        try:
+            yield from self._starts.find(wanted)
+        except Exception:
+            if wanted.generation == self._ledger.generation and not self.shutdown.stopped:
+                raise
+
+    def _look_at_silence(self, jvm_is_stopped: bool, now: float) -> None:
+        reason = self._silence.look(now, jvm_is_stopped=jvm_is_stopped)
+        if reason is not None and self._is_member:
+            self._begin_task(self._pause(reason))
+        elif self.shutdown.paused and self._spark and not jvm_is_stopped:
+            # The call began before the pause, or while the member left. Under Trigger.Once no later call joins again.
+            self._begin_task(self._calls.join_again())
+
+    def _pause(self, reason: str) -> Steps[None]:
+        """Leave the group until Spark is back (R27)."""
+        now = yield NOW
+        if (yield from self.shutdown.pause(now)):
+            left = "left the group, so other members read its partitions"
+            how = "left"
+            if self._member.is_static:
+                how = "stopped its heartbeats"
+                left = (
+                    "the member stops its heartbeats. As a static member it stays in the group, and other members read "
+                    f"its partitions only when its session expires ({self._session_timeout_s:g} s, session.timeout.ms)"
+                )
+            self._events.left(self._ledger.in_flight, self.shutdown.uncommitted, f"{how} while Spark was silent")
+            who = f"group {self._ledger.group}" if self._ledger.group else "no group"
+            self._note(ev.WARNING, f"{who}: {reason}: {left}. It joins again with Spark's next call")
+
+    # --- the member's actions ----------------------------------------------------------------------------------------
+
+    def _perform(self, actions: Iterable[MemberAction]) -> None:
+        """Carry out what is decided here, and leave the rest, which needs a thread, to the shell."""
+        begun: list[Steps[None]] = []  # they begin after the last action: each may lead to further ones
+        describes = False
+        for action in actions:
+            self._events.on_action(action, self._ledger.in_flight)
+            self._assignment_clock.on_action(action, self._now)
+            describes |= self._lineages.on_action(action, self._now)
+            match action:
+                case ev.NeedTopics(topics):
+                    self.startup.follow(topics)
+                case Resolve():
+                    begun.append(self._find_starts(action))
+                case MetadataStale():
+                    self._actions.append(io.RefreshMetadata())
+                case ev.Fail(error):
+                    self._failure.set(error)
+                case ev.Assigned():
+                    self._paused.assigned(action.partitions)
+                case ev.Joining() | ev.Lost() | ev.GaveUp() | ev.Left():
+                    pass  # reported above
+                case _:
+                    self._actions.append(action)
+        for steps in begun:
+            self._begin_task(steps)
+        if describes:
+            self._describe_group()
+
+    def _describe_group(self) -> None:
+        if self._describing is not None:
+            self._scheduler.abandon(self._describing)
+        self._describing = self._begin_task(self._lineages.look())
+
+    def _identify(self, identity: bytes, rejoins: bool, now: float) -> None:
+        # A member that joins again is a later joiner. If it sent its admission then, it and a duplicate that was
+        # admitted meanwhile would both be refused.
+        self._perform(self._member.step(ev.UserDataChanged(identity, lasts=False, rejoins=rejoins), now))
+
+    def _follow(self, topics: frozenset[str]) -> None:
+        self._actions.append(io.Follow(topics))
+
+    def _note(self, level: int, text: str) -> None:
+        self._actions.append(ev.Note(level, text))
+
+    def _skipped(self, document: Document, error: SkippedBatchError) -> None:
+        """Fail the query: the listener's report shows that the sink skipped the batch of `document` (R17)."""
+        self._events.skipped(document)
+        self._failure.set(error)

@@ -1,0 +1,458 @@
+"""Spark's calls of one run as generators (see `run/steps.py`): plan a batch, make its tasks, take the targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from streamgroup.coordinator.planning import loss
+from streamgroup.coordinator.planning.batch import replay_ranges
+from streamgroup.coordinator.planning.pace import Pace
+from streamgroup.coordinator.run import interface as ask
+from streamgroup.coordinator.run.interface import RunConfig
+from streamgroup.coordinator.run.lifecycle import Shutdown
+from streamgroup.coordinator.run.lineage import LineageWatch
+from streamgroup.coordinator.run.offline_brokers import OfflineBrokers
+from streamgroup.coordinator.run.paused_partitions import PausedPartitions
+from streamgroup.coordinator.run.planner import Logs, Planner
+from streamgroup.coordinator.run.run_events import RunEvents
+from streamgroup.coordinator.run.startup import Startup
+from streamgroup.coordinator.run.status import Failure
+from streamgroup.coordinator.run.steps import NOW, Steps, Until
+from streamgroup.errors import SkippedBatchError, TransportError
+from streamgroup.group import events as ev
+from streamgroup.group.member import Member, MemberAction
+from streamgroup.group.positions import is_of_a_query
+from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicPartition, name_some
+
+if TYPE_CHECKING:
+    from streamgroup.options.types import LimitOptions
+
+LISTING_TIMEOUT_S = 1.0
+"""`latestOffset` waits this long for the ends of logs, and this long again for the checks of positions."""
+END_TIMEOUT_S = 1.0
+"""`latestOffset` waits this long for the `end` of a drain that other coordinators of the query have not finished."""
+
+
+class SparkCalls:
+    """Serves Spark's calls of one run. `perform` takes the member's actions, in order."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        member: Member,
+        *,
+        perform: Callable[[Iterable[MemberAction]], None],
+        planner: Planner,
+        startup: Startup,
+        offline: OfflineBrokers,
+        lineages: LineageWatch,
+        shutdown: Shutdown,
+        events: RunEvents,
+        failure: Failure,
+        pace: Pace,
+        paused: PausedPartitions,
+    ) -> None:
+        self._config = config
+        self._member = member
+        self._ledger = member.ledger
+        self._perform = perform
+        self._planner = planner
+        self._startup = startup
+        self._offline = offline
+        self._lineages = lineages
+        self._shutdown = shutdown
+        self._events = events
+        self._failure = failure
+        self._pace = pace
+        self._paused = paused
+        self._tasks: tuple[Document, Any] | None = None
+        self._gate = PlanGate(
+            member,
+            group_id=config.group_id,
+            join_timeout_s=config.join_timeout_s,
+            api_timeout_s=config.api_timeout_s,
+            is_standalone=not config.is_member,
+            is_clear=lambda: lineages.is_clear,
+            is_over=self._is_over,
+            is_paused=lambda: shutdown.paused,
+            warn=lambda text: perform([ev.Note(ev.WARNING, text)]),
+        )
+
+    # --- Spark's calls -----------------------------------------------------------------------------------------------
+
+    def prepare_available_now(self) -> Steps[None]:
+        """Take the ends of all subscribed partitions as the run's targets (R11)."""
+        yield from self._open()
+        yield from self._offline.prepare()
+        _, self._planner.targets = yield ask.SnapshotEnds()
+
+    def latest_offset(self, start: Document, limits: LimitOptions, *, once: bool = False) -> Steps[Document]:
+        """Mark the batch of `start` as sunk, commit it and plan the next: its document, or `start` itself if none."""
+        self._shutdown.is_once = once
+        yield from self._open()
+        yield from self._startup.look_again(start)
+        now = yield NOW
+        self._failure.raise_it()
+        if (again := self._planned_before(start)) is not None:
+            return again
+        if self._planner.targets is not None:
+            self._offline.compare(start, self._planner.targets)
+        self._complete(start, now)
+        self._join(start, now)
+        yield from self._shutdown.wait_for_end(END_TIMEOUT_S)
+        if not once:
+            limits = yield from self._paced(limits)
+        began = yield NOW
+        while (planned := (yield from self._plan(start, limits, once=once))) is None:
+            ends = self._planner.targets is not None
+            if self._shutdown.wanted or not (yield from self._gate.looks_again(began, once=once, ends=ends)):
+                return self._nothing_planned(start)
+        return planned
+
+    def partitions(self, start: Document, end: Document) -> Steps[Any]:
+        """Return the tasks of the batch that `end` describes. The answer is kept: Spark may ask again (R12)."""
+        if start == end:
+            return []
+        yield from self._open()
+        yield from self._startup.look_again(start)
+        now = yield NOW
+        self._failure.raise_it()
+        if self._tasks is not None and self._tasks[0] == end:
+            return self._tasks[1]
+        if self._ledger.is_planned_here(end):
+            ranges, actions = self._member.handed_out(end, now)
+        else:  # the filter of a replay counts only if it is fetched now
+            now, committed = yield ask.FetchCommitted(self._config.api_timeout_s)
+            ranges, actions = self._replay(start, end, committed, now)
+        self._perform(actions)
+        self._join(start, now)
+        yield from self._offline.wait_for_brokers(ranges, lambda: self._failure.error is not None)
+        self._failure.raise_it()
+        now, tasks = yield ask.MakeFetchTasks(end, ranges, self._pace.packing.offsets)
+        self._tasks = end, tasks
+        self._pace.begin(tasks, now)
+        return tasks
+
+    def _open(self) -> Steps[None]:
+        """Begin the run with its first call; join again where a pause has left the group (R27)."""
+        yield from self._shutdown.wait_for_end(0.0)
+        if self._shutdown.begin():
+            yield from self._startup.open()
+        else:
+            yield from self.join_again()
+
+    def join_again(self) -> Steps[None]:
+        """Join as a new member if a pause has left the group. The join timeout begins anew."""
+        if (yield from self._shutdown.resume()):
+            self._gate.joined_at = yield NOW
+            text = f"{self._config.group_id}: Spark is back: joining again"
+            self._perform([ev.Note(ev.WARNING, text)])
+
+    # --- planning ----------------------------------------------------------------------------------------------------
+
+    def _paced(self, limits: LimitOptions) -> Steps[LimitOptions]:
+        """Return the limits of a batch planned now. AvailableNow waits for its rates: a batch without rows would follow
+        at once. Under other triggers Spark asks again.
+        """
+        now = yield NOW
+        paced = self._pace.limits(limits, now)
+        while paced.is_spent and self._planner.targets is not None and not self._is_over():
+            now = yield Until(lambda _: self._is_over(), self._pace.wait_s(limits))
+            paced = self._pace.limits(limits, now)
+        return paced
+
+    def _is_over(self) -> bool:
+        return self._failure.error is not None or self._shutdown.wanted
+
+    def _plan(self, previous: Document, limits: LimitOptions, *, once: bool) -> Steps[Document | None]:
+        """Return the next document, or `previous` if nothing is new; None if that is not known yet."""
+        planner = self._planner
+        may_plan = yield from self._gate.until_plannable(once=once, ends=planner.targets is not None)
+        self._failure.raise_it()
+        if not may_plan:
+            return None
+        generation, positions = self._ledger.generation, self._ledger.positions()
+        _, logs = yield ask.ListEnds(positions, LISTING_TIMEOUT_S)
+        yield ask.CheckPositions(positions, logs, limits, LISTING_TIMEOUT_S)
+        if planner.targets is None:
+            yield from self._offline.find(previous, once=once)
+        now = yield NOW
+        self._failure.raise_it()
+        if self._shutdown.wanted or self._ledger.generation != generation:
+            return None
+        planned = yield from self._next(previous, logs, limits, now, once=once)
+        if planned is not previous:
+            return planned
+        positions = self._ledger.positions()
+        yield from self._offline.check_end(previous, planner.targets)
+        self._failure.raise_it()
+        return previous if self._ledger.positions() is positions else None  # partitions were gained meanwhile
+
+    def _next(
+        self, previous: Document, logs: Logs, limits: LimitOptions, now: float, *, once: bool
+    ) -> Steps[Document | None]:
+        """Plan with the brokers' answers; returns as `_plan` does."""
+        if not self._member.may_plan(now):
+            return None
+        known, moved = self._planner.judge(logs, now)
+        if moved:
+            self._perform(self._member.moved(moved, now))
+            return None
+        if once and (unjudged := self._unjudged(now)):
+            self._gate.check_unanswered(unjudged, "Trigger.Once", now)
+            return None
+        planned = self._planner.next(previous, self._paused.without(known), limits, now=now, once=once)
+        if once:
+            self._paused.report_left_out(self._ledger.positions(), known, "Trigger.Once")
+        if planned is not None:
+            self._pace.planned(sum(map(len, planned.ranges)), self._planner.size_of(planned, limits))
+        if planned is None and self._startup.found_nothing:
+            planned = self._planner.founded(previous)
+        if planned is not None:
+            self._gate.answered()
+            self._perform(self._member.planned(planned, now))
+            return planned
+        if self._planner.targets is None:
+            return previous
+        is_read = yield from self._is_read(logs)
+        return previous if is_read else None
+
+    def _is_read(self, logs: Logs) -> Steps[bool]:
+        """Return whether AvailableNow may end (R11): every position held is judged sound and has reached its target.
+
+        A position that looks lost has reached its target, too, if the log was truncated before the snapshot. If the
+        query ended before that is judged, the loss would go unreported.
+        """
+        judged = self._ledger.positions()
+        is_complete = yield from self._gate.until_complete()
+        if not is_complete or self._ledger.positions() is not judged:
+            return False  # partitions were gained or lost meanwhile
+        now = yield NOW
+        unread = self._planner.unread(logs)
+        if left := self._unjudged(now) | self._paused.unpaused(unread):
+            self._gate.check_unanswered(left, "Trigger.AvailableNow", now)
+        else:
+            self._paused.report_left_out(judged, {tp: logs[tp] for tp in unread if tp in logs}, "Trigger.AvailableNow")
+        return not left
+
+    def _unjudged(self, now: float) -> frozenset[TopicPartition]:
+        """Return the partitions that cannot be judged yet, for which a trigger that ends must wait.
+
+        These are partitions held, and partitions of the run's beginning that the metadata lacks. Partitions of Kafka
+        0.7 whose broker is offline are excluded: `OfflineBrokers` decides about those. So are paused ones, whose broker
+        may be the reason for the pause.
+        """
+        unjudged = self._paused.unpaused(self._planner.unjudged)
+        unjudged -= self._offline.left_out(unjudged)
+        return unjudged | self._planner.absent(self._startup.there, now)
+
+    def _nothing_planned(self, start: Document) -> Document:
+        """Return `start` if nothing can be planned yet (R2). Under AvailableNow return an empty document, since `start`
+        would end the query (R10).
+        """
+        if self._planner.targets is None or self._shutdown.wanted:
+            return start
+        document = self._planner.empty(start)
+        self._member.planned_empty(document)
+        return document
+
+    def _planned_before(self, start: Document) -> Document | None:
+        """Return the document in flight if Spark asks for it again."""
+        flight = self._ledger.in_flight
+        if flight is None or not flight.planned_here or flight.document == start or flight.planned_ranges is not None:
+            return None
+        return flight.document if flight.document.sequence > start.sequence else None
+
+    # --- batches -----------------------------------------------------------------------------------------------------
+
+    def _complete(self, start: Document, now: float) -> None:
+        """Mark the batch of `start` as sunk. Raises SkippedBatchError if the sink skipped it (R17)."""
+        self._pace.end(now)
+        try:
+            self._perform(self._member.mark_sunk(start, now))
+        except SkippedBatchError:
+            self._events.skipped(start)
+            raise
+
+    def _join(self, checkpoint: Document, now: float) -> None:
+        """Join with the first call, once the checkpoint is known. Report its deleted partitions as lost (R8)."""
+        self._planner.miss(self._startup.gone(checkpoint))
+        if self._startup.has_joined or self._shutdown.stopped:  # it may be stopped while the brokers are asked
+            return
+        self._gate.joined_at = now
+        self._shutdown.join()
+        ledger = self._ledger
+        identity = self._lineages.begin(ledger.lineage, ledger.run) if self._config.is_member else None
+        self._startup.join(identity, now)
+
+    def _replay(
+        self, start: Document, end: Document, committed: Mapping[TopicPartition, CommittedOffset], now: float
+    ) -> tuple[tuple[OffsetRange, ...], list[MemberAction]]:
+        """Return every range of a document that another process planned, less what the group has committed since (R13).
+
+        If the run is not a member, a commit of a query leaves nothing out: it belongs to another query with another
+        sink, or was made before the batch.
+        """
+        counts = {tp: commit for tp, commit in committed.items() if self._config.is_member or not is_of_a_query(commit)}
+        ranges = tuple(replay_ranges(end, counts))
+        self._events.replaying(end, ranges)
+        return ranges, self._member.replayed(start, end, ranges, committed, now)
+
+
+COMMIT_TIMEOUT_S = 0.5
+"""R9: a commit is one round trip. `latestOffset` waits this long for its answer, then returns `start`."""
+ASSIGNMENT_TIMEOUT_S = 1.0
+"""R10: the first call waits this long for the first assignment, so that batch 0 is not empty.
+Under AvailableNow every call does."""
+LOOK_AGAIN_S = 0.1
+"""Under Once and AvailableNow a call checks this often for answers that the brokers still owe."""
+REPORT_AFTER_S = 30.0
+"""A wait is reported after this time, and again whenever the time has doubled."""
+STANDALONE_GRACE_S = 2.0
+"""A standalone member finds other members in its group itself, and raises its own error within this time."""
+
+
+class PlanGate:
+    """Opens when the member may plan. Used by one call of Spark at a time.
+
+    `is_clear` returns whether the check for a second query on the same checkpoint lets the run plan. `is_over`
+    returns whether the run has failed or leaves, `is_paused` whether it is out of its group until Spark is back (R27).
+    `api_timeout_s` is how long brokers have for an answer. `warn` takes a line for the log: no wait is silent for long.
+    """
+
+    def __init__(
+        self,
+        member: Member,
+        *,
+        group_id: str,
+        join_timeout_s: float,
+        api_timeout_s: float,
+        is_standalone: bool,
+        is_clear: Callable[[], bool],
+        is_over: Callable[[], bool],
+        is_paused: Callable[[], bool],
+        warn: Callable[[str], None],
+    ) -> None:
+        self._member = member
+        self._who = f"group {group_id}: " if group_id else ""
+        self._join_timeout_s = join_timeout_s + (STANDALONE_GRACE_S if is_standalone else 0.0)
+        self._api_timeout_s = api_timeout_s
+        self._is_clear = is_clear
+        self._is_over = is_over
+        self._is_paused = is_paused
+        self._warn = warn
+        self._waits_since: float | None = None
+        self._report_after = REPORT_AFTER_S
+        self._has_waited = self._has_planned = False
+        self._unanswered_since: dict[TopicPartition, float] = {}
+        self.joined_at: float | None = None
+        """Monotonic time of the member's start, or of its newest start after a pause."""
+
+    def until_plannable(self, *, once: bool, ends: bool) -> Steps[bool]:
+        """Wait until the run may plan, as long as the trigger allows. `ends`: the trigger is AvailableNow.
+
+        Returns False if it may not plan now. Raises TransportError under Once and AvailableNow if no plan was possible
+        within `group.joinTimeout`: they would end with nothing read, or never.
+        """
+        timeout = ASSIGNMENT_TIMEOUT_S if ends or not self._has_waited else COMMIT_TIMEOUT_S
+        self._has_waited = True
+        began = now = yield NOW
+        if not self._is_ready(now, once):
+            self._unanswered_since.clear()
+        now = yield from self._wait(self._join_timeout_s if once else timeout, once=once)
+        if self._is_over():
+            return False
+        if self._is_ready(now, once):
+            self._has_planned = True
+            self._waits_since = None
+            return True
+        if once or (ends and self._is_too_late(now)):
+            raise TransportError(self._too_late("Trigger.Once" if once else "Trigger.AvailableNow", now))
+        self._report(began, now)
+        return False
+
+    def _report(self, began: float, now: float) -> None:
+        """Warn of a wait that takes long, with its cause. `began`: when the call began that could not plan."""
+        if self._waits_since is None:
+            self._waits_since, self._report_after = began, REPORT_AFTER_S
+        if (waited := now - self._waits_since) >= self._report_after:
+            self._report_after = 2 * waited
+            self._warn(f"{self._who}no batch could be planned for {waited:.0f} s: {self._cause(now)}")
+
+    def _cause(self, now: float) -> str:
+        """Return what prevents a plan, as a clause."""
+        if cause := self._member.waits_for(now):
+            return cause
+        if not self._is_clear():
+            return "it is not known yet whether another query reads with a copy of this checkpoint"
+        return "partitions are on their way to this member"
+
+    def _wait(self, timeout: float, *, once: bool) -> Steps[float]:
+        """Wait until the run may plan or is over, for `timeout` seconds at most; return the time.
+
+        The timeout begins anew when the member joins again after a pause. Under Once it does not end during the pause.
+        """
+        while True:
+            since = self.joined_at
+            now: float = yield Until(partial(self._ends_wait, since, once), timeout)
+            is_timeout = self.joined_at == since and not (once and self._is_paused())
+            if is_timeout or self._is_ready(now, once) or self._is_over():
+                return now
+
+    def _ends_wait(self, since: float | None, once: bool, now: float) -> bool:
+        return self._is_ready(now, once) or self._is_over() or self.joined_at != since
+
+    def looks_again(self, began: float, *, once: bool, ends: bool) -> Steps[bool]:
+        """Return whether a call that began at `began` and could not plan tries again; wait LOOK_AGAIN_S first.
+
+        Spark calls Once a single time, so it tries until it can plan or raises. AvailableNow tries for a second: Spark
+        runs a batch for each answer, so early answers would make thousands of empty batches.
+        """
+        now = yield NOW
+        if not once and not (ends and now - began < ASSIGNMENT_TIMEOUT_S):
+            return False
+        yield Until(lambda _: self._is_over(), LOOK_AGAIN_S)
+        return True
+
+    def answered(self) -> None:
+        """Restart the timeout of `check_unanswered`: a batch was planned."""
+        self._unanswered_since.clear()
+
+    def check_unanswered(self, partitions: Collection[TopicPartition], trigger: str, now: float) -> None:
+        """Raise TransportError if the brokers give no usable answer for one of `partitions` for too long.
+
+        Only `partitions` are left to plan. A trigger that ends would never end, or end without their records. A
+        suspected loss takes longer to be believed than a short `default.api.timeout.ms` and raises an error of its own.
+        """
+        self._unanswered_since = {tp: self._unanswered_since.get(tp, now) for tp in partitions}
+        most = max(self._api_timeout_s, loss.BELIEVED_AFTER_S + 2 * loss.LOOK_EVERY_S)
+        if late := sorted(tp for tp, since in self._unanswered_since.items() if now - since >= most):
+            raise TransportError(
+                f"{self._who}cannot plan {name_some(late)} under {trigger}: for {most:g} s no broker has "
+                "returned the ends of these logs. Check the leaders of these partitions and run again, or raise "
+                "kafka.default.api.timeout.ms"
+            )
+
+    def until_complete(self) -> Steps[bool]:
+        """Wait shortly for partitions that are moving to this member; return whether none are left (R11).
+
+        AvailableNow would leave them unread if it ended before.
+        """
+        yield Until(lambda _: self._member.complete or self._is_over(), ASSIGNMENT_TIMEOUT_S)
+        return self._member.complete
+
+    def _is_ready(self, now: float, once: bool) -> bool:
+        may_plan = self._member.may_plan(now) and self._is_clear()
+        return may_plan and (self._member.complete or not once)
+
+    def _is_too_late(self, now: float) -> bool:
+        """Return whether AvailableNow, which goes on with empty documents (R10), has waited too long for its group."""
+        return not self._has_planned and self.joined_at is not None and now - self.joined_at >= self._join_timeout_s
+
+    def _too_late(self, trigger: str, now: float) -> str:
+        return (
+            f"{self._who}no batch could be planned within group.joinTimeout ({self._join_timeout_s:.0f} s) under "
+            f"{trigger}: {self._cause(now)}. Run again, or raise group.joinTimeout"
+        )

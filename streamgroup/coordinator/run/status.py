@@ -1,0 +1,159 @@
+"""Measures the age of the batch in flight."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from streamgroup.coordinator.planning.pace import Pace
+from streamgroup.errors import SkippedBatchError, StreamGroupError
+from streamgroup.group import events as ev
+from streamgroup.group.holdings import InFlightBatch
+from streamgroup.group.member import Member, MemberAction
+from streamgroup.model import Document
+
+
+class BatchClock:
+    """Remembers when the batch in flight was first seen.
+
+    Each batch, and each replay, is an object of its own. It does not mix up two that are equal.
+    """
+
+    __slots__ = ("_batch", "_since")
+
+    def __init__(self) -> None:
+        self._batch: InFlightBatch | None = None
+        self._since = 0.0
+
+    def look(self, batch: InFlightBatch | None, now: float) -> float | None:
+        """Return the seconds since `batch` was first seen, at monotonic time `now`; None where none is in flight."""
+        if batch is not self._batch:
+            self._batch, self._since = batch, now
+        return None if batch is None else now - self._since
+
+
+class AssignmentClock:
+    """Adds up the seconds from each `Joining` that gives up the partitions, or `Lost`, to the next `Assigned`.
+
+    A member that has an assignment of no partitions counts as one with an assignment.
+    """
+
+    __slots__ = ("_since", "_total_s")
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._total_s = 0.0
+
+    def on_action(self, action: object, now: float) -> None:
+        """Follow an action of the member at monotonic time `now`."""
+        match action:
+            case ev.Joining(keeps=False) | ev.Lost():
+                if self._since is None:
+                    self._since = now
+            case ev.Assigned() | ev.Left():
+                self._total_s = self.seconds(now)
+                self._since = None
+
+    def seconds(self, now: float) -> float:
+        """Return the seconds so far. They go on while the member has no assignment."""
+        return self._total_s + (0.0 if self._since is None else now - self._since)
+
+
+class Failure:
+    """The first error that no retry ends. Spark's next call raises it."""
+
+    def __init__(self) -> None:
+        self.error: StreamGroupError | None = None
+        """None while the query can go on."""
+
+    def set(self, error: StreamGroupError) -> None:
+        """End the query with `error`, unless it has failed before."""
+        self.error = self.error or error
+
+    def raise_it(self) -> None:
+        """Raise the error, if there is one."""
+        if self.error is not None:
+            raise self.error
+
+
+MOST_BATCHES = 32
+"""Batches whose figures are kept for the status: those of a few seconds, where batches are short."""
+
+
+class BatchCompletion:
+    """The requests `sunk` and `ranges` of one run. `perform` takes the member's actions, in order.
+
+    `on_skipped` takes a document whose batch the sink skipped, and the error that fails the query (R17).
+    """
+
+    def __init__(
+        self,
+        member: Member,
+        perform: Callable[[Iterable[MemberAction]], None],
+        on_skipped: Callable[[Document, SkippedBatchError], None],
+        pace: Pace,
+    ) -> None:
+        self._member = member
+        self._perform = perform
+        self._on_skipped = on_skipped
+        self._pace = pace
+        self._was_reported = False
+        self.is_announced: Callable[[], bool] = lambda: False
+        """Whether a listener has registered with the driver."""
+        self.query: Mapping[str, Any] = {}
+        """The query's `id` and `name` from the listener's report, the only source that names them."""
+        self.batches: deque[Mapping[str, Any]] = deque(maxlen=MOST_BATCHES)
+        """The figures of the newest batches, as the listener reports them: rows, and the duration of each phase."""
+
+    @property
+    def is_listened(self) -> bool:
+        """Whether a listener reports this run's sunk batches."""
+        return self._was_reported or self.is_announced()
+
+    def mark_sunk(
+        self, document: Document, batch: int | None, query: Mapping[str, Any], now: float
+    ) -> Mapping[str, Any]:
+        """Take the listener's report that the batch of `document` has sunk, as Spark's batch `batch`.
+
+        The report counts if the batch is exactly the one in flight. The commit follows in the background, and so does
+        the rejoin that waits for it (R21). Any other report has no effect, and the answer gives the reason. A batch
+        that the sink skipped (R17) fails the query at its next call.
+        """
+        self._was_reported = True
+        self.query = {name: value for name, value in query.items() if name != "batch"} or self.query
+        if isinstance(figures := query.get("batch"), dict):
+            self.batches.append(figures)
+        ledger = self._member.ledger
+        if not ledger.on_batch_done(document, batch):
+            flight = ledger.in_flight
+            awaited = "nothing is in flight" if flight is None else f"in flight is {flight.document.sequence}"
+            return {
+                "proven": False,
+                "why": f"document {document.sequence} of run {document.run} is not in flight: {awaited}",
+            }
+        self._pace.end(now)
+        try:
+            self._perform(self._member.mark_sunk(document, now))
+        except SkippedBatchError as error:
+            self._on_skipped(document, error)
+            return {"proven": False, "why": str(error)}
+        return {"proven": True, "why": ""}
+
+    def ranges(self) -> Mapping[str, Any]:
+        """Return the ranges of the batch in flight, each as `[topic, partition, start, until]`.
+
+        `ranges` is None if no batch is in flight, or Spark has not asked for its tasks.
+        """
+        ledger = self._member.ledger
+        flight = ledger.in_flight
+        planned = None if flight is None else flight.planned_ranges
+        return {
+            "group": ledger.group,
+            "run": ledger.run,
+            "lineage": "" if flight is None else flight.document.lineage,
+            "sequence": 0 if flight is None else flight.document.sequence,
+            "ranges": None
+            if planned is None
+            else [[r.partition.topic, r.partition.partition, r.start, r.until] for r in planned],
+        }

@@ -1,0 +1,139 @@
+"""The protocol by which the run waits without a thread: its calls are generators that yield conditions and questions.
+
+A call (`latestOffset`, a stop, a drain) yields an `Until` and is resumed with the time, in monotonic seconds, once the
+condition holds or the seconds have passed. Or it yields a question of `run/interface.py` and is resumed with the time
+and the answer; an error that comes in place of the answer is raised in the call. `run/steps.py` resumes the
+calls.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from streamgroup.coordinator.run.interface import Question
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """Wait until `condition(now)` holds, for `seconds` at most.
+
+    The condition is evaluated after every change of the run, and when the seconds have passed.
+    """
+
+    condition: Callable[[float], bool]
+    seconds: float
+
+
+NOW = Until(lambda _: True, 0.0)
+"""Wait for nothing: the call is resumed at once with the time."""
+
+Steps = Generator[Until | Question, Any, T]
+"""A call of the run. It is resumed with `now` after an `Until`, with `(now, answer)` after a question."""
+
+
+class SchedulerListener(Protocol):
+    """Hears what the tasks of a `StepScheduler` lead to. A task that is abandoned leads to nothing."""
+
+    def asks(self, task: int, question: Question) -> None: ...
+
+    def is_over(self, task: int, result: Any, now: float) -> None: ...
+
+    def has_failed(self, task: int, error: Exception, now: float) -> None: ...
+
+
+@dataclass(slots=True)
+class _Task:
+    """`wait` is None while a question of the task is unanswered."""
+
+    steps: Steps[Any]
+    wait: Until | None = None
+    due: float = math.inf
+    error: Exception | None = None
+    """The error of the condition; it is raised in the task."""
+
+
+class StepScheduler:
+    """Resumes the tasks of a run: calls of Spark and background tasks. Each runs up to its next wait or question.
+
+    Not reentrant for one task; a task may begin another.
+    """
+
+    def __init__(self, listener: SchedulerListener) -> None:
+        self._listener = listener
+        self._tasks: dict[int, _Task] = {}
+
+    @property
+    def wake_at(self) -> float | None:
+        """The time when the first wait is over."""
+        due = min((task.due for task in self._tasks.values()), default=math.inf)
+        return None if due == math.inf else due
+
+    def begin(self, number: int, steps: Steps[Any], now: float) -> None:
+        """Begin the task `number` and run it up to its first wait or question."""
+        self._tasks[number] = task = _Task(steps)
+        self._run(number, task, partial(next, steps), now)
+
+    def answer(self, number: int, answer: Any, now: float) -> None:
+        """Resume a task with the answer to its question. The answer to an abandoned task has no effect."""
+        if (task := self._tasks.get(number)) is not None:
+            self._run(number, task, partial(task.steps.send, (now, answer)), now)
+
+    def fail(self, number: int, error: Exception, now: float) -> None:
+        """Raise `error` in a task, in place of the answer to its question."""
+        if (task := self._tasks.get(number)) is not None:
+            self._run(number, task, partial(task.steps.throw, error), now)
+
+    def abandon(self, number: int) -> None:
+        """End a task wherever it is."""
+        if (task := self._tasks.pop(number, None)) is not None:
+            task.steps.close()
+
+    def advance(self, now: float) -> None:
+        """Resume every task whose condition holds or whose time is over, until all of them wait."""
+        while ready := [n for n, task in self._tasks.items() if task.wait and _is_ready(task, now)]:
+            for number in ready:
+                task = self._tasks.get(number)
+                if task is not None and task.wait and _is_ready(task, now):  # another one may have changed that
+                    self._run(number, task, partial(_go_on, task, now), now)
+
+    def _run(self, number: int, task: _Task, resume: Callable[[], Until | Question], now: float) -> None:
+        task.wait, task.due = None, math.inf
+        try:
+            yielded = resume()
+            while isinstance(yielded, Until):
+                task.wait, task.due = yielded, now + yielded.seconds
+                if not _is_ready(task, now):
+                    return
+                task.wait, task.due = None, math.inf
+                yielded = _go_on(task, now)
+        except StopIteration as done:
+            del self._tasks[number]
+            self._listener.is_over(number, done.value, now)
+        except Exception as error:  # the task's error goes to whoever waits for its result
+            del self._tasks[number]
+            self._listener.has_failed(number, error, now)
+        else:
+            self._listener.asks(number, yielded)
+
+
+def _is_ready(task: _Task, now: float) -> bool:
+    """Return whether a task that waits is to be resumed; an error of its condition is its own."""
+    assert task.wait is not None
+    if now >= task.due:
+        return True
+    try:
+        return task.wait.condition(now)
+    except Exception as error:
+        task.error = error
+        return True
+
+
+def _go_on(task: _Task, now: float) -> Until | Question:
+    error, task.error = task.error, None
+    return task.steps.send(now) if error is None else task.steps.throw(error)

@@ -1,0 +1,1 @@
+"""The threads of the coordinator process: the group's member, the offset store, the log watcher."""

@@ -1,0 +1,197 @@
+"""The backend of a group that a broker coordinates, and of a query without a group."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from streamgroup.backoff import Backoff
+from streamgroup.coordinator.run.interface import RunConfig, everything
+from streamgroup.coordinator.threads.group_backend import Committed, GroupBackend, RunInbox, Wanted
+from streamgroup.coordinator.threads.group_thread import GroupThread
+from streamgroup.coordinator.threads.log_watcher import LogWatcher
+from streamgroup.group.ledger import Ledger
+from streamgroup.group.member import Machine, Member
+from streamgroup.group.membership import Membership
+from streamgroup.group.offsets.both import store_at
+from streamgroup.group.registry.nodes import GroupPaths
+from streamgroup.group.standalone import StandaloneMember
+from streamgroup.group.timing import MemberConfig
+from streamgroup.kafka.cluster.admin import committed, describe_groups
+from streamgroup.kafka.cluster.interface import kafka_of
+from streamgroup.kafka.net.requester import requester_of
+from streamgroup.model import Dialect, GroupDescription, TopicPartition
+from streamgroup.options.types import GroupMode, GroupOptions, OffsetsStorage, SourceOptions
+
+
+class BrokerBackend:
+    """The backend of a group that a broker coordinates, and of a query without a group."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        group: GroupOptions,
+        member: Member,
+        *,
+        inbox: RunInbox,
+        watcher: LogWatcher,
+    ) -> None:
+        self._group = group
+        self._watcher = watcher
+        self.member = member
+        self.thread = GroupThread(inbox, options.client, group.group_id, lambda: watcher.snapshot)
+
+    def opened(self, dialect: Dialect) -> None:
+        """Do nothing: each connection detects its broker's release."""
+
+    def committed(self, timeout: float, wanted: Wanted = everything) -> Committed:
+        """Return the group's commits; none without a group."""
+        if self._group.mode is GroupMode.OFF:
+            return {}
+        name, where = self._group.group_id, in_zookeeper(self._group)
+        return self._watcher.ask(
+            lambda cluster, until: committed(kafka_of(cluster, until), name, until, in_zookeeper=where), timeout
+        )
+
+    def described(self, timeout: float) -> Future[GroupDescription]:
+        """Send DescribeGroups to the group's coordinator."""
+        name = self._group.group_id
+        return self._watcher.post(
+            lambda cluster, until: describe_groups(kafka_of(cluster, until), [name], until)[name], timeout
+        )
+
+
+def backend_of(
+    options: SourceOptions,
+    group: GroupOptions,
+    ledger: Ledger,
+    *,
+    rng: random.Random,
+    inbox: RunInbox,
+    watcher: LogWatcher,
+    is_missed: Callable[[TopicPartition], bool],
+) -> GroupBackend:
+    """Return one run's backend. `is_missed` goes to `StandaloneMember`."""
+    registry = options.client.zookeeper
+    kept_there = group.is_member or group.offsets_storage is OffsetsStorage.ZOOKEEPER
+    if registry is None or group.mode is GroupMode.OFF or not kept_there:
+        machine = machine_of(options, group, rng, is_missed)
+        member = member_of(options, group, ledger, machine, rng=rng)
+        return BrokerBackend(options, group, member, inbox=inbox, watcher=watcher)
+    # Few groups are kept by ZooKeeper, and the others start without loading its client.
+    from streamgroup.coordinator.threads.registry_thread import RegistryBackend  # noqa: PLC0415
+
+    return RegistryBackend(options, group, ledger, registry, rng=rng, inbox=inbox, watcher=watcher, is_missed=is_missed)
+
+
+def ledger_of(group: GroupOptions, run: str, new_lineage: str) -> Ledger:
+    """Return the ledger of one run. `new_lineage` is its lineage if the checkpoint has none."""
+    return Ledger(group.group_id, run, new_lineage, alone=not group.is_member)
+
+
+def member_of(
+    options: SourceOptions,
+    group: GroupOptions,
+    ledger: Ledger,
+    machine: Machine,
+    *,
+    paths: GroupPaths | None = None,
+    rng: random.Random,
+) -> Member:
+    """Return the member of one run around its `machine`. `paths` are those of a group in ZooKeeper."""
+    return Member(
+        machine,
+        ledger,
+        store_at(group.offset_location, paths),
+        instance_id=group.instance_id if group.is_member else None,
+        session_timeout_s=member_config(options, group).shortest_session_ms / 1000,
+        request_timeout_ms=options.client.request_timeout_ms,
+        backoff=Backoff(options.client.retry_backoff_ms, options.client.retry_backoff_max_ms, rng),
+        requester=requester_of(options.client),
+    )
+
+
+def machine_of(
+    options: SourceOptions, group: GroupOptions, rng: random.Random, is_missed: Callable[[TopicPartition], bool]
+) -> Machine:
+    """Return the machine of a group that a broker coordinates, or of a query without a group.
+
+    `is_missed` goes to `StandaloneMember`.
+    """
+    if group.is_member:
+        return Membership(member_config(options, group), rng)
+    return standalone_of(options, group, rng, is_missed, through_brokers=in_zookeeper(group))
+
+
+def standalone_of(
+    options: SourceOptions,
+    group: GroupOptions,
+    rng: random.Random,
+    is_missed: Callable[[TopicPartition], bool],
+    *,
+    through_brokers: bool | None,
+    session: bool = False,
+) -> StandaloneMember:
+    """Return the machine of a query that is not a member.
+
+    `through_brokers`: whether brokers keep its commits in ZooKeeper (see `in_zookeeper`). `session`: whether it commits
+    to ZooKeeper in a session of its own.
+    """
+    return StandaloneMember(
+        member_config(options, group),
+        rng,
+        assigned=options.subscription.assign,
+        members_timeout_s=group.join_timeout_ms / 1000,
+        is_missed=is_missed,
+        in_zookeeper=through_brokers,
+        session=session,
+        stored_in=group.offset_location.stored_in,
+    )
+
+
+def in_zookeeper(group: GroupOptions) -> bool | None:
+    """Return whether brokers keep the group's commits in ZooKeeper; None: only if they cannot keep them in Kafka."""
+    if group.is_member:  # brokers that coordinate members keep offsets in Kafka
+        return False
+    return None if group.offsets_storage is None else group.offsets_storage is OffsetsStorage.ZOOKEEPER
+
+
+def member_config(options: SourceOptions, group: GroupOptions) -> MemberConfig:
+    """Return the options of the group's machines."""
+    return MemberConfig(
+        group_id=group.group_id,
+        instance_id=group.instance_id,
+        session_timeout_ms=group.session_timeout_ms,
+        heartbeat_interval_ms=group.heartbeat_interval_ms,
+        max_poll_interval_ms=group.max_poll_interval_ms,
+        rebalance_wait_ms=group.rebalance_wait_ms,
+        request_timeout_ms=options.client.request_timeout_ms,
+        retry_backoff_ms=options.client.retry_backoff_ms,
+        retry_backoff_max_ms=options.client.retry_backoff_max_ms,
+        strategies=group.strategies,
+        requester=requester_of(options.client),
+    )
+
+
+def run_config(options: SourceOptions, group: GroupOptions) -> RunConfig:
+    """Return the options of the run as plain values."""
+    return RunConfig(
+        group_id=group.group_id,
+        is_member=group.is_member,
+        location=group.offset_location,
+        subscription=options.subscription,
+        starting=options.starting,
+        join_timeout_s=group.join_timeout_ms / 1000,
+        session_timeout_s=group.session_timeout_ms / 1000,
+        max_poll_s=group.max_poll_interval_ms / 1000,
+        max_silence_s=None if group.max_silence_ms is None else group.max_silence_ms / 1000,
+        api_timeout_s=options.client.default_api_timeout_ms / 1000,
+        fetch_timeout_s=options.fetch.poll_timeout_s,
+        fail_on_data_loss=options.fail_on_data_loss,
+        target_batch_s=None
+        if options.limits.target_batch_duration_ms is None
+        else options.limits.target_batch_duration_ms / 1000,
+        start_retries=options.fetch_offset_retries,
+        start_retry_interval_s=options.fetch_offset_retry_interval_ms / 1000,
+    )

@@ -1,0 +1,257 @@
+"""A run as a machine, with a real member and a group's coordinator in memory, for the tests of its rooms."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from streamgroup.coordinator.planning.packing import UNIT
+from streamgroup.coordinator.run import interface as ask
+from streamgroup.coordinator.run import interface as io
+from streamgroup.coordinator.run.machine import Run
+from streamgroup.coordinator.run.planner import Planner
+from streamgroup.coordinator.run.run_events import RunEvents
+from streamgroup.coordinator.threads.assemble import ledger_of, machine_of, member_of, run_config
+from streamgroup.group import events as ev
+from streamgroup.kafka.cluster.requests import ListedOffset
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from streamgroup.kafka.wire.schema import decode, encode
+from streamgroup.model import (
+    EARLIEST,
+    INITIAL_DOCUMENT,
+    ClusterSnapshot,
+    Document,
+    FetchRange,
+    FetchTask,
+    GroupDescription,
+    GroupState,
+    LogRange,
+    PartitionInfo,
+    TopicInfo,
+    TopicPartition,
+)
+from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions
+from tests.fakes.cluster import NODES
+from tests.fakes.coordinator import ScriptedCoordinator
+from tests.fakes.offsets import OFFSETS_VERSION
+from tests.unit.coordinator.shells import source
+
+A = TypeVar("A")
+
+P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
+MEMBER, OFF = GroupOptions("g"), GroupOptions(mode=GroupMode.OFF)
+SILENT = GroupOptions("g", max_silence_ms=60_000)
+NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
+PLAN = io.LatestOffset(INITIAL_DOCUMENT, LimitOptions())
+
+
+def snapshot(partitions: int = 2, topic: str = "t") -> ClusterSnapshot:
+    infos = tuple(PartitionInfo(n, n % 2, 1) for n in range(partitions))
+    return ClusterSnapshot(NODES, {topic: TopicInfo(topic, infos, "id")})
+
+
+class KnownLogs:
+    """The last answers about logs: each log has the records 0 to 9, and no position looks wrong."""
+
+    def __init__(self) -> None:
+        self.snapshot = ClusterSnapshot({}, {})
+        self.metadata_at = 0.0
+        self.ends: dict[TopicPartition, int] = {P0: 10, P1: 10, P2: 10}
+
+    @property
+    def known_since(self) -> tuple[object, object]:
+        return object(), self.snapshot
+
+    def known(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogRange]:
+        return {tp: LogRange(0, self.ends[tp]) for tp in partitions if tp in self.ends}
+
+    def watermarks(self, logs: Mapping[TopicPartition, LogRange]) -> Mapping[TopicPartition, LogRange]:
+        return logs
+
+    def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return {}
+
+    def doubt(self, partitions: Collection[TopicPartition], now: float) -> None:
+        pass
+
+    def suspects(self, positions: Any) -> dict[TopicPartition, Any]:
+        return {}
+
+    def epoch_ends(self, suspects: Any) -> dict[TopicPartition, Any]:
+        return {}
+
+    def unsound(self, positions: Any, logs: Any) -> frozenset[TopicPartition]:
+        return frozenset()
+
+    def densities(self, partitions: Any) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 10 * UNIT)
+
+    def boundaries(self, logs: Any) -> None:
+        return None
+
+    def planned(self, ranges: Any) -> None:
+        pass
+
+
+class Shell:
+    """Takes the run's actions. The coordinator answers the member; the test answers questions, or lets `serve` do so.
+
+    `held` are APIs whose requests wait for `release`.
+    """
+
+    def __init__(self, group: GroupOptions = MEMBER, *held: type[Any], **options: Any) -> None:
+        given = source(group=group, **options)
+        self.now = 100.0
+        self.packed_offsets: list[int] = []
+        """The limit of each question for tasks."""
+        self.logs = KnownLogs()
+        self.cluster = snapshot()
+        """The metadata that the brokers tell."""
+        self.lines: list[str] = []
+        self.coordinator = ScriptedCoordinator()
+        self.held = set(held)
+        self.waiting: list[ev.Send] = []
+        self.sent: list[ev.Send] = []
+        self.out: list[Any] = []
+        """All actions of the last event and of the coordinator's answers that followed from it."""
+        self.questions: dict[int, ask.Question] = {}
+        rng = random.Random(1)
+        self.ledger = ledger_of(group, "r1", "lineage")
+        machine = machine_of(given, group, rng, lambda tp: False)
+        self.member = member_of(given, group, self.ledger, machine, rng=rng)
+        events = RunEvents(group.group_id, "r1")
+        planner = Planner(
+            self.ledger,
+            self.logs,
+            self.logs,  # type: ignore[arg-type]
+            events,
+            location=group.offset_location,
+            fail_on_data_loss=True,
+            documents_positions=group.mode is GroupMode.OFF,
+        )
+        self.run = Run(run_config(given, group), self.member, self.logs, planner, events)
+        self.calls = 0
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def step(self, event: io.Event, after: float = 0.0) -> list[Any]:
+        self.now += after
+        self.out = []
+        queue: list[io.Event] = [event]
+        while queue:
+            for action in self.run.step(queue.pop(0), self.now):
+                self.out.append(action)
+                match action:
+                    case ev.Send():
+                        self.sent.append(action)
+                        if action.api in self.held:
+                            self.waiting.append(action)
+                        else:
+                            queue.append(self._answered(action))
+                    case ev.Note(_, text):
+                        self.lines.append(text)
+                    case io.Ask(task, question):
+                        self.questions[task] = question
+                    case io.Follow(topics):
+                        queue.append(io.MetadataRead(self.logs.snapshot, topics))
+        return self.out
+
+    def _answered(self, send: ev.Send) -> ev.RequestAnswered:
+        api = send.api
+        version = OFFSETS_VERSION if api in {OffsetFetchRequest, OffsetCommitRequest} else api.VERSIONS[1]
+        request = decode(api, encode(send.build(version), version), version)
+        answers: list[Any] = []
+        self.coordinator.handle(request, version, answers.append)
+        (answer,) = answers
+        return ev.RequestAnswered(send.token, decode(api.RESPONSE, encode(answer, version), version), version)
+
+    def release(self) -> list[Any]:
+        """Answer the requests that were held back, and hold nothing back any more."""
+        self.held.clear()
+        waiting, self.waiting = self.waiting, []
+        out = [action for send in waiting for action in self.step(self._answered(send))]
+        self.out = out
+        return out
+
+    def call(self, request: io.Request) -> int:
+        """Make a request and return the number of the call."""
+        self.calls += 1
+        self.step(io.Called(self.calls, request))
+        return self.calls
+
+    def answer(self, task: int, answer: object) -> list[Any]:
+        self.questions.pop(task)
+        return self.step(io.QuestionAnswered(task, answer))
+
+    def fail(self, task: int, error: Exception) -> list[Any]:
+        self.questions.pop(task)
+        return self.step(io.QuestionFailed(task, error))
+
+    def serve(self) -> list[Any]:
+        """Answer all questions until none is left; return what this and the last event led to."""
+        out = self.out
+        while self.questions:
+            task, question = self.questions.popitem()
+            out = out + self.step(io.QuestionAnswered(task, self.found(question)))
+        self.out = out
+        return out
+
+    def found(self, question: ask.Question) -> object:
+        """The answer of brokers that are well."""
+        answer: object = None
+        match question:
+            case ask.Connect() | ask.ReadMetadata():
+                answer = self.logs.snapshot = self.cluster
+            case ask.ListOffsets(wanted):
+                answer = {tp: ListedOffset(0 if at == EARLIEST else self.logs.ends[tp]) for tp, at in wanted.items()}
+            case ask.ListEnds(positions):
+                answer = self.logs.known(positions)
+            case ask.SnapshotEnds():
+                answer = dict(self.logs.ends)
+            case ask.FetchCommitted():
+                answer = dict(self.coordinator.offsets)
+            case ask.DescribeGroup():
+                answer = GroupDescription("g", GroupState.STABLE)
+            case ask.MakeFetchTasks(_, ranges, packed):
+                self.packed_offsets.append(packed)
+                answer = [FetchTask((FetchRange(range_, None),)) for range_ in ranges]
+        return answer
+
+    # -- the test's side ----------------------------------------------------------------------------------------------
+
+    def of(self, kind: type[A]) -> list[A]:
+        return [action for action in self.out if isinstance(action, kind)]
+
+    def result(self, request: io.Request) -> Any:
+        """Make a request whose questions are answered at once."""
+        call = self.call(request)
+        self.serve()
+        (reply,) = self.of(io.Reply)
+        assert reply.call == call
+        return reply.result
+
+    def batch(self, start: Document = INITIAL_DOCUMENT) -> Document:
+        document = self.result(io.LatestOffset(start, LimitOptions()))
+        assert self.result(io.Partitions(start, document))
+        return document  # type: ignore[no-any-return]
+
+    def asked(self, api: type[Any]) -> int:
+        return sum(send.api is api for send in self.sent)
+
+    def task_that_asks(self, kind: type[Any]) -> int:
+        (task,) = (task for task, question in self.questions.items() if isinstance(question, kind))
+        return task
+
+    @property
+    def committed(self) -> dict[int, int]:
+        return {tp.partition: committed.offset for tp, committed in self.coordinator.offsets.items()}
+
+
+def founding(group: GroupOptions = MEMBER) -> Shell:
+    """A run whose member has joined and waits for its starting offsets; Spark's first call waits for that."""
+    shell = Shell(group)
+    shell.call(PLAN)
+    shell.answer(1, shell.found(shell.questions[1]))
+    return shell

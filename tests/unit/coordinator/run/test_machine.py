@@ -1,0 +1,470 @@
+"""Runs as machines: events in, actions out, with a real member and a group's coordinator in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from streamgroup.coordinator.run import interface as ask
+from streamgroup.coordinator.run import interface as io
+from streamgroup.coordinator.run.lifecycle import RunState
+from streamgroup.coordinator.run.lineage import DESCRIBE_TIMEOUT_S, LOOK_AGAIN_S
+from streamgroup.coordinator.run.spark_calls import ASSIGNMENT_TIMEOUT_S
+from streamgroup.errors import (
+    BrokerError,
+    ConfigError,
+    FencedError,
+    SkippedBatchError,
+    StreamGroupError,
+    TransportError,
+)
+from streamgroup.group import events as ev
+from streamgroup.group.member import MetadataStale
+from streamgroup.kafka.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest
+from streamgroup.logformat import partition_number
+from streamgroup.model import (
+    EARLIEST,
+    INITIAL_DOCUMENT,
+    ClusterSnapshot,
+    Dialect,
+    Document,
+    GroupDescription,
+    GroupState,
+    LogRange,
+    OffsetRange,
+    PartitionInfo,
+    TopicInfo,
+    TopicPartition,
+)
+from streamgroup.options.types import GroupOptions, LimitOptions, Subscription
+from tests.fakes.cluster import NODES
+from tests.unit.coordinator.run.run_shell import MEMBER, OFF, P0, P1, P2, PLAN, SILENT, Shell, founding, snapshot
+
+# -- Spark's calls ----------------------------------------------------------------------------------------------------
+
+
+def test_a_first_plan_goes_from_new_to_a_reply() -> None:
+    shell = Shell()
+    assert shell.run.shutdown.state is RunState.NEW
+    assert shell.step(io.Called(7, PLAN)) == [io.Ask(7, ask.Connect(frozenset({"t"})))]
+    assert shell.run.shutdown.state is RunState.OPENING
+    shell.answer(7, shell.found(shell.questions[7]))
+    assert shell.run.shutdown.state is RunState.RUNNING
+    assert shell.out[0] == io.Follow(frozenset({"t"}))
+    asks = {action.call: action.question for action in shell.of(io.Ask)}
+    listing = ask.ListOffsets({P0: EARLIEST, P1: EARLIEST}, 60.0)
+    assert asks == {-1: ask.DescribeGroup(DESCRIBE_TIMEOUT_S), -2: listing}
+    shell.answer(-2, shell.found(listing))
+    assert shell.committed == {0: 0, 1: 0}, "the starts are committed before a batch is planned (R6)"
+    assert shell.of(io.Ask) == [], "a second query on the same checkpoint is looked for first (R28)"
+    shell.answer(-1, shell.found(asks[-1]))
+    positions = shell.ledger.positions()
+    assert shell.of(io.Ask) == [io.Ask(7, ask.ListEnds(positions, 1.0))]
+    logs = shell.logs.known(positions)
+    assert shell.answer(7, logs) == [io.Ask(7, ask.CheckPositions(positions, logs, PLAN.limits, 1.0))]
+    shell.answer(7, None)
+    ((call, document),) = ((reply.call, reply.result) for reply in shell.of(io.Reply))
+    assert call == 7
+    assert document.ranges == (OffsetRange(P0, 0, 10), OffsetRange(P1, 0, 10))
+    assert (document.group, document.lineage, document.run) == ("g", "lineage", "r1")
+
+
+@pytest.mark.parametrize("listened", [True, False])
+def test_small_ranges_share_a_task_once_a_batch_has_shown_that_records_are_cheap(listened: bool) -> None:
+    shell = Shell()
+    document = shell.result(PLAN)
+    shell.result(io.Partitions(INITIAL_DOCUMENT, document))
+    assert shell.packed_offsets == [0], "nothing is known yet"
+    longest = max(map(len, document.ranges))
+    if listened:
+        shell.now += 0.1
+        shell.result(io.BatchSunk(document, 0, {}))
+        shell.now += 5.0  # the trigger interval: the batch was over long before
+    shell.logs.ends = {P0: 12, P1: 11}
+    following = shell.result(io.LatestOffset(document, LimitOptions()))
+    shell.result(io.Partitions(document, following))
+    assert shell.packed_offsets == [0, 2 * longest]
+
+
+def test_the_ends_of_available_now_are_taken_before_the_member_joins() -> None:
+    shell = Shell()
+    call = shell.call(io.PrepareAvailableNow())
+    shell.answer(call, shell.found(shell.questions[call]))
+    assert shell.of(io.Ask) == [io.Ask(call, ask.SnapshotEnds())]
+    assert shell.answer(call, {P0: 4, P1: 10}) == [io.Reply(call, None)]
+    assert shell.sent == []
+    assert shell.result(PLAN).ranges == (OffsetRange(P0, 0, 4), OffsetRange(P1, 0, 10))
+
+
+def test_available_now_does_not_miss_a_partition_that_came_after_its_targets() -> None:
+    """Its broker of 0.7 registers before the first plan, and an empty document has the member's position in it."""
+    new = TopicPartition("t", partition_number(1, 0))
+    there = [PartitionInfo(tp.partition, 0) for tp in (P0, new)]
+    before, after = (
+        ClusterSnapshot(NODES, {"t": TopicInfo("t", tuple(there[:count]))}, dialect=Dialect.KAFKA07) for count in (1, 2)
+    )
+    shell = Shell(MEMBER, OffsetCommitRequest)
+    shell.cluster = before
+    shell.logs.ends = {P0: 10}
+    shell.result(io.PrepareAvailableNow())
+    shell.logs.ends[new] = 10
+    shell.logs.snapshot = shell.cluster = after
+    shell.call(PLAN)
+    shell.serve()
+    shell.step(ev.Tick(), ASSIGNMENT_TIMEOUT_S)
+    (empty,) = (reply.result for reply in shell.of(io.Reply))
+    assert (empty.ranges, empty.positions.keys()) == ((), {P0, new})
+    shell.release()
+    document = shell.batch(empty)
+    assert document.ranges == (OffsetRange(P0, 0, 10),)
+    assert shell.result(io.LatestOffset(document, LimitOptions())) is document, "the query ends"
+
+
+def test_an_error_in_place_of_an_answer_is_raised_in_the_call_alone() -> None:
+    shell = Shell()
+    call = shell.call(PLAN)
+    error = TransportError("no broker answers")
+    assert shell.fail(call, error) == [io.Raise(call, error)]
+    assert shell.run.failure is None
+
+
+def test_a_call_that_waits_ends_with_its_time_and_wakes_the_run_for_that() -> None:
+    shell = Shell(MEMBER, JoinGroupRequest)
+    call = shell.call(PLAN)
+    shell.answer(call, shell.found(shell.questions[call]))
+    assert shell.of(io.Reply) == []
+    limit = shell.now + ASSIGNMENT_TIMEOUT_S
+    assert shell.run.wake_at is not None
+    assert shell.run.wake_at <= limit
+    while (wake_at := shell.run.wake_at) is not None and shell.of(io.Reply) == []:
+        assert wake_at <= limit
+        shell.step(ev.Tick(), wake_at - shell.now)
+    assert shell.of(io.Reply) == [io.Reply(call, INITIAL_DOCUMENT)]
+    assert shell.now == limit
+
+
+# -- the time when the run wants a tick -------------------------------------------------------------------------------
+
+
+def test_a_run_that_waits_for_nothing_wants_no_tick() -> None:
+    shell = Shell(OFF)
+    assert shell.run.wake_at is None
+    shell.call(PLAN)
+    assert shell.run.wake_at is None, "the question is the shell's"
+    shell.serve()
+    assert shell.run.wake_at is None
+
+
+def test_a_run_wakes_for_its_member_and_only_then_steps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = Shell()
+    shell.batch()
+    due = shell.member.wake_at
+    assert due is not None
+    assert shell.run.wake_at == due, "the next heartbeat"
+    assert shell.step(ev.Tick(), (due - shell.now) / 2) == []
+    assert shell.member.wake_at == due
+    assert [send.api.NAME for send in shell.sent][-1] != "Heartbeat"
+    shell.step(ev.Tick(), due - shell.now)
+    assert [send.api.NAME for send in shell.sent][-1] == "Heartbeat"
+
+
+# -- stops and drains -------------------------------------------------------------------------------------------------
+
+
+def test_a_stop_ends_a_call_that_waits() -> None:
+    shell = Shell(MEMBER, JoinGroupRequest)
+    first = shell.call(PLAN)
+    shell.answer(first, shell.found(shell.questions[first]))
+    assert shell.of(io.Reply) == []
+    second = shell.call(io.StopRun())
+    assert [(reply.call, reply.result) for reply in shell.of(io.Reply)] == [(second, True), (first, INITIAL_DOCUMENT)]
+    assert shell.run.shutdown.state is RunState.STOPPED
+
+
+def test_a_stop_does_not_wait_for_a_call_whose_question_is_unanswered() -> None:
+    shell = Shell()
+    first = shell.call(PLAN)
+    second = shell.call(io.StopRun())
+    assert shell.out == [io.Reply(second, True)]
+    shell.serve()
+    assert shell.of(io.Reply)[-1] == io.Reply(first, INITIAL_DOCUMENT)
+    assert shell.asked(JoinGroupRequest) == 0, "a run that is stopped does not join"
+
+
+def test_a_stop_before_the_first_call_has_nothing_to_end() -> None:
+    shell = Shell()
+    call = shell.call(io.StopRun())
+    assert shell.out == [io.Reply(call, False)]
+
+
+def test_a_stop_commits_what_has_sunk_and_leaves() -> None:
+    shell = Shell()
+    document = shell.batch()
+    assert shell.result(io.BatchSunk(document, 0, {})) == {"proven": True, "why": ""}
+    assert shell.result(io.StopRun()) is True
+    assert shell.committed == {0: 10, 1: 10}
+    assert (shell.asked(LeaveGroupRequest), shell.coordinator.members) == (1, {})
+    assert "repeat" not in "".join(shell.lines)
+
+
+def test_a_drain_waits_for_the_batch_in_flight_and_ends_the_query() -> None:
+    shell = Shell()
+    document = shell.batch()
+    drain = shell.call(io.DrainRun(30.0, ends=True))
+    assert shell.out == []
+    assert shell.run.wake_at is not None
+    call = shell.call(io.BatchSunk(document, 0, {}))
+    replies = {reply.call: reply.result for reply in shell.of(io.Reply)}
+    assert replies == {call: {"proven": True, "why": ""}, drain: {"drained": True, "in_flight": False, "why": ""}}
+    assert shell.result(io.EndAtNextCall()) is None
+    shell.call(io.LatestOffset(document, LimitOptions()))
+    (raised,) = shell.of(io.Raise)
+    assert "drained: nothing will be repeated" in str(raised.error)
+
+
+def test_a_drain_whose_time_is_over_tells_of_the_batch_that_may_be_repeated() -> None:
+    shell = Shell()
+    shell.batch()
+    drain = shell.call(io.DrainRun(2.0))
+    shell.step(ev.Tick(), 2.0)
+    why = "the time was over before the batch in flight had sunk"
+    assert shell.of(io.Reply) == [io.Reply(drain, {"drained": False, "in_flight": True, "why": why})]
+    assert [line.count("the drain's time was over") > 0 for line in shell.lines if "event=repeat" in line] == [True]
+
+
+def test_a_drain_of_a_query_that_fails_meanwhile_names_the_error() -> None:
+    """Spark, which would show it, calls no more."""
+    shell = Shell()
+    shell.batch()
+    drain = shell.call(io.DrainRun(30.0))
+    shell.step(io.ThreadFailed(ConfigError("the topic is gone")))
+    answer = {"drained": False, "in_flight": True, "why": "the query has failed: the topic is gone"}
+    assert shell.of(io.Reply) == [io.Reply(drain, answer)]
+    assert ["the query has failed before the batch in flight" in line for line in shell.lines if "repeat" in line] == [
+        True
+    ]
+
+
+# -- calls whose thread has gone --------------------------------------------------------------------------------------
+
+
+def test_the_answer_to_an_abandoned_call_leads_to_nothing() -> None:
+    shell = Shell()
+    call = shell.call(PLAN)
+    assert shell.step(io.CallAbandoned(call)) == []
+    assert shell.answer(call, snapshot()) == []
+    assert shell.step(io.QuestionFailed(call, TransportError("late"))) == []
+    assert shell.step(io.CallAbandoned(call)) == [], "twice is harmless"
+
+
+def test_an_abandoned_call_that_waits_wakes_the_run_no_more() -> None:
+    shell = Shell(OFF, topics=("t",))
+    call = shell.call(PLAN)
+    shell.answer(call, shell.found(shell.questions[call]))
+    assert shell.run.wake_at == shell.now + ASSIGNMENT_TIMEOUT_S, "it waits for its starting offsets"
+    shell.step(io.CallAbandoned(call))
+    assert shell.run.wake_at is None
+    assert shell.result(PLAN).ranges
+
+
+def test_spark_is_silent_once_its_last_call_is_abandoned() -> None:
+    shell = Shell(SILENT)
+    shell.batch()
+    call = shell.call(PLAN)
+    other = shell.call(io.Partitions(INITIAL_DOCUMENT, Document("g", "lineage", "other", 7)))
+    for each in (call, other):
+        shell.step(io.SilenceLook(jvm_is_stopped=False), 100.0)
+        assert shell.asked(LeaveGroupRequest) == 0, "a call of Spark is under way"
+        shell.step(io.CallAbandoned(each))
+    shell.step(io.SilenceLook(jvm_is_stopped=False), 59.0)
+    assert shell.asked(LeaveGroupRequest) == 0
+    shell.step(io.SilenceLook(jvm_is_stopped=False), 2.0)
+    assert shell.asked(LeaveGroupRequest) == 1
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [BrokerError(29, "t"), ConfigError("no record is as late")])
+def test_an_error_of_a_background_task_ends_the_query(error: StreamGroupError) -> None:
+    shell = founding()
+    shell.fail(shell.task_that_asks(ask.ListOffsets), error)
+    assert shell.run.failure is error
+    assert shell.of(io.Raise) == [io.Raise(1, error)]
+    shell.call(PLAN)
+    assert shell.out == [io.Raise(2, error)]
+
+
+@pytest.mark.parametrize("where", ["the question", "who hears the answer"])
+def test_whatever_else_a_background_task_raises_fails_the_query(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = founding()
+    task = shell.task_that_asks(ask.ListOffsets)
+    if where == "the question":
+        shell.fail(task, ZeroDivisionError("a defect"))
+    else:
+
+        def resolved(*_: object) -> list[Any]:
+            raise ZeroDivisionError("a defect")
+
+        monkeypatch.setattr(shell.member, "resolved", resolved)
+        shell.answer(task, shell.found(shell.questions[task]))
+    assert isinstance(shell.run.failure, StreamGroupError)
+    assert "a defect" in str(shell.run.failure)
+
+
+@pytest.mark.parametrize("group", [MEMBER, OFF], ids=["member", "off"])
+def test_the_error_of_a_background_task_counts_in_its_generation_only(group: GroupOptions) -> None:
+    shell = founding(group)
+    task = shell.task_that_asks(ask.ListOffsets)
+    generation = shell.ledger.generation
+    if group is OFF:
+        shell.logs.snapshot = snapshot(3)
+        shell.step(io.MetadataRead(shell.logs.snapshot, frozenset({"t"})))
+    else:
+        shell.coordinator.gather()
+        while shell.ledger.generation == generation:
+            assert shell.run.wake_at is not None
+            shell.step(ev.Tick(), max(0.0, shell.run.wake_at - shell.now))
+    assert shell.ledger.generation > generation
+    shell.fail(task, BrokerError(29, "t"))
+    assert shell.run.failure is None
+
+
+def test_the_error_of_a_background_task_does_not_count_after_a_stop() -> None:
+    shell = founding()
+    task = shell.task_that_asks(ask.ListOffsets)
+    assert shell.call(io.StopRun())
+    shell.fail(task, BrokerError(29, "t"))
+    assert shell.run.failure is None
+
+
+def test_a_defect_in_a_step_ends_the_query_and_not_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = Shell()
+    shell.batch()
+
+    def fail(event: Any, now: float) -> list[Any]:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(shell.member, "step", fail)
+    shell.step(ev.CoordinatorGone("gone"))
+    (note,) = shell.of(ev.Note)
+    assert "ZeroDivisionError: a defect" in note.text
+    assert "Traceback" in note.text
+    shell.call(PLAN)
+    shell.serve()
+    (raised,) = shell.of(io.Raise)
+    assert "the run has failed: ZeroDivisionError('a defect')" in str(raised.error)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_an_error_of_a_thread_ends_the_query_with_sparks_call(waits: bool) -> None:
+    shell = Shell(MEMBER, *([JoinGroupRequest] if waits else []))
+    call = shell.call(PLAN)
+    if waits:
+        shell.answer(call, shell.found(shell.questions[call]))
+    else:
+        shell.serve()
+    first, later = FencedError("another member"), ConfigError("another error")
+    shell.step(io.ThreadFailed(first))
+    assert shell.of(io.Raise) == ([io.Raise(call, first)] if waits else [])
+    shell.step(io.ThreadFailed(later))
+    assert shell.run.failure is first, "the first one counts"
+    assert sum("event=fence" in line for line in shell.lines) == 1
+    shell.call(PLAN)
+    assert shell.out == [io.Raise(2, first)]
+
+
+def test_a_call_that_is_not_of_spark_goes_on_after_a_failure() -> None:
+    shell = Shell()
+    document = shell.batch()
+    shell.step(io.ThreadFailed(FencedError("another member")))
+    assert shell.result(io.BatchSunk(document, 0, {}))["proven"]
+    assert shell.result(io.StopRun()) is True
+
+
+def test_a_batch_that_the_sink_skipped_ends_the_query() -> None:
+    shell = Shell()
+    document = shell.result(PLAN)
+    answer = shell.result(io.BatchSunk(document, 0, {}))
+    assert not answer["proven"]
+    assert isinstance(shell.run.failure, SkippedBatchError)
+    assert sum("event=skip" in line for line in shell.lines) == 1
+
+
+# -- a second query on a copy of the checkpoint (R28) -----------------------------------------------------------------
+
+
+def test_a_description_from_before_the_newest_assignment_counts_for_nothing() -> None:
+    shell = founding()
+    first = shell.task_that_asks(ask.DescribeGroup)
+    del shell.questions[first]
+    shell.coordinator.gather()
+    while not any(isinstance(question, ask.DescribeGroup) for question in shell.questions.values()):
+        assert shell.run.wake_at is not None
+        shell.step(ev.Tick(), max(0.0, shell.run.wake_at - shell.now))
+    assert shell.step(io.QuestionAnswered(first, GroupDescription("g", GroupState.STABLE))) == []
+    second = shell.task_that_asks(ask.DescribeGroup)
+    assert second != first
+    shell.answer(second, GroupDescription("g", GroupState.STABLE))
+    assert shell.serve()
+
+
+def test_a_run_wakes_to_look_again_for_a_duplicate() -> None:
+    shell = founding()
+    shell.answer(shell.task_that_asks(ask.DescribeGroup), GroupDescription("g", GroupState.PREPARING_REBALANCE))
+    assert shell.run.wake_at is not None
+    assert shell.run.wake_at <= shell.now + LOOK_AGAIN_S
+    shell.step(ev.Tick(), LOOK_AGAIN_S)
+    assert [action.question for action in shell.of(io.Ask)] == [ask.DescribeGroup(DESCRIBE_TIMEOUT_S)]
+
+
+# -- metadata and reports ---------------------------------------------------------------------------------------------
+
+
+def test_metadata_with_a_new_partition_leads_to_its_start() -> None:
+    shell = Shell(OFF)
+    first = shell.batch()
+    shell.logs.snapshot = snapshot(3)
+    shell.step(io.MetadataRead(shell.logs.snapshot, frozenset({"t"})))
+    assert [action.question for action in shell.of(io.Ask)] == [ask.ListOffsets({P2: EARLIEST}, 60.0)]
+    shell.serve()
+    assert shell.result(io.LatestOffset(first, LimitOptions())).ranges == (OffsetRange(P2, 0, 10),)
+
+
+def test_a_topic_that_comes_to_match_the_pattern_is_followed() -> None:
+    shell = Shell(OFF, subscription=Subscription(pattern="t|u"))
+    shell.batch()
+    both = replace(snapshot(), topics=snapshot().topics | snapshot(1, "u").topics)
+    shell.step(io.MetadataRead(both, frozenset({"t", "u"})))
+    assert shell.out[0] == io.Follow(frozenset({"t", "u"}))
+
+
+def test_metadata_that_an_answer_contradicts_is_read_again() -> None:
+    shell = Shell(OFF, subscription=Subscription(assign=(P0,)))
+    call = shell.call(PLAN)
+    shell.answer(call, snapshot())
+    assert not shell.of(MetadataStale), "an action of the member alone"
+    assert shell.of(io.RefreshMetadata) == [io.RefreshMetadata()]
+
+
+def test_reports_wait_for_nothing() -> None:
+    shell = Shell()
+    assert shell.result(io.GetEnds()) == {}
+    assert shell.result(io.GetRanges())["ranges"] is None
+    document = shell.batch()
+    assert shell.result(io.GetEnds()) == {P0: LogRange(0, 10), P1: LogRange(0, 10)}
+    assert shell.result(io.GetRanges())["ranges"] == [["t", 0, 0, 10], ["t", 1, 0, 10]]
+    shell.now += 7.5
+    status = shell.result(io.GetStatus())
+    assert (status["state"], status["generation"], status["idle"]) == ("stable", shell.ledger.generation, False)
+    assert status["in_flight_s"] == 7.5, "since Spark got the batch, and not since someone asked"
+    assert status["positions"] == {"t-0": 0, "t-1": 0}
+    assert status["trouble"]["rebalance"]["count"] == 1
+    figures = {"batch": 0, "rows": 20}
+    shell.result(io.BatchSunk(document, 0, {"name": "orders", "batch": figures}))
+    status = shell.result(io.GetStatus())
+    assert (status["query"], status["batches"]) == ({"name": "orders"}, [figures])
+    assert (status["idle"], status["in_flight_s"]) == (True, None)

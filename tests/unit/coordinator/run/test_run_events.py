@@ -1,0 +1,240 @@
+"""The events of a run: one line and one count each, never two of the same."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from streamgroup.coordinator.run import run_events
+from streamgroup.coordinator.run.run_events import LostRecords, RunEventKind, RunEvents
+from streamgroup.errors import BrokerError, FencedError
+from streamgroup.group import events as ev
+from streamgroup.group.holdings import InFlightBatch
+from streamgroup.logformat import KAFKA07_LOG
+from streamgroup.logline import message_of, parse
+from streamgroup.model import Document, OffsetRange, TopicPartition
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+DOCUMENT = Document("g", "l", "r0", 7, (OffsetRange(P0, 0, 5), OffsetRange(P1, 3, 10)))
+FLIGHT = InFlightBatch(DOCUMENT, planned_here=True)
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+class Told:
+    """The troubles of one run, and what was said."""
+
+    def __init__(self, group: str = "g", **others: Any) -> None:
+        self.lines: list[tuple[int, str]] = []
+        self.troubles = RunEvents(group, "r1", lambda level, line: self.lines.append((level, line)), **others)
+
+    def hear(self, *actions: object, flight: InFlightBatch | None = None) -> None:
+        for action in actions:
+            self.troubles.on_action(action, flight)
+
+    def only(self) -> tuple[int, str, dict[str, str]]:
+        ((level, line),) = self.lines
+        self.lines.clear()
+        return level, message_of(line), parse(line)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {kind: counter["count"] for kind, counter in self.troubles.status().items() if counter["count"]}
+
+
+def assigned(generation: int = 3, **others: Any) -> ev.Assigned:
+    given: dict[str, Any] = {"kept": frozenset({P0}), "members": 3, "total": 6, "member_id": "m-1"}
+    return ev.Assigned(
+        generation, partitions=(P0, P1), strategy="streamgroup-range", leader=False, **{**given, **others}
+    )
+
+
+def test_the_first_line_of_a_query_tells_its_share_and_every_assignment_counts() -> None:
+    told = Told()
+    told.hear(ev.Joining("the query starts", abandoned=False), assigned())
+    level, words, fields = told.only()
+    assert (level, words) == (20, "joined g, generation 3, 2 of 6 partitions, 2 other members")
+    assert fields == {
+        "event": "rebalance",
+        "group": "g",
+        "run": "r1",
+        "member": "m-1",
+        "generation": "3",
+        "count": "2",
+        "kept": "1",
+        "reason": "the query starts",
+    }
+    told.troubles.now = 13.5
+    told.hear(ev.Joining("the group rebalances", abandoned=False), assigned(4))
+    assert told.only()[2]["reason"] == "the group rebalances"
+    assert told.troubles.status()["rebalance"] == {
+        "count": 2,
+        "last": 13.5,
+        "reason": "the group rebalances",
+    }
+
+
+def test_rebalances_are_counted_by_their_cause() -> None:
+    told = Told()
+    told.hear(ev.Joining("the query starts", abandoned=False, cause=ev.JoinCause.START), assigned())
+    told.hear(ev.Joining("the group rebalances", abandoned=False), assigned(4))
+    told.hear(ev.Joining("the group rebalances", abandoned=False), ev.Joining("NOT_COORDINATOR", abandoned=False))
+    told.hear(ev.Lost("ILLEGAL_GENERATION"), ev.Joining("ILLEGAL_GENERATION", False, cause=ev.JoinCause.LOST))
+    told.hear(assigned(6))
+    counts = told.troubles.rebalances()
+    assert list(counts) == [cause.value for cause in ev.JoinCause]
+    assert {cause: count for cause, count in counts.items() if count} == {"start": 1, "group": 1, "lost": 1}
+
+
+def test_every_kind_has_a_counter_from_the_beginning() -> None:
+    status = Told().troubles.status()
+    assert list(status) == [kind.value for kind in RunEventKind]
+    assert all(counter == {"count": 0, "last": None, "reason": None} for counter in status.values())
+
+
+def test_a_query_that_is_no_member_rebalances_nothing() -> None:
+    told = Told("")
+    told.hear(assigned(member_id=""))
+    told.troubles.replaying(DOCUMENT, DOCUMENT.ranges)
+    _, words, fields = told.only()
+    assert told.counts == {"replay": 1}
+    assert words.startswith("replaying document 7")
+    assert not fields.keys() & {"group", "member", "generation"}
+
+
+def test_a_lost_membership_is_a_fence_and_with_a_batch_in_flight_a_repeat() -> None:
+    told = Told()
+    told.hear(assigned())
+    told.lines.clear()
+    told.hear(ev.Lost("ILLEGAL_GENERATION"))
+    level, words, fields = told.only()
+    assert (level, words) == (30, "group g: generation 3 is lost (ILLEGAL_GENERATION), 2 partitions: rejoining")
+    assert (fields["event"], fields["count"], fields["reason"]) == ("fence", "2", "ILLEGAL_GENERATION")
+
+    told.hear(assigned(4))
+    told.lines.clear()
+    told.hear(ev.Lost("UNKNOWN_MEMBER_ID"), ev.Joining("UNKNOWN_MEMBER_ID", abandoned=True), flight=FLIGHT)
+    fence, repeat = (parse(line) for _, line in told.lines)
+    assert (fence["event"], repeat["event"], repeat["count"], repeat["document"]) == ("fence", "repeat", "12", "7")
+
+
+def test_a_batch_that_is_waited_for_no_longer_is_one_repeat_however_it_goes_on() -> None:
+    told = Told()
+    told.hear(assigned())
+    told.lines.clear()
+    told.hear(ev.GaveUp("why, and what to do"), ev.Joining("the group rebalances", abandoned=True), flight=FLIGHT)
+    level, words, fields = told.only()
+    assert (level, words, fields["event"], fields["count"]) == (30, "group g: why, and what to do", "repeat", "12")
+    told.hear(ev.GaveUp("again"), flight=FLIGHT)
+    told.troubles.left(FLIGHT, 0, "stopped")
+    assert told.lines == []
+    assert told.counts == {"rebalance": 1, "repeat": 1}
+
+
+@pytest.mark.parametrize("how", ["stopped", "the drain's time was over", "left while Spark was silent"])
+def test_what_is_left_behind_may_be_repeated(how: str) -> None:
+    told = Told()
+    told.troubles.left(None, 0, how)
+    nothing_left = InFlightBatch(DOCUMENT, planned_here=False, planned_ranges=())
+    told.troubles.left(nothing_left, 0, how)
+    assert told.lines == [], "nothing was in flight, or all of it is committed"
+    for _ in range(2):
+        told.troubles.left(None, 9, how)
+    assert len(told.lines) == 1
+    assert "the commit of the last batch" in told.lines[0][1]
+    assert parse(told.lines.pop()[1])["count"] == "9"
+    told.troubles.left(FLIGHT, 9, how)
+    _, words, fields = told.only()
+    assert words.endswith("up to 12 offsets may be repeated")
+    assert (fields["reason"].startswith(how), fields["event"]) == (True, "repeat")
+
+
+def test_who_comes_back_and_leaves_again_leaves_something_else_behind() -> None:
+    told = Told()
+    for generation in (3, 5):
+        told.hear(assigned(generation))
+        told.troubles.left(None, 9, "left while Spark was silent")
+    assert told.counts == {"rebalance": 2, "repeat": 2}
+
+
+def test_being_fenced_for_good_is_an_event_and_other_failures_are_spark_s_to_tell() -> None:
+    told = Told()
+    told.hear(assigned())
+    told.lines.clear()
+    told.hear(ev.Fail(BrokerError(30, "join")))
+    assert told.lines == []
+    told.hear(ev.Fail(FencedError("another member has the place of group.instance.id 'i'")))
+    level, _, fields = told.only()
+    assert (level, fields["event"], fields["failed"]) == (40, "fence", "true")
+    assert fields["reason"] == "FENCED_INSTANCE_ID"
+
+
+def test_replays_and_skips_tell_their_document() -> None:
+    told = Told()
+    told.troubles.replaying(DOCUMENT, (OffsetRange(P1, 8, 10),))
+    level, words, fields = told.only()
+    assert (level, words) == (20, "group g: replaying document 7 of run r0: 2 of 12 offsets are left to read")
+    assert (fields["event"], fields["count"], fields["of"], fields["document"]) == ("replay", "2", "12", "7")
+    told.troubles.skipped(DOCUMENT)
+    level, _, fields = told.only()
+    assert (level, fields["event"], fields["count"], fields["failed"]) == (40, "skip", "12", "true")
+
+
+def test_records_that_are_gone_are_reported_once_with_where_it_goes_on() -> None:
+    told = Told()
+    loss = LostRecords(P0, "group 'g', t-0: up to 4 records are gone", "retention", at=1, to=5, count=4)
+    for _ in range(2):
+        told.troubles.lost_records([loss], failed=False)
+    level, words, fields = told.only()
+    assert (level, words) == (30, loss.text)
+    assert (fields["partition"], fields["from"], fields["to"], fields["count"]) == ("t-0", "1", "5", "4")
+    assert "failed" not in fields
+    unknown = LostRecords(P1, "t-1: deleted", "deleted", at=3)
+    told.troubles.lost_records([loss, unknown], failed=True)
+    level, _, fields = told.only()
+    assert (level, fields["failed"], fields.keys() & {"to", "count"}) == (40, "true", set())
+    assert told.counts == {"data_loss": 2}
+
+
+def test_what_is_counted_in_kafka_0_7_is_bytes() -> None:
+    told = Told(log_format=lambda: KAFKA07_LOG)
+    told.hear(assigned())
+    assert "unit" not in told.only()[2], "partitions are counted"
+    told.troubles.replaying(DOCUMENT, [OffsetRange(P0, 0, 5)])
+    _, words, fields = told.only()
+    assert "5 of 12 bytes are left" in words
+    assert (fields["count"], fields["of"], fields["unit"]) == ("5", "12", "bytes")
+    told.troubles.left(FLIGHT, 0, "stopped")
+    _, words, fields = told.only()
+    assert "up to 12 bytes may be repeated" in words
+    assert fields["unit"] == "bytes"
+    told.troubles.left(None, 7, "stopped")
+    assert "up to 7 bytes may be repeated" in told.only()[1]
+    losses = [LostRecords(P0, "gone", "retention", 0, 5, 5), LostRecords(P1, "all gone", "deleted", 3)]
+    told.troubles.lost_records(losses, failed=False)
+    counted, uncounted = (parse(line) for _, line in told.lines)
+    assert (counted["count"], counted["unit"]) == ("5", "bytes")
+    assert "unit" not in uncounted
+
+
+def test_of_a_log_that_is_lost_from_for_ever_only_the_newest_loss_is_remembered() -> None:
+    told = Told()
+    losses = [LostRecords(P0, f"t-0 at {at}", "retention", at=at, to=at + 5, count=5) for at in range(0, 500, 5)]
+    for loss in losses:
+        for _ in range(3):
+            told.troubles.lost_records([loss], failed=False)
+    assert told.counts == {"data_loss": len(losses)}
+    assert len(told.troubles._newest_losses) == 1
+
+
+def test_of_partitions_that_come_and_go_the_latest_losses_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_events, "MOST_REMEMBERED", 10)
+    told = Told()
+    losses = [LostRecords(TopicPartition(f"t{n}", 0), f"t{n}-0 is deleted", "deleted", at=3) for n in range(50)]
+    for loss in losses:
+        told.troubles.lost_records([loss, loss], failed=False)
+    assert told.counts == {"data_loss": 50}
+    assert len(told.troubles._newest_losses) == 10
+    told.troubles.lost_records(losses[-10:], failed=False)
+    assert told.counts == {"data_loss": 50}

@@ -1,0 +1,688 @@
+"""The coordinator as Spark calls it: its real threads, a group and logs in memory."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from streamgroup.coordinator.coordinator import QuestionAnswerer
+from streamgroup.coordinator.log_output import NOTES
+from streamgroup.coordinator.planning.document import from_value, to_value
+from streamgroup.coordinator.run import interface as ask
+from streamgroup.coordinator.run import spark_calls
+from streamgroup.coordinator.threads import log_watcher as watching
+from streamgroup.coordinator.threads.log_watcher import LogWatcher
+from streamgroup.errors import (
+    BrokerError,
+    ConfigError,
+    DataLossError,
+    ErrorCode,
+    StreamGroupError,
+    TransportError,
+)
+from streamgroup.kafka.cluster.requests import ListedOffset
+from streamgroup.kafka.net import resolve
+from streamgroup.kafka.net.connection_totals import TOTALS
+from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorRequest
+from streamgroup.kafka.wire.messages.group import JoinGroupRequest
+from streamgroup.model import (
+    EARLIEST,
+    LATEST,
+    CommittedOffset,
+    Dialect,
+    Document,
+    GroupDescription,
+    GroupState,
+    LogRange,
+    OffsetRange,
+    Position,
+    TopicPartition,
+)
+from streamgroup.options.types import (
+    FetchOptions,
+    GroupMode,
+    GroupOptions,
+    Isolation,
+    LimitOptions,
+    SourceOptions,
+)
+from tests.fakes.cluster import Logs, logs_of
+from tests.fakes.coordinator import ScriptedCoordinator
+from tests.unit.coordinator.runs import INITIAL, P0, P1, Start, document, ranges, start
+from tests.unit.coordinator.shells import SOON, client, running, source, until
+
+__all__ = ["start"]
+
+
+# -- batches ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_from_planning_to_its_commit(start: Start) -> None:
+    run = start()
+    first = run.plan()
+    tasks = run.coordinator.partitions(INITIAL, first)
+    assert ranges(tasks) == [(0, 0, 10), (1, 0, 10)]
+    assert {r.leader.host for task in tasks for r in task.ranges if r.leader} == {"b0", "b1"}
+    assert run.committed == {0: 0, 1: 0}, "it has not sunk"
+    assert run.latest(first) == first, "nothing is new"
+    assert run.committed == {0: 10, 1: 10}
+    run.logs.ends[P0] = 12
+    second = run.plan(first)
+    assert ranges(run.coordinator.partitions(first, second)) == [(0, 10, 12)]
+    assert from_value(second).sequence == from_value(first).sequence + 1
+
+
+def test_a_batch_takes_no_more_than_it_may(start: Start) -> None:
+    run = start()
+    planned = from_value(run.latest(limits=LimitOptions(4), once=True))
+    assert sum(map(len, planned.ranges)) == 4
+
+
+def test_spark_asks_again_for_what_it_was_given(start: Start) -> None:
+    run = start()
+    first = run.plan()
+    run.logs.ends[P0] = 99
+    assert run.latest() == first
+
+
+def test_partitions_asked_twice_are_answered_the_same_and_those_of_the_constant_are_none(start: Start) -> None:
+    run = start()
+    assert run.coordinator.partitions(INITIAL, INITIAL) == []
+    assert run.logs.closed == run.logs.snapshots == 0, "not even a connection"
+    first = run.plan()
+    tasks = run.coordinator.partitions(INITIAL, first)
+    run.logs.leaderless, run.group.offsets = {P0, P1}, {P0: CommittedOffset(5)}
+    assert run.coordinator.partitions(INITIAL, first) == tasks
+    assert run.coordinator.partitions(first, first) == []
+
+
+def test_start_comes_back_byte_for_byte_while_the_group_forms(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_calls, "ASSIGNMENT_TIMEOUT_S", 0.2)
+    run = start(hold=JoinGroupRequest)
+    foreign = {"t": {"1": 3, "0": 4}}  # a checkpoint of Spark's own connector
+    began = time.monotonic()
+    answer = run.latest(foreign)
+    assert time.monotonic() - began >= 0.2, "the first call waits for the first assignment"
+    assert answer == foreign
+    assert str(answer) == str(foreign)
+    monkeypatch.setattr(spark_calls, "ASSIGNMENT_TIMEOUT_S", SOON)
+    monkeypatch.setattr(spark_calls, "COMMIT_TIMEOUT_S", 0.05)
+    began = time.monotonic()
+    assert run.latest(foreign) == foreign
+    assert 0.05 <= time.monotonic() - began < SOON, "the next ones wait for a commit's answer"
+    monkeypatch.setattr(spark_calls, "COMMIT_TIMEOUT_S", SOON)
+    run.poller.release()
+    assert ranges(run.coordinator.partitions(foreign, run.plan(foreign))) == [(0, 4, 10), (1, 3, 10)]
+
+
+def test_start_comes_back_byte_for_byte_where_nothing_is_new(start: Start) -> None:
+    """A checkpoint of Spark's own connector says the same in other words, and Spark would take other words for a
+    batch."""
+    run = start()
+    foreign = {"t": {"1": 10, "0": 10}}
+    answers = []
+
+    def has_looked() -> bool:
+        answers.append(run.latest(foreign))
+        return run.coordinator.report_latest() == {"t": {"0": 10, "1": 10}}
+
+    until(has_looked, "the ends of the logs")
+    assert {str(answer) for answer in answers} == {str(foreign)}
+
+
+def test_a_skipped_batch_ends_the_query_and_is_not_committed(start: Start) -> None:
+    run = start()
+    first = run.batch()
+    run.logs.ends[P0] = 20
+    second = run.plan(first)
+    with pytest.raises(ConfigError, match="skip"):
+        run.latest(second)
+    run.coordinator.stop()
+    assert run.committed == {0: 10, 1: 10}
+
+
+def test_nothing_is_planned_where_the_group_rebalances_while_the_ends_are_asked_for(start: Start) -> None:
+    """R9: the assignment that stood when the brokers were asked may be called in question when they answer."""
+    run = start(source(group=GroupOptions("g", heartbeat_interval_ms=20)))
+    first = run.batch()
+    assert run.latest(first) == first
+    run.logs.ends[P0] = 20
+
+    def rebalance() -> None:
+        run.logs.hook = None
+        run.held.add(JoinGroupRequest)
+        with run.poller.changed:
+            run.group.gather()
+        until(lambda: run.coordinator.status()["state"] == "joining", "rejoining")
+
+    run.logs.hook = rebalance
+    assert run.latest(first) == first
+    assert run.coordinator.status()["idle"]
+    until(lambda: run.coordinator.status()["state"] == "joining", "rejoining")
+    run.poller.release()
+    assert ranges(run.coordinator.partitions(first, run.plan(first))) == [(0, 10, 20)]
+
+
+# -- replays ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_replay_reads_what_the_group_has_not_committed(start: Start) -> None:
+    group = ScriptedCoordinator(offsets={P0: CommittedOffset(3), P1: CommittedOffset(8)})
+    run = start(group=group)
+    end = document("other", "id", OffsetRange(P0, 0, 5), OffsetRange(P1, 0, 5))
+    tasks = run.coordinator.partitions(INITIAL, to_value(end))
+    assert ranges(tasks) == [(0, 3, 5)]
+    group.offsets[P0] = CommittedOffset(5)
+    assert run.coordinator.partitions(INITIAL, to_value(end)) == tasks, "Spark asks again, the batch is the same"
+
+
+def test_a_replay_reads_the_topic_that_was_planned_not_the_one_of_that_name(start: Start) -> None:
+    run = start(logs=logs_of([10, 10]))
+    run.logs.topic_ids = {"t": "recreated"}
+    end = document("other", "as planned", OffsetRange(P0, 0, 5))
+    (task,) = run.coordinator.partitions(INITIAL, to_value(end))
+    assert [r.topic_id for r in task.ranges] == ["as planned"]
+
+
+# -- triggers ---------------------------------------------------------------------------------------------------------
+
+
+def test_available_now_gets_empty_documents_while_the_group_forms_and_ends_at_its_snapshot(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_calls, "ASSIGNMENT_TIMEOUT_S", 0.05)
+    run = start(hold=JoinGroupRequest)
+    run.coordinator.prepare_available_now()
+    run.logs.ends |= {P0: 99, P1: 99}
+    empty = run.latest()
+    monkeypatch.setattr(spark_calls, "ASSIGNMENT_TIMEOUT_S", SOON)
+    assert empty != INITIAL, "start would end the query"
+    assert (from_value(empty).ranges, from_value(empty).sequence) == ((), 1)
+    assert run.coordinator.partitions(INITIAL, empty) == []
+    run.poller.release()
+    first = run.plan(empty)
+    while not from_value(first).ranges:
+        run.coordinator.partitions(empty, first)
+        empty, first = first, run.plan(first)
+    assert ranges(run.coordinator.partitions(empty, first)) == [(0, 0, 10), (1, 0, 10)]
+    assert run.latest(first) == first, "done"
+    assert run.committed == {0: 10, 1: 10}
+
+
+def test_once_waits_for_the_group_and_then_says_that_it_did_not_join(start: Start) -> None:
+    run = start(source(group=GroupOptions("g", join_timeout_ms=50)), hold=JoinGroupRequest)
+    with pytest.raises(TransportError, match=r"no batch could be planned within group\.joinTimeout .* Trigger\.Once"):
+        run.latest(once=True)
+
+
+def test_once_reads_everything_when_it_has_joined(start: Start) -> None:
+    run = start()
+    assert len(from_value(run.latest(once=True)).ranges) == 2
+
+
+def test_once_waits_for_the_partitions_that_another_member_has_yet_to_give_up(start: Start) -> None:
+    """A cooperative member gives a partition up when its batch has sunk; until then the newcomer holds nothing."""
+    options = source(group=GroupOptions("g", heartbeat_interval_ms=20, strategies=("cooperative-sticky",)))
+    run = start(options)
+    first = run.batch()
+    run.logs.ends |= {P0: 20, P1: 20}
+    other = start(options, group=run.group, logs=run.logs)
+    answers: list[Document] = []
+    with running(lambda: answers.append(from_value(other.latest(once=True)))) as once:
+        until(lambda: other.coordinator._backend.member.may_plan(time.monotonic()), "the first assignment")
+        once.join(0.1)
+        assert not answers, "what falls to it is still another's"
+        run.latest(first)
+    assert [(r.start, r.until) for r in answers[0].ranges] == [(10, 20)]
+
+
+@pytest.mark.slow
+def test_once_waits_for_the_leader_that_is_late(start: Start) -> None:
+    """Once is called once: what it does not plan would be left to another run, without a word."""
+    logs = logs_of((10, 10))
+    logs.slow = {P1}
+
+    def heard() -> None:
+        if sum(at == LATEST for at, _ in logs.listings) > 2:
+            logs.slow = set()
+
+    logs.hook = heard
+    assert len(from_value(start(logs=logs).latest(once=True)).ranges) == 2
+
+
+@pytest.mark.slow
+def test_once_gives_the_brokers_their_time_however_long_the_join_took(start: Start) -> None:
+    logs = logs_of((10, 10))
+    logs.slow = {P1}
+    logs.hook = lambda: logs.slow.clear() if sum(at == LATEST for at, _ in logs.listings) > 2 else None
+    run = start(source(client=client(default_api_timeout_ms=1_000)), logs=logs, hold=JoinGroupRequest)
+    threading.Timer(1.2, run.poller.release).start()
+    assert len(from_value(run.latest(once=True)).ranges) == 2
+
+
+def test_a_rebalance_does_not_wait_for_an_empty_document(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark may ask again only at its next trigger, and nothing is in flight."""
+    monkeypatch.setattr(spark_calls, "ASSIGNMENT_TIMEOUT_S", 0.05)
+    options = source(group=GroupOptions("g", heartbeat_interval_ms=20))
+    run = start(options, hold=JoinGroupRequest)
+    run.coordinator.prepare_available_now()
+    empty = run.latest()
+    assert from_value(empty).ranges == ()
+    run.poller.release()
+    until(lambda: run.coordinator.status()["state"] == "stable", "the first assignment")
+    other = start(options, group=run.group, logs=run.logs)
+    other.latest()
+    until(lambda: [len(r.coordinator.status()["positions"]) for r in (run, other)] == [1, 1], "they share")
+    assert not run.coordinator.status()["idle"], "nobody has proven it meanwhile"
+
+
+def test_an_empty_document_is_planned_under_the_lock(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A drain or stop of the run meanwhile comes either before or after."""
+    monkeypatch.setattr(spark_calls, "ASSIGNMENT_TIMEOUT_S", 0.05)
+    run = start(hold=JoinGroupRequest)
+    coordinator = run.coordinator
+    held: list[bool] = []
+    empty = coordinator._planner.empty
+
+    def noted(previous: Document) -> Document:
+        held.append(coordinator._inbox._lock._is_owned())  # type: ignore[attr-defined]
+        return empty(previous)
+
+    monkeypatch.setattr(coordinator._planner, "empty", noted)
+    coordinator.prepare_available_now()
+    run.latest()
+    assert held == [True]
+
+
+@pytest.mark.slow
+def test_once_tells_what_no_broker_has_reported(start: Start) -> None:
+    logs = logs_of((10, 10))
+    logs.slow = {P1}
+    short = source(client=client(default_api_timeout_ms=500))
+    with pytest.raises(TransportError, match=r"group g: cannot plan t-1 under Trigger\.Once: .* again"):
+        start(short, logs=logs).latest(once=True)
+
+
+# -- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_does_not_exist_is_named(start: Start) -> None:
+    run = start(source(topics=("t", "nowhere")))
+    with pytest.raises(ConfigError, match="'nowhere'"):
+        run.latest()
+
+
+def test_servers_whose_names_nobody_knows_end_the_start_and_only_that(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = True
+
+    def look_up(host: str, *_: Any, **__: Any) -> Any:
+        if host == "kafka-1" and known:
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 9092))]
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(resolve, "RESOLVE_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    named = source(client=client(("kafka-1", 9092), ("kafka-2", 9092)))
+    run = start(named)
+    first = run.batch()
+    known = False
+    run.logs.ends[P0] = 12
+    assert run.plan(first) != first
+    with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers: kafka-\d:9092: .*not known; kafka-\d:9092"):
+        start(named).latest()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ZeroDivisionError("a defect"), StreamGroupError),
+        (BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "t"), BrokerError),
+    ],
+    ids=["a defect", "a refusal"],
+)
+def test_what_ends_the_watching_of_the_logs_ends_the_query(
+    start: Start, error: Exception, told: type[StreamGroupError]
+) -> None:
+    run = start()
+    first = run.batch()
+    run.latest(first)
+    run.logs.failures = [error]
+    with pytest.raises(told):
+        run.plan(first)
+
+
+def test_a_group_that_may_not_be_joined_ends_the_query(start: Start) -> None:
+    group = ScriptedCoordinator(fetch_refusals=[ErrorCode.GROUP_AUTHORIZATION_FAILED])
+    run = start(group=group)
+    with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
+        run.plan()
+
+
+def test_starting_offsets_are_asked_for_again_and_in_the_end_the_query_ends(start: Start) -> None:
+    run = start(source(EARLIEST))
+
+    def fail() -> None:
+        raise TransportError("down")
+
+    run.logs.hook = fail
+    with pytest.raises(TransportError, match="down"):
+        run.plan()
+    assert len(run.logs.listings) >= 4, "fetchOffset.numRetries"
+
+
+def test_records_that_are_gone_end_the_query_or_are_stepped_over(start: Start) -> None:
+    group = ScriptedCoordinator(offsets={P0: CommittedOffset(2), P1: CommittedOffset(2)})
+    logs = logs_of([10, 10])
+    logs.starts = {P0: 5}
+    strict = start(logs=logs, group=group)
+    checkpoint = {"t": {"0": 2, "1": 2}}
+    with pytest.raises(DataLossError, match="t-0"):
+        strict.plan(checkpoint)
+    strict.coordinator.stop()
+    lenient = start(source(fail_on_data_loss=False), logs=logs, group=group)
+    planned = lenient.plan(checkpoint)
+    assert ranges(lenient.coordinator.partitions(checkpoint, planned)) == [(0, 5, 10), (1, 2, 10)]
+
+
+# -- what is told -----------------------------------------------------------------------------------------------------
+
+
+def test_the_latest_ends_are_reported_in_sparks_own_shape(start: Start) -> None:
+    run = start()
+    assert run.coordinator.report_latest() is None
+    run.plan()
+    assert run.coordinator.report_latest() == {"t": {"0": 10, "1": 10}}
+
+
+@pytest.mark.slow
+def test_the_status_counts_retries_at_the_logs_and_at_the_group(start: Start) -> None:
+    run = start()
+    first = run.batch()
+    run.logs.slow = {P0}
+
+    def retries() -> dict[str, int]:
+        run.latest(first)
+        counts: dict[str, int] = run.coordinator.status()["retries"]
+        return counts
+
+    until(lambda: retries()["logs"] > 0, "a listing without the partition")
+    assert retries()["group"] == 0
+    run.group.refusals.append(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    run.logs.slow = set()
+    run.logs.ends[P0] = 12
+    second = run.plan(first)
+    run.coordinator.partitions(first, second)
+    run.latest(second)
+    until(lambda: run.coordinator.status()["retries"]["group"] > 0, "a commit that is made again")
+
+
+def test_the_ends_of_logs_are_listed_on_request_while_a_batch_runs(start: Start) -> None:
+    run = start()
+    run.batch()
+    run.logs.ends[P0] = 30
+    assert run.coordinator.status()["ends"] == {"t-0": 10, "t-1": 10}, "as of the plan"
+    assert run.coordinator.log_ends() == {"ends": {"t": {"0": 30, "1": 10}}}
+
+
+def test_the_status_names_group_run_lineage_and_positions(start: Start) -> None:
+    run = start()
+    first = run.batch()
+    status = run.coordinator.status()
+    trouble = status.pop("trouble")
+    assert {kind: counter["count"] for kind, counter in trouble.items() if counter["count"]} == {"rebalance": 1}
+    assert trouble["rebalance"]["reason"] == "the query starts"
+    assert trouble["fence"]["last"] is None
+    assert abs((datetime.now(UTC) - datetime.fromisoformat(trouble["rebalance"]["last"])).total_seconds()) < 60
+    rebalances = status.pop("rebalances")
+    assert {cause: count for cause, count in rebalances.items() if count} == {"start": 1}
+    assert status.pop("without_assignment_s") >= 0
+    assert status.pop("in_flight_s") >= 0
+    assert status.pop("connections") == TOTALS.status()
+    assert status.pop("client") == {"id": "streamgroup", "host": TOTALS.local_host}
+    commits = status.pop("commits")
+    assert (commits["count"], commits["seconds"] >= 0) == (1, True), "its starting positions"
+    assert status == {
+        "group": "g",
+        "mode": "member",
+        "source": "streamgroup[Subscribe[t], group=g, mode=member]",
+        "name": "",
+        "run": run.coordinator.run,
+        "lineage": from_value(first).lineage,
+        "member": next(iter(run.group.members)),
+        "generation": 1,
+        "state": "stable",
+        "query": {},
+        "batches": [],
+        "draining": False,
+        "stopped": False,
+        "idle": False,
+        "paused": [],
+        "paused_whole": False,
+        "positions": {"t-0": 0, "t-1": 0},
+        "starts": {"t-0": 0, "t-1": 0},
+        "ends": {"t-0": 10, "t-1": 10},
+        "retries": {"group": 0, "logs": 0},
+    }
+    assert run.poller.asked(FindCoordinatorRequest) == 1
+
+
+ASKED_0, ASKED_1, OTHER = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("another", 0)
+TARGETS = {ASKED_0: 9}
+
+
+class Peers:
+    """The group's store, the log checks, the planner and the claim: they note the calls, in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        self.targets = TARGETS
+        self.thread = self
+        self.description: Future[GroupDescription] = Future()
+
+    def take(self, is_over: Callable[[], bool]) -> None:
+        self.calls.append(("claim", is_over()))
+
+    def opened(self, dialect: Dialect) -> None:
+        self.calls.append(("opened", dialect))
+
+    def start(self) -> None:
+        self.calls.append("group's thread started")
+
+    def committed(
+        self, timeout: float, wanted: Callable[[TopicPartition], bool]
+    ) -> Mapping[TopicPartition, CommittedOffset]:
+        self.calls.append(("committed", timeout))
+        return {tp: CommittedOffset(7) for tp in (ASKED_0, ASKED_1) if wanted(tp)}
+
+    def described(self, timeout: float) -> Future[GroupDescription]:
+        self.calls.append(("described", timeout))
+        return self.description
+
+    def ask(self, *asked: Any) -> None:
+        self.calls.append(asked)
+
+
+class Answerer(QuestionAnswerer):
+    """With the watcher that it asks."""
+
+    watcher: LogWatcher
+
+
+Make = Callable[..., Answerer]
+
+
+@pytest.fixture
+def logs() -> Logs:
+    made = logs_of([10, 20])
+    made.starts[ASKED_1] = 5
+    made.ends[OTHER] = 30
+    return made
+
+
+@pytest.fixture
+def peers() -> Peers:
+    return Peers()
+
+
+@pytest.fixture
+def make(logs: Logs, peers: Peers, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    monkeypatch.setattr(watching, "open_cluster", logs.of)
+    NOTES.forget()
+    watchers: list[LogWatcher] = []
+
+    def new(options: SourceOptions | None = None, *, is_started: bool = True) -> Answerer:
+        options = options or source()
+        watcher = LogWatcher(options, lambda *_: None, lambda _: None)
+        watchers.append(watcher)
+        if is_started:
+            watcher.start()
+        given: Any = peers
+        made = Answerer(
+            options,
+            watcher=watcher,
+            backend=given,
+            checks=given,
+            planner=given,
+            claim=given,
+            is_stopped=lambda: False,
+        )
+        made.watcher = watcher
+        return made
+
+    yield new
+    for each in watchers:
+        each.stop(SOON)
+
+
+# -- the start of a run ------------------------------------------------------------------------------------------------
+
+
+def test_a_member_claims_its_name_before_it_connects_and_joins_after_the_brokers_are_known(
+    make: Make, peers: Peers
+) -> None:
+    answerer = make(is_started=False)
+    snapshot: Any = answerer.answer(ask.Connect(frozenset({"t"})))
+    assert snapshot.topics.keys() == {"t"}
+    assert peers.calls == [("claim", False), ("opened", Dialect.KAFKA), "group's thread started"]
+    assert answerer.watcher.snapshot == snapshot
+
+
+@pytest.mark.parametrize("mode", [GroupMode.COMMIT, GroupMode.OFF])
+def test_a_query_that_is_not_a_member_claims_no_name(mode: GroupMode, make: Make, peers: Peers) -> None:
+    make(source(group=GroupOptions("g", mode=mode)), is_started=False).answer(ask.Connect(None))
+    assert peers.calls == [("opened", Dialect.KAFKA), "group's thread started"]
+
+
+def test_notes_about_the_options_are_logged_with_the_group(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "streamgroup")
+    make(source(notes=("maxOffsetsPerTrigger is 5",)), is_started=False).answer(ask.Connect(None))
+    assert [record.getMessage() for record in caplog.records] == ["g: maxOffsetsPerTrigger is 5"]
+
+
+def test_options_that_do_not_fit_the_brokers_end_the_start_before_the_group_is_joined(make: Make, peers: Peers) -> None:
+    with pytest.raises(ConfigError, match=r"includeInnerIndex is for Kafka 0\.7"):
+        make(source(fetch=FetchOptions(include_inner_index=True)), is_started=False).answer(ask.Connect(None))
+    assert peers.calls == [("claim", False)]
+
+
+def test_brokers_that_do_not_answer_end_the_start_before_the_group_is_joined(
+    make: Make, peers: Peers, logs: Logs
+) -> None:
+    logs.failures += [TransportError("127.0.0.1:9092: Connection refused")]
+    with pytest.raises(TransportError, match="Connection refused"):
+        make(is_started=False).answer(ask.Connect(None))
+    assert peers.calls == [("claim", False)]
+
+
+# -- questions of a call -----------------------------------------------------------------------------------------------
+
+
+def test_metadata_of_all_topics_are_kept_for_the_subscribed_ones_only(make: Make) -> None:
+    answerer = make()
+    snapshot: Any = answerer.answer(ask.ReadMetadata(None))
+    assert snapshot.topics.keys() == {"another", "t"}
+    assert answerer.watcher.snapshot.topics.keys() == {"t"}
+
+
+def test_the_ends_of_all_subscribed_partitions_are_those_that_may_be_read(make: Make, logs: Logs) -> None:
+    logs.stable[ASKED_1] = 15
+    assert make().answer(ask.SnapshotEnds()) == {ASKED_0: 10, ASKED_1: 20}
+    committed = source(fetch=FetchOptions(isolation=Isolation.READ_COMMITTED))
+    assert make(committed).answer(ask.SnapshotEnds()) == {ASKED_0: 10, ASKED_1: 15}
+
+
+def test_the_ends_of_held_partitions_are_listed_anew(make: Make, logs: Logs) -> None:
+    answerer = make()
+    answerer.answer(ask.ReadMetadata(None))
+    assert answerer.answer(ask.ListEnds({ASKED_1: Position(7)}, SOON)) == {ASKED_1: LogRange(5, 20)}
+    logs.ends[ASKED_1] = 25
+    assert answerer.answer(ask.ListEnds({ASKED_1: Position(7)}, SOON)) == {ASKED_1: LogRange(5, 25)}
+
+
+def test_commits_are_fetched_for_the_wanted_partitions_within_the_timeout_of_the_question(
+    make: Make, peers: Peers
+) -> None:
+    answer = make().answer(ask.FetchCommitted(3.0, lambda tp: tp == ASKED_1))
+    assert (answer, peers.calls) == ({ASKED_1: CommittedOffset(7)}, [("committed", 3.0)])
+
+
+def test_positions_are_checked_up_to_the_targets_of_available_now(make: Make, peers: Peers) -> None:
+    positions, known, limits = (
+        {ASKED_0: Position(3)},
+        {ASKED_0: LogRange(0, 10)},
+        LimitOptions(max_offsets_per_trigger=5),
+    )
+    assert make().answer(ask.CheckPositions(positions, known, limits, 2.0)) is None
+    assert peers.calls == [(positions, known, limits, TARGETS, 2.0)]
+
+
+def test_tasks_read_the_planned_ranges_at_the_leaders_of_now_under_the_planned_topic_id(make: Make, logs: Logs) -> None:
+    """R8: a replay must not read a topic that was created again under its name."""
+    answerer = make()
+    logs.topic_ids["t"] = "recreated"
+    logs.epochs[ASKED_1] = 4
+    answerer.answer(ask.ReadMetadata(None))
+    ranges = (OffsetRange(ASKED_0, 2, 6), OffsetRange(ASKED_1, 5, 9))
+    document = Document("g", "l", "r", 1, ranges, {ASKED_0: Position(6, "id"), ASKED_1: Position(9, "id")})
+    tasks: Any = answerer.answer(ask.MakeFetchTasks(document, ranges))
+    located = sorted((r.range, r.topic_id, r.leader.node_id, r.leader_epoch) for task in tasks for r in task.ranges)
+    assert located == [(ranges[0], "id", 0, 1), (ranges[1], "id", 1, 4)]
+    packed: Any = answerer.answer(ask.MakeFetchTasks(document, ranges, packed_offsets=100))
+    assert (len(tasks), len(packed)) == (2, 1)
+
+
+# -- questions of a background task ------------------------------------------------------------------------------------
+
+
+def test_offsets_are_listed_without_waiting_for_the_brokers(make: Make, logs: Logs) -> None:
+    answerer = make(is_started=False)
+    future = answerer.post(ask.ListOffsets({ASKED_0: LATEST, ASKED_1: EARLIEST}, SOON))
+    assert not future.done()
+    answerer.watcher.start()
+    assert future.result(SOON) == {ASKED_0: ListedOffset(10), ASKED_1: ListedOffset(5)}
+
+
+def test_the_group_is_described_by_its_store(make: Make, peers: Peers) -> None:
+    future = make().post(ask.DescribeGroup(4.0))
+    assert not future.done()
+    peers.description.set_result(GroupDescription("g", GroupState.STABLE))
+    assert future.result(0).state == GroupState.STABLE
+    assert peers.calls == [("described", 4.0)]
+
+
+def test_a_question_of_the_other_kind_is_a_defect_that_is_named(make: Make) -> None:
+    answerer = make()
+    with pytest.raises(AssertionError, match="no call asks DescribeGroup"):
+        answerer.answer(ask.DescribeGroup(1.0))
+    with pytest.raises(AssertionError, match="no background task asks SnapshotEnds"):
+        answerer.post(ask.SnapshotEnds())

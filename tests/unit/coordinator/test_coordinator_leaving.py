@@ -1,0 +1,483 @@
+"""Stops and drains of a coordinator, at any moment of its life."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from streamgroup.coordinator.coordinator import Coordinator
+from streamgroup.coordinator.planning.document import to_value
+from streamgroup.coordinator.run import lifecycle, spark_calls
+from streamgroup.coordinator.run.lifecycle import Shutdown
+from streamgroup.coordinator.run.steps import Steps, Until
+from streamgroup.coordinator.threads import assemble
+from streamgroup.errors import DrainedError, StreamGroupError, TransportError
+from streamgroup.kafka.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest
+from streamgroup.model import (
+    ClusterSnapshot,
+    OffsetRange,
+)
+from streamgroup.options.types import GroupOptions, LimitOptions
+from tests.fakes.cluster import FakeCluster
+from tests.unit.coordinator.runs import INITIAL, P0, Start, document, start
+from tests.unit.coordinator.shells import SOON, running, source, until
+
+__all__ = ["start"]
+
+
+# -- stopping ---------------------------------------------------------------------------------------------------------
+
+
+def test_stop_commits_leaves_and_ends_the_threads(start: Start) -> None:
+    run = start()
+    first = run.batch()
+    run.latest(first)
+    run.coordinator.stop()
+    assert run.poller.asked(LeaveGroupRequest) == 1
+    assert run.group.members == {}
+    until(lambda: run.poller.closed and run.logs.closed == 1, "the end of the threads")
+    assert run.committed == {0: 10, 1: 10}
+
+
+def test_stop_before_the_first_call_connects_to_nothing(start: Start) -> None:
+    run = start()
+    run.coordinator.stop()
+    assert (run.poller.handles, run.logs.snapshots) == ([], 0)
+
+
+def test_a_query_that_outlives_its_context_leaves_and_its_next_call_raises_the_reason(start: Start) -> None:
+    run = start()
+    first = run.batch()
+    run.latest(first)
+    run.coordinator.end_query(StreamGroupError("the SparkContext has stopped"))
+    assert (run.committed, run.group.members) == ({0: 10, 1: 10}, {})
+    with pytest.raises(StreamGroupError, match="the SparkContext has stopped"):
+        run.latest(first)
+    run.coordinator.stop()
+
+
+def test_a_query_that_outlives_its_context_ends_with_the_call_that_is_under_way(start: Start) -> None:
+    run = start(hold=JoinGroupRequest)
+    raised: list[Exception] = []
+
+    def call() -> None:
+        try:
+            run.coordinator.latest_offset(INITIAL, limits=LimitOptions(), once=True)  # which waits for the member
+        except StreamGroupError as error:
+            raised.append(error)
+
+    with running(call):
+        until(lambda: run.poller.asked(JoinGroupRequest) == 1, "joining")
+        run.coordinator.end_query(StreamGroupError("the SparkContext has stopped"))
+    assert [str(error) for error in raised] == ["the SparkContext has stopped"]
+
+
+def test_whoever_stops_while_another_thread_is_leaving_waits_for_the_leaving(start: Start) -> None:
+    run = start()
+    run.latest(run.batch())
+    run.held.add(LeaveGroupRequest)
+    with running(run.coordinator.stop):
+        until(lambda: run.poller.asked(LeaveGroupRequest) == 1, "leaving")
+        second = threading.Thread(target=run.coordinator.stop)
+        second.start()
+        second.join(0.1)
+        assert second.is_alive(), "whoever calls may end the process next"
+        assert run.group.members
+        run.poller.release()
+        second.join(SOON)
+    assert run.group.members == {}
+
+
+def test_leaving_takes_no_longer_than_it_may_when_nobody_answers(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "LEAVE_TIMEOUT_S", 0.2)
+    run = start()
+    run.latest(run.batch())
+    run.held |= {LeaveGroupRequest, OffsetCommitRequest}
+    began = time.monotonic()
+    run.coordinator.stop()
+    assert 0.2 <= time.monotonic() - began < SOON
+    monkeypatch.setattr(lifecycle, "LEAVE_TIMEOUT_S", SOON)
+    began = time.monotonic()
+    run.coordinator.stop()
+    assert time.monotonic() - began < SOON / 2, "that is over: there is nothing to wait for"
+
+
+def test_a_stop_leaves_when_its_commit_is_answered(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member that leaves before does not know what will be repeated."""
+    monkeypatch.setattr(lifecycle, "LEAVE_TIMEOUT_S", SOON)
+    monkeypatch.setattr(lifecycle, "STOP_TIMEOUT_S", SOON)
+    run = start()
+    first = run.batch()
+    run.latest(first)
+    asked = run.poller.asked(OffsetCommitRequest)
+    run.held.add(OffsetCommitRequest)
+    with running(run.coordinator.stop):
+        until(lambda: run.poller.asked(OffsetCommitRequest) > asked, "the commit of all that is held")
+        assert run.coordinator.status()["state"] == "stable", "it waits for the answer"
+        run.poller.release()
+    assert run.group.members == {}
+
+
+# -- draining ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_drain_waits_until_the_last_batch_is_proven_sunk_commits_and_leaves(start: Start) -> None:
+    run = start()
+    first = run.batch()
+    answers: list[dict[str, Any]] = []
+    with running(lambda: answers.append(run.coordinator.drain(SOON))):
+        until(lambda: run.coordinator.status()["draining"], "draining")
+        assert not answers
+        run.logs.ends[P0] = 99
+        assert run.latest(first) == first, "nothing is planned any more"
+    assert answers == [{"drained": True, "group": "g", "run": run.coordinator.run, "in_flight": False, "why": ""}]
+    assert (run.committed, run.group.members) == ({0: 10, 1: 10}, {})
+    assert run.latest(first) == first
+
+
+def test_a_drain_whose_time_is_over_says_so_and_leaves_all_the_same(start: Start) -> None:
+    run = start()
+    run.batch()
+    answer = run.coordinator.drain(0.01)
+    assert (answer["drained"], answer["in_flight"]) == (False, True)
+    assert run.committed == {0: 0, 1: 0}
+    assert run.group.members == {}
+
+
+@pytest.mark.slow
+def test_nothing_is_planned_after_a_drain_that_began_while_the_ends_were_asked_for(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = start()
+    first = run.batch()
+    run.latest(first)
+    run.logs.ends[P0] = 20
+    planned, leave = threading.Event(), Shutdown._leave
+
+    def leave_later(going: Shutdown, now: float, deadline: float) -> Steps[None]:
+        """The lock is free while the leaving waits for its commit: here Spark's thread gets it first."""
+        now = yield Until(lambda _: planned.is_set(), SOON)
+        yield from leave(going, now, deadline)
+
+    monkeypatch.setattr(Shutdown, "_leave", leave_later)
+    draining = threading.Thread(target=run.coordinator.drain, args=(SOON,), daemon=True)
+
+    def drain() -> None:
+        run.logs.hook = None
+        draining.start()
+        until(lambda: run.coordinator.status()["stopped"], "leaving")
+
+    run.logs.hook = drain
+    assert run.latest(first) == first
+    assert run.coordinator.status()["idle"]
+    planned.set()
+    run.coordinator.status()  # any call has the run look again
+    draining.join(SOON)
+    assert (run.committed, run.group.members) == ({0: 10, 1: 10}, {})
+
+
+@pytest.mark.parametrize("end", [Coordinator.stop, lambda coordinator: coordinator.drain(SOON)], ids=["stop", "drain"])
+def test_who_is_stopped_or_drained_before_the_first_call_never_begins(
+    start: Start, end: Callable[[Coordinator], Any]
+) -> None:
+    run = start()
+    end(run.coordinator)
+    assert run.latest() == INITIAL
+    with pytest.raises(TransportError, match="stopping"):
+        run.coordinator.partitions(INITIAL, to_value(document("other", "id", OffsetRange(P0, 0, 5))))
+    with pytest.raises(TransportError, match="stopping"):
+        run.coordinator.prepare_available_now()
+    assert (run.poller.handles, run.logs.snapshots) == ([], 0)
+
+
+@pytest.mark.parametrize("end", [Coordinator.stop, lambda coordinator: coordinator.drain(0.05)], ids=["stop", "drain"])
+def test_who_is_stopped_or_drained_while_the_brokers_are_asked_for_the_topics_does_not_join(
+    start: Start, end: Callable[[Coordinator], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = start()
+    ending = threading.Thread(target=end, args=(run.coordinator,), daemon=True)
+    snapshot = FakeCluster.snapshot
+
+    def slow(cluster: FakeCluster, *asked: Any, **others: Any) -> ClusterSnapshot:
+        if ending.ident is None:
+            ending.start()
+            until(lambda: run.coordinator.status()["stopped"], "stopping")
+        return snapshot(cluster, *asked, **others)
+
+    monkeypatch.setattr(FakeCluster, "snapshot", slow)
+    with suppress(TransportError):  # where the watcher has ended before it could answer
+        assert run.latest() == INITIAL
+    ending.join(SOON)
+    assert run.coordinator.status()["state"] == "left"
+    assert run.poller.asked(JoinGroupRequest) == 0
+
+
+def test_a_drain_of_what_has_not_begun_has_nothing_to_wait_for(start: Start) -> None:
+    run = start()
+    assert run.coordinator.drain(SOON) == {
+        "drained": True,
+        "group": "g",
+        "run": run.coordinator.run,
+        "in_flight": False,
+        "why": "",
+    }
+
+
+def test_a_drain_that_comes_while_a_replay_is_being_prepared_waits_for_its_batch(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = start()
+    replayed = to_value(document("other", "id", OffsetRange(P0, 0, 5)))
+    answers: list[dict[str, Any]] = []
+    draining = threading.Thread(target=lambda: answers.append(run.coordinator.drain(SOON)), daemon=True)
+
+    def asked(*_: Any, **__: Any) -> dict[Any, Any]:
+        draining.start()
+        until(lambda: run.coordinator.status()["draining"], "draining")
+        draining.join(0.1)
+        return {}
+
+    monkeypatch.setattr(assemble, "committed", asked)
+    assert run.coordinator.partitions(INITIAL, replayed)
+    assert not answers, "its batch is still to sink"
+    assert run.latest(replayed) == replayed
+    draining.join(SOON)
+    assert answers[0]["drained"]
+    assert run.committed[0] == 5
+
+
+# -- draining while the group rebalances ------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_drain_before_the_first_assignment_has_nothing_to_wait_for(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_calls, "ASSIGNMENT_TIMEOUT_S", 0.05)
+    run = start(hold=JoinGroupRequest)
+    assert run.latest() == INITIAL
+    began = time.monotonic()
+    assert run.coordinator.drain(SOON)["drained"]
+    assert time.monotonic() - began < SOON / 2, "nothing is in flight, nothing is owed"
+
+
+def test_a_drain_while_others_rejoin_does_not_wait_for_them_when_all_is_committed(start: Start) -> None:
+    run = start(source(group=GroupOptions("g", heartbeat_interval_ms=20)))
+    first = run.batch()
+    run.latest(first)
+    run.held.add(JoinGroupRequest)
+    with run.poller.changed:
+        run.group.gather()
+    until(lambda: run.coordinator.status()["state"] == "joining", "rejoining")
+    assert run.coordinator.drain(SOON)["drained"]
+    assert run.committed == {0: 10, 1: 10}
+
+
+def test_a_drain_waits_for_the_rebalance_where_the_proof_of_a_batch_is_still_to_be_committed(start: Start) -> None:
+    """The member lost its session in the batch: only by R5, once it holds the partitions again, it can commit."""
+    run = start(source(group=GroupOptions("g", heartbeat_interval_ms=20)))
+    first = run.batch()
+    run.held.add(JoinGroupRequest)
+    with run.poller.changed:
+        run.group.expel(run.coordinator.status()["member"])
+    until(lambda: run.coordinator.status()["state"] == "joining", "rejoining as a new member")
+    answers: list[dict[str, Any]] = []
+    with running(lambda: answers.append(run.coordinator.drain(SOON))):
+        until(lambda: run.coordinator.status()["draining"], "draining")
+        assert run.latest(first) == first
+        assert not answers
+        run.poller.release()
+    assert answers[0]["drained"]
+    assert run.committed == {0: 10, 1: 10}
+
+
+@pytest.mark.parametrize("code", [27, 22, 25], ids=["rebalance in progress", "illegal generation", "unknown member"])
+def test_a_commit_refused_during_a_drain_is_made_again_by_a_member_that_has_rejoined(start: Start, code: int) -> None:
+    run = start()
+    first = run.batch()
+    joined = run.poller.asked(JoinGroupRequest)
+    if code == 25:
+        run.group.expel(run.coordinator.status()["member"])  # else the group would wait for the old member
+    else:
+        run.group.refusals.append(code)
+    answers: list[dict[str, Any]] = []
+    with running(lambda: answers.append(run.coordinator.drain(SOON))):
+        until(lambda: run.coordinator.status()["draining"], "draining")
+        run.latest(first)
+    assert answers[0]["drained"]
+    assert run.committed == {0: 10, 1: 10}
+    assert run.poller.asked(JoinGroupRequest) > joined
+
+
+@pytest.mark.slow
+def test_a_batch_whose_partition_another_member_has_by_now_is_no_drained_one(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session was lost in the batch; the other starts at the group's commit, and reads that part again."""
+    monkeypatch.setattr(spark_calls, "ASSIGNMENT_TIMEOUT_S", 0.05)
+    options = source(group=GroupOptions("g", heartbeat_interval_ms=20))
+    run = start(options)
+    first = run.batch()
+    other = start(options, group=run.group, logs=run.logs)
+    other.latest()
+    with run.poller.changed:
+        run.group.expel(run.coordinator.status()["member"])
+    until(lambda: [len(r.coordinator.status()["positions"]) for r in (run, other)] == [1, 1], "they share")
+    answers: list[dict[str, Any]] = []
+    with running(lambda: answers.append(run.coordinator.drain(SOON))):
+        until(lambda: run.coordinator.status()["draining"], "draining")
+        run.latest(first)
+    assert sorted(run.committed.values()) == [0, 10]
+    assert (answers[0]["drained"], answers[0]["in_flight"]) == (False, False)
+    (lost,) = (number for number, offset in run.committed.items() if not offset)
+    why = f"the member lost t-{lost} before it could commit the last batch, and another may have them"
+    assert answers[0]["why"] == why
+    assert [length for ranges in other.plan()["ranges"].values() for length in ranges.values()] == [[0, 10]]
+
+
+@pytest.mark.slow
+def test_a_commit_that_is_never_answered_is_no_drained_batch(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "LEAVE_TIMEOUT_S", 0.2)
+    run = start()
+    first = run.batch()
+    run.held.add(OffsetCommitRequest)
+    answers: list[dict[str, Any]] = []
+    with running(lambda: answers.append(run.coordinator.drain(0.5))):
+        until(lambda: run.coordinator.status()["draining"], "draining")
+        run.latest(first)
+    assert (answers[0]["drained"], answers[0]["in_flight"]) == (False, False)
+    assert answers[0]["why"] == "the commit of the last batch was not acknowledged"
+
+
+# -- stops and drains at once -----------------------------------------------------------------------------------------
+
+
+def test_a_query_that_spark_ends_while_it_is_drained_is_drained_all_the_same(start: Start) -> None:
+    """AvailableNow ends when nothing is planned any more: the stop and the last commit come together."""
+    run = start()
+    first = run.batch()
+    answers: list[dict[str, Any]] = []
+    with running(lambda: answers.append(run.coordinator.drain(SOON))):
+        until(lambda: run.coordinator.status()["draining"], "draining")
+        run.latest(first)
+        run.coordinator.stop()
+    assert answers[0]["drained"]
+    assert run.committed == {0: 10, 1: 10}
+
+
+@pytest.mark.slow
+def test_a_query_that_spark_ends_in_a_batch_that_is_drained_is_not(start: Start) -> None:
+    run = start()
+    run.batch()
+    answers: list[dict[str, Any]] = []
+    with running(lambda: answers.append(run.coordinator.drain(SOON))):
+        until(lambda: run.coordinator.status()["draining"], "draining")
+        run.coordinator.stop()
+    assert (answers[0]["drained"], answers[0]["in_flight"]) == (False, True)
+    assert answers[0]["why"] == "the query was stopped before the batch in flight had sunk"
+
+
+def test_who_drains_twice_hears_the_same_twice(start: Start) -> None:
+    run = start()
+    run.latest(run.batch())
+    assert [run.coordinator.drain(SOON)["drained"] for _ in range(2)] == [True, True]
+
+
+# -- the last word ----------------------------------------------------------------------------------------------------
+
+
+def test_a_stop_waits_shortly_for_the_listeners_word_of_the_batch_in_flight(start: Start) -> None:
+    """Trigger.Once: Spark ends the query at the moment that its batch has sunk."""
+    run = start()
+    run.coordinator.listen(lambda: True)
+    first = run.batch()
+    with running(run.coordinator.stop):
+        until(lambda: run.coordinator.status()["stopped"], "stopping")
+        assert run.group.members, "it waits"
+        assert run.coordinator.sunk(first, 0, {})["proven"]
+    assert (run.committed, run.group.members) == ({0: 10, 1: 10}, {})
+
+
+@pytest.mark.parametrize(
+    ("listened", "last_word", "waits"),
+    [(True, True, True), (False, True, False), (True, False, False)],
+    ids=["listened to", "nobody listens", "the JVM is gone"],
+)
+def test_a_stop_waits_for_a_last_word_only_where_one_may_come_and_not_for_long(
+    start: Start, monkeypatch: pytest.MonkeyPatch, listened: bool, last_word: bool, waits: bool
+) -> None:
+    monkeypatch.setattr(lifecycle, "LAST_WORD_TIMEOUT_S", 0.3 if waits else SOON)
+    run = start()
+    run.coordinator.listen(lambda: listened)
+    run.batch()
+    began = time.monotonic()
+    run.coordinator.stop(last_word=last_word)
+    took = time.monotonic() - began
+    assert took >= 0.3 if waits else took < SOON / 2
+    assert (run.committed, run.group.members) == ({0: 0, 1: 0}, {})
+
+
+def test_nothing_in_flight_is_nothing_to_hear_of(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "LAST_WORD_TIMEOUT_S", SOON)
+    run = start()
+    run.coordinator.listen(lambda: True)
+    run.latest(run.batch())
+    began = time.monotonic()
+    run.coordinator.stop()
+    assert time.monotonic() - began < SOON / 2
+
+
+# -- drained from outside ---------------------------------------------------------------------------------------------
+
+
+def test_a_query_that_was_drained_from_outside_is_ended_when_all_its_coordinators_are(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_calls, "END_TIMEOUT_S", 0.05)
+    run = start()
+    first = run.batch()
+    with running(lambda: run.coordinator.drain(SOON, ends=True)):
+        until(lambda: run.coordinator.status()["draining"], "draining")
+        assert run.latest(first) == first, "another source of the query may still wait for its proof"
+    assert run.latest(first) == first
+    run.coordinator.end()
+    with pytest.raises(DrainedError, match="group g: drained: nothing will be repeated; start the query again"):
+        run.latest(first)
+
+
+def test_a_query_whose_drain_came_too_late_is_ended_with_that_reason(start: Start) -> None:
+    run = start()
+    first = run.batch()
+    assert not run.coordinator.drain(0.01, ends=True)["drained"]
+    run.coordinator.end()
+    with pytest.raises(
+        DrainedError, match=r"group g: stopped by a drain that has not seen .*its time was over.* may be repeated"
+    ):
+        run.latest(first)
+
+
+def test_a_query_whose_drainer_has_died_is_ended_after_a_while(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "END_GRACE_S", 0.0)
+    monkeypatch.setattr(spark_calls, "END_TIMEOUT_S", 0.01)
+    run = start()
+    first = run.batch()
+    run.latest(first)
+    run.coordinator.drain(0.2, ends=True)
+    time.sleep(0.2)
+    with pytest.raises(DrainedError):
+        run.latest(first)
+
+
+def test_a_query_drained_from_outside_before_its_first_call_ends_with_that(start: Start) -> None:
+    run = start()
+    assert run.coordinator.drain(SOON, ends=True)["drained"]
+    run.coordinator.end()
+    with pytest.raises(DrainedError):
+        run.latest()
+    assert run.poller.asked(JoinGroupRequest) == 0

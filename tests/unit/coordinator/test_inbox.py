@@ -1,0 +1,213 @@
+"""The way into a run: who steps it, who answers its questions, and what a signal ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from streamgroup.coordinator.coordinator import Inbox
+from streamgroup.coordinator.run import interface as ask
+from streamgroup.coordinator.run import interface as io
+from streamgroup.errors import (
+    DataLossError,
+)
+from streamgroup.group import events as ev
+from tests.unit.coordinator.shells import running, until
+
+STATUS = io.GetStatus()
+QUESTION = ask.SnapshotEnds()
+
+
+class FakeRun:
+    """`script` gives the actions of each event."""
+
+    def __init__(self, script: Callable[[Any], list[Any]]) -> None:
+        self.script = script
+        self.heard: list[Any] = []
+        self.wake_at: float | None = None
+
+    def step(self, event: Any, now: float) -> list[Any]:
+        self.heard.append(event)
+        return self.script(event)
+
+
+class FakeShell:
+    def __init__(self) -> None:
+        self.carried_out: list[Any] = []
+        self.posted: list[tuple[int, ask.Question]] = []
+        self.woken = 0
+        self.on_action: Callable[[Any], None] = lambda action: None
+        self.answers: Callable[[ask.Question], object] = lambda question: "an answer"
+
+    def carry_out(self, action: Any) -> None:
+        self.carried_out.append(action)
+        self.on_action(action)
+
+    def answer(self, question: ask.Question) -> object:
+        return self.answers(question)
+
+    def post(self, task: int, question: ask.Question) -> None:
+        self.posted.append((task, question))
+
+    def wake(self) -> None:
+        self.woken += 1
+
+
+def make_inbox(script: Callable[[Any], list[Any]]) -> tuple[Inbox, FakeRun, FakeShell]:
+    shell, run = FakeShell(), FakeRun(script)
+    inbox = Inbox(shell)
+    inbox.run = run  # type: ignore[assignment]
+    return inbox, run, shell
+
+
+def asks_first(event: Any) -> list[Any]:
+    """The run of a call that asks one question."""
+    match event:
+        case io.Called(call):
+            return [io.Ask(call, QUESTION)]
+        case io.QuestionAnswered(call, answer):
+            return [io.Reply(call, f"{answer}, taken")]
+        case io.QuestionFailed(call, error):
+            return [io.Raise(call, error)]
+    return []
+
+
+def test_a_call_answers_its_own_question_without_the_lock() -> None:
+    inbox, run, shell = make_inbox(asks_first)
+    shell.answers = lambda question: inbox._lock._is_owned()  # type: ignore[attr-defined]
+    assert inbox.call(STATUS) == "False, taken"
+    assert run.heard == [io.Called(0, STATUS), io.QuestionAnswered(0, False)]
+
+
+def test_an_error_in_place_of_the_answer_is_the_runs_to_judge() -> None:
+    inbox, run, shell = make_inbox(asks_first)
+    error = DataLossError("gone")
+
+    def fail(question: ask.Question) -> object:
+        raise error
+
+    shell.answers = fail
+    with pytest.raises(DataLossError, match="gone"):
+        inbox.call(STATUS)
+    assert run.heard == [io.Called(0, STATUS), io.QuestionFailed(0, error)]
+
+
+def test_a_question_of_a_background_task_goes_to_another_thread() -> None:
+    inbox, _, shell = make_inbox(lambda event: [io.Ask(-1, QUESTION)])
+    inbox.post(ev.Tick())
+    assert shell.posted == [(-1, QUESTION)]
+
+
+def test_an_event_that_an_action_leads_to_follows_after_the_step() -> None:
+    inbox, run, shell = make_inbox(
+        lambda event: [io.RefreshMetadata(), io.Follow(frozenset("t"))] if event == "first" else []
+    )
+    shell.on_action = lambda action: inbox.post("second") if isinstance(action, io.RefreshMetadata) else None  # type: ignore[arg-type]
+    inbox.post("first")  # type: ignore[arg-type]
+    assert run.heard == ["first", "second"]
+    assert shell.carried_out == [io.RefreshMetadata(), io.Follow(frozenset("t"))]
+
+
+def test_a_reply_to_a_call_that_is_gone_is_dropped() -> None:
+    inbox, _, _ = make_inbox(lambda event: [io.Reply(7, None), io.Raise(8, ValueError()), io.Ask(9, QUESTION)])
+    inbox.post(ev.Tick())
+
+
+def test_a_call_that_waits_keeps_the_timers() -> None:
+    def script(event: Any) -> list[Any]:
+        run.wake_at = 0.0 if isinstance(event, io.Called) else None
+        return [io.Reply(0, "in time")] if isinstance(event, ev.Tick) else []
+
+    inbox, run, shell = make_inbox(script)
+    assert inbox.call(STATUS) == "in time"
+    assert shell.woken == 1
+
+
+def test_the_thread_of_the_timers_is_woken_for_an_earlier_one_only() -> None:
+    inbox, run, shell = make_inbox(lambda event: [])
+    for wake_at, woken in ((9.0, 1), (9.0, 1), (8.0, 2), (12.0, 2), (None, 2)):
+        run.wake_at = wake_at
+        inbox.post(ev.Tick())
+        assert (inbox.wake_at, shell.woken) == (wake_at, woken)
+
+
+def test_calls_of_two_threads_get_their_own_results() -> None:
+    waiting: list[int] = []
+
+    def script(event: Any) -> list[Any]:
+        match event:
+            case io.Called(call, io.GetRanges()):
+                waiting.append(call)
+                return []
+            case io.Called(call):
+                return [io.Reply(call, "second"), io.Reply(waiting[0], "first")]
+        return []
+
+    inbox, _, _ = make_inbox(script)
+    results: list[str] = []
+    with running(lambda: results.append(inbox.call(io.GetRanges()))):
+        until(lambda: bool(waiting), "the first call")
+        assert inbox.call(STATUS) == "second"
+    assert results == ["first"]
+
+
+def test_a_call_that_a_signal_ends_is_abandoned() -> None:
+    inbox, run, shell = make_inbox(asks_first)
+
+    def interrupted(question: ask.Question) -> object:
+        inbox.interrupt()
+        return None
+
+    shell.answers = interrupted
+    with pytest.raises(SystemExit):
+        inbox.call(STATUS)
+    assert run.heard[-1] == io.CallAbandoned(0)
+
+
+def test_a_signal_in_the_middle_of_a_step_ends_the_call_after_it() -> None:
+    taken: list[Any] = []
+
+    def script(event: Any) -> list[Any]:
+        if isinstance(event, io.Called):
+            inbox.interrupt()
+            taken.append(event)
+            return [io.RefreshMetadata()]
+        return []
+
+    inbox, run, shell = make_inbox(script)
+    with pytest.raises(SystemExit):
+        inbox.call(STATUS)
+    assert taken
+    assert shell.carried_out == [io.RefreshMetadata()]
+    assert run.heard[-1] == io.CallAbandoned(0)
+    assert inbox._lock.acquire(blocking=False)
+
+
+def test_only_the_main_thread_ends_by_its_signal() -> None:
+    """The signal arrives in a step of the main thread; another thread steps before that one has unwound."""
+    inbox, _, _ = make_inbox(lambda event: [])
+    inbox._is_interrupted = True
+    with running(lambda: inbox.post(ev.Tick())):
+        pass
+    assert inbox._is_interrupted
+    with pytest.raises(SystemExit):
+        inbox.post(ev.Tick())
+    inbox.post(ev.Tick())
+
+
+def test_an_action_that_cannot_be_carried_out_ends_the_query_and_not_the_thread() -> None:
+    both = [io.RefreshMetadata(), io.Follow(frozenset("t"))]
+    inbox, run, shell = make_inbox(lambda event: both if isinstance(event, ev.Tick) else [])
+
+    def fail(action: Any) -> None:
+        if isinstance(action, io.RefreshMetadata):
+            raise ZeroDivisionError("a defect")
+
+    shell.on_action = fail
+    inbox.post(ev.Tick())
+    assert shell.carried_out == both
+    (failed,) = run.heard[1:]
+    assert isinstance(failed, io.ThreadFailed)
+    assert "a defect" in str(failed.error)

@@ -1,0 +1,486 @@
+"""A query that is not a member, as Spark calls it: modes `commit` and `off`; patterns; how much is worth a batch."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from streamgroup.coordinator.planning import loss
+from streamgroup.coordinator.planning.document import from_value, to_value
+from streamgroup.coordinator.run import spark_calls
+from streamgroup.errors import ConfigError, DataLossError, TransportError
+from streamgroup.group.commits import CommitMetadata
+from streamgroup.kafka.wire.messages.cluster import MetadataRequest
+from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorRequest
+from streamgroup.kafka.wire.messages.group import JoinGroupRequest
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from streamgroup.model import (
+    EARLIEST,
+    LATEST,
+    CommittedOffset,
+    ConfiguredOffsets,
+    Document,
+    OffsetRange,
+    Position,
+    TopicPartition,
+)
+from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions, OffsetsStorage, SourceOptions, Subscription
+from tests.fakes.cluster import logs_of
+from tests.fakes.coordinator import ScriptedCoordinator
+from tests.unit.coordinator.runs import INITIAL, P0, P1, Run, Start, ranges, start
+from tests.unit.coordinator.shells import client, source, until
+
+__all__ = ["start"]
+
+OFF = GroupOptions("", GroupMode.OFF)
+COMMIT = GroupOptions("g", GroupMode.COMMIT, join_timeout_ms=300)
+EMPTY = Document("", "lineage", "before", 1)
+"""The first log line of AvailableNow where the starting offsets take longer than a second (R10)."""
+
+
+def off(starting: int = EARLIEST, **others: Any) -> SourceOptions:
+    return source(starting, **{"group": OFF, **others})
+
+
+def commit(starting: int = EARLIEST, **others: Any) -> SourceOptions:
+    return source(starting, **{"group": COMMIT, **others})
+
+
+def checkpoint(**positions: int) -> dict[str, Any]:
+    """`checkpoint(p0=5)`: a document of an earlier run without a batch in flight."""
+    held = {TopicPartition("t", int(name[1:])): Position(offset, "id", 1) for name, offset in positions.items()}
+    return to_value(Document("", "lineage", "before", 3, positions=held))
+
+
+def positions(value: dict[str, Any]) -> dict[int, int]:
+    return {tp.partition: p.offset for tp, p in from_value(value).positions.items()}
+
+
+def lines(caplog: pytest.LogCaptureFixture, what: str) -> list[str]:
+    return [r.getMessage() for r in caplog.records if what in r.getMessage()]
+
+
+# -- off --------------------------------------------------------------------------------------------------------------
+
+
+def test_off_reads_everything_and_asks_no_group_for_anything(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    run = start(off())
+    first = run.plan()
+    assert ranges(run.coordinator.partitions(INITIAL, first)) == [(0, 0, 10), (1, 0, 10)]
+    assert run.latest(first) == first
+    run.logs.ends[P1] = 12
+    second = run.plan(first)
+    assert ranges(run.coordinator.partitions(first, second)) == [(1, 10, 12)]
+    run.coordinator.stop()
+    assert run.poller.sent == run.poller.handles == []
+    assert run.committed == {}
+    assert lines(caplog, "reads") == ["reads 2 partitions of t, commits nothing"]
+    assert from_value(second).group == ""
+
+
+def test_off_documents_where_latest_was_before_anything_has_come(start: Start) -> None:
+    """R6: the next start would find another latest."""
+    run = start(off(LATEST))
+    first = run.plan()
+    assert (from_value(first).ranges, positions(first)) == ((), {0: 10, 1: 10})
+    assert run.coordinator.partitions(INITIAL, first) == []
+    assert run.latest(first) == first, "once"
+    run.coordinator.stop()
+    again = start(off(LATEST), logs=logs_of([15, 10]))
+    assert ranges(again.coordinator.partitions(first, again.plan(first))) == [(0, 10, 15)]
+
+
+def test_off_replays_batch_0_and_goes_on_behind_it(start: Start) -> None:
+    """Spark asks with the constant as start, and `latest` is elsewhere by now."""
+    first = start(off(LATEST), logs=logs_of([10, 10]))
+    placed = first.plan()
+    first.logs.ends[P0] = 14
+    batch = Document(
+        "", from_value(placed).lineage, "before", 1, (OffsetRange(P0, 10, 14),), {P0: Position(14), P1: Position(10)}
+    )
+    again = start(off(LATEST), logs=logs_of([20, 20]))
+    assert ranges(again.coordinator.partitions(INITIAL, to_value(batch))) == [(0, 10, 14)]
+    following = again.plan(to_value(batch))
+    assert ranges(again.coordinator.partitions(to_value(batch), following)) == [(0, 14, 20), (1, 10, 20)]
+
+
+def test_off_reads_a_new_partition_from_its_beginning_though_it_starts_at_latest(start: Start) -> None:
+    run = start(off(LATEST, client=client(metadata_max_age_ms=50)))
+    first = run.plan()
+    run.logs.ends[TopicPartition("t", 2)] = 7
+    planned = run.plan(first)
+    assert ranges(run.coordinator.partitions(first, planned)) == [(2, 0, 7)]
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_off_tells_of_what_the_checkpoint_knows_and_the_cluster_does_not(
+    start: Start, strict: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = start(off(fail_on_data_loss=strict))
+    saved = checkpoint(p0=5, p1=5, p7=3)
+    if strict:
+        with pytest.raises(DataLossError, match=r"t-7.*deleted"):
+            run.latest(saved)
+    else:
+        planned = run.plan(saved)
+        assert positions(planned) == {0: 10, 1: 10}
+        assert "t-7" in caplog.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strict", [True, False])
+def test_off_tells_of_a_topic_that_is_deleted_while_it_reads(
+    start: Start, strict: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = logs_of([10])
+    logs.ends[TopicPartition("u", 0)] = 4
+    options = off(
+        subscription=Subscription(pattern="^(t|u)$"), fail_on_data_loss=strict, client=client(metadata_max_age_ms=50)
+    )
+    run = start(options, logs=logs)
+    first = run.batch()
+    run.latest(first)
+    there = logs.topics
+    monkeypatch.setattr(logs, "topics", lambda wanted: {n: t for n, t in there(wanted).items() if n != "u"})
+    logs.ends[P0] = 20
+    if strict:
+        with pytest.raises(DataLossError, match=r"u-0.*deleted"):  # noqa: PT012
+            planned = run.batch(first)
+            until(lambda: run.latest(planned) is None, "the loss is told")
+        return
+    planned = run.batch(first)
+    until(lambda: run.latest(planned) == planned and len(run.coordinator.status()["positions"]) == 1, "it is let go")
+    assert "u-0" in caplog.text
+
+
+# -- commit -----------------------------------------------------------------------------------------------------------
+
+
+def test_commit_commits_what_has_sunk_without_joining(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    run = start(commit(LATEST))
+    until(lambda: run.latest() == INITIAL and bool(run.committed), "R6")
+    assert run.committed == {0: 10, 1: 10}
+    run.logs.ends[P0] = 14
+    first = run.batch()
+    assert run.committed == {0: 10, 1: 10}
+    run.latest(first)
+    assert run.committed == {0: 14, 1: 10}
+    assert run.poller.asked(JoinGroupRequest) == 0
+    assert {(member, generation) for member, generation, _ in run.group.commits} == {("", -1)}
+    assert lines(caplog, "reads") == ["reads 2 partitions of t, commits to group g without joining"]
+    assert run.coordinator.status()["mode"] == "commit"
+
+
+def test_commit_goes_on_at_its_checkpoint_where_a_crash_has_prevented_the_commit(start: Start) -> None:
+    own = CommitMetadata("lineage", "before", 2, 2, -1, "id").text()
+    group = ScriptedCoordinator(offsets={P0: CommittedOffset(2, own), P1: CommittedOffset(5, own)})
+    run = start(commit(), group=group)
+    saved = checkpoint(p0=5, p1=5)
+    assert ranges(run.coordinator.partitions(saved, run.plan(saved))) == [(0, 5, 10), (1, 5, 10)]
+
+
+def test_commit_follows_an_operators_reset(start: Start) -> None:
+    group = ScriptedCoordinator(offsets={P0: CommittedOffset(2), P1: CommittedOffset(8)})
+    run = start(commit(), group=group)
+    saved = checkpoint(p0=5, p1=5)
+    assert ranges(run.coordinator.partitions(saved, run.plan(saved))) == [(0, 2, 10), (1, 8, 10)]
+
+
+def test_commit_replays_a_batch_whole_whatever_a_copy_of_it_has_committed(start: Start) -> None:
+    own = CommitMetadata("lineage", "copy", 9, 9, -1, "id").text()
+    group = ScriptedCoordinator(offsets={P0: CommittedOffset(9, own), P1: CommittedOffset(4)})
+    run = start(commit(), group=group)
+    held = {P0: Position(8, "id", 1), P1: Position(8, "id", 1)}
+    batch = Document("g", "lineage", "before", 4, (OffsetRange(P0, 5, 8), OffsetRange(P1, 2, 8)), held)
+    tasks = run.coordinator.partitions(checkpoint(p0=5, p1=2), to_value(batch))
+    assert ranges(tasks) == [(0, 5, 8), (1, 4, 8)], "what others have committed is an operator's reset"
+
+
+# -- commit, where brokers keep the commits in ZooKeeper --------------------------------------------------------------
+
+
+def test_commits_in_zookeeper_go_through_any_broker_and_need_no_coordinator(start: Start) -> None:
+    run = start(commit_in_zookeeper(LATEST))
+    until(lambda: run.latest() == INITIAL and bool(run.committed), "R6")
+    assert run.committed == {0: 10, 1: 10}
+    run.logs.ends[P0] = 14
+    run.latest(run.batch())
+    assert run.committed == {0: 14, 1: 10}
+    assert run.poller.asked(FindCoordinatorRequest) == 0
+    sent = [s for s in run.poller.sent if isinstance(s.request, OffsetCommitRequest | OffsetFetchRequest)]
+    assert {s.version for s in sent} == {0}
+
+
+def test_commits_in_zookeeper_do_not_tell_a_reset_from_a_commit_of_its_own(start: Start) -> None:
+    """There is no place for metadata: the checkpoint goes first, a reset counts for a query without one."""
+    reset = {P0: CommittedOffset(2), P1: CommittedOffset(8)}
+    run = start(commit_in_zookeeper(), group=ScriptedCoordinator(offsets=dict(reset)))
+    saved = checkpoint(p0=5, p1=5)
+    assert ranges(run.coordinator.partitions(saved, run.plan(saved))) == [(0, 5, 10), (1, 5, 10)]
+    anew = start(commit_in_zookeeper(), group=ScriptedCoordinator(offsets=dict(reset)))
+    assert ranges(anew.coordinator.partitions(INITIAL, anew.plan())) == [(0, 2, 10), (1, 8, 10)]
+
+
+def test_a_broker_that_has_just_started_is_not_believed_that_nothing_is_committed(start: Start) -> None:
+    """Else the query would begin at its end, and miss what the group has not read."""
+    group = ScriptedCoordinator(
+        offsets={P0: CommittedOffset(2), P1: CommittedOffset(8)}, knows_topics=False, starting=2
+    )
+    run = start(commit_in_zookeeper(LATEST), group=group)
+    assert ranges(run.coordinator.partitions(INITIAL, run.plan())) == [(0, 2, 10), (1, 8, 10)]
+    assert run.poller.asked(MetadataRequest) >= 1
+
+
+def test_what_is_gone_is_reported_with_where_the_group_is_set(start: Start) -> None:
+    run = start(commit_in_zookeeper())
+    run.logs.starts = {P0: 7}
+    with pytest.raises(DataLossError, match=r"t-0: up to 2 records[\s\S]*ZooKeeper's nodes /consumers/g/offsets"):
+        run.plan(checkpoint(p0=5, p1=5))
+
+
+def commit_in_zookeeper(starting: int = EARLIEST) -> SourceOptions:
+    return commit(starting, group=replace(COMMIT, offsets_storage=OffsetsStorage.ZOOKEEPER))
+
+
+def members(run: Run, *names: str) -> None:
+    with run.poller.changed:
+        run.group.group.members = dict.fromkeys(names)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_commit_reads_nothing_while_the_group_has_members_and_goes_on_when_they_have_left(
+    start: Start, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_calls, "COMMIT_TIMEOUT_S", 0.05)
+    patient = GroupOptions("g", GroupMode.COMMIT, join_timeout_ms=60_000)
+    run = start(source(EARLIEST, group=patient))
+    first = run.batch()
+    members(run, "m")
+    run.logs.ends[P0] = 20
+    assert run.latest(first) == first
+    until(lambda: bool(lines(caplog, "group g: it has members")), "it is told")
+    members(run)
+    assert ranges(run.coordinator.partitions(first, run.plan(first))) == [(0, 10, 20)]
+    assert run.committed == {0: 10, 1: 10}
+    assert len(lines(caplog, "it has members")) == 1
+
+
+@pytest.mark.slow
+def test_commit_fails_where_the_members_stay(start: Start) -> None:
+    run = start(commit())
+    members(run, "m")
+    with pytest.raises(
+        ConfigError, match=r"group g: it has members.*group\.mode=member.*group\.mode=off.*--bootstrap-server, or"
+    ):
+        until(lambda: run.latest() is None, "it fails")
+    assert run.committed == {}
+
+
+@pytest.mark.slow
+def test_once_in_a_group_with_members_says_so(start: Start) -> None:
+    run = start(commit())
+    members(run, "m")
+    with pytest.raises(ConfigError, match="it has members"):
+        run.latest(once=True)
+
+
+def test_commit_drains_and_leaves_its_last_commit(start: Start) -> None:
+    run = start(commit())
+    first = run.batch()
+    run.latest(first)
+    assert run.coordinator.drain(2.0)["drained"]
+    assert run.committed == {0: 10, 1: 10}
+
+
+# -- from one mode to another -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("before", [OFF, COMMIT, GroupOptions("g")], ids=["off", "commit", "member"])
+@pytest.mark.parametrize("after", [OFF, COMMIT, GroupOptions("g")], ids=["off", "commit", "member"])
+def test_a_checkpoint_may_be_taken_from_one_mode_to_another(
+    start: Start, before: GroupOptions, after: GroupOptions
+) -> None:
+    group, logs = ScriptedCoordinator(), logs_of([10, 10])
+    first = start(source(EARLIEST, group=before), group=group, logs=logs)
+    batch = first.batch()
+    first.latest(batch)
+    first.coordinator.stop()
+    logs.ends |= {P0: 15, P1: 11}
+    second = start(source(LATEST, group=after), group=group, logs=logs)
+    assert ranges(second.coordinator.partitions(batch, second.plan(batch))) == [(0, 10, 15), (1, 10, 11)]
+
+
+@pytest.mark.parametrize("mode", [OFF, COMMIT], ids=["off", "commit"])
+def test_a_checkpoint_of_sparks_own_connector_is_a_start(start: Start, mode: GroupOptions) -> None:
+    run = start(source(LATEST, group=mode))
+    own = {"t": {"0": 4, "1": 9}}
+    assert ranges(run.coordinator.partitions(own, run.plan(own))) == [(0, 4, 10), (1, 9, 10)]
+
+
+@pytest.mark.parametrize("mode", [OFF, COMMIT, GroupOptions("g")], ids=["off", "commit", "member"])
+def test_a_restart_from_a_document_that_tells_nothing_begins_at_starting_offsets(
+    start: Start, mode: GroupOptions
+) -> None:
+    options = replace(source(group=mode), starting=ConfiguredOffsets(LATEST, offsets={P0: 7, P1: LATEST}))
+    run = start(options)
+    first = to_value(EMPTY)
+    planned = run.plan(first)
+    assert ranges(run.coordinator.partitions(first, planned)) == [(0, 7, 10)]
+    assert (planned["lineage"], planned["sequence"]) == ("lineage", 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [OFF, COMMIT, GroupOptions("g")], ids=["off", "commit", "member"])
+@pytest.mark.parametrize("by", ["Spark's next call", "the listener"])
+def test_a_batch_that_sparks_own_connector_planned_is_delivered_once(start: Start, mode: GroupOptions, by: str) -> None:
+    """Spark's offset log has positions only: it hands the batch's end back without the ranges that were replayed."""
+    run = start(source(LATEST, group=mode), logs=logs_of([4, 10]))
+    before, end = {"t": {"0": 2, "1": 9}}, {"t": {"0": 4, "1": 10}}
+    assert ranges(run.coordinator.partitions(before, end)) == [(0, 2, 4), (1, 9, 10)]
+    if by == "the listener":
+        assert run.coordinator.sunk(end, 1, {})["proven"]
+    assert run.latest(end) == end, "nothing is new, and nothing is read again"
+    run.logs.ends |= {P0: 6}
+    planned = run.plan(end)
+    assert ranges(run.coordinator.partitions(end, planned)) == [(0, 4, 6)]
+    run.latest(planned)
+    if mode is not OFF:
+        until(lambda: run.committed == {0: 6, 1: 10}, "committed")
+
+
+# -- assign and patterns ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [OFF, COMMIT], ids=["off", "commit"])
+def test_assigned_partitions_alone_are_read(start: Start, mode: GroupOptions) -> None:
+    run = start(source(EARLIEST, group=mode, subscription=Subscription(assign=(P1,))))
+    assert ranges(run.coordinator.partitions(INITIAL, run.plan())) == [(1, 0, 10)]
+
+
+@pytest.mark.parametrize("mode", [OFF, COMMIT], ids=["off", "commit"])
+def test_an_assigned_partition_that_does_not_exist_is_read_from_its_beginning_once_it_does(
+    start: Start, mode: GroupOptions, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(loss, "BELIEVED_AFTER_S", 0.0)
+    logs, late = logs_of([3, 10]), TopicPartition("t", 5)
+    options = source(
+        LATEST, group=mode, subscription=Subscription(assign=(P1, late)), client=client(metadata_max_age_ms=50)
+    )
+    run = start(options, logs=logs)
+    document = run.latest()
+    until(lambda: any("do not exist: t-5." in r.message for r in caplog.records), "a warning")
+    logs.ends[late] = 4
+    while not from_value(document).ranges:
+        document = run.plan(document)
+    (only,) = from_value(document).ranges
+    assert (only.partition, only.start, only.until) == (late, 0, 4)
+
+
+@pytest.mark.parametrize("mode", [OFF, COMMIT, GroupOptions("g")], ids=["off", "commit", "member"])
+def test_a_topic_that_comes_to_match_is_read_from_its_beginning(start: Start, mode: GroupOptions) -> None:
+    logs = logs_of([3], "other")
+    options = source(
+        LATEST, group=mode, subscription=Subscription(pattern="^t.*"), client=client(metadata_max_age_ms=50)
+    )
+    run = start(options, logs=logs)
+    first = run.plan()
+    assert from_value(first).is_founded, "there is none so far"
+    assert run.coordinator.partitions(INITIAL, first) == []
+    assert run.latest(first) == first, "the next run knows"
+    logs.ends[TopicPartition("t1", 0)] = 5
+    planned = run.plan(first)
+    while not from_value(planned).ranges:
+        planned = run.plan(planned)
+    (only,) = from_value(planned).ranges
+    assert (str(only.partition), only.start, only.until) == ("t1-0", 0, 5)
+
+
+@pytest.mark.parametrize(
+    ("mode", "by"),
+    [(OFF, "pattern"), (COMMIT, "pattern"), (GroupOptions("g"), "pattern"), (OFF, "assign"), (COMMIT, "assign")],
+    ids=["off", "commit", "member", "off, assign", "commit, assign"],
+)
+@pytest.mark.parametrize("is_logged", [True, False], ids=["after batch 0", "batch 0 is replayed"])
+def test_partitions_that_appear_after_a_run_that_found_none_are_read_from_their_beginning(
+    start: Start, mode: GroupOptions, by: str, is_logged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPARK-41375: the first run has fixed its initial offsets as those of no partition, whatever startingOffsets."""
+    monkeypatch.setattr(loss, "BELIEVED_AFTER_S", 0.0)
+    late = TopicPartition("t", 5)
+    subscription = Subscription(pattern="^t.*") if by == "pattern" else Subscription(assign=(late,))
+    options = source(LATEST, group=mode, subscription=subscription)
+    others = {"pattern": logs_of([3], "other"), "assign": logs_of([3], "t")}
+    first = start(options, logs=others[by])
+    first.coordinator.prepare_available_now()
+    document = first.plan()
+    assert first.latest(document) == document, "AvailableNow ends after one batch without records"
+    first.coordinator.stop()
+    others[by].ends[late] = 4
+    again = start(options, logs=others[by])
+    if not is_logged:
+        assert again.coordinator.partitions(INITIAL, document) == []
+    planned = again.plan(document)
+    assert ranges(again.coordinator.partitions(document, planned)) == [(5, 0, 4)]
+
+
+# -- limits and triggers ----------------------------------------------------------------------------------------------
+
+
+def test_a_batch_waits_until_it_is_worth_it_or_the_delay_is_over(start: Start) -> None:
+    run = start(off(limits=LimitOptions(min_offsets_per_trigger=5, max_trigger_delay_ms=3_600_000)))
+    first = run.batch()
+    run.logs.ends[P0] = 14
+    assert run.latest(first) == first, "four are too few"
+    run.logs.ends[P1] = 11
+    second = run.plan(first)
+    run.coordinator.partitions(first, second)
+    run.logs.ends[P0] = 15
+    assert run.latest(second) == second, "one is too few"
+    run.coordinator._inbox._clock = lambda: time.monotonic() + 3_600.0
+    third = run.plan(second)
+    assert ranges(run.coordinator.partitions(second, third)) == [(0, 14, 15)]
+
+
+def test_a_trigger_that_ends_takes_what_there_is(start: Start) -> None:
+    run = start(off(limits=LimitOptions(min_offsets_per_trigger=500)))
+    run.coordinator.prepare_available_now()
+    first = run.batch()
+    assert ranges(run.coordinator.partitions(INITIAL, first)) == [(0, 0, 10), (1, 0, 10)]
+    run.logs.ends[P0] = 11
+    assert run.latest(first) == first, "the ends of the start count"
+
+
+def test_available_now_does_not_join_before_it_knows_the_checkpoint(start: Start) -> None:
+    run = start()
+    run.coordinator.prepare_available_now()
+    time.sleep(0.05)
+    assert run.poller.asked(FindCoordinatorRequest) == 0
+    run.plan()
+    assert run.poller.asked(FindCoordinatorRequest) == 1
+
+
+def test_available_now_waits_for_a_group_that_never_forms_as_long_as_said(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_calls, "ASSIGNMENT_TIMEOUT_S", 0.01)
+    run = start(source(group=GroupOptions("g", join_timeout_ms=3_600_000)), hold=JoinGroupRequest)
+    run.coordinator.prepare_available_now()
+    first = run.latest()
+    second = run.latest(first)
+    assert [from_value(document).sequence for document in (first, second)] == [1, 2], "it goes on with empty documents"
+    run.coordinator._inbox._clock = lambda: time.monotonic() + 3_600.0
+    with pytest.raises(TransportError, match=r"planned within group\.joinTimeout .* Trigger\.AvailableNow"):
+        run.latest(second)
+
+
+@pytest.mark.parametrize("mode", [OFF, COMMIT], ids=["off", "commit"])
+def test_once_reads_everything_alone_too(start: Start, mode: GroupOptions) -> None:
+    run = start(source(EARLIEST, group=mode))
+    assert ranges(run.coordinator.partitions(INITIAL, run.latest(once=True))) == [(0, 0, 10), (1, 0, 10)]
+    assert run.coordinator.report_latest() == {"t": {"0": 10, "1": 10}}

@@ -1,0 +1,210 @@
+"""R29: whatever ends a coordinator's process, it commits what is proven and leaves within a second."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from streamgroup.coordinator.control import channel
+from streamgroup.coordinator.control.claims import Claim
+from tests.unit.coordinator.shells import SOON
+
+ROOT = Path(__file__).parents[3]
+LEFT = "left [(0, 10), (1, 10)]"
+"""The first batch was proven; of the second, in flight, nothing is committed."""
+WITHIN_S = 30.0
+"""A second on the run's clock (`unit/coordinator/run/test_lifecycle.py`), however busy the machine is."""
+
+PARENT = """
+import signal, subprocess, sys
+child = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE)
+for number in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, signal.SIG_IGN)  # as the driver of a job, which drains first
+print(child.pid, flush=True)
+for line in sys.stdin:
+    if not line.strip():
+        break
+    child.stdin.write(line.encode())
+    child.stdin.flush()
+child.stdin.close()
+child.wait()
+print("ended", child.returncode, flush=True)
+sys.stdin.readline()
+"""
+
+
+class Driver:
+    """A process whose child is the coordinator, as the JVM's is; killing it takes the conversation along.
+
+    `wrapper` is what starts Python there, as PYSPARK_PYTHON does.
+    """
+
+    def __init__(
+        self, home: str, *arguments: str, wrapper: Sequence[str] = (), stderr: int = subprocess.DEVNULL
+    ) -> None:
+        self.block_manager = Path(home, "blockmgr-1")
+        self.block_manager.mkdir()
+        program = [*wrapper, sys.executable, "-m", "tests.unit.coordinator.stop_process"]
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PARENT, *program, home, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                "STREAMGROUP_LOG_LEVEL": "ERROR",
+                "SPARK_LOCAL_DIRS": str(self.block_manager),
+            },
+            text=True,
+            start_new_session=True,
+        )
+        assert self.process.stdout is not None
+        self.coordinator = int(self.process.stdout.readline())
+        self.read_until("ready")
+
+    def read_until(self, line: str) -> list[str]:
+        assert self.process.stdout is not None
+        lines: list[str] = []
+        while line not in lines:
+            read = self.process.stdout.readline()
+            assert read, f"it ended without {line!r}: {lines}"
+            lines.append(read.strip())
+        return lines
+
+    def write(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line)
+        self.process.stdin.flush()
+
+    def end(self) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.coordinator, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(SOON)
+
+
+@pytest.fixture
+def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
+    with tempfile.TemporaryDirectory(prefix="sg-", dir="/tmp") as home:
+        made = Driver(home, *getattr(request, "param", ()))
+        yield made
+        made.end()
+
+
+def sigterm_twice(driver: Driver) -> None:
+    """As Spark ends a query's Python process."""
+    os.kill(driver.coordinator, signal.SIGTERM)
+    time.sleep(0.01)
+    with suppress(ProcessLookupError):
+        os.kill(driver.coordinator, signal.SIGTERM)
+
+
+def end_of_file(driver: Driver) -> None:
+    """The JVM ends the conversation and lives on."""
+    driver.write("\n")
+
+
+def parent_gone(driver: Driver) -> None:
+    """`kill -9` of the JVM: the conversation ends, and the parent is another one."""
+    driver.process.kill()
+
+
+def gone_while_it_was_stopped(driver: Driver) -> None:
+    """It finds itself without a parent."""
+    os.kill(driver.coordinator, signal.SIGSTOP)
+    driver.process.kill()
+    driver.process.wait(SOON)
+    os.kill(driver.coordinator, signal.SIGCONT)
+
+
+def context_stopped(driver: Driver) -> None:
+    """`spark.stop()` in a notebook: the JVM and the query live on."""
+    driver.block_manager.rmdir()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "end",
+    [sigterm_twice, end_of_file, parent_gone, gone_while_it_was_stopped, context_stopped],
+    ids=lambda end: end.__name__,
+)
+def test_whatever_ends_it_what_is_proven_is_committed_and_the_group_left(
+    driver: Driver, end: Callable[[Driver], None]
+) -> None:
+    began = time.monotonic()
+    end(driver)
+    driver.read_until(LEFT)
+    assert time.monotonic() - began < WITHIN_S
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("driver", [[str(int(signal.SIGTERM))]], indirect=True)
+def test_a_sigterm_does_not_interrupt_a_leaving_that_the_end_of_the_conversation_has_begun(driver: Driver) -> None:
+    """Spark interrupts its thread, whose conversation with us is closed by that, and then ends our process."""
+    end_of_file(driver)
+    driver.read_until(LEFT)
+    driver.read_until("stopped")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(20)
+def test_a_query_that_outlives_its_context_ends_with_its_next_call_and_can_be_started_again_before(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context_stopped(driver)
+    driver.read_until(LEFT)
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(driver.block_manager.parent))
+    claim = Claim(channel.directory(driver.process.pid), "g", "", "the next run")
+    claim.take(timeout=SOON)
+    claim.release()
+    driver.write("next call\n")
+    driver.read_until(
+        "raised the SparkContext of this query has stopped, so the query has left its group and ends. Start it again "
+        "in a new session"
+    )
+    driver.read_until("stopped")
+
+
+def signal_group(driver: Driver) -> None:
+    """Signal a process group, as a terminal's Ctrl-C, `timeout` and `kill -TERM -PGID` do."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        os.killpg(driver.process.pid, number)
+
+
+@pytest.mark.slow
+def test_a_signal_to_the_drivers_process_group_does_not_end_its_coordinator(driver: Driver) -> None:
+    signal_group(driver)
+    end_of_file(driver)
+    driver.read_until(LEFT)
+    driver.read_until("stopped")
+    driver.read_until("ended 1")  # by the end of the conversation; SIGTERM ends it with 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/comm").exists(), reason="without /proc a test cannot name its process java")
+def test_a_wrapper_that_starts_python_without_exec_hides_the_coordinator_from_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="sg-", dir="/tmp") as home:
+        monkeypatch.setattr(tempfile, "gettempdir", lambda: home)
+        monkeypatch.setattr(sys.modules[__name__], "PARENT", "open('/proc/self/comm', 'w').write('java')\n" + PARENT)
+        driver = Driver(home, wrapper=("/bin/sh", "-c", '"$@"; exit $?', "python"))
+        try:
+            (status,) = channel.statuses(driver.process.pid).values()
+            assert status["group"] == "g"
+            signal_group(driver)  # the shell ends by that, the coordinator does not
+            driver.process.kill()
+            driver.read_until(LEFT)
+        finally:
+            driver.end()
