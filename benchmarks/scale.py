@@ -28,9 +28,9 @@ from streamgroup.coordinator.planning.packing import pack
 from streamgroup.coordinator.run.interface import ListOffsets, RunConfig
 from streamgroup.coordinator.run.startup import StartingOffsets, losses_of
 from streamgroup.coordinator.threads import log_watcher
-from streamgroup.executor.cursor import Cursor
-from streamgroup.executor.kafka import KAFKA_READ_FORMAT
-from streamgroup.executor.recovery import Recovery
+from streamgroup.executor.read.cursor import Cursor
+from streamgroup.executor.read.kafka import KAFKA_READ_FORMAT
+from streamgroup.executor.read.recovery import Recovery
 from streamgroup.group.assigning import GroupMember
 from streamgroup.group.assignors import ASSIGNORS
 from streamgroup.group.commits import CommitVerdict, refusals

@@ -8,7 +8,7 @@ Kafka 0.7 differs in four facts. Planning, messages and the command line ask for
 - A partition exists only while its broker is registered in ZooKeeper.
 - The messages of one compressed set have the same offset.
 
-A leaf: imports nothing of ours. `streamgroup.executor.read_format` holds how tasks read the bytes of a log, and
+A leaf: imports nothing of ours. `streamgroup.executor.read.read_format` holds how tasks read the bytes of a log, and
 `streamgroup.kafka.net.link` the protocol of its brokers.
 """
 

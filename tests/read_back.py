@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from streamgroup.coordinator.batch_read import plan_batch
-from streamgroup.executor.fetcher import read
+from streamgroup.executor.read.fetcher import read
 from streamgroup.options.parse import parse_source
 from streamgroup.testing import KafkaServer
 from tests.old_kafka import librdkafka

@@ -9,11 +9,11 @@ from typing import Self
 import pyarrow as pa
 
 from streamgroup.coordinator.write_plan import plan_registered, plan_write
-from streamgroup.executor.producer import TaskProducer
-from streamgroup.executor.producer07 import Kafka07TaskProducer
-from streamgroup.executor.sink_writer import SinkWriter
-from streamgroup.executor.sink_writer07 import SinkWriter07
-from streamgroup.executor.written import WriteTotals
+from streamgroup.executor.write.producer import TaskProducer
+from streamgroup.executor.write.producer07 import Kafka07TaskProducer
+from streamgroup.executor.write.sink_writer import SinkWriter
+from streamgroup.executor.write.sink_writer07 import SinkWriter07
+from streamgroup.executor.write.written import WriteTotals
 from streamgroup.kafka.cluster.interface import open_cluster
 from streamgroup.kafka.cluster.registered import ClusterFromZooKeeper
 from streamgroup.kafka.producer.kafka07 import Kafka07Target

@@ -34,7 +34,7 @@ from streamgroup.coordinator.coordinator import Coordinator
 from streamgroup.coordinator.planning.document import to_value
 from streamgroup.coordinator.planning.packing import SMALL
 from streamgroup.errors import ConfigError, DataLossError
-from streamgroup.executor.fetcher import read
+from streamgroup.executor.read.fetcher import read
 from streamgroup.kafka.cluster.interface import Cluster, open_cluster
 from streamgroup.kafka.cluster.requests import NO_OFFSET, ListedOffset
 from streamgroup.model import (

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
 from streamgroup.errors import StreamGroupError
-from streamgroup.executor.producer import TaskProducer
+from streamgroup.executor.write.producer import TaskProducer
 from streamgroup.kafka.net.connection import Connection
 from streamgroup.model import Dialect
 from streamgroup.options.types import ClientOptions, ProducerOptions

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from streamgroup.coordinator.log_output import NOTES, log_to_stderr, log_warnings_to_stderr
 from streamgroup.errors import ConfigError, StreamGroupError
-from streamgroup.executor.written import WriteTotals
+from streamgroup.executor.write.written import WriteTotals
 from streamgroup.kafka.producer.columns import check_columns
 from streamgroup.kafka.producer.kafka07 import Kafka07Target
 from streamgroup.options.types import SinkOptions
@@ -73,11 +73,11 @@ def refuse_overwrite() -> NoReturn:
 def _write(batches: Iterator[pa.RecordBatch], task: TaskOptions) -> RecordsWritten:
     log_warnings_to_stderr()
     if task.kafka07 is not None:
-        from streamgroup.executor.sink_writer07 import write07  # noqa: PLC0415  (the driver does not write)
+        from streamgroup.executor.write.sink_writer07 import write07  # noqa: PLC0415  (the driver does not write)
 
         written = write07(batches, task.options, task.kafka07)
     else:
-        from streamgroup.executor.sink_writer import write  # noqa: PLC0415
+        from streamgroup.executor.write.sink_writer import write  # noqa: PLC0415
 
         written = write(batches, task.options)
     exempt_modules()

@@ -44,7 +44,7 @@ class TaskPartition(InputPartition):
 
 def read_task(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """Fetch the ranges of one task as Arrow batches. It runs in an executor's Python worker."""
-    from streamgroup.executor.fetcher import read  # noqa: PLC0415  (the driver does not fetch)
+    from streamgroup.executor.read.fetcher import read  # noqa: PLC0415  (the driver does not fetch)
 
     log_warnings_to_stderr()
     if not isinstance(partition, TaskPartition):

@@ -21,7 +21,7 @@ from confluent_kafka import Producer
 
 from streamgroup.coordinator.coordinator import Coordinator
 from streamgroup.coordinator.planning.document import from_value, to_value
-from streamgroup.executor.fetcher import read
+from streamgroup.executor.read.fetcher import read
 from streamgroup.kafka.cluster import admin
 from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.model import INITIAL_DOCUMENT, LATEST, CommittedOffset, OffsetRange, TopicPartition

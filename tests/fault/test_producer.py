@@ -14,7 +14,7 @@ import pytest
 
 from streamgroup.errors import StreamGroupError
 from streamgroup.executor.pools import PRODUCERS
-from streamgroup.executor.sink_writer import SinkWriter, write
+from streamgroup.executor.write.sink_writer import SinkWriter, write
 from streamgroup.options.parse import parse_sink
 from streamgroup.testing import Direction, End, Fault, KafkaServer
 from tests.conftest import MakeTopic

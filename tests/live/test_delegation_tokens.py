@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from streamgroup.errors import AuthenticationError
-from streamgroup.executor.sink_writer import write
+from streamgroup.executor.write.sink_writer import write
 from streamgroup.options.parse import parse_sink
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic

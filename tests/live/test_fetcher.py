@@ -17,7 +17,7 @@ from confluent_kafka import TopicPartition as LibrdkafkaPartition
 from confluent_kafka.admin import AdminClient
 
 from streamgroup.errors import DataLossError
-from streamgroup.executor.fetcher import read
+from streamgroup.executor.read.fetcher import read
 from streamgroup.kafka.cluster.changes import create_topics
 from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.kafka.records.columns import SCHEMA

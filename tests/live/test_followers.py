@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from streamgroup.executor.fetcher import read
 from streamgroup.executor.pools import POOL
-from streamgroup.executor.read_replicas import REPLICAS
+from streamgroup.executor.read.fetcher import read
+from streamgroup.executor.read.read_replicas import REPLICAS
 from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.model import FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamgroup.executor.producer07 import Kafka07TaskProducer
+from streamgroup.executor.write.producer07 import Kafka07TaskProducer
 from streamgroup.kafka.cluster.interface import Cluster, open_cluster
 from streamgroup.kafka.producer.kafka07 import Kafka07Config
 from streamgroup.kafka.producer.kafka07_parts import MessageSet

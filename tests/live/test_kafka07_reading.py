@@ -21,7 +21,7 @@ from streamgroup.coordinator.planning.document import to_value
 from streamgroup.coordinator.threads.boundaries import BoundaryScans
 from streamgroup.coordinator.threads.log_watcher import LogWatcher
 from streamgroup.errors import ConfigError, DataLossError, DecodeError, TransportError
-from streamgroup.executor.fetcher import read
+from streamgroup.executor.read.fetcher import read
 from streamgroup.kafka.cluster.interface import kafka07_of, open_cluster
 from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.kafka.cluster.kafka07 import Kafka07Cluster

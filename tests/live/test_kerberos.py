@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from streamgroup.errors import AuthenticationError, ConfigError, TransportError
-from streamgroup.executor.sink_writer import write
+from streamgroup.executor.write.sink_writer import write
 from streamgroup.kafka.net.connection import Connection
 from streamgroup.kafka.net.poller import ConnectionReady, Poller, ResponseReceived
 from streamgroup.kafka.net.sasl.tickets import Tickets

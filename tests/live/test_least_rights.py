@@ -26,8 +26,8 @@ from streamgroup.coordinator.batch_read import plan_batch
 from streamgroup.coordinator.coordinator import Coordinator
 from streamgroup.coordinator.planning.document import to_value
 from streamgroup.errors import AuthorizationError, BrokerError, ProduceError
-from streamgroup.executor.fetcher import read
-from streamgroup.executor.sink_writer import write
+from streamgroup.executor.read.fetcher import read
+from streamgroup.executor.write.sink_writer import write
 from streamgroup.jobs.job_file import SparkSettings
 from streamgroup.jobs.mirror.clusters import Clusters
 from streamgroup.jobs.mirror.config import MirrorConfig, Renaming

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from streamgroup.errors import ChecksumMismatch, StreamGroupError, TlsError, TransportError, UnsupportedVersionError
-from streamgroup.executor.fetcher import read
+from streamgroup.executor.read.fetcher import read
 from streamgroup.kafka.cluster.admin import committed, describe_groups, list_groups
 from streamgroup.kafka.cluster.kafka import ANY, KafkaCluster, Node
 from streamgroup.kafka.net.connection import Connection

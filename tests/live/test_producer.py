@@ -19,7 +19,7 @@ from streamgroup.errors import (
     RecordTooLargeError,
     UnknownTopicError,
 )
-from streamgroup.executor.sink_writer import write
+from streamgroup.executor.write.sink_writer import write
 from streamgroup.model import TopicPartition
 from streamgroup.options.parse import parse_sink
 from streamgroup.options.types import SinkOptions

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 )
 
 from streamgroup.errors import ErrorCode, ProduceError
-from streamgroup.executor.sink_writer import write
+from streamgroup.executor.write.sink_writer import write
 from streamgroup.options.parse import parse_sink
 from streamgroup.options.types import SinkOptions
 from streamgroup.testing import KafkaServer

@@ -11,8 +11,8 @@ from confluent_kafka import Producer
 
 from streamgroup.coordinator.batch_read import plan_batch
 from streamgroup.errors import AuthorizationError
-from streamgroup.executor.fetcher import read
-from streamgroup.executor.sink_writer import write
+from streamgroup.executor.read.fetcher import read
+from streamgroup.executor.write.sink_writer import write
 from streamgroup.options.parse import parse_sink, parse_source
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.security.acls import AclTarget

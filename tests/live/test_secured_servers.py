@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 
 from streamgroup.cli.main import main
 from streamgroup.errors import AuthError
-from streamgroup.executor.sink_writer import write
+from streamgroup.executor.write.sink_writer import write
 from streamgroup.options.parse import parse_sink
 from streamgroup.testing import (
     Authority,

@@ -19,8 +19,8 @@ from streamgroup.cli.main import main
 from streamgroup.coordinator.coordinator import Coordinator
 from streamgroup.coordinator.planning.document import to_value
 from streamgroup.errors import AuthenticationError, AuthorizationError, StreamGroupError, TlsError
-from streamgroup.executor.fetcher import read
-from streamgroup.executor.sink_writer import write
+from streamgroup.executor.read.fetcher import read
+from streamgroup.executor.write.sink_writer import write
 from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.model import INITIAL_DOCUMENT, Broker, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.parse import parse_sink, parse_source

@@ -13,9 +13,9 @@ from typing import Any, cast
 import pytest
 
 from streamgroup.errors import KAFKA_ERRORS, BrokerError, TransportError, error_of, is_unexpected
-from streamgroup.executor.cursor import Cursor
-from streamgroup.executor.kafka import KafkaLookup
-from streamgroup.executor.recovery import Recovery
+from streamgroup.executor.read.cursor import Cursor
+from streamgroup.executor.read.kafka import KafkaLookup
+from streamgroup.executor.read.recovery import Recovery
 from streamgroup.group.reactions import Reaction, reaction_to, reaction_to_commit, reaction_to_fetch
 from streamgroup.group.requests import Purpose
 from streamgroup.kafka.cluster.metadata import snapshot_of

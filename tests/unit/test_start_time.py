@@ -15,7 +15,7 @@ SLOW = ("cryptography", "pandas", "kazoo", "regex")
     "code",
     [
         "import streamgroup.spark.source, streamgroup.coordinator.process",
-        "import streamgroup.executor.fetcher, streamgroup.executor.sink_writer; "
+        "import streamgroup.executor.read.fetcher, streamgroup.executor.write.sink_writer; "
         "from streamgroup.kafka.records import columns; import pyarrow as pa; columns.constant('t', pa.string(), 10)",
     ],
     ids=["coordinator", "task"],

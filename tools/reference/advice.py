@@ -85,7 +85,7 @@ ELSEWHERE = {
     "coordinator/coordinator.py": "an unexpected exception of Python, a defect",
     "coordinator/threads/log_watcher.py": "an unexpected exception of Python, a defect",
     "errors.py": "the class puts the text together from its arguments",
-    "executor/fetcher.py": _PASSED_ON,
+    "executor/read/fetcher.py": _PASSED_ON,
     "group/offsets/zookeeper.py": "a refusal of ZooKeeper: docs/zookeeper-security.md",
     "group/reactions.py": "what the member was doing, then the broker's code",
     "group/registry/membership.py": "a refusal of ZooKeeper: docs/zookeeper-security.md",

@@ -23,7 +23,7 @@ from streamgroup.kafka.cluster.registered import ClusterFromZooKeeper
 from tests.fakes.broker07 import OldBroker, start_broker07
 from tests.fakes.registry07 import FakeNodes, registered
 from tests.fakes.scripted_cluster import ScriptedCluster
-from tests.unit.executor.test_sink_writer07 import payloads
+from tests.unit.executor.write.test_sink_writer07 import payloads
 from tests.unit.kafka.records import reference
 from tests.waiting import wait_until
 

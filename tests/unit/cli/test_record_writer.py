@@ -18,7 +18,7 @@ from streamgroup.options.types import ClientOptions, SinkOptions
 from tests.fakes.broker07 import OldBroker, start_broker07
 from tests.fakes.registry07 import FakeNodes, registered
 from tests.fakes.scripted_cluster import ScriptedCluster
-from tests.unit.executor.test_sink_writer07 import payloads
+from tests.unit.executor.write.test_sink_writer07 import payloads
 
 __all__ = ["start_broker07"]
 

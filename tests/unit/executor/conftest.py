@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from streamgroup.executor.cursor import SIZES
 from streamgroup.executor.pools import POOL, PRODUCERS
-from streamgroup.executor.producer import TaskProducer
-from streamgroup.executor.read_replicas import REPLICAS
-from streamgroup.executor.sink_writer07 import PRODUCERS07
+from streamgroup.executor.read.cursor import SIZES
+from streamgroup.executor.read.read_replicas import REPLICAS
+from streamgroup.executor.write.producer import TaskProducer
+from streamgroup.executor.write.sink_writer07 import PRODUCERS07
 from tests.fakes.broker07 import start_broker07
 from tests.fakes.scripted_cluster import ScriptedCluster
 from tests.unit.executor.producing import TOPIC, client_of, producer_options

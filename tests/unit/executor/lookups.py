@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from streamgroup.errors import StreamGroupError
-from streamgroup.executor.cursor import Cursor
-from streamgroup.executor.read_format import LogLookup, Loss
+from streamgroup.executor.read.cursor import Cursor
+from streamgroup.executor.read.read_format import LogLookup, Loss
 from streamgroup.kafka.net.connection import Connection
 from streamgroup.model import Broker, FetchRange, OffsetRange, TopicPartition
 

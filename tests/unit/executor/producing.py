@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamgroup.executor.producer import Placed, RecordSlices, TaskProducer
+from streamgroup.executor.write.producer import Placed, RecordSlices, TaskProducer
 from streamgroup.kafka.records.encode import Encoder, RecordColumns, RecordFormat
 from streamgroup.model import TopicPartition
 from streamgroup.options.types import ClientOptions, ProducerOptions

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from streamgroup.errors import DataLossError, DecodeError, TransportError
-from streamgroup.executor import read_replicas
-from streamgroup.executor.fetcher import read
-from streamgroup.executor.read_replicas import REPLICAS
+from streamgroup.executor.read import read_replicas
+from streamgroup.executor.read.fetcher import read
+from streamgroup.executor.read.read_replicas import REPLICAS
 from streamgroup.kafka.wire.messages.log import AbortedTransaction, FetchResponse
 from streamgroup.model import Broker, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation

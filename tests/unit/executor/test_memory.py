@@ -28,7 +28,7 @@ WRITE_AND_MEASURE = """
 import sys
 import numpy as np
 import pyarrow as pa
-from streamgroup.executor.sink_writer import write
+from streamgroup.executor.write.sink_writer import write
 from streamgroup.model import TopicPartition
 from streamgroup.options.parse import parse_sink
 from streamgroup.kafka.producer.machine import Producer

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from streamgroup.errors import DataLossError, TooLarge, TransportError
-from streamgroup.executor.fetcher import read
+from streamgroup.executor.read.fetcher import read
 from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest
 from streamgroup.model import NO_TOPIC_ID, UNKNOWN_EPOCH, FetchRange, FetchTask
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from tests.fakes.answers import api_versions
 from tests.fakes.broker import FakeBroker
 from tests.unit.executor.leader import Leader, Log, batch
-from tests.unit.executor.test_fetcher import PATIENT, QUICK, Reading, planned
+from tests.unit.executor.read.test_fetcher import PATIENT, QUICK, Reading, planned
 from tests.unit.kafka.records.encoder import Record, encode_batch
 
 Start = Callable[..., FakeBroker]

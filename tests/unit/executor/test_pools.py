@@ -15,7 +15,7 @@ import pytest
 from streamgroup.errors import ErrorCode, ProduceError, TransportError
 from streamgroup.executor import pools
 from streamgroup.executor.pools import MAX_KEPT, MAX_KEPT_PRODUCERS, ConnectionPool, IdlePool, ProducerPool
-from streamgroup.executor.producer import TaskProducer
+from streamgroup.executor.write.producer import TaskProducer
 from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
 from streamgroup.options.types import ClientOptions, ProducerOptions
 from tests.clock import Clock

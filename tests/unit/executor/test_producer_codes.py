@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from streamgroup.errors import ErrorCode, ProduceAuthorizationError, ProduceError, RecordTooLargeError, error_of
-from streamgroup.executor.producer import TaskProducer
+from streamgroup.executor.write.producer import TaskProducer
 from tests.fakes.scripted_cluster import ScriptedCluster
 from tests.unit.executor.producing import TOPIC, placed, write
 from tests.unit.kafka.producer.broker import Era

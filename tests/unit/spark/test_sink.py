@@ -14,8 +14,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pyspark_streamgroup import DefaultSource
 from streamgroup.coordinator.log_output import NOTES
 from streamgroup.errors import TransportError
-from streamgroup.executor import sink_writer
-from streamgroup.executor.written import WriteTotals
+from streamgroup.executor.write import sink_writer
+from streamgroup.executor.write.written import WriteTotals
 from streamgroup.kafka.producer.kafka07 import Kafka07Config, Kafka07Target
 from streamgroup.model import ClusterSnapshot, TopicPartition
 from streamgroup.options.parse import parse_sink

@@ -18,8 +18,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark_streamgroup import DefaultSource
 from streamgroup.advice import StoredIn
 from streamgroup.errors import DataLossError
-from streamgroup.executor import fetcher, sink_writer
-from streamgroup.executor.written import WriteTotals
+from streamgroup.executor.read import fetcher
+from streamgroup.executor.write import sink_writer
+from streamgroup.executor.write.written import WriteTotals
 from streamgroup.model import FetchTask
 from streamgroup.options.parse import parse_sink, parse_source
 from streamgroup.options.types import FetchOptions

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from streamgroup.errors import KafkaError
-from streamgroup.executor.cursor import Cursor
+from streamgroup.executor.read.cursor import Cursor
 from streamgroup.kafka.net.connection import Connection
 from streamgroup.kafka.net.link import AnyRequest
 from streamgroup.kafka.records.decode import Decoded, DecodeOptions

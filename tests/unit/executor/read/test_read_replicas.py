@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from streamgroup.errors import ErrorCode, TransportError, error_of
-from streamgroup.executor.cursor import Cursor
-from streamgroup.executor.read_replicas import (
+from streamgroup.executor.read.cursor import Cursor
+from streamgroup.executor.read.read_replicas import (
     REPLICAS,
     SILENCE_S,
     ReadReplicas,
@@ -18,7 +18,7 @@ from streamgroup.executor.read_replicas import (
     ReplicaMemory,
     memory_of,
 )
-from streamgroup.executor.recovery import Recovery
+from streamgroup.executor.read.recovery import Recovery
 from streamgroup.model import Broker
 from streamgroup.options.types import ClientOptions, FetchOptions
 from tests.clock import Clock

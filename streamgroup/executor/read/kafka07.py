@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple, cast
 
 from streamgroup.errors import BrokerError, DecodeError, KafkaError, TooLarge, TransportError
-from streamgroup.executor.cursor import Cursor
 from streamgroup.executor.pools import POOL
-from streamgroup.executor.read_format import (
+from streamgroup.executor.read.cursor import Cursor
+from streamgroup.executor.read.read_format import (
     KEEP_LONGER,
     LAST_LOOK_TIMEOUT_S,
     Fetched,

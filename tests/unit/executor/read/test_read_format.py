@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from streamgroup.errors import DecodeError, ErrorCode, KafkaError, StreamGroupError, TransportError, error_of
-from streamgroup.executor.cursor import Cursor
-from streamgroup.executor.kafka07 import KAFKA07_READ_FORMAT
-from streamgroup.executor.read_format import Portion, describe_failure, has_failed_with
+from streamgroup.executor.read.cursor import Cursor
+from streamgroup.executor.read.kafka07 import KAFKA07_READ_FORMAT
+from streamgroup.executor.read.read_format import Portion, describe_failure, has_failed_with
 from streamgroup.kafka.records.batches import Frames
 from streamgroup.kafka.wire.kafka07 import ErrorCode07, error07_of
 from streamgroup.model import Broker, FetchRange, OffsetRange, TopicPartition

@@ -13,8 +13,8 @@ from typing import Self, cast
 import numpy as np
 
 from streamgroup.errors import ConfigError, DeliveryTimeoutError, EncodeError, StreamGroupError
-from streamgroup.executor.produce_links import ProduceLinks
-from streamgroup.executor.written import WriteTotals
+from streamgroup.executor.write.produce_links import ProduceLinks
+from streamgroup.executor.write.written import WriteTotals
 from streamgroup.kafka.net.requester import requester_of
 from streamgroup.kafka.producer import events as ev
 from streamgroup.kafka.producer.batch import ProducerBatch

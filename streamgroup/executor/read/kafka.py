@@ -22,8 +22,8 @@ from streamgroup.errors import (
     error_of,
     may_succeed_later,
 )
-from streamgroup.executor.cursor import Cursor
-from streamgroup.executor.read_format import (
+from streamgroup.executor.read.cursor import Cursor
+from streamgroup.executor.read.read_format import (
     KEEP_LONGER,
     LAST_LOOK_TIMEOUT_S,
     Fetched,

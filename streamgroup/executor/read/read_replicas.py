@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from streamgroup.errors import TransportError
-from streamgroup.executor.cursor import Cursor
-from streamgroup.executor.read_format import LAST_LOOK_TIMEOUT_S, LogLookup, describe_failure
-from streamgroup.executor.recovery import Recovery
+from streamgroup.executor.read.cursor import Cursor
+from streamgroup.executor.read.read_format import LAST_LOOK_TIMEOUT_S, LogLookup, describe_failure
+from streamgroup.executor.read.recovery import Recovery
 from streamgroup.model import Broker, TopicPartition
 from streamgroup.options.types import ClientOptions, FetchOptions
 

@@ -18,8 +18,8 @@ from typing import Self
 
 from streamgroup.backoff import Random
 from streamgroup.errors import EncodeError, ProduceError, RecordTooLargeError, StreamGroupError
-from streamgroup.executor.producer import TaskClock
-from streamgroup.executor.written import WriteTotals
+from streamgroup.executor.write.producer import TaskClock
+from streamgroup.executor.write.written import WriteTotals
 from streamgroup.kafka.net.poller import (
     ConnectionIdle,
     ConnectionLost,

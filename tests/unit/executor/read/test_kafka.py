@@ -11,10 +11,10 @@ from typing import Any, cast
 import pytest
 
 from streamgroup.errors import AuthorizationError, BrokerError, ErrorCode, TooLarge, TransportError, error_of
-from streamgroup.executor.cursor import Cursor
-from streamgroup.executor.fetcher import read as read_pipeline
-from streamgroup.executor.kafka import MOST_PARTITIONS, KafkaFetchProtocol, KafkaLookup, Pipeline
-from streamgroup.executor.read_format import Fetched, FetchProtocol, Loss, PreparedFetch
+from streamgroup.executor.read.cursor import Cursor
+from streamgroup.executor.read.fetcher import read as read_pipeline
+from streamgroup.executor.read.kafka import MOST_PARTITIONS, KafkaFetchProtocol, KafkaLookup, Pipeline
+from streamgroup.executor.read.read_format import Fetched, FetchProtocol, Loss, PreparedFetch
 from streamgroup.kafka.net.connection import Connection
 from streamgroup.kafka.net.protocol import CorrelatedResponse
 from streamgroup.kafka.wire.kafka07 import MultiFetchRequest07
@@ -44,7 +44,7 @@ from tests.fakes.broker import FakeBroker
 from tests.fakes.broker07 import OldBroker, values
 from tests.unit.executor.leader import OTHER_ID, TOPIC_ID, Leader, Log, batch
 from tests.unit.executor.lookups import cursor as pipeline_cursor
-from tests.unit.executor.test_fetcher import PATIENT, Reading, planned
+from tests.unit.executor.read.test_fetcher import PATIENT, Reading, planned
 from tests.waiting import soon
 
 Start = Callable[..., FakeBroker]

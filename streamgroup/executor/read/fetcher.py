@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from streamgroup.advice import OffsetLocation, StoredIn, how_to_step_to
 from streamgroup.errors import DecodeError, TransportError
-from streamgroup.executor.cursor import Cursor
-from streamgroup.executor.kafka import KAFKA_READ_FORMAT, Pipeline
 from streamgroup.executor.pools import POOL
-from streamgroup.executor.read_format import Portion, ReadFormat
-from streamgroup.executor.read_replicas import ReadReplicas
-from streamgroup.executor.recovery import Recovery
+from streamgroup.executor.read.cursor import Cursor
+from streamgroup.executor.read.kafka import KAFKA_READ_FORMAT, Pipeline
+from streamgroup.executor.read.read_format import Portion, ReadFormat
+from streamgroup.executor.read.read_replicas import ReadReplicas
+from streamgroup.executor.read.recovery import Recovery
 from streamgroup.kafka.net.handshake import RELEASE_MEMORY
 from streamgroup.kafka.records.columns import unfit_timestamps
 from streamgroup.kafka.records.damage import DamagedBatch, damaged_batch
@@ -74,7 +74,7 @@ def _read_format_of(dialect: Dialect) -> ReadFormat:
     if dialect is Dialect.KAFKA:
         return KAFKA_READ_FORMAT
     # Most tasks never need it, and start faster without importing it.
-    from streamgroup.executor.kafka07 import KAFKA07_READ_FORMAT  # noqa: PLC0415
+    from streamgroup.executor.read.kafka07 import KAFKA07_READ_FORMAT  # noqa: PLC0415
 
     return KAFKA07_READ_FORMAT
 

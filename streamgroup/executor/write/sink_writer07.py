@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgroup.executor.pools import ProducerPool
-from streamgroup.executor.producer07 import Kafka07TaskProducer
-from streamgroup.executor.sink_writer import RowReader
-from streamgroup.executor.written import WriteTotals
+from streamgroup.executor.write.producer07 import Kafka07TaskProducer
+from streamgroup.executor.write.sink_writer import RowReader
+from streamgroup.executor.write.written import WriteTotals
 from streamgroup.kafka.producer.columns import SinkColumns
 from streamgroup.kafka.producer.kafka07 import Kafka07Config, Kafka07Target
 from streamgroup.kafka.producer.partitioners import Partitioner, ProducerTopic
@@ -38,8 +38,8 @@ PRODUCERS07 = ProducerPool(_open)
 def write07(batches: Iterable[pa.RecordBatch], options: SinkOptions, target: Kafka07Target) -> WriteTotals:
     """Write all rows of `batches` to the Kafka 0.7 of the plan. Return how many were written where.
 
-    Kafka 0.7 acknowledges nothing: see `executor/producer07.py` for what delivery means there. The iterator is read to
-    its end unless an error is raised. Raises as `executor/sink_writer.py` does.
+    Kafka 0.7 acknowledges nothing: see `executor/write/producer07.py` for what delivery means there. The iterator is read to
+    its end unless an error is raised. Raises as `executor/write/sink_writer.py` does.
     """
     with PRODUCERS07.lend((options.client, target.config)) as producer:
         producer.update(target.snapshot)

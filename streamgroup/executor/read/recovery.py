@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from streamgroup.backoff import Backoff
 from streamgroup.errors import DataLossError, TransportError
-from streamgroup.executor.cursor import Cursor
-from streamgroup.executor.read_format import LogLookup, Loss, describe_failure
+from streamgroup.executor.read.cursor import Cursor
+from streamgroup.executor.read.read_format import LogLookup, Loss, describe_failure
 from streamgroup.kafka.net.connection import Connection
 from streamgroup.logline import render
 from streamgroup.options.types import ClientOptions, FetchOptions

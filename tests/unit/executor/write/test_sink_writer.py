@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from streamgroup.errors import EncodeError, ErrorCode, RecordTooLargeError, UnknownPartition, UnknownTopicError
-from streamgroup.executor import sink_writer
 from streamgroup.executor.pools import ProducerPool
-from streamgroup.executor.producer import RecordSlices, TaskProducer
-from streamgroup.executor.sink_writer import BatchMemory, RowReader, SinkWriter, write
+from streamgroup.executor.write import sink_writer
+from streamgroup.executor.write.producer import RecordSlices, TaskProducer
+from streamgroup.executor.write.sink_writer import BatchMemory, RowReader, SinkWriter, write
 from streamgroup.kafka.wire.messages.topics import DescribeConfigsRequest
 from streamgroup.model import TopicPartition
 from streamgroup.options.types import ClientOptions, ProducerOptions, SinkOptions

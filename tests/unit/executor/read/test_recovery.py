@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from streamgroup.errors import BrokerError, DataLossError, ErrorCode, TransportError, error_of
-from streamgroup.executor.cursor import Cursor
-from streamgroup.executor.read_format import Loss
-from streamgroup.executor.recovery import ENOUGH_EMPTY_ANSWERS, Recovery
+from streamgroup.executor.read.cursor import Cursor
+from streamgroup.executor.read.read_format import Loss
+from streamgroup.executor.read.recovery import ENOUGH_EMPTY_ANSWERS, Recovery
 from streamgroup.logline import parse
 from streamgroup.options.types import ClientOptions, FetchOptions
 from tests.clock import Clock

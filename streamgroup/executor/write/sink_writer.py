@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from streamgroup.errors import UnknownPartition
 from streamgroup.executor.pools import PRODUCERS
-from streamgroup.executor.producer import Placed, RecordSlices, TaskProducer
-from streamgroup.executor.written import WriteTotals
+from streamgroup.executor.write.producer import Placed, RecordSlices, TaskProducer
+from streamgroup.executor.write.written import WriteTotals
 from streamgroup.kafka.producer.columns import SinkColumns, read_columns
 from streamgroup.kafka.producer.partitioners import Partitioner, ProducerTopic
 from streamgroup.kafka.producer.routing import Routes, RowSpan, route

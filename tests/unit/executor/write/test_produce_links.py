@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from streamgroup.errors import ConfigError, ErrorCode, TransportError
-from streamgroup.executor.produce_links import ProduceLinks
+from streamgroup.executor.write.produce_links import ProduceLinks
 from streamgroup.kafka.net.poller import ConnectionLost, ConnectionReady, Event, Handle
 from streamgroup.kafka.producer import events as ev
 from streamgroup.kafka.wire.messages.cluster import MetadataRequest
@@ -252,7 +252,7 @@ class StubPoller:
 @pytest.fixture
 def poller(monkeypatch: pytest.MonkeyPatch) -> StubPoller:
     stub = StubPoller()
-    monkeypatch.setattr("streamgroup.executor.produce_links.Poller", lambda *_: stub)
+    monkeypatch.setattr("streamgroup.executor.write.produce_links.Poller", lambda *_: stub)
     return stub
 
 

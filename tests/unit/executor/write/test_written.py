@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamgroup.executor.written import PartitionWritten, WriteTotals
+from streamgroup.executor.write.written import PartitionWritten, WriteTotals
 from streamgroup.kafka.producer.batch import NO_IDENTITY, ProducerIdentity
 from streamgroup.model import TopicPartition
 

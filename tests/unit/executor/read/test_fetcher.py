@@ -14,10 +14,10 @@ import pytest
 
 from streamgroup.advice import NO_LOCATION, StoredIn
 from streamgroup.errors import BrokerError, ChecksumMismatch, DataLossError, TooLarge, TransportError
-from streamgroup.executor import fetcher
-from streamgroup.executor.fetcher import read
-from streamgroup.executor.kafka import KAFKA_READ_FORMAT, KafkaReadFormat
-from streamgroup.executor.read_format import Portion
+from streamgroup.executor.read import fetcher
+from streamgroup.executor.read.fetcher import read
+from streamgroup.executor.read.kafka import KAFKA_READ_FORMAT, KafkaReadFormat
+from streamgroup.executor.read.read_format import Portion
 from streamgroup.kafka.records.batches import Frames
 from streamgroup.kafka.records.columns import SCHEMA
 from streamgroup.kafka.wire.messages.log import AbortedTransaction
@@ -562,10 +562,16 @@ def test_a_kept_connection_that_the_broker_has_closed_is_not_used(broker: Start,
 @pytest.mark.slow
 def test_a_task_imports_neither_the_cluster_nor_the_decoder_of_0_7_before_it_needs_them() -> None:
     """A worker process imports what its first task needs: that is a part of the time of a small batch."""
-    program = "import streamgroup.executor.fetcher, sys; print(*sorted(m for m in sys.modules if 'streamgroup' in m))"
+    program = (
+        "import streamgroup.executor.read.fetcher, sys; print(*sorted(m for m in sys.modules if 'streamgroup' in m))"
+    )
     imported = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout.split()
-    late = {"streamgroup.kafka.cluster.kafka", "streamgroup.executor.kafka07", "streamgroup.kafka.records.messages07"}
-    assert "streamgroup.executor.kafka" in imported
+    late = {
+        "streamgroup.kafka.cluster.kafka",
+        "streamgroup.executor.read.kafka07",
+        "streamgroup.kafka.records.messages07",
+    }
+    assert "streamgroup.executor.read.kafka" in imported
     assert not late.intersection(imported)

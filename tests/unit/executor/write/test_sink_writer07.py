@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from streamgroup.errors import EncodeError, ProduceError, RecordTooLargeError, StreamGroupError, UnknownTopicError
-from streamgroup.executor.sink_writer07 import PRODUCERS07, write07
-from streamgroup.executor.written import WriteTotals
+from streamgroup.executor.write.sink_writer07 import PRODUCERS07, write07
+from streamgroup.executor.write.written import WriteTotals
 from streamgroup.kafka.producer.kafka07 import Kafka07Config, Kafka07Target
 from streamgroup.kafka.producer.partitioners import KeyBytes, java_string_hash
 from streamgroup.kafka.records.decode import DecodeOptions

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from streamgroup.errors import DeliveryTimeoutError, EncodeError, ProduceError, TransportError, UnknownTopicError
-from streamgroup.executor.producer07 import Kafka07TaskProducer
+from streamgroup.executor.write.producer07 import Kafka07TaskProducer
 from streamgroup.kafka.net.poller import ConnectionLost, ConnectionReady, Event, Handle, ResponseReceived
 from streamgroup.kafka.producer.kafka07 import Kafka07Config
 from streamgroup.kafka.producer.kafka07_parts import MessageSet
@@ -423,7 +423,7 @@ def test_a_request_for_a_connection_whose_end_is_known_by_then_counts_as_unsent(
     start: Start, producer: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poller = StubPoller()
-    monkeypatch.setattr("streamgroup.executor.producer07.Poller", lambda *_: poller)
+    monkeypatch.setattr("streamgroup.executor.write.producer07.Poller", lambda *_: poller)
     writer = producer(snapshot(start()), max_in_flight=1, max_request_size=1, retry_backoff_ms=1)
     first, second = a_set(tp(0, 0), b"first"), a_set(tp(0, 0), b"second")
     writer.append([first, second])

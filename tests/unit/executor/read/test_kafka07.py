@@ -16,11 +16,11 @@ import pytest
 
 from streamgroup.advice import StoredIn
 from streamgroup.errors import BrokerError, DataLossError, DecodeError, TooLarge, TransportError
-from streamgroup.executor.cursor import Cursor
-from streamgroup.executor.fetcher import read
-from streamgroup.executor.kafka07 import Kafka07Lookup
 from streamgroup.executor.pools import POOL
-from streamgroup.executor.recovery import Recovery
+from streamgroup.executor.read.cursor import Cursor
+from streamgroup.executor.read.fetcher import read
+from streamgroup.executor.read.kafka07 import Kafka07Lookup
+from streamgroup.executor.read.recovery import Recovery
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.logline import parse
 from streamgroup.model import Broker, Dialect, FetchRange, FetchTask, OffsetRange, TopicPartition

@@ -18,8 +18,8 @@ from streamgroup.errors import (
     RecordTooLargeError,
     UnknownTopicError,
 )
-from streamgroup.executor.producer import RecordSlices, TaskClock, TaskProducer
-from streamgroup.executor.written import PartitionWritten
+from streamgroup.executor.write.producer import RecordSlices, TaskClock, TaskProducer
+from streamgroup.executor.write.written import PartitionWritten
 from streamgroup.kafka.records.encode import RecordColumns
 from streamgroup.kafka.records.record_columns import concat
 from streamgroup.kafka.wire.messages.produce import InitProducerIdRequest, ProduceRequest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamgroup.errors import ErrorCode, error_of
-from streamgroup.executor.cursor import Cursor
+from streamgroup.executor.read.cursor import Cursor
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import UNKNOWN_EPOCH, Broker, FetchRange, OffsetRange, TopicPartition
 

@@ -1,0 +1,1 @@
+"""What tasks do to read ranges of offsets."""
