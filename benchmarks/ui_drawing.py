@@ -11,7 +11,7 @@ import statistics
 import sys
 import time
 
-from streamgroup.ui.server import Board
+from streamgroup.monitoring.page.server import Board
 from tests.browser import Browser
 from tests.ui import world
 from tests.ui.served import served

@@ -15,7 +15,7 @@ import urllib.parse
 from http.client import HTTPConnection
 
 from benchmarks.memory import resident_mb
-from streamgroup.ui.server import Board
+from streamgroup.monitoring.page.server import Board
 from tests.ui import world
 from tests.ui.served import served
 

@@ -15,14 +15,14 @@ from streamgroup.errors import DrainedError, StreamGroupError
 
 if TYPE_CHECKING:
     from streamgroup.model import OffsetRange, TopicPartition
-    from streamgroup.parsing.framing import SchemaRegistry
-    from streamgroup.parsing.parser import Parser
     from streamgroup.spark.channel import ranges
     from streamgroup.spark.dead_letters import dead_letters
     from streamgroup.spark.drain import DrainResult, drain
     from streamgroup.spark.listener import listen
     from streamgroup.spark.metrics import MetricsServer, metrics
     from streamgroup.spark.open_telemetry import OpenTelemetryMetrics, open_telemetry
+    from streamgroup.spark.parsing.framing import SchemaRegistry
+    from streamgroup.spark.parsing.parser import Parser
     from streamgroup.spark.progress import progress
     from streamgroup.spark.source import default_mode
 
@@ -63,8 +63,8 @@ _LAZY = {
     "MetricsServer": "streamgroup.spark.metrics",
     "OffsetRange": "streamgroup.model",
     "OpenTelemetryMetrics": "streamgroup.spark.open_telemetry",
-    "Parser": "streamgroup.parsing.parser",
-    "SchemaRegistry": "streamgroup.parsing.framing",
+    "Parser": "streamgroup.spark.parsing.parser",
+    "SchemaRegistry": "streamgroup.spark.parsing.framing",
     "TopicPartition": "streamgroup.model",
     "dead_letters": "streamgroup.spark.dead_letters",
     "default_mode": "streamgroup.spark.source",

@@ -25,7 +25,7 @@ def component() -> dict[str, Any]:
     purl = f"pkg:npm/{version['name']}@{version['version']}"
     return {
         "bom-ref": purl,
-        "description": "charts of the live page, in the wheel below streamgroup/ui/page/vendor",
+        "description": "charts of the live page, in the wheel below streamgroup/monitoring/page/page/vendor",
         "licenses": [{"license": {"id": license_["license"]}}],
         "name": version["name"],
         "purl": purl,

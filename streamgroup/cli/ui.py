@@ -19,10 +19,10 @@ from streamgroup.coordinator.control import channel
 from streamgroup.coordinator.control.drains import recorded_failures
 from streamgroup.errors import ConfigError, StreamGroupError, TransportError, UnsupportedVersionError
 from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, GroupState, TopicPartition
+from streamgroup.monitoring.page.history.batches import GroupReading, Reading
 from streamgroup.options.secrets import Secret
 from streamgroup.options.types import ClientOptions
 from streamgroup.text import counted
-from streamgroup.ui.history.batches import GroupReading, Reading
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 9405
@@ -119,8 +119,8 @@ def serve_page(
 ) -> None:
     """Serve the page of the cluster until Ctrl-C, and print its address. Raises ConfigError without the extra `ui`."""
     try:
-        from streamgroup.ui.access import Access  # noqa: PLC0415  (of the extra `ui`)
-        from streamgroup.ui.server import serve  # noqa: PLC0415
+        from streamgroup.monitoring.page.access import Access  # noqa: PLC0415  (of the extra `ui`)
+        from streamgroup.monitoring.page.server import serve  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError(
             f"cannot serve the page: the package {error.name} is missing. Install it with: "

@@ -19,9 +19,9 @@ from streamgroup.options.rows import Scope
 from streamgroup.options.source import SOURCE as SOURCE_OPTIONS
 from streamgroup.options.types import SourceOptions
 from streamgroup.options.zookeeper import CONNECT, ZOOKEEPER
-from streamgroup.parsing.framing import SCHEMA_ID, SchemaRegistry
-from streamgroup.parsing.limit import DEFAULT_SHARE
-from streamgroup.parsing.parser import KEEP, Parser
+from streamgroup.spark.parsing.framing import SCHEMA_ID, SchemaRegistry
+from streamgroup.spark.parsing.limit import DEFAULT_SHARE
+from streamgroup.spark.parsing.parser import KEEP, Parser
 
 DAMAGED_BATCHES = "includeDamagedBatches"
 """The option of the source that `damaged_batches` sets."""

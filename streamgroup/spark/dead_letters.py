@@ -13,15 +13,15 @@ from pyspark.storagelevel import StorageLevel
 
 from streamgroup.coordinator.log_output import log_warnings_to_stderr
 from streamgroup.errors import ConfigError, DeadLetterError, StreamGroupError
-from streamgroup.kafka.net.schema_registry import RegisteredSchema, SchemaRegistryClient
 from streamgroup.logline import render
 from streamgroup.options.parse import parse_sink
-from streamgroup.parsing import avro, protobuf
-from streamgroup.parsing.framing import UNKNOWN_ID, id_in_error
-from streamgroup.parsing.limit import NO_DEAD_LETTERS, DeadLetterLimit, FirstDeadLetter, text_above_limit
-from streamgroup.parsing.parser import AVRO, ERROR, PROTOBUF, Parser
 from streamgroup.spark.parsed_rows import with_parsed
+from streamgroup.spark.parsing import avro, protobuf
+from streamgroup.spark.parsing.framing import UNKNOWN_ID, id_in_error
+from streamgroup.spark.parsing.limit import NO_DEAD_LETTERS, DeadLetterLimit, FirstDeadLetter, text_above_limit
+from streamgroup.spark.parsing.parser import AVRO, ERROR, PROTOBUF, Parser
 from streamgroup.spark.queries import documents_in_flight, driver_context, query_id_of_thread, query_name
+from streamgroup.spark.schema_registry import RegisteredSchema, SchemaRegistryClient
 
 log = logging.getLogger("streamgroup")
 

@@ -14,10 +14,10 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StringType, StructType
 
 from streamgroup.errors import ConfigError
-from streamgroup.parsing.avro import AvroReader
-from streamgroup.parsing.framing import SCHEMA_ID
-from streamgroup.parsing.parser import BINARY, DEAD_LETTER, ERROR, PARSED, PROTOBUF, Parser, ValueReader
-from streamgroup.parsing.protobuf import ProtobufReader
+from streamgroup.spark.parsing.avro import AvroReader
+from streamgroup.spark.parsing.framing import SCHEMA_ID
+from streamgroup.spark.parsing.parser import BINARY, DEAD_LETTER, ERROR, PARSED, PROTOBUF, Parser, ValueReader
+from streamgroup.spark.parsing.protobuf import ProtobufReader
 
 _CORRUPT = "_streamgroup_corrupt_record"
 _RAW = "_streamgroup_raw"

@@ -18,9 +18,9 @@ from streamgroup.errors import DataLossError
 from streamgroup.executor.pools import POOL
 from streamgroup.kafka.cluster.changes import commit_as_admin
 from streamgroup.model import TopicPartition
+from streamgroup.monitoring.page.history import views
+from streamgroup.monitoring.page.server import Board
 from streamgroup.testing import End, Fault, KafkaServer
-from streamgroup.ui.history import views
-from streamgroup.ui.server import Board
 from tests.conftest import MakeTopic
 from tests.fault.harness import Query, Streams, Writer, check_everything, check_order, goes_on, raise_error
 from tests.fault.operators import (

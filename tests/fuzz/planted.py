@@ -27,8 +27,8 @@ from streamgroup.kafka.net.sasl import mechanisms, tokens
 from streamgroup.kafka.records import batches, codecs, messages07
 from streamgroup.kafka.wire import kafka07, primitives, registrations
 from streamgroup.options import kinds, parse, sasl
-from streamgroup.parsing import avro, framing, protobuf
 from streamgroup.spark import queries
+from streamgroup.spark.parsing import avro, framing, protobuf
 from streamgroup.zookeeper import client
 
 

@@ -12,10 +12,10 @@ import fastavro
 from google.protobuf import descriptor_pb2
 
 from streamgroup.errors import ConfigError
-from streamgroup.parsing.avro import AvroReader, is_schema
-from streamgroup.parsing.framing import UnreadableError, split_message_index, split_schema_id
-from streamgroup.parsing.parser import ValueReader
-from streamgroup.parsing.protobuf import ProtobufReader, messages_in
+from streamgroup.spark.parsing.avro import AvroReader, is_schema
+from streamgroup.spark.parsing.framing import UnreadableError, split_message_index, split_schema_id
+from streamgroup.spark.parsing.parser import ValueReader
+from streamgroup.spark.parsing.protobuf import ProtobufReader, messages_in
 from tests.fakes.protobuf_files import ORDERS, ORDERS_TEXT, message_bytes
 from tests.fuzz.decoder import Decoder, Sample
 from tests.fuzz.mutations import mutated_text

@@ -12,11 +12,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from starlette.testclient import TestClient
 
 from streamgroup.cli._cluster import ClusterAddress
+from streamgroup.monitoring.page.access import Access
+from streamgroup.monitoring.page.history import views
+from streamgroup.monitoring.page.server import Board, application
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.zookeeper_mode import zookeeper_client
-from streamgroup.ui.access import Access
-from streamgroup.ui.history import views
-from streamgroup.ui.server import Board, application
 from tests.conftest import MakeTopic
 from tests.live.test_old_cli import produce
 from tests.old_kafka import librdkafka

@@ -28,7 +28,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from streamgroup import Parser, SchemaRegistry, dead_letters
 from streamgroup.coordinator.control import channel
 from streamgroup.options.secrets import REDACTION_REGEX
-from streamgroup.parsing.framing import SCHEMA_ID
+from streamgroup.spark.parsing.framing import SCHEMA_ID
 
 Options = Mapping[str, str]
 

@@ -28,7 +28,7 @@ from tests.fakes.protobuf_files import ORDERS, ORDERS_TEXT, message_bytes
 from tests.fakes.schema_registry import FakeRegistry, schema_registry
 from tests.spark.submitting import submitted
 from tests.spark.support import SHORT_SESSION, committed, damage, log_ends, rows_of
-from tests.unit.parsing.test_avro import written
+from tests.unit.spark.parsing.test_avro import written
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 
@@ -345,7 +345,7 @@ def test_protobuf_is_read_by_the_order_of_messages_that_a_registry_has(
 def test_a_registry_that_is_down_fails_the_batch_and_makes_no_dead_letters(
     topic: Topic, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamgroup.kafka.net.schema_registry.ATTEMPTS", 2)
+    monkeypatch.setattr("streamgroup.spark.schema_registry.ATTEMPTS", 2)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "password").write_text("hunter2")
     good, path = GoodIds(), tmp_path / "dead"

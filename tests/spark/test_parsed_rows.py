@@ -12,11 +12,11 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from streamgroup.errors import ConfigError
-from streamgroup.parsing.parser import Parser
 from streamgroup.spark import parsed_rows
 from streamgroup.spark.parsed_rows import with_parsed
+from streamgroup.spark.parsing.parser import Parser
 from tests.fakes.protobuf_files import ORDERS, ORDERS_TEXT, message_bytes
-from tests.unit.parsing.test_avro import ALL, VALUE, written
+from tests.unit.spark.parsing.test_avro import ALL, VALUE, written
 
 pytestmark = pytest.mark.spark
 

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame
 
 import streamgroup
 from streamgroup.cli._cluster import ClusterAddress
+from streamgroup.monitoring.page.history import views
 from streamgroup.testing import KafkaServer
-from streamgroup.ui.history import views
 from tests.browser import Browser
 from tests.conftest import MakeTopic
 from tests.spark.support import Load, Streams

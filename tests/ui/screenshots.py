@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamgroup.ui.server import Board
+from streamgroup.monitoring.page.server import Board
 from tests.browser import Browser
 from tests.ui import world
 from tests.ui.served import served

@@ -11,9 +11,9 @@ import uvicorn
 
 from streamgroup.cli._cluster import ClusterAddress, client_options
 from streamgroup.cli.ui import PageDataReader
-from streamgroup.ui.access import Access
-from streamgroup.ui.history import views
-from streamgroup.ui.server import Board, BoardPoller, application
+from streamgroup.monitoring.page.access import Access
+from streamgroup.monitoring.page.history import views
+from streamgroup.monitoring.page.server import Board, BoardPoller, application
 from tests.browser import Browser
 from tests.waiting import wait_until
 

@@ -15,11 +15,11 @@ from confluent_kafka import Consumer, Producer
 
 from streamgroup.cli._cluster import ClusterAddress
 from streamgroup.model import GroupDescription, MemberDescription
+from streamgroup.monitoring.page.access import Access
+from streamgroup.monitoring.page.history.batches import GroupReading
+from streamgroup.monitoring.page.server import Board
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.kafka07 import Kafka07Server, Producer07
-from streamgroup.ui.access import Access
-from streamgroup.ui.history.batches import GroupReading
-from streamgroup.ui.server import Board
 from tests.browser import Browser
 from tests.conftest import MakeTopic
 from tests.fault.harness import Query
@@ -27,7 +27,7 @@ from tests.old_kafka import librdkafka
 from tests.peers.consumer07 import Config, Consumer07
 from tests.ui import world
 from tests.ui.served import served, shown
-from tests.unit.ui.readings import group, partitions, reading, status
+from tests.unit.monitoring.page.readings import group, partitions, reading, status
 from tests.waiting import repeatedly, wait_until
 
 pytestmark = pytest.mark.long

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from streamgroup.model import GroupDescription, GroupState, MemberDescription, TopicPartition
-from streamgroup.ui.history.batches import GroupReading, Reading
-from tests.unit.ui.readings import snapshot
+from streamgroup.monitoring.page.history.batches import GroupReading, Reading
+from tests.unit.monitoring.page.readings import snapshot
 
 _NAMES = ("orders", "payments", "clicks", "stock", "sessions", "invoices", "returns", "prices", "alerts", "shipments")
 _JOBS = ("ingest", "etl", "fraud", "search", "mailer")

@@ -29,7 +29,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     [
         "import streamgroup; streamgroup.StreamGroupError, streamgroup.SchemaRegistry, streamgroup.Parser",
         "import streamgroup.cli.main",
-        "import streamgroup.ui.server",
+        "import streamgroup.monitoring.page.server",
     ],
 )
 def test_what_needs_no_spark_is_imported(code: str) -> None:

@@ -95,7 +95,7 @@ ELSEWHERE = {
     "options/parse.py": _COLLECTED,
     "options/reading.py": _PASSED_ON,
     "options/settings_reader.py": "an unknown name, with the most similar known one",
-    "parsing/parser.py": _COLLECTED,
+    "spark/parsing/parser.py": _COLLECTED,
     "coordinator/planning/loss.py": "each lost range, then the ways to go on",
     "kafka/records/decode.py": "the fault of a record: kafka/records/scan.py",
     "kafka/records/kernel.py": "the words of the compiled kernel",

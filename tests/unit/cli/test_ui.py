@@ -26,10 +26,10 @@ from streamgroup.model import (
     GroupListing,
     TopicPartition,
 )
-from streamgroup.ui import server
-from streamgroup.ui.access import Access
-from streamgroup.ui.history import views
-from streamgroup.ui.history.history import History
+from streamgroup.monitoring.page import server
+from streamgroup.monitoring.page.access import Access
+from streamgroup.monitoring.page.history import views
+from streamgroup.monitoring.page.history.history import History
 from tests.unit.cli.clusters import orders_cluster
 from tests.unit.cli.test_group_stores import KAFKA07, store
 from tests.unit.cli.test_groups import FakeStore, group, orders

@@ -8,8 +8,8 @@ import pytest
 from streamgroup.errors import ConfigError
 from streamgroup.jobs.config import DeadLetterSettings, JobConfig, Sink, effective, load
 from streamgroup.jobs.job_file import Metrics, SparkSettings, StopSettings, Trigger
-from streamgroup.parsing.framing import SchemaRegistry
-from streamgroup.parsing.parser import Parser
+from streamgroup.spark.parsing.framing import SchemaRegistry
+from streamgroup.spark.parsing.parser import Parser
 
 SOURCE = """
 [source]

@@ -20,7 +20,7 @@ from streamgroup.jobs.session import (
     refuse_token_manager,
     what_is_missing,
 )
-from streamgroup.parsing.parser import Parser
+from streamgroup.spark.parsing.parser import Parser
 
 SUBMITTED = {"PYSPARK_GATEWAY_PORT": "1"}
 AVRO_SCHEMA = '{"type": "record", "name": "r", "fields": [{"name": "id", "type": "int"}]}'

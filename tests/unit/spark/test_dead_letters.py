@@ -10,9 +10,6 @@ from typing import Any
 import pytest
 
 from streamgroup.errors import ConfigError, DeadLetterError, TransportError
-from streamgroup.kafka.net.schema_registry import RegisteredSchema
-from streamgroup.parsing.limit import NO_DEAD_LETTERS, DeadLetterLimit, FirstDeadLetter
-from streamgroup.parsing.parser import ERROR, Parser
 from streamgroup.spark import dead_letters as letters
 from streamgroup.spark import dead_letters as module
 from streamgroup.spark.dead_letters import (
@@ -24,6 +21,9 @@ from streamgroup.spark.dead_letters import (
     WriterSchemas,
     dead_letters,
 )
+from streamgroup.spark.parsing.limit import NO_DEAD_LETTERS, DeadLetterLimit, FirstDeadLetter
+from streamgroup.spark.parsing.parser import ERROR, Parser
+from streamgroup.spark.schema_registry import RegisteredSchema
 from tests.fakes.columns import Frame as LetterFrame
 from tests.fakes.columns import Functions
 

@@ -10,12 +10,12 @@ import pytest
 from pyspark.sql.types import StructType
 
 from streamgroup.errors import ConfigError
-from streamgroup.parsing.parser import Parser
 from streamgroup.spark import parsed_rows
 from streamgroup.spark.parsed_rows import DAMAGE, NULL, with_parsed
+from streamgroup.spark.parsing.parser import Parser
 from tests.fakes.columns import Column, Frame, Functions
 from tests.fakes.protobuf_files import ORDERS, ORDERS_TEXT, message_bytes
-from tests.unit.parsing.test_avro import record, written
+from tests.unit.spark.parsing.test_avro import record, written
 
 # Spark's own parsers read JSON and CSV, so tests/spark/test_parsed_rows.py has those.
 ORDER = record(("id", "long"), ("name", "string"))

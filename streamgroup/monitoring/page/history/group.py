@@ -1,0 +1,130 @@
+"""The history of one group."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamgroup.model import TopicPartition
+from streamgroup.monitoring.page.history.batches import GroupBatches, GroupReading, Reading
+from streamgroup.monitoring.page.history.offset_series import UNKNOWN, OffsetSeries, Total, advance, lags
+from streamgroup.monitoring.page.history.ownership import Mark, MemberEvents, Ownership, QueryEnds, between
+
+
+class GroupHistory:
+    """Series, timeline and marks of one group.
+
+    `now` is its newest reading. `is_read` is false while later readings of the cluster lack the group.
+    """
+
+    def __init__(self, limits: Limits, partitions: int) -> None:
+        self.offsets = OffsetSeries(limits.samples_for(partitions))
+        self.ownership = Ownership(limits.assignments_for(partitions))
+        self.totals: deque[Total] = deque(maxlen=limits.samples)
+        self.marks: deque[Mark] = deque(maxlen=limits.marks)
+        self.batches = GroupBatches(limits.runs, limits.batches)
+        self.now: GroupReading | None = None
+        self.is_read = False
+        self._events = MemberEvents()
+        self._ends = QueryEnds()
+
+    def add(self, group: GroupReading, reading: Reading) -> None:
+        """Add what `reading` says of this group."""
+        at, partitions = reading.at, tuple(group.partitions())
+        if self.now is not None:
+            self.marks.extend(between(at, self.now, group, reading.snapshot.log_format))
+        self._add_local(group.name, reading)
+        self.ownership.add(at, self._shown(group), group.owners())
+        self.offsets.add(at, partitions, group.committed, reading.log_ends)
+        self.ownership.forget(float(self.offsets.times()[0]))
+        self.totals.append(self._total(at))
+        self.now = group
+        self.is_read = True
+
+    def miss(self, name: str, reading: Reading) -> None:
+        """Take a reading that lacks the group: its lag is not known until the next one that has it."""
+        self._add_local(name, reading)
+        self.is_read = False
+
+    def _add_local(self, name: str, reading: Reading) -> None:
+        """Add what the members of this machine say themselves."""
+        statuses = list(reading.statuses_of(name))
+        self.marks.extend(self._events.marks(reading.at, statuses))
+        self.marks.extend(self._ends.marks(reading.failures_of(name)))
+        self.batches.add(statuses)
+
+    def committed(self, tp: TopicPartition) -> int | None:
+        """Return the committed offset of one partition in the newest reading; None where it is not known."""
+        return None if self.now is None or not self.is_read else self.now.committed.get(tp)
+
+    def resize(self, limits: Limits, partitions: int) -> None:
+        """Keep as much as the limits allow where all groups together have `partitions`."""
+        self.offsets.resize(limits.samples_for(partitions))
+        self.ownership.resize(limits.assignments_for(partitions))
+
+    def lag_of(self, logs: Mapping[TopicPartition, int], tp: TopicPartition) -> int | None:
+        """Return the lag of one partition in the newest reading; None where it is not known."""
+        committed, end = self.committed(tp), logs.get(tp)
+        return None if committed is None or end is None else max(0, end - committed)
+
+    def _shown(self, group: GroupReading) -> tuple[TopicPartition, ...]:
+        """Return the partitions of the timeline.
+
+        A partition without a commit counts while a member holds it. The brokers tell no holders while the group
+        rebalances, so the partitions from before stay until it is over.
+        """
+        found = group.partitions()
+        if group.description.is_rebalancing:
+            return tuple(sorted({*found, *self.ownership.partitions}))
+        return tuple(found)
+
+    def _total(self, at: float) -> Total:
+        """Return the newest total. The rates are those since the sample before."""
+        times, committed, ends = self.offsets.newest(2)
+        newest = lags(committed[-1:], ends[-1:])
+        known = newest[newest != UNKNOWN]
+        lag = int(known.sum()) if known.size else None
+        if len(times) < 2 or times[1] <= times[0]:
+            return Total(at, lag)
+        seconds = float(times[1] - times[0])
+        return Total(at, lag, float(np.sum(advance(committed))) / seconds, float(np.sum(advance(ends))) / seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that is kept: samples of a series, offsets of all series, and of each group marks and the like."""
+
+    samples: int = 720
+    """Samples of a series: an hour, at one every 5 s."""
+    offsets: int = 4_000_000
+    """Offsets of all groups together: groups x partitions x samples x 2, of 8 bytes each."""
+    assignments: int = 100
+    """Assignments that the timeline of a group goes back."""
+    owners: int = 4_000_000
+    """Entries of all these assignments together: groups x partitions x assignments."""
+    marks: int = 200
+    batches: int = 200
+    """Batches of one run of a query."""
+    runs: int = 32
+    """Runs of a group, on this machine, whose batches are kept."""
+    errors: int = 50
+
+    def samples_for(self, partitions: int) -> int:
+        """Return how many samples each series keeps where all groups together have `partitions`.
+
+        It is halved until all series fit, so that it seldom changes: each change copies the series.
+        """
+        return _halved(self.samples, 2 * partitions, self.offsets)
+
+    def assignments_for(self, partitions: int) -> int:
+        """Return how many assignments the timeline of each group keeps."""
+        return _halved(self.assignments, partitions, self.owners)
+
+
+def _halved(wanted: int, each: int, most: int) -> int:
+    while wanted > 2 and wanted * each > most:
+        wanted //= 2
+    return wanted

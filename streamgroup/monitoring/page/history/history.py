@@ -1,0 +1,79 @@
+"""The history of a cluster: that of each group, the newest reading, and errors."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from dataclasses import dataclass
+
+from streamgroup.monitoring.page.history.batches import Reading
+from streamgroup.monitoring.page.history.group import GroupHistory, Limits
+from streamgroup.monitoring.page.history.ownership import QueryEnds
+
+_FIGURES = re.compile(r"\b(?:\d+ attempts?|\d+(?:\.\d+)? (?:s|ms))\b")
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorNote:
+    """A reading that failed, or a part of it, or an error that has ended a query: `count` times, the last at `at`."""
+
+    at: float
+    text: str
+    count: int = 1
+
+
+class History:
+    """Everything that the page shows. One thread at a time uses it."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.sequence = 0
+        """Grows with each reading, failed or not: a page that has seen it needs no answer."""
+        self.reading: Reading | None = None
+        """The newest one."""
+        self.groups: dict[str, GroupHistory] = {}
+        self.errors: deque[ErrorNote] = deque(maxlen=self.limits.errors)
+        """The errors of readings, and of parts of them."""
+        self.failures: deque[ErrorNote] = deque(maxlen=self.limits.errors)
+        """The errors that have ended queries: they come once, and errors of readings again and again."""
+        self._ends = QueryEnds()
+        self.failed = ""
+        """The error of the newest reading; empty where it succeeded."""
+
+    def add(self, reading: Reading) -> None:
+        """Add a reading. A group that does not exist any more is forgotten, one that could not be read is kept."""
+        self.sequence += 1
+        self.reading, self.failed = reading, ""
+        kept = {name: self.groups[name] for name in reading.unread if name in self.groups}
+        partitions = sum(len(group.partitions()) for group in reading.groups)
+        partitions += sum(len(group.now.partitions()) for group in kept.values() if group.now is not None)
+        for group in self.groups.values():
+            group.resize(self.limits, partitions)
+        before, self.groups = self.groups, {}
+        for group_now in reading.groups:
+            group = before.get(group_now.name) or GroupHistory(self.limits, partitions)
+            group.add(group_now, reading)
+            self.groups[group_now.name] = group
+        for name, group in kept.items():
+            self.groups[name] = group
+            group.miss(name, reading)
+        for note in reading.notes:
+            _add(self.errors, reading.at, note)
+        for mark in self._ends.marks(reading.failures):
+            _add(self.failures, mark.at, mark.text)
+
+    def fail(self, at: float, text: str) -> None:
+        """Take the error of a reading that failed. The series and marks so far stay."""
+        self.sequence += 1
+        self.failed = text
+        _add(self.errors, at, text)
+
+
+def _add(errors: deque[ErrorNote], at: float, text: str) -> None:
+    """Add an error as the newest one. One that differs in its times and attempts only counts once more."""
+    for known in errors:
+        if _FIGURES.sub("", known.text) == _FIGURES.sub("", text):
+            errors.remove(known)
+            errors.append(ErrorNote(at, text, known.count + 1))
+            return
+    errors.append(ErrorNote(at, text))

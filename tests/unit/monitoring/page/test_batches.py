@@ -1,0 +1,107 @@
+"""The batches of the queries on this machine, as the page shows them: rows, and the duration of each phase."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamgroup.monitoring.page.history.batches import GroupBatches, RunBatches, SunkBatch
+from tests.unit.monitoring.page.readings import status
+
+BEGAN = 1767225600.0
+"""2026-01-01T00:00:00Z."""
+
+
+def reported(number: int, **fields: Any) -> dict[str, Any]:
+    """A batch as the status of a coordinator process has it."""
+    began = f"2026-01-01T00:00:{number:02}.000Z"
+    return {"batch": number, "began": began, "rows": 10 * number, "durations_ms": {"addBatch": number}, **fields}
+
+
+def numbers(run: RunBatches) -> list[int]:
+    return [batch.number for batch in run.batches]
+
+
+def test_a_batch_has_its_time_its_rows_and_the_milliseconds_of_its_phases() -> None:
+    run = RunBatches("orders", 5)
+    run.add([reported(7, durations_ms={"addBatch": 40, "walCommit": 3})])
+    assert list(run.batches) == [SunkBatch(7, BEGAN + 7, 70, {"addBatch": 40, "walCommit": 3})]
+
+
+def test_batches_that_the_next_status_repeats_are_added_once() -> None:
+    run = RunBatches("orders", 5)
+    run.add([reported(1), reported(2)])
+    run.add([reported(1), reported(2), reported(3)])
+    run.add([])
+    assert numbers(run) == [1, 2, 3]
+
+
+def test_batch_0_is_kept() -> None:
+    run = RunBatches("orders", 5)
+    run.add([reported(0)])
+    assert numbers(run) == [0]
+
+
+def test_the_oldest_batches_of_a_run_are_forgotten() -> None:
+    run = RunBatches("orders", 2)
+    run.add([reported(number) for number in range(5)])
+    assert numbers(run) == [3, 4]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        7,
+        "batch",
+        [],
+        reported(2, batch="2"),
+        reported(2, batch=None),
+        reported(2, began="soon"),
+        reported(2, began=5),
+        reported(2, rows=1.5),
+        reported(2, durations_ms=None),
+        {"batch": 2, "began": "2026-01-01T00:00:02Z", "rows": 1},
+    ],
+)
+def test_a_batch_as_another_release_reports_it_is_left_out_and_those_around_it_are_kept(other: object) -> None:
+    run = RunBatches("orders", 5)
+    run.add([reported(1), other, reported(3)])
+    assert numbers(run) == [1, 3]
+
+
+def test_a_phase_without_whole_milliseconds_is_left_out() -> None:
+    run = RunBatches("orders", 5)
+    run.add([reported(1, durations_ms={"addBatch": 5, "walCommit": "3", "getBatch": 1.5})])
+    assert run.batches[0].phases == {"addBatch": 5}
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"name": "east", "query": {"name": "orders", "id": "q-1"}}, "east"),
+        ({"query": {"name": "orders", "id": "q-1"}}, "orders"),
+        ({"query": {"name": None, "id": "q-1"}}, "q-1"),
+        ({"query": None}, "r1"),
+        ({"query": {}}, "r1"),
+    ],
+)
+def test_a_run_has_the_name_of_its_source_or_of_its_query_or_else_an_id(fields: dict[str, Any], name: str) -> None:
+    group = GroupBatches(runs=2, batches=2)
+    group.add([status("a", batches=[reported(1)], **fields)])
+    assert [run.name for run in group.runs().values()] == [name]
+
+
+def test_the_run_that_was_silent_for_longest_is_forgotten_first() -> None:
+    group = GroupBatches(runs=2, batches=5)
+    group.add([status("a", run="r1", batches=[reported(1)]), status("b", run="r2", batches=[reported(1)])])
+    group.add([status("a", run="r1", batches=[reported(2)])])
+    group.add([status("c", run="r3", batches=[reported(1)])])
+    assert {run: numbers(found) for run, found in group.runs().items()} == {"r1": [1, 2], "r3": [1]}
+
+
+@pytest.mark.parametrize("batches", [None, [], {}, "batches"])
+def test_a_status_without_batches_adds_no_run(batches: object) -> None:
+    group = GroupBatches(runs=2, batches=5)
+    group.add([status("a", batches=batches), status("b")])
+    assert group.runs() == {}

@@ -1,0 +1,401 @@
+"""`serve` listens for browsers, reads the cluster beside, and ends both with Ctrl-C. No test waits for a signal."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from starlette.testclient import TestClient
+
+from streamgroup.errors import StreamGroupError, TransportError
+from streamgroup.monitoring.page.access import Access
+from streamgroup.monitoring.page.history import views
+from streamgroup.monitoring.page.history.history import History
+from streamgroup.monitoring.page.server import PAGE, Board, BoardPoller, application, serve
+from tests.unit.monitoring.page.readings import Cluster, group, partitions, reading
+from tests.waiting import wait_until
+
+LOOPBACK = Access("127.0.0.1")
+
+
+@pytest.fixture(autouse=True)
+def until(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Replaces the part of uvicorn that waits for a signal: the server ends when the given function has returned."""
+
+    def set_end(end: Callable[[], object]) -> None:
+        def run(server: uvicorn.Server, sockets: list[socket.socket]) -> None:
+            end()
+
+        monkeypatch.setattr(uvicorn.Server, "run", run)
+
+    set_end(lambda: None)
+    return set_end
+
+
+def accepts(address: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(address, 5).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+def port_of(url: str) -> int:
+    found = re.fullmatch(r"http://127\.0\.0\.1:([1-9][0-9]*)/", url)
+    assert found is not None, url
+    return int(found[1])
+
+
+def test_the_address_is_announced_when_browsers_can_connect_and_nothing_is_left_at_the_end(until: Any) -> None:
+    cluster, announced, connected = Cluster(), [], []
+    until(lambda: wait_until(lambda: cluster.read, "a reading"))
+
+    def on_start(url: str) -> None:
+        announced.append(url)
+        connected.append(accepts(("127.0.0.1", port_of(url))))
+
+    serve(cluster.open, LOOPBACK, port=0, interval=60, on_start=on_start)
+    assert (len(announced), connected) == (1, [True])
+    assert not accepts(("127.0.0.1", port_of(announced[0]))), "the port is free again"
+    assert (cluster.opened, cluster.read, cluster.closed) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, RuntimeError])
+def test_the_readings_end_with_the_server_and_only_ctrl_c_is_not_an_error(until: Any, end: type[BaseException]) -> None:
+    cluster = Cluster()
+
+    def stop() -> None:
+        wait_until(lambda: cluster.read, "a reading")
+        raise end
+
+    until(stop)
+    if end is RuntimeError:
+        with pytest.raises(RuntimeError):
+            serve(cluster.open, LOOPBACK, port=0, interval=60, on_start=lambda _: None)
+    else:
+        serve(cluster.open, LOOPBACK, port=0, interval=60, on_start=lambda _: None)
+    assert cluster.closed == 1
+
+
+def test_the_readings_end_where_the_address_cannot_be_announced() -> None:
+    cluster = Cluster()
+
+    def refuse(_: str) -> None:
+        wait_until(lambda: cluster.read, "a reading")
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        serve(cluster.open, LOOPBACK, port=0, interval=60, on_start=refuse)
+    assert cluster.closed == 1
+
+
+def test_the_address_has_the_port_that_was_asked_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    announced: list[str] = []
+    serve(Cluster().open, LOOPBACK, port=port, interval=60, on_start=announced.append)
+    assert announced == [f"http://127.0.0.1:{port}/"]
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="Python was built without IPv6")
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_an_ipv6_address_is_in_brackets_in_the_url(host: str) -> None:
+    announced: list[str] = []
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6 loopback")
+    serve(Cluster().open, Access(host), port=0, interval=60, on_start=announced.append)
+    assert re.fullmatch(r"http://\[::1\]:[1-9][0-9]*/", announced[0])
+
+
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", -1), ("127.0.0.1", 2**16), ("192.0.2.1", 0)])
+def test_an_address_that_cannot_be_used_is_an_error_before_the_cluster_is_opened(host: str, port: int) -> None:
+    cluster = Cluster()
+    announced: list[str] = []
+    with pytest.raises(StreamGroupError, match=rf"cannot serve the page at {host}:{port}: .*\. Choose another --port"):
+        serve(cluster.open, Access(host, "0123456789abcdef"), port=port, interval=60, on_start=announced.append)
+    assert (cluster.opened, announced) == (0, [])
+
+
+def test_a_port_in_use_is_an_error_that_names_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(StreamGroupError, match=f"127.0.0.1:{port}: .*in use.* Choose another --port or --host"):
+            serve(Cluster().open, LOOPBACK, port=port, interval=60, on_start=lambda _: None)
+
+
+P = partitions(4)
+TOKEN = "0123456789abcdef"
+
+
+@pytest.fixture
+def board() -> Board:
+    board = Board()
+    for at in range(3):
+        board.add(reading(at, group(committed=dict.fromkeys(P, at), held={"a": P}), ends=dict.fromkeys(P, 9)))
+    return board
+
+
+def client(board: Board, access: Access | None = None, host: str = "127.0.0.1:9405") -> TestClient:
+    return TestClient(
+        application(board, access or Access("127.0.0.1"), 5), base_url=f"http://{host}", follow_redirects=False
+    )
+
+
+def test_each_view_is_json(board: Board) -> None:
+    page = client(board)
+    assert page.get("/api/overview").json()["groups"][0]["lag"] == 28
+    assert page.get("/api/group", params={"name": "etl", "line": "orders-2"}).json()["lines"][0]["id"] == "orders-2"
+    assert page.get("/api/topics").json()["topics"][0]["topic"] == "orders"
+    assert len(page.get("/api/topic", params={"name": "orders"}).json()["rows"]) == 4
+    assert page.get("/api/cluster").json()["brokers"][0]["id"] == 1
+    assert page.get("/api/settings").json() == {"interval_s": 5, "token": False}
+
+
+@pytest.mark.parametrize("path", ["/api/group?name=gone", "/api/group", "/api/topic?name=gone", "/api/none", "/x"])
+def test_what_does_not_exist_is_404(board: Board, path: str) -> None:
+    assert client(board).get(path).status_code == 404
+
+
+def test_a_view_that_a_browser_has_is_not_sent_again_until_the_next_reading(board: Board) -> None:
+    page = client(board)
+    first = page.get("/api/overview")
+    again = page.get("/api/overview", headers={"If-None-Match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    board.add(reading(9, group()))
+    newer = page.get("/api/overview", headers={"If-None-Match": first.headers["etag"]})
+    assert (newer.status_code, newer.json()["at"]) == (200, 9)
+    board.fail(10, "no broker answers")
+    failed = page.get("/api/overview", headers={"If-None-Match": newer.headers["etag"]})
+    assert (failed.status_code, failed.json()["failed"]) == (200, "no broker answers")
+
+
+def test_a_large_view_is_compressed(board: Board) -> None:
+    many = partitions(500)
+    for at in range(100):
+        board.add(reading(at, group(committed=dict.fromkeys(many, at)), ends=dict.fromkeys(many, 1000)))
+    answer = client(board).get("/api/group?name=etl")
+    assert answer.headers["content-encoding"] == "gzip"
+    assert len(answer.json()["heat"]) == 500
+
+
+def test_a_rebinding_name_is_refused_on_every_path(board: Board) -> None:
+    page = client(board, host="evil.example")
+    for path in ("/", "/api/overview", "/assets/app.js", "/login"):
+        assert page.get(path).status_code == 421
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+@pytest.mark.parametrize("path", ["/", "/api/overview", "/api/group?name=etl", "/assets/app.js"])
+def test_the_page_changes_nothing(board: Board, method: str, path: str) -> None:
+    assert client(board).request(method, path).status_code == 405
+
+
+# -- headers -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/", "/login", "/api/overview", "/assets/app.js", "/api/none"])
+def test_every_answer_binds_the_browser_to_the_scripts_of_this_server(board: Board, path: str) -> None:
+    headers = client(board).get(path).headers
+    policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
+    assert (policy["default-src"], policy["script-src"], policy["style-src"]) == ("'none'", "'self'", "'self'")
+    assert policy["frame-ancestors"] == "'none'"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "same-origin"  # no-referrer would take the Origin from the form
+
+
+def test_figures_are_never_stored_by_a_browser_or_a_proxy(board: Board) -> None:
+    assert client(board).get("/api/overview").headers["cache-control"] == "no-store"
+
+
+# -- the token ---------------------------------------------------------------------------------------------------------
+
+
+def test_without_the_token_there_is_only_the_form(board: Board) -> None:
+    page = client(board, Access("0.0.0.0", TOKEN), "10.0.0.7:9405")
+    assert page.get("/").headers["location"] == "/login"
+    assert page.get("/assets/app.js").headers["location"] == "/login"
+    assert page.get("/login").status_code == 200
+    refused = page.get("/api/overview")
+    assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
+
+
+def test_the_form_takes_the_token_and_sets_a_cookie_that_scripts_cannot_read(board: Board) -> None:
+    page = client(board, Access("0.0.0.0", TOKEN), "10.0.0.7:9405")
+    wrong = page.post("/login", content="token=fedcba9876543210")
+    assert (wrong.headers["location"], "set-cookie" in wrong.headers) == ("/login?wrong", False)
+    right = page.post("/login", content=f"token={TOKEN}")
+    assert right.headers["location"] == "/"
+    assert "HttpOnly" in right.headers["set-cookie"]
+    assert "SameSite=strict" in right.headers["set-cookie"]
+    assert TOKEN not in right.headers["set-cookie"]
+    assert page.get("/api/overview").status_code == 200
+
+
+def test_a_program_sends_the_token_in_a_header(board: Board) -> None:
+    page = client(board, Access("0.0.0.0", TOKEN), "10.0.0.7:9405")
+    assert page.get("/api/overview", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+    assert page.get("/api/overview", headers={"Authorization": "Bearer wrong"}).status_code == 401
+    assert page.get("/api/overview", headers={"Authorization": TOKEN}).status_code == 401
+
+
+def test_a_form_of_another_site_or_of_another_size_is_refused(board: Board) -> None:
+    page = client(board, Access("0.0.0.0", TOKEN), "10.0.0.7:9405")
+    for origin in ("https://evil.example", "null"):
+        assert page.post("/login", content=f"token={TOKEN}", headers={"Origin": origin}).status_code == 403
+    own = page.post("/login", content=f"token={TOKEN}", headers={"Origin": "http://10.0.0.7:9405"})
+    assert own.headers["location"] == "/"
+    assert page.post("/login", content="x" * 10_000).status_code == 413
+
+
+def test_the_form_of_a_page_without_a_token_leads_to_the_page(board: Board) -> None:
+    assert client(board).post("/login", content="token=").headers["location"] == "/"
+
+
+# -- the files ---------------------------------------------------------------------------------------------------------
+
+FILES = sorted(path for path in PAGE.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("path", ["/assets/../app.py", "/assets/%2e%2e/app.py", "/assets/..%2fapp.py"])
+def test_no_file_outside_of_the_page_is_served(board: Board, path: str) -> None:
+    assert client(board).get(path).status_code == 404
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda path: path.name)
+def test_every_file_is_served_and_none_loads_anything_from_elsewhere(board: Board, file: Path) -> None:
+    assert client(board).get(f"/assets/{file.relative_to(PAGE)}").status_code == 200
+    if "vendor" in file.parts:
+        return
+    text = file.read_text()
+    assert not re.findall(r"(?:https?:)?//[a-z]", text.replace("http://www.w3.org/2000/svg", ""))
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", text)
+    assert "setAttribute('style'" not in text
+    if file.suffix == ".html":
+        assert not re.search(r"<style|<script(?![^>]*\bsrc=)|\bstyle=|\bon[a-z]+=", text)
+
+
+def test_the_chart_library_is_the_one_that_its_note_names() -> None:
+    import hashlib  # noqa: PLC0415
+
+    note = (PAGE / "vendor" / "VERSION").read_text()
+    named = re.findall(r"^([0-9a-f]{64})  (\S+)$", note, re.MULTILINE)
+    assert {name for _, name in named} == {"uPlot.esm.js", "uPlot.min.css", "uPlot.LICENSE"}
+    for digest, name in named:
+        assert hashlib.sha256((PAGE / "vendor" / name).read_bytes()).hexdigest() == digest
+
+
+class View:
+    """A view of the history, which counts how often it was computed."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def __call__(self, history: History) -> dict[str, Any]:
+        self.made += 1
+        return {"groups": list(history.groups), "failed": history.failed}
+
+
+def test_two_browsers_share_one_answer_until_the_next_reading() -> None:
+    board, view = Board(), View()
+    first = board.answer("overview", view)
+    assert (board.answer("overview", view), view.made) == (first, 1)
+    board.add(reading(100, group("etl")))
+    version, answer = board.answer("overview", view)
+    assert (view.made, json.loads(answer or b"")) == (2, {"groups": ["etl"], "failed": ""})
+    assert version != first[0]
+
+
+def test_an_error_of_a_reading_is_in_the_next_answer() -> None:
+    board, view = Board(), View()
+    board.add(reading(100, group("etl")))
+    before = board.answer("overview", view)
+    board.fail(105.0, "no broker answers")
+    after = board.answer("overview", view)
+    assert json.loads(after[1] or b"") == {"groups": ["etl"], "failed": "no broker answers"}
+    assert after[0] != before[0]
+
+
+def test_each_view_has_an_answer_of_its_own() -> None:
+    board = Board()
+    board.add(reading(100, group("etl")))
+    assert board.answer("names", lambda history: {"names": list(history.groups)})[1] == b'{"names":["etl"]}'
+    assert board.answer("count", lambda history: {"count": len(history.groups)})[1] == b'{"count":1}'
+
+
+def test_a_view_of_something_that_does_not_exist_has_no_answer_and_is_not_computed_again() -> None:
+    board, made = Board(), []
+
+    def gone(history: History) -> None:
+        made.append(history)
+
+    assert [board.answer("gone", gone)[1] for _ in range(2)] == [None, None]
+    assert len(made) == 1
+
+
+def test_64_answers_are_kept_and_the_oldest_one_goes_first() -> None:
+    board, views = Board(), [View() for _ in range(65)]
+    for number, view in enumerate(views):
+        board.answer(number, view)
+    board.answer(64, views[64])
+    board.answer(1, views[1])
+    assert {view.made for view in views} == {1}
+    board.answer(0, views[0])
+    assert views[0].made == 2
+
+
+def test_two_starts_of_the_server_do_not_have_the_same_version() -> None:
+    one, other = Board(), Board()
+    assert one.version() != other.version(), "a browser would take the answer of the earlier start for the newest"
+    before = one.version()
+    assert one.version() == before
+    one.add(reading(100))
+    assert one.version() != before
+
+
+def shown(board: Board) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(board.answer("overview", views.overview)[1] or b"{}")
+    return found
+
+
+def test_readings_go_on_until_the_poller_is_stopped() -> None:
+    board, cluster = Board(), Cluster()
+    poller = BoardPoller(cluster.open, board, 0.01)
+    poller.start()
+    wait_until(lambda: shown(board)["sequence"] >= 3, "three readings")
+    poller.stop(5)
+    assert (cluster.opened, cluster.closed) == (1, 1)
+    assert shown(board)["sequence"] == cluster.read
+
+
+def test_after_an_error_of_any_kind_the_cluster_is_opened_again() -> None:
+    board, cluster = Board(), Cluster(TransportError("no broker answers"), KeyError("x"))
+    poller = BoardPoller(cluster.open, board, 0.01)
+    poller.start()
+    wait_until(lambda: shown(board)["at"], "a reading")
+    poller.stop(5)
+    assert (cluster.opened, cluster.closed) == (3, 3)
+    errors = json.loads(board.answer("cluster", views.cluster_view)[1] or b"{}")["errors"]
+    assert [error["text"] for error in errors] == [
+        "unexpected error of streamgroup ui: KeyError('x')",
+        "no broker answers",
+    ]
+
+
+def test_an_error_that_repeats_is_logged_once_until_a_reading_succeeds(caplog: pytest.LogCaptureFixture) -> None:
+    away = [TransportError("no broker answers") for _ in range(3)]
+    board, cluster = Board(), Cluster(*away)
+    poller = BoardPoller(cluster.open, board, 0.01)
+    poller.start()
+    wait_until(lambda: shown(board)["at"], "a reading")
+    cluster.failures.append(TransportError("no broker answers"))
+    wait_until(lambda: cluster.opened == 5, "opened again after another failure")
+    poller.stop(5)
+    assert [record.getMessage() for record in caplog.records] == ["cannot read the cluster: no broker answers"] * 2
