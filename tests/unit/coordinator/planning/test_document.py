@@ -13,7 +13,7 @@ from streamgroup.coordinator.planning.document import FORMAT, DocumentCache, fro
 from streamgroup.errors import ConfigError
 from streamgroup.model import INITIAL_DOCUMENT, Document, OffsetRange, Position, TopicPartition
 
-GOLDEN = Path(__file__).parents[2] / "vectors" / "documents"
+GOLDEN = Path(__file__).parents[3] / "vectors" / "documents"
 
 OFFSETS = st.integers(0, 2**63 - 1)
 TOPICS = st.sampled_from(["orders", "a.b_c-1", "streamgroup", "ranges", "Ä"])

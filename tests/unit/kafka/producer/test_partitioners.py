@@ -238,7 +238,7 @@ def test_random_takes_all_partitions_alike() -> None:
     assert [round(partitions[p] / 10_000, 1) for p in range(4)] == [1.0, 1.0, 1.0, 1.0]
 
 
-VECTORS = Path(__file__).parents[2] / "vectors" / "partitioners" / "java.tsv"
+VECTORS = Path(__file__).parents[3] / "vectors" / "partitioners" / "java.tsv"
 
 HASHES: list[tuple[Callable[[KeyBytes], Hashes], Callable[[bytes], int]]] = [
     (partitioners.murmur2, reference.murmur2),

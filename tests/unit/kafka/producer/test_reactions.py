@@ -41,7 +41,7 @@ from streamgroup.model import PartitionInfo, TopicInfo
 from tests.unit.kafka.producer.drivers import P0
 from tests.unit.kafka.producer.world import Records
 
-DOCS = Path(__file__).parents[3] / "docs" / "producer.md"
+DOCS = Path(__file__).parents[4] / "docs" / "producer.md"
 NEWER = 140
 """A code that only a newer broker knows."""
 CODES = [code for code in KAFKA_ERRORS if code] + [NEWER]

@@ -314,7 +314,7 @@ def test_each_flipped_bit_of_a_frame_header_changes_the_checksum() -> None:
     assert len(flipped - {xxh32(header)}) == 16
 
 
-VECTORS = Path(__file__).parents[2] / "vectors"
+VECTORS = Path(__file__).parents[3] / "vectors"
 JAVA_LZ4_HEADER = 7
 REPETITIVE = b"".join(b"value %d; " % (index % 97) for index in range(30_000))
 WRITTEN_NOISE = random.Random(1).randbytes(200_000)

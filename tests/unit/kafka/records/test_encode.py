@@ -51,7 +51,7 @@ from tests.unit.kafka.records.rows import decode, decode07, rows_of
 from tests.unit.kafka.records.test_vectors import WRITTEN
 
 END = 2**62
-VECTORS = Path(__file__).parents[2] / "vectors"
+VECTORS = Path(__file__).parents[3] / "vectors"
 EVERY_CODEC = [(record_format, codec) for record_format in RecordFormat for codec in record_format.codecs]
 HEADER_SIZE = 61
 

@@ -12,7 +12,7 @@ from tests.unit.kafka.records.rows import decode
 
 pytestmark = pytest.mark.usefixtures("kernel")
 
-VECTORS = Path(__file__).parents[2] / "vectors"
+VECTORS = Path(__file__).parents[3] / "vectors"
 RECORDS = sorted((VECTORS / "records").glob("*.bin"))
 MESSAGE_SETS = sorted((VECTORS / "message_sets").glob("*.bin"))
 END = 2**62

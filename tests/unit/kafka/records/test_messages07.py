@@ -37,7 +37,7 @@ def captured() -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for name, request, answer in re.findall(
         r"^(\S.*)\n  > ([0-9a-f]+)\n  < (\S+)",
-        (Path(__file__).parents[2] / "vectors" / "kafka07.txt").read_text(),
+        (Path(__file__).parents[3] / "vectors" / "kafka07.txt").read_text(),
         re.MULTILINE,
     ):
         if name.startswith("FETCH") and answer.startswith("0000") and answer[8:12] == "0000":

@@ -17,7 +17,7 @@ from tests.unit.kafka.records.reference import Row
 from tests.unit.kafka.records.rows import decode, rows_of
 from tests.unit.kafka.records.test_vectors import EPOCH, WRITTEN
 
-VECTORS = Path(__file__).parents[2] / "vectors" / "message_sets"
+VECTORS = Path(__file__).parents[3] / "vectors" / "message_sets"
 END = 2**62
 CODECS = ["none", "gzip", "snappy", "lz4"]
 NO_TIMESTAMP = -1_000

@@ -15,7 +15,7 @@ from tests.unit.kafka.records.encoder import CODECS
 from tests.unit.kafka.records.reference import Row
 from tests.unit.kafka.records.rows import decode, rows_of
 
-VECTORS = Path(__file__).parents[2] / "vectors" / "records"
+VECTORS = Path(__file__).parents[3] / "vectors" / "records"
 EPOCH = 1_700_000_000_000
 END = 2**62
 

@@ -15,7 +15,7 @@ from streamgroup.kafka.wire.schema import Request, decode, encode
 from streamgroup.kafka.wire.versions import BrokerVersions
 from tests.unit.kafka.wire.declared import REQUESTS, lowest
 
-VECTORS = Path(__file__).parents[2] / "vectors" / "wire"
+VECTORS = Path(__file__).parents[3] / "vectors" / "wire"
 RELEASES = ("3.9.1", "4.1.1")
 
 

@@ -1,1 +1,0 @@
-"""Metadata and log ranges, kept up to date for planning; leader epochs, and message boundaries of Kafka 0.7."""
