@@ -21,8 +21,8 @@ SERVERS = --ignore=tests/unit --ignore=tests/timing --ignore=tests/sim --numproc
     --no-loadscope-reorder
 # Three processes on two cores, since some tests wait: these rooms in two of them, all others in the third. They are not
 # xdist's, which takes as much CPU time again to collect and report 15 500 mostly short tests.
-UNIT_1  = $(addprefix tests/unit/,cli driver executor)
-UNIT_2  = $(addprefix tests/unit/,group net producer testing zookeeper)
+UNIT_1  = $(addprefix tests/unit/,cli coordinator executor)
+UNIT_2  = $(addprefix tests/unit/,group kafka testing zookeeper)
 # Which unit tests run, and at which priority: `make check` leaves the slow ones out, `make test` takes all and lets the
 # tests with servers go first.
 MARK    = -m "not slow"

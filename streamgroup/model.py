@@ -206,8 +206,8 @@ class Document:
 
     `lineage` is created with the first commit or document and copied to every later one. Each start of a coordinator
     creates a `run`. `sequence` grows by one with each document of a lineage. `ranges` are those of this batch.
-    `positions` hold the position after this batch of every held partition. `streamgroup.coordinator.planning.document` writes the
-    text.
+    `positions` hold the position after this batch of every held partition. `coordinator/planning/document.py` writes
+    the text.
 
     `is_founded` marks a document without ranges and positions. The query has started, but its subscription had no
     partitions yet. A later run then treats every partition as new (R7).

@@ -2,7 +2,7 @@
 
     python -m tools.move streamgroup.group.commits streamgroup.group.proofs      # with tests/unit/group/test_commits.py
     python -m tools.move streamgroup.group.commits streamgroup.group.ledger      # merges, because ledger exists
-    python -m tools.move streamgroup.coordinator.run.pace streamgroup.coordinator.run.steps streamgroup.coordinator.run.clock      # both become one
+    python -m tools.move streamgroup.group.commits streamgroup.group.ledger streamgroup.group.books   # both become one
     python -m tools.move streamgroup.group.member:Wanted streamgroup.group.requests
 
 Rewritten are imports, dotted names in strings, paths on pages, in tables and in comments, and the lists of

@@ -1,7 +1,6 @@
 """Readiness probes of servers, in their own protocols.
 
-This module does not use `streamgroup.kafka.wire` and `streamgroup.kafka.net`: a bug there must not look like a server that does not
-start.
+This module does not use `streamgroup.kafka`: a bug there must not look like a server that does not start.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from streamgroup.errors import AuthenticationError, ConfigError, TransportError
 from streamgroup.executor.write.sink_writer import write
 from streamgroup.kafka.net.connection import Connection
 from streamgroup.kafka.net.poller import ConnectionReady, Poller, ResponseReceived
-from streamgroup.kafka.net.sasl.tickets import Tickets
+from streamgroup.kafka.net.sasl.kerberos import Tickets
 from streamgroup.kafka.wire.messages.cluster import MetadataRequest
 from streamgroup.options.parse import parse_sink, parse_source
 from streamgroup.options.sasl import KerberosOptions

@@ -1,7 +1,8 @@
 """The coordinator process of one run: the real `Run`, and around it what the driver's threads do, simulated.
 
-`Process` leaves events in the run's inbox, as `coordinator/coordinator.py` does, and answers its questions from the world.
-The connections are `lines.py` or `registrylines.py`; where the driver's threads change, these files change with them.
+`Process` leaves events in the run's inbox, as `coordinator/coordinator.py` does, and answers its questions from the
+world. The connections are `lines.py` or `registrylines.py`; where the driver's threads change, these files change with
+them.
 """
 
 from __future__ import annotations

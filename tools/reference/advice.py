@@ -73,7 +73,7 @@ ADVICE = {
 _PASSED_ON = "the text of an error from below, unchanged"
 _COLLECTED = "the problems that are listed in these tables, all in one error"
 ELSEWHERE = {
-    "auth/gssapi.py": "the words of the Kerberos library",
+    "kafka/net/sasl/kerberos.py": "the words of the Kerberos library",
     "cli/_change_options.py": _PASSED_ON,
     "cli/groups.py": "the errors of several groups, joined",
     "cli/main.py": _PASSED_ON,

@@ -1,7 +1,7 @@
 """The interface of a run: events go into `Run.step`, actions come out of it.
 
-The shell (`coordinator/coordinator.py`, or the simulation) numbers the calls. The run numbers its own background tasks with
-negative numbers. Times are monotonic seconds.
+The shell (`coordinator/coordinator.py`, or the simulation) numbers the calls. The run numbers its own background tasks
+with negative numbers. Times are monotonic seconds.
 """
 
 from __future__ import annotations

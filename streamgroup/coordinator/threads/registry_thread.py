@@ -1,7 +1,7 @@
 """The registry's thread: carries out the member's actions in ZooKeeper, in a session of its own.
 
-It is the counterpart of `coordinator/threads/group_thread.py`. Its loop handles events of the session, actions of the member, and the
-run's timers. It leaves what it receives in the run's inbox. When the connection is lost, pending requests fail at once,
+It is the counterpart of `group_thread.py`. Its loop handles events of the session, actions of the member, and the run's
+timers. It leaves what it receives in the run's inbox. When the connection is lost, pending requests fail at once,
 so the member hears of the loss without delay (R36). Other threads only put items into `_inbox`. If Kafka keeps the
 offsets, an `OffsetsThread` asks the brokers.
 """

@@ -38,8 +38,8 @@ PRODUCERS07 = ProducerPool(_open)
 def write07(batches: Iterable[pa.RecordBatch], options: SinkOptions, target: Kafka07Target) -> WriteTotals:
     """Write all rows of `batches` to the Kafka 0.7 of the plan. Return how many were written where.
 
-    Kafka 0.7 acknowledges nothing: see `executor/write/producer07.py` for what delivery means there. The iterator is read to
-    its end unless an error is raised. Raises as `executor/write/sink_writer.py` does.
+    Kafka 0.7 acknowledges nothing: see `producer07.py` for what delivery means there. The iterator is read to
+    its end unless an error is raised. Raises as `sink_writer.py` does.
     """
     with PRODUCERS07.lend((options.client, target.config)) as producer:
         producer.update(target.snapshot)

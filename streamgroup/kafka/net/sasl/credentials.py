@@ -6,10 +6,9 @@ import secrets
 from collections.abc import Callable
 from functools import partial
 
-from streamgroup.auth.gssapi import GssapiMechanism
 from streamgroup.kafka.net.background import Background, WaitTimeout
+from streamgroup.kafka.net.sasl.kerberos import TICKETS, GssapiMechanism
 from streamgroup.kafka.net.sasl.mechanisms import Mechanism, OAuthBearerMechanism, PlainMechanism, ScramMechanism
-from streamgroup.kafka.net.sasl.tickets import TICKETS
 from streamgroup.kafka.net.sasl.tokens import TOKENS, described_end
 from streamgroup.kafka.net.tls.contexts import endpoint_context
 from streamgroup.options.sasl import GSSAPI, OAUTHBEARER, PLAIN, SaslOptions

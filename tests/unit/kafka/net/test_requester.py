@@ -67,7 +67,8 @@ def test_a_certificate_that_cannot_be_read_leaves_the_principal_open(tmp_path: P
 @pytest.mark.slow
 def test_a_task_without_a_client_certificate_does_not_load_the_reader_of_key_stores() -> None:
     program = (
-        "import sys, streamgroup.executor.read.fetcher, streamgroup.executor.write.sink_writer, streamgroup.kafka.net.requester as r\n"
+        "import sys, streamgroup.executor.read.fetcher, streamgroup.executor.write.sink_writer\n"
+        "import streamgroup.kafka.net.requester as r\n"
         "from streamgroup.options.types import ClientOptions\n"
         "assert r.requester_of(ClientOptions((('h', 1),))).principal == 'User:ANONYMOUS'\n"
         "assert 'cryptography' not in sys.modules"

@@ -16,8 +16,8 @@ from streamgroup.errors import AuthenticationError, ConfigError, TransportError
 from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.kafka.net.connection import Connection
 from streamgroup.kafka.net.poller import ConnectionLost, ConnectionReady, Poller, ResponseReceived
+from streamgroup.kafka.net.sasl.kerberos import Tickets
 from streamgroup.kafka.net.sasl.mechanisms import Exchange, PlainMechanism
-from streamgroup.kafka.net.sasl.tickets import Tickets
 from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
 from streamgroup.kafka.wire.messages.sasl import (
     SaslAuthenticateRequest,

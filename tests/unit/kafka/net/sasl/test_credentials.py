@@ -12,12 +12,12 @@ import pytest
 from streamgroup.errors import AuthenticationError, ConfigError
 from streamgroup.kafka.net.sasl import credentials
 from streamgroup.kafka.net.sasl.credentials import begin_mechanism, make_mechanism
-from streamgroup.kafka.net.sasl.tickets import Tickets
+from streamgroup.kafka.net.sasl.kerberos import Tickets
 from streamgroup.kafka.net.sasl.tokens import Tokens
 from streamgroup.options.sasl import KerberosOptions, OAuthOptions, SaslOptions
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import TlsOptions
-from tests.unit.kafka.net.sasl.test_tickets import ALICE, Library
+from tests.unit.kafka.net.sasl.test_kerberos import ALICE, Library
 from tests.waiting import TIMEOUT_S
 
 PEER = "broker-1.example:9092"

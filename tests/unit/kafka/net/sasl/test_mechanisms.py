@@ -22,8 +22,8 @@ from streamgroup.kafka.net.sasl.mechanisms import (
     PlainMechanism,
     ScramMechanism,
 )
-from tests.unit.auth.scram_server import HASHES, ScramServer, hi
-from tests.unit.auth.vectors import java_rows
+from tests.unit.kafka.net.sasl.scram_server import HASHES, ScramServer, hi
+from tests.unit.kafka.net.sasl.vectors import java_rows
 
 
 def test_the_example_of_rfc_4616() -> None:

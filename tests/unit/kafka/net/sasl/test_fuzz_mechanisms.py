@@ -9,9 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from streamgroup.auth.gssapi import GssapiMechanism
-from streamgroup.auth.kerberos_errors import KerberosFailure
 from streamgroup.errors import AuthenticationError
+from streamgroup.kafka.net.sasl.kerberos import GssapiMechanism, KerberosFailure
 from streamgroup.kafka.net.sasl.mechanisms import (
     MAX_CHALLENGE,
     MAX_ITERATIONS,

@@ -1,8 +1,4 @@
-"""Kerberos tickets for GSSAPI, from a keytab or a ticket cache.
-
-A ticket from a keytab is kept in the memory of the process until four fifths of its life have passed, and all
-connections of the process use it. A ticket cache is read for each connection: whoever runs kinit renews it.
-"""
+"""SASL GSSAPI (RFC 4752): Kerberos. The machine carries the tokens of a security context that the caller passes in."""
 
 from __future__ import annotations
 
@@ -17,11 +13,195 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from streamgroup.auth.gssapi import SecurityContext
-from streamgroup.auth.kerberos_errors import KerberosFailure, remedy
 from streamgroup.errors import AuthenticationError, ConfigError, StreamGroupError, TransportError
+from streamgroup.kafka.net.sasl.mechanisms import CHECK_BROKER, Exchange, Mechanism
 from streamgroup.kafka.net.sasl.renewals import RENEWED_AFTER, Renewals
 from streamgroup.options.sasl import KerberosOptions
+
+GSSAPI = "GSSAPI"
+
+MAX_ROUNDS = 16
+"""The most tokens of the context. Kerberos needs one or two; a broker must not keep a client busy for ever."""
+
+_NO_LAYER = 1
+"""The bit of "no security layer". Kafka never wraps its requests: TLS is there for that."""
+_CHECK_TICKET = (
+    "The log of the broker has the cause. Check that the keytab of the broker has the present key of its principal, "
+    "and that the clocks of this machine, of the KDC and of the broker agree"
+)
+
+
+class SecurityContext(Protocol):
+    """The client's side of a GSS-API security context. All methods raise KerberosFailure."""
+
+    @property
+    def complete(self) -> bool:
+        """True if the context is established."""
+
+    def step(self, token: bytes | None) -> bytes | None:
+        """Return the next token for the broker's `token`, which is None at first. None means no token."""
+
+    def unwrap(self, message: bytes) -> bytes:
+        """Return the content of a wrapped message, whose integrity has been checked."""
+
+    def wrap(self, message: bytes) -> bytes:
+        """Return the message with its integrity protected, not encrypted."""
+
+
+class GssapiMechanism(Mechanism):
+    """GSSAPI with `context`, as the client principal `principal`.
+
+    As Java's client, this one sends the whole principal as authorization id, empty for that of the ticket. A context
+    serves one exchange. `on_rejected` is called when the broker rejects the ticket.
+    """
+
+    shown = "ticket"
+
+    def __init__(
+        self, peer: str, context: SecurityContext, principal: str = "", on_rejected: Callable[[], None] | None = None
+    ) -> None:
+        super().__init__(GSSAPI, peer, principal, on_rejected=on_rejected)
+        self._context = context
+        self._authorization_id = self._bytes(principal, "principal")
+
+    @property
+    def after_rejection(self) -> str:
+        return _CHECK_TICKET
+
+    def _exchange(self) -> Exchange:
+        token = self._step(None)
+        rounds = 1
+        while not self._context.complete:
+            if rounds == MAX_ROUNDS:
+                raise self.error(f"the security context is not established after {MAX_ROUNDS} tokens", _CHECK_TICKET)
+            token = self._step((yield token or b""))
+            rounds += 1
+        challenge = yield token or b""
+        if not challenge:  # a broker that had no token to send now offers its security layers
+            challenge = yield b""
+        answer = self._wrap(self._choice(self._unwrap(challenge)))
+        self._done = True  # before KIP-152 the broker does not answer this token
+        yield answer
+
+    def _choice(self, offer: bytes) -> bytes:
+        """Return the answer to the security layers that the broker offers: none, for this authorization id."""
+        if len(offer) != 4:
+            raise self.error(f"the offer of security layers has {len(offer)} bytes in place of 4", CHECK_BROKER)
+        if not offer[0] & _NO_LAYER:
+            raise self.error(
+                "the broker requires a security layer of SASL, which Kafka does not have",
+                "Set javax.security.sasl.qop=auth on the broker",
+            )
+        return bytes((_NO_LAYER, 0, 0, 0)) + self._authorization_id
+
+    def _step(self, token: bytes | None) -> bytes | None:
+        try:
+            return self._context.step(token)
+        except KerberosFailure as failure:
+            raise self._failed(failure) from failure
+
+    def _unwrap(self, message: bytes) -> bytes:
+        try:
+            return self._context.unwrap(message)
+        except KerberosFailure as failure:
+            raise self.error(
+                f"cannot read the security layers that the broker offers: {self.excerpt(failure.text)}", CHECK_BROKER
+            ) from failure
+
+    def _wrap(self, message: bytes) -> bytes:
+        try:
+            return self._context.wrap(message)
+        except KerberosFailure as failure:
+            raise self._failed(failure) from failure
+
+    def _failed(self, failure: KerberosFailure) -> StreamGroupError:
+        """Return the error of a failed call of the library: a TransportError if a retry may succeed."""
+        found = remedy(failure)
+        error = self.error(f"Kerberos failed: {self.excerpt(failure.text)}", found.next_step)
+        return TransportError(str(error)) if found.retried else error
+
+
+class KerberosFailure(Exception):
+    """A call of the Kerberos library has failed.
+
+    `code` is the error of MIT's library (`krb5.h`), 0 if there is none. `text` has no key. `expired` is true if the
+    ticket has ended.
+    """
+
+    def __init__(self, code: int, text: str, *, expired: bool = False) -> None:
+        super().__init__(text)
+        self.code, self.text, self.expired = code, text, expired
+
+    @property
+    def no_ticket(self) -> bool:
+        """True if the client has no valid ticket: none at all, or an expired one."""
+        return self.expired or self.code in _NO_TICKET
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """The next step after a failure. `retried` is true if the same call may succeed later."""
+
+    next_step: str
+    retried: bool = False
+
+
+_BASE = -1_765_328_384
+"""The code of error 0 of the Kerberos protocol (RFC 4120, section 7.5.9); the library's own errors follow from 128."""
+
+_OTHER_PRINCIPAL = 39_756_032
+"""KG_CCACHE_NOMATCH: the ticket cache is of another principal than the one that was asked for."""
+_NO_TICKET = frozenset((_BASE + 141, _BASE + 142, _BASE + 195))
+"""KRB5_CC_NOTFOUND, KRB5_CC_END, KRB5_FCC_NOFILE."""
+
+_CLOCKS = "Set the clocks of this machine, of the KDC and of the brokers by one time server (NTP)"
+_NEW_KEYTAB = "Write the keytab anew with the present key: kadmin's ktadd, or ktpass for Active Directory"
+_ADMINISTRATOR = "Ask the administrator of the realm to enable the principal again"
+_REACH_KDC = (
+    "Check that this machine reaches the KDC that krb5.conf names for the realm; KRB5_CONFIG names another krb5.conf"
+)
+_KRB5_CONF = "Correct krb5.conf, or name another one by the environment variable KRB5_CONFIG"
+_ENCRYPTION = "Give the principals keys of a type that client, brokers and KDC allow, such as aes256-cts"
+
+_REMEDIES = {
+    _BASE + 1: Remedy(_ADMINISTRATOR),  # the client's entry has expired
+    _BASE + 6: Remedy("Correct principal in kafka.sasl.jaas.config, or create the principal in the realm"),
+    _BASE + 7: Remedy(  # the KDC does not know the broker's principal
+        "Correct kafka.sasl.kerberos.service.name. Brokers must be reached by the host name in their principal: "
+        "compare kafka.bootstrap.servers, advertised.listeners, and rdns and dns_canonicalize_hostname in krb5.conf"
+    ),
+    _BASE + 14: Remedy(_ENCRYPTION),
+    _BASE + 18: Remedy(_ADMINISTRATOR),
+    _BASE + 23: Remedy(_ADMINISTRATOR),  # the key has expired
+    _BASE + 24: Remedy(_NEW_KEYTAB),  # preauthentication failed
+    _BASE + 29: Remedy("The KDC is not available now. A retry may succeed", retried=True),
+    _BASE + 31: Remedy(_NEW_KEYTAB),  # the integrity check failed
+    _BASE + 33: Remedy(_CLOCKS, retried=True),  # the ticket is not valid yet
+    _BASE + 34: Remedy("A retry may succeed", retried=True),  # the request is a repeat, as two at one moment look
+    _BASE + 37: Remedy(_CLOCKS),
+    _BASE + 135: Remedy(_KRB5_CONF),
+    _BASE + 136: Remedy(_KRB5_CONF),
+    _BASE + 148: Remedy(_CLOCKS),  # the clock of the KDC differs
+    _BASE + 154: Remedy(_KRB5_CONF),  # no KDC is known for the realm
+    _BASE + 156: Remedy(_REACH_KDC, retried=True),
+    _BASE + 194: Remedy("Give this process the right to read the ticket cache"),
+    _BASE + 210: Remedy(_NEW_KEYTAB),  # preauthentication failed, as the library says it
+    _BASE + 217: Remedy(_KRB5_CONF),  # no realm is known for the host
+    _BASE + 220: Remedy(_REACH_KDC, retried=True),  # the name of the KDC does not resolve
+    _BASE + 224: Remedy(_KRB5_CONF),  # no default realm
+    _BASE + 237: Remedy(_ENCRYPTION),
+    _OTHER_PRINCIPAL: Remedy("Correct principal in kafka.sasl.jaas.config, or run kinit for this principal"),
+}
+_UNKNOWN = Remedy(
+    "Check the ticket or the keytab, kafka.sasl.kerberos.service.name and krb5.conf. The environment variable "
+    "KRB5_TRACE names a file for the steps of the library"
+)
+
+
+def remedy(failure: KerberosFailure) -> Remedy:
+    """Return what to do about a failure."""
+    return _REMEDIES.get(failure.code, _UNKNOWN)
+
 
 T = TypeVar("T")
 

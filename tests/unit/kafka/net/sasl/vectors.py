@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-_FILE = Path(__file__).parents[2] / "vectors" / "sasl" / "messages.jsonl"
+_FILE = Path(__file__).parents[4] / "vectors" / "sasl" / "messages.jsonl"
 
 
 def java_rows(mechanism: str) -> list[dict[str, Any]]:
