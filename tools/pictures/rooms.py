@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +17,30 @@ PACKAGE = ROOT / "streamgroup"
 IMPURE = frozenset({"socket", "ssl", "threading", "time", "random"})
 """A room is pure where a contract forbids all of these modules."""
 LEAVES = "modules beside"
+PARTS = (
+    "kafka.wire", "kafka.records", "kafka.net", "kafka.cluster", "kafka.producer",
+    "coordinator.planning", "coordinator.run", "spark.parsing",
+)  # fmt: skip
+"""The parts of rooms that have contracts of their own. They are drawn as rooms."""
 _ABOUT = {
     LEAVES: "errors, values, formats",
     "options": "tables, parsing",
-    "wire": "bytes to messages",
-    "records": "bytes to columns",
+    "kafka.wire": "bytes to messages",
+    "kafka.records": "bytes to columns",
+    "kafka.producer": "order, sequences",
+    "kafka.net": "sockets to brokers, SASL",
+    "kafka.cluster": "the cluster, asked",
     "group": "membership, offsets",
-    "producer": "order, sequences",
-    "planning": "ranges, limits",
-    "auth": "SASL",
-    "parsing": "values, Avro, Protobuf",
-    "monitoring": "metrics as values",
-    "run": "one run of a query",
-    "net": "sockets to brokers",
-    "cluster": "the cluster, asked",
+    "coordinator.planning": "ranges, limits",
+    "coordinator.run": "one run of a query",
+    "coordinator": "the process",
+    "spark.parsing": "values, Avro, Protobuf",
+    "monitoring": "metrics, the live page",
     "zookeeper": "sessions, nodes",
-    "driver": "coordinator process",
     "executor": "tasks",
     "spark": "source, sink, listener",
     "jobs": "ingest, backfill, mirror",
     "testing": "servers for tests",
-    "ui": "the live page",
     "cli": "the command",
 }
 
@@ -51,15 +55,19 @@ def contracts() -> Contracts:
 
 
 def rooms() -> list[str]:
-    """Return the names of all rooms. The modules beside them count as one."""
-    return [LEAVES, *sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))]
+    """Return the names of all rooms, and of their parts. The modules beside the rooms count as one."""
+    names = {path.parent.name for path in PACKAGE.glob("*/__init__.py")} - {"kafka"}  # which has nothing but parts
+    return [LEAVES, *sorted(names.union(PARTS))]
 
 
-def _room_of(module: str) -> str | None:
-    parts = module.split(".")
-    if parts[0] != "streamgroup":
+def room_of(module: str) -> str | None:
+    """Return the room of a module, or the part of a room. None for other packages."""
+    first, *parts = module.split(".")
+    if first != "streamgroup":
         return None
-    return parts[1] if len(parts) > 1 and (PACKAGE / parts[1]).is_dir() else LEAVES
+    if (part := ".".join(parts[:2])) in PARTS:
+        return part
+    return parts[0] if parts and (PACKAGE / parts[0]).is_dir() else LEAVES
 
 
 def _imported(tree: ast.AST) -> Iterator[str]:
@@ -80,10 +88,12 @@ def imports() -> frozenset[tuple[str, str]]:
     """Return each pair of rooms of which the first imports the second."""
     found = set()
     for room in rooms():
-        files = PACKAGE.glob("*.py") if room == LEAVES else (PACKAGE / room).rglob("*.py")
+        files = PACKAGE.glob("*.py") if room == LEAVES else (PACKAGE / room.replace(".", "/")).rglob("*.py")
         for file in files:
-            if file != PACKAGE / "__init__.py":  # what users import: it takes from every room
-                targets = map(_room_of, _imported(ast.parse(file.read_text())))
+            module = ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts)
+            # What users import, `streamgroup/__init__.py`, takes from every room.
+            if file != PACKAGE / "__init__.py" and room_of(module) == room:
+                targets = map(room_of, _imported(ast.parse(file.read_text())))
                 found |= {(room, target) for target in targets if target not in {None, room}}
     return frozenset((source, target) for source, target in found if target is not None)
 
@@ -97,15 +107,16 @@ def forbidden() -> frozenset[tuple[str, str]]:
             sources = targets = contract["modules"]
         else:
             sources, targets = contract.get("source_modules", ()), contract.get("forbidden_modules", ())
-        for source in map(_whole_room, sources):
-            found |= {(source, target) for target in map(_whole_room, targets) if source and target != source}
-    return frozenset((source, target) for source, target in found if source is not None and target is not None)
+        for source, target in itertools.product(_rooms_in(sources), _rooms_in(targets)):
+            found |= {(source, target)} if source != target else set()
+    return frozenset(found)
 
 
-def _whole_room(module: str) -> str | None:
-    """The room that a contract names, None for a part of a room and for other packages."""
-    room = _room_of(module)
-    return room if room == LEAVES or module == f"streamgroup.{room}" else None
+def _rooms_in(modules: Iterable[str]) -> set[str]:
+    """The rooms that the modules of a contract cover as wholes."""
+    named = [module.removeprefix("streamgroup.") for module in modules if room_of(module) is not None]
+    leaves = {LEAVES for module in modules if room_of(module) == LEAVES}
+    return leaves | {room for room in rooms() for name in named if f"{room}.".startswith(f"{name}.")}
 
 
 @functools.cache
@@ -114,7 +125,7 @@ def pure() -> frozenset[str]:
     found = set[str]()
     for contract in contracts():
         if IMPURE.issubset(contract.get("forbidden_modules", ())):
-            found |= {room for module in contract["source_modules"] if (room := _whole_room(module)) is not None}
+            found |= _rooms_in(contract["source_modules"])
     return frozenset(found)
 
 
@@ -147,7 +158,7 @@ def architecture() -> str:
         drawing.box(margin - 8, y - 7, width - 2 * margin + 16, tall + 14, fill="band")
         for room in row:
             drawing.box(x, y, wide, tall, fill="pure" if room in pure() else "box", line="rule")
-            drawing.text(x + wide / 2, y + 22, room if room == LEAVES else f"{room}/", 14, bold=True)
+            drawing.text(x + wide / 2, y + 22, room if room == LEAVES else room.replace(".", "/") + "/", 14, bold=True)
             drawing.text(x + wide / 2, y + 40, _ABOUT[room], 11.5, colour="soft")
             x += wide + gap
     keys = (("pure", "pure: a contract forbids sockets, clocks and randomness"), ("box", "may use them"))

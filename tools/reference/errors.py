@@ -24,28 +24,29 @@ class Page(NamedTuple):
 
 PAGES = (
     Page("errors-options", "Errors of options and job files", "authors of queries and job files", {
-        "options": "Options", "planning": "Starts, ends and checkpoints", "spark": "Queries", "run": "Runs",
+        "options": "Options", "coordinator.planning": "Starts, ends and checkpoints", "spark": "Queries",
+        "coordinator.run": "Runs",
         "jobs": "Job files and jobs",
     }),
     Page("errors-commands", "Errors of the command line", "operators who use `streamgroup`", {
-        "cli": "The command", "ui": "The live page",
+        "cli": "The command", "monitoring": "The live page",
     }),
     Page("errors-brokers", "Errors of brokers, networks and ZooKeeper", "operators", {
-        "net": "Connections", "auth": "SASL", "": "Rights and errors in general", "cluster": "Brokers and topics",
-        "zookeeper": "ZooKeeper", "wire": "Messages of the protocol",
+        "kafka.net": "Connections and SASL", "": "Rights and errors in general", "kafka.cluster": "Brokers and topics",
+        "zookeeper": "ZooKeeper", "kafka.wire": "Messages of the protocol",
     }),
     Page("errors-groups", "Errors of groups", "operators and authors of queries", {
-        "group": "Members and offsets", "driver": "The coordinator process",
+        "group": "Members and offsets", "coordinator": "The coordinator process",
     }),
     Page("errors-records", "Errors of records", "operators and authors of queries", {
-        "executor": "Tasks", "producer": "Writes", "parsing": "Values, Avro and Protobuf",
-        "records": "Records and their compression",
+        "executor": "Tasks", "kafka.producer": "Writes", "spark.parsing": "Values, Avro and Protobuf",
+        "kafka.records": "Records and their compression",
     }),
     Page("errors-test-servers", "Errors of test servers", "developers who test with real servers", {
         "testing": "Servers",
     }),
 )  # fmt: skip
-_ROOMS = {"DeadLetterError": "parsing"}
+_ROOMS = {"DeadLetterError": "spark.parsing"}
 """The rooms of errors that their readers look for with others than those of the file that raises them."""
 NAMES = frozenset({"errors.md"} | {f"{which.name}.md" for which in PAGES})
 _ANSWER = "<name> (<code>): <meaning>"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tools.pictures.rooms import LEAVES, room_of
 from tools.reference.texts import Texts, letters
 
 PACKAGE = Path(__file__).parents[2] / "streamgroup"
@@ -29,7 +30,8 @@ class Raised:
 
     @property
     def room(self) -> str:
-        return self.file.partition("/")[0] if "/" in self.file else ""
+        found = room_of(f"streamgroup.{self.file.removesuffix('.py').replace('/', '.')}")
+        return "" if found is None or found == LEAVES else found
 
 
 @functools.cache
