@@ -1,4 +1,4 @@
-"""The decoders of `records/`: batches, message sets and their nesting, messages of 0.7, codecs; the encoders in C."""
+"""The decoders of `kafka/records/`: batches, message sets and their nesting, messages of 0.7, codecs, encoders in C."""
 
 from __future__ import annotations
 
@@ -338,7 +338,7 @@ def _encode(kind: str, data: bytes) -> object:
 
 
 def decoders() -> Iterable[Decoder]:
-    """Return the decoders of `records/`, and the encoders of the compiled kernel."""
+    """Return the decoders of `kafka/records/`, and the encoders of the compiled kernel."""
     for checked in (True, False):
         suffix = "" if checked else "-unchecked"
         # Two kernels hold their columns at once, the one in Python with temporary arrays of its own.

@@ -1,4 +1,4 @@
-"""The decoders of `wire/` and `net/`: messages of each API in each version, frames, connections, Kafka 0.7's wire."""
+"""The decoders of `kafka/wire/` and `kafka/net/`: messages of each version, frames, connections, Kafka 0.7."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ def _converse07(kind: str, data: bytes) -> list[CorrelatedResponse]:
 
 
 def decoders() -> Iterable[Decoder]:
-    """Return the decoders of `wire/` and `net/`."""
+    """Return the decoders of `kafka/wire/` and `kafka/net/`."""
     for cls in REQUESTS:
         yield Decoder(f"wire/{cls.NAME}", functools.partial(_messages, cls), functools.partial(_read_message, cls))
     for message, take in ((ConsumerSubscription, decode_subscription), (ConsumerAssignment, decode_assignment)):

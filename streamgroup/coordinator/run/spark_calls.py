@@ -1,4 +1,4 @@
-"""Spark's calls of one run as generators (see `run/steps.py`): plan a batch, make its tasks, take the targets."""
+"""Spark's calls of one run as generators (see `steps.py`): plan a batch, make its tasks, take the targets."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """The protocol by which the run waits without a thread: its calls are generators that yield conditions and questions.
 
 A call (`latestOffset`, a stop, a drain) yields an `Until` and is resumed with the time, in monotonic seconds, once the
-condition holds or the seconds have passed. Or it yields a question of `run/interface.py` and is resumed with the time
-and the answer; an error that comes in place of the answer is raised in the call. `run/steps.py` resumes the
-calls.
+condition holds or the seconds have passed. Or it yields a question of `interface.py` and is resumed with the time and
+the answer; an error that comes in place of the answer is raised in the call. `StepScheduler` resumes the calls.
 """
 
 from __future__ import annotations

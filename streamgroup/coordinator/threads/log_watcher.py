@@ -1,7 +1,7 @@
 """The thread that owns a Cluster: it lists log ends, refreshes metadata and answers slow questions.
 
 Spark's thread and the group's thread never wait for brokers longer than their timeouts. They read the newest answers
-of this thread, or leave a question with it. `planning/log_read_schedule.py` decides what this thread does, and when.
+of this thread, or leave a question with it. `planning/log_read_schedule.py` decides what it does, and when.
 """
 
 from __future__ import annotations

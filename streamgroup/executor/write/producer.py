@@ -1,4 +1,4 @@
-"""A producer in a task: it runs the machine of `producer/` over connections to the brokers of Kafka 0.8 and later."""
+"""A producer in a task: runs the machine of `kafka/producer/` on connections to the brokers of Kafka 0.8 and later."""
 
 from __future__ import annotations
 

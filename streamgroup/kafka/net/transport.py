@@ -16,7 +16,7 @@ _LONGEST_USER_TIMEOUT_MS = 2**31 - 1
 
 
 PROBE_TIMEOUT_S = 1.0
-"""Seconds that a server without TLS has to prove that (`net/tls/transport.py`). A server that takes longer is not
+"""Seconds that a server without TLS has to prove that (`kafka/net/tls/transport.py`). A server that takes longer is not
 recognized, and the client retries as after any lost connection."""
 
 

@@ -1,1 +1,1 @@
-"""Passwords and tokens for the mechanisms of `auth/`, from files, endpoints and functions."""
+"""Passwords and tokens for the mechanisms of `kafka/net/sasl/`, from files, endpoints and functions."""
