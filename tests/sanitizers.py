@@ -4,7 +4,7 @@
     python -m tests.sanitizers --fuzz CASES [--planted]
 
 A copy of the code has a kernel that stops the process at the first access outside of a buffer and at the first
-operation that C does not define. Files are below `tests/`, by default `unit/records`. With `--fuzz` the fuzzer
+operation that C does not define. Files are below `tests/`, by default `unit/kafka/records`. With `--fuzz` the fuzzer
 (`tests/fuzz`) tries so many cases at each decoder of records, and at the encoders, instead. `--planted` removes checks
 from the kernel, one after the other: the fuzzer must find each. Needs gcc with its sanitizers.
 """
@@ -106,7 +106,7 @@ def find_planted(where: Path, cases: int) -> int:
     missed = 0
     for number, removed in enumerate(PLANTED):
         copy = Copy(where / str(number))
-        path = copy.root / "streamgroup" / "records" / removed.file
+        path = copy.root / "streamgroup" / "kafka" / "records" / removed.file
         text = path.read_text()
         if text.count(removed.old) != 1:
             raise ValueError(f"{removed.file} has not {removed.old!r} once: correct PLANTED")
@@ -122,7 +122,7 @@ def find_planted(where: Path, cases: int) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("suites", nargs="*", default=["unit/records"], metavar="FILE")
+    parser.add_argument("suites", nargs="*", default=["unit/kafka/records"], metavar="FILE")
     parser.add_argument("--fuzz", type=int, metavar="CASES")
     parser.add_argument("--planted", action="store_true")
     arguments = parser.parse_args()

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-_VENDOR = Path(__file__).parents[1] / "streamgroup" / "ui" / "page" / "vendor"
+_VENDOR = Path(__file__).parents[1] / "streamgroup" / "monitoring" / "page" / "page" / "vendor"
 _VERSION = re.compile(r"from the npm package (?P<name>\S+) (?P<version>\S+) ")
 _LICENSE = re.compile(r"\((?P<license>[\w.-]+)\)")
 

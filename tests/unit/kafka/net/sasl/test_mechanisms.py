@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from streamgroup.errors import AuthenticationError, AuthError, TransportError
@@ -379,6 +379,7 @@ def test_another_password_authenticates_neither_side(name: str, password: str, o
     assert final is not None
     if password == other:
         return
+    assume(other not in "the broker rejected the credentials: invalid-proof")  # a message never contains the password
     with pytest.raises(AuthenticationError, match="the broker rejected the credentials: invalid-proof"):
         mechanism.next(server.final(final))
     assert not server.accepted
