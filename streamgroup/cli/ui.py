@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import socket
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -151,8 +150,8 @@ _TRIES = 2
 """How many groups of one coordinator a reading tries that do not answer. One group alone may have moved."""
 _MOST_NAMED = 5
 """How many groups that were not read a note names."""
-_READ, _SKIPPED, _FAILED = range(3)
-"""The results of the last reading for a group, in the order in which the next one tries groups."""
+_READ, _UNTRIED = -1, 0
+"""How the last reading of a group went. A group that failed has the number of that reading instead."""
 
 
 @dataclass(slots=True)
@@ -218,11 +217,11 @@ class GroupsReader:
                 silence = self._silent.setdefault(known.coordinators.pop(name, ""), _Silence(error))
                 silence.tried += 1
                 silence.names.append(name)
-                results[name] = _FAILED
+                results[name] = known.readings
             except StreamGroupError as error:
                 self.notes.append(str(error))
                 if name in known.results:
-                    results[name] = _FAILED
+                    results[name] = known.readings
         self.notes += [f"{_named(silence.names)} not read: {silence.error}" for silence in self._silent.values()]
         known.results = {name: result for name, result in results.items() if result != _READ or name in found}
         self.unread = known.results.keys() - found.keys() - known.dead
@@ -237,7 +236,7 @@ class GroupsReader:
         where = coordinators.get(name, "")
         if self._is_silent(where):
             self._silent[where].names.append(name)
-            return _SKIPPED
+            return max(_UNTRIED, self._known.results.get(name, _UNTRIED))
         description = self._store.describe([name], until)[name]
         if description.state == GroupState.DEAD:
             dead |= self._only & {name}
@@ -251,16 +250,11 @@ class GroupsReader:
         return coordinator in self._silent and self._silent[coordinator].tried >= _TRIES
 
     def _in_order(self, names: Collection[str]) -> list[str]:
-        """Return the names of groups that were read, then of those skipped, then of those that failed.
+        """Return the names of groups that were read, then of those not tried, then of those whose failure is oldest.
 
-        Skipped ones have a random order, so that each of them is tried in the end.
+        So each of many groups of a silent coordinator is tried in turn.
         """
-
-        def rank(name: str) -> tuple[int, float]:
-            result = self._known.results.get(name, _READ)
-            return result, random.random() if result == _SKIPPED else 0.0
-
-        return sorted(names, key=rank)
+        return sorted(names, key=lambda name: self._known.results.get(name, _READ))
 
     def _names(self, deadline: float) -> list[str]:
         """Return the groups to read. Those that are known come first, for the page keeps their history."""

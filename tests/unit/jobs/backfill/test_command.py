@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 JOB = """
 import time
-from streamgroup.jobs.backfill import terminal_bar as module
+from streamgroup.jobs.backfill import command as module
 module.REDRAW_S = 0.02
 with module.terminal_bar() as advance:
     time.sleep(0.1)

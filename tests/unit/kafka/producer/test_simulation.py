@@ -170,13 +170,13 @@ def throttle_ignored(patch: pytest.MonkeyPatch) -> None:
 
 def expired_is_not_in_doubt(patch: pytest.MonkeyPatch) -> None:
     """A batch whose request is pending fails as if it could not be written any more."""
-    real = machine_module.failures.timed_out
+    real = machine_module.reactions.timed_out
 
     def timed_out(*args: Any) -> Any:
         error = real(*args)
         return type(error)(error.message, error.code, False)
 
-    patch.setattr(machine_module.failures, "timed_out", timed_out)
+    patch.setattr(machine_module.reactions, "timed_out", timed_out)
 
 
 def one_more_in_flight(patch: pytest.MonkeyPatch) -> None:
