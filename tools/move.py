@@ -4,6 +4,7 @@
     python -m tools.move streamgroup.group.commits streamgroup.group.ledger      # merges, because ledger exists
     python -m tools.move streamgroup.group.commits streamgroup.group.ledger streamgroup.group.books   # both become one
     python -m tools.move streamgroup.group.member:Wanted streamgroup.group.requests
+    python -m tools.move streamgroup.group.member:Wanted streamgroup.group.member:Request      # renames it
 
 Rewritten are imports, dotted names in strings, paths on pages, in tables and in comments, and the lists of
 pyproject.toml. A test file that is named after the module goes with it. All texts are computed and checked before any
@@ -227,6 +228,9 @@ def move(root: Path, olds: Collection[str], new: str, names: dict[str, str]) -> 
     sources = Sources(root)
     for old in olds:
         module, _, symbol = old.partition(":")
+        if symbol and ":" in new:
+            _rename_symbol(sources, module, symbol, new)
+            continue
         if symbol:
             _move_symbol(sources, module, new, symbol)
             continue
@@ -236,7 +240,12 @@ def move(root: Path, olds: Collection[str], new: str, names: dict[str, str]) -> 
             tests = [test_of(one) if is_module else one.replace("streamgroup", "tests.unit", 1) for one in (old, new)]
             if not {path := sources.path_of(tests[0]), f"{path}/__init__.py"}.isdisjoint(sources.texts):
                 _move_module(sources, tests[0], tests[1], names)
-    if not sources.problems and sources.path_of(new) in sources.texts and (loop := _cycle(sources.texts, new)):
+    if (
+        not sources.problems
+        and ":" not in new
+        and sources.path_of(new) in sources.texts
+        and (loop := _cycle(sources.texts, new))
+    ):
         sources.problems.append(f"an import cycle: {' -> '.join(loop)}")
     if sources.problems:
         raise Refused("\n".join(sources.problems))
@@ -276,6 +285,20 @@ def _move_module(sources: Sources, old: str, new: str, names: dict[str, str]) ->
         sources.merge(old_path, new_path, new)
     else:
         sources.carry()
+
+
+def _rename_symbol(sources: Sources, module: str, symbol: str, new: str) -> None:
+    path, (target, _, other) = sources.path_of(module), new.partition(":")
+    if target != module or path not in sources.texts:
+        raise Refused(f"a definition is renamed in the module that has it: {module}:{other}")
+    defined = bound(ast.parse(sources.texts[path]))
+    if symbol not in defined or other in defined:
+        raise Refused(f"{module} must define {symbol}, and not {other}")
+    sources.apply(Change(module, module, {symbol: other}))
+    sources.texts[path] = renamed(sources.texts[path], {symbol: other})
+    for page, text in sources.texts.items():
+        if page.endswith(".md"):  # `Name` and `Name.method` in code
+            sources.texts[page] = re.sub(rf"(?<=`){symbol}(?=[`.(])", other, text)
 
 
 def _move_symbol(sources: Sources, old: str, new: str, symbol: str) -> None:
