@@ -235,7 +235,7 @@ class Coordinator:
                 self._watcher.follow(topics)
             case io.RefreshMetadata():
                 self._watcher.refresh_metadata()
-            case io.Reply() | io.Raise() | io.Ask():
+            case io.CallReply() | io.Raise() | io.Ask():
                 raise AssertionError(f"the inbox handles {action}")
             case _:
                 self._backend.thread.carry_out(action)
@@ -266,7 +266,7 @@ class Coordinator:
         return tp in self._ledger.positions() and tp not in self._planner.deleted
 
     def _metadata_read(self, snapshot: ClusterSnapshot, asked: frozenset[str]) -> None:
-        self._inbox.post(io.MetadataRead(snapshot, asked))
+        self._inbox.post(io.TopicsRead(snapshot, asked))
 
     def _fail(self, error: StreamGroupError) -> None:
         """Fail the query: its next call raises `error`."""
@@ -319,7 +319,7 @@ class QuestionAnswerer:
         match question:
             case ask.Connect(topics):
                 answer = self._connect(topics)
-            case ask.ReadMetadata(topics):
+            case ask.ReadTopics(topics):
                 answer = self._snapshot(topics, self._timeout_s)
             case ask.SnapshotEnds():
                 subscription, isolation = self._options.subscription, self._options.fetch.isolation
@@ -410,7 +410,7 @@ class Inbox:
         self._is_stepping = False
         self._is_interrupted = False
         self._numbers = itertools.count()
-        self._calls: dict[int, SimpleQueue[io.Reply | io.Raise | io.Ask]] = {}
+        self._calls: dict[int, SimpleQueue[io.CallReply | io.Raise | io.Ask]] = {}
         self.wake_at: float | None = None
         """The monotonic time when the run wants a `Tick`."""
 
@@ -466,7 +466,7 @@ class Inbox:
         match action:
             case io.Ask(call, question) if call < 0:
                 self._shell.post(call, question)
-            case io.Reply(call) | io.Raise(call) | io.Ask(call):
+            case io.CallReply(call) | io.Raise(call) | io.Ask(call):
                 if (mail := self._calls.get(call)) is not None:
                     mail.put(action)
             case ev.Note(level, text):
@@ -488,7 +488,7 @@ class Inbox:
                     case io.Raise(_, error):
                         is_over = True
                         raise error
-                    case io.Reply(_, result):
+                    case io.CallReply(_, result):
                         is_over = True
                         return result
         finally:
@@ -504,7 +504,7 @@ class Inbox:
         else:
             self.post(io.QuestionAnswered(number, found))
 
-    def _wait(self, mail: SimpleQueue[io.Reply | io.Raise | io.Ask]) -> io.Reply | io.Raise | io.Ask:
+    def _wait(self, mail: SimpleQueue[io.CallReply | io.Raise | io.Ask]) -> io.CallReply | io.Raise | io.Ask:
         while True:
             now, wake_at = self._clock(), self.wake_at
             due = now + LONGEST_WAIT_S if wake_at is None else min(wake_at, now + LONGEST_WAIT_S)

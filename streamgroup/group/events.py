@@ -222,7 +222,7 @@ class NoCoordinator:
 
 
 @dataclass(frozen=True, slots=True)
-class Reset:
+class ResetConnection:
     """Reset this lane's connection (R18: SO_LINGER 0).
 
     Unanswered requests on it must neither hold up the next request nor arrive later. Unanswered commits are sent again.
@@ -383,7 +383,7 @@ class Note:
 
 Action = (
     Send
-    | Reset
+    | ResetConnection
     | NoCoordinator
     | CoordinatorFound
     | NeedTopics

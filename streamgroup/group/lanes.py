@@ -28,7 +28,7 @@ COORDINATOR_LANES = (Lane.COORDINATOR, Lane.JOIN)
 
 
 @dataclass(slots=True)
-class _Connection(Generic[C]):
+class _LaneConnection(Generic[C]):
     """The connection of one lane, with requests that wait for its handshake and requests without a response."""
 
     handle: C
@@ -49,7 +49,7 @@ class RequestLanes(Generic[C]):
     __slots__ = ("_connections", "_coordinator", "_due")
 
     def __init__(self) -> None:
-        self._connections: dict[Lane, _Connection[C]] = {}
+        self._connections: dict[Lane, _LaneConnection[C]] = {}
         self._coordinator: Broker | None = None
         self._due: dict[int, float] = {}  # by token; a response or the end of the connection removes each entry
 
@@ -81,7 +81,7 @@ class RequestLanes(Generic[C]):
 
     def opened(self, lane: Lane, handle: C, *, is_ready: bool = False) -> None:
         """Take the new connection of a lane. `is_ready`: it has no handshake to wait for."""
-        self._connections[lane] = _Connection(handle, is_ready)
+        self._connections[lane] = _LaneConnection(handle, is_ready)
 
     def ready(self, lane: Lane) -> list[Send]:
         """Take the end of a lane's handshake; return the requests that waited for it."""

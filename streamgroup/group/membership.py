@@ -168,7 +168,7 @@ class Membership(BrokerMachine):
         A JoinGroup that waits would hold up the next request on its connection, so that connection is reset.
         """
         if self._requests.is_pending(Purpose.JOIN, Purpose.SYNC):
-            self._out.append(ev.Reset(ev.Lane.JOIN))
+            self._out.append(ev.ResetConnection(ev.Lane.JOIN))
         self._requests.reset(*but)
 
     def _refused(self, purpose: Purpose, code: int) -> None:

@@ -370,7 +370,7 @@ class BrokerMachine(StateMachine[ev.Action, Purpose, Timer]):
         self._out.append(ev.Send(token, purpose.lane, purpose.api, build, timeout_ms, optional))
 
     def _give_up(self, pending: PendingRequest[Purpose]) -> None:
-        self._out.append(ev.Reset(pending.purpose.lane))
+        self._out.append(ev.ResetConnection(pending.purpose.lane))
         self._answer(ev.RequestFailed(pending.token, f"no answer to {pending.purpose} in time"))
 
     def _find(self, *, optional: bool = False) -> None:

@@ -74,7 +74,7 @@ _GENERATION_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class RunIdentity:
     """One run of one checkpoint.
 
     `lineage` and `run` are those of its documents (R1). `admitted`: the run has looked for another live member of its
@@ -88,7 +88,7 @@ class Identity:
     asking: bool = False
 
 
-def encode_identity(identity: Identity) -> bytes:
+def encode_identity(identity: RunIdentity) -> bytes:
     """Return the user data. The same identity gives the same bytes."""
     document = {"streamgroup": FORMAT, "lineage": identity.lineage, "run": identity.run, "admitted": identity.admitted}
     if identity.asking:
@@ -96,7 +96,7 @@ def encode_identity(identity: Identity) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def decode_identity(data: Bytes | None) -> Identity | None:
+def decode_identity(data: Bytes | None) -> RunIdentity | None:
     """Read an identity. None: there is no user data, or it is of another make or of a later format.
 
     Other assignors use the user data in their own way, so no content is an error.
@@ -114,5 +114,5 @@ def decode_identity(data: Bytes | None) -> Identity | None:
         return None
     match document:
         case {"streamgroup": 1, "lineage": str(lineage), "run": str(run), "admitted": bool(admitted)}:
-            return Identity(lineage, run, admitted, document.get("asking") is True)
+            return RunIdentity(lineage, run, admitted, document.get("asking") is True)
     return None

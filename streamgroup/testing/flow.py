@@ -58,7 +58,7 @@ class Fault:
 CLEAN = Fault()
 
 
-class Frames:
+class FramePosition:
     """The position of a byte stream within Kafka's frames."""
 
     __slots__ = ("_header", "_left", "_size")
@@ -78,7 +78,7 @@ class Frames:
     def until_middle(self, data: memoryview, smallest: int) -> int:
         """Return how many bytes of `data` precede the middle of a frame of at least `smallest` bytes; all without such
         a frame."""
-        ahead = Frames()
+        ahead = FramePosition()
         ahead._header, ahead._size, ahead._left = self._header, self._size, self._left
         return ahead._walk(data, smallest)
 
@@ -117,7 +117,7 @@ class Flow:
         self.passed = 0
         """Number of bytes that the receiver has got."""
         self._closes_at: float | None = None
-        self._frames = Frames()
+        self._frames = FramePosition()
         self._tokens, self._tokens_at = 0.0, now
 
     @property

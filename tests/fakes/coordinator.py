@@ -13,7 +13,11 @@ from typing import Any
 from streamgroup.errors import ErrorCode as E
 from streamgroup.group.commits import CommitMetadata
 from streamgroup.kafka.wire.messages.cluster import MetadataRequest, MetadataResponse, MetadataResponseTopic
-from streamgroup.kafka.wire.messages.coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from streamgroup.kafka.wire.messages.coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    FoundCoordinator,
+)
 from streamgroup.kafka.wire.messages.group import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -151,7 +155,7 @@ class ScriptedCoordinator(GroupCoordinator):
     def handle(self, request: Any, version: int, reply: Reply) -> None:
         match request:
             case FindCoordinatorRequest() if version >= 4:
-                found = Coordinator(key=request.coordinator_keys[0], node_id=1, host="localhost", port=9092)
+                found = FoundCoordinator(key=request.coordinator_keys[0], node_id=1, host="localhost", port=9092)
                 reply(FindCoordinatorResponse(coordinators=(found,)))
             case FindCoordinatorRequest():
                 reply(FindCoordinatorResponse(node_id=1, host="localhost", port=9092))

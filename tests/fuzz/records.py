@@ -14,7 +14,7 @@ import numpy as np
 from streamgroup.errors import DecodeError
 from streamgroup.kafka.records import codecs as compression
 from streamgroup.kafka.records import kernel
-from streamgroup.kafka.records.decode import AbortedTransaction, Decoded, DecodeOptions, record_batches
+from streamgroup.kafka.records.decode import Aborted, Decoded, DecodeOptions, record_batches
 from streamgroup.kafka.records.messages07 import walk07
 from tests.fuzz.decoder import Decoder, Sample
 from tests.fuzz.mutations import mutated_bytes
@@ -37,7 +37,7 @@ VECTORS = Path(__file__).parents[1] / "vectors"
 END = 2**62
 CAP = 1 << 20
 _BATCH_HEAD = 61
-_ABORTED = [AbortedTransaction(7, 0)]
+_ABORTED = [Aborted(7, 0)]
 _CODECS = {"none": 0, "gzip": 1, "snappy": 2, "snappy-raw": 2, "lz4": 3, "zstd": 4}
 _CODECS07 = ("gzip", "snappy", "snappy-raw")
 

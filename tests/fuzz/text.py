@@ -26,7 +26,7 @@ from streamgroup.group.registry.view import view_of
 from streamgroup.group.sticky import decode_user_data
 from streamgroup.group.user_data import (
     AssignmentBasis,
-    Identity,
+    RunIdentity,
     decode_basis,
     decode_identity,
     encode_basis,
@@ -74,7 +74,7 @@ def _nothing_refused(name: str, samples: Iterable[Sample], decode: Callable[[str
 
 _METADATA = CommitMetadata("lineage", "run", 7, 8, 1, "fEcvPsMIQ3WFdUoAZSyuFQ", 12).text()
 _BASIS = encode_basis(AssignmentBasis({"orders": 5, "payments": 5}, 3, 1))
-_IDENTITY = encode_identity(Identity("lineage", "run", True, True))
+_IDENTITY = encode_identity(RunIdentity("lineage", "run", True, True))
 
 
 def _commit_metadata(_: str, data: bytes) -> None:

@@ -13,7 +13,7 @@ from streamgroup.group.registry.nodes import GroupPaths, committed_in, metadata_
 from streamgroup.group.sticky import encode_user_data
 from streamgroup.group.user_data import (
     AssignmentBasis,
-    Identity,
+    RunIdentity,
     decode_basis,
     decode_identity,
     encode_basis,
@@ -54,9 +54,9 @@ COMMITS = {
     "in a group that others founded": CommitMetadata(LINEAGE, RUN, sequence=1, asked=2, founding=-1),
 }
 IDENTITIES = {
-    "joining": Identity(LINEAGE, RUN),
-    "admitted": Identity(LINEAGE, RUN, admitted=True),
-    "asking": Identity(LINEAGE, RUN, admitted=True, asking=True),
+    "joining": RunIdentity(LINEAGE, RUN),
+    "admitted": RunIdentity(LINEAGE, RUN, admitted=True),
+    "asking": RunIdentity(LINEAGE, RUN, admitted=True, asking=True),
 }
 BASES = {
     "an assignment": AssignmentBasis({"orders": 6, "payments": 0}, 3),
@@ -106,19 +106,19 @@ def _read_document(text: str) -> Document:
     return from_value(json.loads(text))
 
 
-def _identity_text(identity: Identity) -> str:
+def _identity_text(identity: RunIdentity) -> str:
     return encode_identity(identity).decode()
 
 
-def _read_identity(text: str) -> Identity | None:
+def _read_identity(text: str) -> RunIdentity | None:
     return decode_identity(text.encode())
 
 
-def _sticky_text(identity: Identity) -> str:
+def _sticky_text(identity: RunIdentity) -> str:
     return encode_user_data(NODE_VERSION, encode_identity(identity)).hex()
 
 
-def _read_sticky(text: str) -> Identity | None:
+def _read_sticky(text: str) -> RunIdentity | None:
     return decode_identity(bytes.fromhex(text))
 
 

@@ -29,7 +29,7 @@ from streamgroup.kafka.wire.kafka07 import (
     decode_response,
 )
 from streamgroup.testing.kafka07.codecs import NONE, decompress
-from streamgroup.testing.kafka07.log import Message, messages_of
+from streamgroup.testing.kafka07.log import LogMessage, messages_of
 
 _TIMEOUT_S = 30.0
 
@@ -92,7 +92,7 @@ def valid_bytes(records: bytes) -> int:
     return at
 
 
-def _payloads(message: Message) -> Iterator[bytes]:
+def _payloads(message: LogMessage) -> Iterator[bytes]:
     if message.codec == NONE:
         yield message.payload
         return

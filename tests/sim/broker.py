@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Any, cast
 from streamgroup.errors import ErrorCode as E
 from streamgroup.group.membership import Membership
 from streamgroup.group.standalone import StandaloneMember
-from streamgroup.kafka.wire.messages.coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from streamgroup.kafka.wire.messages.coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    FoundCoordinator,
+)
 from streamgroup.kafka.wire.messages.group import JoinGroupRequest, JoinGroupResponse
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from streamgroup.model import NO_TOPIC_ID, CommittedOffset, LogRange, PartitionInfo, TopicInfo, TopicPartition
@@ -125,9 +129,9 @@ class SimBroker:
     def handle(self, node: int, request: Any, reply: Reply, sender: Sender) -> None:
         """Answer a request that has reached `node`."""
         if isinstance(request, FindCoordinatorRequest):
-            found = Coordinator(key=GROUP_ID, node_id=self.node, host=f"node-{self.node}", port=9092)
+            found = FoundCoordinator(key=GROUP_ID, node_id=self.node, host=f"node-{self.node}", port=9092)
             if self.node in self.crashed:
-                found = Coordinator(key=GROUP_ID, error_code=E.COORDINATOR_NOT_AVAILABLE)
+                found = FoundCoordinator(key=GROUP_ID, error_code=E.COORDINATOR_NOT_AVAILABLE)
             reply(FindCoordinatorResponse(coordinators=(found,)))
             return
         code = E.NOT_COORDINATOR if node != self.node else 0

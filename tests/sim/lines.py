@@ -76,7 +76,7 @@ class GroupLines:
         match action:
             case Send():
                 self._send(action)
-            case ev.Reset(lane):
+            case ev.ResetConnection(lane):
                 self._reset(lane)
             case ev.CoordinatorFound(broker):
                 for lane in self._lanes.found(broker):

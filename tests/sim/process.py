@@ -103,7 +103,7 @@ class Process:
         self._inbox: deque[io.Event] = deque()
         self._is_stepping = False
         self._numbers = itertools.count()
-        self._mail: dict[int, deque[io.Reply | io.Raise | io.Ask]] = {}
+        self._mail: dict[int, deque[io.CallReply | io.Raise | io.Ask]] = {}
         self.batch = -1
         """Spark's number of the newest batch that it has of this process."""
         self.licensed: set[int] = set()
@@ -222,7 +222,7 @@ class Process:
                 self.world.lineages.ask(self, call)
             case io.Ask(call, question) if call < 0:
                 self._answer_task(call, question)
-            case io.Reply(call) | io.Raise(call) | io.Ask(call):
+            case io.CallReply(call) | io.Raise(call) | io.Ask(call):
                 if not isinstance(action, io.Ask):
                     self.silence.end_call(call)
                 if call in self._mail:
@@ -366,7 +366,7 @@ class Process:
             while True:
                 yield Until(lambda: bool(mail), math.inf)
                 match mail.popleft():
-                    case io.Reply(_, result):
+                    case io.CallReply(_, result):
                         return result
                     case io.Raise(_, error):
                         raise error
@@ -386,7 +386,7 @@ class Process:
     def _answer(self, question: ask.Question) -> Steps:
         """As `QuestionAnswerer.answer`: answer a question of a call."""
         match question:
-            case ask.Connect() | ask.ReadMetadata():
+            case ask.Connect() | ask.ReadTopics():
                 snapshot = yield from self.watcher.read_metadata(QUESTION_S)
                 return snapshot
             case ask.SnapshotEnds():

@@ -12,7 +12,7 @@ from unittest.mock import patch
 from streamgroup.group import rejoining
 from streamgroup.group.member import Member, MemberAction
 from streamgroup.group.offsets.store import FetchOffsets, Outcome
-from streamgroup.group.offsets.zookeeper import FIRST_TOKEN, ZooKeeperOffsetStore, _Fetch
+from streamgroup.group.offsets.zookeeper import FIRST_TOKEN, ZooKeeperOffsetStore, _NodesFetch
 from streamgroup.group.registry import events as rv
 from streamgroup.group.registry import nodes as stored
 from streamgroup.group.registry.membership import RegistryMembership
@@ -125,7 +125,7 @@ def read_offsets_before_the_claim(stack: ExitStack) -> None:
         nodes = known.pop(stepping[-1], None) if stepping else None
         if nodes is None:
             return real_fetch(self, request, now)
-        job = _Fetch(now, request=request)
+        job = _NodesFetch(now, request=request)
         self._jobs.append(job)
         self._fetched(job, rv.SubtreesRead(0, nodes))
         return self._outcome()

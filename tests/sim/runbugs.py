@@ -10,7 +10,7 @@ from streamgroup.coordinator.run.lifecycle import Shutdown, TriggerWatchdog
 from streamgroup.coordinator.run.lineage import DuplicateLineageCheck
 from streamgroup.coordinator.run.steps import NOW, Steps
 from streamgroup.group.state_machine import StateMachine
-from streamgroup.group.user_data import Identity
+from streamgroup.group.user_data import RunIdentity
 from tests.sim import checker as words
 from tests.sim.bugs import Bug, replace
 
@@ -38,7 +38,9 @@ def refuse_at_once(stack: ExitStack) -> None:
     """A run's own predecessor, whose session is not over yet, is taken for a second query."""
     real = DuplicateLineageCheck.__init__
 
-    def init(self: DuplicateLineageCheck, group: str, me: Identity, session_timeout_s: float, **others: bool) -> None:
+    def init(
+        self: DuplicateLineageCheck, group: str, me: RunIdentity, session_timeout_s: float, **others: bool
+    ) -> None:
         real(self, group, me, 0.0, **others)
 
     replace(stack, DuplicateLineageCheck, "__init__", init)

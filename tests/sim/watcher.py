@@ -164,7 +164,7 @@ class SimWatcher:
                     yield from self._answer(posted)
                     schedule.answered(self._clock.now)
                 case steps.PublishMetadata(snapshot, topics):
-                    self._process.post(io.MetadataRead(snapshot, topics))
+                    self._process.post(io.TopicsRead(snapshot, topics))
                     schedule.answered(self._clock.now)
                 case steps.FetchMetadata() as step:
                     yield from self._fetch_metadata(step)

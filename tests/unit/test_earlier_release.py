@@ -19,7 +19,7 @@ from streamgroup.group.registry.nodes import GroupPaths, committed_in, metadata_
 from streamgroup.group.sticky import encode_user_data
 from streamgroup.group.user_data import (
     AssignmentBasis,
-    Identity,
+    RunIdentity,
     decode_basis,
     decode_identity,
     encode_basis,
@@ -92,7 +92,7 @@ def test_a_commit_with_sparks_batch_is_read() -> None:
 
 
 def test_the_user_data_of_a_subscription_are_read() -> None:
-    admitted, joining = Identity(LINEAGE, RUN, admitted=True), Identity(LINEAGE, RUN, admitted=False)
+    admitted, joining = RunIdentity(LINEAGE, RUN, admitted=True), RunIdentity(LINEAGE, RUN, admitted=False)
     eager = GROUP["identity"].encode()
     cooperative = bytes.fromhex(GROUP["identity of cooperative-sticky"])
     assert (decode_identity(eager), decode_identity(cooperative)) == (admitted, joining)

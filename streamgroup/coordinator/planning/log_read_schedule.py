@@ -93,7 +93,7 @@ class PublishMetadata:
 
 
 @dataclass(frozen=True, slots=True)
-class Fail:
+class FailQuery:
     """Fail the query: no retry resolves `error`. The steps go on."""
 
     error: BrokerError
@@ -107,11 +107,11 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class EndReading:
     """Take no further step."""
 
 
-Step = Answer[Q] | FetchMetadata | ListLogs | PublishMetadata | Fail | Wait | Stop
+Step = Answer[Q] | FetchMetadata | ListLogs | PublishMetadata | FailQuery | Wait | EndReading
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,13 +222,13 @@ class LogReadSchedule(Generic[Q]):
             news, self._unpublished = self._unpublished, None
             return news
         if self.is_stopping:
-            return Stop()
+            return EndReading()
         if now < self._retry_at and not self._questions:
             return Wait(self._retry_at - now)
         self._retry_at = 0.0
         if self._final is not None:
             final, self._final = self._final, None
-            return Fail(final)
+            return FailQuery(final)
         return Answer(self._questions.popleft()) if self._questions else self._next_look(now)
 
     def _next_look(self, now: float) -> FetchMetadata | ListLogs | Wait:

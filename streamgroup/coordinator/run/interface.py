@@ -158,7 +158,7 @@ class CallAbandoned:
 
 
 @dataclass(frozen=True, slots=True)
-class MetadataRead:
+class TopicsRead:
     """The metadata of the topics `asked` was read."""
 
     snapshot: ClusterSnapshot
@@ -179,7 +179,7 @@ class ThreadFailed:
     error: StreamGroupError
 
 
-RunEvent = Called | QuestionAnswered | QuestionFailed | CallAbandoned | MetadataRead | SilenceLook | ThreadFailed
+RunEvent = Called | QuestionAnswered | QuestionFailed | CallAbandoned | TopicsRead | SilenceLook | ThreadFailed
 Event = RunEvent | GroupEvent | RegistryEvent | Answer
 """The events that `Run.step` takes: its own, and those of the group, of ZooKeeper and of the offset store."""
 
@@ -187,7 +187,7 @@ Event = RunEvent | GroupEvent | RegistryEvent | Answer
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class CallReply:
     """The call `call` is over; `result` is its result."""
 
     call: int
@@ -222,7 +222,7 @@ class RefreshMetadata:
     """Read the metadata again soon: an answer has shown that it is old."""
 
 
-RunAction = Reply | Raise | Ask | Follow | RefreshMetadata | MemberAction
+RunAction = CallReply | Raise | Ask | Follow | RefreshMetadata | MemberAction
 
 
 def everything(_: TopicPartition) -> bool:
@@ -242,7 +242,7 @@ class Connect:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadMetadata:
+class ReadTopics:
     """Read the metadata of `topics` (None: of all) now.
 
     The answer is a ClusterSnapshot, the newest metadata from now on. Raises TransportError.
@@ -324,7 +324,7 @@ class MakeFetchTasks:
 
 Question = (
     Connect
-    | ReadMetadata
+    | ReadTopics
     | SnapshotEnds
     | ListEnds
     | ListOffsets

@@ -9,7 +9,7 @@ from streamgroup.coordinator.run import interface as ask
 from streamgroup.coordinator.run.steps import NOW, Steps, Until
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.group import events as ev
-from streamgroup.group.user_data import Identity, decode_identity, encode_identity
+from streamgroup.group.user_data import RunIdentity, decode_identity, encode_identity
 from streamgroup.model import GroupDescription, GroupState, MemberDescription
 
 DESCRIBE_TIMEOUT_S = 2.0
@@ -45,7 +45,7 @@ class LineageWatch:
 
     def begin(self, lineage: str, run: str) -> bytes:
         """Begin the run's check; return the user data of its first JoinGroup."""
-        me = Identity(lineage, run)
+        me = RunIdentity(lineage, run)
         self._check = DuplicateLineageCheck(self._group, me, self._session_timeout_s, is_static=self._is_static)
         return encode_identity(self._check.identity)
 
@@ -140,12 +140,12 @@ DEAD_TIMEOUT_S = 2.0
 """How long descriptions must call the group Dead before the run goes on without them."""
 
 
-def identity_of(member: MemberDescription) -> Identity | None:
+def identity_of(member: MemberDescription) -> RunIdentity | None:
     """Return lineage and run from a member's user data; None for other clients, or while the group rebalances."""
     return decode_identity(member.user_data)
 
 
-def find_duplicates(group: GroupDescription, me: Identity, member_id: str) -> dict[str, MemberDescription]:
+def find_duplicates(group: GroupDescription, me: RunIdentity, member_id: str) -> dict[str, MemberDescription]:
     """Return by run the other members of my lineage that have precedence: admitted, or their run sorts before mine.
 
     All members decide by the same description, so exactly one of several that join at once is not refused.
@@ -160,7 +160,7 @@ def find_duplicates(group: GroupDescription, me: Identity, member_id: str) -> di
     return duplicates
 
 
-def _has_lineage(group: GroupDescription, me: Identity) -> bool:
+def _has_lineage(group: GroupDescription, me: RunIdentity) -> bool:
     """Return whether another run of my lineage is a member."""
     others = filter(None, map(identity_of, group.members))
     return any(other.lineage == me.lineage and other.run != me.run for other in others)
@@ -169,7 +169,7 @@ def _has_lineage(group: GroupDescription, me: Identity) -> bool:
 class DuplicateLineageCheck:
     """The check of one run. `now` is monotonic seconds."""
 
-    def __init__(self, group: str, me: Identity, session_timeout_s: float, *, is_static: bool = False) -> None:
+    def __init__(self, group: str, me: RunIdentity, session_timeout_s: float, *, is_static: bool = False) -> None:
         self._group = group
         self._is_static = is_static
         self._first_generation: int | None = None
@@ -204,9 +204,9 @@ class DuplicateLineageCheck:
         return self.admitted or self._clear
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> RunIdentity:
         """The identity that the subscription sends to the other members."""
-        return Identity(self._me.lineage, self._me.run, self.admitted, self.asking)
+        return RunIdentity(self._me.lineage, self._me.run, self.admitted, self.asking)
 
     @property
     def asks_again(self) -> bool:

@@ -134,7 +134,7 @@ class Run:
             case io.CallAbandoned(call):
                 self._scheduler.abandon(call)
                 self._end_spark_call(call, now)
-            case io.MetadataRead(snapshot, asked):
+            case io.TopicsRead(snapshot, asked):
                 self.startup.see(snapshot, asked, now)
             case io.SilenceLook(jvm_is_stopped):
                 self._look_at_silence(jvm_is_stopped, now)
@@ -292,7 +292,7 @@ class Run:
         """Take the result of a call; a background task has none."""
         self._end_spark_call(task, now)
         if task >= 0:
-            self._actions.append(io.Reply(task, result))
+            self._actions.append(io.CallReply(task, result))
 
     def has_failed(self, task: int, error: Exception, now: float) -> None:
         """Take the error of a call, or that of a background task, which ends the query."""

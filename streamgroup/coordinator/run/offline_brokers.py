@@ -76,7 +76,7 @@ class OfflineBrokers:
             known = yield from self._known(checkpoint, self._config.api_timeout_s if once else STREAM_TIMEOUT_S)
             if once and any(snapshot.partition(tp) is None for tp in known):
                 # A topic may have grown since the metadata was read, and a member have committed there already.
-                _, snapshot = yield ask.ReadMetadata(topics_to_ask(self._config.subscription))
+                _, snapshot = yield ask.ReadTopics(topics_to_ask(self._config.subscription))
         except (TransportError, DecodeError) as error:
             if once:
                 raise

@@ -81,7 +81,7 @@ class Startup:
             yield Until(lambda _: self._is_stopped(), suspicions.LOOK_EVERY_S)
             if self._is_stopped():
                 break
-            now, snapshot = yield ask.ReadMetadata(topics_to_ask(self._subscription))
+            now, snapshot = yield ask.ReadTopics(topics_to_ask(self._subscription))
         self.there = frozenset(subscribed_partitions(self._subscription, snapshot))
         self._topics = subscribed_topics(self._subscription, snapshot)
         self._follow(self._topics)
@@ -108,7 +108,7 @@ class Startup:
             yield Until(lambda _: self._is_stopped(), suspicions.LOOK_EVERY_S)
             if self._is_stopped():
                 return
-            now, snapshot = yield ask.ReadMetadata(topics_to_ask(self._subscription))
+            now, snapshot = yield ask.ReadTopics(topics_to_ask(self._subscription))
             back = gone.keys() & subscribed_partitions(self._subscription, snapshot)
             if back:
                 self.there |= back

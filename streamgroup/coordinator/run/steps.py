@@ -47,7 +47,7 @@ class SchedulerListener(Protocol):
 
 
 @dataclass(slots=True)
-class _Task:
+class _Waiting:
     """`wait` is None while a question of the task is unanswered."""
 
     steps: Steps[Any]
@@ -65,7 +65,7 @@ class StepScheduler:
 
     def __init__(self, listener: SchedulerListener) -> None:
         self._listener = listener
-        self._tasks: dict[int, _Task] = {}
+        self._tasks: dict[int, _Waiting] = {}
 
     @property
     def wake_at(self) -> float | None:
@@ -75,7 +75,7 @@ class StepScheduler:
 
     def begin(self, number: int, steps: Steps[Any], now: float) -> None:
         """Begin the task `number` and run it up to its first wait or question."""
-        self._tasks[number] = task = _Task(steps)
+        self._tasks[number] = task = _Waiting(steps)
         self._run(number, task, partial(next, steps), now)
 
     def answer(self, number: int, answer: Any, now: float) -> None:
@@ -101,7 +101,7 @@ class StepScheduler:
                 if task is not None and task.wait and _is_ready(task, now):  # another one may have changed that
                     self._run(number, task, partial(_go_on, task, now), now)
 
-    def _run(self, number: int, task: _Task, resume: Callable[[], Until | Question], now: float) -> None:
+    def _run(self, number: int, task: _Waiting, resume: Callable[[], Until | Question], now: float) -> None:
         task.wait, task.due = None, math.inf
         try:
             yielded = resume()
@@ -121,7 +121,7 @@ class StepScheduler:
             self._listener.asks(number, yielded)
 
 
-def _is_ready(task: _Task, now: float) -> bool:
+def _is_ready(task: _Waiting, now: float) -> bool:
     """Return whether a task that waits is to be resumed; an error of its condition is its own."""
     assert task.wait is not None
     if now >= task.due:
@@ -133,6 +133,6 @@ def _is_ready(task: _Task, now: float) -> bool:
         return True
 
 
-def _go_on(task: _Task, now: float) -> Until | Question:
+def _go_on(task: _Waiting, now: float) -> Until | Question:
     error, task.error = task.error, None
     return task.steps.send(now) if error is None else task.steps.throw(error)

@@ -140,7 +140,7 @@ class GroupThread:
             match action:
                 case Send():
                     self._send(action, now)
-                case ev.Reset(lane):
+                case ev.ResetConnection(lane):
                     self._reset(lane)
                 case ev.CoordinatorFound(broker):
                     for lane in self._lanes.found(broker):

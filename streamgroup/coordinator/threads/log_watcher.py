@@ -42,7 +42,7 @@ LEADER_TIMEOUT_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class _Posted:
+class _PostedQuestion:
     """A question of another thread, with its deadline."""
 
     question: Question[Any]
@@ -70,7 +70,7 @@ class LogWatcher:
         self._on_failure = on_failure
         self._lock = threading.Lock()
         """Guards `_schedule` and `_callers`."""
-        self._schedule: steps.LogReadSchedule[_Posted] = steps.LogReadSchedule(
+        self._schedule: steps.LogReadSchedule[_PostedQuestion] = steps.LogReadSchedule(
             options.client.metadata_max_age_ms / 1000, has_pattern=options.subscription.pattern is not None
         )
         self._callers: dict[SimpleQueue[None], float] = {}
@@ -179,7 +179,7 @@ class LogWatcher:
         with self._lock:
             stopping = self._schedule.is_stopping
             if not stopping:
-                self._schedule.ask(_Posted(question, self._clock() + timeout, future))
+                self._schedule.ask(_PostedQuestion(question, self._clock() + timeout, future))
         if stopping:
             future.set_exception(TransportError("the coordinator is stopping"))
         else:
@@ -210,7 +210,7 @@ class LogWatcher:
         with closing(open_cluster(self._options.client, self.refresh_metadata)) as cluster:
             try:
                 done: Done = self._schedule.answered
-                while not isinstance(step := self._next_step(done), steps.Stop):
+                while not isinstance(step := self._next_step(done), steps.EndReading):
                     done = self._try(step, cluster)
             except Exception as error:  # any defect must fail the query, which would wait for ever without this thread
                 log.exception("watching the logs has failed")
@@ -221,7 +221,7 @@ class LogWatcher:
         for posted in left:  # without the lock: the callbacks take other locks
             posted.answer.set_exception(TransportError("the coordinator is stopping"))
 
-    def _next_step(self, done: Done) -> steps.Step[_Posted]:
+    def _next_step(self, done: Done) -> steps.Step[_PostedQuestion]:
         """Hand in what came of the last step, and return the next one."""
         with self._lock:
             now = self._clock()
@@ -232,13 +232,13 @@ class LogWatcher:
             log.warning("%s", warning)
         return step
 
-    def _try(self, step: steps.Step[_Posted], cluster: Cluster) -> Done:
+    def _try(self, step: steps.Step[_PostedQuestion], cluster: Cluster) -> Done:
         try:
             return self._carry_out(step, cluster)
         except (TransportError, BrokerError) as error:
             return partial(self._schedule.failed, error)
 
-    def _carry_out(self, step: steps.Step[_Posted], cluster: Cluster) -> Done:
+    def _carry_out(self, step: steps.Step[_PostedQuestion], cluster: Cluster) -> Done:
         match step:
             case steps.Wait(seconds):
                 self._wait(seconds)
@@ -247,7 +247,7 @@ class LogWatcher:
                 _answer(cluster, posted)
             case steps.PublishMetadata(snapshot, topics):
                 self._on_metadata(snapshot, topics)
-            case steps.Fail(error):
+            case steps.FailQuery(error):
                 self._on_failure(error)
                 return _nothing
             case steps.FetchMetadata():
@@ -313,7 +313,7 @@ def _listed(
     )
 
 
-def _answer(cluster: Cluster, posted: _Posted) -> None:
+def _answer(cluster: Cluster, posted: _PostedQuestion) -> None:
     """Carry out one question. Its error, of any type, is raised in the thread that asked."""
     try:
         posted.answer.set_result(posted.question(cluster, posted.until))

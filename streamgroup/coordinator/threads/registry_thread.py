@@ -429,7 +429,7 @@ _OF_MEMBERS = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorC
 
 
 @dataclass(frozen=True, slots=True)
-class _Queued:
+class _QueuedRequest:
     request: Request
     epoch: int
 
@@ -452,7 +452,7 @@ class OffsetsThread:
         self._group = group
         self._answered = answered
         self._failed = failed
-        self._queue: SimpleQueue[_Queued | None] = SimpleQueue()
+        self._queue: SimpleQueue[_QueuedRequest | None] = SimpleQueue()
         self._epoch = 0
         self._thread = threading.Thread(target=self._run, name="streamgroup-offsets", daemon=True)
 
@@ -462,7 +462,7 @@ class OffsetsThread:
 
     def take(self, request: Request) -> None:
         """Send a request to the brokers, after all earlier ones."""
-        self._queue.put(_Queued(request, self._epoch))
+        self._queue.put(_QueuedRequest(request, self._epoch))
 
     def withdraw(self) -> None:
         """Drop the requests that have not been sent yet, and the commit whose coordinator is still looked for.
@@ -482,10 +482,10 @@ class OffsetsThread:
                 if not self._is_withdrawn(queued):
                     self._serve(cluster, queued)
 
-    def _is_withdrawn(self, queued: _Queued) -> bool:
+    def _is_withdrawn(self, queued: _QueuedRequest) -> bool:
         return queued.epoch != self._epoch
 
-    def _serve(self, cluster: Cluster, queued: _Queued) -> None:
+    def _serve(self, cluster: Cluster, queued: _QueuedRequest) -> None:
         """Send one request and pass its answer on, or the error that ends the query."""
         request = queued.request
         deadline = cluster.deadline(request.timeout_ms)
@@ -504,7 +504,7 @@ class OffsetsThread:
             return
         self._answered(answer)
 
-    def _ask(self, cluster: KafkaCluster, queued: _Queued, deadline: float) -> Answer:
+    def _ask(self, cluster: KafkaCluster, queued: _QueuedRequest, deadline: float) -> Answer:
         request = queued.request
         if isinstance(request, CommitOffsets):
             return self._commit(cluster, request, deadline, queued.epoch)

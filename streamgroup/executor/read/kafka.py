@@ -40,7 +40,7 @@ from streamgroup.kafka.net.connection import Connection
 from streamgroup.kafka.net.requester import requester_of
 from streamgroup.kafka.records.batches import FRAME, SIZE_END, Frames
 from streamgroup.kafka.records.decode import Decoded, DecodeOptions, decode
-from streamgroup.kafka.records.transactions import AbortedTransaction
+from streamgroup.kafka.records.transactions import Aborted
 from streamgroup.kafka.wire.messages.log import (
     FetchPartition,
     FetchRequest,
@@ -156,7 +156,7 @@ class KafkaFetchProtocol(FetchProtocol):
         return Fetched(
             cursor,
             frames=Frames(memoryview(row.records or b""), cursor.ahead, cursor.until),
-            aborted=tuple(AbortedTransaction(a.producer_id, a.first_offset) for a in row.aborted_transactions or ()),
+            aborted=tuple(Aborted(a.producer_id, a.first_offset) for a in row.aborted_transactions or ()),
             high_watermark=row.high_watermark,
             readable=self._readable(row) if is_proof and cursor.replica is None else -1,
             comes_first=comes_first,

@@ -15,7 +15,7 @@ from streamgroup.executor.read.cursor import Cursor
 from streamgroup.kafka.net.connection import Connection
 from streamgroup.kafka.net.link import AnyRequest
 from streamgroup.kafka.records.decode import Decoded, DecodeOptions
-from streamgroup.kafka.records.transactions import AbortedTransaction
+from streamgroup.kafka.records.transactions import Aborted
 from streamgroup.logformat import LogFormat
 from streamgroup.model import Broker, Dialect
 from streamgroup.options.types import ClientOptions, FetchOptions
@@ -46,7 +46,7 @@ class Fetched(NamedTuple):
     cursor: Cursor
     error: KafkaError | None = None
     frames: FetchedFrames | None = None
-    aborted: tuple[AbortedTransaction, ...] = ()
+    aborted: tuple[Aborted, ...] = ()
     high_watermark: int = -1
     readable: int = -1
     """The offset below which the leader shows all that it has; -1 where this answer proves nothing, as a follower's."""
@@ -62,7 +62,7 @@ class Portion(NamedTuple):
     cursor: Cursor
     start: int
     frames: FetchedFrames
-    aborted: tuple[AbortedTransaction, ...]
+    aborted: tuple[Aborted, ...]
 
     @property
     def ahead(self) -> int:

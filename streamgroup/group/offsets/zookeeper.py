@@ -85,7 +85,7 @@ class _Job:
 
 
 @dataclass(slots=True)
-class _Fetch(_Job):
+class _NodesFetch(_Job):
     request: FetchOffsets = field(kw_only=True)
 
 
@@ -122,7 +122,7 @@ class ZooKeeperOffsetStore(OffsetStore):
     def __init__(self, paths: GroupPaths) -> None:
         self._paths = paths
         self._tokens = itertools.count(FIRST_TOKEN)
-        self._jobs: list[_Fetch | _Commit] = []
+        self._jobs: list[_NodesFetch | _Commit] = []
         self._known: dict[TopicPartition, _Known] = {}
         """Bounded by the offset nodes of the group: each fetch forgets what is not among them."""
         self._actions: list[Any] = []
@@ -135,7 +135,7 @@ class ZooKeeperOffsetStore(OffsetStore):
 
     def fetch(self, request: FetchOffsets, now: float) -> Outcome:
         """Look at all offset nodes of the group."""
-        job = _Fetch(now + request.timeout_ms / 1000, request=request)
+        job = _NodesFetch(now + request.timeout_ms / 1000, request=request)
         self._jobs.append(job)
         self._read(job, committed_subtrees(self._paths, None))
         return self._outcome()
@@ -182,11 +182,11 @@ class ZooKeeperOffsetStore(OffsetStore):
         self._actions, self._answers = [], []
         return outcome
 
-    def _answered(self, job: _Fetch | _Commit, event: Any) -> None:
+    def _answered(self, job: _NodesFetch | _Commit, event: Any) -> None:
         if isinstance(event, zk.RequestRefused) and event.is_final:
             self._jobs.remove(job)
             self._actions.append(ev.Fail(ConfigError(zk.forbidden(self._paths.group, _NEITHER, event))))
-        elif isinstance(job, _Fetch):
+        elif isinstance(job, _NodesFetch):
             self._fetched(job, event)
         else:
             self._committed(job, event)
@@ -195,7 +195,7 @@ class ZooKeeperOffsetStore(OffsetStore):
         job.token, job.writes = next(self._tokens), False
         self._actions.append(zk.ReadSubtrees(job.token, tuple(subtrees)))
 
-    def _fail(self, job: _Fetch | _Commit, reason: str) -> None:
+    def _fail(self, job: _NodesFetch | _Commit, reason: str) -> None:
         if isinstance(job, _Commit):
             self._unknown(job)
             return
@@ -204,7 +204,7 @@ class ZooKeeperOffsetStore(OffsetStore):
 
     # -- fetches ------------------------------------------------------------------------------------------------------
 
-    def _fetched(self, job: _Fetch, event: Any) -> None:
+    def _fetched(self, job: _NodesFetch, event: Any) -> None:
         if not isinstance(event, zk.SubtreesRead):
             self._fail(job, event.reason if isinstance(event, zk.Unanswered) else event.refusal.value)
             return

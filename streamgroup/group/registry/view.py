@@ -121,7 +121,7 @@ def owner_subtrees(paths: GroupPaths, topics: Iterable[str] | None, *, watch: bo
 
 def view_of(paths: GroupPaths, nodes: Nodes) -> View:
     """Return the group that the nodes of `subtrees` show, and of `owner_subtrees` where these were read, too."""
-    reader = _Reader(paths, nodes)
+    reader = _NodeReader(paths, nodes)
     partitions = reader.partitions()
     consumers = {consumer.consumer_id: consumer for consumer in reader.consumers(partitions)}
     brokers = {broker.node_id: broker for broker in reader.brokers()}
@@ -130,10 +130,10 @@ def view_of(paths: GroupPaths, nodes: Nodes) -> View:
 
 def owners_in(paths: GroupPaths, nodes: Nodes) -> dict[TopicPartition, OwnerNode]:
     """Return the owners among the nodes found."""
-    return _Reader(paths, nodes).owners()
+    return _NodeReader(paths, nodes).owners()
 
 
-class _Reader:
+class _NodeReader:
     """Interprets the nodes of one read."""
 
     def __init__(self, paths: GroupPaths, nodes: Nodes) -> None:

@@ -52,17 +52,17 @@ class BackfillConfig:
 
 def load(file: Path, member: str | None = None, environment: Mapping[str, str] | None = None) -> BackfillConfig:
     """Return the backfill of `file`. Raises ConfigError that names all problems of the file together."""
-    return _Reader(file, member, os.environ if environment is None else environment).backfill(read_toml(file))
+    return _BackfillReader(file, member, os.environ if environment is None else environment).backfill(read_toml(file))
 
 
 def effective(file: Path, member: str | None = None, environment: Mapping[str, str] | None = None) -> list[str]:
     """Return the configuration that `load` makes as lines of TOML, each value with its origin and no secret."""
-    reader = _Reader(file, member, os.environ if environment is None else environment)
+    reader = _BackfillReader(file, member, os.environ if environment is None else environment)
     reader.backfill(read_toml(file))
     return reader.effective()
 
 
-class _Reader(JobFileReader):
+class _BackfillReader(JobFileReader):
     """The file of a backfill while it is read."""
 
     def __init__(self, file: Path, member: str | None, environment: Mapping[str, str]) -> None:

@@ -168,12 +168,12 @@ def load(file: Path, member: str | None = None, environment: Mapping[str, str] |
 
     Raises ConfigError that names all problems of the file together.
     """
-    return _Reader(file, member, os.environ if environment is None else environment).mirror(read_toml(file))
+    return _MirrorReader(file, member, os.environ if environment is None else environment).mirror(read_toml(file))
 
 
 def effective(file: Path, member: str | None = None, environment: Mapping[str, str] | None = None) -> list[str]:
     """Return the configuration that `load` makes as lines of TOML, each value with its origin and no secret."""
-    reader = _Reader(file, member, os.environ if environment is None else environment)
+    reader = _MirrorReader(file, member, os.environ if environment is None else environment)
     reader.mirror(read_toml(file))
     return reader.effective()
 
@@ -182,7 +182,7 @@ def _allowed(options: Iterable[Option], refused: Collection[str]) -> tuple[Optio
     return tuple(option for option in options if option.name.lower() not in refused)
 
 
-class _Reader(JobFileReader):
+class _MirrorReader(JobFileReader):
     """The file of a mirror while it is read."""
 
     def __init__(self, file: Path, member: str | None, environment: Mapping[str, str]) -> None:

@@ -35,7 +35,7 @@ _HANG_UP_CAUSES = (
 )
 
 
-class _InFlight(NamedTuple):
+class _InFlight07(NamedTuple):
     number: int
     request: Request07
 
@@ -54,7 +54,7 @@ class Protocol07(FramedStream):
         self._reader = FrameReader(max_frame_bytes, _SMALLEST)
         self._out = Outgoing()
         self._next_number = 0
-        self._in_flight: deque[_InFlight] = deque()
+        self._in_flight: deque[_InFlight07] = deque()
 
     @property
     def unanswered(self) -> tuple[int, ...]:
@@ -73,7 +73,7 @@ class Protocol07(FramedStream):
         number = self._next_number
         self._next_number += 1
         if not isinstance(request, _NEVER_ANSWERED):
-            self._in_flight.append(_InFlight(number, request))
+            self._in_flight.append(_InFlight07(number, request))
         return number
 
     def describe_eof(self) -> str:

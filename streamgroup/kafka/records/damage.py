@@ -16,7 +16,7 @@ from streamgroup.kafka.records.columns import schema
 from streamgroup.kafka.records.decode import DecodeOptions, decode
 from streamgroup.kafka.records.message_sets import FRAME_SIZE
 from streamgroup.kafka.records.messages import HEADER, UncompressedMessages
-from streamgroup.kafka.records.transactions import AbortedTransaction
+from streamgroup.kafka.records.transactions import Aborted
 
 _READABLE_LATER = (TooLarge, UnsupportedCodec, UnsupportedMagic)
 """Errors about sound bytes, which another option or release can read."""
@@ -66,7 +66,7 @@ class DamagedBatch:
 
 
 def damaged_batch(
-    frames: object, error: DecodeError, options: DecodeOptions, aborted: Sequence[AbortedTransaction]
+    frames: object, error: DecodeError, options: DecodeOptions, aborted: Sequence[Aborted]
 ) -> DamagedBatch | None:
     """Return the batch or message that `error` is about, None where it cannot be set aside without the risk of a loss.
 

@@ -16,9 +16,9 @@ from streamgroup.kafka.records.fields import Fields, Ints, RecordFault
 from streamgroup.kafka.records.message_sets import MessageFaultKind, MessageSetFault
 from streamgroup.kafka.records.messages import UncompressedMessages
 from streamgroup.kafka.records.regions import Layout, lay_out, lay_out_nested
-from streamgroup.kafka.records.transactions import AbortedTransaction, Aborts
+from streamgroup.kafka.records.transactions import Aborted, Aborts
 
-__all__ = ["SCHEMA", "AbortedTransaction", "DecodeOptions", "Decoded", "decode", "record_batches", "schema"]
+__all__ = ["SCHEMA", "Aborted", "DecodeOptions", "Decoded", "decode", "record_batches", "schema"]
 
 ROWS = 8192
 BATCH_BYTES = 4 << 20
@@ -64,7 +64,7 @@ class Decoded:
     inner: pa.Array | None = None
 
 
-def decode(frames: Frames, start: int, options: DecodeOptions, aborted: Sequence[AbortedTransaction] = ()) -> Decoded:
+def decode(frames: Frames, start: int, options: DecodeOptions, aborted: Sequence[Aborted] = ()) -> Decoded:
     """Decode the records of `frames` from the offset `start` on, up to the end of the range that they were walked for.
 
     `frames` are those of the field `records` of a Fetch answer: whole batches (magic 2) or messages (magic 0 and 1),
@@ -154,7 +154,7 @@ def _headers(layout: Layout, fields: Fields) -> pa.Array:
     return columns.headers(layout.buffer, fields)
 
 
-def _wanted(frames: Frames, start: int, options: DecodeOptions, aborted: Sequence[AbortedTransaction]) -> list[Frame]:
+def _wanted(frames: Frames, start: int, options: DecodeOptions, aborted: Sequence[Aborted]) -> list[Frame]:
     """Return the frames whose records are to be decoded, each held against its checksum. Raises DecodeError."""
     aborts = Aborts(aborted) if options.read_committed else None
     wanted: list[Frame] = []

@@ -267,7 +267,7 @@ def _found(
     checked = options.check_crcs
     try:
         found = _scan(buffer, _sets(list(zip(wanted, places, strict=False)), frames.start), wanted, frames, checked)
-    except _Nested:
+    except _Nested07:
         buffer, places = _flattened(wanted, frames, options)
         found = _scan(buffer, _sets(list(zip(wanted, places, strict=False)), frames.start), wanted, frames, checked)
     return buffer, found, len(places)
@@ -308,7 +308,7 @@ def _flattened(
         if isinstance(frame, _Uncompressed):
             parts.append(bytes(data[frame.begin : frame.end]))
             continue
-        flattening = _Flattening(left, options.check_crcs)
+        flattening = _Flattening07(left, options.check_crcs)
         try:
             flattening.add(data, frame, 1)
         except TooLarge as error:
@@ -324,7 +324,7 @@ def _flattened(
     return np.frombuffer(b"".join(parts), np.uint8), list(zip([0, *ends[:-1]], ends, strict=True))
 
 
-class _Flattening:
+class _Flattening07:
     """The uncompressed messages of a wrapper and of the wrappers in it; `left` bytes may still be decompressed."""
 
     def __init__(self, limit: int, check_crcs: bool) -> None:
@@ -356,7 +356,7 @@ class _Flattening:
             position = frame.end
 
 
-class _Nested(Exception):
+class _Nested07(Exception):
     """A scan has met a compressed message in a compressed message."""
 
 
@@ -375,7 +375,7 @@ def _scan(
         return kernel.current().messages07(buffer, sets, checked)
     except MessageSetFault as error:
         if error.fault is MessageFaultKind.NESTED:
-            raise _Nested from None
+            raise _Nested07 from None
         frame = wanted[error.index]
         if isinstance(frame, _Uncompressed):
             raise frames.damaged(frame.begin + error.position - int(sets.begin[error.index]), error.fault) from None

@@ -24,7 +24,7 @@ _CONTROL_KEY = struct.Struct(">hh")
 
 
 @dataclass(frozen=True, slots=True)
-class AbortedTransaction:
+class Aborted:
     """A transaction that was aborted, as a Fetch answer names it."""
 
     producer_id: int
@@ -34,7 +34,7 @@ class AbortedTransaction:
 class Aborts:
     """Tells, batch by batch and in order, which belong to aborted transactions."""
 
-    def __init__(self, transactions: Iterable[AbortedTransaction]) -> None:
+    def __init__(self, transactions: Iterable[Aborted]) -> None:
         self._ahead = deque(sorted(transactions, key=lambda t: t.first_offset))
         self._open: set[int] = set()
 

@@ -262,7 +262,7 @@ _MOST_LEVELS = 32
 """Limit of nested compressed messages; the real broker's limit is its stack."""
 
 
-class Message(NamedTuple):
+class LogMessage(NamedTuple):
     """One message. `size` includes the length field."""
 
     codec: int
@@ -291,7 +291,7 @@ def check_set(data: Bytes, max_payload: int) -> Checked | None:
     return Checked(sum(message.size for message in outer), sum(_count(message, _MOST_LEVELS) for message in outer))
 
 
-def messages_of(data: Bytes) -> Iterator[Message]:
+def messages_of(data: Bytes) -> Iterator[LogMessage]:
     """Yield the complete messages of a set without decompressing them, validating each.
 
     Raises Truncated if the set is a single partial message, ChecksumMismatch, UnsupportedMagic, DecodeError.
@@ -308,7 +308,7 @@ def messages_of(data: Bytes) -> Iterator[Message]:
         at += _LENGTH + length
 
 
-def _message(body: bytes, at: int) -> Message:
+def _message(body: bytes, at: int) -> LogMessage:
     header = _MAGICS.get(body[0]) if len(body) >= _LEAST_HEADER else _LEAST_HEADER
     if header is None:
         raise UnsupportedMagic(f"at byte {at}: magic {body[0]}; Kafka 0.7 has 0 and 1")
@@ -317,10 +317,10 @@ def _message(body: bytes, at: int) -> Message:
     payload = body[header:]
     if zlib.crc32(payload) != int.from_bytes(body[header - 4 : header], "big"):
         raise ChecksumMismatch(f"at byte {at}: the payload's checksum does not fit")
-    return Message(body[1] & _CODEC_MASK if body[0] else NONE, payload, _LENGTH + len(body))
+    return LogMessage(body[1] & _CODEC_MASK if body[0] else NONE, payload, _LENGTH + len(body))
 
 
-def _count(message: Message, levels: int) -> int:
+def _count(message: LogMessage, levels: int) -> int:
     """Return the number of messages that a consumer reads from this one."""
     if message.codec == NONE:
         return 1

@@ -29,7 +29,7 @@ class ResourceType(Enum):
         self.title = title
 
 
-class Operation(Enum):
+class AclOperation(Enum):
     """The operations: their number in requests, and their name in ZooKeeper."""
 
     ALL = (2, "All")
@@ -49,7 +49,7 @@ class Operation(Enum):
         self.title = title
 
 
-_SINCE_011 = (Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS, Operation.IDEMPOTENT_WRITE)
+_SINCE_011 = (AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS, AclOperation.IDEMPOTENT_WRITE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Acl:
     """One ACL, from any host. `prefixed`: `name` is the beginning of the names that it is about (KIP-290)."""
 
     principal: str
-    operation: Operation
+    operation: AclOperation
     resource_type: ResourceType
     name: str
     prefixed: bool = False
@@ -93,10 +93,10 @@ def acl_of(principal: str, operation: str, **target: Unpack[AclTarget]) -> Acl:
     if len(given) != 1:
         raise ConfigError(f"invalid ACL for {principal}: expected one of topic, group, transactional_id and cluster")
     wanted = operation.upper()
-    if wanted not in Operation.__members__:
-        raise ConfigError(f"invalid operation {operation!r} of an ACL: expected {', '.join(Operation.__members__)}")
+    if wanted not in AclOperation.__members__:
+        raise ConfigError(f"invalid operation {operation!r} of an ACL: expected {', '.join(AclOperation.__members__)}")
     (kind, name) = given[0]
-    return Acl(principal, Operation[wanted], kind, name, target.get("prefixed", False), target.get("allow", True))
+    return Acl(principal, AclOperation[wanted], kind, name, target.get("prefixed", False), target.get("allow", True))
 
 
 def check_release(acl: Acl, release: Release) -> None:

@@ -10,7 +10,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.testing.node import properties_text
 from streamgroup.testing.security.kdc import SERVICE, Kdc
 from streamgroup.testing.security.material import Passwords, SecurityFiles
-from streamgroup.testing.security.settings import Mechanism, SecuritySettings, entry, keytab_options
+from streamgroup.testing.security.settings import SaslMechanism, SecuritySettings, entry, keytab_options
 from streamgroup.testing.security.tokens import TokenServerAddress
 
 SCOPE = "kafka"
@@ -29,7 +29,7 @@ class ClientSettings:
     """
 
     user: str
-    mechanism: Mechanism | None
+    mechanism: SaslMechanism | None
     properties: Mapping[str, str]
     librdkafka: Mapping[str, str]
     jvm_flags: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ def client_settings(
     if mechanism is not None and mechanism not in settings.mechanisms:
         has = ", ".join(settings.mechanisms) or "none"
         raise ConfigError(f"unknown mechanism {mechanism!r}: this server has {has}")
-    chosen = Mechanism(mechanism) if mechanism is not None else next(iter(settings.mechanisms), None)
+    chosen = SaslMechanism(mechanism) if mechanism is not None else next(iter(settings.mechanisms), None)
     properties = {"bootstrap.servers": servers, "security.protocol": str(settings.protocol)}
     librdkafka = dict(properties)
     if settings.protocol.has_tls:
@@ -82,7 +82,7 @@ def client_settings(
             librdkafka |= {"ssl.certificate.location": str(files.pem(user)), "ssl.key.location": str(files.pem(user))}
     flags: tuple[str, ...] = ()
     environment: dict[str, str] = {}
-    if chosen is Mechanism.GSSAPI and kdc is not None:
+    if chosen is SaslMechanism.GSSAPI and kdc is not None:
         if password is not None:
             raise ConfigError("invalid password with GSSAPI: users have keytabs. Change a key by security.kdc.admin()")
         properties |= {"sasl.mechanism": str(chosen), **_kerberos(kdc, user)}
@@ -92,7 +92,7 @@ def client_settings(
         secret = passwords.users[user] if password is None else password
         properties |= {"sasl.mechanism": str(chosen), **_sasl(chosen, user, secret, token_server)}
         librdkafka |= {"sasl.mechanism": str(chosen), **_sasl_librdkafka(chosen, user, secret, token_server)}
-        if chosen is Mechanism.OAUTHBEARER and token_server is not None:
+        if chosen is SaslMechanism.OAUTHBEARER and token_server is not None:
             flags = (token_server.jvm_flag,)
     return ClientSettings(user, chosen, properties, librdkafka, flags, environment)
 
@@ -121,7 +121,7 @@ def _keystore(files: SecurityFiles, passwords: Passwords, stores: Stores, user: 
 def _kerberos(kdc: Kdc, user: str) -> dict[str, str]:
     return {
         "sasl.kerberos.service.name": SERVICE,
-        "sasl.jaas.config": entry(Mechanism.GSSAPI, keytab_options(kdc.principal(user), kdc.keytab(user))),
+        "sasl.jaas.config": entry(SaslMechanism.GSSAPI, keytab_options(kdc.principal(user), kdc.keytab(user))),
     }
 
 
@@ -133,8 +133,10 @@ def _kerberos_librdkafka(kdc: Kdc, user: str) -> dict[str, str]:
     }
 
 
-def _sasl(mechanism: Mechanism, user: str, password: str, token_server: TokenServerAddress | None) -> dict[str, str]:
-    if mechanism is not Mechanism.OAUTHBEARER or token_server is None:
+def _sasl(
+    mechanism: SaslMechanism, user: str, password: str, token_server: TokenServerAddress | None
+) -> dict[str, str]:
+    if mechanism is not SaslMechanism.OAUTHBEARER or token_server is None:
         return {"sasl.jaas.config": entry(mechanism, {"username": user, "password": password})}
     return {
         "sasl.jaas.config": entry(mechanism, {"clientId": user, "clientSecret": password, "scope": SCOPE}),
@@ -144,9 +146,9 @@ def _sasl(mechanism: Mechanism, user: str, password: str, token_server: TokenSer
 
 
 def _sasl_librdkafka(
-    mechanism: Mechanism, user: str, password: str, token_server: TokenServerAddress | None
+    mechanism: SaslMechanism, user: str, password: str, token_server: TokenServerAddress | None
 ) -> dict[str, str]:
-    if mechanism is not Mechanism.OAUTHBEARER or token_server is None:
+    if mechanism is not SaslMechanism.OAUTHBEARER or token_server is None:
         return {"sasl.username": user, "sasl.password": password}
     return {
         "sasl.oauthbearer.method": "oidc",

@@ -16,14 +16,14 @@ from streamgroup.kafka.wire.schema import Message, Request
 from streamgroup.testing.ports import LOOPBACK, receive_exactly
 from streamgroup.testing.security.acls import Acl
 from streamgroup.testing.security.scram import ScramCredential
-from streamgroup.testing.security.settings import Mechanism
+from streamgroup.testing.security.settings import SaslMechanism
 
 _TIMEOUT_S = 60.0
 _POLL_S = 0.02
 _CLIENT_ID = "streamgroup-testing"
 _LITERAL, _PREFIXED = 3, 4
 _DENY, _ALLOW = 2, 3
-_MECHANISMS = {Mechanism.SCRAM_SHA_256: 1, Mechanism.SCRAM_SHA_512: 2}
+_MECHANISMS = {SaslMechanism.SCRAM_SHA_256: 1, SaslMechanism.SCRAM_SHA_512: 2}
 
 R = TypeVar("R", bound=Message)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from streamgroup.testing.directories import write_private
 from streamgroup.testing.security.certificates import Authority, Identity, write_pem, write_pkcs12
-from streamgroup.testing.security.settings import Mechanism, SecuritySettings
+from streamgroup.testing.security.settings import SaslMechanism, SecuritySettings
 from streamgroup.testing.security.tokens import TokenKey
 
 _PASSWORD_BYTES = 18
@@ -118,7 +118,7 @@ def prepare(
             identity = authority.issue(user, hosts=())
             write_pem(files.pem(user), identity)
             write_pkcs12(files.pkcs12(user), identity, passwords.store)
-    if Mechanism.OAUTHBEARER in settings.mechanisms and not files.token_key.exists():
+    if SaslMechanism.OAUTHBEARER in settings.mechanisms and not files.token_key.exists():
         write_private(files.token_key, TokenKey.create().pem())
     return Material(files, passwords, authority)
 

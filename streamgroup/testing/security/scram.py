@@ -7,12 +7,12 @@ import hashlib
 import hmac
 from dataclasses import dataclass
 
-from streamgroup.testing.security.settings import Mechanism
+from streamgroup.testing.security.settings import SaslMechanism
 
 ITERATIONS = 8192
 """Kafka's own default is 4096, which is also the least that brokers accept."""
 
-_HASHES = {Mechanism.SCRAM_SHA_256: "sha256", Mechanism.SCRAM_SHA_512: "sha512"}
+_HASHES = {SaslMechanism.SCRAM_SHA_256: "sha256", SaslMechanism.SCRAM_SHA_512: "sha512"}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -20,7 +20,7 @@ class ScramCredential:
     """A user's salted password for one mechanism. Its `repr` shows the user and the mechanism only."""
 
     user: str
-    mechanism: Mechanism
+    mechanism: SaslMechanism
     salt: bytes
     salted_password: bytes
     iterations: int
@@ -48,7 +48,7 @@ class ScramCredential:
 
 
 def credential(
-    user: str, mechanism: Mechanism, password: str, salt: bytes, iterations: int = ITERATIONS
+    user: str, mechanism: SaslMechanism, password: str, salt: bytes, iterations: int = ITERATIONS
 ) -> ScramCredential:
     """Return the credential of `user`."""
     salted = hashlib.pbkdf2_hmac(_HASHES[mechanism], password.encode(), salt, iterations)

@@ -26,7 +26,7 @@ from streamgroup.testing.security.scram import ITERATIONS, ScramCredential, cred
 from streamgroup.testing.security.settings import (
     ADMIN,
     ANONYMOUS,
-    Mechanism,
+    SaslMechanism,
     SecuritySettings,
     authorizer_of,
     broker_entries,
@@ -101,13 +101,13 @@ class ServerSecurity:
     def open(self, home: Path) -> None:
         """Make or find the files below `home`, and start the token server and the KDC if a mechanism needs them."""
         self._material = prepare(home / _DIRECTORY, self.settings, self._broker_identity)
-        if Mechanism.GSSAPI in self.settings.mechanisms:
+        if SaslMechanism.GSSAPI in self.settings.mechanisms:
             self.kdc = Kdc(self.files.kdc, self.settings.everybody, self._start_timeout_s)
             on_free_ports(self.kdc.start, fixed=False)
         if self.settings.mechanisms and self._release.quorum is Quorum.ZOOKEEPER:
             users = self._material.passwords.users
             write_private(self.files.jaas, file_text(self.settings.mechanisms, users, self.kdc))
-        if Mechanism.OAUTHBEARER in self.settings.mechanisms:
+        if SaslMechanism.OAUTHBEARER in self.settings.mechanisms:
             on_free_ports(self._start_token_server, fixed=False)
 
     def close(self) -> None:
@@ -256,7 +256,7 @@ def broker_properties(
             values |= {f"{prefix}{each.lower()}.sasl.jaas.config": entry for each, entry in entries.items()}
     if token_server is not None:
         values |= {
-            f"{prefix}{Mechanism.OAUTHBEARER.lower()}.sasl.server.callback.handler.class": _VALIDATOR,
+            f"{prefix}{SaslMechanism.OAUTHBEARER.lower()}.sasl.server.callback.handler.class": _VALIDATOR,
             "sasl.oauthbearer.jwks.endpoint.url": token_server.jwks_url,
             "sasl.oauthbearer.expected.issuer": token_server.issuer,
             "sasl.oauthbearer.expected.audience": AUDIENCE,

@@ -23,7 +23,7 @@ DEFAULT_USERS = ("client",)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-class Protocol(StrEnum):
+class SecurityProtocol(StrEnum):
     """The security protocols of listeners that a server can be given."""
 
     SSL = "SSL"
@@ -33,15 +33,15 @@ class Protocol(StrEnum):
     @property
     def has_tls(self) -> bool:
         """True if the listener speaks TLS."""
-        return self is not Protocol.SASL_PLAINTEXT
+        return self is not SecurityProtocol.SASL_PLAINTEXT
 
     @property
     def has_sasl(self) -> bool:
         """True if clients authenticate by SASL."""
-        return self is not Protocol.SSL
+        return self is not SecurityProtocol.SSL
 
 
-class Mechanism(StrEnum):
+class SaslMechanism(StrEnum):
     """The SASL mechanisms that a server can be given. OAUTHBEARER and GSSAPI come with a server of their own."""
 
     PLAIN = "PLAIN"
@@ -53,18 +53,18 @@ class Mechanism(StrEnum):
     @property
     def is_scram(self) -> bool:
         """True if the brokers keep a salted password of each user (RFC 5802)."""
-        return self in (Mechanism.SCRAM_SHA_256, Mechanism.SCRAM_SHA_512)
+        return self in (SaslMechanism.SCRAM_SHA_256, SaslMechanism.SCRAM_SHA_512)
 
 
-_SINCE: dict[Protocol | Mechanism, tuple[tuple[int, ...], str]] = {
-    Protocol.SSL: ((0, 9), "brokers have TLS since 0.9 (KAFKA-1690)"),
-    Protocol.SASL_PLAINTEXT: ((0, 10), "brokers have the handshake of SASL since 0.10.0 (KIP-43)"),
-    Protocol.SASL_SSL: ((0, 10), "brokers have the handshake of SASL since 0.10.0 (KIP-43)"),
-    Mechanism.PLAIN: ((0, 10), "brokers have PLAIN since 0.10.0 (KIP-43)"),
-    Mechanism.GSSAPI: ((0, 10), "brokers have the handshake of SASL since 0.10.0 (KIP-43)"),
-    Mechanism.SCRAM_SHA_256: ((0, 10, 2), "brokers have SCRAM since 0.10.2 (KIP-84)"),
-    Mechanism.SCRAM_SHA_512: ((0, 10, 2), "brokers have SCRAM since 0.10.2 (KIP-84)"),
-    Mechanism.OAUTHBEARER: ((3, 1), "brokers check the tokens of an OIDC server since 3.1 (KIP-768)"),
+_SINCE: dict[SecurityProtocol | SaslMechanism, tuple[tuple[int, ...], str]] = {
+    SecurityProtocol.SSL: ((0, 9), "brokers have TLS since 0.9 (KAFKA-1690)"),
+    SecurityProtocol.SASL_PLAINTEXT: ((0, 10), "brokers have the handshake of SASL since 0.10.0 (KIP-43)"),
+    SecurityProtocol.SASL_SSL: ((0, 10), "brokers have the handshake of SASL since 0.10.0 (KIP-43)"),
+    SaslMechanism.PLAIN: ((0, 10), "brokers have PLAIN since 0.10.0 (KIP-43)"),
+    SaslMechanism.GSSAPI: ((0, 10), "brokers have the handshake of SASL since 0.10.0 (KIP-43)"),
+    SaslMechanism.SCRAM_SHA_256: ((0, 10, 2), "brokers have SCRAM since 0.10.2 (KIP-84)"),
+    SaslMechanism.SCRAM_SHA_512: ((0, 10, 2), "brokers have SCRAM since 0.10.2 (KIP-84)"),
+    SaslMechanism.OAUTHBEARER: ((3, 1), "brokers check the tokens of an OIDC server since 3.1 (KIP-768)"),
 }
 _CLIENT_CERTIFICATES_WITH_SASL = (2, 8)
 
@@ -76,8 +76,8 @@ class SecuritySettings:
     `users` are those besides the super user `admin`. With `mutual_tls` the listener asks for client certificates.
     """
 
-    protocol: Protocol
-    mechanisms: tuple[Mechanism, ...] = ()
+    protocol: SecurityProtocol
+    mechanisms: tuple[SaslMechanism, ...] = ()
     acls: bool = False
     mutual_tls: bool = False
     users: tuple[str, ...] = DEFAULT_USERS
@@ -111,18 +111,18 @@ def settings_of(
     The default of `mechanisms` is PLAIN for SASL, and that of `users` is DEFAULT_USERS.
     Raises ConfigError if they contradict each other, or if the release does not have them.
     """
-    if security not in Protocol.__members__:
-        raise ConfigError(f"invalid security={security!r}: expected {', '.join(Protocol)}")
-    protocol = Protocol(security)
+    if security not in SecurityProtocol.__members__:
+        raise ConfigError(f"invalid security={security!r}: expected {', '.join(SecurityProtocol)}")
+    protocol = SecurityProtocol(security)
     if mechanisms and not protocol.has_sasl:
         raise ConfigError("invalid mechanisms with security='SSL': expected SASL_SSL or SASL_PLAINTEXT")
-    unknown = sorted(set(mechanisms) - set(Mechanism))
+    unknown = sorted(set(mechanisms) - set(SaslMechanism))
     if unknown:
-        raise ConfigError(f"invalid mechanisms {', '.join(unknown)}: expected some of {', '.join(Mechanism)}")
-    default = (Mechanism.PLAIN,) if protocol.has_sasl else ()
+        raise ConfigError(f"invalid mechanisms {', '.join(unknown)}: expected some of {', '.join(SaslMechanism)}")
+    default = (SaslMechanism.PLAIN,) if protocol.has_sasl else ()
     settings = SecuritySettings(
         protocol,
-        tuple(map(Mechanism, dict.fromkeys(mechanisms))) or default,
+        tuple(map(SaslMechanism, dict.fromkeys(mechanisms))) or default,
         acls,
         mutual_tls,
         DEFAULT_USERS if users is None else tuple(dict.fromkeys(users)),
@@ -151,14 +151,14 @@ def _check_combination(settings: SecuritySettings) -> None:
 
 
 def _check_release(settings: SecuritySettings, release: Release) -> None:
-    asked: tuple[Protocol | Mechanism, ...] = (settings.protocol, *settings.mechanisms)
+    asked: tuple[SecurityProtocol | SaslMechanism, ...] = (settings.protocol, *settings.mechanisms)
     for each in asked:
         since, reason = _SINCE[each]
         if release.number < since:
             raise ConfigError(f"cannot secure Kafka {release.version} by {each}: {reason}. Use a newer version")
     if (
         settings.mutual_tls
-        and settings.protocol is Protocol.SASL_SSL
+        and settings.protocol is SecurityProtocol.SASL_SSL
         and release.number < _CLIENT_CERTIFICATES_WITH_SASL
     ):
         raise ConfigError(
@@ -178,15 +178,15 @@ def authorizer_of(release: Release) -> str:
 
 _PACKAGE = "org.apache.kafka.common.security"
 _MODULES = {
-    Mechanism.PLAIN: f"{_PACKAGE}.plain.PlainLoginModule",
-    Mechanism.SCRAM_SHA_256: f"{_PACKAGE}.scram.ScramLoginModule",
-    Mechanism.SCRAM_SHA_512: f"{_PACKAGE}.scram.ScramLoginModule",
-    Mechanism.OAUTHBEARER: f"{_PACKAGE}.oauthbearer.OAuthBearerLoginModule",
-    Mechanism.GSSAPI: "com.sun.security.auth.module.Krb5LoginModule",
+    SaslMechanism.PLAIN: f"{_PACKAGE}.plain.PlainLoginModule",
+    SaslMechanism.SCRAM_SHA_256: f"{_PACKAGE}.scram.ScramLoginModule",
+    SaslMechanism.SCRAM_SHA_512: f"{_PACKAGE}.scram.ScramLoginModule",
+    SaslMechanism.OAUTHBEARER: f"{_PACKAGE}.oauthbearer.OAuthBearerLoginModule",
+    SaslMechanism.GSSAPI: "com.sun.security.auth.module.Krb5LoginModule",
 }
 
 
-def entry(mechanism: Mechanism, options: Mapping[str, str]) -> str:
+def entry(mechanism: SaslMechanism, options: Mapping[str, str]) -> str:
     """Return the entry of a mechanism's login module, with its semicolon."""
     given = "".join(f" {name}={_quoted(value)}" for name, value in options.items())
     return f"{_MODULES[mechanism]} required{given};"
@@ -198,16 +198,16 @@ def keytab_options(principal: str, keytab: Path) -> dict[str, str]:
 
 
 def broker_entries(
-    mechanisms: tuple[Mechanism, ...], passwords: Mapping[str, str], kdc: Kdc | None = None
-) -> dict[Mechanism, str]:
+    mechanisms: tuple[SaslMechanism, ...], passwords: Mapping[str, str], kdc: Kdc | None = None
+) -> dict[SaslMechanism, str]:
     """Return the entry of each mechanism on a broker. Only that of PLAIN names the users."""
-    options = {Mechanism.PLAIN: {f"user_{user}": password for user, password in passwords.items()}}
+    options = {SaslMechanism.PLAIN: {f"user_{user}": password for user, password in passwords.items()}}
     if kdc is not None:
-        options[Mechanism.GSSAPI] = keytab_options(kdc.broker, kdc.broker_keytab)
+        options[SaslMechanism.GSSAPI] = keytab_options(kdc.broker, kdc.broker_keytab)
     return {each: entry(each, options.get(each, {})) for each in mechanisms}
 
 
-def file_text(mechanisms: tuple[Mechanism, ...], passwords: Mapping[str, str], kdc: Kdc | None = None) -> str:
+def file_text(mechanisms: tuple[SaslMechanism, ...], passwords: Mapping[str, str], kdc: Kdc | None = None) -> str:
     """Return the JAAS file of a broker: all mechanisms share one context, and both SCRAMs one login module."""
     entries = dict.fromkeys(broker_entries(mechanisms, passwords, kdc).values())
     return "KafkaServer {\n" + "".join(f"    {each}\n" for each in entries) + "};\n"

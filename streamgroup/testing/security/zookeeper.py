@@ -10,7 +10,7 @@ from streamgroup.testing.directories import write_private
 from streamgroup.testing.ports import LOOPBACK
 from streamgroup.testing.security.certificates import Authority, Identity
 from streamgroup.testing.security.material import Material, SecurityFiles, prepare
-from streamgroup.testing.security.settings import DEFAULT_USERS, Protocol, SecuritySettings
+from streamgroup.testing.security.settings import DEFAULT_USERS, SecurityProtocol, SecuritySettings
 
 HOST = "localhost"
 """The name by which clients connect, and for which the server's certificate is."""
@@ -36,7 +36,7 @@ class ZooKeeperSecurity:
         server_identity: Callable[[Authority], Identity] | None = None,
     ) -> None:
         self._settings = SecuritySettings(
-            Protocol.SSL, mutual_tls=mutual_tls, users=DEFAULT_USERS if users is None else tuple(users)
+            SecurityProtocol.SSL, mutual_tls=mutual_tls, users=DEFAULT_USERS if users is None else tuple(users)
         )
         self._sasl = sasl
         self._material: Material = prepare(directory, self._settings, server_identity)

@@ -609,7 +609,7 @@ def test_brokers_that_do_not_answer_end_the_start_before_the_group_is_joined(
 
 def test_metadata_of_all_topics_are_kept_for_the_subscribed_ones_only(make: Make) -> None:
     answerer = make()
-    snapshot: Any = answerer.answer(ask.ReadMetadata(None))
+    snapshot: Any = answerer.answer(ask.ReadTopics(None))
     assert snapshot.topics.keys() == {"another", "t"}
     assert answerer.watcher.snapshot.topics.keys() == {"t"}
 
@@ -623,7 +623,7 @@ def test_the_ends_of_all_subscribed_partitions_are_those_that_may_be_read(make: 
 
 def test_the_ends_of_held_partitions_are_listed_anew(make: Make, logs: Logs) -> None:
     answerer = make()
-    answerer.answer(ask.ReadMetadata(None))
+    answerer.answer(ask.ReadTopics(None))
     assert answerer.answer(ask.ListEnds({ASKED_1: Position(7)}, SOON)) == {ASKED_1: LogRange(5, 20)}
     logs.ends[ASKED_1] = 25
     assert answerer.answer(ask.ListEnds({ASKED_1: Position(7)}, SOON)) == {ASKED_1: LogRange(5, 25)}
@@ -651,7 +651,7 @@ def test_tasks_read_the_planned_ranges_at_the_leaders_of_now_under_the_planned_t
     answerer = make()
     logs.topic_ids["t"] = "recreated"
     logs.epochs[ASKED_1] = 4
-    answerer.answer(ask.ReadMetadata(None))
+    answerer.answer(ask.ReadTopics(None))
     ranges = (OffsetRange(ASKED_0, 2, 6), OffsetRange(ASKED_1, 5, 9))
     document = Document("g", "l", "r", 1, ranges, {ASKED_0: Position(6, "id"), ASKED_1: Position(9, "id")})
     tasks: Any = answerer.answer(ask.MakeFetchTasks(document, ranges))

@@ -13,7 +13,7 @@ from streamgroup.coordinator.planning.document import to_value
 from streamgroup.coordinator.run import lifecycle, spark_calls
 from streamgroup.coordinator.threads import assemble
 from streamgroup.errors import ConfigError
-from streamgroup.group.user_data import Identity, decode_identity, encode_identity
+from streamgroup.group.user_data import RunIdentity, decode_identity, encode_identity
 from streamgroup.kafka.wire.consumer import decode_subscription
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest
 from streamgroup.model import CommittedOffset, GroupDescription, GroupState, MemberDescription, OffsetRange
@@ -107,10 +107,10 @@ def test_every_strategy_offered_tells_whose_checkpoint_it_is(start: Start) -> No
     run.plan(saved)
     (mine,) = run.group.members.values()
     told = {decode_identity(decode_subscription(p.metadata).user_data) for p in mine.protocols}
-    assert told == {Identity("lineage", run.coordinator.run)}
+    assert told == {RunIdentity("lineage", run.coordinator.run)}
 
 
-def described(*others: Identity) -> GroupDescription:
+def described(*others: RunIdentity) -> GroupDescription:
     members = tuple(
         MemberDescription(f"other-{n}", "copy", "/h", topics=("t",), user_data=encode_identity(other))
         for n, other in enumerate(others)
@@ -123,7 +123,7 @@ def test_beside_a_live_copy_nothing_is_planned_and_in_the_end_the_query_fails(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = start(source(group=GroupOptions("g", session_timeout_ms=1_000, heartbeat_interval_ms=100)))
-    found = {"g": described(Identity("lineage", "r", admitted=True))}
+    found = {"g": described(RunIdentity("lineage", "r", admitted=True))}
     monkeypatch.setattr(assemble, "describe_groups", lambda cluster, names, deadline: found)
     saved = to_value(document("before", "id", OffsetRange(P0, 0, 5), OffsetRange(P1, 0, 5)))
     began = time.monotonic()
@@ -135,7 +135,7 @@ def test_beside_a_live_copy_nothing_is_planned_and_in_the_end_the_query_fails(
 @pytest.mark.slow
 def test_when_the_own_predecessor_is_gone_the_query_goes_on(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     run = start()
-    answers = [described(Identity("lineage", "r", admitted=True)), described()]
+    answers = [described(RunIdentity("lineage", "r", admitted=True)), described()]
     monkeypatch.setattr(
         assemble,
         "describe_groups",

@@ -68,7 +68,7 @@ def asks_first(event: Any) -> list[Any]:
         case io.Called(call):
             return [io.Ask(call, QUESTION)]
         case io.QuestionAnswered(call, answer):
-            return [io.Reply(call, f"{answer}, taken")]
+            return [io.CallReply(call, f"{answer}, taken")]
         case io.QuestionFailed(call, error):
             return [io.Raise(call, error)]
     return []
@@ -111,14 +111,14 @@ def test_an_event_that_an_action_leads_to_follows_after_the_step() -> None:
 
 
 def test_a_reply_to_a_call_that_is_gone_is_dropped() -> None:
-    inbox, _, _ = make_inbox(lambda event: [io.Reply(7, None), io.Raise(8, ValueError()), io.Ask(9, QUESTION)])
+    inbox, _, _ = make_inbox(lambda event: [io.CallReply(7, None), io.Raise(8, ValueError()), io.Ask(9, QUESTION)])
     inbox.post(ev.Tick())
 
 
 def test_a_call_that_waits_keeps_the_timers() -> None:
     def script(event: Any) -> list[Any]:
         run.wake_at = 0.0 if isinstance(event, io.Called) else None
-        return [io.Reply(0, "in time")] if isinstance(event, ev.Tick) else []
+        return [io.CallReply(0, "in time")] if isinstance(event, ev.Tick) else []
 
     inbox, run, shell = make_inbox(script)
     assert inbox.call(STATUS) == "in time"
@@ -142,7 +142,7 @@ def test_calls_of_two_threads_get_their_own_results() -> None:
                 waiting.append(call)
                 return []
             case io.Called(call):
-                return [io.Reply(call, "second"), io.Reply(waiting[0], "first")]
+                return [io.CallReply(call, "second"), io.CallReply(waiting[0], "first")]
         return []
 
     inbox, _, _ = make_inbox(script)

@@ -16,7 +16,7 @@ from streamgroup.kafka.wire.consumer import (
     encode_assignment,
     encode_subscription,
 )
-from streamgroup.kafka.wire.messages.coordinator import Coordinator, FindCoordinatorResponse
+from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorResponse, FoundCoordinator
 from streamgroup.kafka.wire.messages.group import HeartbeatResponse, JoinGroupResponse, SyncGroupResponse
 from streamgroup.model import PartitionInfo, TopicInfo, TopicPartition
 
@@ -44,7 +44,7 @@ def assignment_of(partitions: list[TopicPartition], user_data: bytes | None = No
 
 
 def coordinator_is(node_id: int) -> FindCoordinatorResponse:
-    row = Coordinator(key="orders-ingest", node_id=node_id, host=f"kafka-{node_id}", port=9092)
+    row = FoundCoordinator(key="orders-ingest", node_id=node_id, host=f"kafka-{node_id}", port=9092)
     return FindCoordinatorResponse(coordinators=(row,))
 
 

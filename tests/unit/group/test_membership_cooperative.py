@@ -274,7 +274,7 @@ def test_fenced_while_it_joins_the_query_ends() -> None:
 def test_stopped_while_it_joins_it_leaves() -> None:
     d = rejoining(0)
     d.step(ev.Stop())
-    assert d.actions[0] == ev.Reset(ev.Lane.JOIN)
+    assert d.actions[0] == ev.ResetConnection(ev.Lane.JOIN)
     assert d.only(ev.Send).api.NAME == "LeaveGroup"
     assert not d.machine.can_plan
 

@@ -87,7 +87,7 @@ def test_a_heartbeat_without_an_answer_seeks_the_coordinator_even_if_nobody_repo
     d = Driver().stable(tps("t", 0))
     assert d.out["Heartbeat"].timeout_ms == 30_000
     d.tick(31.1)
-    assert ev.Reset(ev.Lane.COORDINATOR) in d.actions
+    assert ev.ResetConnection(ev.Lane.COORDINATOR) in d.actions
     d.tick(0.1)
     assert d.only(ev.Send).api.NAME == "FindCoordinator"
 

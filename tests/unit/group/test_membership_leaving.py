@@ -43,7 +43,7 @@ def test_stopping_while_joining_gives_the_join_up() -> None:
     d = Driver().stable(tps("t", 0))
     d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
     d.step(ev.Stop())
-    assert d.actions[0] == ev.Reset(ev.Lane.JOIN)
+    assert d.actions[0] == ev.ResetConnection(ev.Lane.JOIN)
     assert d.only(ev.Send).api.NAME == "LeaveGroup"
 
 

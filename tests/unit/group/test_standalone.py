@@ -57,7 +57,7 @@ class Run:
         """FindCoordinator is answered."""
         (send,) = of(self.out, ev.Send)
         answer = c.FindCoordinatorResponse(
-            coordinators=(c.Coordinator(key="g", node_id=1, host=host, port=9092, error_code=code),)
+            coordinators=(c.FoundCoordinator(key="g", node_id=1, host=host, port=9092, error_code=code),)
         )
         return self.step(ev.RequestAnswered(send.token, answer, 4))
 
@@ -222,7 +222,7 @@ def test_a_group_that_may_not_be_used_fails_the_query() -> None:
 
 def test_a_request_that_nobody_reports_is_given_up() -> None:
     run = Run("g")
-    assert of(run.wake(), ev.Reset) == [ev.Reset(ev.Lane.ANY)]
+    assert of(run.wake(), ev.ResetConnection) == [ev.ResetConnection(ev.Lane.ANY)]
     assert of(run.wake(), ev.Send)
 
 

@@ -36,7 +36,7 @@ from streamgroup.kafka.wire.consumer import (
     encode_assignment,
     encode_subscription,
 )
-from streamgroup.kafka.wire.messages.coordinator import Coordinator, FindCoordinatorResponse
+from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorResponse, FoundCoordinator
 from streamgroup.kafka.wire.messages.group import (
     HeartbeatResponse,
     JoinGroupResponse,
@@ -660,14 +660,18 @@ def test_the_coordinator_is_asked_for_on_any_broker_within_the_request_timeout(o
             4,
             FindCoordinatorResponse(
                 coordinators=(
-                    Coordinator(key="other", node_id=1, host="kafka-1", port=9092),
-                    Coordinator(key="g", node_id=2, host="kafka-2", port=9092),
+                    FoundCoordinator(key="other", node_id=1, host="kafka-1", port=9092),
+                    FoundCoordinator(key="g", node_id=2, host="kafka-2", port=9092),
                 )
             ),
             Broker(2, "kafka-2", 9092),
         ),
-        (4, FindCoordinatorResponse(coordinators=(Coordinator(key="g", error_code=30),)), 30),
-        (4, FindCoordinatorResponse(coordinators=(Coordinator(key="other"),)), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (4, FindCoordinatorResponse(coordinators=(FoundCoordinator(key="g", error_code=30),)), 30),
+        (
+            4,
+            FindCoordinatorResponse(coordinators=(FoundCoordinator(key="other"),)),
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ),
         (4, FindCoordinatorResponse(), ErrorCode.COORDINATOR_NOT_AVAILABLE),
     ],
 )
@@ -697,7 +701,9 @@ def test_a_request_that_the_driver_never_reports_is_given_up_a_little_after_its_
     assert started[-1] == ev.WakeAt(due)
     assert machine.step(ev.Tick(), due - 0.1) == [ev.WakeAt(due)]
     assert machine.failures == []
-    assert machine.step(ev.Tick(), due) == [ev.Reset(ev.Lane.ANY)], "the late answer must not arrive on the connection"
+    assert machine.step(ev.Tick(), due) == [ev.ResetConnection(ev.Lane.ANY)], (
+        "the late answer must not arrive on the connection"
+    )
     assert machine.failures == ["no answer to FindCoordinator in time"]
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streamgroup.group.user_data import (
     AssignmentBasis,
-    Identity,
+    RunIdentity,
     decode_basis,
     decode_identity,
     encode_basis,
@@ -53,11 +53,11 @@ def test_what_only_looks_like_ours_says_nothing(data: bytes | None) -> None:
     assert decode_basis(data) is None
 
 
-IDENTITIES = st.builds(Identity, st.text(max_size=40), st.text(max_size=40), st.booleans())
+IDENTITIES = st.builds(RunIdentity, st.text(max_size=40), st.text(max_size=40), st.booleans())
 
 
 @given(IDENTITIES, st.integers(0, 2**30))
-def test_what_is_reported_is_understood_also_behind_javas_generation(identity: Identity, generation: int) -> None:
+def test_what_is_reported_is_understood_also_behind_javas_generation(identity: RunIdentity, generation: int) -> None:
     data = encode_identity(identity)
     assert decode_identity(data) == identity
     assert decode_identity(memoryview(data)) == identity
@@ -65,7 +65,7 @@ def test_what_is_reported_is_understood_also_behind_javas_generation(identity: I
 
 
 def test_the_bytes_are_compact_json_with_the_format_first() -> None:
-    data = encode_identity(Identity("l", "r", admitted=True))
+    data = encode_identity(RunIdentity("l", "r", admitted=True))
     assert data == b'{"streamgroup":1,"lineage":"l","run":"r","admitted":true}'
 
 
@@ -102,4 +102,4 @@ def test_more_than_ours_can_be_is_not_parsed() -> None:
 
 
 def test_what_a_later_release_adds_is_left_alone() -> None:
-    assert decode_identity(json.dumps(OURS | {"since": 5}).encode()) == Identity("l", "r")
+    assert decode_identity(json.dumps(OURS | {"since": 5}).encode()) == RunIdentity("l", "r")

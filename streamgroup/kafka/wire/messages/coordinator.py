@@ -11,7 +11,7 @@ GROUP_KEY = 0
 
 
 @message
-class Coordinator(Struct):
+class FoundCoordinator(Struct):
     """The coordinator of one key."""
 
     key: str = string("4+")
@@ -32,7 +32,7 @@ class FindCoordinatorResponse(Message, versions="0-6", flexible=3):
     node_id: int = int32("0-3")
     host: str = string("0-3")
     port: int = int32("0-3")
-    coordinators: tuple[Coordinator, ...] = array(Coordinator, "4+")
+    coordinators: tuple[FoundCoordinator, ...] = array(FoundCoordinator, "4+")
 
 
 @message
@@ -61,7 +61,7 @@ def read_coordinator(response: FindCoordinatorResponse, version: int, group: str
 
     None: the answer to a list of groups does not contain `group`.
     """
-    answer: FindCoordinatorResponse | Coordinator | None = response
+    answer: FindCoordinatorResponse | FoundCoordinator | None = response
     if version >= FIRST_WITH_KEYS:
         answer = next((one for one in response.coordinators if one.key == group), None)
     if answer is None:

@@ -144,7 +144,7 @@ class Total:
     written_per_s: float | None = None
 
 
-class Direction(StrEnum):
+class LagTrend(StrEnum):
     """How the lag of a group changes."""
 
     RISING = "rising"
@@ -158,7 +158,7 @@ class Direction(StrEnum):
 class Trend:
     """The direction of a lag, and its change in records for each second."""
 
-    direction: Direction
+    direction: LagTrend
     per_s: float = 0.0
 
 
@@ -168,21 +168,21 @@ def trend(totals: Sequence[Total] | deque[Total]) -> Trend:
     It compares the means of the first and of the last third, because a lag goes up and down with each batch.
     """
     if not totals:
-        return Trend(Direction.UNKNOWN)
+        return Trend(LagTrend.UNKNOWN)
     # Where the cluster is read once a minute, a minute has too few samples.
     since = min(totals[-1].at - TREND_S, totals[max(0, len(totals) - _TREND_SAMPLES)].at)
     newest = [total for total in totals if total.lag is not None and total.at >= since]
     if len(newest) < _LEAST_SAMPLES:
-        return Trend(Direction.UNKNOWN)
+        return Trend(LagTrend.UNKNOWN)
     third = max(1, len(newest) // 3)
     (at_first, first), (at_last, last) = _mean(newest[:third]), _mean(newest[-third:])
     if at_last <= at_first:
-        return Trend(Direction.UNKNOWN)
+        return Trend(LagTrend.UNKNOWN)
     change = last - first
     per_s = change / (at_last - at_first)
     if abs(change) <= max(1.0, _STEADY * max(first, last)):
-        return Trend(Direction.STEADY, per_s)
-    return Trend(Direction.RISING if change > 0 else Direction.FALLING, per_s)
+        return Trend(LagTrend.STEADY, per_s)
+    return Trend(LagTrend.RISING if change > 0 else LagTrend.FALLING, per_s)
 
 
 def _mean(totals: list[Total]) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from streamgroup.model import GroupState, MemberDescription, PartitionInfo, Topi
 from streamgroup.monitoring.page.history.batches import Reading, Status
 from streamgroup.monitoring.page.history.group import GroupHistory
 from streamgroup.monitoring.page.history.history import History
-from streamgroup.monitoring.page.history.offset_series import UNKNOWN, Direction, Total, Trend, trend
+from streamgroup.monitoring.page.history.offset_series import UNKNOWN, LagTrend, Total, Trend, trend
 from streamgroup.monitoring.query_totals import pauses
 from streamgroup.text import host_port
 
@@ -163,8 +163,8 @@ def _group_row(name: str, group: GroupHistory) -> Json:
     assert group.now is not None, "a group in the history has been read"
     description, last, found = group.now.description, group.totals[-1], trend(group.totals)
     if not group.is_read:
-        last, found = Total(last.at, None), Trend(Direction.UNKNOWN)
-    falls = found.direction is Direction.FALLING and last.lag is not None
+        last, found = Total(last.at, None), Trend(LagTrend.UNKNOWN)
+    falls = found.direction is LagTrend.FALLING and last.lag is not None
     thinned = list(group.totals)[-SPARK_POINTS:]
     partitions = group.now.partitions()
     return {

@@ -17,13 +17,13 @@ from streamgroup.coordinator.planning.log_read_schedule import (
     RETRY_AFTER_S,
     UNFOLLOWED_S,
     Answer,
-    Fail,
+    EndReading,
+    FailQuery,
     FetchMetadata,
     Listing,
     ListLogs,
     LogReadSchedule,
     PublishMetadata,
-    Stop,
     Wait,
 )
 from streamgroup.errors import BrokerError, ErrorCode, TransportError
@@ -357,7 +357,7 @@ def test_an_error_that_no_retry_resolves_fails_the_query_after_the_pause_and_the
     refused = BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "t")
     assert time.schedule.failed(refused, time.now) is not None
     assert time.waits() == RETRY_AFTER_S
-    assert time.step(after=RETRY_AFTER_S) == Fail(refused)
+    assert time.step(after=RETRY_AFTER_S) == FailQuery(refused)
     time.fetches()
     time.schedule.failed(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "t"), time.now)
     time.fetches(after=RETRY_AFTER_S)
@@ -372,6 +372,6 @@ def test_no_step_is_taken_after_the_stop_but_new_metadata_is_announced() -> None
     time.schedule.is_stopping = True
     time.schedule.metadata_read(step, snapshot(), time.now)
     assert isinstance(time.step(), PublishMetadata)
-    assert time.step() == Stop()
+    assert time.step() == EndReading()
     assert time.schedule.stop() == ["a", "b"]
     assert time.schedule.stop() == []

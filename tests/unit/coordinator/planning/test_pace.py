@@ -329,8 +329,8 @@ def test_available_now_waits_for_its_rate_and_makes_no_empty_batch() -> None:
     for after, is_over in ((0.0, False), (0.05, False), (0.05, True)):
         shell.step(ev.Tick(), after)
         shell.serve()
-        assert bool(shell.of(io.Reply)) is is_over
-    ((reply),) = shell.of(io.Reply)
+        assert bool(shell.of(io.CallReply)) is is_over
+    ((reply),) = shell.of(io.CallReply)
     assert reply.result.ranges
 
 
@@ -342,7 +342,7 @@ def test_a_drain_ends_the_wait_for_a_rate() -> None:
     call = shell.call(io.LatestOffset(first, RATED))
     shell.call(io.DrainRun(10.0))
     shell.serve()
-    assert io.Reply(call, first) in shell.out
+    assert io.CallReply(call, first) in shell.out
 
 
 def test_a_target_lets_no_batch_be_empty_while_there_is_a_backlog() -> None:

@@ -155,7 +155,7 @@ class Shell:
                     case io.Ask(task, question):
                         self.questions[task] = question
                     case io.Follow(topics):
-                        queue.append(io.MetadataRead(self.logs.snapshot, topics))
+                        queue.append(io.TopicsRead(self.logs.snapshot, topics))
         return self.out
 
     def _answered(self, send: ev.Send) -> ev.RequestAnswered:
@@ -202,7 +202,7 @@ class Shell:
         """The answer of brokers that are well."""
         answer: object = None
         match question:
-            case ask.Connect() | ask.ReadMetadata():
+            case ask.Connect() | ask.ReadTopics():
                 answer = self.logs.snapshot = self.cluster
             case ask.ListOffsets(wanted):
                 answer = {tp: ListedOffset(0 if at == EARLIEST else self.logs.ends[tp]) for tp, at in wanted.items()}
@@ -228,7 +228,7 @@ class Shell:
         """Make a request whose questions are answered at once."""
         call = self.call(request)
         self.serve()
-        (reply,) = self.of(io.Reply)
+        (reply,) = self.of(io.CallReply)
         assert reply.call == call
         return reply.result
 

@@ -13,7 +13,7 @@ from streamgroup.coordinator.run.interface import (
     ListOffsets,
     MakeFetchTasks,
     Question,
-    ReadMetadata,
+    ReadTopics,
     SnapshotEnds,
     everything,
 )
@@ -28,7 +28,7 @@ def asked() -> list[Question]:
     """One question of each kind, made anew."""
     return [
         Connect(frozenset({"t"})),
-        ReadMetadata(frozenset({"t"})),
+        ReadTopics(frozenset({"t"})),
         ListOffsets({P0: 5}, 3.0),
         DescribeGroup(3.0),
         SnapshotEnds(),

@@ -19,14 +19,14 @@ from streamgroup.coordinator.run.lineage import (
 )
 from streamgroup.errors import BrokerError, ConfigError, TransportError
 from streamgroup.group import events as ev
-from streamgroup.group.user_data import Identity, decode_identity, encode_identity
+from streamgroup.group.user_data import RunIdentity, decode_identity, encode_identity
 from streamgroup.model import GroupDescription, MemberDescription
 from tests.unit.coordinator.run.calls import Call
 
-ME = Identity("l", "r5")
+ME = RunIdentity("l", "r5")
 
 
-def member(member_id: str, identity: Identity | None, **others: Any) -> MemberDescription:
+def member(member_id: str, identity: RunIdentity | None, **others: Any) -> MemberDescription:
     data = None if identity is None else encode_identity(identity)
     given = {"client_id": f"client-{member_id}", "host": "/10.0.0.1", "topics": ("t",), "user_data": data or b""}
     return MemberDescription(member_id, **{**given, **others})
@@ -45,16 +45,18 @@ MINE = member("me", ME)
 @pytest.mark.parametrize(
     ("other", "is_duplicate"),
     [
-        (Identity("l", "r9", admitted=True), True),
-        (Identity("l", "r1", admitted=True), True),
-        (Identity("l", "r1"), True),
-        (Identity("l", "r9"), False),
-        (Identity("another", "r1", admitted=True), False),
-        (Identity("l", "r5", admitted=True), False),
+        (RunIdentity("l", "r9", admitted=True), True),
+        (RunIdentity("l", "r1", admitted=True), True),
+        (RunIdentity("l", "r1"), True),
+        (RunIdentity("l", "r9"), False),
+        (RunIdentity("another", "r1", admitted=True), False),
+        (RunIdentity("l", "r5", admitted=True), False),
         (None, False),
     ],
 )
-def test_a_duplicate_has_my_lineage_another_run_and_goes_before_me(other: Identity | None, is_duplicate: bool) -> None:
+def test_a_duplicate_has_my_lineage_another_run_and_goes_before_me(
+    other: RunIdentity | None, is_duplicate: bool
+) -> None:
     assert bool(find_duplicates(group(MINE, member("x", other)), ME, "me")) is is_duplicate
 
 
@@ -67,7 +69,7 @@ def test_members_that_cannot_be_read_are_nobodys_duplicates() -> None:
 def test_of_several_that_look_at_the_same_group_at_most_one_stays(runs: list[tuple[str, bool]]) -> None:
     """One admitted before them at most: who is admitted looks no more."""
     first_admitted = next((run for run, admitted in runs if admitted), None)
-    distinct = {run: Identity("l", run, run == first_admitted) for run, _ in runs}
+    distinct = {run: RunIdentity("l", run, run == first_admitted) for run, _ in runs}
     described = group(*(member(run, identity) for run, identity in distinct.items()))
     staying = [
         run for run, identity in distinct.items() if identity.admitted or not find_duplicates(described, identity, run)
@@ -107,7 +109,7 @@ def test_without_a_duplicate_one_look_admits_for_good() -> None:
 
 def test_a_duplicate_is_waited_for_until_a_session_timeout_has_passed() -> None:
     one = check(6.0)
-    duplicate = member("old", Identity("l", "r0", admitted=True))
+    duplicate = member("old", RunIdentity("l", "r0", admitted=True))
     one.assigned("me", 1, 0.0)
     now = 0.0
     while now < 5.9:
@@ -127,7 +129,7 @@ def test_a_duplicate_is_waited_for_until_a_session_timeout_has_passed() -> None:
 def test_a_predecessor_whose_session_ends_meanwhile_is_forgotten() -> None:
     one = check(6.0)
     one.assigned("me", 1, 0.0)
-    one.described(group(MINE, member("old", Identity("l", "r0"))), 0.0)
+    one.described(group(MINE, member("old", RunIdentity("l", "r0"))), 0.0)
     assert one.described(group(state="PreparingRebalance"), 3.0) is None
     assert not one.clear, "its end rebalances the group: nobody tells anything then"
     assert asks(one, 3.0 + LOOK_AGAIN_S)
@@ -180,7 +182,7 @@ def test_a_duplicate_that_shows_after_a_long_rebalance_holds_up_the_run_again() 
     one.assigned("me", 1, 0.0)
     looks(one, "PreparingRebalance", 0.0, 6.0)
     assert one.clear
-    duplicate = member("old", Identity("l", "r0", admitted=True))
+    duplicate = member("old", RunIdentity("l", "r0", admitted=True))
     assert asks(one, 6.0 + LOOK_AGAIN_S)
     assert one.described(group(MINE, duplicate), 6.5) == duplicate
     assert not one.clear
@@ -191,7 +193,7 @@ def test_a_duplicate_that_shows_after_a_long_rebalance_holds_up_the_run_again() 
 def there(one: DuplicateLineageCheck, now: float, *runs: str) -> None:
     """Describe the group with live or dead members of these runs."""
     one.asked(now)
-    one.described(group(MINE, *(member(f"m-{run}", Identity("l", run)) for run in runs)), now)
+    one.described(group(MINE, *(member(f"m-{run}", RunIdentity("l", run)) for run in runs)), now)
 
 
 def test_the_time_of_a_dead_predecessor_does_not_count_for_a_duplicate_that_joins_later() -> None:
@@ -207,7 +209,7 @@ def test_the_time_of_a_dead_predecessor_does_not_count_for_a_duplicate_that_join
 
 def test_the_time_of_a_dead_static_member_does_not_count_for_the_process_that_takes_its_place() -> None:
     one = check(6.0)
-    dead, live = (member(f"s-{n}", Identity("l", f"r{n}"), instance_id="s") for n in (1, 2))
+    dead, live = (member(f"s-{n}", RunIdentity("l", f"r{n}"), instance_id="s") for n in (1, 2))
     one.assigned("me", 1, 0.0)
     one.described(group(MINE, dead), 0.0)
     one.asked(2.0)
@@ -279,7 +281,7 @@ def test_no_answer_holds_up_nothing_unless_a_duplicate_was_seen() -> None:
     one.assigned("me", 1, 10.0)
     assert not one.clear
     assert asks(one, 10.0)
-    one.described(group(member("old", Identity("l", "r0"))), 10.0)
+    one.described(group(member("old", RunIdentity("l", "r0"))), 10.0)
     one.unanswered(11.0)
     assert not one.clear
     assert one.asks_again
@@ -289,7 +291,7 @@ def test_no_answer_holds_up_nothing_unless_a_duplicate_was_seen() -> None:
 def test_a_session_timeout_without_an_answer_proves_no_live_duplicate() -> None:
     """While the servers are away sessions stand still, and with another leader they begin anew."""
     one = check(6.0)
-    predecessor = member("old", Identity("l", "r0", admitted=True))
+    predecessor = member("old", RunIdentity("l", "r0", admitted=True))
     one.assigned("me", 1, 0.0)
     one.described(group(MINE, predecessor), 0.0)
     one.unanswered(4.0)
@@ -306,7 +308,7 @@ def test_a_session_timeout_without_an_answer_proves_no_live_duplicate() -> None:
 def test_an_old_description_does_not_tell_who_is_a_member_now() -> None:
     """The process was stopped between the question and its answer. The predecessor's session has expired meanwhile."""
     one = check(6.0)
-    predecessor = member("old", Identity("l", "r0", admitted=True))
+    predecessor = member("old", RunIdentity("l", "r0", admitted=True))
     one.assigned("me", 1, 0.0)
     assert asks(one, 0.0)
     one.described(group(MINE, predecessor), 0.1)
@@ -333,7 +335,7 @@ def test_who_comes_back_after_losing_its_membership_looks_again() -> None:
 def test_a_static_member_that_may_have_taken_a_place_asks_who_is_admitted_first() -> None:
     """The other was admitted after it had joined, and nobody has joined since: its JoinGroup could not tell."""
     one = DuplicateLineageCheck("g", ME, 45.0, is_static=True)
-    other = Identity("l", "r9")
+    other = RunIdentity("l", "r9")
     one.assigned("me", 7, 0.0)
     one.asked(0.0)
     assert one.described(group(MINE, member("x", other)), 0.1) is None
@@ -342,7 +344,7 @@ def test_a_static_member_that_may_have_taken_a_place_asks_who_is_admitted_first(
     one.assigned("me", 8, 1.0)
     assert not one.identity.asking
     one.asked(1.0)
-    found = one.described(group(MINE, member("x", Identity("l", "r9", admitted=True))), 1.1)
+    found = one.described(group(MINE, member("x", RunIdentity("l", "r9", admitted=True))), 1.1)
     assert found is not None
     assert not one.admitted
 
@@ -352,11 +354,11 @@ def test_of_two_static_members_that_join_at_once_one_is_admitted() -> None:
     for generation in (7, 8):
         one.assigned("me", generation, 0.0)
         one.asked(0.0)
-        one.described(group(MINE, member("x", Identity("l", "r9"))), 0.1)
+        one.described(group(MINE, member("x", RunIdentity("l", "r9"))), 0.1)
     assert one.admitted
 
 
-@pytest.mark.parametrize("others", [(), (member("x", Identity("another", "r9")),)])
+@pytest.mark.parametrize("others", [(), (member("x", RunIdentity("another", "r9")),)])
 def test_a_static_member_beside_no_other_of_its_lineage_is_admitted_at_once(
     others: tuple[MemberDescription, ...],
 ) -> None:
@@ -374,11 +376,11 @@ def test_a_static_member_that_lost_its_place_asks_again() -> None:
     one.lost()
     one.assigned("me", 8, 1.0)
     one.asked(1.0)
-    one.described(group(MINE, member("x", Identity("l", "r9"))), 1.1)
+    one.described(group(MINE, member("x", RunIdentity("l", "r9"))), 1.1)
     assert one.asking
 
 
-OLD = member("old", Identity("l", "r0"))
+OLD = member("old", RunIdentity("l", "r0"))
 GIVEN = ev.Assigned(1, "me", (), frozenset(), "range", False, members=1, total=1)
 
 
@@ -429,7 +431,7 @@ def test_the_first_join_tells_the_lineage_and_the_one_after_admission_that() -> 
     assert not asked.watch.is_clear
     asked.answered(group(MINE))
     assert asked.watch.is_clear
-    assert [decode_identity(data) for data in asked.told] == [Identity("l", "r5", admitted=True)]
+    assert [decode_identity(data) for data in asked.told] == [RunIdentity("l", "r5", admitted=True)]
     assert asked.looks[-1].is_over
     asked.assigned()
     assert len(asked.looks) == 1, "who is admitted looks no more"
@@ -479,7 +481,7 @@ def test_a_predecessor_that_has_gone_meanwhile_is_forgotten(between: GroupDescri
     asked.later(LOOK_AGAIN_S)
     asked.answered(group(MINE))
     assert asked.watch.is_clear
-    assert [decode_identity(data) for data in asked.told] == [Identity("l", "r5", admitted=True)]
+    assert [decode_identity(data) for data in asked.told] == [RunIdentity("l", "r5", admitted=True)]
 
 
 @pytest.mark.parametrize(
@@ -540,7 +542,7 @@ def test_a_description_that_comes_after_the_membership_has_ended_admits_nobody(e
     asked = Asked()
     asked.assigned()
     asked.watch.on_action(end, asked.now)
-    asked.answered(group(member("another", Identity("l", "r9"))))
+    asked.answered(group(member("another", RunIdentity("l", "r9"))))
     assert asked.told == []
     asked.assigned()
     assert not asked.watch.is_clear

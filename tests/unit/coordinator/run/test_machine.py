@@ -66,7 +66,7 @@ def test_a_first_plan_goes_from_new_to_a_reply() -> None:
     logs = shell.logs.known(positions)
     assert shell.answer(7, logs) == [io.Ask(7, ask.CheckPositions(positions, logs, PLAN.limits, 1.0))]
     shell.answer(7, None)
-    ((call, document),) = ((reply.call, reply.result) for reply in shell.of(io.Reply))
+    ((call, document),) = ((reply.call, reply.result) for reply in shell.of(io.CallReply))
     assert call == 7
     assert document.ranges == (OffsetRange(P0, 0, 10), OffsetRange(P1, 0, 10))
     assert (document.group, document.lineage, document.run) == ("g", "lineage", "r1")
@@ -94,7 +94,7 @@ def test_the_ends_of_available_now_are_taken_before_the_member_joins() -> None:
     call = shell.call(io.PrepareAvailableNow())
     shell.answer(call, shell.found(shell.questions[call]))
     assert shell.of(io.Ask) == [io.Ask(call, ask.SnapshotEnds())]
-    assert shell.answer(call, {P0: 4, P1: 10}) == [io.Reply(call, None)]
+    assert shell.answer(call, {P0: 4, P1: 10}) == [io.CallReply(call, None)]
     assert shell.sent == []
     assert shell.result(PLAN).ranges == (OffsetRange(P0, 0, 4), OffsetRange(P1, 0, 10))
 
@@ -115,7 +115,7 @@ def test_available_now_does_not_miss_a_partition_that_came_after_its_targets() -
     shell.call(PLAN)
     shell.serve()
     shell.step(ev.Tick(), ASSIGNMENT_TIMEOUT_S)
-    (empty,) = (reply.result for reply in shell.of(io.Reply))
+    (empty,) = (reply.result for reply in shell.of(io.CallReply))
     assert (empty.ranges, empty.positions.keys()) == ((), {P0, new})
     shell.release()
     document = shell.batch(empty)
@@ -135,14 +135,14 @@ def test_a_call_that_waits_ends_with_its_time_and_wakes_the_run_for_that() -> No
     shell = Shell(MEMBER, JoinGroupRequest)
     call = shell.call(PLAN)
     shell.answer(call, shell.found(shell.questions[call]))
-    assert shell.of(io.Reply) == []
+    assert shell.of(io.CallReply) == []
     limit = shell.now + ASSIGNMENT_TIMEOUT_S
     assert shell.run.wake_at is not None
     assert shell.run.wake_at <= limit
-    while (wake_at := shell.run.wake_at) is not None and shell.of(io.Reply) == []:
+    while (wake_at := shell.run.wake_at) is not None and shell.of(io.CallReply) == []:
         assert wake_at <= limit
         shell.step(ev.Tick(), wake_at - shell.now)
-    assert shell.of(io.Reply) == [io.Reply(call, INITIAL_DOCUMENT)]
+    assert shell.of(io.CallReply) == [io.CallReply(call, INITIAL_DOCUMENT)]
     assert shell.now == limit
 
 
@@ -178,9 +178,12 @@ def test_a_stop_ends_a_call_that_waits() -> None:
     shell = Shell(MEMBER, JoinGroupRequest)
     first = shell.call(PLAN)
     shell.answer(first, shell.found(shell.questions[first]))
-    assert shell.of(io.Reply) == []
+    assert shell.of(io.CallReply) == []
     second = shell.call(io.StopRun())
-    assert [(reply.call, reply.result) for reply in shell.of(io.Reply)] == [(second, True), (first, INITIAL_DOCUMENT)]
+    assert [(reply.call, reply.result) for reply in shell.of(io.CallReply)] == [
+        (second, True),
+        (first, INITIAL_DOCUMENT),
+    ]
     assert shell.run.shutdown.state is RunState.STOPPED
 
 
@@ -188,16 +191,16 @@ def test_a_stop_does_not_wait_for_a_call_whose_question_is_unanswered() -> None:
     shell = Shell()
     first = shell.call(PLAN)
     second = shell.call(io.StopRun())
-    assert shell.out == [io.Reply(second, True)]
+    assert shell.out == [io.CallReply(second, True)]
     shell.serve()
-    assert shell.of(io.Reply)[-1] == io.Reply(first, INITIAL_DOCUMENT)
+    assert shell.of(io.CallReply)[-1] == io.CallReply(first, INITIAL_DOCUMENT)
     assert shell.asked(JoinGroupRequest) == 0, "a run that is stopped does not join"
 
 
 def test_a_stop_before_the_first_call_has_nothing_to_end() -> None:
     shell = Shell()
     call = shell.call(io.StopRun())
-    assert shell.out == [io.Reply(call, False)]
+    assert shell.out == [io.CallReply(call, False)]
 
 
 def test_a_stop_commits_what_has_sunk_and_leaves() -> None:
@@ -217,7 +220,7 @@ def test_a_drain_waits_for_the_batch_in_flight_and_ends_the_query() -> None:
     assert shell.out == []
     assert shell.run.wake_at is not None
     call = shell.call(io.BatchSunk(document, 0, {}))
-    replies = {reply.call: reply.result for reply in shell.of(io.Reply)}
+    replies = {reply.call: reply.result for reply in shell.of(io.CallReply)}
     assert replies == {call: {"proven": True, "why": ""}, drain: {"drained": True, "in_flight": False, "why": ""}}
     assert shell.result(io.EndAtNextCall()) is None
     shell.call(io.LatestOffset(document, LimitOptions()))
@@ -231,7 +234,7 @@ def test_a_drain_whose_time_is_over_tells_of_the_batch_that_may_be_repeated() ->
     drain = shell.call(io.DrainRun(2.0))
     shell.step(ev.Tick(), 2.0)
     why = "the time was over before the batch in flight had sunk"
-    assert shell.of(io.Reply) == [io.Reply(drain, {"drained": False, "in_flight": True, "why": why})]
+    assert shell.of(io.CallReply) == [io.CallReply(drain, {"drained": False, "in_flight": True, "why": why})]
     assert [line.count("the drain's time was over") > 0 for line in shell.lines if "event=repeat" in line] == [True]
 
 
@@ -242,7 +245,7 @@ def test_a_drain_of_a_query_that_fails_meanwhile_names_the_error() -> None:
     drain = shell.call(io.DrainRun(30.0))
     shell.step(io.ThreadFailed(ConfigError("the topic is gone")))
     answer = {"drained": False, "in_flight": True, "why": "the query has failed: the topic is gone"}
-    assert shell.of(io.Reply) == [io.Reply(drain, answer)]
+    assert shell.of(io.CallReply) == [io.CallReply(drain, answer)]
     assert ["the query has failed before the batch in flight" in line for line in shell.lines if "repeat" in line] == [
         True
     ]
@@ -322,7 +325,7 @@ def test_the_error_of_a_background_task_counts_in_its_generation_only(group: Gro
     generation = shell.ledger.generation
     if group is OFF:
         shell.logs.snapshot = snapshot(3)
-        shell.step(io.MetadataRead(shell.logs.snapshot, frozenset({"t"})))
+        shell.step(io.TopicsRead(shell.logs.snapshot, frozenset({"t"})))
     else:
         shell.coordinator.gather()
         while shell.ledger.generation == generation:
@@ -428,7 +431,7 @@ def test_metadata_with_a_new_partition_leads_to_its_start() -> None:
     shell = Shell(OFF)
     first = shell.batch()
     shell.logs.snapshot = snapshot(3)
-    shell.step(io.MetadataRead(shell.logs.snapshot, frozenset({"t"})))
+    shell.step(io.TopicsRead(shell.logs.snapshot, frozenset({"t"})))
     assert [action.question for action in shell.of(io.Ask)] == [ask.ListOffsets({P2: EARLIEST}, 60.0)]
     shell.serve()
     assert shell.result(io.LatestOffset(first, LimitOptions())).ranges == (OffsetRange(P2, 0, 10),)
@@ -438,7 +441,7 @@ def test_a_topic_that_comes_to_match_the_pattern_is_followed() -> None:
     shell = Shell(OFF, subscription=Subscription(pattern="t|u"))
     shell.batch()
     both = replace(snapshot(), topics=snapshot().topics | snapshot(1, "u").topics)
-    shell.step(io.MetadataRead(both, frozenset({"t", "u"})))
+    shell.step(io.TopicsRead(both, frozenset({"t", "u"})))
     assert shell.out[0] == io.Follow(frozenset({"t", "u"}))
 
 

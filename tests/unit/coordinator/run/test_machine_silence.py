@@ -98,7 +98,7 @@ def test_a_call_of_once_that_waits_joins_again_each_time_the_jvm_goes_on() -> No
     del shell.waiting[:-1]  # of members that have left
     shell.release()
     shell.serve()
-    (reply,) = shell.of(io.Reply)
+    (reply,) = shell.of(io.CallReply)
     assert reply.result.ranges == (OffsetRange(P0, 0, 10), OffsetRange(P1, 0, 10))
 
 
@@ -126,12 +126,12 @@ def test_the_time_of_a_pause_does_not_count_for_the_join_timeout_of_available_no
     shell.call(PLAN)
     shell.serve()
     shell.step(ev.Tick(), ASSIGNMENT_TIMEOUT_S)
-    (first,) = shell.of(io.Reply)
+    (first,) = shell.of(io.CallReply)
     shell.step(RUNS, 61.0)
     assert shell.run.shutdown.state is RunState.PAUSED
     shell.call(io.LatestOffset(first.result, LimitOptions()))
     shell.step(ev.Tick(), ASSIGNMENT_TIMEOUT_S)
-    (second,) = shell.of(io.Reply)
+    (second,) = shell.of(io.CallReply)
     assert (second.result.sequence, second.result.ranges) == (first.result.sequence + 1, ())
 
 

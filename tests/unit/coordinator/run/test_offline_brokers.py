@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streamgroup.coordinator.run.interface import FetchCommitted, Question, ReadMetadata
+from streamgroup.coordinator.run.interface import FetchCommitted, Question, ReadTopics
 from streamgroup.coordinator.run.offline_brokers import STREAM_TIMEOUT_S, OfflineBrokers
 from streamgroup.errors import DataLossError, DecodeError, TransportError
 from streamgroup.model import (
@@ -72,7 +72,7 @@ class Offline:
         )
 
     def answer(self, question: Question) -> object:
-        if isinstance(question, ReadMetadata):
+        if isinstance(question, ReadTopics):
             self.on_read()
             return self.snapshot()
         return self.commits.answer(question)

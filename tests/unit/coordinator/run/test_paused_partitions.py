@@ -75,7 +75,7 @@ def test_a_replay_reads_what_it_planned_paused_or_not() -> None:
     shell.result(io.LatestOffset(INITIAL_DOCUMENT, LimitOptions()))
     pause(shell, P0)
     shell.result(io.Partitions(INITIAL_DOCUMENT, planned))
-    assert {r.range for task in shell.of(io.Reply)[0].result for r in task.ranges} == set(planned.ranges)
+    assert {r.range for task in shell.of(io.CallReply)[0].result for r in task.ranges} == set(planned.ranges)
 
 
 def test_available_now_ends_without_a_paused_partition_and_says_what_it_leaves_out() -> None:

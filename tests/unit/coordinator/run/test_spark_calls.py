@@ -66,7 +66,7 @@ def test_the_tasks_of_a_batch_are_made_once() -> None:
     assert len(tasks) == 2
     assert shell.result(request) == tasks
     call = shell.call(request)
-    assert shell.out == [io.Reply(call, tasks)]
+    assert shell.out == [io.CallReply(call, tasks)]
 
 
 def test_available_now_does_not_end_by_facts_from_before_an_assignment() -> None:
@@ -87,11 +87,11 @@ def test_available_now_does_not_end_by_facts_from_before_an_assignment() -> None
         shell.answer(call, shell.found(question))
     shell.ledger.assigned(shell.ledger.member_id, shell.ledger.generation, [P0, away], [P0, away])
     shell.answer(call, shell.found(question))
-    assert not shell.of(io.Reply)
+    assert not shell.of(io.CallReply)
     shell.step(ev.Tick(), LOOK_AGAIN_S)
     assert isinstance(shell.questions[call], ask.ListEnds), "it looks at the logs again"
     shell.serve()
-    assert [reply.result for reply in shell.of(io.Reply)] == [document]
+    assert [reply.result for reply in shell.of(io.CallReply)] == [document]
 
 
 def test_nothing_is_planned_by_the_positions_of_an_earlier_generation() -> None:
@@ -103,7 +103,7 @@ def test_nothing_is_planned_by_the_positions_of_an_earlier_generation() -> None:
     assert isinstance(shell.questions[call], ask.ListEnds)
     shell.ledger.assigned(shell.ledger.member_id, shell.ledger.generation + 1, [P0, P1], [P0, P1])
     shell.serve()
-    assert [reply.result for reply in shell.of(io.Reply)] == [first]
+    assert [reply.result for reply in shell.of(io.CallReply)] == [first]
     assert shell.batch(first).ranges == (OffsetRange(P0, 10, 12), OffsetRange(P1, 10, 12))
 
 
@@ -127,7 +127,7 @@ def test_available_now_does_not_end_by_the_positions_from_before_its_assignment_
     monkeypatch.setattr(shell.run._calls._gate, "until_complete", gain)
     shell.call(io.LatestOffset(document, LimitOptions()))
     shell.serve()
-    assert not shell.of(io.Reply), "it looks again"
+    assert not shell.of(io.CallReply), "it looks again"
 
 
 # -- a batch ----------------------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def test_available_now_does_not_end_by_the_positions_from_before_its_assignment_
 def test_a_batch_without_anything_new_has_no_tasks_and_asks_no_broker() -> None:
     shell = Shell()
     call = shell.call(io.Partitions(INITIAL_DOCUMENT, INITIAL_DOCUMENT))
-    assert shell.out == [io.Reply(call, [])]
+    assert shell.out == [io.CallReply(call, [])]
 
 
 def test_spark_gets_the_same_batch_again_before_it_has_asked_for_its_tasks() -> None:
@@ -192,7 +192,7 @@ def test_a_member_without_an_assignment_returns_sparks_own_start() -> None:
     shell.call(PLAN)
     shell.serve()
     shell.step(ev.Tick(), ASSIGNMENT_TIMEOUT_S)
-    (reply,) = shell.of(io.Reply)
+    (reply,) = shell.of(io.CallReply)
     assert reply.result is INITIAL_DOCUMENT
 
 
@@ -202,7 +202,7 @@ def test_available_now_returns_an_empty_batch_without_an_assignment_since_its_st
     shell.call(PLAN)
     shell.serve()
     shell.step(ev.Tick(), ASSIGNMENT_TIMEOUT_S)
-    (reply,) = shell.of(io.Reply)
+    (reply,) = shell.of(io.CallReply)
     assert (reply.result.ranges, reply.result.sequence) == ((), INITIAL_DOCUMENT.sequence + 1)
 
 
@@ -237,13 +237,13 @@ def test_available_now_waits_until_the_rate_allows_the_next_batch() -> None:
     """Spark runs a batch for each answer, so early answers would be batches without rows."""
     shell = Shell()
     call, _ = call_behind_a_batch(shell)
-    assert shell.of(io.Reply) == []
+    assert shell.of(io.CallReply) == []
     began = shell.now
-    while not shell.of(io.Reply):
+    while not shell.of(io.CallReply):
         assert shell.run.wake_at is not None
         shell.step(ev.Tick(), shell.run.wake_at - shell.now)
         shell.serve()
-    (reply,) = shell.of(io.Reply)
+    (reply,) = shell.of(io.CallReply)
     assert reply.call == call
     assert sum(map(len, reply.result.ranges)) > 0
     assert 0 < shell.now - began <= 1.0
@@ -254,7 +254,7 @@ def test_a_stop_ends_the_wait_for_the_rate() -> None:
     call, first = call_behind_a_batch(shell)
     stop = shell.call(io.StopRun())
     shell.serve()
-    assert {reply.call: reply.result for reply in shell.of(io.Reply)} == {stop: True, call: first}
+    assert {reply.call: reply.result for reply in shell.of(io.CallReply)} == {stop: True, call: first}
 
 
 Q0, Q1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -13,7 +13,7 @@ import pytest
 
 from streamgroup.advice import NO_LOCATION, OffsetLocation, StoredIn
 from streamgroup.coordinator.planning.loss import BELIEVED_AFTER_S, LOOK_EVERY_S
-from streamgroup.coordinator.run.interface import Connect, ListOffsets, Question, ReadMetadata
+from streamgroup.coordinator.run.interface import Connect, ListOffsets, Question, ReadTopics
 from streamgroup.coordinator.run.run_events import RunEvents
 from streamgroup.coordinator.run.startup import StartingOffsets, Startup, losses_of, refuse
 from streamgroup.errors import BrokerError, ConfigError, DataLossError, TransportError
@@ -129,7 +129,7 @@ def test_a_named_topic_that_a_lagging_broker_leaves_out_at_first_is_read(subscri
     call = Call(starting.startup.open(), 10.0)
     call.answered(snapshot(u=1))
     call.at(10.0 + LOOK_EVERY_S)
-    assert call.question == ReadMetadata(frozenset({"t"}))
+    assert call.question == ReadTopics(frozenset({"t"}))
     call.answered(snapshot(t=2))
     assert call.is_over
     assert T1 in starting.startup.there
@@ -215,7 +215,7 @@ def test_a_partition_that_comes_back_was_there_when_the_run_began() -> None:
     assert startup.gone(CHECKPOINT) == {U0: Position(7)}
     look = starting.looks_again()
     assert look.wake_at == LOOK_EVERY_S
-    assert look.at(LOOK_EVERY_S).question == ReadMetadata(None)
+    assert look.at(LOOK_EVERY_S).question == ReadTopics(None)
     look.answered(snapshot(t=2))
     assert not look.is_over
     assert starting.done == []
@@ -232,7 +232,7 @@ def test_a_partition_that_stays_away_is_believed_to_be_gone() -> None:
     look, now = starting.looks_again(now=100.0), 100.0
     while not look.is_over:
         now += LOOK_EVERY_S
-        assert look.at(now).question == ReadMetadata(frozenset({"t"}))
+        assert look.at(now).question == ReadTopics(frozenset({"t"}))
         look.answered(snapshot(t=1))
     assert now == pytest.approx(100.0 + BELIEVED_AFTER_S, abs=LOOK_EVERY_S)
     assert startup.gone(CHECKPOINT) == {T1: Position(6)}

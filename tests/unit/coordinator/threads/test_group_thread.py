@@ -321,7 +321,7 @@ def test_a_reset_fails_what_is_out_and_takes_no_answer_any_more(
     handle = poller.handle("join")
     poller.deliver(ConnectionReady(handle, VERSIONS))
     poller.request(0)
-    run.want(ev.Reset(Lane.JOIN), ev.Reset(Lane.ANY))
+    run.want(ev.ResetConnection(Lane.JOIN), ev.ResetConnection(Lane.ANY))
     run.hears(ev.RequestFailed(1, f"{handle}: given up"))
     poller.deliver(ResponseReceived(handle, 0, "late"))
     run.carried_out()
@@ -382,7 +382,7 @@ def test_lanes_overdue_together_where_the_first_failure_gives_the_second_up(
     run = group()
 
     def script(event: ev.Event) -> list[Any]:
-        return [ev.Reset(Lane.JOIN), send(3, Lane.JOIN)] if event.token == 1 else []  # type: ignore[union-attr]
+        return [ev.ResetConnection(Lane.JOIN), send(3, Lane.JOIN)] if event.token == 1 else []  # type: ignore[union-attr]
 
     run.script = script
     run.want(send(1, timeout_ms=5), send(2, Lane.JOIN, timeout_ms=5))

@@ -21,7 +21,7 @@ from streamgroup.group.registry.view import (
     subtrees,
     view_of,
 )
-from streamgroup.group.user_data import Identity, decode_identity, encode_identity
+from streamgroup.group.user_data import RunIdentity, decode_identity, encode_identity
 from streamgroup.model import Broker, Dialect, GroupState, TopicPartition
 from streamgroup.znodes import Subtree, ZNode
 from tests.fakes.nodes import nodes_of
@@ -322,7 +322,7 @@ def test_nobody_gets_of_a_topic_that_it_does_not_read(
 
 PATHS = GroupPaths("g", Dialect.KAFKA)
 ME, TWIN, REAL = "g_h1-1-aa", "g_h2-2-bb", "g_h3-3-cc"
-MY_IDENTITY, ANOTHERS = Identity("lineage", "run-2"), Identity("lineage", "run-1", admitted=True)
+MY_IDENTITY, ANOTHERS = RunIdentity("lineage", "run-2"), RunIdentity("lineage", "run-1", admitted=True)
 
 
 def node(owner: int = 0, data: bytes = b"", children: tuple[str, ...] = ()) -> ZNode:

@@ -28,7 +28,11 @@ from streamgroup.kafka.wire.messages.admin import (
     OffsetDeleteRequest,
 )
 from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
-from streamgroup.kafka.wire.messages.coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from streamgroup.kafka.wire.messages.coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    FoundCoordinator,
+)
 from streamgroup.kafka.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetFetchRequest,
@@ -121,7 +125,7 @@ class Brokers:
         return handle
 
     def _coordinator(self) -> FindCoordinatorResponse:
-        found = Coordinator(key="g", node_id=self.coordinator, host="127.0.0.1", port=self.ports[self.coordinator])
+        found = FoundCoordinator(key="g", node_id=self.coordinator, host="127.0.0.1", port=self.ports[self.coordinator])
         return FindCoordinatorResponse(coordinators=(found,))
 
 

@@ -11,7 +11,11 @@ from streamgroup.kafka.cluster.kafka import ANY, KafkaCluster
 from streamgroup.kafka.cluster.requests import NO_OFFSET, EpochCheck, EpochEnd, ListedOffset
 from streamgroup.kafka.net.handshake import RELEASES
 from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest, MetadataRequest, MetadataResponse
-from streamgroup.kafka.wire.messages.coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from streamgroup.kafka.wire.messages.coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    FoundCoordinator,
+)
 from streamgroup.kafka.wire.messages.log import (
     EpochEndOffset,
     ListOffsetsPartitionResponse,
@@ -478,7 +482,7 @@ def test_a_coordinator_is_waited_for_in_the_old_and_in_the_new_shape(
         found = {"error_code": code, "node_id": 3, "host": "h", "port": 9}
         if newest < 4:
             return FindCoordinatorResponse(**found)  # type: ignore[arg-type]
-        return FindCoordinatorResponse(coordinators=(Coordinator(key="g", **found),))  # type: ignore[arg-type]
+        return FindCoordinatorResponse(coordinators=(FoundCoordinator(key="g", **found),))  # type: ignore[arg-type]
 
     fake = broker(
         {
@@ -491,14 +495,14 @@ def test_a_coordinator_is_waited_for_in_the_old_and_in_the_new_shape(
 
 
 def test_a_group_that_may_not_be_used_is_an_error_with_its_name(broker: Start, options: Options) -> None:
-    refused = FindCoordinatorResponse(coordinators=(Coordinator(key="g", error_code=30),))
+    refused = FindCoordinatorResponse(coordinators=(FoundCoordinator(key="g", error_code=30),))
     fake = broker({ApiVersionsRequest: script(API_VERSIONS), FindCoordinatorRequest: script(refused)})
     with pytest.raises(BrokerError, match="cannot find the coordinator of group 'g': GROUP_AUTHORIZATION_FAILED"):
         KafkaCluster(options(fake.port)).coordinator("g", soon())
 
 
 def test_a_group_that_gets_no_coordinator_is_an_error_with_the_usual_cause(broker: Start, options: Options) -> None:
-    none = FindCoordinatorResponse(coordinators=(Coordinator(key="g", error_code=15),))
+    none = FindCoordinatorResponse(coordinators=(FoundCoordinator(key="g", error_code=15),))
     fake = broker({ApiVersionsRequest: script(API_VERSIONS), FindCoordinatorRequest: script(none)})
     clock = Clock()
     cluster = KafkaCluster(options(fake.port), clock=clock, sleep=clock.sleep)

@@ -9,7 +9,7 @@ from streamgroup.errors import DecodeError
 from streamgroup.kafka.records import decode as records
 from streamgroup.kafka.records import messages07
 from streamgroup.kafka.records.batches import Frames
-from streamgroup.kafka.records.decode import AbortedTransaction, Decoded, DecodeOptions
+from streamgroup.kafka.records.decode import Aborted, Decoded, DecodeOptions
 from tests.unit.kafka.records.reference import Row
 
 
@@ -18,7 +18,7 @@ def decode(
     start: int,
     until: int,
     options: DecodeOptions,
-    aborted: Sequence[AbortedTransaction] = (),
+    aborted: Sequence[Aborted] = (),
 ) -> Decoded:
     """Walk the frames of `data` and decode the records in `[start, until)`."""
     return records.decode(Frames(data, start, until), start, options, aborted)

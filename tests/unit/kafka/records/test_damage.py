@@ -11,7 +11,7 @@ from streamgroup.errors import DecodeError, TooLarge, UnsupportedCodec, Unsuppor
 from streamgroup.kafka.records.batches import Frames
 from streamgroup.kafka.records.columns import schema
 from streamgroup.kafka.records.damage import DamagedBatch, damaged_batch
-from streamgroup.kafka.records.decode import AbortedTransaction, DecodeOptions, decode
+from streamgroup.kafka.records.decode import Aborted, DecodeOptions, decode
 from streamgroup.kafka.records.messages07 import Frames07
 from tests.unit.kafka.records.encoder import Record, encode_batch
 from tests.unit.kafka.records.encoder_sets import Message, encode_message, encode_set, encode_wrapper, message07
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("kernel")
 
 END = 2**62
 PLAIN = DecodeOptions()
-ABORTED = [AbortedTransaction(producer_id=9, first_offset=0)]
+ABORTED = [Aborted(producer_id=9, first_offset=0)]
 
 
 def batch(start: int, count: int = 5, last_offset: int | None = None) -> bytes:
@@ -47,7 +47,7 @@ def failure(frames: Frames) -> DecodeError:
 
 
 def set_aside(
-    data: bytes, start: int = 0, options: DecodeOptions = PLAIN, aborted: Sequence[AbortedTransaction] = ()
+    data: bytes, start: int = 0, options: DecodeOptions = PLAIN, aborted: Sequence[Aborted] = ()
 ) -> DamagedBatch | None:
     """Decode `data`, which has a damaged piece, and return what the error is about."""
     frames = Frames(data, start, END)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from streamgroup.errors import DecodeError
 from streamgroup.kafka.records import decode as records
 from streamgroup.kafka.records.batches import Frames
-from streamgroup.kafka.records.decode import AbortedTransaction, DecodeOptions
+from streamgroup.kafka.records.decode import Aborted, DecodeOptions
 from tests.unit.kafka.records import reference
 from tests.unit.kafka.records.encoder import ABORT, COMMIT, Record, encode_batch, end_marker, reseal
 from tests.unit.kafka.records.rows import decode
@@ -30,7 +30,7 @@ def sent(offset: int, producer: int, count: int = 2) -> bytes:
 
 
 def offsets(data: bytes, aborted: Sequence[tuple[int, int]], options: DecodeOptions = COMMITTED) -> list[int]:
-    transactions = [AbortedTransaction(producer, first) for producer, first in aborted]
+    transactions = [Aborted(producer, first) for producer, first in aborted]
     found: list[int] = decode(data, 0, END, options, transactions).offset.to_pylist()
     return found
 
@@ -61,7 +61,7 @@ def test_read_uncommitted_shows_all_records_and_no_markers() -> None:
 
 def test_the_position_passes_hidden_batches_and_markers() -> None:
     hidden = sent(0, 7) + end_marker(2, 7, ABORT)
-    decoded = decode(hidden, 0, 3, COMMITTED, [AbortedTransaction(7, 0)])
+    decoded = decode(hidden, 0, 3, COMMITTED, [Aborted(7, 0)])
     assert (decoded.num_rows, decoded.next_offset) == (0, 3)
 
 
@@ -75,7 +75,7 @@ def test_what_exceeds_the_cap_together_is_decoded_in_several_calls_without_abort
     options = DecodeOptions(read_committed=True, max_decompressed_bytes=7_000)
     position, seen = 0, []
     while position < 10:
-        decoded = records.decode(frames, position, options, [AbortedTransaction(7, 0)])
+        decoded = records.decode(frames, position, options, [Aborted(7, 0)])
         seen.append(decoded.offset.to_pylist())
         position = decoded.next_offset
     assert seen == [[1, 3], [5, 7]]
@@ -99,7 +99,7 @@ def test_what_the_producer_sent_outside_of_transactions_is_seen() -> None:
 
 def test_a_marker_before_the_start_still_ends_its_transaction() -> None:
     data = sent(0, 7) + end_marker(2, 7, ABORT) + sent(3, 7) + end_marker(5, 7, COMMIT)
-    decoded = decode(data, 3, END, COMMITTED, [AbortedTransaction(7, 0)])
+    decoded = decode(data, 3, END, COMMITTED, [Aborted(7, 0)])
     assert decoded.offset.to_pylist() == [3, 4]
 
 
@@ -144,7 +144,7 @@ def test_random_transactions_equal_the_reference(
             data, offset = data + encode_batch([Record(offset)]), offset + 1
         else:
             data, offset = data + end_marker(offset, producer, ABORT if what == "abort" else COMMIT), offset + 1
-    decoded = decode(data, start, END, COMMITTED, [AbortedTransaction(*a) for a in aborted])
+    decoded = decode(data, start, END, COMMITTED, [Aborted(*a) for a in aborted])
     rows, next_offset = reference.decode(data, start, END, read_committed=True, aborted=aborted)
     assert decoded.offset.to_pylist() == [row.offset for row in rows]
     assert decoded.next_offset == next_offset

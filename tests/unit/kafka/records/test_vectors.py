@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streamgroup.kafka.records.decode import AbortedTransaction, DecodeOptions
+from streamgroup.kafka.records.decode import Aborted, DecodeOptions
 from tests.unit.kafka.records import reference
 from tests.unit.kafka.records.encoder import CODECS
 from tests.unit.kafka.records.reference import Row
@@ -65,6 +65,6 @@ def test_javas_log_append_time() -> None:
 )
 def test_javas_transactions_and_markers(options: DecodeOptions, offsets: list[int]) -> None:
     data = (VECTORS / "java-transactions.bin").read_bytes()
-    decoded = decode(data, 0, END, options, [AbortedTransaction(7, 0)])
+    decoded = decode(data, 0, END, options, [Aborted(7, 0)])
     assert decoded.offset.to_pylist() == offsets
     assert decoded.next_offset == 9

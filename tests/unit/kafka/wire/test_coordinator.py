@@ -6,14 +6,14 @@ import pytest
 
 from streamgroup.errors import ErrorCode
 from streamgroup.kafka.wire.messages.coordinator import (
-    Coordinator,
     FindCoordinatorResponse,
+    FoundCoordinator,
     coordinator_request,
     read_coordinator,
 )
 from streamgroup.model import Broker
 
-ROWS = (Coordinator(key="other", node_id=1), Coordinator(key="g", node_id=3, host="h", port=9092))
+ROWS = (FoundCoordinator(key="other", node_id=1), FoundCoordinator(key="g", node_id=3, host="h", port=9092))
 
 
 def test_the_group_is_the_key_up_to_v3_and_one_of_several_keys_from_v4() -> None:

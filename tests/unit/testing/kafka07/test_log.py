@@ -12,7 +12,7 @@ from streamgroup.errors import ChecksumMismatch, DecodeError, TooLarge, Truncate
 from streamgroup.kafka.wire.kafka07 import EARLIEST_TIME, ErrorCode07, message07, message_set07
 from streamgroup.testing.kafka07 import Compressed, message_set
 from streamgroup.testing.kafka07.codecs import GZIP, NONE, SNAPPY, compress_gzip
-from streamgroup.testing.kafka07.log import Checked, DamagedLog, Log, Message, check_set, messages_of
+from streamgroup.testing.kafka07.log import Checked, DamagedLog, Log, LogMessage, check_set, messages_of
 from tests.unit.testing.kafka07.brokers import Broker, config
 
 MESSAGE = message07(b"%030d" % 7)
@@ -368,7 +368,7 @@ def test_a_message_of_magic_1_has_the_codec_in_two_bits_of_its_attributes() -> N
 
 @pytest.mark.parametrize("rest", [b"\0", b"\0\0\0", ONE[:4], ONE[:-1]], ids=["a byte", "3 bytes", "length", "cut"])
 def test_a_partial_message_at_the_end_is_left_out(rest: bytes) -> None:
-    assert list(messages_of(ONE + rest)) == [Message(NONE, b"one", 13)]
+    assert list(messages_of(ONE + rest)) == [LogMessage(NONE, b"one", 13)]
 
 
 @pytest.mark.parametrize("data", [b"", b"\0", b"\0\0\0"])

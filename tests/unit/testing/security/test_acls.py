@@ -6,12 +6,12 @@ import pytest
 
 from streamgroup.errors import ConfigError
 from streamgroup.testing.releases import release_of
-from streamgroup.testing.security.acls import Acl, Operation, ResourceType, acl_of, check_release
+from streamgroup.testing.security.acls import Acl, AclOperation, ResourceType, acl_of, check_release
 
 
 def test_an_acl_is_about_one_resource() -> None:
     found = acl_of("User:a", "describe", group="g", allow=False)
-    assert found == Acl("User:a", Operation.DESCRIBE, ResourceType.GROUP, "g", allow=False)
+    assert found == Acl("User:a", AclOperation.DESCRIBE, ResourceType.GROUP, "g", allow=False)
     assert acl_of("User:a", "CREATE", cluster=True).name == "kafka-cluster"
     assert str(found) == "the ACL DENY DESCRIBE on GROUP g for User:a"
 

@@ -12,7 +12,7 @@ from streamgroup.testing.releases import release_of
 from streamgroup.testing.security.client import ClientSettings, client_settings
 from streamgroup.testing.security.kdc import Kdc
 from streamgroup.testing.security.material import Passwords, SecurityFiles
-from streamgroup.testing.security.settings import Mechanism, settings_of
+from streamgroup.testing.security.settings import SaslMechanism, settings_of
 from streamgroup.testing.security.tokens import TokenServerAddress
 
 FILES = SecurityFiles(Path("/s"))
@@ -70,7 +70,7 @@ def test_old_tools_get_their_stores_as_pkcs12_in_a_file_without_an_address() -> 
 
 def test_another_password_takes_the_place_of_the_users() -> None:
     found = client("SASL_PLAINTEXT", password="wrong")
-    assert (found.mechanism, found.librdkafka["sasl.password"]) == (Mechanism.PLAIN, "wrong")
+    assert (found.mechanism, found.librdkafka["sasl.password"]) == (SaslMechanism.PLAIN, "wrong")
     assert 'password="wrong"' in found.properties["sasl.jaas.config"]
 
 

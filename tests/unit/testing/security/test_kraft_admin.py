@@ -32,14 +32,14 @@ from streamgroup.testing.security.kraft_admin import (
     store_scram,
 )
 from streamgroup.testing.security.scram import ScramCredential
-from streamgroup.testing.security.settings import Mechanism
+from streamgroup.testing.security.settings import SaslMechanism
 from tests.fakes.broker import CLOSE, FakeBroker
 
-SHA_256, SHA_512 = Mechanism.SCRAM_SHA_256, Mechanism.SCRAM_SHA_512
+SHA_256, SHA_512 = SaslMechanism.SCRAM_SHA_256, SaslMechanism.SCRAM_SHA_512
 ACL = acl_of("User:client", "READ", topic="orders")
 
 
-def credential(user: str, mechanism: Mechanism, iterations: int = 8192) -> ScramCredential:
+def credential(user: str, mechanism: SaslMechanism, iterations: int = 8192) -> ScramCredential:
     return ScramCredential(user, mechanism, b"salt", b"salted password", iterations)
 
 

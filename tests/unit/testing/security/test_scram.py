@@ -7,12 +7,12 @@ import hmac
 import pytest
 
 from streamgroup.testing.security.scram import credential
-from streamgroup.testing.security.settings import Mechanism
+from streamgroup.testing.security.settings import SaslMechanism
 
 
 def test_the_example_of_rfc_7677() -> None:
     """User `user`, password `pencil`: the proof of the client and the signature of the server follow from the keys."""
-    made = credential("user", Mechanism.SCRAM_SHA_256, "pencil", base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ=="), 4096)
+    made = credential("user", SaslMechanism.SCRAM_SHA_256, "pencil", base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ=="), 4096)
     nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
     messages = (f"n=user,r=rOprNGfwEbeRWgbNEkqO,r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096,c=biws,r={nonce}").encode()
     assert base64.b64encode(hmac.digest(made.server_key, messages, "sha256")) == (
@@ -24,8 +24,8 @@ def test_the_example_of_rfc_7677() -> None:
     assert hashlib.sha256(client_key).digest() == made.stored_key
 
 
-@pytest.mark.parametrize(("mechanism", "size"), [(Mechanism.SCRAM_SHA_256, 32), (Mechanism.SCRAM_SHA_512, 64)])
-def test_brokers_in_zookeeper_mode_keep_a_credential_as_text(mechanism: Mechanism, size: int) -> None:
+@pytest.mark.parametrize(("mechanism", "size"), [(SaslMechanism.SCRAM_SHA_256, 32), (SaslMechanism.SCRAM_SHA_512, 64)])
+def test_brokers_in_zookeeper_mode_keep_a_credential_as_text(mechanism: SaslMechanism, size: int) -> None:
     made = credential("client", mechanism, "secret", b"salt", 5000)
     fields = dict(field.split("=", 1) for field in made.text().split(","))
     assert list(fields) == ["salt", "stored_key", "server_key", "iterations"]

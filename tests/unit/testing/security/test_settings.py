@@ -12,7 +12,7 @@ from streamgroup.testing import KafkaServer
 from streamgroup.testing.releases import release_of
 from streamgroup.testing.security.kdc import Kdc
 from streamgroup.testing.security.settings import (
-    Mechanism,
+    SaslMechanism,
     authorizer_of,
     broker_entries,
     entry,
@@ -63,7 +63,7 @@ def test_arguments_that_contradict_each_other_are_refused(arguments: dict[str, A
 
 def test_sasl_without_mechanisms_has_plain_and_a_user_called_client() -> None:
     settings = settings_of(release_of("4.1.1"), "SASL_SSL")
-    assert (settings.mechanisms, settings.everybody) == ((Mechanism.PLAIN,), ("admin", "client"))
+    assert (settings.mechanisms, settings.everybody) == ((SaslMechanism.PLAIN,), ("admin", "client"))
     assert settings.principal("client") == "User:client"
 
 
@@ -91,7 +91,7 @@ def test_a_secured_server_that_was_not_started_says_so() -> None:
 
 
 def test_both_scrams_share_a_login_module_in_a_jaas_file() -> None:
-    text = file_text((Mechanism.PLAIN, Mechanism.SCRAM_SHA_256, Mechanism.SCRAM_SHA_512), {"admin": "a"})
+    text = file_text((SaslMechanism.PLAIN, SaslMechanism.SCRAM_SHA_256, SaslMechanism.SCRAM_SHA_512), {"admin": "a"})
     assert text.splitlines() == [
         "KafkaServer {",
         '    org.apache.kafka.common.security.plain.PlainLoginModule required user_admin="a";',
@@ -101,12 +101,12 @@ def test_both_scrams_share_a_login_module_in_a_jaas_file() -> None:
 
 
 def test_quotes_and_backslashes_in_a_jaas_entry_are_escaped() -> None:
-    text = entry(Mechanism.PLAIN, {"password": 'a"b\\c'})
+    text = entry(SaslMechanism.PLAIN, {"password": 'a"b\\c'})
     assert text.endswith('PlainLoginModule required password="a\\"b\\\\c";')
 
 
-@pytest.mark.parametrize("mechanism", Mechanism)
-def test_every_mechanism_has_a_login_module(mechanism: Mechanism) -> None:
+@pytest.mark.parametrize("mechanism", SaslMechanism)
+def test_every_mechanism_has_a_login_module(mechanism: SaslMechanism) -> None:
     module = {
         "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
         "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -119,18 +119,18 @@ def test_every_mechanism_has_a_login_module(mechanism: Mechanism) -> None:
 
 
 def test_only_the_entry_of_plain_names_the_users() -> None:
-    found = broker_entries((Mechanism.PLAIN, Mechanism.SCRAM_SHA_512), {"admin": "a", "client": 'c"'})
-    assert list(found) == [Mechanism.PLAIN, Mechanism.SCRAM_SHA_512]
-    assert found[Mechanism.PLAIN].endswith(' required user_admin="a" user_client="c\\"";')
-    assert found[Mechanism.SCRAM_SHA_512].endswith("ScramLoginModule required;")
+    found = broker_entries((SaslMechanism.PLAIN, SaslMechanism.SCRAM_SHA_512), {"admin": "a", "client": 'c"'})
+    assert list(found) == [SaslMechanism.PLAIN, SaslMechanism.SCRAM_SHA_512]
+    assert found[SaslMechanism.PLAIN].endswith(' required user_admin="a" user_client="c\\"";')
+    assert found[SaslMechanism.SCRAM_SHA_512].endswith("ScramLoginModule required;")
 
 
 def test_a_broker_of_kerberos_logs_in_by_its_keytab() -> None:
     kdc = Kdc(Path("/s/kdc"), ["client"])
-    found = broker_entries((Mechanism.GSSAPI,), {"admin": "a"}, kdc)
-    assert found == {Mechanism.GSSAPI: entry(Mechanism.GSSAPI, keytab_options(kdc.broker, kdc.broker_keytab))}
-    assert f'keyTab="{kdc.broker_keytab}" principal="{kdc.broker}";' in found[Mechanism.GSSAPI]
-    assert list(broker_entries((Mechanism.PLAIN,), {}, kdc)) == [Mechanism.PLAIN]
+    found = broker_entries((SaslMechanism.GSSAPI,), {"admin": "a"}, kdc)
+    assert found == {SaslMechanism.GSSAPI: entry(SaslMechanism.GSSAPI, keytab_options(kdc.broker, kdc.broker_keytab))}
+    assert f'keyTab="{kdc.broker_keytab}" principal="{kdc.broker}";' in found[SaslMechanism.GSSAPI]
+    assert list(broker_entries((SaslMechanism.PLAIN,), {}, kdc)) == [SaslMechanism.PLAIN]
 
 
 def test_the_options_of_a_keytab_store_the_key_for_java() -> None:
@@ -143,7 +143,7 @@ def test_the_options_of_a_keytab_store_the_key_for_java() -> None:
 
 
 def test_a_jaas_file_has_one_line_for_each_login_module_in_order() -> None:
-    text = file_text((Mechanism.SCRAM_SHA_512, Mechanism.PLAIN, Mechanism.SCRAM_SHA_256), {})
+    text = file_text((SaslMechanism.SCRAM_SHA_512, SaslMechanism.PLAIN, SaslMechanism.SCRAM_SHA_256), {})
     assert [line.split(".")[-1] for line in text.splitlines()[1:-1]] == [
         "ScramLoginModule required;",
         "PlainLoginModule required;",

@@ -15,10 +15,10 @@ from streamgroup.errors import StreamGroupError
 from streamgroup.testing.security import zookeeper_admin
 from streamgroup.testing.security.acls import Acl, acl_of
 from streamgroup.testing.security.scram import ScramCredential
-from streamgroup.testing.security.settings import Mechanism
+from streamgroup.testing.security.settings import SaslMechanism
 from streamgroup.testing.security.zookeeper_admin import create_acl, store_scram
 
-SHA_256, SHA_512 = Mechanism.SCRAM_SHA_256, Mechanism.SCRAM_SHA_512
+SHA_256, SHA_512 = SaslMechanism.SCRAM_SHA_256, SaslMechanism.SCRAM_SHA_512
 TAKEN = b"[2026-01-01 00:00:00,000] INFO Processing notification(s) to /kafka-acl-changes (kafka.common)\n"
 ACL = acl_of("User:client", "READ", topic="orders")
 
