@@ -105,7 +105,9 @@ def _processes() -> Iterator[tuple[int, int, int]]:
 
 
 def _around_stream(module: ModuleType) -> None:
-    reader = module.GroupStreamReader
+    reader = getattr(module, "GroupStreamReader", None)
+    if reader is None or reader.__module__ != module.__name__:
+        return  # a release that defines it in the other module
     plan, read = _seam(reader, "latestOffset"), _seam(reader, "read")
 
     @functools.wraps(plan)
@@ -190,6 +192,7 @@ def _seam(owner: type, name: str) -> Callable[..., Any]:
 
 SEAMS: dict[str, Callable[[ModuleType], None]] = {
     "streamgroup.spark.source": _around_stream,
+    "streamgroup.spark.stream": _around_stream,  # in 0.1.0
     "streamgroup.group.member": _around_member,
 }
 

@@ -23,6 +23,8 @@ log = logging.getLogger("streamgroup")
 
 ANSWER_GRACE_S = 5.0
 """How long after its deadline a drain's answer may arrive."""
+_ASKER_GRACE_S = 5.0
+"""How long after that the thread that asks for it may take to say so."""
 POLL_S = 0.05
 _NO_ANSWER = "its coordinator has not answered"
 
@@ -60,7 +62,7 @@ def drain_together(
     while any(thread.is_alive() for thread in threads):
         now = time.monotonic()
         began = now if began is None else began
-        if now - began >= timeout + ANSWER_GRACE_S + POLL_S:
+        if now - began >= timeout + ANSWER_GRACE_S + _ASKER_GRACE_S:
             break
         meanwhile()
         threads[0].join(POLL_S) if threads[0].is_alive() else time.sleep(POLL_S)
