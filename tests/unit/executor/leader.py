@@ -1,12 +1,15 @@
-"""A scripted leader: a fake broker that has logs."""
+"""A scripted leader, which is a fake broker that has logs, and reads of a task from it."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pyarrow as pa
+
+from streamgroup.executor.read.fetcher import read
 from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
 from streamgroup.kafka.wire.messages.log import (
     AbortedTransaction,
@@ -24,11 +27,15 @@ from streamgroup.kafka.wire.messages.log import (
     OffsetForLeaderTopicResult,
     PartitionData,
 )
+from streamgroup.model import NO_TOPIC_ID, UNKNOWN_EPOCH, Broker, FetchRange, FetchTask, OffsetRange, TopicPartition
+from streamgroup.options.types import ClientOptions, FetchOptions
 from tests.fakes.answers import API_VERSIONS, metadata, topic
 from tests.fakes.broker import FakeBroker
 from tests.fakes.old_broker import old_broker
 from tests.unit.kafka.records.encoder import Record, encode_batch
 
+Start = Callable[..., FakeBroker]
+Options = Callable[..., ClientOptions]
 TOPIC_ID = "00000000-0000-0000-0000-00000000cafe"
 OTHER_ID = "00000000-0000-0000-0000-00000000beef"
 
@@ -204,3 +211,39 @@ class Leader:
 def _next_offset(data: bytes) -> int:
     base, delta = struct.unpack_from(">q", data)[0], struct.unpack_from(">i", data, 23)[0]
     return int(base + delta + 1)
+
+
+def planned(leader: Leader | None, start: int, until: int, partition: int = 0, **others: Any) -> FetchRange:
+    at = None if leader is None else Broker(leader.node, "127.0.0.1", leader.broker.port)
+    facts = {"topic_id": TOPIC_ID, "leader_epoch": 7, **others}
+    return FetchRange(OffsetRange(TopicPartition("orders", partition), start, until), at, **facts)
+
+
+QUICK = FetchOptions(max_wait_ms=10, poll_timeout_ms=1_000)
+"""For tests that wait for the poll timeout. The last look at the log, which may take as long, needs this much."""
+
+
+def of_old(leader: Leader, start: int, until: int, partition: int = 0) -> FetchRange:
+    return planned(leader, start, until, partition, topic_id=NO_TOPIC_ID, leader_epoch=UNKNOWN_EPOCH)
+
+
+PATIENT = replace(QUICK, poll_timeout_ms=10_000)
+"""For all others: a busy machine answers late."""
+
+
+
+class Reading:
+    """Reads with the options of a test."""
+
+    def __init__(self, options: Options, leader: Leader, fetch: FetchOptions = PATIENT, **client: Any) -> None:
+        self.client = options(leader.broker.port, **client)
+        self.fetch = fetch
+
+    def batches(self, *ranges: FetchRange, **others: Any) -> list[pa.RecordBatch]:
+        return list(read(FetchTask(ranges), self.client, self.fetch, **others))
+
+    def offsets(self, *ranges: FetchRange, **others: Any) -> list[int]:
+        found: list[int] = []
+        for each in self.batches(*ranges, **others):
+            found += each["offset"].to_pylist()
+        return found

@@ -16,8 +16,7 @@ from streamgroup.logline import parse
 from streamgroup.model import FetchRange
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from tests.fakes.broker import FakeBroker
-from tests.unit.executor.leader import Leader, Log, batch
-from tests.unit.executor.read.test_fetcher import PATIENT, Reading, planned, with_a_poisoned_batch
+from tests.unit.executor.leader import PATIENT, Leader, Log, Reading, batch, planned, with_a_poisoned_batch
 from tests.unit.kafka.records.encoder import ABORT, Record, encode_batch, end_marker
 
 Start = Callable[..., FakeBroker]

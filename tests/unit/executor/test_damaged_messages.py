@@ -11,10 +11,8 @@ import pytest
 from streamgroup.errors import ChecksumMismatch, DecodeError, TransportError
 from streamgroup.options.types import ClientOptions
 from tests.fakes.broker import FakeBroker
-from tests.unit.executor.leader import Leader, Log
-from tests.unit.executor.read.test_fetcher import Reading
+from tests.unit.executor.leader import Leader, Log, Reading, of_old
 from tests.unit.executor.test_damaged_batches import WITH_DAMAGE, damaged, damaged_rows
-from tests.unit.executor.test_old_leaders import of_old
 from tests.unit.kafka.records.encoder_sets import Message, encode_set, encode_wrapper
 
 Start = Callable[..., FakeBroker]

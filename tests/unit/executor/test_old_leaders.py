@@ -10,22 +10,17 @@ import pytest
 from streamgroup.errors import DataLossError, TooLarge, TransportError
 from streamgroup.executor.read.fetcher import read
 from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest
-from streamgroup.model import NO_TOPIC_ID, UNKNOWN_EPOCH, FetchRange, FetchTask
+from streamgroup.model import FetchTask
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from tests.fakes.answers import api_versions
 from tests.fakes.broker import FakeBroker
-from tests.unit.executor.leader import Leader, Log, batch
-from tests.unit.executor.read.test_fetcher import PATIENT, QUICK, Reading, planned
+from tests.unit.executor.leader import PATIENT, QUICK, Leader, Log, Reading, batch, of_old
 from tests.unit.kafka.records.encoder import Record, encode_batch
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
 
 RELEASES = pytest.mark.parametrize("release", ["0.8.0", "0.8.2", "0.9"])
-
-
-def of_old(leader: Leader, start: int, until: int, partition: int = 0) -> FetchRange:
-    return planned(leader, start, until, partition, topic_id=NO_TOPIC_ID, leader_epoch=UNKNOWN_EPOCH)
 
 
 def large(offset: int, size: int) -> bytes:

@@ -4,12 +4,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 from unittest.mock import Mock
 
-import pyarrow as pa
 import pytest
 
 from streamgroup.advice import NO_LOCATION, StoredIn
@@ -22,44 +19,17 @@ from streamgroup.kafka.records.batches import Frames
 from streamgroup.kafka.records.columns import SCHEMA
 from streamgroup.kafka.wire.messages.log import AbortedTransaction
 from streamgroup.logline import parse
-from streamgroup.model import NO_TOPIC_ID, Broker, FetchRange, FetchTask, OffsetRange, TopicPartition
+from streamgroup.model import NO_TOPIC_ID, FetchTask
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from tests.clock import Clock
 from tests.fakes.broker import CLOSE, SILENCE, FakeBroker
-from tests.unit.executor.leader import OTHER_ID, TOPIC_ID, Leader, Log, batch
+from tests.unit.executor.leader import OTHER_ID, PATIENT, QUICK, TOPIC_ID, Leader, Log, Reading, batch, planned
 from tests.unit.executor.lookups import ScriptedLookup, cursor
 from tests.unit.executor.producing import SkippingClock
 from tests.unit.kafka.records.encoder import ABORT, COMMIT, Record, encode_batch, end_marker
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
-QUICK = FetchOptions(max_wait_ms=10, poll_timeout_ms=1_000)
-"""For tests that wait for the poll timeout. The last look at the log, which may take as long, needs this much."""
-PATIENT = replace(QUICK, poll_timeout_ms=10_000)
-"""For all others: a busy machine answers late."""
-
-
-def planned(leader: Leader | None, start: int, until: int, partition: int = 0, **others: Any) -> FetchRange:
-    at = None if leader is None else Broker(leader.node, "127.0.0.1", leader.broker.port)
-    facts = {"topic_id": TOPIC_ID, "leader_epoch": 7, **others}
-    return FetchRange(OffsetRange(TopicPartition("orders", partition), start, until), at, **facts)
-
-
-class Reading:
-    """Reads with the options of a test."""
-
-    def __init__(self, options: Options, leader: Leader, fetch: FetchOptions = PATIENT, **client: Any) -> None:
-        self.client = options(leader.broker.port, **client)
-        self.fetch = fetch
-
-    def batches(self, *ranges: FetchRange, **others: Any) -> list[pa.RecordBatch]:
-        return list(read(FetchTask(ranges), self.client, self.fetch, **others))
-
-    def offsets(self, *ranges: FetchRange, **others: Any) -> list[int]:
-        found: list[int] = []
-        for each in self.batches(*ranges, **others):
-            found += each["offset"].to_pylist()
-        return found
 
 
 def test_a_range_is_delivered_whole_and_nothing_else(broker: Start, options: Options) -> None:

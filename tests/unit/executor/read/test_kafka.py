@@ -42,9 +42,8 @@ from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from tests.clock import Clock
 from tests.fakes.broker import FakeBroker
 from tests.fakes.broker07 import OldBroker, values
-from tests.unit.executor.leader import OTHER_ID, TOPIC_ID, Leader, Log, batch
+from tests.unit.executor.leader import OTHER_ID, PATIENT, TOPIC_ID, Leader, Log, Reading, batch, planned
 from tests.unit.executor.lookups import cursor as pipeline_cursor
-from tests.unit.executor.read.test_fetcher import PATIENT, Reading, planned
 from tests.waiting import soon
 
 Start = Callable[..., FakeBroker]
