@@ -231,7 +231,6 @@ PATIENT = replace(QUICK, poll_timeout_ms=10_000)
 """For all others: a busy machine answers late."""
 
 
-
 class Reading:
     """Reads with the options of a test."""
 
@@ -247,3 +246,9 @@ class Reading:
         for each in self.batches(*ranges, **others):
             found += each["offset"].to_pylist()
         return found
+
+
+def with_a_poisoned_batch(broker: Start) -> Leader:
+    poisoned = bytearray(batch(10, 10))
+    poisoned[-1] ^= 1
+    return Leader(broker, Log([batch(0, 10), bytes(poisoned), batch(20, 10)]))

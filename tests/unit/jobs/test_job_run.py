@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,11 +12,15 @@ import click
 import pytest
 
 from streamgroup.errors import ConfigError, StreamGroupError, TransportError
-from streamgroup.jobs import job_run
+from streamgroup.jobs import job_run, signals
 from streamgroup.jobs.job_file import Metrics, SparkSettings
 from streamgroup.jobs.job_run import file_options, job_session, run_command
-from streamgroup.jobs.signals import SIGNALS, StopAtOnce
+from streamgroup.jobs.mirror import command
+from streamgroup.jobs.mirror.config import MirrorConfig
+from streamgroup.jobs.signals import SIGNALS, StopAtOnce, StopRequest
+from tests.clock import Clock
 from tests.fakes.signals import kept_handlers
+from tests.waiting import wait_until
 
 __all__ = ["kept_handlers"]
 
@@ -240,3 +246,109 @@ def test_executors_that_cannot_run_the_source_end_the_session_before_the_job(dri
     with pytest.raises(ConfigError, match="worker-1 lacks"), job_session(SETTINGS, Said(), Metrics(9404)):
         pytest.fail("the job began")
     assert driver.steps == ["build", "catch", ("check", ()), "stop"]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_the_first_signal_is_a_request(clock: Clock) -> None:
+    stop = StopRequest(clock)
+    assert not stop
+    stop.receive(signal.SIGTERM)
+    assert stop
+    assert stop.name == "SIGTERM"
+
+
+def test_one_keystroke_that_arrives_twice_is_one_request(clock: Clock) -> None:
+    stop = StopRequest(clock)
+    stop.receive(signal.SIGINT)
+    clock.now += 0.2
+    stop.receive(signal.SIGINT)
+    assert stop
+
+
+def test_a_second_signal_stops_at_once(clock: Clock) -> None:
+    stop = StopRequest(clock)
+    stop.receive(signal.SIGTERM)
+    clock.now += 1.5
+    with pytest.raises(StopAtOnce):
+        stop.receive(signal.SIGINT)
+
+
+@pytest.mark.parametrize("name", ["TERM", "INT"])
+def test_the_jvms_signal_is_handed_on_to_this_process(name: str) -> None:
+    class Received:
+        def getName(self) -> str:  # noqa: N802 (Java's)
+            return name
+
+    stop = StopRequest()
+    stop.install()
+    signals._ForwardingHandler().handle(Received())
+    wait_until(lambda: stop, "the signal")
+    assert stop.name == f"SIG{name}"
+
+
+def test_both_signals_are_handled() -> None:
+    for number in signals.SIGNALS:
+        stop = StopRequest()
+        stop.install()
+        os.kill(os.getpid(), number)
+        assert stop.name == number.name
+
+
+ROOT = Path(__file__).parents[3]
+ARGUMENTS = ("--config", str(ROOT / "conf" / "mirror.toml"), "--member", "a")
+
+
+def exit_code(*arguments: str) -> object:
+    with pytest.raises(SystemExit) as ended:
+        command.main(arguments)
+    return ended.value.code
+
+
+def test_check_needs_no_spark(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "run", lambda _: pytest.fail("Spark was wanted"))
+    command.main([*ARGUMENTS, "--check"])
+    assert capsys.readouterr().out.endswith("mirror.toml is a valid mirror\n")
+
+
+def test_a_bad_file_is_one_clean_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "job.toml").write_text("[sources]\n")
+    assert exit_code("--config", str(tmp_path / "job.toml")) == job_run.MISCONFIGURED
+    said = capsys.readouterr().err
+    assert said.startswith("mirror: error: invalid job file ")
+    assert "unknown section [sources]. Did you mean [source]?" in said
+
+
+def test_bad_arguments_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("--confg", "x") == job_run.MISCONFIGURED
+    assert "--config" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("error", "code"), [(TransportError("gone"), 1), (ConfigError("wrong"), 2), (StopAtOnce(), 1)])
+def test_how_a_mirror_ended_is_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(_: MirrorConfig) -> None:
+        raise error
+
+    monkeypatch.setattr(command, "run", run)
+    assert exit_code(*ARGUMENTS) == code
+    assert str(error) in capsys.readouterr().err
+
+
+def test_a_copy_that_differs_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "run_verify", lambda _: ["something is lost"])
+    assert exit_code(*ARGUMENTS, "--verify") == job_run.FAILED
+
+
+def test_a_complete_copy_is_a_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "run_verify", lambda _: [])
+    command.main([*ARGUMENTS, "--verify"])
+
+
+def test_the_submitted_script_is_two_lines_of_code() -> None:
+    script = (ROOT / "jobs" / "mirror.py").read_text().splitlines()
+    assert [line for line in script[1:] if line] == ["from streamgroup.jobs.mirror.command import main", "main()"]

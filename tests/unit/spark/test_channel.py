@@ -23,6 +23,8 @@ from streamgroup.model import INITIAL_DOCUMENT, Document
 from streamgroup.monitoring.query_totals import QueryFailure
 from streamgroup.spark.channel import LocalCoordinatorChannel, SunkNotifier, channel_of, is_remote
 from streamgroup.spark.connect import ConnectChannel
+from streamgroup.spark.queries import document as document_of
+from streamgroup.spark.queries import is_initial
 from tests.unit.coordinator.channels import JVM, FakeCoordinator, document, home, serve
 from tests.unit.spark import test_connect
 from tests.unit.spark.test_listener import Context
@@ -379,3 +381,26 @@ def test_ranges_is_refused_through_spark_connect(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)
     with pytest.raises(ConfigError, match="cannot call ranges in this process"):
         streamgroup.ranges()
+
+
+PLANNED_VALUE = to_value(Document("g", "lineage", "run", 3))
+INITIAL_VALUE = to_value(INITIAL_DOCUMENT)
+
+
+@pytest.mark.parametrize("offset", [PLANNED_VALUE, json.dumps(PLANNED_VALUE)], ids=["value", "text"])
+def test_a_planned_document_is_known_as_value_and_as_text(offset: Any) -> None:
+    assert document_of(offset) == PLANNED_VALUE
+    assert not is_initial(offset)
+
+
+def test_the_initial_offset_is_not_the_document_of_a_batch() -> None:
+    assert document_of(json.dumps(INITIAL_VALUE)) is None
+    assert is_initial(json.dumps(INITIAL_VALUE))
+
+
+@pytest.mark.parametrize(
+    "offset", [None, 7, "", "7", "no json", "[" * 5_000, '{"streamgroup": {"0": 5}}', '{"orders": {"0": 5}}']
+)
+def test_offsets_of_other_sources_are_no_documents(offset: Any) -> None:
+    assert document_of(offset) is None
+    assert not is_initial(offset)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 from streamgroup.errors import ConfigError, DeadLetterError, TransportError
 from streamgroup.spark import dead_letters as letters
 from streamgroup.spark import dead_letters as module
+from streamgroup.spark import parsed_rows
 from streamgroup.spark.dead_letters import (
     RECORD,
     DeadLetterCounts,
@@ -21,11 +24,16 @@ from streamgroup.spark.dead_letters import (
     WriterSchemas,
     dead_letters,
 )
+from streamgroup.spark.parsed_rows import DAMAGE, NULL, with_parsed
 from streamgroup.spark.parsing.limit import NO_DEAD_LETTERS, DeadLetterLimit, FirstDeadLetter
 from streamgroup.spark.parsing.parser import ERROR, Parser
 from streamgroup.spark.schema_registry import RegisteredSchema
+from tests.fakes.columns import Column, Functions
+from tests.fakes.columns import Frame as ColumnFrame
 from tests.fakes.columns import Frame as LetterFrame
-from tests.fakes.columns import Functions
+from tests.fakes.protobuf_files import ORDERS, ORDERS_TEXT, message_bytes
+from tests.unit.spark.parsing.test_avro import record
+from tests.unit.spark.parsing.test_avro import written as avro_value
 
 PARSER = Parser("json", "id INT")
 CONDITIONS = {f"{ERROR} IS NULL": lambda row: row is None, f"{ERROR} IS NOT NULL": lambda row: row is not None}
@@ -352,3 +360,115 @@ def test_each_object_counts_for_itself() -> None:
     one, other = DeadLetterCounts(), DeadLetterCounts()
     one.add("q-1", 3)
     assert other.of("q-1") is None
+
+
+# Spark's own parsers read JSON and CSV, so tests/spark/test_parsed_rows.py has those.
+ORDER = record(("id", "long"), ("name", "string"))
+WHOLE = avro_value(ORDER, {"id": 1, "name": "a"})
+AVRO_PARSER = Parser("avro", ORDER)
+FIELDS = {"id": 1, "name": "a"}
+
+
+def udf(read: Callable[[pa.Array], pa.Array], result: StructType) -> Callable[[str], Column]:
+    """Make an Arrow UDF that gets one row at a time, and whose result has the type that it declares."""
+
+    def as_column(name: str) -> Column:
+        def compute(row: Any) -> Any:
+            found = read(pa.array([row[name]], pa.binary()))
+            assert [field.name for field in found.type] == result.names
+            return found.to_pylist()[0]
+
+        return Column(compute)
+
+    return as_column
+
+
+@pytest.fixture(autouse=True)
+def _parsed_without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parsed_rows, "F", Functions)
+    monkeypatch.setattr(parsed_rows, "arrow_udf", udf)
+
+
+def parsed(parser: Parser, *values: bytes | None, writers: dict[int, str] | None = None, **more: Any) -> ColumnFrame:
+    """Return rows of these values, parsed. `more` are the values of other columns, the same in each row."""
+    rows = [{"offset": n, "value": value, **more} for n, value in enumerate(values)]
+    frame: Any = ColumnFrame(rows, ["offset", "value", *more])
+    found: Any = with_parsed(frame, parser, writers)
+    return found  # type: ignore[no-any-return]
+
+
+def results(frame: ColumnFrame) -> list[tuple[Any, str | None]]:
+    return [(row["parsed"], row["error"]) for row in frame.rows]
+
+
+def test_a_row_keeps_its_columns_and_gets_its_fields() -> None:
+    frame = parsed(AVRO_PARSER, WHOLE, key=b"k")
+    assert frame.columns == ["offset", "value", "key", "parsed", "error"]
+    assert frame.rows == [{"offset": 0, "value": WHOLE, "key": b"k", "parsed": FIELDS, "error": None}]
+
+
+def test_a_value_that_is_cut_off_is_a_reason_and_the_rows_beside_it_are_read() -> None:
+    first, bad, last = results(parsed(AVRO_PARSER, WHOLE, WHOLE[:-1], WHOLE))
+    assert first == last == (FIELDS, None)
+    assert bad[0] is None
+    assert str(bad[1]).startswith("the value is not Avro of its schema: ")
+
+
+@pytest.mark.parametrize(("null_values", "error"), [("keep", None), ("dead_letter", NULL)])
+def test_a_null_value_goes_on_without_fields_or_is_a_dead_letter_by_choice(null_values: str, error: str | None) -> None:
+    parser = Parser("avro", ORDER, null_values=null_values)
+    assert results(parsed(parser, None, WHOLE)) == [(None, error), (FIELDS, None)]
+
+
+@pytest.mark.parametrize("value", [WHOLE, b"\xff", None], ids=["readable", "garbage", "null"])
+def test_a_row_of_a_damaged_batch_has_the_damage_for_a_reason_whatever_its_value_is(value: bytes | None) -> None:
+    frame = parsed(AVRO_PARSER, value, **{DAMAGE: "the batch's checksum does not fit"})
+    assert frame.columns == ["offset", "value", "parsed", "error"]
+    assert results(frame) == [(None, "the batch's checksum does not fit")]
+
+
+def test_a_row_of_a_sound_batch_is_read_where_damage_is_asked_for() -> None:
+    frame = parsed(AVRO_PARSER, WHOLE, WHOLE[:-1], **{DAMAGE: None})
+    assert DAMAGE not in frame.columns
+    (fields, error), (none, reason) = results(frame)
+    assert (fields, error, none) == (FIELDS, None, None)
+    assert str(reason).startswith("the value is not Avro of its schema: ")
+
+
+def test_a_value_with_a_schema_id_is_read_by_the_schema_of_its_writer() -> None:
+    older = record(("id", "long"), ("name", "string"), ("gone", "int"))
+    value = avro_value(older, {**FIELDS, "gone": 5}, 7)
+    parser = Parser("avro", ORDER, framing="schema_id")
+    assert results(parsed(parser, value, writers={7: older})) == [(FIELDS, None)]
+    assert results(parsed(parser, value, writers={8: older})) == [(None, "the registry has no Avro schema with id 7")]
+
+
+@pytest.mark.parametrize(
+    ("index", "error"),
+    [
+        (b"\1\2\2", None),
+        (b"\1\0", "the message index [0] in schema 1 is shop.Refund, not shop.Order"),
+    ],
+    ids=["the message", "another message"],
+)
+def test_protobuf_is_read_by_the_message_index_in_its_prefix(index: bytes, error: str | None) -> None:
+    parser = Parser("protobuf", message="shop.Order", descriptor=ORDERS, framing="schema_id")
+    value = b"\0\0\0\0" + index + message_bytes(ORDERS, "shop.Order", string="x")
+    ((fields, reason),) = results(parsed(parser, value, writers={1: ORDERS_TEXT}))
+    assert reason == error
+    assert (fields is None) == (error is not None)
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        (["value", "error"], "cannot parse rows with a column error: rename it before"),
+        (["parsed", "value"], "cannot parse rows with a column parsed: rename it before"),
+        (["parsed", "value", "error", DAMAGE], "cannot parse rows with a column error and parsed: rename it before"),
+    ],
+)
+@pytest.mark.parametrize("parser", [AVRO_PARSER, Parser("json", "id INT")], ids=["avro", "json"])
+def test_a_column_that_the_parser_would_replace_is_refused(parser: Parser, columns: list[str], said: str) -> None:
+    frame: Any = ColumnFrame([], columns)
+    with pytest.raises(ConfigError, match=f"^{said}$"):
+        with_parsed(frame, parser)

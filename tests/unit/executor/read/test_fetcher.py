@@ -23,7 +23,18 @@ from streamgroup.model import NO_TOPIC_ID, FetchTask
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from tests.clock import Clock
 from tests.fakes.broker import CLOSE, SILENCE, FakeBroker
-from tests.unit.executor.leader import OTHER_ID, PATIENT, QUICK, TOPIC_ID, Leader, Log, Reading, batch, planned
+from tests.unit.executor.leader import (
+    OTHER_ID,
+    PATIENT,
+    QUICK,
+    TOPIC_ID,
+    Leader,
+    Log,
+    Reading,
+    batch,
+    planned,
+    with_a_poisoned_batch,
+)
 from tests.unit.executor.lookups import ScriptedLookup, cursor
 from tests.unit.executor.producing import SkippingClock
 from tests.unit.kafka.records.encoder import ABORT, COMMIT, Record, encode_batch, end_marker
@@ -429,12 +440,6 @@ def test_what_may_not_be_read_is_an_error_at_once(broker: Start, options: Option
     leader = Leader(broker, Log(errors=[29]))
     with pytest.raises(BrokerError, match="fetching orders-0 at offset 0: TOPIC_AUTHORIZATION_FAILED"):
         Reading(options, leader, FetchOptions()).offsets(planned(leader, 0, 10))
-
-
-def with_a_poisoned_batch(broker: Start) -> Leader:
-    poisoned = bytearray(batch(10, 10))
-    poisoned[-1] ^= 1
-    return Leader(broker, Log([batch(0, 10), bytes(poisoned), batch(20, 10)]))
 
 
 def test_a_poisoned_batch_names_the_command_that_steps_over_it(broker: Start, options: Options) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +17,8 @@ from streamgroup.executor.pools import ProducerPool
 from streamgroup.executor.write import sink_writer
 from streamgroup.executor.write.producer import RecordSlices, TaskProducer
 from streamgroup.executor.write.sink_writer import BatchMemory, RowReader, SinkWriter, write
+from streamgroup.executor.write.written import PartitionWritten, WriteTotals
+from streamgroup.kafka.producer.batch import NO_IDENTITY, ProducerIdentity
 from streamgroup.kafka.wire.messages.topics import DescribeConfigsRequest
 from streamgroup.model import TopicPartition
 from streamgroup.options.types import ClientOptions, ProducerOptions, SinkOptions
@@ -271,3 +276,157 @@ def test_an_error_counts_the_rows_of_the_task_from_its_first_batch() -> None:
         rows.read(pa.record_batch({"value": [b"a", b"b", b"c"], "topic": ["t", "t", "t"]}))
     with pytest.raises(EncodeError, match="row 7 of the task: null topic"):
         rows.read(pa.record_batch({"value": [b"a", b"b"], "topic": ["t", None]}))
+
+
+MIB = 1 << 20
+BUFFER = 8 * MIB
+BATCH = 4 * MIB
+"""Of the Arrow batches that the task gets."""
+BATCHES = 16
+BROKERS = 8
+MOST = BUFFER + BUFFER // 2 + 6 * BATCH
+"""Half of `buffer.memory` more, for batches that are held by a few of their records. And a constant: the batch that the
+task gives, the Python values it was made of, the batch before, the records by partition, and what is encoded."""
+
+WRITE_AND_MEASURE = """
+import sys
+import numpy as np
+import pyarrow as pa
+from streamgroup.executor.write.sink_writer import write
+from streamgroup.model import TopicPartition
+from streamgroup.options.parse import parse_sink
+from streamgroup.kafka.producer.machine import Producer
+
+servers, topic, buffer, size, count, brokers, order, silent = sys.argv[1:]
+options = parse_sink({
+    "kafka.bootstrap.servers": servers, "topic": topic, "kafka.buffer.memory": buffer, "kafka.batch.size": "65536",
+    # The brokers answer as soon as they are told to, however slow the machine is.
+    "kafka.request.timeout.ms": "100000", "kafka.delivery.timeout.ms": "200000", "kafka.max.block.ms": "200000",
+})
+ROWS = 1000
+value = int(size) // ROWS
+partitions = np.arange(ROWS, dtype=np.int32) % int(brokers)
+if order == "sorted":
+    partitions.sort()
+
+def status(name):
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(name)) * 1024
+
+def batches(count):
+    for number in range(count):
+        values = pa.array([b"%d/%d/" % (number, row) + b"x" * (value - 20) for row in range(ROWS)], pa.binary())
+        yield pa.record_batch({"value": values, "partition": pa.array(partitions)})
+    say_stuck()
+
+said = []
+def say_stuck():
+    if "warm" in said and "stuck" not in said:
+        said.append("stuck")
+        print("stuck", flush=True)
+
+has_room = Producer.has_room.fget
+def look(producer):
+    has = has_room(producer)
+    waiting = sum(producer.queued_bytes(TopicPartition(topic, number)) for number in range(int(silent)))
+    if not has and producer.buffered_bytes == waiting:
+        say_stuck()  # there is no room before a silent broker answers
+    return has
+Producer.has_room = property(look)
+
+write(batches(2), options)
+said.append("warm")
+print("warm", flush=True)
+sys.stdin.readline()
+before = status("VmRSS")
+with open("/proc/self/clear_refs", "w") as file:
+    file.write("5")  # the peak begins anew
+written = write(batches(int(count)), options)
+print(status("VmHWM") - before, written.records, flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("order", "silent"), [("mixed", 1), ("sorted", 1), ("mixed", BROKERS)])
+def test_a_write_holds_little_more_than_buffer_memory(start_cluster: Start, order: str, silent: int) -> None:
+    cluster = start_cluster(BROKERS, {TOPIC: BROKERS}, max_message_bytes=MIB)
+    servers = ",".join(f"{host}:{port}" for host, port in cluster.addresses)
+    numbers = [str(each) for each in (BUFFER, BATCH, BATCHES, BROKERS)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITE_AND_MEASURE, servers, TOPIC, *numbers, order, str(silent)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        # Arrays are returned to the system as soon as they are freed: what counts is what the writer holds.
+        env=os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_MMAP_THRESHOLD_": "32768"},
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == "warm\n"
+        released = [cluster.hold(node) for node in range(silent)]
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "stuck\n", "it waits for the silent brokers, or has read all batches"
+        for each in released:
+            each.set()
+        grown, records = map(int, process.stdout.readline().split())
+    assert records == BATCHES * 1000
+    assert grown < MOST, f"{grown / MIB:.1f} MiB"
+
+
+HERE, THERE = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+def test_batches_of_a_partition_are_added_up() -> None:
+    written = WriteTotals()
+    written.add(HERE, 3, 30, 17)
+    written.add(HERE, 2, 20, 10)
+    written.add(THERE, 1, 5, 0)
+    assert written.partitions == {HERE: PartitionWritten(5, 50, 10, 19), THERE: PartitionWritten(1, 5, 0, 0)}
+    assert (written.records, written.bytes) == (6, 55)
+
+
+def test_a_batch_without_an_offset_leaves_the_known_ones() -> None:
+    written = WriteTotals()
+    written.add(HERE, 1, 5, -1)
+    assert written.partitions[HERE] == PartitionWritten(1, 5, -1, -1)
+    written.add(HERE, 2, 10, 4)
+    written.add(HERE, 1, 5, -1)
+    assert written.partitions[HERE] == PartitionWritten(4, 20, 4, 5)
+
+
+def test_tasks_are_merged_by_partition() -> None:
+    one, other, unknown = WriteTotals(), WriteTotals(), WriteTotals()
+    one.notes.add("seen by one")
+    one.add(HERE, 2, 20, 5)
+    other.add(HERE, 1, 10, 0)
+    other.add(THERE, 1, 7, 3)
+    unknown.add(HERE, 1, 10, -1)
+    total = WriteTotals()
+    for each in (unknown, one, other):
+        total.merge(each)
+    assert total.partitions == {HERE: PartitionWritten(4, 40, 0, 6), THERE: PartitionWritten(1, 7, 3, 3)}
+    assert total.notes == {"seen by one"}
+    assert one.partitions == {HERE: PartitionWritten(2, 20, 5, 6)}
+
+
+def test_the_producers_and_the_latest_append_time_are_kept() -> None:
+    one, other = WriteTotals(), WriteTotals()
+    one.add(HERE, 1, 5, 0, log_append_time_ms=1_700_000_000_500, producer=ProducerIdentity(4001, 0))
+    one.add(HERE, 1, 5, 1, log_append_time_ms=1_700_000_000_123, producer=ProducerIdentity(4001, 1))
+    other.add(HERE, 1, 5, 2, log_append_time_ms=-1, producer=NO_IDENTITY)
+    other.merge(one)
+    assert other.partitions[HERE].log_append_time_ms == 1_700_000_000_500
+    assert other.producers == {ProducerIdentity(4001, 0), ProducerIdentity(4001, 1)}
+
+
+def test_the_details_name_partitions_in_order_offsets_times_and_producers() -> None:
+    written = WriteTotals()
+    written.add(THERE, 2, 10, 4, log_append_time_ms=1_700_000_000_500, producer=ProducerIdentity(4001, 2))
+    written.add(HERE, 1, 5, -1)
+    assert list(written.details()) == [
+        "orders-0: 1 record (5 bytes)",
+        "orders-1: 2 records (10 bytes) at offsets 4 to 5, last appended at 1700000000500 ms (LogAppendTime)",
+        "producer ids: 4001 (epoch 2)",
+    ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,14 @@ from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError
 from streamgroup.jobs.backfill import steps
-from streamgroup.jobs.backfill.config import BackfillConfig, load
+from streamgroup.jobs.backfill.config import DEFAULT_OFFSETS_PER_STEP, SECTIONS, BackfillConfig, effective, load
 from streamgroup.jobs.backfill.steps import BackfillPlan, Step, done_steps, make_plan, plan_of, run_steps, settle
+from streamgroup.jobs.config import Sink
 from streamgroup.jobs.signals import StopRequest
 from streamgroup.logline import parse
 from streamgroup.model import Broker, Dialect, FetchRange, FetchTask, OffsetRange, TopicPartition
 from tests.fakes.files import LocalFiles
+from tests.terminals import terminal
 
 FILES = LocalFiles()
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -240,3 +244,138 @@ def test_a_written_plan_is_read_back() -> None:
 def test_another_text_is_not_a_plan(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         BackfillPlan.from_json(text)
+
+
+ROOT = Path(__file__).parents[3]
+SOURCE = '[source]\nkafka.bootstrap.servers = "broker:9092"\nsubscribe = "orders"\n'
+PROGRESS = '[backfill]\nprogress = "/progress"\n'
+SINK = '[sink]\nformat = "parquet"\npath = "/rows"\n'
+
+
+def read(tmp_path: Path, text: str) -> BackfillConfig:
+    file = tmp_path / "job.toml"
+    file.write_text(text)
+    return load(file, None, {})
+
+
+def test_the_smallest_backfill_has_defaults(tmp_path: Path) -> None:
+    config = read(tmp_path, SOURCE + PROGRESS + SINK)
+    assert (config.sink, config.progress) == (Sink("parquet", "/rows"), "/progress")
+    assert config.offsets_per_step == DEFAULT_OFFSETS_PER_STEP
+    assert config.purpose == {"subscribe": "orders", "sink": "parquet in /rows", "columns": "*"}
+    assert config.connection == {"kafka.bootstrap.servers": "broker:9092"}
+    (key,) = (key for key in SECTIONS["backfill"] if key.name == "offsets_per_step")
+    assert key.default == str(DEFAULT_OFFSETS_PER_STEP)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (SOURCE + SINK, "[backfill] progress is required"),
+        (SOURCE + PROGRESS + "offsets_per_step = 0\n" + SINK, "expected a whole number above 0"),
+        (SOURCE + PROGRESS + '[sink]\nformat = "csv"\n', "[sink] path or table is required for format 'csv'"),
+        (SOURCE + PROGRESS + SINK + 'table = "t"\n', "[sink] path and table are both set"),
+        (SOURCE + PROGRESS + SINK + 'checkpoint = "/c"\n', "unknown key 'checkpoint' in section [sink]"),
+        (SOURCE + PROGRESS + SINK + 'options.path = "/p"\n', "Write it as 'path' below [sink]"),
+        (SOURCE + PROGRESS + SINK + "[trigger]\nonce = true\n", "unknown section [trigger]"),
+        (PROGRESS + SINK, "section [source] is required"),
+        (SOURCE + "maxOffsetsPerTriger = 3\n" + PROGRESS + SINK, "[source]: "),
+        (SOURCE + PROGRESS + '[sink]\nformat = "csv"\npath = "/{x}"\n', "unknown placeholder {x}"),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        read(tmp_path, text)
+    assert problem in str(raised.value)
+
+
+def test_the_example_and_the_page_name_every_key(tmp_path: Path) -> None:
+    example = (ROOT / "conf" / "backfill.toml").read_text()
+    page = (ROOT / "docs" / "backfill.md").read_text()
+    load(ROOT / "conf" / "backfill.toml", None, {})
+    for section, keys in SECTIONS.items():
+        assert f"[{section}]" in example
+        for key in keys:
+            assert key.name in example, key.name
+            assert section != "backfill" or f"`{key.name}`" in page, key.name
+
+
+def test_the_configuration_is_printed(tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(SOURCE + PROGRESS + SINK)
+    lines = [" ".join(line.split()) for line in effective(file, None, {})]
+    assert "offsets_per_step = 1000000 # default" in lines
+    assert 'path = "/rows" # file' in lines
+    assert not [line for line in lines if line.startswith("maxTriggerDelay")], "of streams only"
+
+
+JOB = """
+import time
+from streamgroup.jobs.backfill import command as module
+module.REDRAW_S = 0.02
+with module.terminal_bar() as advance:
+    time.sleep(0.1)
+    advance(30, 120)
+    time.sleep(0.1)
+    print("backfill: step 3 of 12", flush=True)
+    advance(120, 120)
+    time.sleep(0.1)
+print("over")
+"""
+IN_BACKGROUND = f"import os\nos.setpgid(0, 0)\n{JOB}"
+SAID = "backfill: step 3 of 12\nover\n"
+
+
+def run(argv: list[object], **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["env", *(f"{name}={value}" for name, value in environment.items()), *map(str, argv)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.slow
+def test_the_bar_is_on_the_terminal_and_standard_output_has_the_lines_alone() -> None:
+    with terminal() as user:
+        done = run(user.argv([sys.executable, "-c", JOB]), TERM="xterm")
+    assert (done.stdout, done.stderr) == (SAID, "")
+    drawn = user.text()
+    assert all(part in drawn for part in ("0/?", " 25%", "30/120", "100%", "120/120", "offsets"))
+    assert "\n" not in drawn, "the bar stays in its line"
+    assert drawn.endswith("\r\x1b[K"), "it is erased at the end"
+    assert "\x1b[?25l" not in drawn, "a job that is killed leaves a cursor to its user"
+
+
+@pytest.mark.slow
+def test_without_a_terminal_nothing_is_drawn() -> None:
+    done = run([sys.executable, "-c", JOB], TERM="xterm")
+    assert (done.stdout, done.stderr) == (SAID, "")
+
+
+@pytest.mark.slow
+def test_a_job_in_the_background_draws_nothing() -> None:
+    # The shell stays in the foreground: the job is its child, in a process group of its own.
+    shell = ["sh", "-c", '"$@" & wait $!', "sh", sys.executable, "-c", IN_BACKGROUND]
+    with terminal() as user:
+        done = run(user.argv(shell), TERM="xterm")
+    assert (done.stdout, done.stderr, user.text()) == (SAID, "", "")
+
+
+@pytest.mark.slow
+def test_a_dumb_terminal_gets_no_control_sequences() -> None:
+    with terminal() as user:
+        done = run(user.argv([sys.executable, "-c", JOB]), TERM="dumb")
+    assert (done.stdout, user.text()) == (SAID, "")
+
+
+@pytest.mark.slow
+def test_a_terminal_that_is_closed_meanwhile_does_not_end_the_job() -> None:
+    failing = JOB.replace("module.REDRAW_S", "module.TerminalBar._line = fail\nmodule.REDRAW_S")
+    failing = f"def fail(bar):\n    raise OSError(5, 'Input/output error')\n{failing}"
+    with terminal() as user:
+        done = run(user.argv([sys.executable, "-c", failing]), TERM="xterm")
+    assert (done.stdout, done.stderr) == (SAID, "")
