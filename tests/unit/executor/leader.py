@@ -248,7 +248,11 @@ class Reading:
         return found
 
 
-def with_a_poisoned_batch(broker: Start) -> Leader:
-    poisoned = bytearray(batch(10, 10))
-    poisoned[-1] ^= 1
-    return Leader(broker, Log([batch(0, 10), bytes(poisoned), batch(20, 10)]))
+def damaged(sound: bytes) -> bytes:
+    flipped = bytearray(sound)
+    flipped[-1] ^= 1
+    return bytes(flipped)
+
+
+def with_a_damaged_batch(broker: Start) -> Leader:
+    return Leader(broker, Log([batch(0, 10), damaged(batch(10, 10)), batch(20, 10)]))

@@ -14,7 +14,7 @@ import pytest
 
 from streamgroup.errors import ErrorCode, ProduceError, TransportError
 from streamgroup.executor import pools
-from streamgroup.executor.pools import MAX_KEPT, MAX_KEPT_PRODUCERS, ConnectionPool, IdlePool, ProducerPool
+from streamgroup.executor.pools import MAX_KEPT, ConnectionPool, IdlePool, ProducerPool
 from streamgroup.executor.write.producer import TaskProducer
 from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
 from streamgroup.options.types import ClientOptions, ProducerOptions
@@ -46,10 +46,6 @@ def clock() -> Clock:
 @pytest.fixture
 def idle_pool(clock: Clock) -> IdlePool[str, Kept]:
     return IdlePool(2, clock)
-
-
-def test_an_empty_pool_has_nothing_to_take(idle_pool: IdlePool[str, Kept]) -> None:
-    assert idle_pool.take("a") is None
 
 
 def test_an_object_is_taken_by_its_key_and_by_one_task_only(idle_pool: IdlePool[str, Kept]) -> None:
@@ -147,11 +143,6 @@ Pool = ProducerPool[tuple[ClientOptions, ProducerOptions], TaskProducer]
 
 
 @pytest.fixture
-def producer_clock() -> Clock:
-    return Clock(1_000.0)
-
-
-@pytest.fixture
 def pool(clock: Clock) -> Pool:
     return ProducerPool(lambda key: TaskProducer(*key), clock)
 
@@ -167,25 +158,6 @@ def test_two_tasks_in_a_row_use_one_connection_and_one_producer_id(start_cluster
     assert [each.sequence for each in cluster.log(TOPIC, 0)] == [0, 1]
     assert (cluster.brokers[0].connections, len(cluster.producer_ids)) == (1, 1)
     assert len(cluster.brokers[0].asked("Metadata")) == 1
-
-
-def test_two_tasks_at_a_time_have_a_producer_each(start_cluster: Start, pool: Pool) -> None:
-    cluster = start_cluster()
-    options = client_of(cluster), producer_options()
-    with pool.lend(options) as one, pool.lend(options) as other:
-        write(one, placed(b"a"))
-        write(other, placed(b"b"))
-    pool.clear()
-    assert len(set(cluster.producer_ids)) == 2
-
-
-def test_other_options_get_another_producer(start_cluster: Start, pool: Pool) -> None:
-    cluster = start_cluster()
-    for acks in (1, -1):
-        with pool.lend((client_of(cluster), producer_options(acks=acks))) as producer:
-            write(producer, placed(b"a"))
-    pool.clear()
-    assert [request.acks for _, request, _ in cluster.requests] == [1, -1]
 
 
 def test_a_producer_that_failed_is_closed_and_not_lent_again(start_cluster: Start, pool: Pool) -> None:
@@ -229,21 +201,6 @@ def test_a_producer_that_was_idle_for_too_long_is_closed(start_cluster: Start, p
     pool.clear()
 
 
-def test_at_most_so_many_producers_are_kept(start_cluster: Start, pool: Pool) -> None:
-    cluster = start_cluster()
-    options = [(client_of(cluster), producer_options(linger_ms=n)) for n in range(MAX_KEPT_PRODUCERS + 1)]
-    for each in options:
-        with pool.lend(each) as producer:
-            write(producer, placed(b"a"))
-    broker = cluster.brokers[0]
-    wait_until(lambda: broker.ends + broker.resets == 1, "the oldest is closed", every=0.002)
-    for each in options[1:]:
-        with pool.lend(each) as producer:
-            write(producer, placed(b"a"))
-    pool.clear()
-    assert broker.connections == MAX_KEPT_PRODUCERS + 1
-
-
 def test_a_broker_that_hung_up_between_two_tasks_is_connected_to_again(
     start_cluster: Start, pool: ProducerPool
 ) -> None:
@@ -255,27 +212,6 @@ def test_a_broker_that_hung_up_between_two_tasks_is_connected_to_again(
     pool.clear()
     assert cluster.values(TOPIC, 0) == [b"a", b"b"]
     assert len(cluster.producer_ids) == 1
-
-
-def test_a_forked_process_does_not_use_its_parents_producers(
-    start_cluster: Start, pool: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster = start_cluster()
-    options = client_of(cluster), producer_options()
-    with pool.lend(options) as parents:
-        write(parents, placed(b"a"))
-    parent = os.getpid()
-    monkeypatch.setattr(pools.os, "getpid", lambda: parent + 1)
-    with pool.lend(options) as producer:
-        assert producer is not parents
-        write(producer, placed(b"b"))
-    with pool.lend(options) as again:
-        assert again is producer
-    pool.clear()
-    write(parents, placed(b"c"))  # the parent's connection is untouched
-    parents.close()
-    assert len(set(cluster.producer_ids)) == 2
-    assert cluster.values(TOPIC, 0) == [b"a", b"b", b"c"]
 
 
 StartServer = Callable[..., FakeBroker]
@@ -306,10 +242,6 @@ def test_a_connection_in_order_is_lent_again(connection_pool: PoolOfOneBroker) -
     first = connection_pool.borrow()
     connection_pool.give_back(first)
     assert connection_pool.borrow() is first
-
-
-def test_a_connection_is_lent_to_one_reader_at_a_time(connection_pool: PoolOfOneBroker) -> None:
-    assert connection_pool.borrow() is not connection_pool.borrow()
 
 
 def test_connections_of_other_options_are_others(connection_pool: PoolOfOneBroker, options: Options) -> None:
@@ -355,17 +287,6 @@ def test_a_task_that_was_slow_to_fetch_again_does_not_use_its_idle_connection(co
     assert not connection.open
     assert connection.call(MetadataRequest(topics=()), connection._clock() + 5).brokers == METADATA.brokers
     assert connection_pool.broker.connections == 2
-
-
-def test_after_a_fork_the_parents_connections_are_left_alone(
-    connection_pool: PoolOfOneBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    connection = connection_pool.borrow()
-    connection_pool.give_back(connection)
-    child = os.getpid() + 1
-    monkeypatch.setattr(pools.os, "getpid", lambda: child)
-    assert connection_pool.borrow() is not connection
-    assert connection.open
 
 
 def test_no_more_than_so_many_are_kept(connection_pool: PoolOfOneBroker) -> None:

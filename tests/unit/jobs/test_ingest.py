@@ -11,14 +11,14 @@ from pyspark import SparkContext
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from streamgroup.errors import ConfigError, TransportError
-from streamgroup.jobs import ingest, job_run
+from streamgroup.errors import ConfigError
+from streamgroup.jobs import ingest
 from streamgroup.jobs.config import JobConfig, Sink, load
 from streamgroup.jobs.following import Following, trigger_options
 from streamgroup.jobs.ingest import writer_of
 from streamgroup.jobs.job_file import Trigger
 from streamgroup.jobs.keys import SECTIONS
-from streamgroup.jobs.signals import StopAtOnce, StopRequest
+from streamgroup.jobs.signals import StopRequest
 from streamgroup.spark import drain as drain_module
 from streamgroup.spark.drain import DrainResult
 
@@ -209,46 +209,6 @@ def test_members_have_names_of_their_own_in_sparks_pages(job: JobConfig) -> None
     assert ingest.query_name(job) == "orders-ingest-a"
 
 
-# -- the command line --------------------------------------------------------------------------------------------------
-
-
-def exit_code(*arguments: str) -> object:
-    with pytest.raises(SystemExit) as ended:
-        ingest.main(arguments)
-    return ended.value.code
-
-
-def test_check_needs_no_spark(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingest, "run", lambda _: pytest.fail("Spark was wanted"))
-    ingest.main(["--config", str(EXAMPLE), "--member", "a", "--check"])
-    assert "is a valid job: orders as group orders-ingest" in capsys.readouterr().out
-
-
-def test_a_bad_file_is_one_clean_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "job.toml").write_text("[sinks]\n")
-    assert exit_code("--config", str(tmp_path / "job.toml")) == job_run.MISCONFIGURED
-    said = capsys.readouterr().err
-    assert "unknown section [sinks]. Did you mean [sink]?" in said
-    assert "Traceback" not in said
-
-
-def test_bad_arguments_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code("--confg", "x") == job_run.MISCONFIGURED
-    assert "--config" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("error", "code"), [(TransportError("gone"), 1), (ConfigError("wrong"), 2), (StopAtOnce(), 1)])
-def test_how_a_job_ended_is_its_exit_code(
-    monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def run(_: JobConfig) -> None:
-        raise error
-
-    monkeypatch.setattr(ingest, "run", run)
-    assert exit_code("--config", str(EXAMPLE), "--member", "a") == code
-    assert str(error) in capsys.readouterr().err
-
-
 # -- the documented file -----------------------------------------------------------------------------------------------
 
 
@@ -267,11 +227,6 @@ def test_the_documented_file_explains_every_line() -> None:
         if "=" in line and not line.startswith((" ", "#")) and "#" not in line:
             above = lines[number - 1], lines[number - 2]
             assert (above[0][:1], above[1][:1]) == ("[", "#"), line
-
-
-def test_the_submitted_script_is_three_lines_of_code() -> None:
-    script = (ROOT / "jobs" / "ingest.py").read_text().splitlines()
-    assert [line for line in script[1:] if line] == ["from streamgroup.jobs.ingest import main", "main()"]
 
 
 def test_the_documented_file_is_toml_that_any_reader_reads() -> None:

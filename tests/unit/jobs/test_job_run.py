@@ -7,16 +7,18 @@ import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import click
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from streamgroup.errors import ConfigError, StreamGroupError, TransportError
-from streamgroup.jobs import job_run, signals
+from streamgroup.jobs import ingest, job_run, signals
+from streamgroup.jobs.backfill import command as backfill
 from streamgroup.jobs.job_file import Metrics, SparkSettings
 from streamgroup.jobs.job_run import file_options, job_session, run_command
-from streamgroup.jobs.mirror import command
-from streamgroup.jobs.mirror.config import MirrorConfig
+from streamgroup.jobs.mirror import command as mirror
 from streamgroup.jobs.signals import SIGNALS, StopAtOnce, StopRequest
 from tests.clock import Clock
 from tests.fakes.signals import kept_handlers
@@ -298,57 +300,67 @@ def test_both_signals_are_handled() -> None:
         assert stop.name == number.name
 
 
+# -- the command of each job -------------------------------------------------------------------------------------------
+
 ROOT = Path(__file__).parents[3]
-ARGUMENTS = ("--config", str(ROOT / "conf" / "mirror.toml"), "--member", "a")
+JOBS: dict[str, Any] = {"ingest": ingest, "backfill": backfill, "mirror": mirror}
+for_each_job = pytest.mark.parametrize("name", JOBS)
 
 
-def exit_code(*arguments: str) -> object:
-    with pytest.raises(SystemExit) as ended:
-        command.main(arguments)
-    return ended.value.code
+def main_of(name: str, *more: str) -> None:
+    """Run the command of a job with its file in `conf/`."""
+    JOBS[name].main(["--config", str(ROOT / "conf" / f"{name}.toml"), "--member", "a", *more])
 
 
-def test_check_needs_no_spark(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "run", lambda _: pytest.fail("Spark was wanted"))
-    command.main([*ARGUMENTS, "--check"])
-    assert capsys.readouterr().out.endswith("mirror.toml is a valid mirror\n")
+@for_each_job
+def test_check_needs_no_spark(name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(JOBS[name], "run", lambda _: pytest.fail("Spark was wanted"))
+    main_of(name, "--check")
+    assert f"{name}.toml is a valid " in capsys.readouterr().out
 
 
-def test_a_bad_file_is_one_clean_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@for_each_job
+def test_a_bad_file_is_one_clean_error(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "job.toml").write_text("[sources]\n")
-    assert exit_code("--config", str(tmp_path / "job.toml")) == job_run.MISCONFIGURED
+    with pytest.raises(SystemExit) as ended:
+        JOBS[name].main(["--config", str(tmp_path / "job.toml")])
+    assert ended.value.code == job_run.MISCONFIGURED
     said = capsys.readouterr().err
-    assert said.startswith("mirror: error: invalid job file ")
+    assert said.startswith(f"{name}: error: invalid job file ")
     assert "unknown section [sources]. Did you mean [source]?" in said
+    assert "Traceback" not in said
 
 
-def test_bad_arguments_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code("--confg", "x") == job_run.MISCONFIGURED
+@for_each_job
+def test_bad_arguments_are_explained(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        JOBS[name].main(["--confg", "x"])
+    assert ended.value.code == job_run.MISCONFIGURED
     assert "--config" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("error", "code"), [(TransportError("gone"), 1), (ConfigError("wrong"), 2), (StopAtOnce(), 1)])
-def test_how_a_mirror_ended_is_its_exit_code(
-    monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
+@for_each_job
+def test_how_a_job_ended_is_its_exit_code(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def run(_: MirrorConfig) -> None:
-        raise error
-
-    monkeypatch.setattr(command, "run", run)
-    assert exit_code(*ARGUMENTS) == code
-    assert str(error) in capsys.readouterr().err
-
-
-def test_a_copy_that_differs_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "run_verify", lambda _: ["something is lost"])
-    assert exit_code(*ARGUMENTS, "--verify") == job_run.FAILED
+    for error, code in ((TransportError("gone"), 1), (StreamingQueryException("over"), 1), (ConfigError("wrong"), 2)):
+        monkeypatch.setattr(JOBS[name], "run", Mock(side_effect=error))
+        with pytest.raises(SystemExit) as ended:
+            main_of(name)
+        assert ended.value.code == code
+        assert str(error) in capsys.readouterr().err
 
 
-def test_a_complete_copy_is_a_success(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "run_verify", lambda _: [])
-    command.main([*ARGUMENTS, "--verify"])
+@for_each_job
+def test_the_submitted_script_is_two_lines_of_code(name: str) -> None:
+    script = (ROOT / "jobs" / f"{name}.py").read_text().splitlines()
+    assert [line for line in script[1:] if line] == [f"from {JOBS[name].__name__} import main", "main()"]
 
 
-def test_the_submitted_script_is_two_lines_of_code() -> None:
-    script = (ROOT / "jobs" / "mirror.py").read_text().splitlines()
-    assert [line for line in script[1:] if line] == ["from streamgroup.jobs.mirror.command import main", "main()"]
+def test_a_mirror_is_verified_with_success_only_if_the_copy_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror, "run_verify", lambda _: [])
+    main_of("mirror", "--verify")
+    monkeypatch.setattr(mirror, "run_verify", lambda _: ["something is lost"])
+    with pytest.raises(SystemExit) as ended:
+        main_of("mirror", "--verify")
+    assert ended.value.code == job_run.FAILED

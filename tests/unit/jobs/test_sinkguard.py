@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.jobs.sinkguard import NOTE, Evidence, Files, SinkOwner, confirm, guard, objection
+from streamgroup.jobs.sinkguard import NOTE, Files, SinkOwner, confirm, guard
 from tests.fakes.files import LocalFiles
 
 FILES: Files = LocalFiles()
@@ -145,27 +145,3 @@ def test_a_damaged_checkpoint_is_known_by_its_path(tmp_path: Path, metadata: str
     job.start("q1")
     (job.checkpoint / "metadata").write_text(metadata)
     job.guard()
-
-
-def seen(sink_batch: int, checkpoint_batch: int, note: str | None = None) -> Evidence:
-    return Evidence("s3a://b/rows", SinkOwner("s3a://b/ck", "q"), sink_batch, checkpoint_batch, note)
-
-
-@pytest.mark.parametrize(
-    ("evidence", "objected"),
-    [
-        (seen(-1, -1), False),
-        (seen(-1, 4), False),
-        (seen(4, 4), False),
-        (seen(4, 5), False),
-        (seen(5, 4), True),
-        (seen(0, -1), True),
-        (seen(4, 4, SinkOwner("s3a://b/ck", "q").text()), False),
-        (seen(4, 4, SinkOwner("s3a://b/moved", "q").text()), False),
-        (seen(4, 4, SinkOwner("s3a://b/ck", "other").text()), True),
-        (seen(4, 4, SinkOwner("s3a://b/ck").text()), False),
-        (seen(4, 4, SinkOwner("s3a://b/other").text()), True),
-    ],
-)
-def test_the_evidence_decides_the_objection(evidence: Evidence, objected: bool) -> None:
-    assert (objection(evidence) is not None) is objected

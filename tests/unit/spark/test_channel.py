@@ -57,12 +57,15 @@ def test_a_query_of_a_connect_client_is_reached_through_its_session() -> None:
     assert isinstance(channel_of(query, "drain"), ConnectChannel)
 
 
-@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("context", [None, SimpleNamespace(_jvm=None)], ids=["no context", "it has ended"])
-def test_a_process_without_a_driver_is_told_where_to_call_it(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["drain", "listen", "metrics", "open_telemetry", "ranges"])
+def test_a_call_outside_of_the_driver_is_refused_with_where_to_call_it(
+    name: str, context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", context)
-    with pytest.raises(ConfigError, match=r"cannot call drain in this process: .*\. Call it in the driver"):
-        channel_of(SimpleNamespace(id="q-1"), "drain")
+    given = [] if name == "ranges" else [SimpleNamespace(id="q-1")]
+    with pytest.raises(ConfigError, match=rf"cannot call {name} in this process: .*Spark Connect .*\. Call it in"):
+        getattr(streamgroup, name)(*given)
 
 
 # -- the channel of this machine --------------------------------------------------------------------------------------
@@ -81,15 +84,6 @@ def test_a_drain_answers_in_the_order_of_its_runs_and_calls_back_while_it_waits(
         ("group of r1", True),
     ]
     assert (len(one.drains), len(two.drains)) == (1, 1)
-
-
-@pytest.mark.usefixtures("home")
-def test_a_sunk_batch_is_reported_to_its_coordinator(serve: Serve) -> None:
-    ours, other = serve("r1", "l1"), serve("r2", "l2")
-    channel = LocalCoordinatorChannel(JVM)
-    channel.notify([document("r1", "l1")], 7, {"id": "q-1", "name": "orders"})
-    assert (ours.told, other.told) == ([(document("r1", "l1"), 7)], [])
-    assert channel.groups_joined([document("r1", "l1")]) == ["group of r1"]
 
 
 @pytest.mark.usefixtures("home")
@@ -127,13 +121,6 @@ def test_each_document_of_a_batch_goes_to_the_coordinator_of_its_run(serve: Serv
     assert one.told == [(document("r1", "l1"), 7)]
     assert two.told == [(document("r2", "l2"), 7)]
     assert (one.query, other.told) == (QUERY, [])
-
-
-@pytest.mark.usefixtures("home")
-def test_a_batch_without_a_document_of_streamgroup_is_reported_to_nobody(serve: Serve, notifier: SunkNotifier) -> None:
-    coordinator = serve("r1", "l1")
-    notifier.notify([], 7, QUERY)
-    assert coordinator.told == []
 
 
 @pytest.mark.usefixtures("home")
@@ -377,25 +364,11 @@ def test_outside_of_foreach_batch_the_error_says_where_to_call_it(driver: Driver
         streamgroup.ranges()
 
 
-def test_ranges_is_refused_through_spark_connect(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)
-    with pytest.raises(ConfigError, match="cannot call ranges in this process"):
-        streamgroup.ranges()
-
-
-PLANNED_VALUE = to_value(Document("g", "lineage", "run", 3))
-INITIAL_VALUE = to_value(INITIAL_DOCUMENT)
-
-
-@pytest.mark.parametrize("offset", [PLANNED_VALUE, json.dumps(PLANNED_VALUE)], ids=["value", "text"])
-def test_a_planned_document_is_known_as_value_and_as_text(offset: Any) -> None:
-    assert document_of(offset) == PLANNED_VALUE
-    assert not is_initial(offset)
-
-
-def test_the_initial_offset_is_not_the_document_of_a_batch() -> None:
-    assert document_of(json.dumps(INITIAL_VALUE)) is None
-    assert is_initial(json.dumps(INITIAL_VALUE))
+def test_a_document_is_known_as_text_and_as_value_and_the_initial_one_by_its_lack_of_a_lineage() -> None:
+    for text, has_lineage in ((planned("l1"), True), (INITIAL, False)):
+        for offset in (text, json.loads(text)):
+            assert document_of(offset) == (json.loads(text) if has_lineage else None)
+            assert is_initial(offset) is not has_lineage
 
 
 @pytest.mark.parametrize(

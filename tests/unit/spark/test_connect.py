@@ -200,11 +200,6 @@ def test_a_stateful_query_with_a_member_is_warned_of(serve: Serve, caplog: pytes
     until(lambda: "query orders keeps state (dedupe)" in caplog.text, "warned")
 
 
-@pytest.fixture(autouse=True)
-def control_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect, "find_jvm", lambda: JVM)
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -235,33 +230,11 @@ def test_a_read_has_one_row_and_the_source_a_name_of_its_own(serve: Serve) -> No
     assert json.loads(answer)["r1"]["group"] == "group of r1"
 
 
-def test_requests_reach_the_coordinators_of_that_driver_alone(serve: Serve) -> None:
-    serve("r1", "l1", jvm=JVM)
-    assert list(carry_out(JVM, {"request": "statuses"})) == ["r1"]
-    assert carry_out(JVM + 1, {"request": "statuses"}) == {}
-
-
 def test_a_drain_drains_the_runs_that_it_names_alone(serve: Serve) -> None:
     ours, other = serve("r1", "l1"), serve("r2", "l2")
     (answer,) = carry_out(JVM, {"request": "drain", "runs": ["r1"], "timeout": 5})
     assert (answer["drained"], answer["group"]) == (True, "group of r1")
     assert (len(ours.drains), other.drains) == (1, [])
-
-
-def test_a_sunk_batch_is_reported_to_the_coordinator_of_its_document(serve: Serve) -> None:
-    ours, other = serve("r1", "l1"), serve("r2", "l2")
-    request = {"request": "sunk", "documents": [document("r1", "l1")], "batch": 7, "query": {"id": "q-1", "name": "n"}}
-    assert carry_out(JVM, request) is None
-    assert (ours.told, ours.query) == ([(document("r1", "l1"), 7)], {"id": "q-1", "name": "n"})
-    assert other.told == []
-
-
-def test_the_groups_of_documents_are_those_of_members(serve: Serve) -> None:
-    serve("r1", "l1")
-    serve("r3", "l3")
-    serve("r2", "l2").mode = "commit"
-    documents = [document("r1", "l1"), document("r2", "l2")]
-    assert carry_out(JVM, {"request": "groups", "documents": documents}) == ["group of r1"]
 
 
 @pytest.mark.parametrize(

@@ -126,12 +126,6 @@ def test_a_batch_without_dead_letters_writes_none() -> None:
     assert batch.log == ["persist", "rows of batch 4", "unpersist"]
 
 
-def test_an_empty_batch_is_written_too() -> None:
-    batch = Batch([])
-    batch.take(NO_DEAD_LETTERS, has_target=False)
-    assert batch.log == ["persist", "rows of batch 4", "unpersist"]
-
-
 def test_above_the_limit_nothing_is_written() -> None:
     batch = Batch(MIXED)
     with pytest.raises(DeadLetterError, match=r"cannot parse 2 of 5 records in batch 4 of group 'etl'.* offset 7 "):
@@ -269,11 +263,6 @@ def test_a_message_of_a_compressed_set_is_named_by_its_index_too(
     assert headers_of(letter) == [*HEADERS[:3], *header, *HEADERS[3:]]
 
 
-def test_a_record_without_key_and_value_is_a_letter_without_them() -> None:
-    _, (letter,) = written(TopicTarget("dead", OPTIONS), rows({**LETTER, "key": None, "value": None}))
-    assert (letter["key"], letter["value"]) == (None, None)
-
-
 def test_people_read_which_topic_or_path_it_is() -> None:
     assert TopicTarget("dead", {**OPTIONS, "kafka.sasl.password": "secret"}).describe() == "topic dead"
     assert PathTarget("s3://bucket/dead").describe() == "path s3://bucket/dead"
@@ -354,12 +343,6 @@ def test_each_query_has_the_records_of_all_its_batches(
     for query, records in added:
         counted.add(query, records)
     assert {query: counted.of(query) for query in counts} == counts
-
-
-def test_each_object_counts_for_itself() -> None:
-    one, other = DeadLetterCounts(), DeadLetterCounts()
-    one.add("q-1", 3)
-    assert other.of("q-1") is None
 
 
 # Spark's own parsers read JSON and CSV, so tests/spark/test_parsed_rows.py has those.

@@ -16,9 +16,9 @@ import pytest
 from streamgroup.coordinator.control import channel as control
 from streamgroup.coordinator.control.drains import recorded_failures
 from streamgroup.coordinator.planning.document import to_value
-from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.errors import StreamGroupError
 from streamgroup.logline import message_of, parse
-from streamgroup.model import INITIAL_DOCUMENT, Document, Position, TopicPartition
+from streamgroup.model import Document, Position, TopicPartition
 from streamgroup.spark import channel as sunk_notifier
 from streamgroup.spark import listener as module
 from streamgroup.spark.channel import LocalCoordinatorChannel
@@ -100,19 +100,6 @@ def test_a_replay_is_reported_to_the_run_that_replays(serve: Serve, heard: Group
         until(lambda sequence=sequence: sequence in [told["sequence"] for told, _ in coordinator.told], "told")
 
 
-def test_neither_of_two_copies_of_a_checkpoint_is_notified_of_a_replay(serve: Serve, heard: GroupListener) -> None:
-    copies = serve("r7", "l1"), serve("r8", "l1")
-    heard._notify([json.loads(document("r6", "l1"))], 7, {"id": "q", "name": ""}, [])
-    assert [copy.told for copy in copies] == [[], []]
-
-
-def test_a_source_without_a_planned_batch_is_not_notified(serve: Serve, heard: GroupListener) -> None:
-    coordinator = serve("r1", "")
-    heard.onQueryProgress(progress(json.dumps(to_value(INITIAL_DOCUMENT))))
-    heard._notify([], 7, {"id": "q", "name": ""}, [])
-    assert coordinator.told == []
-
-
 def test_a_hung_coordinator_delays_no_event(
     serve: Serve, heard: GroupListener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,27 +111,6 @@ def test_a_hung_coordinator_delays_no_event(
     monkeypatch.setattr(sunk_notifier, "REQUEST_TIMEOUT_S", hung)
     heard.onQueryProgress(progress(document("r2", "l2")))
     until(lambda: bool(well.told), "told")
-
-
-def test_a_failure_is_logged_once_for_each_run(
-    serve: Serve, heard: GroupListener, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for run in ("r1", "r2"):
-        serve(run, run)
-
-    def refuse(pid: int, run: str, request: str, **others: Any) -> Any:
-        raise StreamGroupError(f"{run} does not want to hear")
-
-    monkeypatch.setattr(control, "ask", refuse)
-    for _ in range(3):
-        for run in ("r1", "r2"):
-            heard._notify([json.loads(document(run, run))], 7, {"id": "q", "name": ""}, [])
-    assert caplog.text.count("r1 does not want to hear") == caplog.text.count("r2 does not want to hear") == 1
-
-
-def test_an_ended_query_is_neither_notified_nor_logged(heard: GroupListener, caplog: pytest.LogCaptureFixture) -> None:
-    heard._notify([json.loads(document("r1", "l1"))], 7, {"id": "q", "name": ""}, [])
-    assert caplog.text == ""
 
 
 @pytest.mark.parametrize(
@@ -253,12 +219,6 @@ def test_coordinators_are_notified_even_if_the_listener_cannot_announce_itself(
     session = Session()
     assert session.streams.listeners == [listen(session)]  # type: ignore[arg-type]
     assert "not a private directory" in caplog.text
-
-
-def test_listen_is_refused_outside_the_drivers_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)
-    with pytest.raises(ConfigError, match="cannot call listen in this process"):
-        listen(Session())  # type: ignore[arg-type]
 
 
 # -- errors that end a query ------------------------------------------------------------------------------------------

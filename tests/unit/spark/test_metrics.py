@@ -80,33 +80,11 @@ def test_a_scrape_has_the_coordinators_and_the_queries(
 
 
 @pytest.mark.slow
-def test_a_scrape_without_a_coordinator_has_names_and_no_samples(server: MetricsServer) -> None:
-    found = scrape(server)
-    assert "streamgroup_events" in found
-    assert not any(samples for name, samples in found.items() if not name.startswith("process_"))
-
-
-@pytest.mark.slow
 def test_a_scrape_has_the_time_at_which_the_driver_started(server: MetricsServer) -> None:
     (first,) = scrape(server)["process_start_time_seconds"]
     (second,) = scrape(server)["process_start_time_seconds"]
     assert first.value == second.value, "the alert rule counts its changes"
     assert time.time() - 86_400 < first.value < time.time() + 1
-
-
-@pytest.mark.slow
-def test_a_query_that_an_error_ends_is_counted_by_the_error(server: MetricsServer, counter: QueryCounter) -> None:
-    counter.onQueryStarted(SimpleNamespace(id="q-1", name="ingest"))  # type: ignore[arg-type]
-    for error in ("DataLossError", "DrainedError"):
-        counter.onQueryTerminated(ended(f"Traceback:\nstreamgroup.errors.{error}: group g: it is so"))
-    counter.onQueryTerminated(ended())
-    assert {(f["query"], f["error"]): n for f, n in labelled(scrape(server)["streamgroup_query_failures"])} == {
-        ("ingest", "DataLossError"): 1.0
-    }
-
-
-def labelled(samples: list[Any]) -> list[tuple[dict[str, str], float]]:
-    return [(sample.labels, sample.value) for sample in samples if sample.name.endswith("_total")]
 
 
 def test_a_port_in_use_is_named(counter: QueryCounter) -> None:
@@ -287,11 +265,6 @@ def test_the_sources_of_a_group_are_one_batch_of_all_their_rows_and_partitions(c
 def test_a_query_in_mode_off_is_counted_without_a_group(counter: QueryCounter) -> None:
     counter.add(progress(""), 1.0)
     assert [(each.query, each.group) for each in counter.totals()] == [("ingest", "")]
-
-
-def test_a_query_of_other_sources_alone_has_no_totals(counter: QueryCounter) -> None:
-    counter.add(progress(), 1.0)
-    assert counter.totals() == []
 
 
 def test_an_error_counts_under_the_name_of_the_query_or_else_its_id(counter: QueryCounter) -> None:

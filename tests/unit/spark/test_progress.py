@@ -212,23 +212,10 @@ def test_the_description_has_sparks_words_for_what_is_read(more: dict[str, str],
     assert describe({**options, **more}, to_value(INITIAL_DOCUMENT)) == text
 
 
-def test_a_document_without_a_group_shows_that_the_mode_is_off_by_default() -> None:
-    assert (
-        describe({**OPTIONS, "subscribe": "orders"}, document(group="")) == "streamgroup[Subscribe[orders], mode=off]"
-    )
-
-
-def test_a_mode_that_the_options_name_in_any_case_gives_way_to_a_document_without_a_group() -> None:
-    options = {**OPTIONS, "subscribe": "orders", "Group.Mode": "member"}
+@pytest.mark.parametrize("mode", [{}, {"Group.Mode": "member"}], ids=["by default", "against the options"])
+def test_a_document_without_a_group_shows_that_the_mode_is_off(mode: dict[str, str]) -> None:
+    options = {**OPTIONS, "subscribe": "orders", **mode}
     assert describe(options, document(group="")) == "streamgroup[Subscribe[orders], mode=off]"
-
-
-def test_a_source_has_the_options_that_spark_describes_it_by() -> None:
-    last = made(source(0, document(), LATEST), source(1, document(), LATEST))
-    found = completed(last, {f"{CLASS}@1": {**OPTIONS, "subscribe": "orders"}})
-    described = [f"{CLASS}@0", "streamgroup[Subscribe[orders], group=etl, mode=member]"]
-    assert [one.description for one in found.sources] == described
-    assert [one["description"] for one in json.loads(found.json)["sources"]] == described
 
 
 def test_metrics_that_a_source_has_already_are_kept() -> None:

@@ -39,10 +39,6 @@ from streamgroup.spark.tasks import TaskPartition
 STREAM = {"kafka.bootstrap.servers": "localhost:1", "kafka.group.id": "g", "subscribe": "t"}
 
 
-def test_the_name_is_the_one_of_format() -> None:
-    assert DefaultSource.name() == "streamgroup"
-
-
 @pytest.mark.parametrize("version", ["3.5.1", "4.0.0", "4.1.2"])
 def test_an_older_pyspark_is_refused(version: str) -> None:
     with pytest.raises(ConfigError, match=f"cannot limit batches with PySpark {version}: .* 4.2 or newer"):
@@ -54,15 +50,30 @@ def test_a_newer_pyspark_is_let_in(version: str) -> None:
     require_pyspark(version)
 
 
-@pytest.mark.parametrize(("given", "columns"), [("true", 8), (" TRUE ", 8), ("false", 7)])
-def test_headers_are_a_column_where_they_are_asked_for(given: str, columns: int) -> None:
-    assert len(DefaultSource({**STREAM, "includeHeaders": given}).schema().fields) == columns
+HEADERS = "headers:array<struct<key:string,value:binary>>"
+
+
+@pytest.mark.parametrize(
+    ("given", "added"),
+    [
+        ({"includeHeaders": "false"}, []),
+        ({"includeHeaders": " TRUE "}, [HEADERS]),
+        ({"includeInnerIndex": "true", "includeHeaders": "true"}, [HEADERS, "inner:int"]),
+        ({"includeDamagedBatches": "true", "includeInnerIndex": "true"}, ["inner:int", "damage:string"]),
+    ],
+)
+@pytest.mark.parametrize("is_table", [False, True], ids=["load", "table"])
+def test_some_columns_are_there_only_if_options_ask_for_them(
+    given: dict[str, str], added: list[str], is_table: bool
+) -> None:
+    source = DefaultSource(TABLE | created(**given) if is_table else {**STREAM, **given})
+    assert [field.simpleString() for field in source.schema().fields[7:]] == added
 
 
 def test_a_schema_of_ones_own_is_refused() -> None:
     own = StructType([StructField("value", StringType())])
-    with pytest.raises(ConfigError, match=r"fixed schema.*Leave out .schema"):
-        DefaultSource(dict(STREAM)).reader(own)
+    with pytest.raises(ConfigError, match=r"fixed schema.*key:binary,value:binary.*headers:array.*Leave out .schema"):
+        DefaultSource({**STREAM, "includeHeaders": "true"}).reader(own)
     with pytest.raises(ConfigError, match=r"fixed schema.*Leave out .schema"):
         DefaultSource(dict(STREAM)).streamReader(own).initialOffset()
 
@@ -175,16 +186,6 @@ def test_no_secret_travels_to_the_executors(method: str) -> None:
     assert planner.options["zookeeper.password"] == "canary"
 
 
-def test_the_inner_index_is_a_column_where_it_is_asked_for() -> None:
-    fields = DefaultSource({**STREAM, "includeInnerIndex": "true", "includeHeaders": "true"}).schema().fields
-    assert [field.simpleString() for field in fields[-2:]] == [row_schema(True).fields[-1].simpleString(), "inner:int"]
-
-
-def test_the_damage_of_a_batch_is_a_column_where_it_is_asked_for() -> None:
-    fields = DefaultSource({**STREAM, "includeDamagedBatches": "true", "includeInnerIndex": "true"}).schema().fields
-    assert [field.simpleString() for field in fields[-2:]] == ["inner:int", "damage:string"]
-
-
 WRITE = {"kafka.bootstrap.servers": "localhost:9092", "topic": "t"}
 ROWS = StructType([StructField("value", StringType())])
 
@@ -229,7 +230,7 @@ def test_a_session_may_have_another_default_than_the_environment(monkeypatch: py
     streamgroup.default_mode(session, "off")
     assert session.source.name() == "streamgroup"
     assert modes(dict(STREAM), session.source) == ["off", ""]
-    assert modes({**STREAM, "group.mode": "member"}, session.source) == ["member", "g"]
+    assert modes({**STREAM, "GROUP.mode": "member"}, session.source) == ["member", "g"]
     streamgroup.default_mode(session, "member")
     assert modes(dict(STREAM), session.source) == ["member", "g"]
     with pytest.raises(
@@ -246,18 +247,6 @@ def test_the_session_gets_a_source_of_the_same_name(mode: str, source: type[Stre
     default_mode(session, mode)
     assert session.source is source
     assert source.name() == StreamGroupDataSource.name() == "streamgroup"
-
-
-def test_a_mode_that_is_refused_leaves_the_session_as_it_is() -> None:
-    session: Any = Session()
-    default_mode(session, "off")
-    with pytest.raises(ConfigError, match=r"invalid value 'of' for the mode of streamgroup\.default_mode"):
-        default_mode(session, "of")
-    assert session.source is AloneByDefault
-
-
-def test_a_stream_that_sets_the_mode_of_a_group_keeps_it() -> None:
-    assert modes({**STREAM, "GROUP.mode": "commit"}, AloneByDefault) == ["commit", "g"]
 
 
 def test_the_log_of_a_stream_names_the_call_that_has_set_its_mode() -> None:
@@ -378,11 +367,6 @@ def test_the_schema_is_that_of_sparks_own_source() -> None:
     assert all(field.nullable for field in row_schema(True).fields)
 
 
-def test_the_error_for_another_schema_lists_the_columns() -> None:
-    with pytest.raises(ConfigError, match=r"fixed schema.*key:binary,value:binary.*headers:array"):
-        StreamGroupDataSource({**GIVEN, "includeHeaders": "true"}).reader(row_schema(False))
-
-
 def test_the_nullability_of_columns_does_not_matter_for_the_schema() -> None:
     strict = StructType([StructField(f.name, f.dataType, nullable=False) for f in row_schema(False).fields])
     assert isinstance(StreamGroupDataSource(GIVEN).reader(strict), GroupBatchReader)
@@ -421,10 +405,6 @@ def test_an_ordinary_load_has_a_schema_without_metadata() -> None:
     assert [f.metadata for f in DefaultSource(dict(READ)).schema()] == [{}] * 7
     assert table_options({**READ, "owner": "root"}, "streamgroup") is None
     assert table_options({**READ, "provider": "kafka", "owner": "root"}, "streamgroup") is None
-
-
-def test_a_table_has_the_columns_that_its_options_ask_for() -> None:
-    assert DefaultSource({**TABLE, **created(includeHeaders="true")}).schema().fieldNames()[-1] == "headers"
 
 
 def test_wrong_options_fail_when_the_table_is_created() -> None:

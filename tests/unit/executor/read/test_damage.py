@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -14,22 +14,25 @@ from streamgroup.errors import ChecksumMismatch, DecodeError, TransportError
 from streamgroup.kafka.wire.messages.log import AbortedTransaction
 from streamgroup.logline import parse
 from streamgroup.model import FetchRange
-from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
-from tests.fakes.broker import FakeBroker
-from tests.unit.executor.leader import PATIENT, Leader, Log, Reading, batch, of_old, planned, with_a_poisoned_batch
+from streamgroup.options.types import FetchOptions, Isolation
+from tests.unit.executor.leader import (
+    PATIENT,
+    Leader,
+    Log,
+    Options,
+    Reading,
+    Start,
+    batch,
+    damaged,
+    of_old,
+    planned,
+    with_a_damaged_batch,
+)
 from tests.unit.kafka.records.encoder import ABORT, Record, encode_batch, end_marker
 from tests.unit.kafka.records.encoder_sets import Message, encode_set, encode_wrapper
 
-Start = Callable[..., FakeBroker]
-Options = Callable[..., ClientOptions]
 NANOSECONDS = 1_700_000_000_123_456_789
 WITH_DAMAGE = replace(PATIENT, include_damaged_batches=True, include_headers=True)
-
-
-def damaged(sound: bytes) -> bytes:
-    flipped = bytearray(sound)
-    flipped[-1] ^= 1
-    return bytes(flipped)
 
 
 def damaged_rows(reading: Reading, *ranges: FetchRange) -> tuple[list[int], list[dict[str, Any]]]:
@@ -43,7 +46,7 @@ def damaged_rows(reading: Reading, *ranges: FetchRange) -> tuple[list[int], list
 def test_a_damaged_batch_is_a_row_with_its_bytes_where_that_is_asked_for(
     broker: Start, options: Options, prefetch: int, at_once: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    leader = with_a_poisoned_batch(broker)
+    leader = with_a_damaged_batch(broker)
     fetch = replace(WITH_DAMAGE, prefetch=prefetch, max_partition_bytes=1 << 20 if at_once else 1)
     offsets, (row,) = damaged_rows(Reading(options, leader, fetch), planned(leader, 0, 30))
     assert offsets == [*range(10), *range(20, 30)]

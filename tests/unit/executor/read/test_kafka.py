@@ -49,15 +49,25 @@ from streamgroup.model import (
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from tests.clock import Clock
 from tests.fakes.answers import api_versions
-from tests.fakes.broker import FakeBroker
 from tests.fakes.broker07 import OldBroker, values
-from tests.unit.executor.leader import OTHER_ID, PATIENT, QUICK, TOPIC_ID, Leader, Log, Reading, batch, of_old, planned
+from tests.unit.executor.leader import (
+    OTHER_ID,
+    PATIENT,
+    QUICK,
+    TOPIC_ID,
+    Leader,
+    Log,
+    Options,
+    Reading,
+    Start,
+    batch,
+    of_old,
+    planned,
+)
 from tests.unit.executor.lookups import cursor as pipeline_cursor
 from tests.unit.kafka.records.encoder import Record, encode_batch
 from tests.waiting import soon
 
-Start = Callable[..., FakeBroker]
-Options = Callable[..., ClientOptions]
 KIB = 1024
 FETCH_SESSION_ID_NOT_FOUND = 70
 FETCH = FetchOptions(max_wait_ms=20, min_bytes=3, poll_timeout_ms=5_000)
@@ -258,15 +268,6 @@ Look = Callable[[Leader], KafkaLookup]
 
 
 TEN = [batch(n, 10) for n in range(0, 100, 10)]
-
-
-@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OFFSET_OUT_OF_RANGE, -1])
-def test_a_failure_that_fresh_metadata_may_mend_does_not_end_the_task(code: int, options: Options) -> None:
-    lookup = KafkaLookup(options(), FETCH, time.monotonic)
-    lookup.require_mendable(failed(code))
-    at = cursor()
-    at.mark_failed(TransportError("h:92: Connection refused"), 1.0)
-    lookup.require_mendable(at)
 
 
 def test_a_failure_that_no_retry_mends_names_the_partition_the_offset_and_the_missing_right(options: Options) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from streamgroup.errors import DataLossError, DecodeError, ErrorCode, TransportError, error_of
+from streamgroup.errors import ErrorCode, TransportError, error_of
 from streamgroup.executor.read import read_replicas
 from streamgroup.executor.read.cursor import Cursor
 from streamgroup.executor.read.fetcher import read
@@ -25,13 +25,12 @@ from streamgroup.executor.read.read_replicas import (
 )
 from streamgroup.executor.read.recovery import Recovery
 from streamgroup.kafka.wire.messages.log import AbortedTransaction, FetchResponse
-from streamgroup.model import Broker, FetchRange, FetchTask, OffsetRange, TopicPartition
+from streamgroup.model import Broker, FetchTask
 from streamgroup.options.types import ClientOptions, FetchOptions, Isolation
 from tests.clock import Clock
-from tests.fakes.broker import CLOSE, SILENCE, FakeBroker
-from tests.unit.executor.leader import OTHER_ID, TOPIC_ID, Leader, Log, batch
+from tests.fakes.broker import CLOSE, SILENCE
+from tests.unit.executor.leader import Leader, Log, Options, Start, batch, damaged, planned
 from tests.unit.executor.lookups import FOLLOWER, LEADER, OTHER, ScriptedLookup, cursor
-from tests.unit.executor.producing import SkippingClock
 from tests.unit.kafka.records.encoder import ABORT, Record, encode_batch, end_marker
 
 CLIENT = ClientOptions(bootstrap_servers=(), metadata_max_age_ms=60_000)
@@ -208,21 +207,10 @@ def test_one_warning_names_the_follower_its_error_and_at_most_three_ranges(
     assert line.endswith(", ...)") == (count > 3)
 
 
-CLIENT_OPTIONS = ClientOptions(bootstrap_servers=())
-
-
 def of_topic(topic_id: str, partition: int = 0) -> Cursor:
     each = cursor(partition)
     each.topic_id = topic_id
     return each
-
-
-@pytest.mark.parametrize(("now", "is_kept"), [(0.0, True), (9.9, True), (10.0, False), (11.0, False)])
-def test_a_choice_holds_until_its_time(now: float, is_kept: bool) -> None:
-    memory = ReplicaMemory()
-    choice = ReplicaChoice(FOLLOWER, 10.0)
-    memory.keep(cursor(), choice)
-    assert memory.choice(cursor(), now) == (choice if is_kept else None)
 
 
 def test_a_choice_is_for_one_partition_of_one_topic_id() -> None:
@@ -231,21 +219,6 @@ def test_a_choice_is_for_one_partition_of_one_topic_id() -> None:
     memory.keep(of_topic("old"), ReplicaChoice(FOLLOWER, 10.0))
     assert memory.choice(of_topic("new"), 0.0) is None
     assert memory.choice(of_topic("old", partition=1), 0.0) is None
-
-
-def test_the_newest_choice_counts_also_where_it_is_the_leader() -> None:
-    memory = ReplicaMemory()
-    memory.keep(cursor(), ReplicaChoice(FOLLOWER, 10.0))
-    memory.keep(cursor(), ReplicaChoice(None, 5.0))
-    assert memory.choice(cursor(), 4.0) == ReplicaChoice(None, 5.0)
-    assert memory.choice(cursor(), 6.0) is None
-
-
-def test_an_unreachable_replica_is_avoided_until_its_time() -> None:
-    memory = ReplicaMemory()
-    memory.avoid(FOLLOWER, 10.0)
-    assert [memory.avoided_until(FOLLOWER, now) for now in (0.0, 9.9, 10.0)] == [10.0, 10.0, None]
-    assert memory.avoided_until(OTHER, 0.0) is None
 
 
 def test_forgetting_one_partition_keeps_the_choices_of_others_and_gives_every_replica_another_chance() -> None:
@@ -261,16 +234,16 @@ def test_forgetting_one_partition_keeps_the_choices_of_others_and_gives_every_re
 
 
 def test_equal_options_and_rack_share_a_memory_and_others_do_not() -> None:
-    memory = memory_of(CLIENT_OPTIONS, "a")
-    assert memory_of(replace(CLIENT_OPTIONS), "a") is memory
-    assert memory_of(CLIENT_OPTIONS, "b") is not memory
-    assert memory_of(replace(CLIENT_OPTIONS, client_id="another"), "a") is not memory
+    memory = memory_of(CLIENT, "a")
+    assert memory_of(replace(CLIENT), "a") is memory
+    assert memory_of(CLIENT, "b") is not memory
+    assert memory_of(replace(CLIENT, client_id="another"), "a") is not memory
 
 
 def test_a_process_with_ever_new_options_keeps_a_bounded_number_of_memories() -> None:
     sizes = set()
     for number in range(200):
-        memory_of(CLIENT_OPTIONS, f"rack-{number}")
+        memory_of(CLIENT, f"rack-{number}")
         sizes.add(len(REPLICAS))
     assert 1 < max(sizes) <= 64
 
@@ -286,45 +259,28 @@ def test_a_process_with_ever_new_partitions_keeps_a_bounded_number_of_choices() 
     assert memory.choice(of_topic("0"), 0.0) is None
 
 
-Start = Callable[..., FakeBroker]
-Options = Callable[..., ClientOptions]
 TEN = [batch(i, 10) for i in range(0, 100, 10)]
 ONE_BATCH_IN_A = FetchOptions(max_wait_ms=10, poll_timeout_ms=60_000, rack="a", max_partition_bytes=1)
 """Each answer has one batch."""
 
 
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine is not taken for a silent follower."""
-    monkeypatch.setattr(read_replicas, "SILENCE_S", 60.0)
-
-
 class Pair:
-    """A leader, id 1, and a follower, id 2, of all partitions. The leader sends readers with a rack to the follower."""
+    """A leader, id 1, and a follower, id 2, of one partition. The leader sends readers with a rack to the follower."""
 
-    def __init__(self, start: Start, leader: Log, follower: Log, *others: Log) -> None:
-        self.follower = Leader(start, follower, *others, node=2)
-        self.leader = Leader(start, leader, *others)
-        self.peers(self.leader, self.follower)
-        self.follower.lead_by = [1] * len(self.follower.logs)
+    def __init__(self, start: Start, options: Options, leader: Log, follower: Log) -> None:
+        self.follower = Leader(start, follower, node=2)
+        self.leader = Leader(start, leader)
+        self.leader.peers = self.follower.peers = {1: self.leader.broker.port, 2: self.follower.broker.port}
+        self.follower.lead_by = [1]
         self.leader.follower = 2
+        self.client = options(self.leader.broker.port)
 
-    @staticmethod
-    def peers(*brokers: Leader) -> None:
-        ports = {each.node: each.broker.port for each in brokers}
-        for each in brokers:
-            each.peers = ports
+    def read(self, start: int, until: int, fetch: FetchOptions = ONE_BATCH_IN_A, **others: Any) -> Iterator[list[int]]:
+        for each in read(FetchTask((planned(self.leader, start, until),)), self.client, fetch, **others):
+            yield each["offset"].to_pylist()
 
-    def planned(self, start: int, until: int, partition: int = 0) -> FetchRange:
-        at = Broker(1, "127.0.0.1", self.leader.broker.port)
-        tp = TopicPartition("orders", partition)
-        return FetchRange(OffsetRange(tp, start, until), at, topic_id=TOPIC_ID, leader_epoch=7)
-
-    def offsets(
-        self, client: ClientOptions, start: int, until: int, fetch: FetchOptions = ONE_BATCH_IN_A, **others: Any
-    ) -> Any:
-        rows = read(FetchTask((self.planned(start, until),)), client, fetch, **others)
-        return [offset for each in rows for offset in each["offset"].to_pylist()]
+    def offsets(self, start: int, until: int, fetch: FetchOptions = ONE_BATCH_IN_A, **others: Any) -> list[int]:
+        return [offset for each in self.read(start, until, fetch, **others) for offset in each]
 
     def clock_of(self, offset: int, seconds: float) -> Callable[[], float]:
         """Monotonic seconds, and `seconds` more for each time that the follower was asked for `offset`."""
@@ -335,209 +291,121 @@ class Pair:
         return tuple([o for each in b.fetches() for _, o in each] for b in (self.leader, self.follower))  # type: ignore[return-value]
 
 
-def test_the_range_is_read_from_the_follower_that_the_leader_names(broker: Start, options: Options) -> None:
-    pair = Pair(broker, Log(TEN), Log(TEN))
-    assert pair.offsets(options(pair.leader.broker.port), 5, 95) == list(range(5, 95))
+MakePair = Callable[[Log, Log], Pair]
+
+
+@pytest.fixture
+def make_pair(broker: Start, options: Options, monkeypatch: pytest.MonkeyPatch) -> MakePair:
+    """Makes the pair of two logs. A busy machine is not taken for a silent follower."""
+    monkeypatch.setattr(read_replicas, "SILENCE_S", 60.0)
+    return lambda leader, follower: Pair(broker, options, leader, follower)
+
+
+def test_the_range_is_read_from_the_follower_that_the_leader_names(make_pair: MakePair) -> None:
+    pair = make_pair(Log(TEN), Log(TEN))
+    assert pair.offsets(5, 95) == list(range(5, 95))
     assert pair.asked() == ([5], [5, 10, 20, 30, 40, 50, 60, 70, 80, 90])
     request = pair.follower.broker.asked("Fetch")[0]
     assert request.rack_id == "a"
     assert request.topics[0].partitions[0].current_leader_epoch == 7
-
-
-def test_without_a_rack_the_leader_is_read(broker: Start, options: Options) -> None:
-    pair = Pair(broker, Log(TEN), Log(TEN))
-    assert pair.offsets(options(pair.leader.broker.port), 0, 100, replace(ONE_BATCH_IN_A, rack="")) == list(range(100))
-    assert pair.asked()[1] == []
-    assert pair.leader.broker.asked("Fetch")[0].rack_id == ""
-
-
-def test_the_next_task_of_the_process_goes_to_the_follower_at_once(broker: Start, options: Options) -> None:
-    pair = Pair(broker, Log(TEN), Log(TEN))
-    client = options(pair.leader.broker.port)
-    assert pair.offsets(client, 0, 10) == list(range(10))
-    assert pair.offsets(client, 10, 20) == list(range(10, 20))
-    assert pair.asked() == ([0], [0, 10])
     assert len(pair.leader.broker.asked("Metadata")) == 1
 
 
+def test_without_a_rack_the_leader_is_read(make_pair: MakePair) -> None:
+    pair = make_pair(Log(TEN), Log(TEN))
+    assert pair.offsets(0, 100, replace(ONE_BATCH_IN_A, rack="")) == list(range(100))
+    assert (pair.asked()[1], pair.leader.broker.asked("Fetch")[0].rack_id) == ([], "")
+
+
 @pytest.mark.parametrize("code", [1, 3, 6, 9, 29, 56, 74, 75, 78, 100, -1])
-def test_an_error_of_the_follower_leads_back_to_the_leader(code: int, broker: Start, options: Options) -> None:
+def test_an_error_of_the_follower_leads_back_to_the_leader(code: int, make_pair: MakePair) -> None:
     """It does not matter which: a follower's answer ends no range and fails no task."""
-    pair = Pair(broker, Log(TEN), Log(TEN, errors=[0, 0, code]))
-    client = options(pair.leader.broker.port)
-    assert pair.offsets(client, 0, 100, replace(ONE_BATCH_IN_A, prefetch=0)) == list(range(100))
+    pair = make_pair(Log(TEN), Log(TEN, errors=[0, 0, code]))
+    assert pair.offsets(0, 100, replace(ONE_BATCH_IN_A, prefetch=0)) == list(range(100))
     assert pair.asked() == ([0, *range(20, 100, 10)], [0, 10, 20])
     assert [request.rack_id for request in pair.leader.broker.asked("Fetch")] == ["a"] + [""] * 8
-    pair.offsets(client, 0, 10)
+    pair.offsets(0, 10)
     assert pair.asked()[1] == [0, 10, 20], "the next task tries the follower again"
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_an_offset_out_of_a_followers_range_is_no_loss(strict: bool, broker: Start, options: Options) -> None:
+def test_an_offset_out_of_a_followers_range_is_not_a_loss(strict: bool, make_pair: MakePair) -> None:
     """A follower begins later or ends earlier than its leader while it replicates, and after an unclean end."""
     for there in (Log(TEN[8:], start=80), Log(TEN[:3])):
-        pair = Pair(broker, Log(TEN), there)
-        client = options(pair.leader.broker.port)
-        assert pair.offsets(client, 50, 70, fail_on_data_loss=strict) == list(range(50, 70))
+        pair = make_pair(Log(TEN), there)
+        assert pair.offsets(50, 70, fail_on_data_loss=strict) == list(range(50, 70))
         assert not pair.leader.broker.asked("ListOffsets")
 
 
-def test_an_offset_out_of_the_leaders_range_is_a_loss(broker: Start, options: Options) -> None:
-    pair = Pair(broker, Log(TEN[5:], start=50), Log(TEN[5:], start=50))
-    client = options(pair.leader.broker.port)
-    with pytest.raises(DataLossError, match="begins at offset 50"):
-        pair.offsets(client, 20, 100)
-    assert pair.offsets(client, 20, 100, fail_on_data_loss=False) == list(range(50, 100))
-
-
-def test_a_follower_without_the_records_is_left_and_proves_no_gap(broker: Start, options: Options) -> None:
-    """The leader would skip what a log does not have although it goes on behind. A follower may just be behind."""
+def test_a_follower_without_the_records_is_left_and_proves_no_gap(make_pair: MakePair) -> None:
+    """The leader would skip what a log does not have although it continues after it. A follower may just be behind."""
     for there in (Log(TEN[:4]), Log(TEN[:4], high_watermark=100)):
-        pair = Pair(broker, Log(TEN), there)
-        client = options(pair.leader.broker.port)
-        clock = pair.clock_of(40, seconds=5)
-        assert pair.offsets(client, 0, 100, fail_on_data_loss=False, clock=clock) == list(range(100))
+        pair = make_pair(Log(TEN), there)
+        assert pair.offsets(0, 100, fail_on_data_loss=False, clock=pair.clock_of(40, seconds=5)) == list(range(100))
         assert 40 in pair.asked()[0]
         assert pair.asked()[1].count(40) >= 3
 
 
-def test_a_gap_is_passed_where_the_leader_has_it(broker: Start, options: Options) -> None:
-    pair = Pair(broker, Log(TEN[:4], high_watermark=100), Log(TEN[:4], high_watermark=100))
-    clock = pair.clock_of(40, seconds=25)
-    assert pair.offsets(options(pair.leader.broker.port), 0, 100, clock=clock) == list(range(40))
+def test_a_gap_is_passed_where_the_leader_has_it(make_pair: MakePair) -> None:
+    pair = make_pair(Log(TEN[:4], high_watermark=100), Log(TEN[:4], high_watermark=100))
+    assert pair.offsets(0, 100, clock=pair.clock_of(40, seconds=25)) == list(range(40))
 
 
-def test_a_short_poll_timeout_is_not_used_up_at_a_follower(broker: Start, options: Options) -> None:
-    pair = Pair(broker, Log(TEN), Log(TEN[:4]))
-    client = options(pair.leader.broker.port)
-    clock = pair.clock_of(40, seconds=10)
-    assert pair.offsets(client, 0, 100, replace(ONE_BATCH_IN_A, poll_timeout_ms=60_000), clock=clock) == list(
-        range(100)
-    )
-
-
-def test_a_late_answer_of_a_follower_does_not_end_the_task(broker: Start, options: Options) -> None:
+def test_a_late_answer_of_a_follower_does_not_end_the_task(make_pair: MakePair) -> None:
     """Between two answers the whole poll timeout may pass."""
-    pair = Pair(broker, Log(TEN), Log(TEN))
+    pair = make_pair(Log(TEN), Log(TEN))
     pair.follower.instead += [FetchResponse(), FetchResponse()]
-    client = options(pair.leader.broker.port)
 
     def clock() -> float:
         return time.monotonic() + (90 if len(pair.asked()[1]) >= 2 else 0)
 
-    assert pair.offsets(client, 0, 100, replace(ONE_BATCH_IN_A, poll_timeout_ms=60_000), clock=clock) == list(
-        range(100)
-    )
+    assert pair.offsets(0, 100, clock=clock) == list(range(100))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", [CLOSE, SILENCE])
-def test_a_follower_that_is_lost_in_the_middle_loses_and_repeats_nothing(
-    what: Any, broker: Start, options: Options
-) -> None:
-    pair = Pair(broker, Log(TEN), Log(TEN))
-    client = options(pair.leader.broker.port, request_timeout_ms=1_000)
-    rows = read(FetchTask((pair.planned(0, 100),)), client, ONE_BATCH_IN_A)
-    found = next(rows)["offset"].to_pylist()
+def test_a_follower_that_is_lost_in_the_middle_loses_and_repeats_nothing(what: Any, make_pair: MakePair) -> None:
+    pair = make_pair(Log(TEN), Log(TEN))
+    pair.client = replace(pair.client, request_timeout_ms=1_000)
+    rows = pair.read(0, 100)
+    found = next(rows)
     pair.follower.instead.append(what)
     for each in rows:
-        found += each["offset"].to_pylist()
+        found += each
     assert found == list(range(100))
     asked, there = pair.asked()
     assert there[-1] in asked
 
 
-def test_a_follower_that_is_down_is_tried_once_for_all_partitions(broker: Start, options: Options) -> None:
-    pair = Pair(broker, Log(TEN), Log(TEN), Log(TEN))
-    pair.follower.broker.stop()
-    client = options(pair.leader.broker.port)
-    for partition in (0, 1):
-        rows = read(FetchTask((pair.planned(0, 100, partition),)), client, ONE_BATCH_IN_A)
-        assert [o for each in rows for o in each["offset"].to_pylist()] == list(range(100))
-    memory = REPLICAS[client, "a"]
-    assert memory.avoided_until(Broker(2, "127.0.0.1", pair.follower.broker.port), time.monotonic()) is not None
-
-
-def test_a_named_replica_that_the_cluster_does_not_know_is_not_looked_for(broker: Start, options: Options) -> None:
-    pair = Pair(broker, Log(TEN), Log(TEN))
-    pair.leader.follower = 9
-    assert pair.offsets(options(pair.leader.broker.port), 0, 100) == list(range(100))
-
-
 def test_records_that_are_damaged_on_the_follower_come_from_the_leader(
-    broker: Start, options: Options, caplog: pytest.LogCaptureFixture
+    make_pair: MakePair, caplog: pytest.LogCaptureFixture
 ) -> None:
-    damaged = bytearray(TEN[3])
-    damaged[-1] ^= 1
-    pair = Pair(broker, Log(TEN), Log([*TEN[:3], bytes(damaged), *TEN[4:]]))
-    client = options(pair.leader.broker.port)
-    assert pair.offsets(client, 0, 100) == list(range(100))
+    pair = make_pair(Log(TEN), Log([*TEN[:3], damaged(TEN[3]), *TEN[4:]]))
+    assert pair.offsets(0, 100) == list(range(100))
     assert "To step over" not in caplog.text
-    whole = replace(ONE_BATCH_IN_A, max_partition_bytes=1_000_000, max_decompressed_bytes=1)
     REPLICAS.clear()
-    assert pair.offsets(client, 0, 100, whole) == list(range(100))
+    whole = replace(ONE_BATCH_IN_A, max_partition_bytes=1_000_000, max_decompressed_bytes=1)
+    assert pair.offsets(0, 100, whole) == list(range(100))
 
 
-def test_records_that_are_damaged_on_the_leader_are_an_error(broker: Start, options: Options) -> None:
-    damaged = bytearray(TEN[3])
-    damaged[-1] ^= 1
-    log = [*TEN[:3], bytes(damaged), *TEN[4:]]
-    pair = Pair(broker, Log(log), Log(log))
-    with pytest.raises(DecodeError, match="To step over"):
-        pair.offsets(options(pair.leader.broker.port), 0, 100)
-
-
-def test_aborted_records_are_hidden_by_what_the_follower_says(broker: Start, options: Options) -> None:
+def test_aborted_records_are_hidden_by_what_the_follower_says(make_pair: MakePair) -> None:
     log = [
         encode_batch([Record(0, 1, b"k", b"gone")], transactional=True, producer_id=7),
         end_marker(1, 7, ABORT),
         batch(2, 3),
     ]
-    there = Log(log, aborted=(AbortedTransaction(producer_id=7, first_offset=0),))
-    pair = Pair(broker, Log(log), there)
+    pair = make_pair(Log(log), Log(log, aborted=(AbortedTransaction(producer_id=7, first_offset=0),)))
     committed = replace(ONE_BATCH_IN_A, isolation=Isolation.READ_COMMITTED, max_partition_bytes=100_000)
-    assert pair.offsets(options(pair.leader.broker.port), 0, 5, committed) == [2, 3, 4]
+    assert pair.offsets(0, 5, committed) == [2, 3, 4]
     assert pair.asked() == ([0], [0])
 
 
-def test_the_leader_is_asked_again_when_the_metadata_expire(broker: Start, options: Options) -> None:
-    pair = Pair(broker, Log(TEN), Log(TEN))
-    client = options(pair.leader.broker.port, metadata_max_age_ms=300_000)
-    clock, found = SkippingClock(), []
-    for each in read(FetchTask((pair.planned(0, 100),)), client, ONE_BATCH_IN_A, clock=clock):
-        found += each["offset"].to_pylist()
-        clock.skipped += 80
-    assert found == list(range(100))
-    leader, follower = pair.asked()
-    assert 2 <= len(leader) <= 5
-    assert len(follower) >= 10
-
-
 @pytest.mark.slow
-def test_a_leader_that_names_only_a_follower_that_failed_is_waited_for(broker: Start, options: Options) -> None:
+def test_a_leader_that_names_only_a_follower_that_failed_is_waited_for(make_pair: MakePair) -> None:
     """A selector of the cluster's own may name a follower whatever the rack. Its empty answers prove no gap."""
-    pair = Pair(broker, Log(TEN), Log(TEN, errors=[0, 78, 78]))
+    pair = make_pair(Log(TEN), Log(TEN, errors=[0, 78, 78]))
     pair.leader.ignores_racks = True
-    client = options(pair.leader.broker.port)
-    assert pair.offsets(client, 0, 100, replace(ONE_BATCH_IN_A, rack="")) == list(range(100))
+    assert pair.offsets(0, 100, replace(ONE_BATCH_IN_A, rack="")) == list(range(100))
     pair.follower.logs[0].errors += [78] * 10_000
     with pytest.raises(TransportError, match="names only follower 2"):
-        pair.offsets(client, 0, 100, replace(ONE_BATCH_IN_A, poll_timeout_ms=1_000))
-
-
-def test_a_topic_made_anew_is_a_loss_by_the_leaders_word(broker: Start, options: Options) -> None:
-    pair = Pair(broker, Log(TEN, errors=[0, 100, 100]), Log(TEN, errors=[100]))
-    pair.leader.topic_id = OTHER_ID
-    pair.leader.logs[0].errors[:] = [100]
-    with pytest.raises(DataLossError, match="created again"):
-        pair.offsets(options(pair.leader.broker.port), 0, 100)
-
-
-def test_a_warning_names_the_follower_and_its_error(
-    broker: Start, options: Options, caplog: pytest.LogCaptureFixture
-) -> None:
-    pair = Pair(broker, Log(TEN), Log(TEN, errors=[78]))
-    with caplog.at_level(logging.WARNING):
-        pair.offsets(options(pair.leader.broker.port), 0, 100)
-    (line,) = [record.getMessage() for record in caplog.records]
-    assert "(id 2) failed for 1 partitions: OFFSET_NOT_AVAILABLE (orders-0 at offset 0" in line
+        pair.offsets(0, 100, replace(ONE_BATCH_IN_A, poll_timeout_ms=1_000))

@@ -200,12 +200,6 @@ def test_a_partition_that_does_not_exist_fails_after_one_refresh(start_cluster: 
     assert cluster.requests == []
 
 
-def test_a_row_without_a_topic_names_itself(start_cluster: Start) -> None:
-    cluster = start_cluster()
-    with pytest.raises(EncodeError, match="row 1"):
-        write([rows([b"a", b"b"], topic=pa.array([TOPIC, None]))], sink_options(cluster, topic=None))
-
-
 def test_a_missing_topic_fails_in_time_and_the_next_task_goes_on(
     start_cluster: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,13 +255,6 @@ def test_copied_records_do_not_hold_their_batch() -> None:
 
 def reader(topic: str | None) -> RowReader:
     return RowReader(SinkOptions(ClientOptions(()), ProducerOptions(), topic), clock=lambda: 1_700_000_000.5)
-
-
-def test_records_have_the_time_of_the_read() -> None:
-    columns, records = reader("orders").read(pa.record_batch({"value": pa.array([b"a", None]), "key": [b"k", None]}))
-    assert columns.topic == "orders"
-    assert (records.value, records.key, records.headers) == (columns.value, columns.key, None)
-    assert records.timestamp_ms.tolist() == [1_700_000_000_500] * 2
 
 
 def test_an_error_counts_the_rows_of_the_task_from_its_first_batch() -> None:
@@ -376,15 +363,6 @@ def test_a_write_holds_little_more_than_buffer_memory(start_cluster: Start, orde
 
 
 HERE, THERE = TopicPartition("orders", 0), TopicPartition("orders", 1)
-
-
-def test_batches_of_a_partition_are_added_up() -> None:
-    written = WriteTotals()
-    written.add(HERE, 3, 30, 17)
-    written.add(HERE, 2, 20, 10)
-    written.add(THERE, 1, 5, 0)
-    assert written.partitions == {HERE: PartitionWritten(5, 50, 10, 19), THERE: PartitionWritten(1, 5, 0, 0)}
-    assert (written.records, written.bytes) == (6, 55)
 
 
 def test_a_batch_without_an_offset_leaves_the_known_ones() -> None:

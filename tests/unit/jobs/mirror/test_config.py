@@ -62,12 +62,6 @@ def test_a_source_in_zookeeper_takes_the_default_isolation_level_without_an_erro
     assert parse_source(config.source, streaming=True, strict=True).fetch.isolation is Isolation.READ_COMMITTED
 
 
-@pytest.mark.parametrize("given", ["0", "32768", "1.5", "true", '"3"'])
-def test_a_replication_factor_is_a_whole_number_above_0(tmp_path: Path, given: str) -> None:
-    with pytest.raises(ConfigError, match=r"\[topics\] replication_factor: expected a whole number from 1 to 32767"):
-        read(tmp_path, LEAST + f"[topics]\nreplication_factor = {given}\n")
-
-
 def test_every_key_arrives(tmp_path: Path) -> None:
     config = read(
         tmp_path,
@@ -235,7 +229,3 @@ def test_two_topics_with_one_name_are_refused() -> None:
 def test_a_pattern_is_checked_before_a_topic_matches(match: str, replace: str, said: str) -> None:
     with pytest.raises(ValueError, match="^" + said.replace("(", r"\(")):
         check_pattern(match, replace)
-
-
-def test_a_pattern_whose_groups_exist_is_accepted() -> None:
-    check_pattern("(a)(?P<n>b)", r"\g<n>\1")

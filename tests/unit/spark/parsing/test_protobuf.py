@@ -308,22 +308,12 @@ MAP = MessageTree("", is_implicit=True)
         ("message A { group G = 1 { message B {} } }", file(message("A", group("G", message("B"))))),
         ("message A { repeated group G = 1 {} optional group H = 2 {} }", file(message("A", group("G"), group("H")))),
         ("message A { required group G = 1 [deprecated = true] {} }", file(message("A", group("G")))),
-    ],
-)
-def test_the_outline_has_the_messages_in_their_order(text: str, tree: MessageTree) -> None:
-    assert messages_in(text) == tree
-
-
-@pytest.mark.parametrize(
-    ("text", "tree"),
-    [
+        # A group within a oneof or an extension is a message of the block around it.
         ("message A { oneof o { group G = 1 {} } message B {} }", file(message("A", group("G"), message("B")))),
         ("extend A { optional group G = 1 {} } message B {}", file(group("G"), message("B"))),
     ],
 )
-def test_a_group_within_a_oneof_or_an_extension_is_a_message_of_the_block_around_it(
-    text: str, tree: MessageTree
-) -> None:
+def test_the_outline_has_the_messages_in_their_order(text: str, tree: MessageTree) -> None:
     assert messages_in(text) == tree
 
 
@@ -361,11 +351,6 @@ def test_a_comment_without_an_end_takes_the_rest_of_the_text() -> None:
 def test_a_brace_too_many_or_too_few_loses_no_message() -> None:
     assert messages_in("} message A {} } message B {}") == file(message("A"), message("B"))
     assert messages_in("message A { message B {") == file(message("A", message("B")))
-
-
-@pytest.mark.parametrize("text", ["", " \n", '{"type": "record", "name": "message"}', "message {}", "message A;"])
-def test_a_text_that_is_not_a_proto_file_has_no_messages(text: str) -> None:
-    assert messages_in(text) == file()
 
 
 @settings(max_examples=25)
@@ -424,7 +409,8 @@ def test_an_index_finds_the_message(text: str, index: list[int], names: set[str]
     assert messages_in(text).names_at(index) == names
 
 
-def test_texts_with_messages() -> None:
+def test_a_proto_text_has_a_message_and_any_other_text_has_none() -> None:
     assert is_proto(TEXT)
-    assert not is_proto('{"type": "record", "name": "message", "fields": []}')
-    assert not is_proto("message {}")
+    for text in ("", " \n", '{"type": "record", "name": "message", "fields": []}', "message {}", "message A;"):
+        assert messages_in(text) == file()
+        assert not is_proto(text)
