@@ -1,4 +1,4 @@
-"""Keeps connections and producers while no task of the worker process uses them."""
+"""Pools of idle connections and producers: a worker process keeps them from one task to the next."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class IdlePool(Generic[Key, Kept]):
         """Remove and return the object with `key` that was used last; None without one."""
         now = self._clock()
         with self._lock:
-            if self._pid != os.getpid():  # forked: the sockets and the producer ids are the parent's
+            if self._pid != os.getpid():  # after a fork the sockets and the producer ids belong to the parent
                 self._pid, self._idle = os.getpid(), []
             old = [entry for entry in self._idle if now > entry[1]]
             self._idle = [entry for entry in self._idle if now <= entry[1]]
@@ -84,7 +84,7 @@ class ReusableProducer(Protocol):
 
     @property
     def is_usable(self) -> bool:
-        """Whether another task may go on with it."""
+        """Whether another task may use it."""
 
     def begin(self) -> None:
         """Begin a task."""
@@ -108,7 +108,7 @@ class ProducerPool(Generic[ProducerKey, Lent]):
 
     @contextmanager
     def lend(self, key: ProducerKey) -> Iterator[Lent]:
-        """Lend a producer with these options to one task. It is closed unless every batch of the task was delivered."""
+        """Lend a producer with these options to one task. Close it unless all batches of the task were delivered."""
         producer = self._idle.take(key)
         if producer is None:
             producer = self._open(key)
@@ -151,20 +151,20 @@ class ConnectionPool:
     def take(
         self, host: str, port: int, options: ClientOptions, deadline: float, dialect: Dialect = Dialect.KAFKA
     ) -> Connection:
-        """Return a connection to `host:port`, kept or new. Raises TransportError where there is none by `deadline`."""
+        """Return a connection to `host:port`, kept or new. Raises TransportError if none is open by `deadline`."""
         key = (host, port, options, dialect)
         while (kept := self._idle.take(key)) is not None:
             if kept.idle:
                 return kept
             with contextlib.suppress(StreamGroupError):
-                kept.arrived()  # reads its end: another broker may have the address by now
+                kept.arrived()  # reads the end of the connection: another broker may have the address now
             kept.close()
         connection = Connection(host, port, options, self._clock, dialect)
         connection.connect(deadline)
         return connection
 
     def give_back(self, connection: Connection) -> None:
-        """Keep `connection` for the next reader, or reset it where answers are outstanding."""
+        """Keep `connection` for the next reader, or reset it if responses are outstanding."""
         if not connection.open or connection.outstanding:
             connection.abort()
             return

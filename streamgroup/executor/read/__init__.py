@@ -1,1 +1,1 @@
-"""What tasks do to read ranges of offsets."""
+"""Reads planned ranges of offsets in a task."""

@@ -1,4 +1,4 @@
-"""How far the reading of one planned range has come."""
+"""The progress of a task in one planned range."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from streamgroup.logformat import KAFKA_LOG, LogFormat
 from streamgroup.model import UNKNOWN_EPOCH, Broker, FetchRange, TopicPartition
 
 _BYTES_PER_OFFSET_AT_FIRST = 256.0
-"""Bytes per offset before any answer. Too few cost one more request, which is pipelined; too many are wasted."""
+"""Bytes per offset before the first response. Too few cost one more pipelined request; too many are wasted."""
 _MIN_ASKED_BYTES = 64 * 1024
 _MARGIN = 1.25
 SIZES: dict[str, float] = {}
-"""By topic: the bytes per offset of the last answer in this process, to size the first request of the next task."""
+"""By topic: the bytes per offset of the last response in this process, to size the first request of the next task."""
 _MAX_SIZES = 10_000
 
 
@@ -36,26 +36,26 @@ class Cursor:
     log_format: LogFormat = KAFKA_LOG
     failure: KafkaError | StreamGroupError | None = None
     waiting_since: float | None = None
-    """Seconds on the reader's clock since when nothing has come; None while records come."""
+    """Since when no records have arrived, in seconds on the reader's clock; None while records arrive."""
     high_watermark: int = -1
     last_served: int = 0
-    """The number of the answer that served it last. The cursors with the lowest numbers are asked for first."""
+    """The number of the last response that had records of it. The next request begins with the lowest numbers."""
     asked_bytes: int = 0
     """How many bytes the last request asked for."""
     min_bytes: int = 0
-    """How many bytes the next request has to ask for, since the next message is known to be that large."""
+    """How many bytes the next request must ask for, because the next message is known to be that large."""
     empty_answers: int = 0
-    """How many answers in a row had nothing, although the leader's log goes on behind what is fetched."""
+    """How many responses in a row had no records, although the leader's log continues after what is fetched."""
     readable: int = -1
-    """The offset below which the last of those answers showed all that the leader has."""
+    """The offset below which the last of these responses showed all records that the leader has."""
     replica: Broker | None = None
     """The follower to fetch from (KIP-392); None for the leader."""
     named_replica: int | None = None
     """The id of the follower that the leader has named, until `ReadReplicas` goes there."""
     is_leader_only: bool = False
-    """Whether the leader is asked not to name a follower, since one has failed or was behind."""
+    """Whether requests tell the leader no rack, so that it names no follower: one has failed or lags behind."""
     review_at: float = math.inf
-    """Seconds on the reader's clock when the leader is asked again which replica to fetch from."""
+    """When to ask the leader again which replica to fetch from, in seconds on the reader's clock."""
     is_moving: bool = False
     """Whether the next fetch goes to another broker."""
 
@@ -82,16 +82,16 @@ class Cursor:
 
     @property
     def wants_more(self) -> bool:
-        """Whether something is left to fetch where it is fetched now, and no failure is in the way."""
+        """Whether records are left to fetch from the present broker, and the last attempt has not failed."""
         return self.failure is None and not self.is_moving and self.ahead < self.until
 
     @property
     def source(self) -> Broker | None:
-        """The broker to fetch from; None where the partition has no leader."""
+        """The broker to fetch from; None if the partition has no leader."""
         return self.replica or self.leader
 
     def mark_fetched(self, ahead: int, size: int) -> None:
-        """Note that all below `ahead` has come, in `size` bytes."""
+        """Note that all records below `ahead` have arrived, in `size` bytes."""
         if len(SIZES) >= _MAX_SIZES:
             SIZES.clear()
         SIZES[self.tp.topic] = size / (ahead - self.ahead)
@@ -110,22 +110,22 @@ class Cursor:
             self.waiting_since = now
 
     def mark_failed(self, failure: KafkaError | StreamGroupError, now: float) -> None:
-        """Note that nothing can come before `failure` is mended."""
+        """Note that nothing can be fetched until `failure` is resolved."""
         self.failure = failure
         self.mark_waiting(now)
 
     def move_to(self, leader: Broker | None, leader_epoch: int = UNKNOWN_EPOCH) -> None:
-        """Fetch from `leader` from now on, behind what is delivered."""
+        """Fetch from `leader` from now on, after the records that are delivered."""
         self.leader, self.leader_epoch, self.failure = leader, leader_epoch, None
         self.ahead = self.position
 
     def mark_redirected(self, node_id: int) -> None:
-        """Note that the leader has named the follower `node_id` in place of sending records."""
+        """Note that the leader has named the follower `node_id` instead of sending records."""
         self.named_replica = node_id
         self.is_moving = True
 
     def read_from(self, replica: Broker | None, review_at: float, *, is_leader_only: bool = False) -> None:
-        """Fetch from the follower `replica`, or from the leader, behind what is delivered."""
+        """Fetch from the follower `replica`, or from the leader, after the records that are delivered."""
         self.replica, self.review_at, self.is_leader_only = replica, review_at, is_leader_only
         self.named_replica = self.failure = None
         self.is_moving = False
@@ -133,15 +133,15 @@ class Cursor:
         self.ahead = self.position
 
     def skip_to(self, offset: int) -> None:
-        """Go on at `offset`, without what lies before it."""
+        """Continue at `offset`, and skip the records before it."""
         self.position = self.ahead = min(offset, self.until)
         self.failure = self.waiting_since = None
         self.empty_answers = 0
 
     def bytes_wanted(self, most: int) -> int:
-        """Return how many bytes to ask for: what the rest of the range may take, from `min_bytes` to `most`.
+        """Return how many bytes to ask for: the estimated rest of the range, from `min_bytes` to `most`.
 
-        A broker sends all that it has, also behind the range; the task would throw that away.
+        A broker also sends records after the range, which the task would drop.
         """
         rest = int((self.until - self.ahead) * SIZES.get(self.tp.topic, _BYTES_PER_OFFSET_AT_FIRST) * _MARGIN)
         return max(min(most, max(rest, _MIN_ASKED_BYTES)), self.min_bytes)

@@ -1,7 +1,7 @@
 """The reader of a Spark task: it fetches planned ranges from the brokers and returns them as Arrow batches.
 
-The plan has the place of each range: leader, topic id, leader epoch. A task asks for the cluster's metadata only when a
-leader has moved or is gone. A range is delivered whole, once, or the task fails (R14).
+The plan names the leader, the topic id and the leader epoch of each range. A task reads the cluster's metadata only if
+a leader has moved or is gone. A task delivers each range completely and once, or fails (R14).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from streamgroup.text import host_ports
 log = logging.getLogger(__name__)
 
 _PAUSE_S = 0.02
-"""After an answer without records. A broker waits `fetch.max.wait.ms` before it sends one, unless it throttles."""
+"""The pause after a response without records, which a broker sends after `fetch.max.wait.ms` unless it throttles."""
 
 
 def read(
@@ -49,13 +49,14 @@ def read(
 ) -> Iterator[pa.RecordBatch]:
     """Read the records of `task`'s ranges, in order within each range, in the schema of Spark's own Kafka source.
 
-    `group` and the `stored_in` of its offsets are for error messages only: tasks never use the group. At most
-    `fetch.prefetch` + 1 answers are held. `clock` gives seconds.
+    `group` and the `stored_in` of its offsets are for error messages only: tasks never use the group. The reader holds
+    `fetch.prefetch` + 1 responses at most. `clock` returns seconds.
 
-    Raises DataLossError for planned records that are gone (with `fail_on_data_loss` off they are left out with a
-    warning), DecodeError for a batch that cannot be read, with the command that steps over it, TransportError after
-    `poll_timeout_ms` without progress, BrokerError for what a broker refuses. With `fetch.include_damaged_batches` a
-    damaged batch is a row, where its end is certain. A timestamp that does not fit its column is null.
+    Raises DataLossError for planned records that are gone; without `fail_on_data_loss` it leaves them out and logs a
+    warning. Raises DecodeError for a batch that cannot be read, with the command that steps over it, TransportError
+    after `poll_timeout_ms` without progress, and BrokerError if a broker refuses a request. With
+    `fetch.include_damaged_batches`, a damaged batch whose end is certain is a row. A timestamp that does not fit its
+    column is null.
     """
     RELEASE_MEMORY.learn(task.releases)
     servers = dict.fromkeys((*client.bootstrap_servers, *task.brokers))
@@ -73,16 +74,16 @@ def _read_format_of(dialect: Dialect) -> ReadFormat:
     """Return how to read the logs of brokers that speak `dialect`."""
     if dialect is Dialect.KAFKA:
         return KAFKA_READ_FORMAT
-    # Most tasks never need it, and start faster without importing it.
+    # Most tasks never need it, and start faster if they do not import it.
     from streamgroup.executor.read.kafka07 import KAFKA07_READ_FORMAT  # noqa: PLC0415
 
     return KAFKA07_READ_FORMAT
 
 
 class _FetchAgainError(DecodeError):
-    """The task has to fetch again behind the last record that it has delivered.
+    """The task must fetch again from the last record that it has delivered.
 
-    A damaged batch came for the first time, or nothing sound follows the one that was set aside.
+    A damaged batch arrived for the first time, or no sound batch follows the one that was set aside.
     """
 
 
@@ -125,7 +126,7 @@ class RangeReader:
         self._recovery.close()
 
     def rows(self, cursors: Sequence[Cursor]) -> Iterator[pa.RecordBatch]:
-        """Read from broker after broker, until all ranges are done."""
+        """Read from one broker after the other until all ranges are done."""
         self._replicas.begin(cursors)
         while left := [cursor for cursor in cursors if not cursor.done]:
             for source, leader_only in dict.fromkeys((cursor.source, cursor.is_leader_only) for cursor in left):
@@ -142,7 +143,7 @@ class RangeReader:
     def _from_broker(
         self, broker: Broker, cursors: Sequence[Cursor], left: Sequence[Cursor]
     ) -> Iterator[pa.RecordBatch]:
-        """Read until each range is done, has failed, or is to be read from another broker.
+        """Read until each range is done, has failed, or must be read from another broker.
 
         `left` are all cursors of the task that are not done.
         """
@@ -160,10 +161,10 @@ class RangeReader:
                 if not portions and any(cursor.wants_more for cursor in cursors):
                     self._recovery.pass_gaps(cursors, connection)
                     time.sleep(_PAUSE_S)
-                while portions:  # each is let go before the next one is decoded: the next answer needs the memory
+                while portions:  # each is released before the next one is decoded: the next response needs the memory
                     yield from self._decoded(portions.pop(0), pipeline)
                     self._recovery.note_progress()
-                # The wait for the throttle time follows the progress, which would begin the waits again.
+                # After the progress, which restarts the waits.
                 if throttled_s := pipeline.take_throttled_s():
                     self._recovery.note_throttled(left, throttled_s)
                 self._recovery.check_timeouts(cursors)
@@ -174,7 +175,7 @@ class RangeReader:
         except DecodeError as error:
             if all(cursor.replica is None for cursor in cursors):
                 raise
-            _fail(cursors, error, self._clock())  # a follower's copy may be damaged where the leader's is not
+            _fail(cursors, error, self._clock())  # the leader's copy may be sound
         finally:
             POOL.give_back(connection)
 
@@ -186,14 +187,14 @@ class RangeReader:
             return None
 
     def _decoded(self, portion: Portion, pipeline: Pipeline) -> Iterator[pa.RecordBatch]:
-        """Decode `portion`, in several steps where it would be too large decompressed at once."""
+        """Decode `portion`, in several steps if it would be too large when decompressed at once."""
         cursor = portion.cursor
         position, end = portion.start, portion.ahead
         while position < end:
             try:
                 decoded = self._format.decode(portion, position, self._decode)
             except DecodeError as error:
-                if cursor.replica is not None:  # the leader's copy may be sound, so nothing is to be stepped over
+                if cursor.replica is not None:  # the leader's copy may be sound, so nothing is skipped
                     raise
                 damaged = self._damaged(portion, error)
                 if damaged is None:
@@ -227,9 +228,9 @@ class RangeReader:
         log.warning("%s: the record at offset %d %s: %s. %s", tp, decoded.offset[row].as_py(), result, reason, rest)
 
     def _damaged(self, portion: Portion, error: DecodeError) -> DamagedBatch | None:
-        """Return the batch to set aside, None where `error` is to end the read.
+        """Return the batch to set aside, or None if `error` must end the read.
 
-        The first time, it is fetched again: the bytes may have been damaged on their way. Raises _FetchAgainError.
+        Raises _FetchAgainError the first time: the bytes may have been damaged on the network.
         """
         if not self._fetch.include_damaged_batches:
             return None
@@ -246,7 +247,7 @@ class RangeReader:
         return damaged.row(cursor.tp.topic, cursor.tp.partition, include_headers=self._fetch.include_headers)
 
     def _poisoned(self, cursor: Cursor, error: DecodeError) -> DecodeError:
-        """Return `error` with the partition, and with what steps over the damaged frame."""
+        """Return `error` with the partition and the command that steps over the damaged frame."""
         log_format, tp = self._format.log_format, cursor.tp
         step = self._format.next_frame_unknown
         if error.base_offset is not None and error.next_offset is not None:
@@ -262,27 +263,26 @@ class RangeReader:
         return named
 
     def _step_over(self, topic: str, name: str, base: int, after: int) -> str:
-        """Return what leaves out [`base`, `after`) of the partition that its cluster calls `name`.
+        """Return how to leave out [`base`, `after`) of the partition that its cluster calls `name`.
 
-        The offset of a group says where it goes on; the options of another read do.
+        A group continues at its offset; a read without a group continues where its options say.
         """
         if not self._location.group:
             return _read_around(topic, name, base, after)
         servers = host_ports(self._client.bootstrap_servers)
         step = how_to_step_to(self._location, topic, name, after, servers)
         return (
-            f"{step} (records before offset {base} that have not sunk "
-            "yet are stepped over, too: fetch them with spark.read, from the group's committed offset to endingOffsets "
-            f"{base})"
+            f"{step} (records before offset {base} that are not written yet are skipped, too: fetch them with "
+            f"spark.read, from the group's committed offset to endingOffsets {base})"
         )
 
 
 def _read_around(topic: str, name: str, base: int, after: int) -> str:
-    """Return how to read past [`base`, `after`) where no group's offset says where to go on."""
+    """Return how to read past [`base`, `after`) without a group."""
     before, behind = (json.dumps({topic: {name: offset}}) for offset in (base, after))
     return (
-        f"read in two parts: up to it with endingOffsets {before}, behind it with startingOffsets {behind} (with the "
-        "other partitions listed besides; a stream goes on behind it with a new checkpointLocation)"
+        f"read in two parts: up to it with endingOffsets {before}, after it with startingOffsets {behind} (list the "
+        "other partitions too; a stream needs a new checkpointLocation)"
     )
 
 

@@ -1,6 +1,8 @@
-"""How tasks read the logs of Kafka 0.8 and later: Fetch, and where the logs are now.
+"""How tasks read the logs of Kafka 0.8 and later.
 
-The latter by metadata, ListOffsets and OffsetForLeaderEpoch.
+`KafkaFetchProtocol` makes the Fetch requests, and `Pipeline` sends them ahead of the decoder, for Kafka 0.7 too.
+`KafkaLookup` finds a leader that has moved and checks what a log still holds, by Metadata, ListOffsets and
+OffsetForLeaderEpoch.
 """
 
 from __future__ import annotations
@@ -66,17 +68,17 @@ if TYPE_CHECKING:
     from streamgroup.kafka.cluster.kafka import KafkaCluster
 
 FIRST_WHOLE = 3
-"""The first version in which the first message comes whole, however large, and a request bounds the answer (KIP-74).
+"""The first version of Fetch that returns the first message complete, however large, and bounds the response (KIP-74).
 
-Before it (brokers before 0.10.1) the bytes asked for of each partition bound both the messages and the answer."""
+Before it (brokers before 0.10.1), the bytes asked for of each partition bound both the messages and the response."""
 FIRST_WITH_TRANSACTIONS = 4
 LAST_WITH_NAMES = 12
 _ENVELOPE = 64 * 1024
-"""Bytes of an answer beside the records of one partition."""
+"""Bytes of a response in addition to the records of one partition."""
 
 
 class KafkaFetchProtocol(FetchProtocol):
-    """Fetches in the highest version that the broker speaks; by topic names where a plan has no topic ids."""
+    """Fetches in the highest version that the broker supports; by topic names if the plan has no topic ids."""
 
     def __init__(self, connection: Connection, cursors: Sequence[Cursor], options: FetchOptions) -> None:
         self._connection = connection
@@ -91,7 +93,7 @@ class KafkaFetchProtocol(FetchProtocol):
         )
 
     def ask(self, wanted: Sequence[Cursor]) -> PreparedFetch:
-        """Return a Fetch of `wanted`; before 0.10.1 of as many as one answer has room for."""
+        """Return a Fetch of `wanted`; before 0.10.1, of as many as fit into one response."""
         cursors = self._fitting(wanted)
         topics: dict[tuple[str, str], list[FetchPartition]] = {}
         for cursor in cursors:
@@ -117,7 +119,7 @@ class KafkaFetchProtocol(FetchProtocol):
         return PreparedFetch(cursors, request, self._version)
 
     def _fitting(self, wanted: Sequence[Cursor]) -> list[Cursor]:
-        """Return those of `wanted` that one answer has room for, each with the bytes that are asked of it."""
+        """Return the cursors of `wanted` that fit into one response. Each notes the bytes that are asked for."""
         left = self._max_bytes
         for count, cursor in enumerate(wanted):
             cursor.asked_bytes = cursor.bytes_wanted(self._max_bytes)
@@ -138,7 +140,7 @@ class KafkaFetchProtocol(FetchProtocol):
             for row in topic.partitions
             if (cursor := by_key.pop((topic.topic or topic.topic_id, row.partition_index), None)) is not None
         ]
-        # A throttled answer is empty, whatever the log holds; one with records had no room for all partitions.
+        # A throttled response is empty, whatever the log holds. One with records may lack room for other partitions.
         is_proof = not response.throttle_time_ms and not any(row.records for _, row in rows)
         fetched = []
         comes_first = True
@@ -164,14 +166,14 @@ class KafkaFetchProtocol(FetchProtocol):
         )
 
     def _readable(self, row: PartitionData) -> int:
-        """Return the offset below which the leader shows what it has."""
+        """Return the offset below which the leader returns all of its records."""
         committed = self._options.isolation is Isolation.READ_COMMITTED and self._version >= FIRST_WITH_TRANSACTIONS
         return row.last_stable_offset if committed else row.high_watermark
 
     def note_no_progress(self, fetched: Fetched, now: float) -> None:
-        """Ask for more of a message that came cut, wait for one that is not there yet, or count a proof of a gap.
+        """Ask for more of a truncated message, wait for one that is not written yet, or count a proof of a gap.
 
-        Raises TooLarge where a broker since 0.10.1 cuts the very first batch, or a message is larger than an answer.
+        Raises TooLarge if a broker since 0.10.1 truncates the first batch, or a message is larger than any response.
         """
         cursor = fetched.cursor
         records = fetched.frames.data if fetched.frames is not None else memoryview(b"")
@@ -186,9 +188,9 @@ class KafkaFetchProtocol(FetchProtocol):
             cursor.readable = fetched.readable
 
     def _ask_for_more(self, cursor: Cursor, records: memoryview) -> None:
-        """Have the next request ask for all of a first message that is larger than what was asked for.
+        """Let the next request ask for all of a first message that is larger than the bytes asked for.
 
-        Raises TooLarge where that is more than an answer may hold.
+        Raises TooLarge if that is more than a response may hold.
         """
         size = FRAME.unpack_from(records)[1] + SIZE_END if len(records) >= FRAME.size else 0
         if max(size, cursor.asked_bytes + 1) > self._max_message_bytes:
@@ -222,15 +224,15 @@ def _too_large(cursor: Cursor, size: int) -> TooLarge:
 log = logging.getLogger(__name__)
 
 EARLIEST_LOCAL = -4
-"""ListOffsets v8: where the part of a log begins that is not in tiered storage (KIP-405)."""
+"""ListOffsets v8: the start of the part of a log that is not in tiered storage (KIP-405)."""
 _FIRST_WITH_TIERED_STORAGE = 8
-"""The first version of ListOffsets that tells local from tiered storage."""
+"""The first version of ListOffsets that distinguishes local from tiered storage."""
 _MENDED = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE})
-"""Not retriable by itself: the leader has to be asked first how far the log reaches now."""
+"""Errors that a retry can resolve only after the leader has reported the ends of its log."""
 
 
 class KafkaLookup(LogLookup):
-    """Asks the brokers of the options and of the plan."""
+    """Asks the brokers that the options and the plan name."""
 
     def __init__(self, client: ClientOptions, fetch: FetchOptions, clock: Callable[[], float]) -> None:
         self._client = client
@@ -251,13 +253,13 @@ class KafkaLookup(LogLookup):
         return self._cluster
 
     def replica(self, cursor: Cursor, node_id: int, deadline: float) -> Broker | None:
-        """Return the replica `node_id` as the metadata have it. Raises TransportError."""
+        """Return the replica `node_id` from the metadata. Raises TransportError."""
         snapshot = self._connected().snapshot({cursor.tp.topic}, deadline)
         info = snapshot.partition(cursor.tp)
         return snapshot.brokers.get(node_id) if info is not None and node_id in info.replicas else None
 
     def require_mendable(self, cursor: Cursor) -> None:
-        """Raise BrokerError for an error that is not retriable: fresh metadata would not change it."""
+        """Raise BrokerError for an error that fresh metadata cannot resolve."""
         failure = cursor.failure
         if isinstance(failure, KafkaError) and not may_succeed_later(failure.code) and failure.code not in _MENDED:
             context = f"fetching {cursor.tp} at offset {cursor.ahead}"
@@ -278,7 +280,7 @@ class KafkaLookup(LogLookup):
 
     @staticmethod
     def _follow(cursor: Cursor, snapshot: ClusterSnapshot) -> Loss | None:
-        """Move `cursor` to its leader of now, or return its rest as lost.
+        """Move `cursor` to its current leader, or return its rest as lost.
 
         A topic of the same name with another id is another topic (R8).
         """
@@ -296,22 +298,22 @@ class KafkaLookup(LogLookup):
 
     @staticmethod
     def _place(cursors: Sequence[Cursor], cluster: KafkaCluster, deadline: float) -> Iterator[Loss]:
-        """Compare positions that their leaders do not have with what the logs hold."""
+        """Compare positions that are out of range with the ends of the logs."""
         partitions: Sequence[TopicPartition] = [cursor.tp for cursor in cursors]
         starts = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST), Isolation.READ_UNCOMMITTED, deadline)
         ends = cluster.list_offsets(dict.fromkeys(partitions, LATEST), Isolation.READ_UNCOMMITTED, deadline)
         for cursor in cursors:
             start, end = starts[cursor.tp].offset, ends[cursor.tp].offset
             if start > cursor.position:
-                why = f"the log begins at offset {start} by now (retention or DeleteRecords)"
+                why = f"the log now begins at offset {start} (retention or DeleteRecords)"
                 yield Loss(cursor, start, why, KEEP_LONGER)
             elif end < cursor.position:
                 cursor.high_watermark = end
 
     def pass_gaps(self, cursors: Sequence[Cursor], connection: Connection, deadline: float) -> Iterator[Loss]:
-        """Skip what was compacted away: the leader's log goes on, and it still sends nothing.
+        """Skip offsets that compaction has removed: the leader's log continues, and it still sends no records.
 
-        A log in tiered storage may be silent because that is slow: only the part that is local proves a gap.
+        Tiered storage may be slow to return records, so only the local part of a log proves a gap.
         """
         local: dict[TopicPartition, int] = {}
         if connection.versions.highest(ListOffsetsRequest) >= _FIRST_WITH_TIERED_STORAGE:
@@ -328,9 +330,9 @@ class KafkaLookup(LogLookup):
         yield from ()
 
     def last_look(self, cursor: Cursor, waited_s: float) -> Loss | str:
-        """Look whether the log of `cursor`, listed anew under fresh metadata, reaches beyond its position.
+        """Check whether the log of `cursor`, listed again with fresh metadata, continues after its position.
 
-        Where it does nothing is lost, even where it ends below the range: the next attempt reads up to its end first.
+        If it does, nothing is lost, even if it ends before the range does: the next attempt reads up to its end first.
         """
         deadline = self._clock() + min(LAST_LOOK_TIMEOUT_S, self._timeout_s)
         cluster, tp = self._connected(), cursor.tp
@@ -352,9 +354,9 @@ class KafkaLookup(LogLookup):
 
     @staticmethod
     def _agreed_metadata(tp: TopicPartition, cluster: KafkaCluster, deadline: float) -> ClusterSnapshot:
-        """Ask two brokers, where there are two. Raises TransportError where they do not agree on the leader of `tp`.
+        """Ask two brokers, if there are two. Raises TransportError if they do not agree on the leader of `tp`.
 
-        A broker that is cut off from the controller may still take itself for the leader.
+        A broker that is cut off from the controller may still act as the leader.
         """
         first = cluster.snapshot({tp.topic}, deadline, refresh=True).partition(tp)
         cluster.distrust_metadata()
@@ -366,9 +368,9 @@ class KafkaLookup(LogLookup):
 
     @staticmethod
     def _log_end(cursor: Cursor, cluster: KafkaCluster, deadline: float) -> int:
-        """Return where the leader's log ends, -1 where the leader has no epochs to tell by.
+        """Return the end of the leader's log, -1 if the leader has no epochs.
 
-        ListOffsets tells the high watermark, which a new leader may hold below the planned range until its followers
+        ListOffsets returns the high watermark, which may be below the planned range on a new leader until its followers
         have caught up. Records above it are not lost.
         """
         if cursor.leader_epoch == UNKNOWN_EPOCH:
@@ -405,14 +407,15 @@ KAFKA_READ_FORMAT: Final = KafkaReadFormat()
 
 
 MOST_PARTITIONS = 100
-"""Of one request: small ranges of one leader share a round trip."""
+"""The most partitions of one request: small ranges of one leader share a round trip."""
 
 
 class Pipeline:
-    """Fetches `cursors` over `connection`, which nobody else uses meanwhile.
+    """Fetches `cursors` over `connection`, which it uses alone.
 
-    Besides the answer that is being decoded, at most `prefetch` answers are asked for or held. The headers of an answer
-    are walked when it arrives: they tell where to go on, long before the records are decoded. `clock` gives seconds.
+    In addition to the response that is being decoded, it requests or holds `prefetch` responses at most. It walks the
+    headers of a response when that arrives: they give the next offset before the records are decoded. `clock` returns
+    seconds.
     """
 
     def __init__(
@@ -429,16 +432,16 @@ class Pipeline:
         self._prefetch = prefetch
         self._clock = clock
         self._asked: list[Cursor] = []
-        """The cursors of the request that has no answer yet."""
+        """The cursors of the pending request."""
         self._ready: deque[list[Portion]] = deque()
         self._failure: TransportError | DecodeError | None = None
         self._answers = 0
         self._throttled_s = 0.0
 
     def next(self) -> list[Portion] | None:
-        """Return the portions of the next answer, none where it brought nothing; None when nothing is left to fetch.
+        """Return the portions of the next response, empty if it had no records; None if nothing is left to fetch.
 
-        Waits for the answer up to the protocol's `timeout_s`. Cursors that fail are left out from then on and have a
+        Waits for the response up to the protocol's `timeout_s`. Cursors that fail are left out from then on and have a
         `failure`. Raises TransportError, DecodeError.
         """
         if not self._ready:
@@ -453,14 +456,14 @@ class Pipeline:
         return portions
 
     def take_throttled_s(self) -> float:
-        """Return the throttle times of the answers since the last call: the next requests wait that long."""
+        """Return the throttle times of the responses since the last call: the next requests wait that long."""
         throttled_s, self._throttled_s = self._throttled_s, 0.0
         return throttled_s
 
     def pump(self) -> None:
-        """Take the answer that has arrived and send the next request, without waiting. To be called while decoding.
+        """Take a response that has arrived and send the next request, without waiting. Call it while decoding.
 
-        Raises nothing: `next` raises the error once all that came before it is delivered.
+        Raises nothing: `next` raises the error when all earlier records are delivered.
         """
         if self._failure is not None:
             return
@@ -473,8 +476,8 @@ class Pipeline:
             self._failure = error
 
     def _ask(self) -> bool:
-        """Send the next request and return True, or return False where nothing is left to ask for."""
-        # A cursor that wants nothing more never will again in this pipeline: its failure is mended for other fetches.
+        """Send the next request and return True, or return False if nothing is left to fetch."""
+        # A cursor that fails stays out of this pipeline: `Recovery` resolves the failure for a later one.
         self._cursors = [cursor for cursor in self._cursors if cursor.wants_more]
         wanted = nsmallest(MOST_PARTITIONS, self._cursors, key=lambda cursor: cursor.last_served)
         if not wanted:
@@ -485,7 +488,7 @@ class Pipeline:
         return True
 
     def _receive(self) -> None:
-        """Wait for the answer and append its portions to `_ready`. Raises TransportError, DecodeError."""
+        """Wait for the response and append its portions to `_ready`. Raises TransportError, DecodeError."""
         try:
             timeout_s = self._protocol.timeout_s + self._connection.throttled_s
             answer = self._connection.receive(self._clock() + timeout_s)
@@ -504,7 +507,7 @@ class Pipeline:
         self._ready.append([portion for portion in portions if portion is not None])
 
     def _portion(self, fetched: Fetched) -> Portion | None:
-        """Note on its cursor what came, and return the records, None where there is no whole frame."""
+        """Update the cursor, and return the records, or None without a complete frame."""
         cursor, frames = fetched.cursor, fetched.frames
         if fetched.error is not None:
             cursor.mark_failed(fetched.error, self._clock())

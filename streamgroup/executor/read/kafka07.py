@@ -1,11 +1,11 @@
-"""How tasks read the logs of Kafka 0.7: FETCH and MULTIFETCH, and what the logs hold now.
+"""How tasks read the logs of Kafka 0.7, by FETCH, MULTIFETCH and OFFSETS.
 
-A range says to the byte what is wanted, so the broker never sends what lies behind it. An answer ends with its segment,
-and is empty where nothing is flushed: the broker never waits for more.
+The offsets of a range are bytes, so the broker never sends records after it. A response ends with its segment, and is
+empty if nothing is flushed: the broker never waits for more.
 
-A partition never moves: its one broker may come back, or may have lost it. Tasks do not read ZooKeeper. A broker that
-is away is tried again at the planned address until the range times out. The query, started again, plans anew, at the
-address that the broker has by then.
+A partition never moves: its one broker may come back, or may have lost it. Tasks do not read ZooKeeper. A task tries a
+broker that is away again at the planned address until the range times out. When the query starts again, it plans the
+range at the address that the broker then has.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from streamgroup.model import Dialect
 from streamgroup.options.types import ClientOptions, FetchOptions
 
 _MIN_SHARE_BYTES = 64 * 1024
-"""Of each partition in one MULTIFETCH, however many there are."""
+"""The least bytes of each partition in one MULTIFETCH, however many there are."""
 _LENGTH = 4
 _OVERHEAD = 64
-"""Bytes of a FETCH answer beside the messages, at most."""
+"""The most bytes of a FETCH response in addition to the messages."""
 
 
 class Kafka07FetchProtocol(FetchProtocol):
-    """One answer has `max_partition_bytes` at most; only a larger message comes alone, up to `max_frame_bytes`."""
+    """A response has `max_partition_bytes` at most. A larger message is fetched alone, up to `max_frame_bytes`."""
 
     def __init__(self, connection: Connection, options: FetchOptions) -> None:
         self._connection = connection
@@ -97,7 +97,7 @@ class Kafka07FetchProtocol(FetchProtocol):
         return Fetched(cursor, frames=Frames07(memoryview(part.records), cursor.ahead, cursor.until))
 
     def note_no_progress(self, fetched: Fetched, now: float) -> None:
-        """Ask for all of a message that came cut, or count an empty answer: the broker may have lost the log."""
+        """Ask for all of a truncated message, or count an empty response: the broker may have lost the log."""
         cursor = fetched.cursor
         if fetched.frames is not None and len(fetched.frames.data):
             self._ask_for_all(cursor, fetched.frames.data)
@@ -105,13 +105,13 @@ class Kafka07FetchProtocol(FetchProtocol):
         cursor.mark_waiting(now)
 
     def _ask_for_all(self, cursor: Cursor, records: memoryview) -> None:
-        """Have the next request ask for all of a message that is larger than what came.
+        """Let the next request ask for all of a message that is larger than the response.
 
-        Raises TooLarge where that is more than an answer may hold, DecodeError where no message can begin there.
+        Raises TooLarge if that is more than a response may hold, DecodeError if no message can begin there.
         """
         length = int.from_bytes(records[:_LENGTH], "big", signed=True) if len(records) >= _LENGTH else 0
         announced = f"a message of {length} bytes is announced there"
-        if len(records) < cursor.asked_bytes:  # no message goes on in another segment, or behind what is flushed
+        if len(records) < cursor.asked_bytes:  # a message is never in two segments, or partly flushed
             raise _error(DecodeError, cursor, f"{announced}, and {len(records)} bytes are left of the segment")
         if cursor.ahead + max(_LENGTH + length, len(records) + 1) > cursor.until:
             ends = f"the range ends inside of it, at {cursor.until}; one of the two is not a boundary of a message"
@@ -154,10 +154,10 @@ class Kafka07Lookup(LogLookup):
         self._clock = clock
 
     def close(self) -> None:
-        """Close nothing: the connections are the pool's."""
+        """Close nothing: the connections belong to the pool."""
 
     def require_mendable(self, cursor: Cursor) -> None:
-        """Raise TransportError where the plan names no broker, BrokerError for all but a position out of range."""
+        """Raise TransportError if the plan names no broker, BrokerError for all errors but a position out of range."""
         if cursor.leader is None:
             raise TransportError(
                 f"{cursor}: {_absence(cursor)}, and tasks do not look for brokers in ZooKeeper. Start the broker, then "
@@ -182,19 +182,19 @@ class Kafka07Lookup(LogLookup):
                 cursor.move_to(cursor.leader)
 
     def pass_gaps(self, cursors: Sequence[Cursor], connection: Connection, deadline: float) -> Iterator[Loss]:
-        """Look whether the logs have lost what was planned: the answers of a broker that has are empty.
+        """Check whether the logs have lost planned records: a broker that has lost them sends empty responses.
 
-        No range has gaps in Kafka 0.7.
+        Ranges of Kafka 0.7 have no gaps.
         """
         for cursor in cursors:
             if loss := self._place(cursor, deadline):
                 yield loss
 
     def last_look(self, cursor: Cursor, waited_s: float) -> Loss | str:
-        """Look what the log of `cursor` holds.
+        """Check the log of `cursor`.
 
-        A log that goes on behind the position has lost nothing, even where it ends below the range. Its broker may have
-        come back this moment, and the next attempt reads up to the log's end first.
+        A log that continues after the position has lost nothing, even if it ends before the range does. Its broker may
+        just have come back, and the next attempt reads up to the log's end first.
         """
         found = self._log(cursor, self._clock() + LAST_LOOK_TIMEOUT_S)
         if found.start > cursor.position:
@@ -205,9 +205,9 @@ class Kafka07Lookup(LogLookup):
         return f"the log holds [{found.start}, {found.end})"
 
     def _place(self, cursor: Cursor, deadline: float) -> Loss | None:
-        """Compare a position that the broker does not have, or has nothing at, with what the log holds.
+        """Compare a position that is out of range, or without records, with the log.
 
-        A broker that cannot be asked now is asked again until the range times out.
+        A broker that cannot be reached is asked again until the range times out.
         """
         try:
             found = self._log(cursor, deadline)
@@ -217,7 +217,7 @@ class Kafka07Lookup(LogLookup):
         return _overtaken(cursor, found) if found.start > cursor.position else None
 
     def _log(self, cursor: Cursor, deadline: float) -> _Log:
-        """Ask what the log of `cursor` holds. Raises TransportError."""
+        """Return the start and the end of the log of `cursor`. Raises TransportError."""
         leader = cursor.leader
         if leader is None:
             raise TransportError(_absence(cursor))
@@ -240,7 +240,7 @@ def _absence(cursor: Cursor) -> str:
 
 
 def _overtaken(cursor: Cursor, found: _Log) -> Loss:
-    return Loss(cursor, found.start, f"the log begins at position {found.start} by now (retention)", KEEP_LONGER)
+    return Loss(cursor, found.start, f"the log now begins at position {found.start} (retention)", KEEP_LONGER)
 
 
 class Kafka07ReadFormat(ReadFormat):

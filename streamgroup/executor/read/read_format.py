@@ -1,7 +1,7 @@
-"""How tasks read a log: the part of a `LogFormat` that needs requests, connections and decoders.
+"""The interfaces between the readers of all Kafkas and the code for Kafka or Kafka 0.7.
 
-A `FetchProtocol` makes the fetch requests for one connection. A `LogLookup` finds where the logs of failed cursors are
-now.
+A `FetchProtocol` makes the fetch requests of one connection. A `LogLookup` finds the leaders and the ends of the logs
+of failed cursors. A `ReadFormat` makes both.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from streamgroup.options.types import ClientOptions, FetchOptions
 
 
 class FetchedFrames(Protocol):
-    """The frames of one answer, whose headers are walked: `Frames` or `Frames07`."""
+    """The frames of one response, whose headers are walked: `Frames` or `Frames07`."""
 
     data: memoryview
     size: int
@@ -33,7 +33,7 @@ class FetchedFrames(Protocol):
 
 
 class PreparedFetch(NamedTuple):
-    """A fetch request, in a `version` of its API where that has any, and the cursors that it fetches for."""
+    """A fetch request in a `version` of its API (None for Kafka 0.7), and the cursors that it fetches for."""
 
     cursors: list[Cursor]
     request: AnyRequest
@@ -41,7 +41,7 @@ class PreparedFetch(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """The part of an answer for one cursor: an error, or frames."""
+    """The part of a response for one cursor: an error, or frames."""
 
     cursor: Cursor
     error: KafkaError | None = None
@@ -49,15 +49,16 @@ class Fetched(NamedTuple):
     aborted: tuple[Aborted, ...] = ()
     high_watermark: int = -1
     readable: int = -1
-    """The offset below which the leader shows all that it has; -1 where this answer proves nothing, as a follower's."""
+    """The offset below which the leader returns all of its records; -1 if this response proves nothing, such as a
+    follower's."""
     comes_first: bool = False
-    """Whether no partition before this one in the answer has records."""
+    """Whether no partition before this one in the response has records."""
     read_replica: int | None = None
-    """The id of the follower to fetch from, where the leader names one (KIP-392)."""
+    """The id of the follower to fetch from, if the leader names one (KIP-392)."""
 
 
 class Portion(NamedTuple):
-    """The records of one range in one answer: from the offset `start` on, as far as `frames` reach."""
+    """The records of one range in one response: those of `frames` from the offset `start` on."""
 
     cursor: Cursor
     start: int
@@ -66,68 +67,68 @@ class Portion(NamedTuple):
 
     @property
     def ahead(self) -> int:
-        """The offset behind the last whole frame."""
+        """The offset after the last complete frame."""
         return self.frames.next_offset
 
 
 class FetchProtocol(ABC):
-    """Makes the fetch requests for one connection and reads the answers. `Pipeline` sends them."""
+    """Makes the fetch requests for one connection and reads the responses. `Pipeline` sends them."""
 
     timeout_s: float
-    """How long an answer may take."""
+    """How many seconds a response may take."""
 
     @abstractmethod
     def ask(self, wanted: Sequence[Cursor]) -> PreparedFetch:
-        """Return the request for `wanted`, or for as many of them as one answer can serve.
+        """Return the request for `wanted`, or for as many of them as one response can serve.
 
-        Each cursor of the request notes how many bytes are asked of it.
+        Each cursor of the request notes how many bytes it asks for.
         """
 
     @abstractmethod
     def read(self, response: Any, asked: Sequence[Cursor]) -> list[Fetched]:
-        """Return what `response` holds of the cursors that were asked for; cursors that it leaves out are left out.
+        """Return the part of `response` for each cursor of the request, without those that it leaves out.
 
-        Raises TransportError where the broker refused the request as a whole, DecodeError for an impossible answer.
+        Raises TransportError if the broker refused the whole request, DecodeError for an impossible response.
         """
 
     @abstractmethod
     def note_no_progress(self, fetched: Fetched, now: float) -> None:
-        """Note on the cursor of `fetched` why no whole message came, so that the next request asks otherwise.
+        """Note on the cursor of `fetched` why it has no complete message, so that the next request differs.
 
-        Raises TooLarge where the next message is larger than any answer may be, DecodeError where none can begin there.
+        Raises TooLarge if the next message is larger than any response may be, DecodeError if none can begin there.
         """
 
 
 KEEP_LONGER = ". To lose no more of them, raise the topic's retention, or read with more resources"
 LAST_LOOK_TIMEOUT_S = 5.0
-"""How long the last look at a log may take, once the timeout of a range is over."""
+"""How many seconds the last check of a log may take after a range has timed out."""
 
 
 class Loss(NamedTuple):
-    """Planned records below `until` that no broker has any more."""
+    """Planned records below `until` that no broker has anymore."""
 
     cursor: Cursor
     until: int
     why: str
     way_out: str = ""
-    """How to avoid more of it, beside `failOnDataLoss=false`."""
+    """How to avoid further losses, in addition to `failOnDataLoss=false`."""
 
 
 class LogLookup(ABC):
-    """Asks the cluster about cursors whose leader did not give what was planned. `Recovery` decides what follows.
+    """Asks the cluster about cursors whose leader did not return the planned records. `Recovery` acts on the result.
 
-    `Recovery` applies each loss before it asks for the next: the cursor has then skipped it, or the task has failed.
+    `Recovery` applies each loss before it takes the next one: the cursor has then skipped it, or the task has failed.
     """
 
     next_step: str = ""
-    """The part of an error about a range that timed out which does not depend on what was seen of it."""
+    """The next step in the error of a range that has timed out."""
 
     @abstractmethod
     def close(self) -> None:
         """Close the connections that were opened."""
 
     def replica(self, cursor: Cursor, node_id: int, deadline: float) -> Broker | None:
-        """Return the replica `node_id` of `cursor`'s partition, or None where the cluster has no such replica.
+        """Return the replica `node_id` of `cursor`'s partition, or None if the cluster has no such replica.
 
         Raises TransportError. Kafka 0.7 has no replicas.
         """
@@ -135,24 +136,24 @@ class LogLookup(ABC):
 
     @abstractmethod
     def require_mendable(self, cursor: Cursor) -> None:
-        """Raise BrokerError or TransportError where no waiting mends the failure of `cursor`."""
+        """Raise BrokerError or TransportError if retrying cannot resolve the failure of `cursor`."""
 
     @abstractmethod
     def look_up(self, cursors: Sequence[Cursor], deadline: float) -> Iterator[Loss]:
-        """Move `cursors` to their leaders of now, and yield what their logs have lost. Raises TransportError."""
+        """Move `cursors` to their current leaders, and yield what their logs have lost. Raises TransportError."""
 
     @abstractmethod
     def pass_gaps(self, cursors: Sequence[Cursor], connection: Connection, deadline: float) -> Iterator[Loss]:
-        """Skip what can never come of `cursors`, of which the leader on `connection` sends nothing, several times.
+        """Skip offsets without records: the leader on `connection` has returned none for `cursors` several times.
 
         Yields what their logs have lost.
         """
 
     @abstractmethod
     def last_look(self, cursor: Cursor, waited_s: float) -> Loss | str:
-        """Return the loss of what can never come of `cursor`, or a text of what its log still holds.
+        """Return the records of `cursor` that are lost, or a text that describes what its log still holds.
 
-        Raises TransportError where no broker can tell. A look that fails proves no loss.
+        Raises TransportError if no broker answers. A check that fails proves no loss.
         """
 
 
@@ -162,7 +163,7 @@ def has_failed_with(cursor: Cursor, code: int) -> bool:
 
 
 def describe_failure(cursor: Cursor) -> str:
-    """Return the last failure of `cursor` in words."""
+    """Return the last failure of `cursor` as text for an error."""
     failure = cursor.failure
     if failure is None:
         return "the partition has no leader" if cursor.leader is None else "an empty answer"
@@ -178,9 +179,9 @@ class ReadFormat(ABC):
 
     dialect: ClassVar[Dialect]
     frame_noun: ClassVar[str]
-    """The word for a damaged piece of the log that can be skipped as a whole."""
+    """The word for the smallest damaged part of a log that can be skipped."""
     next_frame_unknown: ClassVar[str]
-    """The cause and next step where a damaged frame does not show where the next one begins."""
+    """The cause and next step if a damaged frame does not show where the next one begins."""
 
     @property
     def log_format(self) -> LogFormat:
@@ -193,7 +194,7 @@ class ReadFormat(ABC):
 
     @abstractmethod
     def lookup(self, client: ClientOptions, fetch: FetchOptions, clock: Callable[[], float]) -> LogLookup:
-        """Return what finds the leaders of cursors again and what their logs hold. Connects when first asked."""
+        """Return the lookup of one task. It connects when it is first used."""
 
     @abstractmethod
     def decode(self, portion: Portion, position: int, options: DecodeOptions) -> Decoded:

@@ -1,7 +1,8 @@
-"""From which replica each range is fetched: the follower that its leader names, or the leader (KIP-392).
+"""Chooses the replica to fetch each range from: the follower that its leader names, or the leader (KIP-392).
 
-Only a leader knows its log. A follower may be behind, cut off or damaged. Where it gives an error, nothing, or records
-that cannot be decoded, the range goes back to its leader, whose answer decides whether anything is lost (R14).
+Only a leader has the whole log. A follower may lag, be cut off or be damaged. If a follower returns an error, no
+records, or records that cannot be decoded, the range goes back to its leader, whose response decides whether records
+are lost (R14).
 """
 
 from __future__ import annotations
@@ -21,16 +22,15 @@ from streamgroup.options.types import ClientOptions, FetchOptions
 log = logging.getLogger(__name__)
 
 SILENCE_S = 1.0
-"""How long a follower may send nothing of a range, which its leader has. A follower is usually behind by one round
-trip."""
+"""How many seconds a follower may send no records that its leader has. A follower usually lags by one round trip."""
 _MOST_NAMED = 3
-"""Partitions in one line of the log."""
+"""The most partitions that one log line names."""
 
 
 class ReadReplicas:
-    """Chooses where the cursors of one task fetch. `clock` gives seconds.
+    """Chooses the brokers that the cursors of one task fetch from. `clock` returns seconds.
 
-    A choice is for `metadata.max.age.ms`, as in Java's consumer. Then the leader is asked again.
+    A choice is valid for `metadata.max.age.ms`, as in Java's consumer. Then the reader asks the leader again.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class ReadReplicas:
         self._key = (client, fetch.rack)
 
     def begin(self, cursors: Sequence[Cursor]) -> None:
-        """Fetch where earlier tasks of this process were sent."""
+        """Fetch from the replicas that leaders named to earlier tasks of this process."""
         memory = REPLICAS.get(self._key)
         if memory is None:
             return
@@ -54,7 +54,7 @@ class ReadReplicas:
                 cursor.read_from(choice.replica, choice.until, is_leader_only=choice.replica is None)
 
     def leave(self, cursors: Sequence[Cursor], recovery: Recovery) -> None:
-        """Have the cursors leave a follower that sends nothing, and all whose choice has expired."""
+        """Mark the cursors that must leave a silent follower, and those whose choice has expired."""
         now = self._clock()
         for cursor in cursors:
             is_silent = cursor.replica is not None and recovery.waited_s(cursor) >= self._silence_s
@@ -62,7 +62,7 @@ class ReadReplicas:
                 cursor.is_moving = True
 
     def settle(self, cursors: Sequence[Cursor]) -> list[Cursor]:
-        """Choose where to fetch the rest of `cursors`, and return those that their leaders have failed."""
+        """Choose where to fetch the rest of `cursors`, and return those whose leaders have failed."""
         failed = []
         left: dict[tuple[Broker, str], list[Cursor]] = {}
         for cursor in cursors:
@@ -78,12 +78,12 @@ class ReadReplicas:
                 failed.append(cursor)
         for (replica, why), those in left.items():
             names = ", ".join(map(str, those[:_MOST_NAMED])) + (", ..." if len(those) > _MOST_NAMED else "")
-            words = "reading on from the leaders for %.0f s, since follower %s failed for %d partitions: %s (%s)"
+            words = "reading from the leaders for %.0f s, because follower %s failed for %d partitions: %s (%s)"
             log.warning(words, self._max_age_s, replica, len(those), why, names)
         return failed
 
     def _return_to_leader(self, cursor: Cursor, replica: Broker) -> str:
-        """Fetch from the leader. Return why the follower has failed, or "" where the choice has expired."""
+        """Fetch from the leader. Return why the follower has failed, or "" if the choice has expired."""
         failure, now = cursor.failure, self._clock()
         if failure is None and now >= cursor.review_at:
             cursor.read_from(None, math.inf)
@@ -97,7 +97,7 @@ class ReadReplicas:
     def _follow(self, cursor: Cursor, node_id: int) -> None:
         """Fetch from the follower that the leader has named."""
         now = self._clock()
-        if cursor.is_leader_only:  # a selector of the cluster's own may not look at the rack
+        if cursor.is_leader_only:  # a custom replica selector may ignore the rack
             self._memory().forget(cursor)
             cursor.read_from(None, math.inf)
             cursor.mark_failed(TransportError(f"the leader names only follower {node_id}, which has failed"), now)
@@ -132,7 +132,7 @@ _Key = tuple[TopicPartition, str]
 
 
 class ReplicaChoice(NamedTuple):
-    """Where to fetch a partition until `until` (seconds): from a follower, or from the leader alone where None."""
+    """The replica to fetch a partition from until `until` (seconds); None for the leader alone."""
 
     replica: Broker | None
     until: float
@@ -162,11 +162,11 @@ class ReplicaMemory:
         self._unreachable.clear()
 
     def avoid(self, replica: Broker, until: float) -> None:
-        """Note that `replica` could not be reached. Each partition would else wait for a timeout of its own."""
+        """Note that `replica` could not be reached, so that other partitions do not wait for the same timeout."""
         self._unreachable[replica] = until
 
     def avoided_until(self, replica: Broker, now: float) -> float | None:
-        """Return until when `replica` is avoided; None where it is not."""
+        """Return until when `replica` is avoided; None if it is not."""
         until = self._unreachable.get(replica, now)
         return until if now < until else None
 
@@ -177,7 +177,7 @@ _MAX_MEMORIES = 64
 
 
 def memory_of(client: ClientOptions, rack: str) -> ReplicaMemory:
-    """Return the memory of these options, which is made at the first call."""
+    """Return the memory for these options. The first call makes it."""
     if len(REPLICAS) >= _MAX_MEMORIES:
         REPLICAS.clear()
     return REPLICAS.setdefault((client, rack), ReplicaMemory())

@@ -1,6 +1,6 @@
-"""Recover where a leader does not return the planned range: find the new one, wait, or report lost records.
+"""Recovers a range whose leader does not return it: finds the new leader, waits, or reports lost records.
 
-A planned range is delivered whole or the task fails. Only with `failOnDataLoss=false` lost records are left out.
+A task delivers a planned range completely or fails. Only with `failOnDataLoss=false` does it leave out lost records.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ENOUGH_EMPTY_ANSWERS = 3
 
 
 class Recovery:
-    """Mends the failures of cursors. Its `lookup` connects when it is first asked. `clock` gives seconds."""
+    """Resolves the failures of cursors. Its `lookup` connects when it is first used. `clock` returns seconds."""
 
     def __init__(
         self,
@@ -43,23 +43,23 @@ class Recovery:
         self._group = group
         self._backoff = Backoff(client.retry_backoff_ms, client.retry_backoff_max_ms, random.Random())
         self._progressed_at: float | None = None
-        """When records were handed out last; no range has been waited for since before that."""
+        """When records were delivered last. Earlier time does not count as waiting."""
 
     def close(self) -> None:
         """Close the connections that were opened."""
         self._lookup.close()
 
     def note_progress(self) -> None:
-        """Note that records of one range were handed out: all others wait from now on.
+        """Note that records of one range were delivered: the waits of all other ranges restart.
 
-        While Spark works on the records of one range, the others are not asked for. A task may have thousands of small
-        ranges, so the time is noted once for all of them.
+        While Spark processes the records of one range, the task does not fetch the others. A task may have thousands of
+        small ranges, so the time is noted once for all of them.
         """
         self._backoff.reset()
         self._progressed_at = self._clock()
 
     def note_throttled(self, cursors: Iterable[Cursor], seconds: float) -> None:
-        """Leave `seconds` out of all waits: because of a quota the broker sends nothing meanwhile (KIP-219)."""
+        """Leave `seconds` out of all waits: because of a quota the broker accepts no request in that time (KIP-219)."""
         for cursor in cursors:
             if cursor.waiting_since is not None:
                 cursor.waiting_since += seconds
@@ -67,20 +67,20 @@ class Recovery:
             self._progressed_at += seconds
 
     def waited_s(self, cursor: Cursor) -> float:
-        """Return for how many seconds nothing has come of `cursor`, while nothing came of other ranges either."""
+        """Return for how many seconds neither `cursor` nor another range has made progress."""
         since = self._waiting_since(cursor)
         return 0.0 if since is None else self._clock() - since
 
     def _waiting_since(self, cursor: Cursor) -> float | None:
-        """Return since when `cursor` has been waited for; None where it is not."""
+        """Return since when `cursor` has waited; None if it does not."""
         if cursor.waiting_since is None or self._progressed_at is None:
             return cursor.waiting_since
         return max(cursor.waiting_since, self._progressed_at)
 
     def check_timeouts(self, cursors: Sequence[Cursor]) -> None:
-        """Lose or fail the ranges that have been waited for longer than `kafkaConsumer.pollTimeoutMs`.
+        """Skip or fail the ranges that have waited longer than `kafkaConsumer.pollTimeoutMs`.
 
-        A follower's silence proves nothing. Its ranges, and those that are sent to one, are left to `ReadReplicas`.
+        A silent follower proves nothing. `ReadReplicas` handles its ranges, and those on the way to one.
 
         Raises DataLossError, TransportError.
         """
@@ -92,9 +92,9 @@ class Recovery:
                 self._time_out(cursor, now - since, describe_failure(cursor))
 
     def pass_gaps(self, cursors: Sequence[Cursor], connection: Connection) -> None:
-        """Skip what can never come: the leader on `connection` has more, and has sent nothing several times.
+        """Skip offsets without records: the leader on `connection` has later ones, and has sent none several times.
 
-        A follower's answers prove no gap: `FetchProtocol` does not count them.
+        Responses of a follower prove no gap: `FetchProtocol` does not count them.
 
         Raises DataLossError, TransportError.
         """
@@ -106,9 +106,10 @@ class Recovery:
         self._lose_all(self._lookup.pass_gaps(silent, connection, self._clock() + self._timeout_s))
 
     def mend(self, cursors: Sequence[Cursor]) -> None:
-        """Wait a little, then find the leaders of `cursors` anew and clear their failures.
+        """Back off, then find the current leaders of `cursors` and clear their failures.
 
-        Raises DataLossError, TransportError for a range that has timed out, and what no waiting mends.
+        Raises DataLossError, TransportError for a range that has timed out, and BrokerError for an error that retrying
+        cannot resolve.
         """
         for cursor in cursors:
             if not cursor.done:
@@ -123,7 +124,7 @@ class Recovery:
         try:
             time.sleep(max(0.0, min(self._backoff.next(), deadline - self._clock())))
             self._lose_all(self._lookup.look_up(left, deadline))
-        except TransportError as error:  # retried until the deadline, when the ranges time out
+        except TransportError as error:  # the lookup has retried until the deadline, when the ranges time out
             for cursor in left:
                 self._time_out(cursor, self._timeout_s, f"{describe_failure(cursor)}; {error}")
             return
@@ -135,29 +136,29 @@ class Recovery:
             self._lose(loss)
 
     def _lose(self, loss: Loss) -> None:
-        """Skip lost records with a warning. Raises DataLossError where `failOnDataLoss` is on."""
+        """Skip lost records with a warning. Raises DataLossError if `failOnDataLoss` is true."""
         cursor = loss.cursor
         log_format = cursor.log_format
         until = min(loss.until, cursor.until)
         what = log_format.describe_range(cursor.tp, cursor.position, until)
         lost = f"{what} were planned and cannot be read any more: {loss.why}"
         if self._fail_on_data_loss:
-            raise DataLossError(f"{lost}. To go on without these records, set failOnDataLoss=false{loss.way_out}")
+            raise DataLossError(f"{lost}. To continue without these records, set failOnDataLoss=false{loss.way_out}")
         fields = {
             "group": self._group,
             "count": until - cursor.position,
             "unit": log_format.log_unit,
             "partition": cursor.tp,
         }
-        words = f"{lost}; going on at offset {until}, since failOnDataLoss=false"
+        words = f"{lost}; continuing at offset {until}, because failOnDataLoss=false"
         line = render(words, "data_loss", **fields, **{"from": cursor.position}, to=until, reason=loss.why)
         log.warning("%s", line)
         cursor.skip_to(until)
 
     def _time_out(self, cursor: Cursor, waited_s: float, last: str) -> None:
-        """End the wait for `cursor`: lose what a last look at its log shows to be gone, else fail the task.
+        """End the wait for `cursor`: skip the records that a last check of its log proves lost, else fail the task.
 
-        A look that fails proves no loss: with `failOnDataLoss=false` a loss skips records.
+        A check that fails proves no loss: with `failOnDataLoss=false` a loss skips records.
         """
         seen = ""
         try:

@@ -1,1 +1,1 @@
-"""What tasks do to write rows."""
+"""Writes the rows of a task."""

@@ -424,7 +424,7 @@ def test_a_damaged_batch_names_the_command_that_steps_over_it(broker: Start, opt
     assert error.startswith("orders-0: the record batch at offset 10")
     assert re.search(
         r"streamgroup groups --bootstrap-server 127\.0\.0\.1:\d+ --reset-offsets --group etl --topic orders:0 "
-        r"--to-offset 20 --execute.*records before offset 10 that have not sunk yet are stepped over, too",
+        r"--to-offset 20 --execute.*records before offset 10 that are not written yet are skipped, too",
         error,
     )
 

@@ -302,7 +302,7 @@ def test_an_offset_below_the_log_is_lost_up_to_the_logs_start(
     losses = list(look(Leader(broker, Log(TEN[log_start // 10 :], start=log_start))).look_up([at], soon()))
     assert [loss.until for loss in losses] == ([] if lost_until is None else [lost_until])
     for loss in losses:
-        assert loss.why == "the log begins at offset 30 by now (retention or DeleteRecords)"
+        assert loss.why == "the log now begins at offset 30 (retention or DeleteRecords)"
         assert "raise the topic's retention" in loss.way_out
 
 

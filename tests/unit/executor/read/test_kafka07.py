@@ -173,7 +173,7 @@ def test_an_end_inside_of_a_message_is_an_error_that_names_it(start: Start) -> N
         (
             {},
             'up to it with endingOffsets {{"events": {{"0-0": {base}}}}}, '
-            'behind it with startingOffsets {{"events": {{"0-0": {next}}}}}',
+            'after it with startingOffsets {{"events": {{"0-0": {next}}}}}',
         ),
     ],
 )
@@ -240,7 +240,7 @@ def test_without_fail_on_data_loss_what_is_left_is_read(start: Start, caplog: py
     with caplog.at_level(logging.WARNING):
         found = column("offset", planned(broker, where, 0, broker.end(where)), fail_on_data_loss=False)
     assert found == [end for end in broker.ends[where][:-1] if end >= begins]
-    assert f"going on at offset {begins}" in caplog.text
+    assert f"continuing at offset {begins}" in caplog.text
 
 
 def test_a_log_that_cannot_be_looked_at_now_is_looked_at_again(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +258,7 @@ def test_a_log_that_cannot_be_looked_at_now_is_looked_at_again(start: Start, mon
         return look(self, cursor, deadline)
 
     monkeypatch.setattr(Kafka07Lookup, "_log", shy)
-    with pytest.raises(DataLossError, match=f"begins at position {begins} by now"):
+    with pytest.raises(DataLossError, match=f"now begins at position {begins}"):
         batches(planned(broker, where, 0, broker.end(where)), fetch=FetchOptions(poll_timeout_ms=10_000))
     assert len(asked) == 3
 

@@ -199,7 +199,7 @@ def test_one_warning_names_the_follower_its_error_and_at_most_three_ranges(
         task.replicas.settle(cursors)
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith(
-        "reading on from the leaders for 60 s, since follower kafka-2:9092 (id 2) failed for "
+        "reading from the leaders for 60 s, because follower kafka-2:9092 (id 2) failed for "
         f"{count} partitions: OFFSET_NOT_AVAILABLE ("
     )
     assert names in line

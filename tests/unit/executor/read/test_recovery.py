@@ -118,7 +118,7 @@ def test_a_loss_that_the_last_look_shows_fails_the_task_with_the_way_out() -> No
         recovery(lookup, Clock(100.0)).check_timeouts([each])
     assert str(raised.value) == (
         "orders-0: the offsets [5, 20) were planned and cannot be read any more: the log begins at offset 20. "
-        "To go on without these records, set failOnDataLoss=false. Raise the retention"
+        "To continue without these records, set failOnDataLoss=false. Raise the retention"
     )
     assert each.position == 5
 
@@ -135,7 +135,7 @@ def test_without_fail_on_data_loss_the_task_logs_the_loss_and_goes_on_behind_it(
         recovery(lookup, Clock(100.0), strict=False).check_timeouts([each])
     assert (each.position, each.ahead, each.done) == (to, to, to == 100)
     (line,) = [record.getMessage() for record in caplog.records]
-    assert f"going on at offset {to}, since failOnDataLoss=false" in line
+    assert f"continuing at offset {to}, because failOnDataLoss=false" in line
     assert parse(line) == {
         "event": "data_loss",
         "group": "g",
