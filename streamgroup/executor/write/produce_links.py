@@ -1,6 +1,6 @@
-"""The connections of a producer: they carry its requests out, and bring the answers back as its events.
+"""The connections of a producer: they send its requests and return the responses as events.
 
-One connection leads to each broker. Metadata and producer ids are asked for over any of them, or over a connection to a
+There is one connection to each broker. Requests for metadata and producer ids use any of them, or a connection to a
 bootstrap server while there is none.
 """
 
@@ -40,7 +40,7 @@ from streamgroup.options.types import ClientOptions
 from streamgroup.text import host_port
 
 _WRITING_S = 0.005
-"""How often to look whether the socket has taken a request that has no response. The poller does not report that."""
+"""Seconds between two checks whether the socket has taken a request without a response: the poller reports no event."""
 
 Address = tuple[str, int]
 Seal = Callable[[ProducerBatch, int], Bytes]
@@ -53,21 +53,21 @@ class _Link:
 
     handle: Handle
     node: int | None
-    """The broker whose requests it carries; None for a bootstrap server."""
+    """The broker that its requests are for; None for a bootstrap server."""
     is_ready: bool = False
     waiting: deque[ev.Send] = field(default_factory=deque)
-    """Produce requests that are sent once the broker's API versions are known."""
+    """Produce requests that wait for the broker's API versions."""
     pending: dict[int, int] = field(default_factory=dict)
-    """Tokens of Produce requests, by correlation id."""
+    """Tokens of pending Produce requests, by correlation id."""
     unwritten: list[int] = field(default_factory=list)
     """Tokens with acks=0 whose bytes may still wait for the socket."""
 
 
 @dataclass(slots=True)
-class _Question:
-    """A request that any broker answers: the metadata of topics, or a producer id (`topics` is None).
+class _Lookup:
+    """A request that any broker answers: for the metadata of topics, or for a producer id (`topics` is None).
 
-    With `read`, which has the metadata, it is about the largest batches of `topics`.
+    With `read`, which has the metadata, it asks for the largest batches that `topics` accept.
     """
 
     topics: frozenset[str] | None
@@ -78,12 +78,12 @@ class _Question:
     handle: Handle | None = None
     correlation_id: int | None = None
     failed: list[str] = field(default_factory=list)
-    """The reasons of the addresses that have failed since it was asked."""
+    """Why each address has failed that it was sent to."""
     tried: set[Address] = field(default_factory=set)
 
 
 class ProduceLinks:
-    """See the module. `seal` gives the bytes of a batch. For one thread."""
+    """Sends the requests of one producer. `seal` returns the bytes of a batch. Not for several threads."""
 
     def __init__(self, client: ClientOptions, seal: Seal, clock: Callable[[], float]) -> None:
         self._client = client
@@ -94,7 +94,7 @@ class ProduceLinks:
         self._brokers: dict[int, Broker] = {}
         self._by_node: dict[int, _Link] = {}
         self._links: dict[Handle, _Link] = {}
-        self._questions: list[_Question] = []
+        self._lookups: list[_Lookup] = []
         self._events: deque[ev.Event] = deque()
 
     # -- the producer's actions ---------------------------------------------------------------------------------------
@@ -113,22 +113,22 @@ class ProduceLinks:
         self._send_waiting(link)
 
     def disconnect(self, node: int) -> None:
-        """Close the connection to a broker, which has not answered in time. No event follows."""
+        """Close the connection to a broker that has not responded in time. No event follows."""
         link = self._by_node.get(node)
         if link is not None:
             self._forget(link, "a Produce request had no answer in time")
             self._poller.drop(link.handle, reset=True)
 
     def read_metadata(self, topics: frozenset[str], limits: frozenset[str] = frozenset()) -> None:
-        """Read the metadata of `topics`, and the largest batches that those of `limits` take.
+        """Read the metadata of `topics`, and the largest batches that the topics in `limits` accept.
 
-        A broker creates a missing topic, where its configuration says so.
+        A broker creates a missing topic if its configuration says so.
         """
-        self._ask(_Question(topics, self._clock(), limits))
+        self._ask(_Lookup(topics, self._clock(), limits))
 
     def get_producer_id(self) -> None:
         """Ask for a producer id."""
-        self._ask(_Question(None, self._clock()))
+        self._ask(_Lookup(None, self._clock()))
 
     def use_brokers(self, brokers: tuple[Broker, ...]) -> None:
         """Take the addresses of brokers over."""
@@ -141,20 +141,20 @@ class ProduceLinks:
 
     @property
     def is_usable(self) -> bool:
-        """Whether no request is under way that a later task could mistake for its own."""
-        return not self._questions and not any(link.waiting or link.pending for link in self._links.values())
+        """Whether no request is pending whose response a later task could take for its own."""
+        return not self._lookups and not any(link.waiting or link.pending for link in self._links.values())
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
     def wait(self, timeout: float | None) -> list[ev.Event]:
         """Send and receive until there are events, or `timeout` seconds have passed. Return the events.
 
-        Raises AuthError or ConfigError for a broker to which no retry connects.
+        Raises AuthError or ConfigError if a connection fails and retrying will not help.
         """
         if self._events:
             timeout = 0.0
-        elif self._questions:
-            due = min(question.since for question in self._questions) + self._client.request_timeout_ms / 1000
+        elif self._lookups:
+            due = min(lookup.since for lookup in self._lookups) + self._client.request_timeout_ms / 1000
             left = max(0.0, due - self._clock())
             timeout = left if timeout is None else min(timeout, left)
         if any(link.unwritten for link in self._links.values()):
@@ -166,13 +166,13 @@ class ProduceLinks:
                 case ResponseReceived(handle, correlation_id, response, version):
                     self._received(handle, correlation_id, response, version)
                 case ConnectionLost(error=AuthError() | ConfigError() as error):
-                    raise error  # no retry mends it
+                    raise error  # retrying will not help
                 case ConnectionLost(handle, error):
                     self._broken(handle, str(error))
                 case ConnectionIdle(handle):
                     self._broken(handle, "it was idle for connections.max.idle.ms")
         self._note_written()
-        self._expire_questions()
+        self._expire_lookups()
         events = list(self._events)
         self._events.clear()
         return events
@@ -180,12 +180,12 @@ class ProduceLinks:
     def _connected(self, handle: Handle) -> None:
         link = self._links.get(handle)
         if link is None or not self._poller.has(handle):
-            return  # its end is among the events behind this one
+            return  # a later event reports its end
         link.is_ready = True
         self._send_waiting(link)
-        for question in list(self._questions):  # a refused one is taken out
-            if question.handle == handle and question.correlation_id is None:
-                self._put(question, link)
+        for lookup in list(self._lookups):  # a refused one is removed
+            if lookup.handle == handle and lookup.correlation_id is None:
+                self._put(lookup, link)
 
     def _received(self, handle: Handle, correlation_id: int, response: Any, version: int) -> None:
         link = self._links.get(handle)
@@ -195,9 +195,9 @@ class ProduceLinks:
         if token is not None:
             self._events.append(ev.Answered(token, response, version))
             return
-        for question in self._questions:
-            if question.handle == handle and question.correlation_id == correlation_id:
-                self._answer(question, link, response)
+        for lookup in self._lookups:
+            if lookup.handle == handle and lookup.correlation_id == correlation_id:
+                self._answer(lookup, link, response)
                 return
 
     def _broken(self, handle: Handle, reason: str) -> None:
@@ -206,25 +206,25 @@ class ProduceLinks:
             self._lose(link, reason)
 
     def _lose(self, link: _Link, reason: str) -> None:
-        """Forget a connection that is over, and report the requests that get no answer now."""
+        """Forget a connection that has ended, and report its requests without a response."""
         if link.node is not None and (link.waiting or link.pending or link.unwritten):
             written = bool(link.pending or link.unwritten)
             self._events.append(ev.Disconnected(link.node, reason, written=written))
         self._forget(link, reason)
 
     def _forget(self, link: _Link, reason: str) -> None:
-        """Forget a connection; what was asked of any broker over it is asked of another one."""
+        """Forget a connection. Requests on it that any broker answers go to another broker."""
         del self._links[link.handle]
         if link.node is not None and self._by_node.get(link.node) is link:
             del self._by_node[link.node]
-        for question in [question for question in self._questions if question.handle == link.handle]:
-            question.failed.append(reason)
-            self._ask_next(question)
+        for lookup in [each for each in self._lookups if each.handle == link.handle]:
+            lookup.failed.append(reason)
+            self._ask_next(lookup)
 
     # -- requests to one broker ---------------------------------------------------------------------------------------
 
     def _link_to(self, broker: Broker) -> _Link:
-        """Return a connection for the requests to `broker`: one to it as a bootstrap server, or a new one."""
+        """Return a connection to `broker`: the one to it as a bootstrap server, or a new one."""
         for link in self._links.values():
             if link.node is None and (link.handle.host, link.handle.port) == (broker.host, broker.port):
                 link.node = broker.node_id
@@ -262,27 +262,27 @@ class ProduceLinks:
 
     # -- requests to any broker ---------------------------------------------------------------------------------------
 
-    def _ask(self, question: _Question) -> None:
-        self._questions.append(question)
-        self._ask_next(question)
+    def _ask(self, lookup: _Lookup) -> None:
+        self._lookups.append(lookup)
+        self._ask_next(lookup)
 
-    def _ask_next(self, question: _Question) -> None:
-        """Ask the next address that has not failed yet."""
-        question.handle = question.correlation_id = None
-        link = next(self._untried(question), None)
+    def _ask_next(self, lookup: _Lookup) -> None:
+        """Use the next address that has not failed yet."""
+        lookup.handle = lookup.correlation_id = None
+        link = next(self._untried(lookup), None)
         if link is None:
-            self._questions.remove(question)
-            self._give_up(question, "; ".join(question.failed) or "no broker is known")
+            self._lookups.remove(lookup)
+            self._give_up(lookup, "; ".join(lookup.failed) or "no broker is known")
             return
-        question.handle = link.handle
-        question.tried.add((link.handle.host, link.handle.port))
+        lookup.handle = link.handle
+        lookup.tried.add((link.handle.host, link.handle.port))
         if link.is_ready:
-            self._put(question, link)
+            self._put(lookup, link)
 
-    def _untried(self, question: _Question) -> Iterator[_Link]:
-        """Yield connections that the question has not been put to: open ones first, then new ones."""
-        tried = question.tried
-        # A connection may have ended already, with an event that is still to be handled.
+    def _untried(self, lookup: _Lookup) -> Iterator[_Link]:
+        """Yield connections that have not had the request: open ones first, then new ones."""
+        tried = lookup.tried
+        # A connection may have ended already, and its event may still be pending.
         alive = [link for link in self._links.values() if self._poller.has(link.handle)]
         links = sorted(alive, key=lambda link: not link.is_ready)
         yield from (link for link in links if (link.handle.host, link.handle.port) not in tried)
@@ -293,35 +293,35 @@ class ProduceLinks:
             if address not in tried:
                 yield self._connect(address, None)
 
-    def _put(self, question: _Question, link: _Link) -> None:
-        """Send a question. A broker without InitProducerId refuses it at once."""
+    def _put(self, lookup: _Lookup, link: _Link) -> None:
+        """Send the request. A broker without InitProducerId refuses it at once."""
         request: Any
-        if question.topics is None:
+        if lookup.topics is None:
             request = init_producer_id()
-        elif question.read is not None:
-            request = describe_limits(question.topics)
+        elif lookup.read is not None:
+            request = describe_limits(lookup.topics)
         else:
-            names = tuple(MetadataRequestTopic(name=name) for name in sorted(question.topics))
+            names = tuple(MetadataRequestTopic(name=name) for name in sorted(lookup.topics))
             request = MetadataRequest(topics=names, allow_auto_topic_creation=True)
         try:
-            question.correlation_id = self._poller.send(link.handle, request)
+            lookup.correlation_id = self._poller.send(link.handle, request)
         except UnsupportedVersionError as error:
-            self._questions.remove(question)
-            if question.read is None:
+            self._lookups.remove(lookup)
+            if lookup.read is None:
                 self._events.append(ev.ProducerIdRefused(ErrorCode.UNSUPPORTED_VERSION, str(error)))
             else:
-                self._give_up(question, str(error))
+                self._give_up(lookup, str(error))
 
     def _answer(
         self,
-        question: _Question,
+        lookup: _Lookup,
         link: _Link,
         response: MetadataResponse | InitProducerIdResponse | DescribeConfigsResponse,
     ) -> None:
-        self._questions.remove(question)
+        self._lookups.remove(lookup)
         if isinstance(response, DescribeConfigsResponse):
-            assert question.read is not None
-            self._events.append(with_limits(question.read, response, self._requester))
+            assert lookup.read is not None
+            self._events.append(with_limits(lookup.read, response, self._requester))
             return
         if isinstance(response, InitProducerIdResponse):
             if response.error_code:
@@ -330,7 +330,7 @@ class ProduceLinks:
             else:
                 self._events.append(ev.ProducerIdGiven(response.producer_id, response.producer_epoch))
             return
-        assert question.topics is not None
+        assert lookup.topics is not None
         if response.error_code or not response.brokers:
             if wants_rebootstrap(response):
                 self._brokers.clear()
@@ -340,14 +340,14 @@ class ProduceLinks:
             self._learn(Broker(row.node_id, row.host, row.port, row.rack))
         topics = {row.name: topic_of(row) for row in response.topics if row.name and not row.error_code}
         errors = {row.name: row.error_code for row in response.topics if row.name and row.error_code}
-        read = ev.MetadataRead(topics, question.topics, errors)
-        if found := question.limits & topics.keys():
-            self._ask(_Question(found, self._clock(), read=read))
+        read = ev.MetadataRead(topics, lookup.topics, errors)
+        if found := lookup.limits & topics.keys():
+            self._ask(_Lookup(found, self._clock(), read=read))
         else:
             self._events.append(read)
 
     def _learn(self, broker: Broker) -> None:
-        """Take a broker's address over. A connection to an earlier address is left to end by itself."""
+        """Note a broker's address. An earlier connection that has pending requests stays open until they end."""
         known = self._brokers.get(broker.node_id)
         self._brokers[broker.node_id] = broker
         if known is not None and (known.host, known.port) != (broker.host, broker.port):
@@ -356,16 +356,16 @@ class ProduceLinks:
                 self._forget(link, "the broker has another address now")
                 self._poller.drop(link.handle, reset=False)
 
-    def _expire_questions(self) -> None:
+    def _expire_lookups(self) -> None:
         limit = self._clock() - self._client.request_timeout_ms / 1000
-        for question in [question for question in self._questions if question.since <= limit]:
-            self._questions.remove(question)
-            self._give_up(question, f"no answer within request.timeout.ms={self._client.request_timeout_ms}")
+        for lookup in [each for each in self._lookups if each.since <= limit]:
+            self._lookups.remove(lookup)
+            self._give_up(lookup, f"no answer within request.timeout.ms={self._client.request_timeout_ms}")
 
-    def _give_up(self, question: _Question, reason: str) -> None:
-        if question.topics is None:
+    def _give_up(self, lookup: _Lookup, reason: str) -> None:
+        if lookup.topics is None:
             self._events.append(ev.ProducerIdRefused(ErrorCode.NETWORK_EXCEPTION, reason))
-        elif question.read is not None:
-            self._events.append(replace(question.read, no_limits=dict.fromkeys(question.topics, reason)))
+        elif lookup.read is not None:
+            self._events.append(replace(lookup.read, no_limits=dict.fromkeys(lookup.topics, reason)))
         else:
             self._events.append(ev.MetadataFailed(reason))

@@ -1,4 +1,4 @@
-"""A producer in a task: runs the machine of `kafka/producer/` on connections to the brokers of Kafka 0.8 and later."""
+"""The producer of a task for Kafka 0.8 and later: it runs the machine of `kafka/producer/` over connections."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from streamgroup.text import counted
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordSlice:
-    """The records `[start, stop)` of `columns`, which are those of a larger batch of Spark's."""
+    """The records `[start, stop)` of `columns`, which hold a larger batch from Spark."""
 
     columns: RecordColumns
     start: int
@@ -48,7 +48,7 @@ class RecordSlices:
     size: int
     """Their bytes as encoded, without compression."""
     names_partition: bool = False
-    """Whether rows name their partition, so that no other one may be chosen for them."""
+    """Whether rows name their partition, so that the producer may not choose another one."""
 
     @classmethod
     def of(cls, columns: RecordColumns, start: int, stop: int, size: int, *, names_partition: bool = False) -> Self:
@@ -65,7 +65,7 @@ class RecordSlices:
         return cls(slices, sum(p.count for p in payloads), sum(p.size for p in payloads), names_partition)
 
     def encode(self, encoder: Encoder) -> EncodedRecords:
-        """Encode the records as one batch. Raises EncodeError for what the format cannot hold."""
+        """Encode the records as one batch. Raises EncodeError for records that the format cannot hold."""
         if len(self.slices) == 1:
             (only,) = self.slices
             return encoder.encode(only.columns, only.start, only.stop)
@@ -91,9 +91,9 @@ class RecordSlices:
 
 Placed = tuple[TopicPartition, RecordSlices]
 Router = Callable[[str, RecordSlices], Sequence[Placed]]
-"""Returns records of a topic, each with a partition that the topic has."""
+"""Returns records of a topic, each with a partition of that topic."""
 _APPENDED_BYTES = 1 << 20
-"""Appended at once, at least. `buffer.memory` is exceeded by less than that and one payload."""
+"""The least bytes that are appended at once. `buffer.memory` is exceeded by less than that and one payload."""
 _FIRST_OF_V1 = 2
 _FIRST_OF_V2 = 3
 """The versions of Produce from which on a request carries messages of magic 1, and record batches."""
@@ -106,8 +106,8 @@ log = logging.getLogger(__name__)
 class TaskProducer:
     """Writes records to brokers and waits for their acknowledgements. Not for several threads.
 
-    A worker process keeps it from task to task, with its connections, metadata and producer id. After an error it must
-    be closed: it raises the error of the first batch that failed, and gives all others up.
+    A worker process reuses it for later tasks, with its connections, metadata and producer id. After an error it must
+    be closed: it raises the error of the first batch that failed, and gives up all others.
     """
 
     def __init__(
@@ -120,27 +120,27 @@ class TaskProducer:
         self._encoders: dict[RecordFormat, Encoder] = {}
         self._format = RecordFormat.V2
         self._events: deque[ev.Event] = deque()
-        """Events that the machine has not handled yet. All actions of one step are carried out before the next step."""
+        """Events that the machine has not handled yet. All actions of one step precede the next step."""
         self._wake_at: float | None = None
         self._found: dict[str, TopicInfo] = {}
         self._failure: StreamGroupError | None = None
         self._flushed = True
         self.router: Router | None = None
-        """Chooses partitions again for records of a topic whose partition is gone. A task may set it."""
+        """Chooses partitions again for records whose partition is gone. A task may set it."""
         self.written = WriteTotals()
         """The records, bytes and offsets that brokers have acknowledged to this task so far."""
 
     # -- the task's calls ---------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin a task. Connections that have ended meanwhile are noticed."""
+        """Begin a task, and drop connections that have ended since the last one."""
         self.written, self.router = WriteTotals(notes=set(self.written.notes)), None
         self._producer.begin_task(self._clock())
         self._turn(0.0)
 
     @property
     def encoder(self) -> Encoder:
-        """The encoder for the newest version that a broker has been written in."""
+        """The encoder of the format that was used last."""
         return self._encoder(self._format)
 
     def topic(self, name: str, *, again: bool = False) -> TopicInfo:
@@ -197,7 +197,7 @@ class TaskProducer:
     # -- the loop -----------------------------------------------------------------------------------------------------
 
     def _resume(self) -> None:
-        """Go on after a wait for rows. Connections that have ended or were idle meanwhile are not used again."""
+        """Continue after a wait for rows, and drop connections that have ended or were idle too long."""
         self._clock.resume()
         self._raise_failure()
         self._turn(0.0)
@@ -210,12 +210,12 @@ class TaskProducer:
         if not self._producer.has_room:
             raise DeliveryTimeoutError(
                 f"no room in buffer.memory={self._options.buffer_memory} within max.block.ms="
-                f"{self._options.max_block_ms}: {counted(self._producer.unresolved, 'unresolved batch')}. Look whether "
-                "the brokers keep up, or raise kafka.buffer.memory or kafka.max.block.ms"
+                f"{self._options.max_block_ms}: {counted(self._producer.unresolved, 'unresolved batch')}. Check "
+                "whether the brokers keep up, or raise kafka.buffer.memory or kafka.max.block.ms"
             )
 
     def _run(self, is_over: Callable[[], bool], until: float = _NEVER) -> None:
-        """Send and receive until `is_over`, which also is asked at the time `until`. Raises the first failure."""
+        """Send and receive until `is_over`, which it also calls at the time `until`. Raises the first failure."""
         self._raise_failure()
         while not is_over():
             wake_at = min(until, _NEVER if self._wake_at is None else self._wake_at)
@@ -234,7 +234,7 @@ class TaskProducer:
             raise self._failure
 
     def _step(self, event: ev.Event) -> None:
-        """Let the machine handle an event, and what follows from its actions at once."""
+        """Let the machine handle an event, and the events that its actions cause at once."""
         self._events.append(event)
         while self._events:
             self._wake_at = None
@@ -278,7 +278,7 @@ class TaskProducer:
                 self._ask_brokers(action)
 
     def _other_partitions(self, batch: ProducerBatch) -> Sequence[Placed] | None:
-        """Return the records of a batch with other partitions, None if the rows name theirs."""
+        """Return the records of a batch with other partitions, or None if the rows name their partitions."""
         payload = _payload(batch)
         if self.router is None or payload.names_partition:
             return None
@@ -341,7 +341,7 @@ def _payload(batch: ProducerBatch) -> RecordSlices:
 
 
 def _encoded(batch: ProducerBatch, encoder: Encoder) -> EncodedRecords:
-    """Encode a batch. Raises EncodeError, which names the partition, for what its broker's format cannot hold."""
+    """Encode a batch. Raises EncodeError, which names the partition, for records that the format cannot hold."""
     try:
         return _payload(batch).encode(encoder)
     except EncodeError as error:
@@ -382,10 +382,10 @@ def _config(client: ClientOptions, options: ProducerOptions) -> ProducerConfig:
 
 
 class TaskClock:
-    """Monotonic seconds, without those in which the task waited for its rows.
+    """Monotonic seconds, without the time in which the task waited for its rows.
 
-    Meanwhile nobody could send a batch or read an answer. If that time counted, `request.timeout.ms` would end
-    connections whose answers have arrived, and `delivery.timeout.ms` would fail a task whose rows come slowly.
+    During that time the task sends no batch and reads no response. If it counted, `request.timeout.ms` would end
+    connections whose responses have arrived, and `delivery.timeout.ms` would fail a task whose rows arrive slowly.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -403,7 +403,7 @@ class TaskClock:
             self._paused_at = self._clock()
 
     def resume(self) -> None:
-        """Let the clock go on where it was stopped."""
+        """Let the clock continue from where it was stopped."""
         if self._paused_at is not None:
             self._left_out += self._clock() - self._paused_at
             self._paused_at = None

@@ -1,11 +1,11 @@
-"""How tasks write to Kafka 0.7: the shell around `kafka/producer/kafka07_machine.py`, which decides everything.
+"""The producer of a task for Kafka 0.7: it runs the machine of `kafka/producer/kafka07_machine.py` over connections.
 
-**Kafka 0.7 acknowledges nothing.** A broker never answers a PRODUCE. The producer sends an OFFSETS behind each one, and
-takes the answer as a sign that the broker has read the PRODUCE. With `verify` it reads the logs back and finds its
-bytes there; nothing else shows that records are written.
+**Kafka 0.7 acknowledges nothing.** A broker never answers a PRODUCE. The producer sends an OFFSETS after each one, and
+takes the answer as a sign that the broker has read the PRODUCE. With `verify` it reads the logs back and looks for its
+bytes: only that shows that the records are written.
 
-Tasks do not read ZooKeeper: the driver hands brokers and topics on. A caller that can read ZooKeeper, such as the
-command line, gives `refresh`, and reports what its watches see by `update`.
+Tasks do not read ZooKeeper: they get brokers and topics from the driver. A caller that can read ZooKeeper, such as the
+command line, passes `refresh`, and reports changes with `update`.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Kafka07TaskProducer:
             producer.write(TopicPartition("events", 10002), columns)
             producer.flush()
 
-    A producer stays usable between tasks, and keeps its connections. After an error it has given up everything that
-    was pending: write it again, at least once. `close` it in the end.
+    A producer stays usable between tasks, and keeps its connections. After an error it has given up all pending
+    records: write them again, which may repeat some. `close` it at the end.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Kafka07TaskProducer:
         chance: Random | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`snapshot` has the registered brokers, and the topics. `refresh` reads them again where a broker is away."""
+        """`snapshot` has the registered brokers and the topics. `refresh` reads them again if a broker is away."""
         self._config = config
         self._refresh = refresh
         self._clock = TaskClock(clock)
@@ -85,14 +85,14 @@ class Kafka07TaskProducer:
         self._connected: set[Handle] = set()
         self._tokens: dict[tuple[Handle, int], int] = {}
         self._unsent: set[int] = set()
-        """Tokens of requests for connections whose end is among the events that are being handled."""
+        """Tokens of requests on connections whose end is among the events that are being handled."""
         self._wake_at: float | None = None
         self._errors: list[ProduceError] = []
         self.written = WriteTotals()
-        """The records that were delivered, as far as Kafka 0.7 can tell, and the bytes of their message sets."""
+        """The records that were delivered, as far as Kafka 0.7 shows, and the bytes of their message sets."""
 
     def begin(self) -> None:
-        """Begin a task. Connections that have ended meanwhile are noticed."""
+        """Begin a task, and drop connections that have ended since the last one."""
         self.written = WriteTotals()
         self._serve(0)
 
@@ -182,7 +182,7 @@ class Kafka07TaskProducer:
     # -- the loop -----------------------------------------------------------------------------------------------------
 
     def _serve(self, timeout: float | None) -> None:
-        """Carry on until something happens, at most `timeout` seconds; None: until the machine wants to be called."""
+        """Handle what arrives within `timeout` seconds, or, with None, until the machine's next timer."""
         if timeout is None and self._wake_at is not None:
             timeout = max(0.0, self._wake_at - self._clock())
         events = self._poller.wait(timeout)
@@ -243,7 +243,7 @@ class Kafka07TaskProducer:
         if handle is None:
             broker = self._machine.snapshot.brokers[action.node]
             handle = self._handles[action.node] = self._poller.connect(broker.host, broker.port, str(action.node))
-        if not self._poller.has(handle):  # its end comes next among the events
+        if not self._poller.has(handle):  # a later event reports its end
             self._unsent.add(action.token)
             return
         for request in action.requests:
@@ -251,13 +251,13 @@ class Kafka07TaskProducer:
         self._tokens[handle, number] = action.token
 
     def _read_again(self) -> None:
-        """Read brokers and topics again. Only who can read ZooKeeper has given a way to."""
+        """Read brokers and topics again, if the caller has passed `refresh`."""
         if self._refresh is None:
             return
         try:
             snapshot = self._refresh()
         except StreamGroupError as error:
-            log.debug("going on with the known brokers: %s", error)
+            log.debug("using the known brokers: %s", error)
             return
         self.update(snapshot)
 
@@ -272,7 +272,7 @@ class Kafka07TaskProducer:
 
 
 def _naming(partition: TopicPartition, sets: Iterator[MessageSet]) -> Iterator[MessageSet]:
-    """Yield `sets`. The error of a record that cannot be one of them names the partition."""
+    """Yield `sets`. The error for a record that cannot be encoded names the partition."""
     try:
         yield from sets
     except (EncodeError, RecordTooLargeError) as error:

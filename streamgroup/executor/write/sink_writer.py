@@ -23,10 +23,10 @@ from streamgroup.options.types import SinkOptions
 
 
 def write(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> WriteTotals:
-    """Write all rows of `batches` and wait until they are acknowledged. Return what was written where.
+    """Write all rows of `batches`, wait until they are acknowledged, and return the totals by partition.
 
-    The iterator is read to its end unless an error is raised. Raises ProduceError for records that a broker does not
-    take, EncodeError for a row that cannot be written, TransportError where no broker answers.
+    Reads the iterator to its end unless it raises an error: ProduceError for records that a broker refuses, EncodeError
+    for a row that cannot be written, TransportError if no broker answers.
     """
     with PRODUCERS.lend((options.client, options.producer)) as producer:
         writer = SinkWriter(producer, options)
@@ -50,7 +50,7 @@ class SinkWriter:
         self._rows = RowReader(options, clock)
         self._held = BatchMemory()
         self._most_held = options.producer.buffer_memory // 2
-        """Bytes of batches that may be held by their slices. Beyond that, records are copied out of their batch."""
+        """The most bytes of batches that slices may keep in memory. Above it, records are copied out of their batch."""
         self._batch_size = options.producer.batch_size
         self._is_adaptive = options.producer.partitioner == "default" and options.producer.adaptive_partitioning
         self._partitioner = Partitioner(
@@ -68,7 +68,7 @@ class SinkWriter:
             self._producer.append(list(self._payloads(columns, records)))
 
     def _route_again(self, topic: str, records: RecordSlices) -> list[Placed]:
-        """Choose partitions for records again: the topic no longer has that of the first choice."""
+        """Choose partitions for records again, because the topic no longer has the first ones."""
         rows = records.columns()
         columns = SinkColumns(rows.key, rows.value, rows.timestamp_ms, rows.headers, topic, None, 0)
         return list(self._payloads(columns, rows))
@@ -97,7 +97,7 @@ class SinkWriter:
         topics = {name: self._topic(self._producer.topic(name)) for name, _ in columns.rows_by_topic()}
         try:
             return route(columns, topics, self._partitioner, sizes)
-        except UnknownPartition as error:  # the topic may have more partitions by now
+        except UnknownPartition as error:  # the topic may have more partitions now
             topics[error.topic] = self._topic(self._producer.topic(error.topic, again=True))
             return route(columns, topics, self._partitioner, sizes)
 
@@ -111,7 +111,7 @@ class SinkWriter:
 
 
 def _cut(span: RowSpan, ends: Longs, batch_size: int) -> Iterator[tuple[int, int, int]]:
-    """Cut the rows of a partition into pieces of at most `batch_size` bytes; a larger record is one by itself.
+    """Cut the rows of a partition into pieces of at most `batch_size` bytes. A larger record is a piece of its own.
 
     Yields start, stop and bytes of each piece. `ends` has the bytes up to the end of each row.
     """

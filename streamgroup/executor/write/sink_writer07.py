@@ -36,10 +36,9 @@ PRODUCERS07 = ProducerPool(_open)
 
 
 def write07(batches: Iterable[pa.RecordBatch], options: SinkOptions, target: Kafka07Target) -> WriteTotals:
-    """Write all rows of `batches` to the Kafka 0.7 of the plan. Return how many were written where.
+    """Write all rows of `batches` to the Kafka 0.7 of the plan, and return the totals by partition.
 
-    Kafka 0.7 acknowledges nothing: see `producer07.py` for what delivery means there. The iterator is read to
-    its end unless an error is raised. Raises as `sink_writer.py` does.
+    Kafka 0.7 acknowledges nothing: `producer07.py` explains what delivery means there. Raises as `sink_writer.write`.
     """
     with PRODUCERS07.lend((options.client, target.config)) as producer:
         producer.update(target.snapshot)

@@ -19,13 +19,13 @@ class PartitionWritten:
     """Bytes of the records as encoded, before compression. For Kafka 0.7, bytes as sent."""
     first_offset: int = -1
     last_offset: int = -1
-    """The offsets of the first and the last record; -1 where the broker does not say, as Kafka 0.7. Those of other
-    producers may lie between them."""
+    """The offsets of the first and the last record; -1 if the broker returns none, as Kafka 0.7. Records of other
+    producers may be between them."""
     log_append_time_ms: int = -1
-    """The latest time at which the leader has appended a batch; -1 where the topic keeps the producer's timestamps."""
+    """The latest time at which the leader has appended a batch; -1 if the topic keeps the producer's timestamps."""
 
     def merge(self, other: PartitionWritten) -> None:
-        """Add what another batch or task has written to the partition."""
+        """Add the records of another batch or task."""
         self.records += other.records
         self.bytes += other.bytes
         known = [offset for offset in (self.first_offset, other.first_offset) if offset >= 0]

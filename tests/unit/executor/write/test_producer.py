@@ -236,9 +236,10 @@ def test_without_acknowledgements_a_batch_counts_as_written_once_it_is_sent(
 
 def test_with_one_acknowledgement_the_offsets_are_known(start_cluster: Start, open_producer: Open) -> None:
     cluster = start_cluster()
-    producer = open_producer(cluster, acks=1)
+    producer = open_producer(cluster, acks=1, enable_idempotence=False)
     write(producer, placed(*VALUES))
     assert producer.written.partitions[TopicPartition(TOPIC, 0)].last_offset == 19
+    assert producer.written.producers == set()
     assert not cluster.producer_ids
 
 
@@ -350,7 +351,7 @@ def test_no_room_within_max_block_ms_fails(start_cluster: Start, open_producer: 
     producer.append([placed(b"x" * 100)])
     said = (
         r"no room in buffer\.memory=10 within max\.block\.ms=1000: "
-        r"1 unresolved batch\. Look whether the brokers keep up"
+        r"1 unresolved batch\. Check whether the brokers keep up"
     )
     with pytest.raises(DeliveryTimeoutError, match=said):
         producer.append([placed(b"y")])
