@@ -32,7 +32,7 @@ class CoordinatorChannel(Protocol):
         """Return the status of each coordinator that answers, by run."""
 
     def drain(self, runs: Sequence[str], timeout: float, meanwhile: Callable[[], None]) -> list[dict[str, Any]]:
-        """Drain the coordinators `runs` at once; return their answers, in that order. Calls `meanwhile` as it waits."""
+        """Drain the coordinators `runs` at once; return their answers, in that order. Waits call `meanwhile`."""
 
     def notify(self, documents: Sequence[Value], batch: int, query: Mapping[str, Any]) -> None:
         """Report that the batch with these end documents has sunk. Never raises."""
@@ -41,10 +41,10 @@ class CoordinatorChannel(Protocol):
         """Return the groups of these documents' coordinators that are members."""
 
     def announce_listener(self) -> None:
-        """Let the coordinators know that a listener reports their sunk batches. Raises OSError."""
+        """Announce to the coordinators that a listener reports their sunk batches. Raises OSError."""
 
     def record_failure(self, failure: QueryFailure) -> None:
-        """Keep the error that has ended a query for the live page, where that can reach it. Raises OSError."""
+        """Keep the error that has ended a query for the live page, if that can read it. Raises OSError."""
 
 
 class LocalCoordinatorChannel:
@@ -96,11 +96,11 @@ def channel_of(query: Any, what: str) -> CoordinatorChannel:
 log = logging.getLogger("streamgroup")
 
 REQUEST_TIMEOUT_S = 5.0
-"""How long the notifier waits for the answer of a coordinator process."""
+"""How many seconds the notifier waits for the answer of a coordinator process."""
 
 
 class SunkNotifier:
-    """Notifies the coordinator processes of one driver. Several threads may use it."""
+    """Notifies the coordinator processes of one driver of sunk batches. Several threads may use it."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -142,13 +142,13 @@ class SunkNotifier:
         try:
             answer = {} if run is None else channel.ask(self._pid, run, "log_ends", answer_timeout=REQUEST_TIMEOUT_S)
         except StreamGroupError as error:
-            log.debug("no ends of logs: %s", error)
+            log.debug("cannot get the ends of the logs: %s", error)
             return {}
         ends: Mapping[str, Any] = answer.get("ends", {})
         return ends
 
     def _run_of(self, value: Value) -> str | None:
-        """Return the run of the query with this document, which for a replay names the run before."""
+        """Return the run of the query with this document, which for a replay names the previous run."""
         runs = channel.runs(self._pid)
         if value["run"] in runs:
             return str(value["run"])
@@ -194,15 +194,15 @@ def ranges(group: str | None = None, member: str | None = None) -> tuple[OffsetR
     query_id = query_id_of_thread(context)
     if not query_id:
         raise ConfigError(
-            "cannot tell the ranges: this thread writes no batch. Call ranges() inside a foreachBatch function, in the "
-            "thread in which Spark calls that function"
+            "cannot determine the ranges: this thread writes no batch. Call ranges() inside a foreachBatch function, in "
+            "the thread in which Spark calls that function"
         )
     pid = jvm_pid(context)
     documents = documents_in_flight(context, query_id)
     found = _batches(pid, query_id, documents)
     chosen = [b for b in found if group in (None, b["group"]) and member in (None, b["name"])]
     if not chosen and not all(value.get("lineage") for value in documents or ()):
-        return ()  # a source that has not planned yet: Spark runs batch 0 of a query even if nothing is to be read
+        return ()  # a source that has not planned yet: Spark runs batch 0 of a query even without records
     reading = [b for b in chosen if b["ranges"] is not None]
     if len(reading) > 1 or not chosen:
         raise ConfigError(_unclear(query_id, found, reading, group, member))
@@ -219,8 +219,8 @@ def _batches(pid: int, query_id: str, documents: list[Value] | None) -> list[Map
         runs = runs_with((), statuses, query_id)
         if not runs:
             raise ConfigError(
-                f"cannot tell the ranges of query {query_id}: this version of Spark does not show its coordinators. "
-                "Call streamgroup.listen(spark) once in the application: they are known from the second batch on"
+                f"cannot determine the ranges of query {query_id}: this version of Spark does not show its "
+                "coordinators. Call streamgroup.listen(spark) once in the application: they are known from the second batch on"
             )
     else:
         runs = runs_with((value["lineage"] for value in documents if value.get("lineage")), statuses)
@@ -229,7 +229,7 @@ def _batches(pid: int, query_id: str, documents: list[Value] | None) -> list[Map
     for run in runs:
         batch = {**channel.ask(pid, run, "ranges"), "name": statuses[run].get("name", "")}
         is_asked_for = wanted is None or (batch["lineage"], batch["sequence"]) in wanted
-        # Without a lineage nothing is in flight: this source's part of the batch ends where the batch before did.
+        # Without a lineage nothing is in flight: this source's part of the batch ends where the last batch did.
         if is_asked_for if batch["ranges"] is not None else not batch["lineage"]:
             found.append(batch)
     return found
@@ -246,10 +246,10 @@ def _unclear(
     asked += "" if member is None else f" as member {member!r}"
     if not found:
         return (
-            f"cannot tell the ranges of query {query_id}: no coordinator process has a part of this batch. Its sources "
-            "are of another format, or its control channel could not be opened: look for a warning in the driver's log"
+            f"cannot determine the ranges of query {query_id}: no coordinator process has a part of this batch. Its "
+            "sources are of another format, or its control channel could not be opened: look for a warning in the driver's log"
         )
     named = (f"group {b['group']!r}" + (f" as {b['name']!r}" if b["name"] else "") for b in reading or found)
     names = ", ".join(sorted(named))
     cause = "more than one source reads in this batch, those" if reading else f"it has no source{asked}, only those"
-    return f"cannot tell the ranges of query {query_id}: {cause} of {names}. Choose one: ranges(group=…, member=…)"
+    return f"cannot determine the ranges of query {query_id}: {cause} of {names}. Choose one: ranges(group=…, member=…)"

@@ -1,7 +1,7 @@
 """The channel of a client of Spark Connect: its requests are batch reads, which the server plans in its driver.
 
-Spark plans a read of a Python source in a process beside the driver's JVM, on the server and as its user. The control
-channels of the coordinators are in that process's reach, and only there.
+Spark plans a read of a Python source in a process next to the driver's JVM, on the server and as its user. Only such a
+process reaches the control channels of the coordinators.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class ConnectChannel:
         return answers
 
     def notify(self, documents: Sequence[Value], batch: int, query: Mapping[str, Any]) -> None:
-        """Report that the batch with these end documents has sunk, unless a later one has by then. Never raises.
+        """Report that the batch with these end documents has sunk, unless a later one has sunk too. Never raises.
 
-        A report takes a job of Spark. Reports of batches that Spark has left behind have no effect, so none is sent.
+        A report takes a Spark job, and a report of an earlier batch has no effect.
         """
         name = str(query["id"])
         self._newest[name] = batch
@@ -92,7 +92,7 @@ class ConnectChannel:
         try:
             frame = self._session.read.format(NAME).option(REQUEST, json.dumps(request)).load()
             (row,) = frame.collect()
-        except (PySparkException, ValueError) as error:  # gRPC raises ValueError where the session was closed
+        except (PySparkException, ValueError) as error:  # gRPC raises ValueError for a closed session
             raise _unreachable(error) from error
         return json.loads(row.answer)
 
@@ -141,7 +141,7 @@ class ControlReader(DataSourceReader):
         self._request = request
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Carry the request out. Raises ConfigError if it is not one of this source, or outside of a driver."""
+        """Carry out the request. Raises ConfigError if it is invalid, or outside of a driver."""
         jvm = find_jvm()
         if jvm is None:
             raise ConfigError(

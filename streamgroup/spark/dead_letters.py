@@ -1,4 +1,4 @@
-"""`streamgroup.dead_letters()`: set records aside that a parser cannot read, and go on with the others."""
+"""`streamgroup.dead_letters()`: set aside records that a parser cannot read, and continue with the others."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from streamgroup.spark.schema_registry import RegisteredSchema, SchemaRegistryCl
 log = logging.getLogger("streamgroup")
 
 Write = Callable[[DataFrame, int], None]
-"""Writes the rows of a batch, which it gets with the batch's number."""
+"""Writes the rows of a batch, whose number is the second argument."""
 MOST_IDS = 1000
-"""Schema ids that the driver asks the registry for in one batch."""
+"""The most schema ids that the driver asks the registry for in one batch."""
 IS_READ = f"{ERROR} IS NULL"
 IS_DEAD = f"{ERROR} IS NOT NULL"
 
@@ -45,10 +45,10 @@ def dead_letters(
 ) -> DeadLetters:
     """Return a function for `foreachBatch` that parses the values of a batch and sets unreadable records aside.
 
-    `write` gets the batch with the column `parsed` and without the dead letters, and its number. The dead letters go to
-    a `topic`, written with `options` of `format("streamgroup")`, or as Parquet files below `path`. They are written
-    before the others. Above `max_records`, or above `max_share` of the batch, it raises DeadLetterError and writes
-    nothing, as it does for any dead letter without topic and path.
+    `write` gets the batch with the column `parsed` and without the dead letters, and its number. The function writes
+    the dead letters first: to a `topic`, with `options` of `format("streamgroup")`, or as Parquet files below `path`. Above
+    `max_records`, or above `max_share` of the batch, it raises DeadLetterError and writes nothing. Without topic and
+    path it does so for any dead letter.
 
     Raises ConfigError for arguments that cannot work.
     """
@@ -90,7 +90,7 @@ class DeadLetters:
 
     def _take(self, frame: DataFrame, batch_id: int) -> None:
         check_columns(frame)
-        # Read once: the records may be gone from Kafka, or differ in order, when they are read a second time.
+        # Read once: a second read may find records gone from Kafka, or in another order.
         parsed = self._parsed(frame)
         try:
             records, dead = counts(parsed)
@@ -149,11 +149,11 @@ def first_of_partitions(dead: DataFrame) -> list[FirstDeadLetter]:
 
 
 def unknown_ids(dead: DataFrame) -> list[int]:
-    """Return the schema ids that dead letters have and the driver did not know: the most frequent `MOST_IDS`.
+    """Return the most frequent `MOST_IDS` schema ids of dead letters that the driver did not know.
 
-    Garbage behind a zero byte may have any number of ids, and the registry is asked for each that is returned.
+    Random bytes may look like any number of ids, and the driver asks the registry for each id in the result.
     """
-    # Other reasons differ from record to record, so none of them may reach the driver.
+    # Other reasons may differ for each record, so the driver must not collect them.
     named = dead.filter(F.col(ERROR).startswith(UNKNOWN_ID)).groupBy(ERROR).count()
     found = (id_in_error(row[0]) for row in named.orderBy(F.desc("count")).limit(MOST_IDS).collect())
     return [one for one in found if one is not None]
@@ -170,13 +170,13 @@ def require_query_id() -> str:
 
 
 def query_in_flight() -> str:
-    """Return the name of the query whose batch this thread writes, or else its id."""
+    """Return the name of the query whose batch this thread writes, or its id without a name."""
     query_id = require_query_id()
     return query_name(driver_context("dead_letters"), query_id) or query_id
 
 
 def groups_in_flight() -> list[str]:
-    """Return the groups of the query whose batch this thread writes, as far as Spark shows them."""
+    """Return the groups of the query whose batch this thread writes, if Spark shows them."""
     context = driver_context("dead_letters")
     documents = documents_in_flight(context, require_query_id()) or []
     return sorted({str(value["group"]) for value in documents if value.get("group")})
@@ -197,7 +197,7 @@ class LetterTarget(Protocol):
         """Write the rows, which have the columns of a record and `error`."""
 
     def describe(self) -> str:
-        """Return where the dead letters go, for people."""
+        """Return where the dead letters go, for a log line."""
 
 
 class PathTarget:
@@ -207,7 +207,7 @@ class PathTarget:
         self._path = path
 
     def write(self, dead: DataFrame, query_id: str, batch_id: int) -> None:
-        """Write the rows into the directory of this batch, in place of what an earlier attempt has written."""
+        """Write the rows into the directory of this batch, and replace those of an earlier attempt."""
         columns = [*RECORD, *(name for name in _OPTIONAL if name in dead.columns), ERROR]
         dead.select(*columns).write.mode("overwrite").parquet(f"{self._path}/query={query_id}/batch={batch_id}")
 
@@ -217,7 +217,7 @@ class PathTarget:
 
 
 class TopicTarget:
-    """A topic. A dead letter has the key, the value and the headers of its record, and headers with the rest."""
+    """A topic. A dead letter has the key, value and headers of its record, and more headers for its place and error."""
 
     def __init__(self, topic: str, options: Mapping[str, str]) -> None:
         self._topic = topic
@@ -266,9 +266,9 @@ class SchemaLookup(Protocol):
 
 
 class WriterSchemas:
-    """The schemas of a parser's format that the driver knows, by id.
+    """The schemas of a parser's format that the driver has fetched, by id.
 
-    It keeps them for the life of the query: an id has one schema.
+    It keeps them while the query runs, because the schema of an id never changes.
     """
 
     def __init__(self, registry: SchemaLookup, parser_format: str) -> None:
@@ -277,10 +277,10 @@ class WriterSchemas:
         self.known: dict[int, str] = {}
 
     def learn(self, ids: Iterable[int]) -> bool:
-        """Ask the registry for unknown ids. Return whether it knew any of them.
+        """Fetch the schemas of unknown ids. Return whether the registry has any of them.
 
-        An id without a schema is asked for again in the next batch. Raises as the client of the registry, and
-        ConfigError for an Avro schema that refers to others.
+        The next batch asks again for an id without a schema. Raises as the client of the registry, and ConfigError for
+        an Avro schema that refers to others.
         """
         found = {}
         unknown = sorted(set(ids) - self.known.keys())
@@ -319,4 +319,4 @@ class DeadLetterCounts:
 
 
 COUNTS = DeadLetterCounts()
-"""Of this process. The function of `foreachBatch` adds to it, the metrics read it."""
+"""The counts of this process. The function of `foreachBatch` adds to them, the metrics read them."""

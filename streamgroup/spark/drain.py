@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("streamgroup")
 
 FIRST_DOCUMENT_S = 10.0
-"""How long a drain waits for the first document of a query."""
+"""How many seconds a drain waits for the first document of a query."""
 POLL_S = 0.05
 
 
@@ -29,20 +29,20 @@ class DrainResult:
     """The result of a drain."""
 
     drained: bool
-    """Whether every planned batch has sunk and is committed, and the members have left their groups. If False, the
-    query is stopped all the same, and one batch may be repeated."""
+    """Whether every planned batch is written and committed, and the members have left their groups. If False, the query
+    is stopped too, and one batch may be repeated."""
     groups: tuple[str, ...]
     """The groups that the query has left. Empty if the query had not planned a batch yet."""
     reason: str = ""
-    """Why it is not drained, such as: the time was over before the batch in flight had sunk. Empty if it is drained."""
+    """Why it is not drained, for example because the timeout has passed. Empty if it is drained."""
 
 
 def drain(query: StreamingQuery, timeout: float = 60.0) -> DrainResult:
     """Stop `query` so that no record is repeated (R30).
 
-    The members of the query plan no further batch, wait until the last batch has sunk, commit, and leave their groups.
-    Then the query stops. A batch counts as sunk when Spark reports its progress, so the drain never waits for the next
-    trigger.
+    The members of the query plan no further batch, wait until the last batch is written, commit, and leave their
+    groups. Then the query stops. A batch counts as written when Spark reports its progress, so the drain never waits
+    for the next trigger.
 
     `timeout` is in seconds, at most a week. A query of Spark Connect is drained on the server, where streamgroup must
     be installed too. Raises ConfigError for a longer timeout, and for a query that does not read from streamgroup;
@@ -66,7 +66,7 @@ def drain(query: StreamingQuery, timeout: float = 60.0) -> DrainResult:
         runs = [run for run in _named(query, channel.statuses()) if run not in answers]
     query.stop()
     if not answers:
-        # No batch was planned at the last look. The drain did not wait for one planned between that look and the stop.
+        # No batch was planned at the last check. The drain did not wait for one planned between the check and the stop.
         if was_active and offsets_of(query) is not None and not documents_of(query):
             return DrainResult(True, ())
         reason = "no coordinator of it answers, or it has just planned its first batch"

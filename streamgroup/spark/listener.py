@@ -1,4 +1,4 @@
-"""`streamgroup.listen(spark)`: commit a batch when it has sunk, not when Spark asks for the next one (R15)."""
+"""`streamgroup.listen(spark)`: commit a batch when it has sunk, not when Spark requests the next one (R15)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class GroupListener(StreamingQueryListener):
         """The groups of the batches of queries that run, by the queries' ids."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  (Spark's name)
-        """Renew the listener's marker file, which nothing protects from cleaning while no query runs."""
+        """Renew the listener's marker file, which a cleaner may have deleted while no query ran."""
         query = str(getattr(event, "id", ""))
         self._names[query] = getattr(event, "name", None) or query
         with suppress(OSError):
@@ -76,12 +76,12 @@ class GroupListener(StreamingQueryListener):
         """Do nothing: no batch has sunk."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Keep its error for the live page, and forget the query. The coordinator leaves by itself."""
+        """Keep the query's error for the live page, and forget the query. Its coordinator leaves the group itself."""
         query = str(getattr(event, "id", ""))
         self._stateful.discard(query)  # so that the log warns again if it restarts with state
         name, groups = self._names.pop(query, query), self._groups.pop(query, None)
         text = getattr(event, "exception", None)
-        # The listener hears of all queries, and one of another source is not the live page's.
+        # The listener gets the events of all queries, also of those that read from other sources.
         if text is None or (groups is None and not is_ours(text)):
             return
         error = failure_of(text, event.errorClassOnException)
@@ -116,7 +116,7 @@ class GroupListener(StreamingQueryListener):
 def _figures(progress: StreamingQueryProgress) -> dict[str, Any]:
     """Return the figures of a batch as `batch`, which the status of its coordinators then has (docs/log-events.md).
 
-    Returns nothing for a progress of another Spark that lacks one: the commit must not depend on figures.
+    Returns an empty dict if this version of Spark lacks a figure: the commit must not depend on figures.
     """
     try:
         figures = {
@@ -132,7 +132,7 @@ def _figures(progress: StreamingQueryProgress) -> dict[str, Any]:
 
 
 def _durations(progress: StreamingQueryProgress) -> dict[str, int]:
-    """Return the milliseconds of the phases of a batch, by Spark's names; nothing where this Spark reports none."""
+    """Return the milliseconds of the phases of a batch, by Spark's names; empty if this Spark reports none."""
     return dict(getattr(progress, "durationMs", None) or {})
 
 
@@ -160,20 +160,20 @@ def lines_of(progress: StreamingQueryProgress) -> Iterator[str]:
 
 
 _listening: weakref.WeakKeyDictionary[SparkContext, list[tuple[Any, GroupListener]]] = weakref.WeakKeyDictionary()
-"""The listeners by application and session. Every session has its own bus and lives as long as the application."""
+"""The listeners by application and session. Every session has its own bus until the application ends."""
 _listening_remotely: dict[str, GroupListener] = {}
 """The listeners by the id of a session of Spark Connect."""
 _lock = threading.Lock()
 
 
 def listen(spark: SparkSession) -> GroupListener:
-    """Commit every batch of this session's queries as soon as it has sunk. Return the session's only listener.
+    """Commit every batch of this session's queries as soon as it is written. Return the session's only listener.
 
-    Without it the coordinator learns that a batch has sunk when Spark asks for the next one. With a trigger of minutes
-    that is minutes later, and after Trigger.Once it never happens. Call it once, before or after the queries start.
+    Without it the coordinator learns that a batch is written when Spark requests the next one. With a trigger of
+    minutes that is minutes later, and after Trigger.Once it never happens. Call it once, before or after the queries start.
 
-    Through Spark Connect the listener runs in the client and reports by a small job for each batch, so it is of use
-    with long triggers only. The server then needs streamgroup too. Raises TransportError if it lacks it.
+    Through Spark Connect the listener runs in the client and reports by a small job for each batch, so it helps
+    with long triggers only. The server needs streamgroup too. Raises TransportError if the server lacks it.
     """
     log_warnings_to_stderr()
     if is_remote(spark):
@@ -206,7 +206,7 @@ def _listen_remotely(spark: Any) -> GroupListener:
 
 
 def _announce(pid: int) -> None:
-    """Write the listener's marker file. A coordinator that finds it waits before it ends for the last sunk batch."""
+    """Write the listener's marker file. A coordinator that finds it waits at its end for a last report."""
     try:
         control.announce_listener(pid)
     except OSError as error:

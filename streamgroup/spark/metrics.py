@@ -38,7 +38,7 @@ class MetricsServer:
         self._on_close = on_close
         registry = client.CollectorRegistry(auto_describe=False)
         registry.register(self)
-        client.ProcessCollector(registry=registry)  # its start time tells a driver that is restarted again and again
+        client.ProcessCollector(registry=registry)  # its start time shows that a driver restarts repeatedly
         try:
             self._server, self._thread = client.start_http_server(port, addr=host, registry=registry)
         except (OSError, OverflowError) as error:
@@ -51,7 +51,7 @@ class MetricsServer:
         log.info("metrics of this driver: http://%s/metrics", host_port(host, self.port))
 
     def collect(self) -> Iterator[Any]:
-        """Yield the metrics of a scrape, as Prometheus' client takes them."""
+        """Yield the metrics of a scrape for Prometheus' client."""
         return map(_as_prometheus, self._metrics.read())
 
     def close(self) -> None:
@@ -101,9 +101,9 @@ def metrics(
 ) -> MetricsServer:
     """Serve the metrics of this driver's queries at `http://host:port/metrics`. Return the server, to `close` it.
 
-    Call it before the queries start: batches that sink earlier are not counted. Port 0 takes any free port, the
-    `port` of the result. Whoever reaches the port can read names of topics, groups and queries: it is on loopback by
-    default. `cluster_name` is the label of that name in the metrics of kafka-lag-exporter.
+    Call it before the queries start: earlier batches are not counted. With port 0 it takes any free port, which is the
+    `port` of the result. Every client that reaches the port can read the names of topics, groups and queries, so the
+    default is loopback. `cluster_name` is the label of that name in the metrics of kafka-lag-exporter.
 
     Raises ConfigError without the extra `metrics` or through Spark Connect, StreamGroupError if the port cannot be
     used or the driver serves metrics already.
@@ -127,7 +127,7 @@ def metrics(
 STATUS_TIMEOUT_S = 1.0
 """The most seconds that a reading waits for one coordinator."""
 READING_S = 5.0
-"""The most seconds that a reading waits for all coordinators. Prometheus gives up after 10 s, by default."""
+"""The most seconds that a reading waits for all coordinators: a scrape of Prometheus times out after 10 s by default."""
 
 
 class DriverMetrics:
@@ -142,9 +142,9 @@ class DriverMetrics:
 
     def read(self) -> list[Family]:
         """Return all metrics as they are now. Waits READING_S at most."""
-        now = time.monotonic()  # before the statuses: of two readings at a time the later one has the newer ends
+        now = time.monotonic()  # before the statuses: of two concurrent readings the later one has the newer ends
         statuses = channel.statuses(self._pid, STATUS_TIMEOUT_S, now + READING_S)
-        with self._lock:  # several may read at a time
+        with self._lock:  # scrapes may be concurrent
             self._times.add(now, log_ends(statuses.values()))
             return families(
                 statuses.values(),

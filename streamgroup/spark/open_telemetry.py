@@ -46,7 +46,7 @@ class OpenTelemetryMetrics:
             self._make(meter, family)
 
     def close(self) -> None:
-        """Export what there is, then nothing more. A second call has no effect."""
+        """Export the metrics a last time, then stop. A second call has no effect."""
         if self.is_open:
             self._read_at = float("-inf")
             self._on_close()
@@ -97,14 +97,14 @@ def open_telemetry(
 ) -> OpenTelemetryMetrics:
     """Export the metrics of this driver's queries by OpenTelemetry. Return the instruments, to `close` them.
 
-    With `endpoint`, such as `http://collector:4318/v1/metrics`, they go there by OTLP over HTTP, every `interval_s`
+    With `endpoint`, such as `http://collector:4318/v1/metrics`, it exports there by OTLP over HTTP, every `interval_s`
     seconds; OpenTelemetry's environment variables set headers, certificates and resource attributes. Without it the
     instruments belong to `meter_provider`, or to the application's global one.
 
-    Call it before the queries start: batches that sink earlier are not counted.
+    Call it before the queries start: earlier batches are not counted.
 
-    Raises ConfigError without the extra `otel`, through Spark Connect, for an endpoint that is no URL of HTTP, or for
-    an endpoint beside a provider.
+    Raises ConfigError without the extra `otel`, through Spark Connect, for an endpoint that is not an HTTP URL, or for
+    an endpoint together with a provider.
     """
     log_warnings_to_stderr()
     context = driver_context("open_telemetry")

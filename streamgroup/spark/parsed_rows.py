@@ -1,4 +1,4 @@
-"""The columns `parsed` and `error` of a query's rows: exactly one of them says how the record was read."""
+"""Adds the columns `parsed` and `error` to a query's rows: the fields of the value, or why it cannot be read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LINE_NO_FIT = "the line does not fit the schema"
 def with_parsed(frame: DataFrame, parser: Parser, writers: Mapping[int, str] | None = None) -> DataFrame:
     """Return `frame` with the columns `parsed` and `error`. An error is null for a record that was read.
 
-    `writers` are the schemas of a registry by id, where the parser has one. A row of a damaged batch has the reason of
+    `writers` are the schemas of a registry by id, if the parser has one. A row of a damaged batch has the reason of
     its column `damage` as its error, and that column is left out.
 
     Raises ConfigError for a schema that Spark cannot read, and for a frame that has one of the columns already.
@@ -97,7 +97,7 @@ def _with_reader(frame: DataFrame, reader: ValueReader, of_null: Column) -> Data
 
 
 def struct_of(ddl: str) -> StructType:
-    """Return the columns of a schema in Spark's DDL. Raises ConfigError if it is something else."""
+    """Return the columns of a schema in Spark's DDL. Raises ConfigError if it is invalid."""
     try:
         schema = StructType.fromDDL(ddl)
     except PySparkException as error:
@@ -111,7 +111,7 @@ def struct_of(ddl: str) -> StructType:
 
 
 def _json_error(text: Column, names: list[str], parser: Parser) -> Column:
-    """Return why Spark's reader of JSON did not read a text, null if it did.
+    """Return why Spark's JSON reader did not read a text; null if it did.
 
     Spark reads the first value of a text and ignores the rest: `{"id":1}{"id":2}` would lose a record. As the element
     of an array such a text is not one value. NaN and Infinity, which Spark reads, are not JSON to that check.

@@ -1,4 +1,4 @@
-"""`streamgroup.progress(...)`: what Spark's Kafka source shows in the progress of a query, of this source."""
+"""`streamgroup.progress(...)`: a query's progress with the metrics and descriptions of Spark's own Kafka source."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ def progress(of: SparkSession) -> DataFrame: ...
 def progress(
     of: StreamingQuery | StreamingQueryProgress | SparkSession,
 ) -> StreamingQueryProgress | DataFrame | None:
-    """Return the last progress of a query, or a progress that a listener was given, with what Spark leaves out.
+    """Return the last progress of a query, or a progress from a listener, with the metrics that Spark leaves out.
 
     In each streamgroup source `metrics` has minOffsetsBehindLatest, maxOffsetsBehindLatest and avgOffsetsBehindLatest,
-    and `description` says what is read: `streamgroup[Subscribe[orders], group=orders-ingest, mode=member]`. All other
-    fields are Spark's. Returns None for a query without a progress.
+    and `description` names topics, group and mode: `streamgroup[Subscribe[orders], group=orders-ingest, mode=member]`.
+    All other fields are Spark's. Returns None for a query without a progress.
 
-    Of a session: a table with a row for each recent batch and streamgroup source of the queries that run in it
+    For a session, return a table with a row for each recent batch and streamgroup source of the queries that run in it
     (docs/monitor.md has the columns). Spark keeps `spark.sql.streaming.numRecentProgressUpdates` batches of a query.
 
-    Through Spark Connect, and for a progress whose query has ended, `description` stays the one of Spark.
+    Through Spark Connect, and for a progress whose query has ended, `description` is Spark's.
     """
     if isinstance(of, StreamingQueryProgress):
         return of_progress(of)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Value = Mapping[str, Any]
 """An offset document as a JSON value."""
 _QUERY_ID = "sql.streaming.queryId"
-"""The local property in which Spark tells the thread of a query the query's id."""
+"""The local property of a query's thread with the query's id."""
 
 
 def driver_context(what: str) -> SparkContext:
@@ -76,8 +76,8 @@ def documents_in(sources: Iterable[Any], *names: str) -> Iterator[Value]:
 def planned_offsets(execution: Any) -> list[str] | None:
     """Return the end offsets of the last planned batch of a query (Spark's StreamExecution), in flight or not.
 
-    They exist as soon as Spark has planned the batch or found it in the checkpoint. Its progress comes only when the
-    batch has sunk. Returns None with a Spark that keeps them elsewhere: they are not part of its public API.
+    They exist as soon as Spark has planned the batch or found it in the checkpoint; its progress follows only when the
+    batch has sunk. They are not part of Spark's public API: returns None if this version keeps them elsewhere.
     """
     try:
         text = str(execution.availableOffsets().values().mkString("\n"))
@@ -147,7 +147,7 @@ def documents_of(query: StreamingQuery) -> list[Value]:
 def runs_with(lineages: Iterable[str], statuses: Mapping[str, Mapping[str, Any]], query_id: str = "") -> list[str]:
     """Return the runs of a query: those that its listener has named, and those with the lineages of its documents.
 
-    After a restart, and until it plans a batch, a query has documents of the run before, so the run alone would not
+    After a restart, and until it plans a batch, a query has documents of its previous run, so the run alone would not
     identify it. A run that a listener has named for another query, with a copied checkpoint, is not included.
     """
     wanted = set(lineages)

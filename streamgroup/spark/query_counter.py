@@ -1,4 +1,4 @@
-"""Adds up the batches of the queries of one driver."""
+"""Counts the batches and the failures of the queries of one driver, for the metrics."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("streamgroup")
 
 Failure = tuple[str, str]
-"""The name of a query, or else its id, and that of an error."""
+"""The name of a query, or its id without a name, and the name of an error."""
 
 DELIVERY_MS = 5_000
-"""The most milliseconds that the end of an export waits for events of Spark's, which come after what they report."""
+"""The most milliseconds that the end of an export waits for Spark's events, which Spark delivers asynchronously."""
 
 
 class QueryCounter(StreamingQueryListener):
@@ -54,7 +54,8 @@ class QueryCounter(StreamingQueryListener):
     def totals(self) -> list[QueryTotals]:
         """Return the totals of each query that runs or has ended since the last call.
 
-        So the last batches of a query are read, too. Later it has no totals, so that no alert waits for its next batch.
+        So a reading includes the last batches of a query. Later ones leave the query out, so that no alert waits for
+        its next batch.
         """
         with self._lock:
             for (query, _), totals in self._totals.items():
@@ -65,12 +66,12 @@ class QueryCounter(StreamingQueryListener):
             return found
 
     def failures(self) -> Mapping[Failure, int]:
-        """Return how often queries have failed, by their name, or else their id, and the name of the error."""
+        """Return how often each query has failed by each error."""
         with self._lock:
             return dict(self._failures)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  (Spark's name)
-        """Go on with the totals of the same query."""
+        """Continue the totals of the same query."""
         with self._lock:
             self._ended.discard(str(event.id))
             self._names[str(event.id)] = event.name or str(event.id)
@@ -112,13 +113,13 @@ class QueryCounter(StreamingQueryListener):
 
 
 def await_events(context: SparkContext) -> None:
-    """Wait until Spark's listeners have had all events so far, unless the application has ended."""
+    """Wait until Spark's listeners have got all events so far, unless the application has ended."""
     if context._jsc is not None:
         with suppress(Py4JError):  # not within DELIVERY_MS, or Spark ends
             context._jsc.sc().listenerBus().waitUntilEmpty(DELIVERY_MS)
 
 
 def stop_counting(spark: SparkSession, context: SparkContext, counter: QueryCounter) -> None:
-    """Take the counter from the queries of the application, unless that has ended."""
+    """Remove the counter from the application's listeners, unless the application has ended."""
     if context._jsc is not None:
         spark.streams.removeListener(counter)

@@ -1,4 +1,4 @@
-"""Schemas of a schema registry by their ids, which never change. Confluent's client asks for them."""
+"""A client of a schema registry: it gets schemas by their ids with Confluent's client."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class RegisteredSchema:
 
 
 class SchemaRegistryClient:
-    """Asks one registry. No message has the password.
+    """Gets schemas from one registry. No error message contains the password.
 
-    Raises ConfigError where the package of the extra `registry` is not installed.
+    Raises ConfigError if the package of the extra `registry` is not installed.
     """
 
     def __init__(self, registry: SchemaRegistry, retry_ms: int = _RETRY_MS) -> None:
@@ -56,9 +56,9 @@ class SchemaRegistryClient:
         self._retry_ms = retry_ms
 
     def schemas(self, ids: Iterable[int]) -> dict[int, RegisteredSchema]:
-        """Return the schemas that the registry has, by id. An id without one is left out.
+        """Return the schemas that the registry has, by id. Ids without a schema are left out.
 
-        Each call reads the password and the authorities anew. Raises TransportError if the registry does not answer
+        Each call reads the password and the authorities again. Raises TransportError if the registry does not answer
         after some attempts, AuthenticationError if it refuses the user, ConfigError if the URL is not a registry's.
         """
         found = {}
@@ -123,7 +123,7 @@ class SchemaRegistryClient:
         except (httpx2.RequestError, httpx2.InvalidURL) as error:
             raise _not_reached(action, error) from None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            schema = None  # the client could not read the answer, which is another server's
+            schema = None  # the client could not read the answer, which another server has sent
         if schema is None or not isinstance(schema.schema_str, str):
             raise ConfigError(f"{action}: the answer has no schema. Check that the URL is a schema registry's")
         return RegisteredSchema(schema.schema_str, schema.schema_type or "AVRO", bool(schema.references))
@@ -139,7 +139,9 @@ def _refusal(action: str, error: SchemaRegistryError) -> Exception:
     status = error.http_status_code
     said = f"{action}: HTTP status {status}"
     if status in (401, 403):
-        return AuthenticationError(f"{said}. Check the user and the password of the schema registry, and its rights")
+        return AuthenticationError(
+            f"{said}. Check the user and the password of the schema registry, and the user's permissions"
+        )
     if status in (408, 429) or status >= 500:
         return TransportError(f"{said}. A retry may succeed")
     return ConfigError(f"{said}. Check that the URL is a schema registry's")

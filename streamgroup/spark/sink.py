@@ -32,14 +32,14 @@ log = logging.getLogger("streamgroup")
 
 @dataclass(frozen=True)
 class RecordsWritten(WriterCommitMessage):
-    """The records that one task has written. The brokers have acknowledged them, but for Kafka 0.7, which cannot."""
+    """The records that one task has written. All brokers but those of Kafka 0.7 have acknowledged them."""
 
     written: WriteTotals
 
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
-    """How the tasks of one write write. `kafka07` is None for Kafka 0.8 and later."""
+    """What each task needs to write: the options, and for Kafka 0.7 the brokers and topics."""
 
     options: SinkOptions
     kafka07: Kafka07Target | None = None
@@ -53,9 +53,9 @@ def check_write(schema: StructType, options: SinkOptions) -> None:
 
 
 def planned(options: SinkOptions) -> TaskOptions:
-    """Find the brokers of a write, in ZooKeeper where the options say so.
+    """Find the brokers of a write, in ZooKeeper if the options name it.
 
-    Raises ConfigError for options that the cluster rules out, TransportError where no broker is found.
+    Raises ConfigError for options that the cluster does not support, TransportError if no broker is found.
     """
     from streamgroup.coordinator.write_plan import plan_write  # noqa: PLC0415  (tasks do not plan)
 
@@ -109,7 +109,7 @@ def _show_details(total: WriteTotals, words: str) -> None:
 
 
 def _say(notes: Iterable[str]) -> None:
-    """Log each sentence once in this process, which Spark keeps for the batches of a stream."""
+    """Log each sentence once in this process, which serves all batches of a stream."""
     log_to_stderr()
     NOTES.log(sorted(notes))
 
@@ -130,18 +130,18 @@ class GroupBatchWriter(PromptInTasks, DataSourceArrowWriter):
         _report(messages, logging.INFO)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Log what was written before the write failed. Kafka keeps those: writing again repeats them."""
+        """Warn of the records that were written before the write failed: writing again repeats them."""
         _warn_of_abort(messages)
 
 
 class WriteNotPlanned(pickle.PickleError):
-    """The brokers of a stream's batch were not found. PySpark hides the message of another error while it pickles."""
+    """The brokers of a stream's batch were not found. PySpark hides the message of any other error in a pickle."""
 
 
 class GroupStreamWriter(PromptInTasks, DataSourceStreamArrowWriter):
     """The writer of `df.writeStream`. Spark's planner makes one for each batch, and pickles it into the tasks.
 
-    The process that commits batches makes writers, too. It never pickles them, and does not read ZooKeeper.
+    The process that commits batches makes writers too. It never pickles them, so it does not read ZooKeeper.
     """
 
     def __init__(self, options: SinkOptions) -> None:
@@ -168,7 +168,7 @@ class GroupStreamWriter(PromptInTasks, DataSourceStreamArrowWriter):
         _report(messages, logging.DEBUG)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Log what was written before the batch failed. Kafka keeps those; the next run repeats the batch."""
+        """Warn of the records that were written before the batch failed: the next run repeats them."""
         _warn_of_abort(messages)
 
 

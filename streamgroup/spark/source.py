@@ -245,7 +245,7 @@ def row_schema(
     """Return the schema of `spark.read.format("kafka")`. `headers` is null for a record without headers.
 
     streamgroup adds `inner`, the index of a message within a compressed set of Kafka 0.7, whose messages share one
-    offset, and `damage`, the reason where a row stands for a damaged batch.
+    offset, and `damage`, the reason if the row is a damaged batch.
     """
     asked = ((_HEADERS, include_headers), (_INNER, include_inner_index), (_DAMAGE, include_damaged_batches))
     return StructType([*_FIELDS, *(field for field, is_asked in asked if is_asked)])
@@ -260,8 +260,8 @@ class AloneByDefault(StreamGroupDataSource):
 def default_mode(spark: SparkSession, mode: str) -> None:
     """Set the default of `group.mode` for the streams with a group id that this session starts from now on.
 
-    `off` lets each of them read all partitions and commit nothing, as with Spark's own source. `member` takes that
-    back. The option of a query takes precedence. Raises ConfigError for another mode.
+    With `off` each of them reads all partitions and commits nothing, as with Spark's own source. `member` restores the
+    usual default. The option of a query takes precedence. Raises ConfigError for another mode.
 
     Spark has no setting that reaches a source in Python. So this function registers another source of the same name in
     the session, and Spark logs a warning that it replaces the one that it has found.
@@ -287,14 +287,14 @@ class GroupStreamReader(PromptInTasks, DataSourceStreamReader, SupportsTriggerAv
 
     def _coordinate(self) -> Coordinator:
         if self._coordinator is None:
-            with loading_modules():  # the hundreds of a coordinator, without collections amid them
+            with loading_modules():  # the coordinator's hundreds, without garbage collections
                 from streamgroup.coordinator.process import start_coordinator  # noqa: PLC0415  (tasks need no coordinator)
 
             self._coordinator = start_coordinator(self._options)
         return self._coordinator
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Return a constant without connecting: Spark asks again when it replays batch 0 (R2)."""
+        """Return a constant without connecting: Spark calls this again when it replays batch 0 (R2)."""
         return to_value(INITIAL_DOCUMENT)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -308,7 +308,7 @@ class GroupStreamReader(PromptInTasks, DataSourceStreamReader, SupportsTriggerAv
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Commit the batch that ends at `start`, and return the end of the next batch, or `start` without new records.
 
-        Spark asks for the next batch only after the one before has sunk.
+        Spark requests the next batch only after the previous one has sunk.
         """
         match limit:
             case ReadAllAvailable():
@@ -337,7 +337,7 @@ class GroupStreamReader(PromptInTasks, DataSourceStreamReader, SupportsTriggerAv
         """Do nothing: `latestOffset`, which Spark has called before, has committed the batch."""
 
     def stop(self) -> None:
-        """Commit the sunk batch and leave the group."""
+        """Commit the last sunk batch and leave the group."""
         if self._coordinator is not None:
             self._coordinator.stop()
             self._coordinator = None

@@ -1,9 +1,9 @@
 """Tables of SQL: `CREATE TABLE … USING streamgroup OPTIONS (…)` keeps its options in the metadata of the first column.
 
 Spark stores the options of a table in its catalog, but passes those of a statement only to a source in Python
-(PythonTable). It stores the schema of the source as well, with the metadata of the columns, and hands that schema to
-the reader. So the schema carries the options. The schema of an ordinary `load()` has no metadata, as that of Spark's
-own source.
+(PythonTable). It also stores the schema of the source, with the metadata of the columns, and passes that schema to the
+reader. So the schema carries the options. The schema of an ordinary `load()` has no metadata, as with Spark's own
+source.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def table_options(options: Mapping[str, str], name: str) -> dict[str, str] | Non
 def with_table_options(schema: StructType, options: Mapping[str, str]) -> StructType:
     """Return `schema` with the options of a table in it, as far as streamgroup knows them.
 
-    Raises ConfigError for a secret that is not a reference: everybody who reads the table sees its schema.
+    Raises ConfigError for a secret that is not a reference: every user who may read the table sees its schema.
     """
     for key, text in options.items():
         if is_secret(key) and not (follows_references(key) and is_reference(text)):
             raise ConfigError(
-                f"cannot keep option {key} in a table: everybody who may read the table would see the secret. Set a "
-                "reference such as env:NAME where the option takes one, or give the option in each statement: "
+                f"cannot keep option {key} in a table: every user who may read the table would see the secret. Set a "
+                "reference such as env:NAME if the option accepts one, or give the option in each statement: "
                 f"SELECT * FROM <table> WITH ('{key}' = '…')"
             )
     # An unknown option may be a secret of another source.

@@ -1,4 +1,4 @@
-"""The planned tasks as Spark sends them to the executors, and their execution."""
+"""The planned tasks as Spark sends them to executors, their execution, and garbage collection in their processes."""
 
 from __future__ import annotations
 
@@ -84,10 +84,10 @@ _done = False
 
 
 def exempt_modules() -> None:
-    """Exempt all objects that exist now from later collections. Later calls in the same process do nothing.
+    """Exempt all objects that exist now from later garbage collections. Later calls in the same process do nothing.
 
-    To be called when all modules are loaded, such as at the end of a process's first task. Objects are still freed with
-    their last reference; only cycles among those that exist now, after the collection here, stay.
+    Call it when all modules are loaded, for example at the end of a process's first task. Python still frees objects
+    with their last reference; only cycles among the objects that exist now are never freed.
     """
     global _done  # noqa: PLW0603  (of the process, as the collector is)
     if not _done:
@@ -98,7 +98,7 @@ def exempt_modules() -> None:
 
 @contextmanager
 def loading_modules() -> Iterator[None]:
-    """Load modules in this block without a collection, and exempt them and all other objects from later ones."""
+    """Load modules in this block without garbage collections, and exempt all objects from later ones."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -112,7 +112,7 @@ def loading_modules() -> Iterator[None]:
 class PromptInTasks:
     """A reader or writer that Spark pickles into tasks.
 
-    When a task unpickles it, the task's input has not all arrived: it asks for quick acknowledgements of the rest.
+    When a task unpickles it, a part of the task's input has not arrived yet: it requests quick TCP acknowledgements.
     """
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -1,1 +1,1 @@
-"""Pure: parsers of records as values, the limit of dead letters, and the words of their errors."""
+"""Pure code: parsers of records' values, the limit of dead letters, and the texts of their errors."""

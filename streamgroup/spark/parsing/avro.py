@@ -1,4 +1,4 @@
-"""Avro values to Arrow columns. The schema of the reader decides the columns, that of the writer how bytes are read."""
+"""Decodes Avro values into Arrow columns: by the schema of the writer, into the columns of the reader's schema."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class AvroReader(ValueReader):
         source = BytesIO(value)
         try:
             schemas = self._of(writer), None if writer is None else self._of(None)
-            # The compiled reader follows a value into any depth, and ends the process where the stack is full.
+            # The compiled reader recurses into any depth of a value, and a full stack ends the process.
             read = _fastavro().schemaless_reader if writer not in self._recursive else _read_in_python
             found = read(source, *schemas)
             if rest := len(value) - source.tell():
@@ -87,13 +87,13 @@ class AvroReader(ValueReader):
             raise
         except RecursionError:
             raise UnreadableError("the value, or its schema in the registry, nests too deep") from None
-        except Exception as error:  # garbage makes fastavro raise nearly anything
+        except Exception as error:  # invalid bytes make fastavro raise nearly any error
             raise UnreadableError(f"the value is not Avro of its schema: {reason_of(error)}") from None
 
     def _of(self, writer: int | None) -> Any:
-        """Return the schema of a writer, or of the reader for None, as fastavro takes it.
+        """Return the schema of a writer for fastavro; of the reader for None.
 
-        Without logical types: those of the reader decide what a number means, as in Java.
+        It has no logical types: those of the reader's schema define the meaning of a number, as in Java.
         """
         if writer not in self._parsed:
             text = self._schema if writer is None or self._writers is None else self._writers[writer]
@@ -114,7 +114,7 @@ def is_schema(text: str) -> bool:
         _parsed(text)
     except ConfigError:
         raise
-    except Exception:  # fastavro raises nearly anything
+    except Exception:  # fastavro raises nearly any error
         return False
     return True
 
@@ -124,7 +124,7 @@ def arrow_type(schema: str) -> tuple[pa.StructType, Convert | None]:
     fastavro = _fastavro()
     try:
         expanded = fastavro.schema.expand_schema(json.loads(schema))
-    except Exception as error:  # fastavro raises nearly anything
+    except Exception as error:  # fastavro raises nearly any error
         raise ConfigError(f"invalid Avro schema of the parser: {type(error).__name__} {error}. Correct it") from None
     if not isinstance(expanded, dict) or expanded.get("type") != "record":
         raise ConfigError("invalid Avro schema of the parser: its root must be a record, whose fields become columns")
@@ -188,9 +188,9 @@ def _parts(schema: Any) -> list[Any]:
 
 
 def _within(schema: Any) -> Iterator[Any]:
-    """Iterate over a schema and all within it.
+    """Yield a schema and all schemas within it.
 
-    Schemas of a registry are not expanded: a few types that contain each other twice would take all memory.
+    Names are not expanded: a few types that contain each other twice would take all memory.
     """
     left = [schema]
     while left:
@@ -301,7 +301,7 @@ _NESTED = {"record": _record, "error": _record, "array": _array, "map": _map}
 
 
 def _parsed(text: str) -> Any:
-    """Return a schema as fastavro takes it: without logical types, and with booleans as bytes for `_boolean`."""
+    """Return a schema for fastavro: without logical types, and with booleans as bytes for `_boolean`."""
     return _fastavro().parse_schema(_plain(json.loads(text), iter((_BYTE_OF_BOOLEAN,))))
 
 

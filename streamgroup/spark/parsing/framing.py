@@ -17,7 +17,7 @@ FRAMINGS = (PLAIN, SCHEMA_ID)
 
 _LONGEST = 200
 _PLACES = re.compile(r"( from)? <[^<>]* at 0x[0-9a-f]+>")
-"""Objects in the message of a library, whose addresses would make another reason of each record."""
+"""Objects in the message of a library, whose addresses would make the reasons of equal errors differ."""
 _SIZE = 5
 _MAGIC = 0
 UNKNOWN_ID = "the registry has no "
@@ -31,13 +31,13 @@ class UnreadableError(ValueError):
 
 
 def reason_of(error: Exception, *, named: bool = True) -> str:
-    """Return the message of a library's error as one short line, behind the name of its class if `named`."""
+    """Return the message of a library's error as one short line, after the name of its class if `named`."""
     words = _PLACES.sub("", str(error)).split()
     return " ".join([type(error).__name__, *words] if named else words)[:_LONGEST]
 
 
 def split_schema_id(value: bytes) -> tuple[int, bytes]:
-    """Return the schema id and the bytes behind the prefix. Raises UnreadableError for a value without a prefix."""
+    """Return the schema id and the bytes after the prefix. Raises UnreadableError for a value without a prefix."""
     if len(value) < _SIZE:
         raise UnreadableError(f"the value has {len(value)} bytes, too few for the prefix of a schema registry")
     if value[0] != _MAGIC:
@@ -46,7 +46,7 @@ def split_schema_id(value: bytes) -> tuple[int, bytes]:
 
 
 def split_message_index(value: bytes) -> tuple[tuple[int, ...], bytes]:
-    """Return the message index and the bytes behind it. Raises UnreadableError for a value without one."""
+    """Return the message index and the bytes after it. Raises UnreadableError for a value without one."""
     count, at = _zigzag(value, 0)
     # Each position takes a byte at least.
     if not 0 <= count <= len(value) - at:
@@ -75,7 +75,7 @@ def _zigzag(value: bytes, at: int) -> tuple[int, int]:
 
 
 def unknown_id_error(kind: str, schema_id: int) -> str:
-    """Return the reason of a dead letter whose schema nobody knows. `kind` is one word."""
+    """Return the reason of a dead letter whose schema is unknown. `kind` is one word."""
     return f"{UNKNOWN_ID}{kind} schema with id {schema_id}"
 
 
@@ -89,8 +89,8 @@ def id_in_error(error: str) -> int | None:
 class SchemaRegistry:
     """A schema registry. `password` may be `env:NAME` or `file:/path`.
 
-    `ca` is a PEM file of authorities to trust instead of those of the system. The driver reads both anew for each batch
-    that has new ids.
+    `ca` is a PEM file of authorities to trust instead of those of the system. The driver reads both again for each
+    batch with new ids.
     """
 
     url: str

@@ -11,13 +11,13 @@ from streamgroup.errors import ConfigError
 from streamgroup.text import counted
 
 DEFAULT_SHARE = 0.1
-"""The share where neither limit is set: a wrong schema must not turn a whole topic into dead letters."""
+"""The share if neither limit is set: a wrong schema must not turn a whole topic into dead letters."""
 _MOST_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterLimit:
-    """How many records of one batch may be dead letters. Where both limits are set, both hold.
+    """How many records of one batch may be dead letters. If both limits are set, both apply.
 
     `max_share` is a share of the batch's records from 0 to 1, rounded up to whole records. So a small batch may have
     one dead letter, unless the share is 0.
@@ -43,14 +43,14 @@ class DeadLetterLimit:
         return of_share if self.max_records is None else min(self.max_records, of_share)
 
     def words(self, records: int) -> str:
-        """Return what the limit allows of `records`, with the settings that say so."""
+        """Return how many of `records` the limit allows, with its settings."""
         given = {"max_records": self.max_records, "max_share": self.max_share}
         names = [f"{name} = {value}" for name, value in given.items() if value is not None]
         return f"{self.allowed(records)} ({' and '.join(names) or f'max_share = {DEFAULT_SHARE}, the default'})"
 
 
 NO_DEAD_LETTERS = DeadLetterLimit(max_records=0)
-"""The limit where dead letters have no target."""
+"""The limit without a target for dead letters."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,8 @@ class Parser:
     """How the values of records are read.
 
     `format` is `json` or `csv`, and `schema` Spark's DDL: `id BIGINT, name STRING`. `options` are those of Spark's
-    `from_json` or `from_csv`. `null_values` says what a record without a value is (a tombstone): `keep` passes it on
-    without fields, `dead_letter` makes it a dead letter.
+    `from_json` or `from_csv`. A record without a value (a tombstone) has no fields with `null_values` `keep`, and is
+    a dead letter with `dead_letter`.
 
     For `avro`, `schema` is an Avro schema in JSON, whose fields become the columns. It requires the package
     fastavro. `framing` is `plain`, or `schema_id` for values with the prefix of a schema registry: a zero byte and an
@@ -44,8 +44,8 @@ class Parser:
 
     For `protobuf`, the fields of `message`, a full name, become the columns. `descriptor` is a serialized
     FileDescriptorSet with this message, as protoc --include_imports --descriptor_set_out writes it. It requires the
-    package protobuf. Behind the prefix of `schema_id`, the message index must lead to `message`: in the schema that a
-    `registry` has for the id, or else in the descriptor.
+    package protobuf. After the prefix of `schema_id`, the message index must lead to `message`: in the schema that the
+    `registry` has for the id, or in the descriptor without a registry.
 
     Raises ConfigError for a parser that cannot work. Spark checks the schema when the query starts.
     """
@@ -138,7 +138,7 @@ class ValueReader(ABC):
             return self._one_by_one(fields, errors)
 
     def _one_by_one(self, fields: list[Any], errors: list[str | None]) -> tuple[pa.Array, list[str | None]]:
-        """Find the values that have no place in the columns, such as a timestamp beyond the year 290 000."""
+        """Find the values that do not fit the columns, such as a timestamp after the year 290 000."""
         for n, found in enumerate(fields):
             try:
                 pa.array([found], self.type)

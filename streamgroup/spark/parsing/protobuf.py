@@ -1,4 +1,4 @@
-"""Protobuf values to Arrow columns, by a descriptor that the user gives."""
+"""Decodes Protobuf values into Arrow columns, by a descriptor from the user."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class ProtobufReader(ValueReader):
             self.type, self._convert = _Columns(protobuf).of(self._make.DESCRIPTOR)
         except ConfigError:
             raise
-        except Exception as error:  # protobuf has three implementations, which raise what they like
+        except Exception as error:  # protobuf has three implementations, which raise different errors
             raise ConfigError(
                 f"cannot read the Protobuf descriptor of the parser: {reason_of(error)}. {_MAKE}"
             ) from None
@@ -159,7 +159,7 @@ class _Columns:
         self._plain = {number(f"TYPE_{name}"): of for name, of in _PLAIN.items()}
 
     def of(self, root: Any) -> tuple[pa.StructType, Convert]:
-        """Return the columns of a message, and what makes their values."""
+        """Return the columns of a message, and the conversion to their values."""
         found = self._message(root, "", ())
         if found is None:
             raise ConfigError(f"cannot read the Protobuf message {root.full_name}: it has no field to make a column of")
@@ -184,8 +184,8 @@ class _Columns:
         by_number = message.fields_by_number
 
         def convert(one: Any) -> dict[str, Any]:
-            # The package takes a field of another wire type for an unknown one, and leaves its own field empty. A
-            # number that a closed enum lacks ends there, too.
+            # The package treats a field of another wire type as an unknown one, and leaves its own field empty. It does
+            # so for a number that a closed enum lacks, too.
             for unknown in unknown_fields(one):
                 if (field := by_number.get(unknown.field_number)) is not None:
                     raise UnreadableError(f"field {field.full_name} has a value that its type does not have")
@@ -231,12 +231,12 @@ class _Columns:
 
 
 def _each(convert: Convert | None) -> Convert:
-    """Return what makes a list of a repeated field."""
+    """Return the conversion of a repeated field to a list."""
     return list if convert is None else (lambda found: [convert(one) for one in found])
 
 
 def _micros(found: Any) -> int:
-    """Return the microseconds of a Timestamp, cut, not rounded."""
+    """Return the microseconds of a Timestamp, truncated."""
     if not 0 <= found.nanos < _NANOS:
         raise UnreadableError(f"a Timestamp has {found.nanos} nanoseconds")
     return int(found.seconds * _MICROS + found.nanos // (_NANOS // _MICROS))
@@ -267,7 +267,7 @@ _COMMENTS = ("//", "/*")
 _LABELS = ("optional", "required", "repeated")
 _VISIBILITIES = ("export", "local")
 _TRANSPARENT = ("oneof", "extend")
-"""Blocks whose groups are messages of what is around the block."""
+"""Blocks whose groups are messages of the enclosing block."""
 
 
 def messages_in(text: str) -> MessageTree:
@@ -299,7 +299,7 @@ def messages_in(text: str) -> MessageTree:
 
 
 def _block(around: MessageTree, statement: list[str]) -> MessageTree | None:
-    """Return the message that a block adds its messages to, which is a new one behind `message` and `group`."""
+    """Return the message that a block adds its messages to, a new one after `message` and `group`."""
     match statement:
         case ["message", name] | [_, "message", name] if len(statement) == 2 or statement[0] in _VISIBILITIES:
             found = MessageTree(name)
