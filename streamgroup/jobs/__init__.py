@@ -1,1 +1,1 @@
-"""The jobs: their files, their session, their stop, the guard of an output directory; the ingest job and the mirror."""
+"""The jobs (ingest, backfill, mirror), and their job files, session, signals and guard of an output directory."""

@@ -37,7 +37,7 @@ _CONNECTION = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterSettings:
-    """Where dead letters go: `topic` with `options` of a write, or `path`. Neither is set without the section.
+    """The target of dead letters: `topic` with `options` of a write, or `path`. Without the section neither is set.
 
     With `damaged_batches` the source makes rows of damaged batches, which become dead letters.
     """
@@ -92,7 +92,7 @@ def read_dead_letters(
     *,
     has_parser: bool,
 ) -> DeadLetterSettings:
-    """Return the settings of [dead_letters]. Problems go to the reader. `parsed` are the options `source` as values."""
+    """Return the settings of [dead_letters]. Adds problems to the reader. `parsed` is `source` as values."""
     if content is None:
         return DeadLetterSettings()
     keys = dict(content)
@@ -153,7 +153,7 @@ NOT_INTO_FILES = (
 """Why a job writes into no table of a file format."""
 
 STREAM_ONLY_FORMATS = frozenset({"iceberg", "memory"})
-"""Formats that recognise a repeated batch only in a stream, or have no batch write."""
+"""Formats that recognize a repeated batch only in a stream, or have no batch write."""
 
 OUTPUT_MODES = ("append", "update", "complete")
 
@@ -170,11 +170,11 @@ class Sink:
     output_mode: str = "append"
     options: Mapping[str, str] = field(default_factory=dict)
     table: str | None = None
-    """The name of a table, which a catalog of the session keeps."""
+    """The name of a table in a catalog of the session."""
 
     @property
     def target(self) -> str:
-        """Return the format and where it writes, for people."""
+        """Return the format and its path or table, for a log line."""
         where = f"table {self.table}" if self.table is not None else self.path
         return self.format if where is None else f"{self.format} in {where}"
 
@@ -196,7 +196,7 @@ class JobConfig:
     trigger: Trigger = field(default_factory=Trigger)
     stop: StopSettings = field(default_factory=StopSettings)
     parser: Parser | None = None
-    """How the values are read. None: the sink gets them as they are."""
+    """How the values are read. None: the sink gets them unchanged."""
     dead_letters: DeadLetterSettings = field(default_factory=DeadLetterSettings)
     metrics: Metrics = field(default_factory=Metrics)
 
@@ -253,7 +253,7 @@ class _Reader(JobFileReader):
         )
 
     def _source(self, content: Mapping[str, Any] | None) -> tuple[dict[str, str], SourceOptions | None]:
-        """Return the options of the source, and the same as values; None where these have problems."""
+        """Return the options of the source, and their parsed values, or None if they are invalid."""
         options = self.options(SOURCE, content, 'the options of format("streamgroup")')
         if options:
             try:
@@ -279,7 +279,7 @@ class _Reader(JobFileReader):
         self.check_options_of_sink(sink, {"path": "path", "checkpointlocation": "checkpoint"})
 
     def _check_sink_of_parsed(self, sink: Mapping[str, Any]) -> None:
-        """Check that the sink takes the batches that are left after dead letters are set aside."""
+        """Check that the sink accepts the batches without their dead letters."""
         if sink.get("output_mode", "append") != "append":
             self.problems.append("[sink] output_mode must be append with [parser]. Aggregate in a query of your own")
         if str(sink.get("format", "")).lower() in STREAM_ONLY_FORMATS:

@@ -1,7 +1,7 @@
 """The program that `streamgroup doctor --master` submits: it looks at each executor, and writes a report as JSON.
 
-The report has `known` (how many executors the driver knows), `found` (a result of the probe for each executor) and
-`problem` (null, or why the executors cannot run the source). It has `problem` alone where no session starts.
+The report has `known` (the number of registered executors), `found` (a result of the probe for each executor) and
+`problem` (null, or why the executors cannot run the source). If no session starts, it has `problem` alone.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def main() -> None:
 
 
 def look_at_executors(spark: SparkSession, deadline: float) -> dict[str, Any]:
-    """Run tasks until each executor that the driver knows has run one, or until `deadline` on the monotonic clock.
+    """Run tasks until each registered executor has run one, or until `deadline` on the monotonic clock.
 
-    Executors register one after the other, so tasks run again until no further one has registered meanwhile. Raises
+    Executors register one after the other, so tasks run again until no further one has registered. Raises
     ConfigError if a task cannot run, and TransportError if none runs before the deadline.
     """
     found: dict[tuple[str, str], dict[str, str]] = {}

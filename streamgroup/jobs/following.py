@@ -33,13 +33,13 @@ _PHASES = {
 """The keys of the log line by the names of Spark's phases."""
 
 POLL_S = 0.5
-"""How long the main thread waits in the JVM. Between waits Python handles signals and the job reports batches."""
+"""Seconds of one wait in the JVM. Between waits Python handles signals, and the job reports batches."""
 _DRAINED = re.compile(rf"{DrainedError.__module__}\.{DrainedError.__name__}: (.+)")
 
 _ENDED_COMMAND = re.compile(
     r"ExitCodeException exitCode=(130|143)\b|Failed to exec spawn helper: pid: \d+, signal: (2|15)\b"
 )
-"""A command that SIGINT or SIGTERM has ended: 128 and the number of the signal. Or Java's helper, which starts it."""
+"""The error of a command that SIGINT or SIGTERM has ended (128 plus the signal), or of Java's helper that starts it."""
 
 
 def trigger_options(trigger: Trigger) -> dict[str, Any]:
@@ -52,9 +52,9 @@ def trigger_options(trigger: Trigger) -> dict[str, Any]:
 
 
 class Following:
-    """A job's query, whose batches are reported with `say` until it has ended: each once, the last one too.
+    """Follows a job's query: reports each batch once with `say`, and drains the query.
 
-    `log_ends` returns the ends of the logs of a batch's end document, listed now.
+    `log_ends` lists the current ends of the logs for the end document of a batch.
     """
 
     def __init__(self, query: Any, say: Say, log_ends: LogEnds) -> None:
@@ -65,10 +65,10 @@ class Following:
     def follow(self, stop: StopRequest, has_changed: Callable[[], bool] = lambda: False) -> bool:
         """Report batches until the query ends, a signal requests a stop, or the query must be planned again.
 
-        `has_changed` says whether it must; it is called between two waits. Return whether the query still runs.
+        `has_changed` returns whether it must, and is called between two waits. Return whether the query still runs.
 
-        Raises StreamingQueryException if the query failed. A drain by another process is not a failure, nor is a signal
-        to the whole process group, which ends the commands that Hadoop runs at that moment.
+        Raises StreamingQueryException if the query failed. A drain by another process is not a failure. Nor is a
+        signal to the process group, which also ends the commands that Hadoop runs at that moment.
         """
         ended = False
         while not ended and not stop and not has_changed():
@@ -109,7 +109,7 @@ class Following:
             self._query.stop()
         else:
             self._report()
-            # A signal to the whole process group also ends the coordinator, and with it the query, before it can drain.
+            # A signal to the process group also ends the coordinator, and with it the query, before it can drain.
             complete = result.drained and self._query.exception() is None
             self._say("stopped; nothing will be repeated" if complete else "stopped; the last batch may be repeated")
 
@@ -122,7 +122,7 @@ class Following:
 def drained_by(error: Exception) -> str | None:
     """Return the message of the DrainedError that ended the query, or None if another error did.
 
-    Spark passes on only the text of the error in the coordinator's process, with its traceback.
+    Spark passes on only the traceback of the error in the coordinator's process, as text.
     """
     found = _DRAINED.search(str(error))
     return None if found is None else found[1].strip()
@@ -131,8 +131,7 @@ def drained_by(error: Exception) -> str | None:
 def is_of_a_signal(error: Exception) -> bool:
     """Return whether a query has failed because a signal ended a command that Hadoop ran for it.
 
-    Hadoop runs commands such as chmod for each file of a checkpoint. Spark passes their exit code on in the stack trace
-    alone.
+    Hadoop runs commands such as chmod for each file of a checkpoint. Only the stack trace contains their exit code.
     """
     return _ENDED_COMMAND.search(getattr(error, "_stackTrace", None) or "") is not None
 
@@ -155,19 +154,19 @@ class Reporter:
             if batch > self._reported and int(progress["numInputRows"]) > 0:
                 self._reported = batch
                 news.append(progress)
-        # One listing for each look: listings of a broker that does not answer would hold up the job's signals.
+        # One listing for each report: a broker that does not respond would delay the handling of signals.
         return [line_of(one, lag_of(one, self._log_ends) if one is news[-1] else None) for one in news]
 
     def is_news(self, last: Mapping[str, Any] | None) -> bool:
-        """Return whether the query's last progress is of an unreported batch. To fetch all progress costs more."""
+        """Return whether the query's last progress is of an unreported batch. Fetching all progress is slower."""
         return last is not None and int(last["batchId"]) > self._reported and int(last["numInputRows"]) > 0
 
 
 def line_of(progress: Mapping[str, Any], lag: int | None) -> str:
     """Return the log line of a batch: `batch 12: 1000 rows in 0.4 s (2500 rows/s), lag 0 | event=batch batch=12 ...`.
 
-    The fields after `event` are for programs (docs/jobs.md). The lag is left out if it is None, the rate if the batch
-    has taken no time.
+    The fields after `event` are for programs (docs/jobs.md). The line has no lag if it is None, and no rate for a batch
+    without a duration.
     """
     rows = int(progress["numInputRows"])
     phases = progress["durationMs"]
@@ -183,12 +182,12 @@ def line_of(progress: Mapping[str, Any], lag: int | None) -> str:
 
 
 def lag_of(progress: Mapping[str, Any], log_ends: LogEnds) -> int | None:
-    """Return the offsets from the batch's end to the log ends of the partitions held, or None if none is known."""
+    """Return the offsets from the batch's end to the log ends of its partitions, or None if no end is known."""
     ends = documents_in(progress.get("sources", ()), "endOffset")
     behind = [n for end in ends for n in offsets_behind(end, log_ends(end))]
     return sum(behind) if behind else None
 
 
 def ends_of_logs(spark: SparkSession) -> LogEnds:
-    """Return a function that lets the coordinator processes of this driver list the ends of their logs."""
+    """Return a function that asks the coordinator processes of this driver for the ends of their logs."""
     return SunkNotifier(jvm_pid(spark.sparkContext)).log_ends

@@ -69,7 +69,7 @@ def run(job: JobConfig) -> None:
 
 
 def follow_to_the_end(following: Following, letters: DeadLetters | None, stop: StopRequest) -> bool:
-    """Do as `Following.follow`. Raise the error of `letters` itself, which Spark wraps in two stack traces."""
+    """Call `Following.follow`. Raise the error of `letters`, which Spark wraps in two stack traces."""
     try:
         return following.follow(stop)
     except StreamingQueryException:
@@ -129,7 +129,7 @@ def _writer(rows: DataFrame, sink: Sink) -> Any:
 
 
 def refuse_aggregates(rows: DataFrame) -> None:
-    """Raise ConfigError for columns that aggregate: with a parser they would aggregate each batch by itself."""
+    """Raise ConfigError for columns that aggregate: with a parser they would aggregate each batch separately."""
     plan: Any = rows._jdf
     if _AGGREGATE.search(str(plan.queryExecution().analyzed().toString())):
         raise ConfigError(
@@ -158,7 +158,7 @@ def refuse_table_of_files(spark: SparkSession, table: str) -> None:
 
 
 def query_name(job: JobConfig) -> str:
-    """Return the query's name in Spark's web UI, which distinguishes the members of one job."""
+    """Return the query's name in Spark's web UI, with the member's name."""
     return job.spark.app_name if job.member is None else f"{job.spark.app_name}-{job.member}"
 
 
@@ -178,8 +178,8 @@ def say(line: str, *, error: bool = False) -> None:
 def writer_of(spark: SparkSession, sink: Sink) -> Write:
     """Return the function that writes a batch, given its rows and its number.
 
-    Files and tables of delta take each batch once: both know its number. Other formats take the rows of a batch again
-    if Spark runs it again.
+    Files and Delta tables write each batch once, because they know its number. Other formats write the rows of a batch
+    again if Spark repeats it.
     """
     write: Write = _FileSink(spark, sink) if sink.writes_files else lambda rows, batch: _append(rows, batch, sink)
     if not sink.columns:
@@ -190,7 +190,7 @@ def writer_of(spark: SparkSession, sink: Sink) -> Write:
 def _append(rows: DataFrame, batch: int, sink: Sink) -> None:
     writer = rows.write.format(sink.format).mode("append").options(**sink.options)
     if sink.format.lower() == "delta":
-        # Delta's own sink of streams notes the same pair, so a job that gets a parser later goes on with its batches.
+        # Delta's own streaming sink stores the same pair, so a job may get a parser later.
         query_id = query_id_of_thread(driver_context("the ingest job"))
         writer = writer.option("txnAppId", str(query_id)).option("txnVersion", str(batch))
     if sink.partition_by:
@@ -204,8 +204,8 @@ def _append(rows: DataFrame, batch: int, sink: Sink) -> None:
 class _FileSink:
     """Spark's own sink of files, called with the number of each batch.
 
-    Spark has no public call for it. A plain `rows.write.parquet` would append the files of a repeated batch again, and
-    would leave `_spark_metadata` behind, in which readers look for the files.
+    Spark has no public API for it. A plain `rows.write.parquet` would append the files of a repeated batch again, and
+    would not update `_spark_metadata`, which lists the files for readers.
     """
 
     def __init__(self, spark: SparkSession, sink: Sink) -> None:

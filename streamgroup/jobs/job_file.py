@@ -76,7 +76,7 @@ def read_toml(file: Path) -> dict[str, Any]:
         raise ConfigError(
             f"cannot read job file {file}: byte {error.start} is not UTF-8, which TOML requires. Save the file as UTF-8"
         ) from None
-    except ValueError as error:  # TOMLDecodeError, or a number of so many digits that Python converts none
+    except ValueError as error:  # TOMLDecodeError, or a number with too many digits for Python
         raise ConfigError(
             f"cannot read job file {file}: invalid TOML: {error}. Check that texts are in quotes"
         ) from None
@@ -133,7 +133,7 @@ class JobFileReader:
         self._tables = sections
         self._of_options = of_options
         self._with_member: set[str] = set()
-        """The places whose value contains {member}."""
+        """The places (`[sink] path`) whose value contains {member}."""
         self._set: dict[str, dict[str, Setting]] = {}
         """The values that the file sets, by section and name."""
 
@@ -192,7 +192,7 @@ class JobFileReader:
         return {name: self._filled(f"[{section}] {name}", value) for name, value in reader.values.items()}
 
     def options(self, section: str, content: Mapping[str, Any] | None, purpose: str) -> dict[str, str]:
-        """Return the options of a section, which is required. `purpose` says what they are options of."""
+        """Return the options of a section, which is required. `purpose` names them in an error."""
         if not content:
             self.problems.append(f"section [{section}] is required. Add it with {purpose}")
             return {}
@@ -205,7 +205,7 @@ class JobFileReader:
         return {name: self._option(section, name, text) for name, text in options.items()}
 
     def note(self, section: str, values: Mapping[str, Any], origin: str = "") -> None:
-        """Note values for `effective`, by default those of the file. A reference stays one: it may be to a secret."""
+        """Note values for `effective`, with the file as their default origin. References to secrets stay references."""
         settings = self._set.setdefault(section, {})
         for name, value in values.items():
             shown, origin_of_file = self._shown(name, value)
@@ -276,7 +276,7 @@ class JobFileReader:
             self.member = "member"
 
     def check_trigger(self, trigger: Mapping[str, Any]) -> None:
-        """Check that at most one key says when batches start."""
+        """Check that at most one key of [trigger] is set."""
         given = [name for name, value in trigger.items() if value is not False]
         if len(given) > 1:
             self.problems.append(f"[trigger] accepts one key, but {' and '.join(given)} are set. Keep one of them")
@@ -313,7 +313,7 @@ class JobFileReader:
             )
 
     def check_metrics(self, metrics: Mapping[str, Any]) -> None:
-        """Check that other keys of [metrics] have a port or an endpoint to be of use for."""
+        """Check that [metrics] has a port or an endpoint if it has other keys."""
         if metrics and not metrics.keys() & {"port", "otlp_endpoint"}:
             self.problems.append("[metrics] port or otlp_endpoint is required. Set one, or remove the section")
 
@@ -327,11 +327,11 @@ class JobFileReader:
 
 
 DEFAULT = "default"
-"""The origin of a value that nobody has set."""
+"""The origin of a value that the user has not set."""
 HIDDEN = "[hidden]"
 
 _WIDTH = 60
-"""The column of the origins at most. A longer value pushes only its own origin to the right."""
+"""The last column in which origins begin. A longer value moves only its own origin."""
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _FILE_REFERENCE = re.compile(r"(env|file):\S+")
@@ -348,7 +348,7 @@ class Setting:
     def of(cls, name: str, value: Any, origin: str, *, is_secret: bool = False) -> Setting:
         """Return the setting of a value. A secret is hidden unless it is a reference.
 
-        As in Spark, a value is secret by its name or by what is in it. Each value of a list counts alone.
+        As in Spark, the name or the text of a value shows that it is secret. Each value of a list is checked alone.
         """
         is_secret = is_secret or has_secret(name)
 
@@ -360,7 +360,7 @@ class Setting:
 
 
 def defaults(options: Iterable[Option], scope: Scope) -> dict[str, Setting]:
-    """Return the defaults of the options that take effect in `scope`, but for those that depend on other options."""
+    """Return the defaults of the options that apply in `scope`, without defaults that depend on other options."""
     return {option.name: Setting(text, DEFAULT) for option in options if (text := _default(option, scope)) is not None}
 
 
@@ -374,7 +374,7 @@ def _default(option: Option, scope: Scope) -> str | None:
 
 
 def lines(sections: Mapping[str, Mapping[str, Setting]]) -> list[str]:
-    """Return the sections as lines of TOML. A comment behind each value tells its origin."""
+    """Return the sections as lines of TOML. A comment after each value names its origin."""
     result: list[str] = []
     for section, settings in sections.items():
         if not settings:

@@ -1,4 +1,4 @@
-"""The frame of a job: its command line, the session that it runs in, and how its errors end the process."""
+"""What all jobs share: options of the command line, the session, and exit codes for errors."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Say(Protocol):
 
 
 def file_options(command: Command) -> Command:
-    """Add the options of every job to `command`: its file, the member's name, checks of the file alone."""
+    """Add the options that every job has to `command`: its file, the member's name, checks of the file."""
     for option in reversed(_FILE_OPTIONS):
         command = option(command)
     return command
@@ -66,7 +66,7 @@ def run_command(
     failures: tuple[type[Exception], ...],
     say: Say,
 ) -> None:
-    """Run a job's command with `arguments`, those of the process if None. End the process on failure.
+    """Run a job's command with `arguments` (None: those of the process). End the process on failure.
 
     A StreamGroupError and the errors of `failures` are failures of the job. Other errors are raised.
     """
@@ -85,7 +85,7 @@ def run_command(
     except click.Abort as error:  # click raises it for KeyboardInterrupt and EOFError
         if not isinstance(error.__cause__, KeyboardInterrupt):
             raise
-        # `job_session` catches the signal from its beginning on, and `mirror --verify` has none.
+        # Before `job_session` handles signals, or in `mirror --verify`, which does not use it.
         say("interrupted", error=True)
         sys.exit(FAILED)
     except StopAtOnce:
@@ -99,7 +99,7 @@ def job_session(
 ) -> Iterator[tuple[SparkSession, StopRequest]]:
     """Open a session whose streams report their batches, and catch the signals that stop the job.
 
-    Serves and exports metrics where `served` says so. Raises ConfigError for executors that cannot import this package
+    Serves and exports metrics as `served` configures. Raises ConfigError for executors that cannot import this package
     or one of `packages`, and the errors of `streamgroup.metrics` and `streamgroup.open_telemetry`.
     """
     stop = StopRequest()

@@ -1,7 +1,6 @@
-"""The table of a job file's keys: the kind of value and the meaning of each.
+"""The keys of job files: the kinds of their values, the keys that jobs share, and those of the ingest job.
 
-A key has the name of its field in `streamgroup.jobs.config`. `docs/jobs.md` and `conf/ingest.toml` show all keys. The
-table of the mirror job is in `streamgroup.jobs.mirror.config`.
+A key has the name of its field in `streamgroup.jobs.config`. `docs/jobs.md` and `conf/ingest.toml` show all keys.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def _texts(value: object) -> tuple[str, ...]:
 def _number(
     to: type[int] | type[float], expected: str, is_accepted: Callable[[float], bool]
 ) -> Callable[[object], float]:
-    """Return the reader of a number. Only `float` accepts numbers with a point."""
+    """Return the parser of a number. Only `float` accepts a decimal point."""
     types = (int,) if to is int else (int, float)
 
     def read(value: object) -> float:
@@ -76,7 +75,7 @@ def _options(value: object) -> dict[str, str]:
 def _flattened(table: Mapping[str, object], above: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """Yield the entries of nested tables under names with dots.
 
-    To TOML, `kafka.group.id = "g"` without quotes is a table in a table. To the user it is one option.
+    In TOML, `kafka.group.id = "g"` without quotes is a table in a table. The user means one option.
     """
     for name, value in table.items():
         path = (*above, name)
@@ -98,7 +97,7 @@ def _flattened(table: Mapping[str, object], above: tuple[str, ...]) -> Iterator[
 
 
 def _named(value: object) -> str:
-    """Return the type of a value in TOML's words. An error never shows the value itself, which may be a secret."""
+    """Return the type of a value in TOML's terms. An error never shows the value, which may be a secret."""
     names = {str: "a text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "a table"}
     return "an empty text" if value == "" else names.get(type(value), "a date or a time")
 

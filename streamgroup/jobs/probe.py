@@ -27,11 +27,11 @@ def look(_: int, packages: tuple[str, ...] = NEEDED) -> dict[str, str]:
 
 
 HOLD_S = 1.0
-"""How long a task keeps its core, so that Spark gives the next task to another one."""
+"""Seconds that a task occupies its core, so that Spark schedules the next task on another one."""
 
 
 def look_and_hold(number: int) -> dict[str, str]:
-    """Do as `look`, and name the process that has started this one. Return after HOLD_S.
+    """Return the result of `look` with the pid of the parent process, after HOLD_S.
 
     Python workers of one executor have one parent, Spark's Python daemon, so host and parent identify the executor.
     """

@@ -52,9 +52,9 @@ _PACKED = "ship a packed environment with spark.archives (docs/clusters.md)"
 
 
 def build_session(settings: SparkSettings, environment: Mapping[str, str] | None = None) -> SparkSession:
-    """Return the session, with the source registered. It sets PYSPARK_PYTHON to this Python unless it is set.
+    """Return the session, with the source registered. Sets PYSPARK_PYTHON to this Python unless it is set.
 
-    Raises ConfigError for settings that come too late, because spark-submit has started the JVM already.
+    Raises ConfigError for settings that have no effect because spark-submit has started the JVM already.
     """
     refuse_late_settings(settings.conf, os.environ if environment is None else environment)
     choose_python(settings.conf)
@@ -167,7 +167,7 @@ def _by_value() -> Iterator[None]:
 
 
 def what_is_missing(found: Iterable[Mapping[str, str]], needed: Sequence[str] = probe.NEEDED) -> str | None:
-    """Return which of the needed packages the executors' Pythons lack, from the results of the probe; None if none."""
+    """Return the error for packages that the executors' Pythons lack, from the results of the probe, or None."""
     problems: dict[str, None] = {}
     for look in found:
         where = f"the executor's Python {look['python']} ({look['python_version']}) on {look['host']}"

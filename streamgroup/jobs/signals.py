@@ -1,8 +1,8 @@
-"""SIGTERM and SIGINT as a request to stop, also if they reach spark-submit's JVM instead of Python.
+"""Turns SIGTERM and SIGINT into a request to stop, also if they reach spark-submit's JVM instead of Python.
 
 `spark-submit` becomes the JVM, and Python is its child. systemd, Docker and Kubernetes signal the JVM, which by default
 shuts down at once and aborts the batch in flight. So the JVM gets a handler that forwards the signal to this process.
-Signals that arrive together count once: a terminal's Ctrl-C reaches both processes.
+Signals that arrive together count once, because a terminal's Ctrl-C reaches both processes.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ log = logging.getLogger("streamgroup.jobs")
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 TOGETHER_S = 1.0
-"""Signals within this time count as one. A keystroke reaches the JVM and Python within milliseconds, while a person
-needs longer for a second one."""
+"""Seconds within which signals count as one. A keystroke reaches the JVM and Python within milliseconds; a user takes
+longer to send a second one."""
 
 
 class StopAtOnce(BaseException):

@@ -80,7 +80,7 @@ class Evidence:
 
 
 def objection(seen: Evidence) -> str | None:
-    """Return why this checkpoint must not write into this directory, or None if it may."""
+    """Return why the checkpoint must not write into the directory, or None if it may."""
     if seen.note is not None:
         owner = SinkOwner.of(seen.note)
         if owner is None:

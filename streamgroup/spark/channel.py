@@ -194,8 +194,8 @@ def ranges(group: str | None = None, member: str | None = None) -> tuple[OffsetR
     query_id = query_id_of_thread(context)
     if not query_id:
         raise ConfigError(
-            "cannot determine the ranges: this thread writes no batch. Call ranges() inside a foreachBatch function, in "
-            "the thread in which Spark calls that function"
+            "cannot determine the ranges: this thread writes no batch. Call ranges() inside a foreachBatch function, "
+            "in the thread in which Spark calls that function"
         )
     pid = jvm_pid(context)
     documents = documents_in_flight(context, query_id)
@@ -220,7 +220,8 @@ def _batches(pid: int, query_id: str, documents: list[Value] | None) -> list[Map
         if not runs:
             raise ConfigError(
                 f"cannot determine the ranges of query {query_id}: this version of Spark does not show its "
-                "coordinators. Call streamgroup.listen(spark) once in the application: they are known from the second batch on"
+                "coordinators. Call streamgroup.listen(spark) once in the application: they are known from the second "
+                "batch on"
             )
     else:
         runs = runs_with((value["lineage"] for value in documents if value.get("lineage")), statuses)
@@ -247,7 +248,8 @@ def _unclear(
     if not found:
         return (
             f"cannot determine the ranges of query {query_id}: no coordinator process has a part of this batch. Its "
-            "sources are of another format, or its control channel could not be opened: look for a warning in the driver's log"
+            "sources are of another format, or its control channel could not be opened: look for a warning in the "
+            "driver's log"
         )
     named = (f"group {b['group']!r}" + (f" as {b['name']!r}" if b["name"] else "") for b in reading or found)
     names = ", ".join(sorted(named))

@@ -46,9 +46,9 @@ def dead_letters(
     """Return a function for `foreachBatch` that parses the values of a batch and sets unreadable records aside.
 
     `write` gets the batch with the column `parsed` and without the dead letters, and its number. The function writes
-    the dead letters first: to a `topic`, with `options` of `format("streamgroup")`, or as Parquet files below `path`. Above
-    `max_records`, or above `max_share` of the batch, it raises DeadLetterError and writes nothing. Without topic and
-    path it does so for any dead letter.
+    the dead letters first: to a `topic`, with `options` of `format("streamgroup")`, or as Parquet files below `path`.
+    Above `max_records`, or above `max_share` of the batch, it raises DeadLetterError and writes nothing. Without topic
+    and path it does so for any dead letter.
 
     Raises ConfigError for arguments that cannot work.
     """

@@ -170,7 +170,8 @@ def listen(spark: SparkSession) -> GroupListener:
     """Commit every batch of this session's queries as soon as it is written. Return the session's only listener.
 
     Without it the coordinator learns that a batch is written when Spark requests the next one. With a trigger of
-    minutes that is minutes later, and after Trigger.Once it never happens. Call it once, before or after the queries start.
+    minutes that is minutes later, and after Trigger.Once it never happens. Call it once, before or after the queries
+    start.
 
     Through Spark Connect the listener runs in the client and reports by a small job for each batch, so it helps
     with long triggers only. The server needs streamgroup too. Raises TransportError if the server lacks it.

@@ -127,7 +127,7 @@ def metrics(
 STATUS_TIMEOUT_S = 1.0
 """The most seconds that a reading waits for one coordinator."""
 READING_S = 5.0
-"""The most seconds that a reading waits for all coordinators: a scrape of Prometheus times out after 10 s by default."""
+"""The most seconds that a reading waits for all coordinators. By default Prometheus' scrapes time out after 10 s."""
 
 
 class DriverMetrics:

@@ -64,7 +64,7 @@ def say(line: str, *, error: bool = False) -> None:
 
 REDRAW_S = 0.5
 _COLUMNS = 78
-"""The width of the bar. A line of a log is mostly longer, and leaves nothing of a bar that it overwrites."""
+"""The width of the bar. A log line, which is usually longer, overwrites it completely."""
 _START_OF_LINE, _ERASE = "\r", "\r\x1b[K"
 _JOIN_S = 5.0
 """The most seconds to wait for a terminal that takes no bytes, because its user has stopped the output."""
@@ -82,12 +82,12 @@ def terminal_bar() -> Iterator[Advance]:
 
 
 class TerminalBar:
-    """A bar on `terminal`. A terminal that is closed meanwhile ends the bar, and not the job."""
+    """A progress bar on `terminal`. A terminal that is closed ends the bar, not the job."""
 
     def __init__(self, terminal: TextIO) -> None:
         self._terminal = terminal
         self._console = Console(file=terminal, width=_COLUMNS, legacy_windows=False)
-        # It only renders: started, it would take over standard output, and leave the cursor behind the bar.
+        # It only renders. If started, it would redirect standard output and hide the cursor.
         self._progress = Progress(
             BarColumn(),
             TaskProgressColumn(),
@@ -114,7 +114,7 @@ class TerminalBar:
             thread.join(_JOIN_S)
 
     def advance(self, done: int, total: int) -> None:
-        """Show from now on that `done` of `total` offsets are done."""
+        """Show that `done` of `total` offsets are done."""
         self._progress.update(self._task, completed=done, total=total)
 
     def _redraw(self) -> None:
@@ -156,7 +156,7 @@ def _terminal() -> Iterator[TextIO | None]:
 
 
 def _is_in_foreground(terminal: TextIO) -> bool:
-    """Return whether the user waits for this process; true also where `terminal` is not the controlling terminal."""
+    """Return whether this process is in the foreground; true if `terminal` is not the controlling terminal."""
     try:
         return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
     except OSError:

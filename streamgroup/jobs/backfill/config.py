@@ -23,7 +23,7 @@ RANGE_OPTIONS = frozenset(
         *("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp"),
     }
 )
-"""The options that choose what to read, in lower case. The plan takes their place."""
+"""The options that choose the offsets to read, in lower case. The plan replaces them."""
 DEFAULT_OFFSETS_PER_STEP = 1_000_000
 
 
@@ -40,13 +40,13 @@ class BackfillConfig:
 
     @property
     def purpose(self) -> dict[str, str]:
-        """Return what must stay the same between two runs of one backfill."""
+        """Return the settings that must not change between two runs of one backfill."""
         chosen = {name.lower(): value for name, value in self.source.items() if name.lower() in RANGE_OPTIONS}
         return {**chosen, "sink": self.sink.target, "columns": ", ".join(self.sink.columns) or "*"}
 
     @property
     def connection(self) -> dict[str, str]:
-        """Return the options of the source but for those that choose what to read."""
+        """Return the options of the source without those that choose the offsets."""
         return {name: value for name, value in self.source.items() if name.lower() not in RANGE_OPTIONS}
 
 

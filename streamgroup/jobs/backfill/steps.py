@@ -1,4 +1,4 @@
-"""Carries a backfill out: makes its plan or goes on with it, and reads and writes one step after the other."""
+"""Carries out a backfill: makes or continues its plan, and reads and writes one step after the other."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from streamgroup.text import counted
 Say = Callable[[str], None]
 """Prints a line for the user."""
 Advance = Callable[[int, int], None]
-"""Shows how many offsets of how many are done."""
+"""Shows how many offsets are done, and how many there are."""
 
 _PLAN = "plan.json"
 _DONE = re.compile(r"(\d{6,9})\.json")
@@ -36,8 +36,8 @@ def run_steps(
 ) -> bool:
     """Read and write all steps that are not done yet. Return whether the backfill is complete.
 
-    A stop ends it between two steps. Raises ConfigError for a plan of another purpose, and what reading and writing
-    raise; the step that failed is read again by the next run.
+    A stop ends it between two steps. Raises ConfigError for a plan of another purpose, and the errors of reads and
+    writes. The next run repeats the step that failed.
     """
     plan = settle(files, config, lambda: make_plan(config))
     if config.sink.writes_files and config.sink.path is not None:
@@ -48,7 +48,7 @@ def run_steps(
     advance(finished, total)
     for step in plan.steps(first):
         if stop:
-            say(f"{stop.name}: stopped before step {step.number + 1}. The same command goes on there")
+            say(f"{stop.name}: stopped before step {step.number + 1}. Run the same command to continue there")
             return False
         began = time.monotonic()
         write(spark, config, step)
@@ -60,7 +60,7 @@ def run_steps(
 
 
 def line_of(step: Step, plan: BackfillPlan, finished: int, seconds: float) -> str:
-    """Return the log line of a step, with figures for programs behind the words."""
+    """Return the log line of a step, with fields for programs after the text."""
     percent = 100 * finished // max(1, len(plan))
     words = (
         f"step {step.number + 1} of {plan.step_count}: {counted(len(step), 'offset')} in {seconds:.1f} s, {percent} %"
@@ -85,7 +85,7 @@ def settle(files: Files, config: BackfillConfig, make: Callable[[], BackfillPlan
     except ValueError as error:
         raise ConfigError(
             f"cannot read the plan of the backfill in {path}: {error}. Restore the file, or set another directory as "
-            "[backfill] progress to begin anew"
+            "[backfill] progress to start again"
         ) from None
     differing = sorted(
         name
@@ -94,15 +94,15 @@ def settle(files: Files, config: BackfillConfig, make: Callable[[], BackfillPlan
     )
     if differing:
         raise ConfigError(
-            f"cannot go on with the backfill in {config.progress}: its plan was made with other values of "
+            f"cannot continue the backfill in {config.progress}: its plan was made with other values of "
             f"{', '.join(differing)}. Restore them in {config.file}, or set another directory as [backfill] progress "
-            "to begin anew"
+            "to start again"
         )
     return plan
 
 
 def make_plan(config: BackfillConfig) -> BackfillPlan:
-    """Return the plan of what the topics hold now. Raises ConfigError for Kafka 0.7, and what a batch read raises."""
+    """Return the plan of the offsets that the topics hold now. Raises ConfigError for Kafka 0.7."""
     tasks = plan_batch(parse_source(config.source, streaming=False))
     if any(task.dialect.log_format.has_boundaries for task in tasks):
         raise ConfigError(
@@ -114,7 +114,7 @@ def make_plan(config: BackfillConfig) -> BackfillPlan:
 
 
 def done_steps(files: Files, progress: str) -> int:
-    """Return how many steps are done, one after the other from the first."""
+    """Return how many steps are done, counted from the first without a gap."""
     numbers = {int(found[1]) for name in files.names(f"{progress}/done") if (found := _DONE.fullmatch(name))}
     count = 0
     while count in numbers:
@@ -132,7 +132,7 @@ def finish(files: Files, progress: str, step: Step) -> None:
 
 
 def write(spark: SparkSession, config: BackfillConfig, step: Step) -> None:
-    """Read and write one step. A step of files replaces its own directory, so repeating it repeats no rows."""
+    """Read and write one step. A repeated step of files replaces its own directory, so it repeats no rows."""
     rows = spark.read.format("streamgroup").options(**config.connection).options(**step.options()).load()
     sink = config.sink
     if sink.columns:
@@ -237,7 +237,7 @@ class BackfillPlan:
 
 
 def plan_of(ranges: Iterable[OffsetRange], offsets_per_step: int, purpose: Mapping[str, str]) -> BackfillPlan:
-    """Return the plan of ranges, of which several may follow one another in a partition."""
+    """Return the plan of ranges. Several ranges of one partition become one."""
     whole: dict[TopicPartition, OffsetRange] = {}
     for range_ in ranges:
         before = whole.get(range_.partition, range_)

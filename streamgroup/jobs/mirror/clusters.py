@@ -1,4 +1,4 @@
-"""The two clusters of a mirror, as the driver sees them: topics, partitions, and what their records can hold."""
+"""The two clusters of a mirror: their topics and partitions, the fields of records, and the creation of topics."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ _COMPARED = {
     "message.timestamp.after.max.ms": _REFUSES,
     "message.timestamp.type": _RETIMES,
 }
-"""Configurations without which a copy does not have what the source has, and the effect if the destination's differ.
-The destination must take those that are set on the source topic."""
+"""Configurations that decide which records a copy has, and the effect if the destination's differ. The destination must
+accept those that are set on the source topic."""
 
 
 class Clusters:
@@ -106,7 +106,7 @@ class Clusters:
         return sorted(subscribed_topics(self._subscription, source))
 
     def plan(self, before: MirrorPlan, source: ClusterSnapshot) -> MirrorPlan:
-        """Return the plan of all topics to mirror, which keeps what `before` says.
+        """Return the plan of all topics to mirror, which keeps the partitions in `before`.
 
         Creates missing topics if the job file says so. Raises ConfigError if a topic cannot be mirrored.
         """
@@ -122,7 +122,7 @@ class Clusters:
         return MirrorPlan({**before.topics, **planned})
 
     def abilities(self) -> tuple[Abilities, Abilities]:
-        """Return what the records of the source and of the destination can hold."""
+        """Return the fields that records of the source and of the destination can have."""
         return _abilities(self._source), _abilities(self._destination)
 
     def dialects(self) -> tuple[Dialect, Dialect]:
@@ -186,7 +186,7 @@ class Clusters:
     def _say_what_differs(
         self, ours: Mapping[str, Configs], refused: Mapping[str, Mapping[str, str]], cluster: KafkaCluster
     ) -> None:
-        """Say which configurations of its source topic (`ours`) a created topic does not have, before it is copied."""
+        """Report the configurations of its source topic (`ours`) that a created topic does not have."""
         lacking: dict[str, list[str]] = {}
         for topic, configs in ours.items():
             left = _own(configs, copied=False)
@@ -223,7 +223,7 @@ def _without(configs: Mapping[str, str], names: Collection[str]) -> dict[str, st
 
 
 def differing(source: Configs, destination: Configs) -> Iterator[tuple[str, str, str]]:
-    """Yield the configurations by which a copy keeps or takes less than its source topic, with both values."""
+    """Yield the configurations by which a copy keeps or accepts fewer records than its source, with both values."""
     ours, theirs = _policies(source), _policies(destination)
     for name in _COMPARED:
         if name not in source or name not in destination:

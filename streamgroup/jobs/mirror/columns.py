@@ -1,4 +1,4 @@
-"""The SQL expressions of a mirror's columns: what the sink takes, from what the source gives."""
+"""The SQL expressions for the columns that a mirror writes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Abilities:
     headers: bool = True
 
     def __and__(self, other: Abilities) -> Abilities:
-        """Return what the records of both clusters can hold."""
+        """Return the fields that records of both clusters can have."""
         return Abilities(self.keys and other.keys, self.timestamps and other.timestamps, self.headers and other.headers)
 
 
 def columns_of(plan: MirrorPlan, common: Abilities) -> list[str]:
-    """Return the columns that the sink takes. `common` is what both clusters can hold."""
+    """Return the columns to write. `common` are the fields that records of both clusters can have."""
     columns = ["value", f"{topic_of(plan)} AS topic", f"{partition_of(plan, by_key=common.keys)} AS partition"]
     if common.keys:
         columns.append("key")
@@ -37,9 +37,9 @@ TIMESTAMP = "CASE WHEN timestampType >= 0 AND timestamp >= timestamp_millis(0) T
 """The timestamp, null for a record without one. Old formats have none, and -1 stands for none in others."""
 
 HEADERS = "coalesce(headers, CAST(array() AS array<struct<key: string, value: binary>>))"
-"""The headers, an empty array for a record without them. Both are written alike, but Spark hands nulls to Python in a
-time that grows with the square of the rows: it asks for the size of each Arrow batch after each row, and Arrow then
-walks over all nulls since the last array (`ListVector.setValueCount`)."""
+"""The headers, an empty array for a record without them. The producer writes both alike, but the time to
+pass nulls to Python grows with the square of the rows: Spark computes the size of each Arrow batch after each row, and
+Arrow then visits all nulls since the last array (`ListVector.setValueCount`)."""
 
 
 def topic_of(plan: MirrorPlan) -> str:
@@ -60,7 +60,8 @@ def partition_of(plan: MirrorPlan, *, by_key: bool = True) -> str:
 
 
 def place_of(plan: MirrorPlan, whole_topic: int, *, source: bool) -> str:
-    """Return what a record is compared by: its partition at the destination, or `whole_topic` if its key places it.
+    """Return the place by which a record is compared: its partition at the destination, or `whole_topic` if its key
+    chooses the partition.
 
     `source` says on which side the record is. A partition of the source without a plan has the place -2.
     """

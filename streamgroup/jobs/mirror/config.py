@@ -77,7 +77,7 @@ class Renaming:
 def check_pattern(match: str, replace: str) -> None:
     """Raise ValueError if `match` is not a regular expression, or `replace` names a group that it lacks.
 
-    Both are of Python's `re`, and the package `regex` reads all of that alike. It searches, as `re` has no timeout.
+    Both have the syntax of Python's `re`, which the package `regex` shares. `regex` searches: `re` has no timeout.
     """
     try:
         with warnings.catch_warnings():
@@ -103,8 +103,8 @@ _SUBSCRIPTIONS = ("subscribe", "subscribepattern", "assign")
 STARTS = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
 """The options of a start, in lower case."""
 COMMITTED = {"kafka.isolation.level": "read_committed"}
-"""The default of the mirror. Its producer writes without transactions, so every consumer of the copy would get the
-records of aborted ones."""
+"""The mirror's default. Its producer writes without transactions, so every consumer of the copy would get the records
+of aborted ones."""
 _THE_MIRROR = "the mirror"
 """The origin of an option that the mirror sets."""
 _IN_FLIGHT = "kafka.max.in.flight.requests.per.connection"
@@ -155,7 +155,7 @@ class MirrorConfig:
     renaming: Renaming = field(default_factory=Renaming)
     create: bool = False
     replication_factor: int | None = None
-    """That of topics which the mirror creates. None: the brokers' default."""
+    """The replication factor of topics that the mirror creates. None: the brokers' default."""
     trigger: Trigger = field(default_factory=Trigger)
     stop: StopSettings = field(default_factory=StopSettings)
     metrics: Metrics = field(default_factory=Metrics)
@@ -262,11 +262,11 @@ class _MirrorReader(JobFileReader):
         return options
 
     def _in_order(self, parsed: SinkOptions, options: Mapping[str, str]) -> dict[str, str]:
-        """Return the options that keep the order of records. Add a problem where others lose records or their order."""
+        """Return the options that keep the order of records. Add a problem if others lose records or their order."""
         producer = parsed.producer
         if producer.acks == 0 and not parsed.client.zookeeper:
             self.problems.append(
-                "cannot use kafka.acks=0 in [destination]: nobody would notice lost records. Set it to all or 1"
+                "cannot use kafka.acks=0 in [destination]: the mirror would not notice lost records. Set it to all or 1"
             )
         if producer.enable_idempotence or producer.max_in_flight == 1:
             return {}

@@ -1,7 +1,7 @@
 """The plan of a mirror: into which topic and partition the records of each source partition go.
 
-Pure functions of the partitions of both clusters and of the plan before. A plan outlives the run that made it, so that
-a restart never moves a partition: the order of its records at the destination would be lost.
+Pure functions of the partitions of both clusters and of the previous plan. A plan is stored, so that a restart never
+moves a partition, which would change the order of its records at the destination.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Side:
 def plan_topic(source: Side, destination: Side, wanted: Placement, before: TopicPlan | None = None) -> TopicPlan:
     """Return the plan of one topic.
 
-    What `before` says of a partition stays, unless the job file now wants another placement or another topic. Raises
+    Partitions keep their place in `before` unless the job file now has another placement or another topic. Raises
     ConfigError if the partitions cannot be kept.
     """
     if before is not None and before.destination != destination.name:
@@ -120,7 +120,7 @@ def plan_topic(source: Side, destination: Side, wanted: Placement, before: Topic
 
 
 def _kept(source: Side, destination: Side, before: Mapping[int, int]) -> dict[int, int]:
-    """Return a destination partition for each source partition, no two alike."""
+    """Return a different destination partition for each source partition."""
     if not (source.log_format.is_broker_bound or destination.log_format.is_broker_bound):
         if missing := sorted(set(source.partitions) - set(destination.partitions)):
             raise _too_few(source, destination, missing)

@@ -64,7 +64,7 @@ def mirror(
 
 
 def _common(clusters: Clusters, say: Say) -> Abilities:
-    """Return what the records of both clusters can hold. Say what the destination cannot hold."""
+    """Return the fields that records of both clusters can have. Report those that the destination lacks."""
     source, destination = clusters.abilities()
     for what in ("keys", "timestamps", "headers"):
         if getattr(source, what) and not getattr(destination, what):
@@ -89,7 +89,7 @@ def start(spark: SparkSession, config: MirrorConfig, plan: MirrorPlan, common: A
 def source_options(config: MirrorConfig, topics: Sequence[str], common: Abilities) -> dict[str, str]:
     """Return the options of the read.
 
-    The mirror looks itself for the topics of a pattern, so that no record of a topic arrives before it has a plan.
+    The mirror resolves a pattern itself, so that no record of a topic arrives before the topic has a plan.
     """
     options = {name: value for name, value in config.source.items() if name.lower() not in _SUBSCRIPTIONS}
     if not any(name.lower() == "assign" for name in options):
@@ -100,7 +100,7 @@ def source_options(config: MirrorConfig, topics: Sequence[str], common: Abilitie
 
 
 def query_name(config: MirrorConfig) -> str:
-    """Return the query's name in Spark's web UI, which distinguishes the members of one mirror."""
+    """Return the query's name in Spark's web UI, with the member's name."""
     return config.spark.app_name if config.member is None else f"{config.spark.app_name}-{config.member}"
 
 
@@ -111,7 +111,7 @@ def describe(plan: MirrorPlan) -> str:
 
 
 class PlanWatch:
-    """Looks from time to time whether the plan must change: for new topics, and for new partitions."""
+    """Checks every WATCH_S seconds whether new topics or partitions require another plan."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class PlanWatch:
             planned = self._clusters.plan(self._plan, source)
             return planned != self._plan or self._clusters.topics(source) != self._topics
         except StreamGroupError as error:
-            # The topics that are mirrored go on. The line is said once, not at each look.
+            # The topics in the plan are still mirrored. Each error is reported once, not at each check.
             if str(error) != self._said:
                 self._say(f"warning: {error}")
             self._said = str(error)

@@ -12,7 +12,7 @@ _MODULUS = 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a record is, with the name of its partition as its cluster writes it."""
+    """The place of a record, with its partition as its cluster names it."""
 
     partition: str
     offset: int
@@ -38,7 +38,7 @@ class Comparison:
     behind: int = 0
     """Records that the destination lacks at the end of a source partition: the mirror may still write them."""
     repeated: int = 0
-    """Records that the destination has more often than the source. At-least-once delivery allows them."""
+    """Copies of records in addition to the first. At-least-once delivery allows them."""
     extra: int = 0
     """Records of the destination that the source does not have."""
     disordered: int = 0
@@ -47,7 +47,7 @@ class Comparison:
     """Records with another timestamp, although the destination keeps those of producers."""
     source_sum: int = 0
     destination_sum: int = 0
-    """The sums of the records' hashes, in any order. That of the destination leaves repeated records out."""
+    """The sums of the records' hashes. The destination's leaves out repeated records."""
     first_lost: Place | None = None
     first_behind: Place | None = None
     first_extra: Place | None = None

@@ -61,14 +61,14 @@ def _source_options(config: MirrorConfig, plan: MirrorPlan, common: Abilities, d
         options = {name: value for name, value in options.items() if name.lower() not in STARTS}
     elif any(name.lower() == "startingoffsets" and value.lower() == "latest" for name, value in options.items()):
         raise ConfigError(
-            "cannot verify a mirror that began at the latest offsets: nobody knows which they were. Say where the "
-            "comparison starts: [verify] source = { startingTimestamp = … }"
+            "cannot verify a mirror that began at the latest offsets, which are unknown. Set the start of the "
+            "comparison: [verify] source = { startingTimestamp = … }"
         )
     return {**options, **_inner_index(dialect), **config.verify_source}
 
 
 def _destination_options(config: MirrorConfig, plan: MirrorPlan, common: Abilities, dialect: Dialect) -> dict[str, str]:
-    """Return the options of the write that a read has too, with the topics."""
+    """Return the destination's options that apply to a read, with the topics."""
     options = {name: value for name, value in config.destination.items() if name.lower() in OPTIONS}
     options["subscribe"] = ",".join(topic.destination for topic in plan.topics.values())
     if common.headers:
@@ -128,11 +128,11 @@ def _grouped(rows: DataFrame) -> DataFrame:
 
 
 def _classified(groups: DataFrame) -> DataFrame:
-    """Return the groups with what each is: lost, behind, repeated, extra, disordered or retimed records."""
+    """Return the groups with the numbers of lost, behind, repeated, extra, disordered and retimed records."""
     groups = groups.withColumn("matched", F.expr("source_count > 0 AND copy_count > 0"))
     groups = groups.withColumn("single", F.expr("source_count = 1 AND copy_count > 0"))
     by_source = Window.partitionBy("topic", "source_at.partition")
-    # The order is that of the first copy: a repeat begins again at an earlier record.
+    # Ordered by the first copy: a repeat restarts at an earlier record.
     in_order = Window.partitionBy("topic", "source_at.partition", "copy_at.partition", "single").orderBy("source_at")
     return (
         groups.withColumn("last_matched", F.max(F.expr("CASE WHEN matched THEN source_at END")).over(by_source))
@@ -177,7 +177,7 @@ def _summary(groups: DataFrame) -> DataFrame:
 
 
 def _places(topic: TopicPlan, found: dict[tuple[str, int], Any]) -> list[int]:
-    """Return the rows of a topic: the planned partitions, and others that have records."""
+    """Return the places of a topic: the planned partitions, and other partitions with records."""
     with_records = {place for name, place in found if name == topic.destination}
     planned = {WHOLE_TOPIC} if topic.placement is Placement.HASH else set(topic.partitions.values())
     return sorted(planned | with_records)

@@ -94,7 +94,7 @@ def test_a_signal_ends_the_backfill_between_two_steps(tmp_path: Path, monkeypatc
     backfill = Backfill(tmp_path, monkeypatch)
     backfill.stop_after = 0
     assert not backfill.run()
-    assert backfill.said[-1] == "SIGTERM: stopped before step 2. The same command goes on there"
+    assert backfill.said[-1] == "SIGTERM: stopped before step 2. Run the same command to continue there"
     backfill.stop = StopRequest()
     assert backfill.run()
     assert backfill.written == [0, 1, 2]

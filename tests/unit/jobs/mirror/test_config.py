@@ -126,7 +126,7 @@ def test_every_key_arrives(tmp_path: Path) -> None:
             "cannot set includeHeaders in [source]",
         ),
         (LEAST.replace("[mirror]", 'topic = "t"\n[mirror]'), "cannot set topic in [destination]: all records would go"),
-        (LEAST.replace("[mirror]", "kafka.acks = 0\n[mirror]"), "nobody would notice lost records"),
+        (LEAST.replace("[mirror]", "kafka.acks = 0\n[mirror]"), "the mirror would not notice lost records"),
         (
             LEAST.replace("[mirror]", f"kafka.acks = 1\n{IN_FLIGHT} = 5\n[mirror]"),
             f"{IN_FLIGHT} in [destination] must be 1 without idempotence",
