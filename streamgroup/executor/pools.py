@@ -20,8 +20,7 @@ from streamgroup.options.types import ClientOptions, ProducerOptions
 class Closable(Protocol):
     """A connection or a producer that the pool can close."""
 
-    def close(self) -> None:
-        """Close its sockets."""
+    def close(self) -> None: ...
 
 
 Key = TypeVar("Key")
@@ -65,7 +64,6 @@ class IdlePool(Generic[Key, Kept]):
         _close(surplus)
 
     def clear(self) -> None:
-        """Close all objects that are kept."""
         with self._lock:
             idle, self._idle = self._idle, []
         _close(idle)
@@ -86,11 +84,9 @@ class ReusableProducer(Protocol):
     def is_usable(self) -> bool:
         """Whether another task may use it."""
 
-    def begin(self) -> None:
-        """Begin a task."""
+    def begin(self) -> None: ...
 
-    def close(self) -> None:
-        """Close its connections."""
+    def close(self) -> None: ...
 
 
 ProducerKey = TypeVar("ProducerKey", bound=tuple[ClientOptions, Any])
@@ -124,7 +120,6 @@ class ProducerPool(Generic[ProducerKey, Lent]):
             producer.close()
 
     def clear(self) -> None:
-        """Close all producers that are kept."""
         self._idle.clear()
 
 
@@ -172,7 +167,6 @@ class ConnectionPool:
         self._idle.keep(key, connection, connection.options.max_idle_s)
 
     def clear(self) -> None:
-        """Close all connections that are kept."""
         self._idle.clear()
 
 

@@ -180,7 +180,6 @@ class Sink:
 
     @property
     def writes_files(self) -> bool:
-        """Return whether the sink is Spark's file sink."""
         return self.format.lower() in FILE_FORMATS
 
 

@@ -43,7 +43,6 @@ _ENDED_COMMAND = re.compile(
 
 
 def trigger_options(trigger: Trigger) -> dict[str, Any]:
-    """Return the arguments of `DataStreamWriter.trigger`."""
     if trigger.processing_time is not None:
         return {"processingTime": trigger.processing_time}
     if trigger.available_now:
@@ -92,7 +91,6 @@ class Following:
         return not ended
 
     def finish_on_signal(self, signal_name: str, timeout_s: float) -> None:
-        """Drain the query because of a signal."""
         self._say(
             f"{signal_name}: waiting up to {timeout_s:.0f} s for the batch in flight. Send it again to stop at once"
         )

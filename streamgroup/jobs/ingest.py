@@ -79,7 +79,6 @@ def follow_to_the_end(following: Following, letters: DeadLetters | None, stop: S
 
 
 def letters_of(spark: SparkSession, job: JobConfig) -> DeadLetters | None:
-    """Return the function that parses each batch and writes its rows and dead letters. None without a parser."""
     if job.parser is None:
         return None
     to = job.dead_letters

@@ -92,7 +92,6 @@ class _SectionReader(SettingsReader[Key]):
         self._section = section
 
     def label(self, row: Key) -> str:
-        """Return `[section] key`."""
         return f"[{self._section}] {row.name}"
 
     def unknown(self, key: str) -> str:
@@ -101,7 +100,6 @@ class _SectionReader(SettingsReader[Key]):
         return f"unknown key {key!r} in section [{self._section}]{hint}"
 
     def require(self) -> None:
-        """Add a problem for each required key that is not set."""
         self.problems += [
             f"{self.label(key)} is required. {key.doc}"
             for key in self.rows.values()
@@ -138,7 +136,6 @@ class JobFileReader:
         """The values that the file sets, by section and name."""
 
     def raise_problems(self) -> None:
-        """Raise ConfigError if the file has problems."""
         if self.problems:
             raise ConfigError(f"invalid job file {self.file}: {together(self.problems, 'problems')}")
 

@@ -45,7 +45,6 @@ class StopRequest:
         return self._first is not None
 
     def receive(self, number: int, frame: FrameType | None = None) -> None:
-        """Handle a signal in Python."""
         now = self._clock()
         if self._first is None:
             self._first, self.name = now, signal.Signals(number).name

@@ -55,23 +55,18 @@ class LocalCoordinatorChannel:
         self._notifier = SunkNotifier(pid)
 
     def statuses(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return the status of each coordinator that answers, by run."""
         return channel.statuses(self._pid)
 
     def drain(self, runs: Sequence[str], timeout: float, meanwhile: Callable[[], None]) -> list[dict[str, Any]]:
-        """Drain the coordinators `runs` at once; return their answers, in that order."""
         return drain_together(self._pid, runs, timeout, meanwhile=meanwhile)
 
     def notify(self, documents: Sequence[Value], batch: int, query: Mapping[str, Any]) -> None:
-        """Report that the batch with these end documents has sunk. Never raises."""
         self._notifier.notify(documents, batch, query)
 
     def groups_joined(self, documents: Sequence[Value]) -> list[str]:
-        """Return the groups of these documents' coordinators that are members."""
         return self._notifier.groups_joined(documents)
 
     def announce_listener(self) -> None:
-        """Write the listener's marker file. Raises OSError."""
         channel.announce_listener(self._pid)
 
     def record_failure(self, failure: QueryFailure) -> None:

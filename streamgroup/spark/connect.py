@@ -118,11 +118,9 @@ class ControlDataSource(DataSource):
         return NAME
 
     def schema(self) -> str:
-        """Return the schema of the row: JSON."""
         return "answer STRING"
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader that carries the request out."""
         return ControlReader(str(self.options.get(REQUEST, "")))
 
 
@@ -157,7 +155,6 @@ class ControlReader(DataSourceReader):
         return [ControlAnswer(json.dumps(carry_out(jvm, request)))]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
-        """Return the answer as the only row."""
         assert isinstance(partition, ControlAnswer)
         yield (partition.text,)
 

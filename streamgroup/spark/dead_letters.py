@@ -81,7 +81,6 @@ class DeadLetters:
         self.error: StreamGroupError | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """Write the dead letters of a batch, then its other rows."""
         try:
             self._take(frame, batch_id)
         except StreamGroupError as error:
@@ -212,7 +211,6 @@ class PathTarget:
         dead.select(*columns).write.mode("overwrite").parquet(f"{self._path}/query={query_id}/batch={batch_id}")
 
     def describe(self) -> str:
-        """Return the path."""
         return f"path {self._path}"
 
 
@@ -243,7 +241,6 @@ class TopicTarget:
         rows.write.format("streamgroup").mode("append").options(**self._options).save()
 
     def describe(self) -> str:
-        """Return the topic's name."""
         return f"topic {self._topic}"
 
 
@@ -308,7 +305,6 @@ class DeadLetterCounts:
         self._lock = threading.Lock()
 
     def add(self, query_id: str, records: int) -> None:
-        """Count records that were set aside."""
         with self._lock:
             self._counts[query_id] = self._counts.get(query_id, 0) + records
 

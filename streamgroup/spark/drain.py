@@ -90,7 +90,6 @@ class _ProgressWatch:
         self._last_batch = -1
 
     def check(self) -> None:
-        """Notify the coordinators of the last batch that Spark reports, once."""
         progress: Any = self._query.lastProgress
         if progress is None or progress["batchId"] == self._last_batch:
             return

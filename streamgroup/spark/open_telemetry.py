@@ -65,7 +65,6 @@ class OpenTelemetryMetrics:
                     meter.create_observable_counter(f"{family.name}_{part}", [observed], description=family.doc)
 
     def _observed(self, name: str, of_sample: str = "value") -> Callable[[Any], Iterable[Any]]:
-        """Return the callback of an instrument."""
         from opentelemetry.metrics import Observation  # noqa: PLC0415  (of the extra `otel`)
 
         def observe(_: Any) -> Iterable[Any]:

@@ -59,7 +59,6 @@ def progress(
 
 
 def _is_session(of: StreamingQuery | SparkSession) -> TypeIs[SparkSession]:
-    """Return whether it is a session, of this process or of Spark Connect."""
     return hasattr(of, "readStream")
 
 

@@ -94,7 +94,6 @@ class StreamGroupDataSource(DataSource):
         return schema if of_table is None else with_table_options(schema, of_table)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of `spark.read`."""
         return GroupBatchReader(self._parse(schema, streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's name)
@@ -197,7 +196,6 @@ class GroupBatchReader(PromptInTasks, DataSourceReader):
         return {"_options": task_options(self._options)}
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the tasks of this read."""
         from streamgroup.coordinator.batch_read import plan_batch  # noqa: PLC0415  (tasks do not plan)
         from streamgroup.coordinator.log_output import log_to_stderr  # noqa: PLC0415
 
@@ -298,7 +296,6 @@ class GroupStreamReader(PromptInTasks, DataSourceStreamReader, SupportsTriggerAv
         return to_value(INITIAL_DOCUMENT)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return `maxOffsetsPerTrigger` as Spark's read limit."""
         return ReadMaxRows(self._options.limits.max_offsets_per_trigger or UNLIMITED)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -326,11 +323,9 @@ class GroupStreamReader(PromptInTasks, DataSourceStreamReader, SupportsTriggerAv
         return self._coordinate().report_latest()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return the tasks of the batch that `end` describes."""
         return [TaskPartition(task) for task in self._coordinate().partitions(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Return the rows of one task. It runs in an executor."""
         return read_task(partition, self._options)
 
     def commit(self, end: dict[str, Any]) -> None:

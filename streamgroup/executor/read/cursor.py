@@ -61,7 +61,6 @@ class Cursor:
 
     @classmethod
     def of(cls, planned: FetchRange, log_format: LogFormat = KAFKA_LOG) -> Cursor:
-        """Return the cursor at the start of a planned range."""
         start = planned.range.start
         return cls(
             planned.range.partition,
@@ -77,7 +76,6 @@ class Cursor:
 
     @property
     def done(self) -> bool:
-        """Whether all of the range is delivered."""
         return self.position >= self.until
 
     @property
@@ -101,11 +99,9 @@ class Cursor:
         self.empty_answers = 0
 
     def mark_delivered(self, position: int) -> None:
-        """Note that all below `position` is delivered."""
         self.position = position
 
     def mark_waiting(self, now: float) -> None:
-        """Note that nothing came."""
         if self.waiting_since is None:
             self.waiting_since = now
 

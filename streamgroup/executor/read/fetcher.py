@@ -71,7 +71,6 @@ def read(
 
 
 def _read_format_of(dialect: Dialect) -> ReadFormat:
-    """Return how to read the logs of brokers that speak `dialect`."""
     if dialect is Dialect.KAFKA:
         return KAFKA_READ_FORMAT
     # Most tasks never need it, and start faster if they do not import it.
@@ -122,7 +121,6 @@ class RangeReader:
         )
 
     def close(self) -> None:
-        """Close the connections that recovery has opened."""
         self._recovery.close()
 
     def rows(self, cursors: Sequence[Cursor]) -> Iterator[pa.RecordBatch]:

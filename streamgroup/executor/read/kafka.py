@@ -199,7 +199,6 @@ class KafkaFetchProtocol(FetchProtocol):
 
 
 def _named(row: PartitionData) -> int | None:
-    """Return the id of the follower that the leader names in `row`."""
     return row.preferred_read_replica if row.preferred_read_replica >= 0 else None
 
 
@@ -395,11 +394,9 @@ class KafkaReadFormat(ReadFormat):
         return KafkaFetchProtocol(connection, cursors, options)
 
     def lookup(self, client: ClientOptions, fetch: FetchOptions, clock: Callable[[], float]) -> LogLookup:
-        """Return what asks the cluster's metadata and the ends of logs."""
         return KafkaLookup(client, fetch, clock)
 
     def decode(self, portion: Portion, position: int, options: DecodeOptions) -> Decoded:
-        """Decode the frames that were walked when they arrived. Raises DecodeError."""
         return decode(cast("Frames", portion.frames), position, options, portion.aborted)
 
 

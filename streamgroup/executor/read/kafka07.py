@@ -254,15 +254,12 @@ class Kafka07ReadFormat(ReadFormat):
     )
 
     def fetch_protocol(self, connection: Connection, cursors: Sequence[Cursor], options: FetchOptions) -> FetchProtocol:
-        """Return the FETCH and MULTIFETCH requests of one connection."""
         return Kafka07FetchProtocol(connection, options)
 
     def lookup(self, client: ClientOptions, fetch: FetchOptions, clock: Callable[[], float]) -> LogLookup:
-        """Return what asks the planned brokers for the ends of logs."""
         return Kafka07Lookup(client, clock)
 
     def decode(self, portion: Portion, position: int, options: DecodeOptions) -> Decoded:
-        """Decode the frames that were walked when they arrived. Raises DecodeError."""
         return decode07(cast("Frames07", portion.frames), position, options)
 
 

@@ -124,8 +124,7 @@ class LogLookup(ABC):
     """The next step in the error of a range that has timed out."""
 
     @abstractmethod
-    def close(self) -> None:
-        """Close the connections that were opened."""
+    def close(self) -> None: ...
 
     def replica(self, cursor: Cursor, node_id: int, deadline: float) -> Broker | None:
         """Return the replica `node_id` of `cursor`'s partition, or None if the cluster has no such replica.
@@ -158,7 +157,6 @@ class LogLookup(ABC):
 
 
 def has_failed_with(cursor: Cursor, code: int) -> bool:
-    """Return whether the last failure of `cursor` is the broker's error `code`."""
     return isinstance(cursor.failure, KafkaError) and cursor.failure.code == code
 
 
@@ -189,8 +187,9 @@ class ReadFormat(ABC):
         return self.dialect.log_format
 
     @abstractmethod
-    def fetch_protocol(self, connection: Connection, cursors: Sequence[Cursor], options: FetchOptions) -> FetchProtocol:
-        """Return the protocol that fetches `cursors` over `connection`."""
+    def fetch_protocol(
+        self, connection: Connection, cursors: Sequence[Cursor], options: FetchOptions
+    ) -> FetchProtocol: ...
 
     @abstractmethod
     def lookup(self, client: ClientOptions, fetch: FetchOptions, clock: Callable[[], float]) -> LogLookup:

@@ -95,7 +95,6 @@ class ReadReplicas:
         return why
 
     def _follow(self, cursor: Cursor, node_id: int) -> None:
-        """Fetch from the follower that the leader has named."""
         now = self._clock()
         if cursor.is_leader_only:  # a custom replica selector may ignore the rack
             self._memory().forget(cursor)
@@ -151,7 +150,6 @@ class ReplicaMemory:
         return found if found is not None and now < found.until else None
 
     def keep(self, cursor: Cursor, choice: ReplicaChoice) -> None:
-        """Keep a choice for the partition of `cursor`."""
         if len(self._choices) >= _MAX_CHOICES:
             self._choices.clear()
         self._choices[cursor.tp, cursor.topic_id] = choice

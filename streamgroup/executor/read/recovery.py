@@ -46,7 +46,6 @@ class Recovery:
         """When records were delivered last. Earlier time does not count as waiting."""
 
     def close(self) -> None:
-        """Close the connections that were opened."""
         self._lookup.close()
 
     def note_progress(self) -> None:

@@ -100,7 +100,6 @@ class ProduceLinks:
     # -- the producer's actions ---------------------------------------------------------------------------------------
 
     def send(self, send: ev.Send) -> None:
-        """Send a Produce request, as soon as there is a connection to its broker."""
         link = self._by_node.get(send.node)
         if link is None:
             broker = self._brokers.get(send.node)
@@ -127,16 +126,13 @@ class ProduceLinks:
         self._ask(_Lookup(topics, self._clock(), limits))
 
     def get_producer_id(self) -> None:
-        """Ask for a producer id."""
         self._ask(_Lookup(None, self._clock()))
 
     def use_brokers(self, brokers: tuple[Broker, ...]) -> None:
-        """Take the addresses of brokers over."""
         for broker in brokers:
             self._learn(broker)
 
     def close(self) -> None:
-        """Close all connections."""
         self._poller.close()
 
     @property

@@ -57,7 +57,6 @@ class RecordSlices:
 
     @classmethod
     def joined(cls, payloads: Sequence[RecordSlices]) -> RecordSlices:
-        """Return the records of all `payloads` as one payload."""
         if len(payloads) == 1:
             return payloads[0]
         slices = tuple(each for payload in payloads for each in payload.slices)
@@ -85,7 +84,6 @@ class RecordSlices:
         )
 
     def columns(self) -> RecordColumns:
-        """Return the records."""
         return concat([each.columns.slice(each.start, each.stop - each.start) for each in self.slices])
 
 
@@ -394,16 +392,13 @@ class TaskClock:
         self._paused_at: float | None = None
 
     def __call__(self) -> float:
-        """Return the time."""
         return (self._clock() if self._paused_at is None else self._paused_at) - self._left_out
 
     def pause(self) -> None:
-        """Stop the clock, if it runs."""
         if self._paused_at is None:
             self._paused_at = self._clock()
 
     def resume(self) -> None:
-        """Let the clock continue from where it was stopped."""
         if self._paused_at is not None:
             self._left_out += self._clock() - self._paused_at
             self._paused_at = None

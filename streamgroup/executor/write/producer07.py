@@ -115,7 +115,6 @@ class Kafka07TaskProducer:
         require_partition(self._machine.snapshot, partition)
 
     def update(self, snapshot: ClusterSnapshot) -> None:
-        """Use these brokers and topics from now on."""
         self._step(SnapshotRead07(snapshot))
 
     def write(self, partition: TopicPartition, columns: RecordColumns, *, movable: bool = True) -> None:

@@ -25,7 +25,6 @@ class PartitionWritten:
     """The latest time at which the leader has appended a batch; -1 if the topic keeps the producer's timestamps."""
 
     def merge(self, other: PartitionWritten) -> None:
-        """Add the records of another batch or task."""
         self.records += other.records
         self.bytes += other.bytes
         known = [offset for offset in (self.first_offset, other.first_offset) if offset >= 0]
@@ -47,7 +46,6 @@ class WriteTotals:
 
     @property
     def records(self) -> int:
-        """The number of records."""
         return sum(each.records for each in self.partitions.values())
 
     @property
@@ -72,7 +70,6 @@ class WriteTotals:
             self.producers.add(producer)
 
     def merge(self, other: WriteTotals) -> None:
-        """Add what another task has written."""
         self.notes |= other.notes
         self.producers |= other.producers
         for partition, part in other.partitions.items():

@@ -114,7 +114,6 @@ class TerminalBar:
             thread.join(_JOIN_S)
 
     def advance(self, done: int, total: int) -> None:
-        """Show that `done` of `total` offsets are done."""
         self._progress.update(self._task, completed=done, total=total)
 
     def _redraw(self) -> None:

@@ -197,7 +197,6 @@ class BackfillPlan:
 
     @property
     def step_count(self) -> int:
-        """Return the number of steps."""
         return -(-len(self) // self.offsets_per_step)
 
     def steps(self, after: int = 0) -> Iterator[Step]:
@@ -208,7 +207,6 @@ class BackfillPlan:
             yield Step(number, tuple(range_ for range_ in ranges if len(range_)))
 
     def to_json(self) -> str:
-        """Return the plan as text, from which `from_json` reads it."""
         ranges = [[*range_.partition, range_.start, range_.until] for range_ in self.ranges]
         value = {
             "version": VERSION,

@@ -88,7 +88,6 @@ class Clusters:
         self._destination = open_cluster(write.client)
 
     def close(self) -> None:
-        """Close all connections."""
         self._source.close()
         self._destination.close()
 
@@ -122,11 +121,9 @@ class Clusters:
         return MirrorPlan({**before.topics, **planned})
 
     def abilities(self) -> tuple[Abilities, Abilities]:
-        """Return the fields that records of the source and of the destination can have."""
         return _abilities(self._source), _abilities(self._destination)
 
     def dialects(self) -> tuple[Dialect, Dialect]:
-        """Return the protocols of the source and of the destination."""
         return self.source().dialect, self._snapshot_of_destination(()).dialect
 
     def _snapshot_of_destination(self, topics: Collection[str]) -> ClusterSnapshot:

@@ -136,7 +136,6 @@ class Placements:
     of_topics: Mapping[str, Placement] = field(default_factory=dict)
 
     def of(self, topic: str) -> Placement:
-        """Return the placement of a topic by its name at the source."""
         return self.of_topics.get(topic, self.default)
 
 

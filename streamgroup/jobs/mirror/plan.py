@@ -44,7 +44,6 @@ class TopicPlan:
 
     @property
     def is_identity(self) -> bool:
-        """Return whether each partition keeps its number."""
         return self.placement is Placement.KEEP and all(ours == theirs for ours, theirs in self.partitions.items())
 
 
@@ -55,11 +54,9 @@ class MirrorPlan:
     topics: Mapping[str, TopicPlan] = field(default_factory=dict)
 
     def of(self, topics: Iterable[str]) -> MirrorPlan:
-        """Return the plan of these topics only."""
         return MirrorPlan({topic: self.topics[topic] for topic in topics})
 
     def to_json(self) -> str:
-        """Return the plan as text, from which `from_json` reads it."""
         topics = {
             name: {
                 "destination": topic.destination,

@@ -73,7 +73,6 @@ def _common(clusters: Clusters, say: Say) -> Abilities:
 
 
 def start(spark: SparkSession, config: MirrorConfig, plan: MirrorPlan, common: Abilities) -> StreamingQuery:
-    """Start the query over the topics of `plan`."""
     rows = spark.readStream.format("streamgroup").options(**source_options(config, list(plan.topics), common)).load()
     writer: Any = rows.selectExpr(*columns_of(plan, common)).writeStream.format("streamgroup").outputMode("append")
     writer = writer.options(**config.destination).option("checkpointLocation", config.checkpoint)
@@ -105,7 +104,6 @@ def query_name(config: MirrorConfig) -> str:
 
 
 def describe(plan: MirrorPlan) -> str:
-    """Return the topics of a plan in one line."""
     shown = [f"{t.source} -> {t.destination} ({t.placement.value})" for t in plan.topics.values()]
     return first_of(shown, 5, "topic")
 

@@ -73,7 +73,6 @@ _HEADINGS = (
 
 
 def table(rows: Iterable[Comparison]) -> list[str]:
-    """Return the lines of the table, with aligned columns."""
     cells = [_HEADINGS, *(_cells(row) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
