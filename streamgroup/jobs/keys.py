@@ -155,6 +155,7 @@ COMMON: Mapping[str, tuple[Key, ...]] = {
 }
 """The sections that streaming jobs share. The backfill, a batch job, shares `spark` alone."""
 
+SOURCE = "source"
 PARSER = "parser"
 DEAD_LETTERS = "dead_letters"
 
@@ -240,5 +241,3 @@ SECTIONS: Mapping[str, tuple[Key, ...]] = {
 
 BATCH_SINK = tuple(key for key in SECTIONS["sink"] if key.name not in ("checkpoint", "output_mode"))
 """The keys of the sink of a job that writes batches."""
-
-SOURCE = "source"

@@ -22,6 +22,8 @@ from streamgroup.spark.queries import (
     runs_with,
 )
 
+log = logging.getLogger("streamgroup")
+
 CONNECT = "pyspark.sql.connect"
 
 
@@ -87,8 +89,6 @@ def channel_of(query: Any, what: str) -> CoordinatorChannel:
         return ConnectChannel(query._session)
     return LocalCoordinatorChannel(jvm_pid(driver_context(what)))
 
-
-log = logging.getLogger("streamgroup")
 
 REQUEST_TIMEOUT_S = 5.0
 """How many seconds the notifier waits for the answer of a coordinator process."""

@@ -1,22 +1,18 @@
 """How tasks read the logs of Kafka 0.8 and later.
 
-`KafkaFetchProtocol` makes the Fetch requests, and `Pipeline` sends them ahead of the decoder, for Kafka 0.7 too.
-`KafkaLookup` finds a leader that has moved and checks what a log still holds, by Metadata, ListOffsets and
-OffsetForLeaderEpoch.
+`KafkaFetchProtocol` makes the Fetch requests. `KafkaLookup` finds a leader that has moved and checks what a log still
+holds, by Metadata, ListOffsets and OffsetForLeaderEpoch.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from heapq import nsmallest
 from typing import TYPE_CHECKING, Final, cast
 
 from streamgroup.advice import Operation, refusal
 from streamgroup.errors import (
     BrokerError,
-    DecodeError,
     ErrorCode,
     KafkaError,
     TooLarge,
@@ -66,6 +62,8 @@ from streamgroup.text import MOST_NAMED, first_of
 
 if TYPE_CHECKING:
     from streamgroup.kafka.cluster.kafka import KafkaCluster
+
+log = logging.getLogger(__name__)
 
 FIRST_WHOLE = 3
 """The first version of Fetch that returns the first message complete, however large, and bounds the response (KIP-74).
@@ -219,8 +217,6 @@ def _too_large(cursor: Cursor, size: int) -> TooLarge:
     error.base_offset = cursor.ahead
     return error
 
-
-log = logging.getLogger(__name__)
 
 EARLIEST_LOCAL = -4
 """ListOffsets v8: the start of the part of a log that is not in tiered storage (KIP-405)."""
@@ -401,124 +397,3 @@ class KafkaReadFormat(ReadFormat):
 
 
 KAFKA_READ_FORMAT: Final = KafkaReadFormat()
-
-
-MOST_PARTITIONS = 100
-"""The most partitions of one request: small ranges of one leader share a round trip."""
-
-
-class Pipeline:
-    """Fetches `cursors` over `connection`, which it uses alone.
-
-    In addition to the response that is being decoded, it requests or holds `prefetch` responses at most. It walks the
-    headers of a response when that arrives: they give the next offset before the records are decoded. `clock` returns
-    seconds.
-    """
-
-    def __init__(
-        self,
-        connection: Connection,
-        protocol: FetchProtocol,
-        cursors: Sequence[Cursor],
-        prefetch: int,
-        clock: Callable[[], float],
-    ) -> None:
-        self._connection = connection
-        self._protocol = protocol
-        self._cursors = cursors
-        self._prefetch = prefetch
-        self._clock = clock
-        self._asked: list[Cursor] = []
-        """The cursors of the pending request."""
-        self._ready: deque[list[Portion]] = deque()
-        self._failure: TransportError | DecodeError | None = None
-        self._answers = 0
-        self._throttled_s = 0.0
-
-    def next(self) -> list[Portion] | None:
-        """Return the portions of the next response, empty if it had no records; None if nothing is left to fetch.
-
-        Waits for the response up to the protocol's `timeout_s`. Cursors that fail are left out from then on and have a
-        `failure`. Raises TransportError, DecodeError.
-        """
-        if not self._ready:
-            if self._failure is not None:
-                raise self._failure
-            if not self._asked and not self._ask():
-                return None
-            self._receive()
-        portions = self._ready.popleft()
-        if portions:
-            self.pump()
-        return portions
-
-    def take_throttled_s(self) -> float:
-        """Return the throttle times of the responses since the last call: the next requests wait that long."""
-        throttled_s, self._throttled_s = self._throttled_s, 0.0
-        return throttled_s
-
-    def pump(self) -> None:
-        """Take a response that has arrived and send the next request, without waiting. Call it while decoding.
-
-        Raises nothing: `next` raises the error when all earlier records are delivered.
-        """
-        if self._failure is not None:
-            return
-        try:
-            if self._asked and self._connection.arrived():
-                self._receive()
-            if not self._asked and len(self._ready) < self._prefetch:
-                self._ask()
-        except (TransportError, DecodeError) as error:
-            self._failure = error
-
-    def _ask(self) -> bool:
-        """Send the next request and return True, or return False if nothing is left to fetch."""
-        # A cursor that fails stays out of this pipeline: `Recovery` resolves the failure for a later one.
-        self._cursors = [cursor for cursor in self._cursors if cursor.wants_more]
-        wanted = nsmallest(MOST_PARTITIONS, self._cursors, key=lambda cursor: cursor.last_served)
-        if not wanted:
-            return False
-        fetch = self._protocol.ask(wanted)
-        self._asked = fetch.cursors
-        self._connection.send(fetch.request, fetch.version)
-        return True
-
-    def _receive(self) -> None:
-        """Wait for the response and append its portions to `_ready`. Raises TransportError, DecodeError."""
-        try:
-            timeout_s = self._protocol.timeout_s + self._connection.throttled_s
-            answer = self._connection.receive(self._clock() + timeout_s)
-        except (TransportError, DecodeError) as error:
-            raise type(error)(f"{error} (for {', '.join(map(str, self._asked))})") from error
-        self._answers += 1
-        asked, self._asked = self._asked, []
-        self._throttled_s += answer.throttle_s
-        answered = self._protocol.read(answer.response, asked)
-        if len(answered) < len(asked):
-            found = {id(fetched.cursor) for fetched in answered}
-            for missing in asked:
-                if id(missing) not in found:
-                    missing.mark_waiting(self._clock())
-        portions = (self._portion(fetched) for fetched in answered)
-        self._ready.append([portion for portion in portions if portion is not None])
-
-    def _portion(self, fetched: Fetched) -> Portion | None:
-        """Update the cursor, and return the records, or None without a complete frame."""
-        cursor, frames = fetched.cursor, fetched.frames
-        if fetched.error is not None:
-            cursor.mark_failed(fetched.error, self._clock())
-            return None
-        assert frames is not None
-        if cursor.replica is None:
-            cursor.high_watermark = fetched.high_watermark
-        start = cursor.ahead
-        if fetched.read_replica is not None:
-            cursor.mark_redirected(fetched.read_replica)
-        if frames.next_offset > start:
-            cursor.mark_fetched(frames.next_offset, frames.size)
-            cursor.last_served = self._answers
-            return Portion(cursor, start, frames, fetched.aborted)
-        if not cursor.is_moving:  # a leader that names a follower sends no records, whatever its log holds
-            self._protocol.note_no_progress(fetched, self._clock())
-        return None

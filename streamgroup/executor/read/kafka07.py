@@ -47,6 +47,8 @@ from streamgroup.logformat import broker_partition
 from streamgroup.model import Dialect
 from streamgroup.options.types import ClientOptions, FetchOptions
 
+log = logging.getLogger(__name__)
+
 _MIN_SHARE_BYTES = 64 * 1024
 """The least bytes of each partition in one MULTIFETCH, however many there are."""
 _LENGTH = 4
@@ -131,9 +133,6 @@ def _error(kind: type[DecodeError], cursor: Cursor, what: str) -> DecodeError:
     error = kind(f"{cursor.log_format.name(cursor.tp)}: position {cursor.ahead}: {what}")
     error.base_offset = cursor.ahead
     return error
-
-
-log = logging.getLogger(__name__)
 
 
 class _Log(NamedTuple):

@@ -29,6 +29,8 @@ from streamgroup.model import TopicInfo, TopicPartition
 from streamgroup.options.types import ClientOptions, ProducerOptions
 from streamgroup.text import counted
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordSlice:
@@ -97,8 +99,6 @@ _FIRST_OF_V2 = 3
 """The versions of Produce from which on a request carries messages of magic 1, and record batches."""
 _FIRST_WITH_ZSTD = 7
 _NEVER = float("inf")
-
-log = logging.getLogger(__name__)
 
 
 class TaskProducer:

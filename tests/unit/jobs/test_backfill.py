@@ -165,7 +165,7 @@ def test_kafka_07_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         make_plan(config_of(tmp_path))
 
 
-PLAN_A, PLAN_B = TopicPartition("a", 0), TopicPartition("b", 3)
+ONE, TWO = TopicPartition("a", 0), TopicPartition("b", 3)
 PURPOSE = {"subscribe": "a,b"}
 
 
@@ -192,16 +192,16 @@ def test_steps_read_each_offset_once_and_in_order(ranges: list[tuple[int, int]],
 
 def test_the_tasks_of_one_partition_are_one_range() -> None:
     parts = [
-        OffsetRange(PLAN_B, 0, 5),
-        OffsetRange(PLAN_A, 10, 20),
-        OffsetRange(PLAN_A, 20, 35),
-        OffsetRange(PLAN_A, 5, 10),
+        OffsetRange(TWO, 0, 5),
+        OffsetRange(ONE, 10, 20),
+        OffsetRange(ONE, 20, 35),
+        OffsetRange(ONE, 5, 10),
     ]
-    assert plan_of(parts, 100, PURPOSE).ranges == (OffsetRange(PLAN_A, 5, 35), OffsetRange(PLAN_B, 0, 5))
+    assert plan_of(parts, 100, PURPOSE).ranges == (OffsetRange(ONE, 5, 35), OffsetRange(TWO, 0, 5))
 
 
 def test_a_step_is_a_batch_read_of_exactly_its_ranges() -> None:
-    plan = plan_of([OffsetRange(PLAN_A, 0, 10), OffsetRange(PLAN_B, 4, 6)], 6, PURPOSE)
+    plan = plan_of([OffsetRange(ONE, 0, 10), OffsetRange(TWO, 4, 6)], 6, PURPOSE)
     first, second = plan.steps()
     assert {name: json.loads(value) for name, value in first.options().items()} == {
         "assign": {"a": [0], "b": [3]},
@@ -213,17 +213,17 @@ def test_a_step_is_a_batch_read_of_exactly_its_ranges() -> None:
 
 
 def test_a_partition_without_offsets_in_a_step_is_not_read_by_it() -> None:
-    plan = plan_of([OffsetRange(PLAN_A, 0, 10), OffsetRange(PLAN_B, 4, 5)], 2, PURPOSE)
-    assert [range_.partition for step in plan.steps() for range_ in step.ranges].count(PLAN_B) == 1
+    plan = plan_of([OffsetRange(ONE, 0, 10), OffsetRange(TWO, 4, 5)], 2, PURPOSE)
+    assert [range_.partition for step in plan.steps() for range_ in step.ranges].count(TWO) == 1
 
 
 def test_a_plan_without_offsets_has_no_steps() -> None:
-    plan = plan_of([OffsetRange(PLAN_A, 7, 7)], 10, PURPOSE)
+    plan = plan_of([OffsetRange(ONE, 7, 7)], 10, PURPOSE)
     assert (len(plan), plan.step_count, list(plan.steps())) == (0, 0, [])
 
 
 def test_a_written_plan_is_read_back() -> None:
-    plan = plan_of([OffsetRange(PLAN_A, 0, 10), OffsetRange(PLAN_B, 4, 6)], 6, PURPOSE)
+    plan = plan_of([OffsetRange(ONE, 0, 10), OffsetRange(TWO, 4, 6)], 6, PURPOSE)
     assert BackfillPlan.from_json(plan.to_json()) == plan
 
 

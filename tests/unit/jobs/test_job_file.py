@@ -27,7 +27,6 @@ from streamgroup.jobs.keys import (
     TEXTS,
     Key,
 )
-from streamgroup.jobs.keys import SECTIONS as EFFECTIVE_SECTIONS
 from streamgroup.jobs.keys import (
     SECTIONS as INGEST_SECTIONS,
 )
@@ -382,7 +381,7 @@ def test_the_printed_configuration_is_a_job_file_again(
 
 
 def test_the_defaults_of_keys_are_those_of_the_job() -> None:
-    defaults = {key.name: key.default for keys in EFFECTIVE_SECTIONS.values() for key in keys if key.default}
+    defaults = {key.name: key.default for keys in INGEST_SECTIONS.values() for key in keys if key.default}
     assert defaults == {
         "output_mode": f'"{config.Sink("x").output_mode}"',
         "timeout_seconds": f"{StopSettings().timeout_seconds:g}",

@@ -12,7 +12,6 @@ import pytest
 from pyspark.sql.types import StructType
 
 from streamgroup.errors import ConfigError, DeadLetterError, TransportError
-from streamgroup.spark import dead_letters as letters
 from streamgroup.spark import dead_letters as module
 from streamgroup.spark import parsed_rows
 from streamgroup.spark.dead_letters import (
@@ -104,6 +103,7 @@ def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "require_query_id", lambda: "q")
     monkeypatch.setattr(module, "groups_in_flight", lambda: ["etl"])
     monkeypatch.setattr(module, "query_in_flight", lambda: "orders")
+    monkeypatch.setattr(module, "F", Functions)
 
 
 MIXED = [None, "bad", None, None, "worse"]
@@ -187,11 +187,6 @@ HEADERS = [
     ("dead_letter.error", b"the value is not valid JSON"),
 ]
 OPTIONS = {"kafka.bootstrap.servers": "localhost:1"}
-
-
-@pytest.fixture(autouse=True)
-def _letters_without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(letters, "F", Functions)
 
 
 def rows(*given: dict[str, Any]) -> LetterFrame:

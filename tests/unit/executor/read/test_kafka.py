@@ -21,7 +21,8 @@ from streamgroup.errors import (
 )
 from streamgroup.executor.read import fetcher
 from streamgroup.executor.read.cursor import Cursor
-from streamgroup.executor.read.kafka import MOST_PARTITIONS, KafkaFetchProtocol, KafkaLookup, Pipeline
+from streamgroup.executor.read.fetcher import MOST_PARTITIONS, Pipeline
+from streamgroup.executor.read.kafka import KafkaFetchProtocol, KafkaLookup
 from streamgroup.executor.read.read_format import Fetched, FetchProtocol, Loss, PreparedFetch
 from streamgroup.kafka.net.connection import Connection
 from streamgroup.kafka.net.protocol import CorrelatedResponse
