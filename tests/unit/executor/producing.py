@@ -1,4 +1,4 @@
-"""Records and options for the tests of the producer."""
+"""Records, options, clocks and a poller for the tests of producers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from streamgroup.executor.write.producer import Placed, RecordSlices, TaskProducer
+from streamgroup.kafka.net.poller import ConnectionLost, Event, Handle
 from streamgroup.kafka.records.encode import Encoder, RecordColumns, RecordFormat
+from streamgroup.kafka.wire.messages.cluster import MetadataRequest
+from streamgroup.kafka.wire.messages.produce import ProduceRequest
+from streamgroup.kafka.wire.versions import BrokerVersions
 from streamgroup.model import TopicPartition
 from streamgroup.options.types import ClientOptions, ProducerOptions
 from tests.fakes.scripted_cluster import ScriptedCluster
@@ -63,3 +67,49 @@ def placed(*values: bytes | None, partition: int = 0, topic: str = TOPIC) -> Pla
 def write(producer: TaskProducer, *payloads: Placed) -> None:
     producer.append(payloads)
     producer.flush()
+
+
+VERSIONS = BrokerVersions("", {cls.API_KEY: cls.VERSIONS for cls in (MetadataRequest, ProduceRequest)})
+
+
+class StubPoller:
+    """Handles whose events a test gives. A handle is invalid once its `ConnectionLost` is returned, as in the real."""
+
+    def __init__(self) -> None:
+        self.handles: list[Handle] = []
+        self.gone: set[Handle] = set()
+        self.sent: list[tuple[Handle, Any]] = []
+        self.events: list[Event] = []
+
+    def connect(self, host: str, port: int, tag: str = "") -> Handle:
+        self.handles.append(Handle(len(self.handles), host, port, tag))
+        return self.handles[-1]
+
+    def has(self, handle: Handle) -> bool:
+        return handle not in self.gone
+
+    def versions(self, handle: Handle) -> BrokerVersions:
+        return self._valid(VERSIONS, handle)
+
+    def has_sent_all(self, handle: Handle) -> bool:
+        return bool(self._valid(True, handle))
+
+    def send(self, handle: Handle, request: Any, version: int | None = None) -> int:
+        self.sent.append((handle, request))
+        return self._valid(len(self.sent), handle)
+
+    def drop(self, handle: Handle, *, reset: bool) -> None:
+        self.gone.add(handle)
+
+    def wait(self, timeout: float | None) -> list[Event]:
+        events, self.events = self.events, []
+        self.gone |= {event.handle for event in events if isinstance(event, ConnectionLost)}
+        return events
+
+    def close(self, *, reset: bool = False) -> None:
+        self.handles.clear()
+
+    def _valid(self, value: Any, handle: Handle) -> Any:
+        if handle in self.gone:
+            raise KeyError(handle)
+        return value

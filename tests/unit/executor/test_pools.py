@@ -201,19 +201,6 @@ def test_a_producer_that_was_idle_for_too_long_is_closed(start_cluster: Start, p
     pool.clear()
 
 
-def test_a_broker_that_hung_up_between_two_tasks_is_connected_to_again(
-    start_cluster: Start, pool: ProducerPool
-) -> None:
-    cluster = start_cluster()
-    for value in (b"a", b"b"):
-        with pool.lend((client_of(cluster), producer_options())) as producer:
-            write(producer, placed(value))
-        cluster.brokers[0].hang_up()
-    pool.clear()
-    assert cluster.values(TOPIC, 0) == [b"a", b"b"]
-    assert len(cluster.producer_ids) == 1
-
-
 StartServer = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
 
@@ -236,12 +223,6 @@ class PoolOfOneBroker(ConnectionPool):
 @pytest.fixture
 def connection_pool(broker: StartServer, options: Options) -> PoolOfOneBroker:
     return PoolOfOneBroker(broker, options)
-
-
-def test_a_connection_in_order_is_lent_again(connection_pool: PoolOfOneBroker) -> None:
-    first = connection_pool.borrow()
-    connection_pool.give_back(first)
-    assert connection_pool.borrow() is first
 
 
 def test_connections_of_other_options_are_others(connection_pool: PoolOfOneBroker, options: Options) -> None:

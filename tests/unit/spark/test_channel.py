@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -16,11 +15,9 @@ from pyspark.sql import SparkSession
 
 import streamgroup
 from streamgroup.coordinator.control import channel as control
-from streamgroup.coordinator.control.drains import recorded_failures
 from streamgroup.coordinator.planning.document import to_value
 from streamgroup.errors import ConfigError
 from streamgroup.model import INITIAL_DOCUMENT, Document
-from streamgroup.monitoring.query_totals import QueryFailure
 from streamgroup.spark.channel import LocalCoordinatorChannel, SunkNotifier, channel_of, is_remote
 from streamgroup.spark.connect import ConnectChannel
 from streamgroup.spark.queries import document as document_of
@@ -30,13 +27,14 @@ from tests.unit.spark import test_connect
 from tests.unit.spark.test_listener import Context
 
 __all__ = ["home", "serve"]
+
+pytestmark = pytest.mark.usefixtures("home")
 Serve = Callable[..., FakeCoordinator]
 
 
 # -- which channel ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("home")
 def test_a_query_of_this_driver_is_reached_by_the_pid_of_its_jvm(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", Context())
     serve("r1", "l1", jvm=JVM)
@@ -48,7 +46,6 @@ def test_a_query_of_this_driver_is_reached_by_the_pid_of_its_jvm(serve: Serve, m
     assert list(channel.statuses()) == ["r1"]
 
 
-@pytest.mark.usefixtures("home")
 def test_a_query_of_a_connect_client_is_reached_through_its_session() -> None:
     session = test_connect.Session()
     query = test_connect.Query(session)
@@ -71,7 +68,6 @@ def test_a_call_outside_of_the_driver_is_refused_with_where_to_call_it(
 # -- the channel of this machine --------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("home")
 def test_a_drain_answers_in_the_order_of_its_runs_and_calls_back_while_it_waits(serve: Serve) -> None:
     one, two = serve("r1", "l1"), serve("r2", "l2")
     two.drained = False
@@ -84,21 +80,6 @@ def test_a_drain_answers_in_the_order_of_its_runs_and_calls_back_while_it_waits(
         ("group of r1", True),
     ]
     assert (len(one.drains), len(two.drains)) == (1, 1)
-
-
-@pytest.mark.usefixtures("home")
-def test_a_listener_is_announced_to_the_coordinators_of_this_driver_alone() -> None:
-    LocalCoordinatorChannel(JVM).announce_listener()
-    assert control.is_listened(JVM)
-    assert not control.is_listened(JVM + 1)
-    control.unannounce_listener(JVM)
-
-
-@pytest.mark.usefixtures("home")
-def test_the_error_that_ended_a_query_is_kept_for_the_live_page() -> None:
-    failure = QueryFailure(time.time(), "orders", ("g",), "DataLossError", "topic orders: offsets are gone")
-    LocalCoordinatorChannel(JVM).record_failure(failure)
-    assert recorded_failures() == [failure]
 
 
 QUERY = {"id": "q-1", "name": "orders"}
@@ -114,7 +95,6 @@ def end(run: str) -> None:
     (control.directory(JVM) / f"{run}.sock").unlink()
 
 
-@pytest.mark.usefixtures("home")
 def test_each_document_of_a_batch_goes_to_the_coordinator_of_its_run(serve: Serve, notifier: SunkNotifier) -> None:
     one, two, other = serve("r1", "l1"), serve("r2", "l2"), serve("r3", "l3")
     notifier.notify([document("r1", "l1"), document("r2", "l2")], 7, QUERY)
@@ -123,7 +103,6 @@ def test_each_document_of_a_batch_goes_to_the_coordinator_of_its_run(serve: Serv
     assert (one.query, other.told) == (QUERY, [])
 
 
-@pytest.mark.usefixtures("home")
 def test_a_replayed_batch_is_reported_to_the_run_that_has_its_lineage_now(serve: Serve, notifier: SunkNotifier) -> None:
     before = document("r1", "l1")
     second = serve("r2", "l1")
@@ -135,7 +114,6 @@ def test_a_replayed_batch_is_reported_to_the_run_that_has_its_lineage_now(serve:
     assert (len(second.told), third.told) == (1, [(before, 8)])
 
 
-@pytest.mark.usefixtures("home")
 def test_two_copies_of_a_checkpoint_get_no_report_until_one_of_them_has_ended(
     serve: Serve, notifier: SunkNotifier
 ) -> None:
@@ -147,14 +125,12 @@ def test_two_copies_of_a_checkpoint_get_no_report_until_one_of_them_has_ended(
     assert [len(copy.told) for copy in copies] == [1, 0]
 
 
-@pytest.mark.usefixtures("home")
 def test_the_ends_of_logs_come_from_the_coordinator_of_the_document(serve: Serve, notifier: SunkNotifier) -> None:
     serve("r1", "l1")
     assert notifier.log_ends(document("r1", "l1")) == {"t": {"0": 20}}
     assert notifier.log_ends(document("r2", "l2")) == {}, "its query has ended"
 
 
-@pytest.mark.usefixtures("home")
 def test_a_query_that_has_ended_is_passed_over_and_the_others_are_told(
     serve: Serve, notifier: SunkNotifier, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -169,7 +145,6 @@ def cut_off(run: str) -> None:
     (control.directory(JVM) / f"{run}.token").unlink()
 
 
-@pytest.mark.usefixtures("home")
 def test_a_coordinator_that_cannot_be_reached_is_named_once_and_the_next_is_told(
     serve: Serve, notifier: SunkNotifier, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -185,7 +160,6 @@ def test_a_coordinator_that_cannot_be_reached_is_named_once_and_the_next_is_told
     assert "cannot be reached" in warning
 
 
-@pytest.mark.usefixtures("home")
 def test_a_run_that_ends_while_it_is_told_is_not_a_failure(
     serve: Serve, notifier: SunkNotifier, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,7 +176,6 @@ def test_a_run_that_ends_while_it_is_told_is_not_a_failure(
     assert caplog.text == ""
 
 
-@pytest.mark.usefixtures("home")
 def test_the_groups_whose_partitions_may_move_are_those_of_members(serve: Serve, notifier: SunkNotifier) -> None:
     for number in (3, 1, 2, 4):
         serve(f"r{number}", f"l{number}").mode = "commit" if number == 2 else "member"
@@ -223,10 +196,8 @@ class Driver:
     """A SparkContext whose JVM is this process, in the thread of one query's foreachBatch."""
 
     def __init__(self) -> None:
-        handle = SimpleNamespace(pid=lambda: JVM)
-        lang = SimpleNamespace(ProcessHandle=SimpleNamespace(current=lambda: handle))
-        uuid = SimpleNamespace(fromString=lambda text: text)
-        self._jvm = SimpleNamespace(java=SimpleNamespace(lang=lang, util=SimpleNamespace(UUID=uuid)))
+        self._jvm = Context()._jvm
+        self._jvm.java.util = SimpleNamespace(UUID=SimpleNamespace(fromString=lambda text: text))
         self.query_id: str | None = "q-1"
         self.planned: dict[str, list[str]] | None = {}
 

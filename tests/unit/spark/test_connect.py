@@ -20,6 +20,7 @@ from streamgroup.spark.drain import DrainResult, drain
 from streamgroup.spark.listener import listen
 from tests.unit.coordinator.channels import JVM, FakeCoordinator, document, home, serve
 from tests.unit.coordinator.shells import until
+from tests.unit.spark.test_listener import progress
 
 __all__ = ["home", "serve"]
 
@@ -100,16 +101,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def event(batch: int, *documents: dict[str, Any], operators: tuple[str, ...] = ()) -> Any:
-    progress = SimpleNamespace(
-        id="q-1",
-        name="orders",
-        batchId=batch,
-        timestamp="2026-01-01T00:00:00.000Z",
-        durationMs={"addBatch": 40},
-        sources=[SimpleNamespace(startOffset=None, endOffset=document, numInputRows=5) for document in documents],
-        stateOperators=[SimpleNamespace(operatorName=operator) for operator in operators],
-    )
-    return SimpleNamespace(progress=progress)
+    return progress(*documents, batch=batch, operators=operators)
 
 
 def run_drain(query: Query, timeout: float = 5.0) -> DrainResult:
@@ -160,7 +152,7 @@ def test_a_listener_reports_sunk_batches_to_the_servers_coordinators(serve: Serv
     listener.onQueryProgress(event(7, document("r1", "l1")))
     until(lambda: bool(ours.told), "told")
     assert ours.told == [(document("r1", "l1"), 7)]
-    figures = {"batch": 7, "began": "2026-01-01T00:00:00.000Z", "rows": 5, "durations_ms": {"addBatch": 40}}
+    figures = {"batch": 7, "began": "2026-01-01T00:00:00.000Z", "rows": 50, "durations_ms": {"addBatch": 40}}
     assert ours.query == {"id": "q-1", "name": "orders", "batch": figures}
 
 

@@ -21,6 +21,7 @@ from streamgroup.model import INITIAL_DOCUMENT, Document
 from streamgroup.spark import drain as module
 from streamgroup.spark.drain import DrainResult, drain
 from tests.unit.coordinator.channels import JVM, FakeCoordinator, home, serve
+from tests.unit.spark.test_listener import Context
 from tests.waiting import wait_until
 
 __all__ = ["home", "serve"]
@@ -79,11 +80,7 @@ class FakeQuery:
 @pytest.fixture(autouse=True)
 def driver(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     """A driver whose JVM is this process."""
-    handle = SimpleNamespace(pid=lambda: JVM)
-    jvm = SimpleNamespace(
-        java=SimpleNamespace(lang=SimpleNamespace(ProcessHandle=SimpleNamespace(current=lambda: handle)))
-    )
-    monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", SimpleNamespace(_jvm=jvm))
+    monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", Context())
     monkeypatch.setattr(module, "FIRST_DOCUMENT_S", 0.1)
     monkeypatch.setattr(drains, "POLL_S", 0.01)
     monkeypatch.setattr(module, "POLL_S", 0.01)
@@ -99,13 +96,6 @@ def test_the_coordinator_of_the_query_is_drained_and_the_query_stopped(serve: Se
     assert run_drain(query) == DrainResult(True, ("group of r1",))
     assert (len(ours.drains), other.drains, query.stops) == (1, [], 1)
     assert 4 < ours.drains[0] <= 5, "what is left of the timeout"
-
-
-def test_a_restarted_query_is_found_by_the_lineage_of_its_documents_of_an_earlier_run(serve: Serve) -> None:
-    ours = serve("r7", "l1")
-    query = FakeQuery([progress((offset("r6", "l1"), offset("r6", "l1")))])
-    assert run_drain(query).drained
-    assert len(ours.drains) == 1
 
 
 def test_all_sources_of_a_query_are_drained_and_other_sources_passed_over(serve: Serve) -> None:

@@ -50,13 +50,6 @@ def test_a_schema_is_found_by_its_id(server: FakeRegistry) -> None:
     assert schema(server.url, 9) is None
 
 
-def test_an_id_that_the_registry_does_not_have_is_left_out(server: FakeRegistry) -> None:
-    server.schemas = {7: {"schema": '"int"'}, 8: {"schema": '"long"'}}
-    found = SchemaRegistryClient(SchemaRegistry(server.url)).schemas([7, 9, 8])
-    assert {one: schema.text for one, schema in found.items()} == {7: '"int"', 8: '"long"'}
-    assert server.asked == [7, 9, 8]
-
-
 def test_a_driver_without_the_package_is_told_which_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka.schema_registry", None)
     with pytest.raises(ConfigError, match=r"not installed .*pip install 'streamgroup\[registry\]'"):

@@ -39,15 +39,12 @@ from streamgroup.spark.tasks import TaskPartition
 STREAM = {"kafka.bootstrap.servers": "localhost:1", "kafka.group.id": "g", "subscribe": "t"}
 
 
-@pytest.mark.parametrize("version", ["3.5.1", "4.0.0", "4.1.2"])
-def test_an_older_pyspark_is_refused(version: str) -> None:
-    with pytest.raises(ConfigError, match=f"cannot limit batches with PySpark {version}: .* 4.2 or newer"):
+def test_only_an_older_pyspark_is_refused() -> None:
+    for version in ("4.2.0", "4.3.0.dev1", "5.0.0"):
         require_pyspark(version)
-
-
-@pytest.mark.parametrize("version", ["4.2.0", "4.3.0.dev1", "5.0.0"])
-def test_a_newer_pyspark_is_let_in(version: str) -> None:
-    require_pyspark(version)
+    for version in ("3.5.1", "4.0.0", "4.1.2"):
+        with pytest.raises(ConfigError, match=f"cannot limit batches with PySpark {version}: .* 4.2 or newer"):
+            require_pyspark(version)
 
 
 HEADERS = "headers:array<struct<key:string,value:binary>>"
@@ -188,12 +185,6 @@ def test_no_secret_travels_to_the_executors(method: str) -> None:
 
 WRITE = {"kafka.bootstrap.servers": "localhost:9092", "topic": "t"}
 ROWS = StructType([StructField("value", StringType())])
-
-
-def test_a_write_with_valid_options_has_a_writer_that_travels() -> None:
-    source = DefaultSource(dict(WRITE))
-    for writer in (source.writer(ROWS, overwrite=False), source.streamWriter(ROWS, overwrite=True)):
-        assert pickle.loads(pickle.dumps(writer))._task.options.topic == "t"
 
 
 @pytest.mark.parametrize(

@@ -17,15 +17,6 @@ def cursor(start: int = 10, until: int = 100) -> Cursor:
     return Cursor.of(FetchRange(OffsetRange(TP, start, until), LEADER, "an id", 7))
 
 
-@pytest.mark.parametrize(("ahead", "wants_more"), [(50, True), (99, True), (100, False), (103, False)])
-def test_a_range_is_fetched_to_its_end_or_to_a_batch_beyond_it(ahead: int, wants_more: bool) -> None:
-    made = cursor()
-    made.mark_fetched(ahead, 1_000)
-    assert (made.wants_more, made.done) == (wants_more, False)
-    made.mark_delivered(ahead)
-    assert made.done is not wants_more
-
-
 # -- how much is asked for ---------------------------------------------------------------------------------------------
 
 

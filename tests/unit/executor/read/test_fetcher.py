@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -290,6 +291,13 @@ def test_a_plan_without_a_leader_asks_the_cluster(broker: Start, options: Option
     assert Reading(options, leader).offsets(planned(None, 0, 10)) == list(range(10))
 
 
+def test_the_plan_may_name_bootstrap_servers_that_the_options_lack(broker: Start, options: Options) -> None:
+    """The brokers of a Kafka 0.8 or later that was found in ZooKeeper: they are asked for a leader that has moved."""
+    leader = Leader(broker, Log([batch(0, 10)]))
+    task = FetchTask((planned(None, 0, 10),), brokers=(("127.0.0.1", leader.broker.port),))
+    assert sum(each.num_rows for each in read(task, replace(options(), bootstrap_servers=()), PATIENT)) == 10
+
+
 @pytest.mark.slow
 def test_a_cluster_that_is_gone_is_an_error_with_the_range(broker: Start, options: Options) -> None:
     leader = Leader(broker, Log([batch(0, 10)]))
@@ -484,16 +492,6 @@ def test_a_reader_that_stops_early_leaves_no_answer_behind(broker: Start, option
     rows.close()  # type: ignore[attr-defined]
     leader.broker.wait_for(lambda f: f.resets == 1)
     assert reading.offsets(planned(leader, 30, 60)) == list(range(30, 60))
-
-
-def test_a_kept_connection_that_the_broker_has_closed_is_not_used(broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(0, 10)]))
-    reading = Reading(options, leader)
-    reading.offsets(planned(leader, 0, 10))
-    leader.broker.hang_up()
-    assert len(reading.offsets(planned(leader, 0, 10))) == 10
-    assert leader.broker.connections == 2
-    assert leader.broker.asked("Metadata") == []
 
 
 @pytest.mark.slow

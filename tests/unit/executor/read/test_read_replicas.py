@@ -311,12 +311,6 @@ def test_the_range_is_read_from_the_follower_that_the_leader_names(make_pair: Ma
     assert len(pair.leader.broker.asked("Metadata")) == 1
 
 
-def test_without_a_rack_the_leader_is_read(make_pair: MakePair) -> None:
-    pair = make_pair(Log(TEN), Log(TEN))
-    assert pair.offsets(0, 100, replace(ONE_BATCH_IN_A, rack="")) == list(range(100))
-    assert (pair.asked()[1], pair.leader.broker.asked("Fetch")[0].rack_id) == ([], "")
-
-
 @pytest.mark.parametrize("code", [1, 3, 6, 9, 29, 56, 74, 75, 78, 100, -1])
 def test_an_error_of_the_follower_leads_back_to_the_leader(code: int, make_pair: MakePair) -> None:
     """It does not matter which: a follower's answer ends no range and fails no task."""

@@ -5,18 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from streamgroup.errors import ConfigError, ErrorCode, TransportError
 from streamgroup.executor.write.produce_links import ProduceLinks
-from streamgroup.kafka.net.poller import ConnectionLost, ConnectionReady, Event, Handle
+from streamgroup.kafka.net.poller import ConnectionLost, ConnectionReady
 from streamgroup.kafka.producer import events as ev
 from streamgroup.kafka.wire.messages.cluster import MetadataRequest
 from streamgroup.kafka.wire.messages.log import FetchRequest
-from streamgroup.kafka.wire.messages.produce import InitProducerIdRequest, ProduceRequest
-from streamgroup.kafka.wire.versions import BrokerVersions
+from streamgroup.kafka.wire.messages.produce import InitProducerIdRequest
 from streamgroup.model import Broker
 from streamgroup.options.tls import TlsOptions
 from streamgroup.options.types import ClientOptions
@@ -24,7 +22,7 @@ from tests.clock import Clock
 from tests.fakes.answers import metadata, topic
 from tests.fakes.broker import SILENCE
 from tests.fakes.scripted_cluster import ScriptedCluster
-from tests.unit.executor.producing import TOPIC, client_of
+from tests.unit.executor.producing import TOPIC, VERSIONS, StubPoller, client_of
 from tests.waiting import soon
 
 Start = Callable[..., ScriptedCluster]
@@ -206,49 +204,6 @@ def test_a_broker_at_another_address_is_connected_to_there(start_cluster: Start,
     assert [node for node, _, _ in cluster.requests] == [0, 1]
 
 
-class StubPoller:
-    """Handles whose events a test gives. A handle is invalid once its `ConnectionLost` is returned, as in the real."""
-
-    def __init__(self) -> None:
-        self.handles: list[Handle] = []
-        self.gone: set[Handle] = set()
-        self.sent: list[tuple[Handle, Any]] = []
-        self.events: list[Event] = []
-
-    def connect(self, host: str, port: int, tag: str = "") -> Handle:
-        self.handles.append(Handle(len(self.handles), host, port, tag))
-        return self.handles[-1]
-
-    def has(self, handle: Handle) -> bool:
-        return handle not in self.gone
-
-    def versions(self, handle: Handle) -> BrokerVersions:
-        return self._valid(VERSIONS, handle)
-
-    def has_sent_all(self, handle: Handle) -> bool:
-        return bool(self._valid(True, handle))
-
-    def send(self, handle: Handle, request: Any, version: int | None = None) -> int:
-        self.sent.append((handle, request))
-        return self._valid(len(self.sent), handle)
-
-    def drop(self, handle: Handle, *, reset: bool) -> None:
-        self.gone.add(handle)
-
-    def wait(self, timeout: float | None) -> list[Event]:
-        events, self.events = self.events, []
-        self.gone |= {event.handle for event in events if isinstance(event, ConnectionLost)}
-        return events
-
-    def close(self) -> None:
-        self.handles.clear()
-
-    def _valid(self, value: Any, handle: Handle) -> Any:
-        if handle in self.gone:
-            raise KeyError(handle)
-        return value
-
-
 @pytest.fixture
 def poller(monkeypatch: pytest.MonkeyPatch) -> StubPoller:
     stub = StubPoller()
@@ -257,7 +212,6 @@ def poller(monkeypatch: pytest.MonkeyPatch) -> StubPoller:
 
 
 TWO = ClientOptions((("first", 1), ("second", 2)))
-VERSIONS = BrokerVersions("", {cls.API_KEY: cls.VERSIONS for cls in (MetadataRequest, ProduceRequest)})
 END = TransportError("it has ended")
 
 

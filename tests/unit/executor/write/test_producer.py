@@ -33,7 +33,6 @@ from tests.unit.executor.producing import (
     SkippingClock,
     client_of,
     clock_of_metadata,
-    columns,
     payload,
     placed,
     write,
@@ -380,24 +379,6 @@ def values_of(slices: RecordSlices) -> list[bytes | None]:
     data = bytes(slices.encode(ENCODER).sealed(-1, -1, -1))
     ((header, batch),) = reference.split(data)
     return [row.value for row in reference.batch_rows(header, batch)]
-
-
-def sliced(values: list[bytes | None], start: int, stop: int) -> RecordSlices:
-    records = columns(values)
-    return RecordSlices.of(records, start, stop, int(ENCODER.sizes(records)[start:stop].sum()))
-
-
-def test_a_slice_is_encoded_without_its_neighbours() -> None:
-    one = sliced([b"a", None, b"c", b"d"], 1, 3)
-    assert values_of(one) == [None, b"c"]
-    assert one.count == 2
-
-
-def test_joined_slices_are_one_batch_in_their_order() -> None:
-    parts = [sliced([b"a", b"b", b"c"], 1, 3), payload(b"d"), sliced([b"e", b"f"], 0, 1)]
-    joined = RecordSlices.joined(parts)
-    assert values_of(joined) == [b"b", b"c", b"d", b"e"]
-    assert (joined.count, joined.size) == (4, sum(part.size for part in parts))
 
 
 @pytest.mark.parametrize("sizes", [(1, 1), (1, 100), (100, 1), (10, 10, 10, 10), (1, 1, 1, 1, 100)])

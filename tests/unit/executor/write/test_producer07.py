@@ -17,20 +17,19 @@ import pytest
 
 from streamgroup.errors import DeliveryTimeoutError, EncodeError, ProduceError, TransportError, UnknownTopicError
 from streamgroup.executor.write.producer07 import Kafka07TaskProducer
-from streamgroup.kafka.net.poller import ConnectionLost, ConnectionReady, Event, Handle, ResponseReceived
+from streamgroup.kafka.net.poller import ConnectionLost, ConnectionReady, ResponseReceived
 from streamgroup.kafka.producer.kafka07 import Kafka07Config
 from streamgroup.kafka.producer.kafka07_parts import MessageSet
 from streamgroup.kafka.records.decode import DecodeOptions
 from streamgroup.kafka.records.encode import RecordColumns
 from streamgroup.kafka.records.messages07 import Frames07, decode07, walk07
-from streamgroup.kafka.wire.kafka07 import OffsetsResponse07, Request07, message_set07
-from streamgroup.kafka.wire.versions import BrokerVersions
+from streamgroup.kafka.wire.kafka07 import OffsetsResponse07, message_set07
 from streamgroup.logformat import broker_partition
 from streamgroup.model import Broker, ClusterSnapshot, Dialect, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.options.types import ClientOptions
 from streamgroup.testing.proxy import Proxy
 from tests.fakes.broker07 import TOPIC, OldBroker, tp, values
-from tests.unit.executor.producing import SkippingClock
+from tests.unit.executor.producing import VERSIONS, SkippingClock, StubPoller
 from tests.waiting import wait_until
 
 Start = Callable[..., OldBroker]
@@ -390,35 +389,6 @@ def test_a_broker_that_is_killed_and_comes_back_has_everything_with_verify(start
     assert log_of(broker, tp(0, 0)) == b"".join(each.messages for each in sets)
 
 
-class StubPoller:
-    """Handles of one broker, and the events that `wait` returns next."""
-
-    def __init__(self) -> None:
-        self.sent: list[tuple[Handle, Request07]] = []
-        self.handles: list[Handle] = []
-        self.broken: set[Handle] = set()
-        self.events: list[list[Event]] = []
-
-    def connect(self, host: str, port: int, tag: str) -> Handle:
-        self.handles.append(Handle(len(self.handles), host, port, tag))
-        return self.handles[-1]
-
-    def has(self, handle: Handle) -> bool:
-        return handle not in self.broken
-
-    def send(self, handle: Handle, request: Request07) -> int:
-        self.sent.append((handle, request))
-        return len(self.sent) - 1
-
-    def wait(self, timeout: float | None) -> list[Event]:
-        events = self.events.pop(0) if self.events else []
-        self.broken |= {event.handle for event in events if isinstance(event, ConnectionLost)}
-        return events
-
-    def close(self, *, reset: bool) -> None:
-        self.handles.clear()
-
-
 def test_a_request_for_a_connection_whose_end_is_known_by_then_counts_as_unsent(
     start: Start, producer: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -429,14 +399,12 @@ def test_a_request_for_a_connection_whose_end_is_known_by_then_counts_as_unsent(
     writer.append([first, second])
     handle, answered = poller.handles[0], OffsetsResponse07((0,))
     end = ConnectionLost(handle, TransportError("it has ended"), ())
-    # The answer to the first has come with the end of the connection, and the machine goes on with the second.
-    poller.events = [[ConnectionReady(handle, BrokerVersions("", {})), ResponseReceived(handle, 1, answered), end]]
+    # The answer to the first has come with the end of the connection, and the machine continues with the second.
+    poller.events = [ConnectionReady(handle, VERSIONS), ResponseReceived(handle, 2, answered), end]
     writer.append([])
     assert writer.written.records == 1
     wait_until(lambda: writer.append([]) or len(poller.sent) == 4, "the second is sent")
     assert [each for each, _ in poller.sent] == [handle, handle, poller.handles[1], poller.handles[1]]
-    poller.events = [
-        [ConnectionReady(poller.handles[1], BrokerVersions("", {})), ResponseReceived(poller.handles[1], 3, answered)]
-    ]
+    poller.events = [ConnectionReady(poller.handles[1], VERSIONS), ResponseReceived(poller.handles[1], 4, answered)]
     writer.flush()
     assert writer.written.records == 2

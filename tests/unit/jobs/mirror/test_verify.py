@@ -181,49 +181,23 @@ def test_a_planned_partition_without_records_on_either_side_is_an_equal_empty_ro
 
 
 def test_the_numbers_of_a_partition_arrive_in_the_report_with_the_first_place_of_each_difference() -> None:
-    found = row(
-        "copy",
-        1,
-        source_records=9,
-        copy_records=8,
-        source_first=at(1, 100),
-        source_last=at(1, 108),
-        copy_first=at(1, 0),
-        copy_last=at(1, 7),
-        source_sum=70,
-        copy_sum=60,
-        repeated=1,
-        lost=2,
-        behind=3,
-        extra=4,
-        disordered=5,
-        retimed=6,
-        first_lost=at(1, 101),
-        first_behind=at(1, 108),
-        first_extra=at(1, 3),
-        first_disordered=at(1, 104),
-        first_retimed=at(1, 105),
-    )
-    assert compared(Session(found))[1] == Comparison(
+    sides = {"source_first": at(1, 100), "source_last": at(1, 108), "copy_first": at(1, 0), "copy_last": at(1, 7)}
+    numbers = {"source_records": 9, "copy_records": 8, "source_sum": 70, "copy_sum": 60, "repeated": 1}
+    kinds = ("lost", "behind", "extra", "disordered", "retimed")
+    counts = {kind: 2 + n for n, kind in enumerate(kinds)}
+    firsts = {f"first_{kind}": at(1, 100 + n) for n, kind in enumerate(kinds)}
+    assert compared(Session(row("copy", 1, **sides, **numbers, **counts, **firsts)))[1] == Comparison(
         "t-1",
         "copy-1",
         source_records=9,
         destination_records=8,
         source_offsets=(100, 108),
         destination_offsets=(0, 7),
-        lost=2,
-        behind=3,
-        repeated=1,
-        extra=4,
-        disordered=5,
-        retimed=6,
         source_sum=70,
         destination_sum=60,
-        first_lost=Place("1", 101),
-        first_behind=Place("1", 108),
-        first_extra=Place("1", 3),
-        first_disordered=Place("1", 104),
-        first_retimed=Place("1", 105),
+        repeated=1,
+        **counts,
+        **{f"first_{kind}": Place("1", 100 + n) for n, kind in enumerate(kinds)},
     )
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from io import BytesIO
@@ -308,9 +309,8 @@ def test_a_schema_that_nests_too_deep_is_not_a_schema() -> None:
     ],
 )
 def test_a_schema_without_columns_is_refused(schema: str, said: str) -> None:
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(ConfigError, match=re.escape(said)):
         AvroReader(schema)
-    assert said in str(raised.value)
 
 
 def test_an_installation_without_fastavro_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -38,9 +39,8 @@ from streamgroup.spark.parsing.parser import Parser, ValueReader
     ],
 )
 def test_a_parser_that_cannot_work_is_refused(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(ConfigError, match=re.escape(said)):
         Parser(**given)
-    assert said in str(raised.value)
 
 
 def test_all_problems_are_named_together() -> None:
@@ -71,11 +71,6 @@ def test_values_become_rows_in_their_order_and_null_stays_null_without_an_error(
     assert errors == [None, None, None]
 
 
-def test_no_values_are_no_rows_of_the_same_type() -> None:
-    found, errors = Words().columns(iter(()))
-    assert (found.type, len(found), errors) == (Words.type, 0, [])
-
-
 def test_a_value_that_cannot_be_read_is_null_and_has_the_reason() -> None:
     found, errors = Words().columns([b"a=1", b"b", b""])
     assert found.to_pylist() == [row("a", 1), None, None]
@@ -90,12 +85,6 @@ def test_a_field_that_does_not_fit_its_column_costs_its_row_alone(value: bytes) 
     assert errors[1] is not None
     assert errors[1].startswith("a field does not fit its column: ")
     assert errors[:1] + errors[2:] == [None, "b'c' has no number", None, None]
-
-
-def test_several_fields_that_do_not_fit_have_a_reason_each() -> None:
-    found, errors = Words().columns([b"a=300", b"b=2", b"c=x"])
-    assert found.to_pylist() == [None, row("b", 2), None]
-    assert [error is None for error in errors] == [False, True, False]
 
 
 def test_a_timestamp_before_the_first_that_arrow_can_hold_has_a_reason() -> None:
