@@ -14,7 +14,7 @@ import pytest
 
 from streamgroup.errors import ErrorCode, ProduceError, TransportError
 from streamgroup.executor import pools
-from streamgroup.executor.pools import MAX_KEPT, ConnectionPool, IdlePool, ProducerPool
+from streamgroup.executor.pools import MAX_KEPT, MAX_KEPT_PRODUCERS, ConnectionPool, IdlePool, ProducerPool
 from streamgroup.executor.write.producer import TaskProducer
 from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
 from streamgroup.options.types import ClientOptions, ProducerOptions
@@ -174,6 +174,22 @@ def test_a_producer_that_failed_is_closed_and_not_lent_again(start_cluster: Star
         write(producer, placed(b"b"))
     pool.clear()
     assert cluster.values(TOPIC, 0) == [b"b"]
+
+
+class LentProducer(Kept):
+    is_usable = True
+
+    def begin(self) -> None: ...
+
+
+def test_at_most_so_many_producers_are_kept(clock: Clock) -> None:
+    keys = [(ClientOptions(()), number) for number in range(MAX_KEPT_PRODUCERS + 1)]
+    made = {key: LentProducer() for key in keys}
+    kept = ProducerPool(made.__getitem__, clock)
+    for key in keys:
+        with kept.lend(key):
+            pass
+    assert [each.closed for each in made.values()] == [1] + [0] * MAX_KEPT_PRODUCERS
 
 
 def test_a_producer_is_closed_with_what_a_task_left_unacknowledged(start_cluster: Start, pool: Pool) -> None:

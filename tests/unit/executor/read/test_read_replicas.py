@@ -55,17 +55,6 @@ class Task:
         return each
 
 
-def test_a_range_is_fetched_from_the_named_follower_until_the_metadata_expire() -> None:
-    task = Task()
-    each = cursor()
-    each.mark_fetched(50, 1)
-    each.mark_delivered(20)
-    each.mark_redirected(FOLLOWER.node_id)
-    assert task.replicas.settle([each]) == []
-    assert (each.source, each.review_at, each.is_moving) == (FOLLOWER, 100.0 + MAX_AGE_S, False)
-    assert each.ahead == 20, "the follower sends again what is not delivered"
-
-
 def test_the_next_task_of_the_process_goes_to_the_follower_only_with_the_same_rack() -> None:
     task = Task()
     task.redirected()
@@ -125,16 +114,6 @@ def test_a_follower_that_sends_nothing_is_left_before_the_poll_timeout(poll_time
     assert (each.source, each.is_leader_only) == (LEADER, True)
 
 
-def test_a_follower_that_refuses_a_range_loses_that_range_only() -> None:
-    task = Task()
-    each = task.redirected()
-    each.mark_failed(error_of(ErrorCode.OFFSET_OUT_OF_RANGE), task.clock.now)
-    assert task.replicas.settle([each]) == [], "a follower's refusal fails no range"
-    assert (each.source, each.is_leader_only, each.failure) == (LEADER, True, None)
-    assert each.review_at == task.clock.now + MAX_AGE_S
-    assert task.redirected(1).source == FOLLOWER
-
-
 def test_a_follower_that_cannot_be_reached_is_tried_once_for_all_ranges() -> None:
     task = Task()
     each = task.redirected()
@@ -178,13 +157,6 @@ def test_a_leader_that_names_a_follower_again_after_it_failed_has_failed_itself(
     assert str(each.failure) == "the leader names only follower 2, which has failed"
     assert memory_of(CLIENT, "a").avoided_until(FOLLOWER, task.clock.now) is None, "the next attempt may reach it"
     assert task.redirected(1).source == FOLLOWER
-
-
-def test_the_ranges_that_their_leaders_failed_or_that_have_none_are_returned() -> None:
-    task = Task()
-    well, failed, leaderless = cursor(0), cursor(1), cursor(2, leader=None)
-    failed.mark_failed(error_of(ErrorCode.NOT_LEADER_OR_FOLLOWER), 100.0)
-    assert task.replicas.settle([well, failed, leaderless]) == [failed, leaderless]
 
 
 @pytest.mark.parametrize(("count", "names"), [(1, "orders-0 at"), (3, "orders-2 at"), (4, "orders-2 at")])

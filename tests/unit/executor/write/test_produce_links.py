@@ -119,16 +119,6 @@ def test_a_question_is_given_up_after_the_request_timeout(start_cluster: Start, 
     assert events_of(links, 1) == [ev.MetadataFailed("no answer within request.timeout.ms=1000")]
 
 
-def test_a_refused_producer_id_has_its_code(start_cluster: Start, open_links: Open) -> None:
-    cluster = start_cluster()
-    cluster.refuse_producer_id(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    links = open_links(client_of(cluster))
-    links.get_producer_id()
-    (refused,) = events_of(links, 1)
-    assert isinstance(refused, ev.ProducerIdRefused)
-    assert refused.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-
-
 def a_send(node: int, token: int = 1, acks: int = -1) -> ev.Send:
     return ev.Send(node, token, (), acks, 1_000, {})
 

@@ -107,6 +107,7 @@ def test_every_key_arrives(tmp_path: Path) -> None:
         (DESTINATION + MIRROR, "section [source] is required. Add it with the options of a read"),
         (SOURCE + MIRROR, "section [destination] is required. Add it with the options of a write"),
         (SOURCE + DESTINATION, "[mirror] checkpoint is required"),
+        (LEAST + "[topics]\nreplication_factor = 32768", "expected a whole number from 1 to 32767"),
         (LEAST + "[topic]\n", "unknown section [topic]. Did you mean [topics]?"),
         (
             LEAST + '[topics]\npartitions = "keeep"',
