@@ -4,17 +4,52 @@ from __future__ import annotations
 
 import pytest
 
+from streamgroup.errors import ErrorCode, error_of
 from streamgroup.executor.read.cursor import Cursor
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import Broker, FetchRange, OffsetRange, TopicPartition
 
 TP = TopicPartition("orders", 0)
-LEADER = Broker(1, "h1", 92)
+LEADER, OTHER = Broker(1, "h1", 92), Broker(2, "h2", 92)
+FAILURE = error_of(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 KIB = 1024
 
 
 def cursor(start: int = 10, until: int = 100) -> Cursor:
     return Cursor.of(FetchRange(OffsetRange(TP, start, until), LEADER, "an id", 7))
+
+
+def test_the_time_without_records_runs_from_the_first_empty_answer_until_records_come() -> None:
+    made = cursor()
+    made.mark_waiting(5.0)
+    made.mark_waiting(6.0)
+    assert made.waiting_since == 5.0
+    made.empty_answers = 2
+    made.mark_fetched(20, 100)
+    assert (made.waiting_since, made.empty_answers) == (None, 0)
+
+
+def test_a_failure_stops_fetching_until_the_leader_is_known_again_and_what_was_not_delivered_is_fetched_anew() -> None:
+    made = cursor()
+    made.mark_fetched(50, 1_000)
+    made.mark_delivered(30)
+    made.mark_failed(FAILURE, 5.0)
+    assert (made.wants_more, made.waiting_since) == (False, 5.0)
+    made.move_to(OTHER, 8)
+    assert (made.wants_more, made.failure) == (True, None)
+    assert (made.source, made.leader_epoch) == (OTHER, 8)
+    assert (made.ahead, made.position) == (30, 30)
+    assert made.waiting_since == 5.0, "a new leader that sends nothing does not extend the timeout"
+
+
+@pytest.mark.parametrize(("offset", "position", "done"), [(40, 40, False), (100, 100, True), (140, 100, True)])
+def test_a_skip_goes_on_behind_the_loss_and_never_beyond_the_range(offset: int, position: int, done: bool) -> None:
+    made = cursor()
+    made.mark_failed(FAILURE, 5.0)
+    made.empty_answers = 3
+    made.skip_to(offset)
+    assert (made.position, made.ahead, made.done) == (position, position, done)
+    assert (made.failure, made.waiting_since, made.empty_answers) == (None, None, 0)
 
 
 # -- how much is asked for ---------------------------------------------------------------------------------------------
