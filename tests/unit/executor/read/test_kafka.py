@@ -381,6 +381,20 @@ def test_more_ranges_than_a_request_is_for_are_asked_for_in_several(
     ]
 
 
+def test_those_that_were_left_out_of_a_request_come_first_in_the_next(broker: Start, options: Options) -> None:
+    leader = Leader(broker, *(Log([batch(0, 1), batch(1, 1)]) for _ in range(COUNT)))
+    one_batch = FetchOptions(max_partition_bytes=1, prefetch=0)
+    offsets = Reading(options, leader, one_batch).offsets(*(planned(leader, 0, 2, p) for p in range(COUNT)))
+    assert sorted(offsets) == [0] * COUNT + [1] * COUNT
+    rest = range(MOST_PARTITIONS, COUNT)
+    room = MOST_PARTITIONS - len(rest)
+    assert leader.fetches() == [
+        [(partition, 0) for partition in range(MOST_PARTITIONS)],
+        [*((partition, 0) for partition in rest), *((partition, 1) for partition in range(room))],
+        [(partition, 1) for partition in range(room, COUNT)],
+    ]
+
+
 def test_a_multifetch_of_0_7_is_for_no_more_either(
     options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
