@@ -296,9 +296,12 @@ def _rename_symbol(sources: Sources, module: str, symbol: str, new: str) -> None
         raise Refused(f"{module} must define {symbol}, and not {other}")
     sources.apply(Change(module, module, {symbol: other}))
     sources.texts[path] = renamed(sources.texts[path], {symbol: other})
+    packages = ""
+    for part in module.split(".")[1:-1]:
+        packages = rf"(?:{packages}{part}\.)?"
     for page, text in sources.texts.items():
-        if page.endswith(".md"):  # `Name` and `Name.method` in code
-            sources.texts[page] = re.sub(rf"(?<=`){symbol}(?=[`.(])", other, text)
+        if page.endswith((".md", "mutants/table.toml")):  # `Name`, `Name.method`, `group.Name` in code
+            sources.texts[page] = re.sub(rf"(?<=[`\"])({packages}){symbol}(?=[`\".(])", rf"\1{other}", text)
 
 
 def _move_symbol(sources: Sources, old: str, new: str, symbol: str) -> None:

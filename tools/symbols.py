@@ -12,7 +12,7 @@ import ast
 import functools
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,45 +39,79 @@ class Symbols:
     """The definitions below `root`, by name."""
 
     def __init__(self, root: Path) -> None:
-        self._package: _ByName = defaultdict(list)
-        self._others: _ByName = defaultdict(list)
-        self._tests: _ByName = defaultdict(list)
-        for room, found in (("streamgroup", self._package), ("tests", self._others), ("tools", self._others)):
-            for path in sorted((root / room).rglob("*.py")):
-                file = path.relative_to(root)
-                packages = ".".join(file.parent.parts[room == "streamgroup" :])
-                is_test = file.name.startswith("test_")
-                for name, node in _definitions(ast.parse(path.read_text()).body):
-                    test = name.rpartition(".")[2]
-                    if is_test and test.startswith("test_"):
-                        self._tests[test].append((packages, _place(file, node)))
-                    elif not is_test:
-                        found[name].append((packages, _place(file, node)))
+        self._root = root
+
+    @functools.cached_property
+    def _package(self) -> _ByName:
+        return _by_name(self._read("streamgroup"))
+
+    @functools.cached_property
+    def _others(self) -> _ByName:
+        found = (*self._in_tests, *self._read("tools"))
+        return _by_name(one for one in found if not _is_of_tests(one[2]))
+
+    @functools.cached_property
+    def _tests(self) -> _ByName:
+        found = ((name.rpartition(".")[2], packages, place) for name, packages, place in self._in_tests)
+        return _by_name(one for one in found if one[0].startswith("test_") and _is_of_tests(one[2]))
+
+    @functools.cached_property
+    def _in_tests(self) -> list[tuple[str, str, Place]]:
+        return self._read("tests")
+
+    def _read(self, room: str) -> list[tuple[str, str, Place]]:
+        """The definitions below a directory, each with the packages in front of it."""
+        found = []
+        for path in sorted((self._root / room).rglob("*.py")):
+            file = path.relative_to(self._root)
+            packages = ".".join(file.parent.parts[room == "streamgroup" :])
+            definitions = _definitions(ast.parse(path.read_text()).body)
+            found += [(name, packages, _place(file, node)) for name, node in definitions]
+        return found
 
     def place_of(self, name: str) -> Place:
         """Return where `name` is defined. Raises UnclearNameError if that is nowhere, or in several files."""
-        parts = name.split(".")
-        for known in (self._package, self._others):
-            for length in range(len(parts)):
-                packages, symbol = "".join(f".{part}" for part in parts[:length]), ".".join(parts[length:])
-                found = [one for one in known.get(symbol, ()) if f".{one[0]}".endswith(packages)]
-                if found:
-                    return _only(found, name, ", ".join(sorted({f"`{package}.{symbol}`" for package, _ in found})))
-        raise UnclearNameError(f"nothing is called `{name}`: write Class.member, or packages and a name")
+        found = _fitting(self._package, name) or _fitting(self._others, name)
+        if not found:
+            raise UnclearNameError(f"nothing is called `{name}`: write Class.member, or packages and a name")
+        return _only(found, name)
 
     def test_called(self, pattern: str) -> Place:
         """Return where the test is. Raises UnclearNameError if there is none, or if tests in several files fit."""
         expression = re.compile(".*".join(map(re.escape, re.sub(r"\[.*", "", pattern).split("…"))))
         names = [name for name in self._tests if expression.fullmatch(name)] if "…" in pattern else [expression.pattern]
-        found = [one for name in names for one in self._tests.get(name, ())]
+        found = [(place.path, place) for name in names for _, place in self._tests.get(name, ())]
         if not found:
             raise UnclearNameError(f"no test is called `{pattern}`")
-        return _only(found, pattern, ", ".join(sorted({place.path for _, place in found})))
+        return _only(found, pattern)
 
 
-def _only(found: list[tuple[str, Place]], name: str, others: str) -> Place:
+def _by_name(definitions: Iterable[tuple[str, str, Place]]) -> _ByName:
+    found: _ByName = defaultdict(list)
+    for name, packages, place in definitions:
+        found[name].append((packages, place))
+    return found
+
+
+def _is_of_tests(place: Place) -> bool:
+    return "/test_" in place.path
+
+
+def _fitting(known: _ByName, name: str) -> list[tuple[str, Place]]:
+    """The definitions of a name with as few packages in front as it can have."""
+    parts = name.split(".")
+    for length in range(len(parts)):
+        packages, symbol = "".join(f".{part}" for part in parts[:length]), ".".join(parts[length:])
+        found = [one for one in known.get(symbol, ()) if f".{one[0]}".endswith(packages)]
+        if found:
+            return [(f"`{package}.{symbol}`".replace("`.", "`"), place) for package, place in found]
+    return []
+
+
+def _only(found: list[tuple[str, Place]], name: str) -> Place:
+    """Return the place, if all are in one file; else name the others by the first part of each pair."""
     if len({place.path for _, place in found}) > 1:
-        raise UnclearNameError(f"`{name}` is not clear: {others}")
+        raise UnclearNameError(f"`{name}` is not clear: {', '.join(sorted({other for other, _ in found}))}")
     return found[0][1]
 
 

@@ -69,10 +69,11 @@ class Copy:
     @contextmanager
     def with_mutant(self, mutant: Mutant) -> Iterator[None]:
         """Plant `mutant`, and restore the file afterwards."""
-        path = self.root / mutant.path
+        place = mutant.place(self.root)
+        path = self.root / place.path
         text = path.read_text()
         try:
-            self._write(path, planted(mutant, text))
+            self._write(path, planted(mutant, text, place))
             yield
         finally:
             self._write(path, text)

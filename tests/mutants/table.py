@@ -8,6 +8,8 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.symbols import Place, UnclearNameError, symbols
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = "streamgroup"
 TABLE = Path(__file__).with_name("table.toml")
@@ -16,22 +18,33 @@ RULES = tuple(f"R{number}" for number in range(1, 39))
 
 @dataclass(frozen=True)
 class Mutant:
-    """One row: in `file` (below the package) the text `old` becomes `new`, which breaks `rule`."""
+    """One row: in `symbol`, or in `file`, the text `old` becomes `new`, which breaks `rule`."""
 
     id: str
     rule: str
-    file: str
     old: str
     new: str
     breaks: str
     """The consequence, in one sentence."""
     suites: tuple[str, ...]
     """Test files or directories below `tests`; at least one of their tests must fail."""
+    symbol: str = ""
+    """A definition of the package, as pages name it (`tools/symbols.py`)."""
+    file: str = ""
+    """In place of a symbol: a file below the package, for a text that is in no definition or in an unclear one."""
 
-    @property
-    def path(self) -> str:
-        """The file to change, from the root."""
-        return f"{PACKAGE}/{self.file}"
+    def __post_init__(self) -> None:
+        if bool(self.symbol) == bool(self.file):
+            raise TypeError(f"row {self.id} must name a symbol or a file, one of them")
+
+    def place(self, root: Path = ROOT) -> Place:
+        """Return the lines in which `old` is. Raises UnclearNameError if they cannot be found."""
+        if self.symbol:
+            return symbols(root).place_of(self.symbol)
+        path = f"{PACKAGE}/{self.file}"
+        if not (root / path).is_file():
+            raise UnclearNameError(f"{path} does not exist")
+        return Place(path, 1, len((root / path).read_text().splitlines()))
 
 
 @dataclass(frozen=True)
@@ -54,20 +67,23 @@ def read_table(path: Path = TABLE) -> Table:
 
 def problem_of(mutant: Mutant, root: Path = ROOT) -> str | None:
     """Return why the row cannot be planted in the code below `root`, and what to do about it; None where it can."""
-    path = root / mutant.path
-    if not path.is_file():
-        return _says(mutant, f"{mutant.path} does not exist", "Name the file in which the rule lives now")
-    text = path.read_text()
-    count = text.count(mutant.old)
+    try:
+        place = mutant.place(root)
+    except UnclearNameError as error:
+        return _says(mutant, str(error), "Name the definition, or the file, that has the rule now")
+    where = f"`{mutant.symbol}` ({place.path})" if mutant.symbol else place.path
+    text = (root / place.path).read_text()
+    _, within, _ = _parts(text, place)
+    count = within.count(mutant.old)
     if count > 1:
         longer = "Lengthen `old` (and `new` with it) until it occurs once"
-        return _says(mutant, f"`old` occurs {count} times in {mutant.path}", longer)
+        return _says(mutant, f"`old` occurs {count} times in {where}", longer)
     if not count:
-        return _says(mutant, f"`old` does not occur in {mutant.path}: {mutant.old!r}", _repair(mutant, text))
+        return _says(mutant, f"`old` does not occur in {where}: {mutant.old!r}", _repair(mutant, within, place.first))
     try:
-        ast.parse(planted(mutant, text))
+        ast.parse(planted(mutant, text, place))
     except SyntaxError as error:
-        line = f"{mutant.path} is not valid Python with `new`: {error.msg} in line {error.lineno}"
+        line = f"{place.path} is not valid Python with `new`: {error.msg} in line {error.lineno}"
         return _says(mutant, line, "Write a `new` that parses: a suite that cannot import the code notices nothing")
     missing = [suite for suite in mutant.suites if not (root / "tests" / suite).exists()]
     if missing or not mutant.suites:
@@ -75,20 +91,29 @@ def problem_of(mutant: Mutant, root: Path = ROOT) -> str | None:
     return None
 
 
-def planted(mutant: Mutant, text: str) -> str:
+def planted(mutant: Mutant, text: str, place: Place) -> str:
     """Return the text of the file with the mutant in it."""
-    return text.replace(mutant.old, mutant.new, 1)
+    before, within, after = _parts(text, place)
+    return before + within.replace(mutant.old, mutant.new, 1) + after
 
 
-def _repair(mutant: Mutant, text: str) -> str:
-    """Say what to do about an `old` that is gone, with the line of the file that resembles it most."""
+def _parts(text: str, place: Place) -> tuple[str, str, str]:
+    """Divide a text into what is before, in and after the lines of `place`."""
+    lines = text.splitlines(keepends=True)
+    parts = (lines[: place.first - 1], lines[place.first - 1 : place.last], lines[place.last :])
+    before, within, after = ("".join(part) for part in parts)
+    return before, within, after
+
+
+def _repair(mutant: Mutant, within: str, line: int) -> str:
+    """Say what to do about an `old` that is gone, with the line that resembles it most; the first one is `line`."""
     first = max(mutant.old.splitlines(), key=len, default="").strip()
-    lines = {line.strip(): number for number, line in enumerate(text.splitlines(), 1)}
+    lines = {line.strip(): number for number, line in enumerate(within.splitlines(), line)}
     close = difflib.get_close_matches(first, lines, n=1, cutoff=0.5)
     hint = f" (the closest is line {lines[close[0]]}: {close[0]!r})" if close else ""
     return (
         f"The code has changed: write into `old` what stands there now{hint}, and into `new` the same breach of "
-        f"{mutant.rule}; if the rule has moved, change `file`, too"
+        f"{mutant.rule}; if the rule has moved, change `{'symbol' if mutant.symbol else 'file'}`, too"
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.mutants.copies import Copy, Verdict, judge
-from tests.mutants.table import RULES, Mutant, problem_of, read_table
+from tests.mutants.table import RULES, Mutant, planted, problem_of, read_table
 
 TABLE = read_table()
 
@@ -28,10 +28,10 @@ def test_a_mutant_can_be_planted_and_its_suites_exist(mutant: Mutant) -> None:
 
 
 def test_every_rule_has_a_mutant_or_the_reason_why_it_has_none() -> None:
-    planted = {mutant.rule for mutant in TABLE.mutants}
+    covered = {mutant.rule for mutant in TABLE.mutants}
     named = set(RULES) | TABLE.promises.keys()
-    assert planted | TABLE.not_built.keys() == named, "tests/mutants/table.toml needs a row for each rule and promise"
-    assert not planted & TABLE.not_built.keys(), "a rule that is built has mutants instead of a reason"
+    assert covered | TABLE.not_built.keys() == named, "tests/mutants/table.toml needs a row for each rule and promise"
+    assert not covered & TABLE.not_built.keys(), "a rule that is built has mutants instead of a reason"
 
 
 def test_ids_are_unique_and_begin_with_their_rule() -> None:
@@ -42,28 +42,67 @@ def test_ids_are_unique_and_begin_with_their_rule() -> None:
         assert mutant.breaks.endswith("."), mutant.id
 
 
-ROW = Mutant("r1-x", "R1", "a.py", "if held:", "if True:", "It breaks.", ("unit",))
+ROW = Mutant("r1-x", "R1", "if held:", "if True:", "It breaks.", ("unit",), file="a.py")
+AT_A_SYMBOL = replace(ROW, old="return held", new="return 1", symbol="Atlas.take", file="")
+CODE = """\
+held = True
+if held:
+    pass
+class Atlas:
+    def take(self):
+        return held
+    def drop(self):
+        return held
+class Reset: ...
+"""
 
 
 @pytest.mark.parametrize(
     ("row", "told"),
     [
         (ROW, None),
-        (replace(ROW, file="b.py"), r"row r1-x \(R1\): streamgroup/b.py does not exist. Name the file"),
-        (replace(ROW, old="held"), r"`old` occurs 2 times in streamgroup/a.py. Lengthen"),
+        (replace(ROW, file="b.py"), r"row r1-x \(R1\): streamgroup/b.py does not exist. Name the definition"),
+        (replace(ROW, old="held"), r"`old` occurs 4 times in streamgroup/a.py. Lengthen"),
         (replace(ROW, old="if is_held:"), r"does not occur .*closest is line 2: 'if held:'.*--only r1-x"),
         (replace(ROW, new="if:"), r"not valid Python with `new`: .* in line 2"),
         (replace(ROW, suites=("unit", "nowhere")), r"no such suite: nowhere"),
+        (AT_A_SYMBOL, None),
+        (replace(AT_A_SYMBOL, symbol="Atlas"), r"`old` occurs 2 times in `Atlas` \(streamgroup/a.py\). Lengthen"),
+        (
+            replace(AT_A_SYMBOL, old="return gone"),
+            r"does not occur in `Atlas.take` .*closest is line 6: .*change `symbol`",
+        ),
+        (replace(AT_A_SYMBOL, symbol="Atlas.gone"), r"nothing is called `Atlas.gone`.*. Name the definition"),
+        (replace(AT_A_SYMBOL, symbol="Reset"), r"`Reset` is not clear: `Reset`, `desk.Reset`. Name"),
     ],
-    ids=["fits", "no file", "twice", "not there", "no Python", "no suite"],
+    ids=[
+        *("fits", "no file", "several times", "not there", "no Python", "no suite"),
+        *("symbol", "twice in a symbol", "not in a symbol", "no symbol", "several symbols"),
+    ],
 )
 def test_a_row_that_does_not_fit_says_what_to_do(tmp_path: Path, row: Mutant, told: str | None) -> None:
-    (tmp_path / "streamgroup").mkdir()
-    (tmp_path / "streamgroup" / "a.py").write_text("held = True\nif held:\n    pass\n")
+    (tmp_path / "streamgroup" / "desk").mkdir(parents=True)
+    (tmp_path / "streamgroup" / "a.py").write_text(CODE)
+    (tmp_path / "streamgroup" / "desk" / "b.py").write_text("class Reset: ...\n")
     (tmp_path / "tests" / "unit").mkdir(parents=True)
     problem = problem_of(row, tmp_path)
     assert (problem is None) is (told is None)
     assert told is None or re.search(told, problem or "")
+
+
+def test_a_mutant_is_planted_in_its_definition_alone(tmp_path: Path) -> None:
+    (tmp_path / "streamgroup").mkdir()
+    (tmp_path / "streamgroup" / "a.py").write_text(CODE)
+    place = AT_A_SYMBOL.place(tmp_path)
+    assert planted(AT_A_SYMBOL, CODE, place) == CODE.replace("return held", "return 1", 1)
+    drop = replace(AT_A_SYMBOL, symbol="Atlas.drop")
+    assert "take(self):\n        return held" in planted(drop, CODE, drop.place(tmp_path))
+
+
+@pytest.mark.parametrize("where", [{"symbol": "Atlas"}, {"file": ""}], ids=["both", "none"])
+def test_a_row_names_a_symbol_or_a_file(where: dict[str, str]) -> None:
+    with pytest.raises(TypeError, match="row r1-x must name a symbol or a file"):
+        replace(ROW, **where)
 
 
 # -- the judge --------------------------------------------------------------------------------------------------------
@@ -82,7 +121,7 @@ class Answering(Copy):
         yield self
 
     def test(self, *_: Any) -> tuple[int | None, str]:
-        self.tested = (self.root / ROW.path).read_text()
+        self.tested = (self.root / "streamgroup/a.py").read_text()
         return self.answer
 
 
@@ -102,7 +141,7 @@ class Answering(Copy):
 def test_only_a_test_that_fails_for_the_mutants_sake_kills_it(
     tmp_path: Path, code: int | None, last_line: str, verdict: Verdict, noticed_by: str
 ) -> None:
-    file = tmp_path / ROW.path
+    file = tmp_path / "streamgroup/a.py"
     file.parent.mkdir()
     file.write_text("if held:\n    pass\n")
     compiled = Path(cache_from_source(str(file)))

@@ -226,14 +226,17 @@ def test_a_definition_goes_with_the_imports_that_it_needs(root: Path) -> None:
 def test_a_definition_is_renamed_where_it_is(root: Path) -> None:
     page = root / "docs" / "a.md"
     page.parent.mkdir(exist_ok=True)
-    page.write_text("`take` takes, `take()` too; `taken`.\n")
+    page.write_text("`take` takes, `take()` too; `library.take`, `desk.take`; `taken`.\n")
+    table = root / "tests/mutants/table.toml"
+    table.write_text(table.read_text().replace('file = "library/quires.py"', 'symbol = "library.take"'))
     move(root, ["streamgroup.library.atlas:take"], "streamgroup.library.atlas:fetch", {})
     assert "def fetch(held" in (root / "streamgroup/library/atlas.py").read_text()
     reader = (root / "streamgroup/desk/reader.py").read_text()
     assert 'fetch({"a": quires}) + atlas.fetch({"b": 1})' in reader
     assert "atlas.fetch, atlas.log" in (root / "streamgroup/desk/lamps.py").read_text()
     assert "assert fetch(" in (root / "tests/unit/library/test_atlas.py").read_text()
-    assert page.read_text() == "`fetch` takes, `fetch()` too; `taken`.\n"
+    assert page.read_text() == "`fetch` takes, `fetch()` too; `library.fetch`, `desk.take`; `taken`.\n"
+    assert 'symbol = "library.fetch"' in table.read_text()
     with pytest.raises(Refused, match="must define take"):
         move(root, ["streamgroup.library.atlas:take"], "streamgroup.library.atlas:fetch", {})
 
