@@ -14,6 +14,7 @@ import pytest
 
 from streamgroup.jobs.ingest import command as ingest
 from tests.wheels import TAG, version
+from tools.symbols import symbols
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -37,8 +38,9 @@ def test_a_page_says_whether_it_was_tried_and_by_what(page: str) -> None:
     (mark,) = MARK.findall(text)
     assert mark == ("Tried" if page in TRIED else "Not tried")
     said = text[text.index(f"**{mark}.**") :].partition("\n\n")[0]
-    assert re.search(r"`(?:spark|live|unit)/test_\w+\.py`", said), "name the tests"
-    assert not (page in TRIED and "unit/" in said), "unit tests try nothing on a real cluster"
+    files = [symbols().test_called(name).path for name in re.findall(r"`(test_[\w…]+)`", said)]
+    assert files, "name the tests"
+    assert not (page in TRIED and any(file.startswith("tests/unit/") for file in files)), "they try no real cluster"
 
 
 # --- wheels ----------------------------------------------------------------------------------------------------------
