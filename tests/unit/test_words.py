@@ -1,0 +1,109 @@
+"""Pages, and the texts of errors, logs, options and `--help`, use the field's words in place of private ones.
+
+A text of a page is what is outside of code. A message is a string of three words or more in the package, except for
+docstrings. The counts only shrink: a new text takes the word on the right.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+GENERATED = re.compile(r"errors(-(?!codes).*)?|options|write-options|cli-(options|screens)|metrics-reference")
+"""Pages that hold the messages of the package, or the output of commands."""
+ANY = 10**6
+"""A word that developers' pages may use: the glossary explains it, or it says where a rule is."""
+
+
+class Word(NamedTuple):
+    pattern: str
+    instead: str
+    pages: int = 0
+    messages: int = 0
+
+
+WORDS = {
+    "anew": Word("anew", "again", 0, 5),
+    "mend": Word("mend(s|ed|ing)?", "fix", 0, 1),
+    "kin": Word("kin", "similar options"),
+    "by itself": Word("by (itself|themselves)", "automatically", 17, 3),
+    "of its own": Word("of (its|their) own", "its own", 53, 10),
+    "for good": Word("for good", "permanently", 0, 1),
+    "as it is": Word("as (it is|they are)", "unchanged", 6, 4),
+    "go on": Word("(go|goes|going|gone|went) on", "continue", 119, 25),
+    "hang up": Word("(hang|hangs|hanging|hung) up", "close the connection", 0, 3),
+    "speak": Word("(speak|speaks|speaking|spoke|spoken)", "support", 15, 14),
+    "nobody": Word("nobody('s)?|no one", "no member, no broker, no user", 1, 7),
+    "somebody": Word("somebody|someone", "another member, another client", 0, 2),
+    "everybody": Word("everybody|everyone", "every member, all users", 0, 7),
+    "rights": Word("rights", "permissions, ACLs", 23, 1),
+    "behind": Word("behind", "after; lag", 57, 22),
+    "beside": Word("beside", "next to, in addition to", 69, 4),
+    "tell": Word("tell|tells|telling|told", "report", 48, 15),
+    "say": Word("say|says|said|saying", "show, report", 102, 12),
+    "know": Word("know|knows|knew|known", "support, have", 131, 60),
+    "ask": Word("ask|asks|asked|asking", "request", 128, 29),
+    "hear": Word("hear|hears|heard|hearing", "receive, get a heartbeat"),
+    "is no": Word("(is|are|was|were) no(?! longer)", "is not a, invalid", 5, 10),
+    "lie": Word("lie|lies|lay|lying", "be", 13, 3),
+    "stand": Word("stand|stands|stood|standing", "be", 35, 4),
+    "walk": Word("walk(s|ed|ing)?", "scan", 7, 1),
+    "that of": Word("(that|those) of", "the noun again", 80, 20),
+    "whose": Word("whose", "with, of which", 88, 11),
+    "no retry": Word("no retry", "retrying will not help"),
+    "patience": Word("patien(ce|t|ts)", "timeout"),
+    "twin": Word("twins?", "duplicate"),
+    "farewell": Word("farewells?", "the last commit, leave"),
+    "vouch": Word("vouch(es|ed)?", "confirm"),
+    "sink (verb)": Word("sank|sunk|sinks", "write, complete, confirm", ANY, 26),
+    "lineage": Word("lineages?", "checkpoint", ANY),
+    "lease": Word("leases?", "session", ANY),
+    "founder": Word("found(er|ers|ed|ing)", "first member", ANY, 2),
+    "document": Word("documents?", "the batch's offsets", ANY, 10),
+    "rule": Word(r"R\d+", "the reason", ANY, 7),
+}
+
+
+def pages() -> Iterator[str]:
+    for page in [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
+        if not GENERATED.fullmatch(page.stem):
+            yield re.sub(r"^```.*?^```|`[^`\n]*`|\]\([^)\s]*\)", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def messages() -> Iterator[str]:
+    for path in (path for room in ("streamgroup", "jobs") for path in sorted((ROOT / room).rglob("*.py"))):
+        tree = ast.parse(path.read_text())
+        alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            match node:
+                case ast.Constant(value=str(text)) if text.count(" ") > 1 and id(node) not in alone:
+                    yield text
+
+
+@functools.cache
+def texts() -> dict[str, str]:
+    return {"pages": "\n".join(pages()), "messages": "\n".join(messages())}
+
+
+def uses(name: str, text: str) -> list[str]:
+    """Where a word is in a text, with what is around it."""
+    pattern = WORDS[name].pattern
+    found = re.finditer(pattern if pattern.startswith("R") else rf"(?i:\b(?:{pattern})\b)", text)
+    return [" ".join(text[max(0, one.start() - 40) : one.end() + 20].split()) for one in found]
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_a_private_word_becomes_rarer(name: str) -> None:
+    word = WORDS[name]
+    for where, most in (("pages", word.pages), ("messages", word.messages)):
+        found = uses(name, texts()[where])
+        more = "\n".join([f"{len(found)} in {where}, more than {most}; write: {word.instead}", *found])
+        assert most == ANY or len(found) <= most, more
+        assert most == ANY or len(found) == most, f"rarer in {where}: write {len(found)} in place of {most}"
