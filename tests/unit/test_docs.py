@@ -31,6 +31,12 @@ GENERATED = frozenset({"options.md", "write-options.md"}) | NAMES | {"cli-option
 MUTANTS = read_table()
 FOREIGN = frozenset({"Arrays", "ListVector", "String", "Trigger"})
 """Classes of Java and Spark whose members pages name."""
+OF_THE_CODE = re.compile(
+    r"architecture|decisions|error-codes|fuzzing|group|kafka07|mutants|performance.*|producer|protocol-.*|rules.*|run"
+    r"|simulation|threads|zookeeper-groups"
+)
+"""Pages about the code, on which each capitalized name in backquotes is a class of it, or one of these."""
+FOREIGN_CLASSES = frozenset({"AvailableNow", "Future", "Once", "ReadAllAvailable"})
 
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`([^`\n]+)`")
@@ -40,6 +46,7 @@ _MORE = re.compile(r"(?:test_|…)\S*")
 """Another test of the file named last, on the same row or in the same paragraph."""
 _FILE = re.compile(r"[\w/]+\.py")
 _MEMBER = re.compile(r"(?:[a-z]\w*\.)*([A-Z]\w*[a-z]\w*)\.[a-z_]\w*")
+_CLASS = re.compile(r"(?:[a-z]\w*\.)*[A-Z][a-z]\w*")
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
 _MAKE = re.compile(r"(?:^(?: {4})?|`)make ([a-z-]+)", re.MULTILINE)
 _MAKE_A_FILE = re.compile(r"[Mm]ake .*?the file `(\w+\.py)`")
@@ -136,6 +143,14 @@ def test_every_member_of_a_class_named_exists(page: Path) -> None:
                 and not code.endswith((".md", ".scala"))
             ):
                 symbols().place_of(code)
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if OF_THE_CODE.fullmatch(page.stem)], ids=lambda page: page.name
+)
+def test_every_class_named_exists(page: Path) -> None:
+    for code in {code for passage in passages(page) for code in passage if _CLASS.fullmatch(code)} - FOREIGN_CLASSES:
+        symbols().place_of(code)
 
 
 @functools.cache
