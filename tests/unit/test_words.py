@@ -43,7 +43,7 @@ WORDS = {
     "nobody": Word("nobody('s)?|no one", "no member, no broker, no user", 1, 7),
     "somebody": Word("somebody|someone", "another member, another client", 0, 2),
     "everybody": Word("everybody|everyone", "every member, all users", 0, 7),
-    "rights": Word("rights", "permissions, ACLs", 8, 1),
+    "rights": Word("rights", "permissions, ACLs", 0, 1),
     "behind": Word("behind", "after; lag", 19, 22),
     "beside": Word("beside", "next to, in addition to", 0, 4),
     "tell": Word("tell|tells|telling|told", "report", 0, 15),
@@ -75,7 +75,7 @@ def pages() -> Iterator[str]:
     for page in [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
         if not GENERATED.fullmatch(page.stem):
             yield re.sub(
-                r"^```.*?^```|`[^`\n]*`|\[[\w.-]+\.md\]|\]\([^)\s]*\)",
+                r"^```.*?^```|`[^`\n]*`|(\[[\w.-]+\.md)?\]\([^)\s]*\)",
                 "",
                 page.read_text(),
                 flags=re.MULTILINE | re.DOTALL,
