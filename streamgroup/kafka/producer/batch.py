@@ -1,4 +1,4 @@
-"""A batch: the records of one partition that travel, succeed and fail together."""
+"""A batch: records of one partition that are sent, acknowledged and failed together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SEQUENCES = 2**31
 
 
 class Payload(Protocol):
-    """Records of one partition. The producer reads only their number and size, and hands them back as they are."""
+    """Records of one partition. The producer reads only their number and size, and returns them unchanged."""
 
     @property
     def count(self) -> int:
@@ -21,7 +21,7 @@ class Payload(Protocol):
 
     @property
     def size(self) -> int:
-        """The bytes of the encoded records; before compression an upper bound will do."""
+        """The bytes of the encoded records; before compression an upper bound is enough."""
 
 
 class ProducerIdentity(NamedTuple):
@@ -32,24 +32,25 @@ class ProducerIdentity(NamedTuple):
 
 
 NO_IDENTITY = ProducerIdentity()
-"""Of a producer that is not idempotent."""
+"""The identity of a producer that is not idempotent."""
 
 
 class BatchState(Enum):
-    """Where a batch is."""
+    """The states of a batch."""
 
     QUEUED = "queued"
     """Not sent yet. Only in this state may payloads be added."""
     IN_FLIGHT = "in flight"
-    """A request with it is pending."""
+    """A Produce request with the batch is pending."""
     RETRY = "retry"
     """To be sent again, with the same identity and sequence, from `retry_at` on."""
     SPLITTING = "splitting"
-    """Waits for its parts, or for other partitions of its records."""
+    """Waits until the shell has split it, or has chosen other partitions for its records."""
     UNRECOGNIZED = "unrecognized"
-    """The broker refuses its number as out of order, but may have it. The answer to a later batch will tell."""
+    """The broker rejects its sequence number as out of order, but may have the batch. The answer to a later batch shows
+    whether it does."""
     REJECTED = "rejected"
-    """No broker has it or can get it any more. It waits for a new identity of its partition."""
+    """No broker has it or can still receive it. It waits until its partition has a new identity."""
     RESOLVED = "resolved"
     """Delivered or failed."""
 
@@ -58,7 +59,7 @@ class ProducerBatch:
     """The records of one partition in one batch. Times are seconds on the caller's clock.
 
     The shell reads `payloads`, and the identity and `base_sequence` whenever it sends the batch: these may change
-    between two attempts. `encoded` is the shell's own, for the encoded records; the producer does not look at it.
+    between two attempts. `encoded` belongs to the shell, for the encoded records; the producer does not read it.
     """
 
     __slots__ = (
@@ -91,7 +92,7 @@ class ProducerBatch:
         self.encoded: Any = None
         self.state = BatchState.QUEUED
         self.full = False
-        """Whether no payload is added any more."""
+        """True if no more payloads are added."""
         self.identity = NO_IDENTITY
         self.base_sequence = NO_SEQUENCE
         self.attempts = 0
@@ -101,8 +102,8 @@ class ProducerBatch:
         self.sent_first = False
         """Whether every earlier batch of the partition was resolved or unrecognized when the last attempt was sent."""
         self.doubtful = False
-        """Whether a broker may have the batch, or may still get it: an attempt has no answer, or one that leaves it
-        open. Such a batch never gets another sequence, because a broker could not recognize the duplicate."""
+        """True if a broker may have the batch, or may still receive it: an attempt has no answer, or one that does not
+        say. Such a batch never gets another sequence number, because the broker could not recognize the duplicate."""
         self.followed = False
         """Whether the broker has this doubtful batch, because it has acknowledged a later one of the partition."""
         self.code = 0
@@ -114,11 +115,10 @@ class ProducerBatch:
 
     @property
     def maybe_written(self) -> bool:
-        """Whether a broker may have the batch, or get it by the attempt under way."""
+        """Whether a broker may have the batch, or may receive it by the current attempt."""
         return self.doubtful or self.state is BatchState.IN_FLIGHT
 
     def add(self, payload: Payload) -> None:
-        """Append `payload` to the batch."""
         self.payloads.append(payload)
         self.count += payload.count
         self.size += payload.size
@@ -129,7 +129,7 @@ class ProducerBatch:
         return (sequence + self.count) % _SEQUENCES
 
     def part(self, payload: Payload) -> ProducerBatch:
-        """Return a batch of `payload`, which is a part of this one: it has this one's age, attempts and doubts."""
+        """Return a batch of `payload`, a part of this batch. It has the same age and attempts, and is as doubtful."""
         part = ProducerBatch(self.partition, payload, self.created_at)
         part.full = True
         part.attempts, part.node = self.attempts, self.node

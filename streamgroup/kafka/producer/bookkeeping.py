@@ -1,4 +1,4 @@
-"""The brokers of a producer: requests in flight, throttling, and the backoff after a lost connection."""
+"""The state of a producer apart from its partitions: brokers, states, topics, and the producer id with its epoch."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Node:
     tokens: set[int] = field(default_factory=set)
     """The pending requests."""
     muted_until: float = float("-inf")
-    """The end of the throttle time that the broker has asked for (KIP-219)."""
+    """The end of the throttle time that the broker has set (KIP-219)."""
     retry_at: float = float("-inf")
     """The end of the backoff after a lost connection."""
     failures: int = 0
     """Lost connections since the last answer."""
 
     def available_at(self) -> float:
-        """Return when the broker may get its next request, as far as throttling and backoff go."""
+        """Return when throttling and backoff allow the next request to the broker."""
         return max(self.muted_until, self.retry_at)
 
 
@@ -50,14 +50,14 @@ class ProducerState(Enum):
     ASKING_ID = "asking for an id"
     """InitProducerId is pending or waits for its backoff. No partition without an identity sends a batch."""
     READY = "ready"
-    """Has an identity; sequences are whole in every partition."""
+    """Has an identity, and no partition lacks a sequence number."""
     BUMPING = "bumping"
-    """In some partition a sequence is broken. It sends no new batch until every batch that it has sent is resolved or
-    rejected; then its sequences start again at 0 under a higher epoch. Other partitions go on."""
+    """A partition lacks a sequence number. It sends no new batch until every batch that it has sent is resolved or
+    rejected. Then its sequence starts again at 0 under a higher epoch. Other partitions continue to send."""
     WITHOUT_ID = "without id"
     """Not idempotent."""
     FAILED = "failed"
-    """Every batch fails, those of later appends, too."""
+    """Every batch fails, and so does every later append."""
 
 
 class ProducerCue(Enum):
@@ -94,14 +94,14 @@ TABLE = TransitionTable(
 
 
 _LATE_S = 3.0
-"""After so many seconds a topic that is looked for is worth a warning. A broker creates one within a second."""
+"""Seconds without a topic in the metadata until the producer warns. A broker creates a topic within a second."""
 
 
 class Topics:
-    """The topics that are written or looked for. Times are seconds on the caller's clock.
+    """The topics that the producer writes or looks for. Times are seconds on the caller's clock.
 
-    Each request for metadata may create the topics that it names (`auto.create.topics.enable`). So it names only topics
-    that are looked for or that have records waiting: a deleted topic does not come back unless it is written again.
+    Each Metadata request may create the topics that it names (`auto.create.topics.enable`). So it names only topics
+    that the producer looks for or has records for: a deleted topic is not created again unless it is written.
     """
 
     def __init__(self, config: ProducerConfig, random: Random) -> None:
@@ -112,10 +112,10 @@ class Topics:
         self._read_at: dict[str, float] = {}  # by topic, when metadata had it last
         self._wanted: dict[str, float] = {}  # by topic, when it was first looked for
         self._late: set[str] = set()
-        """The topics among these that were looked for in vain for `_LATE_S`."""
+        """The topics of `_wanted` that the metadata have lacked for `_LATE_S`."""
         self._limits: dict[str, int] = {}
         self._wants_limit: set[str] = set()
-        """The topics of which a broker has refused a batch as too large."""
+        """The topics for which a broker has rejected a batch as too large."""
         self._no_limit: set[str] = set()
         """The topics whose limit cannot be read."""
         self._pending = False
@@ -126,11 +126,11 @@ class Topics:
         """Why the last metadata request failed. Empty after an answer."""
 
     def get(self, topic: str) -> TopicInfo | None:
-        """Return the topic as the last metadata had it; None if they did not have it."""
+        """Return the topic from the last metadata; None if they lack it."""
         return self._known.get(topic)
 
     def limit(self, topic: str) -> int | None:
-        """Return the bytes of the largest batch that the topic takes, None if they are not known."""
+        """Return the bytes of the largest batch that the topic accepts; None if unknown."""
         return self._limits.get(topic)
 
     def want_limit(self, topic: str) -> None:
@@ -140,22 +140,21 @@ class Topics:
             self.refresh()
 
     def limits_to_read(self, asked: frozenset[str]) -> frozenset[str]:
-        """Return those of `asked` whose limits are to be read: all with acks=0, since no broker refuses a batch."""
+        """Return the topics of `asked` whose limits to read. With acks=0 these are all, since no broker answers."""
         return (asked if self._config.acks == NO_ACKS else asked & self._wants_limit) - self._no_limit
 
     def read_limits(self, limits: Mapping[str, int], no_limits: Iterable[str]) -> None:
-        """Take over the limits of topics. Those of `no_limits` cannot be read."""
+        """Store the limits of topics. The limits of `no_limits` cannot be read."""
         self._limits.update(limits)
         self._no_limit.update(no_limits)
         self._wants_limit.difference_update(limits, no_limits)
 
     def ids(self, topics: Iterable[str]) -> Mapping[str, str]:
-        """Return the ids of those of `topics` that have one."""
         known = ((topic, self._known.get(topic)) for topic in topics)
         return {topic: info.topic_id for topic, info in known if info is not None and info.topic_id != NO_TOPIC_ID}
 
     def look_for(self, topic: str, now: float, *, again: bool = False) -> TopicInfo | None:
-        """Return the topic, or note that it is looked for. `again`: look for it even if it is known."""
+        """Return the topic, or start to look for it. `again`: look for it even if it is known."""
         self.use(topic, now)
         info = None if again else self._known.get(topic)
         if info is None:
@@ -163,7 +162,6 @@ class Topics:
         return info
 
     def use(self, topic: str, now: float) -> None:
-        """Note that records of the topic are written now."""
         self._used_at[topic] = now
 
     def forget_idle(self, waiting: Set[str], now: float) -> list[str]:
@@ -185,13 +183,13 @@ class Topics:
         self._urgent = True
 
     def read(self, topics: Mapping[str, TopicInfo], asked: frozenset[str], now: float) -> list[TopicInfo]:
-        """Take metadata over. Return the topics that were looked for and are found."""
+        """Store metadata. Return the topics that were looked for and now exist."""
         self._pending, self.reason = False, ""
         for topic in asked:
             self._read_at[topic] = now
             if topic in topics:
                 self._known[topic] = topics[topic]
-            # A topic that has gone stays known: its batches are retried until delivery.timeout.ms, as in Java.
+            # A deleted topic stays known: its batches are retried until delivery.timeout.ms, as in Java.
         found = [topic for topic in self._wanted if topic in topics]
         for topic in found:
             self.drop(topic)
@@ -200,7 +198,7 @@ class Topics:
         return [topics[topic] for topic in found]
 
     def failed(self, reason: str, now: float) -> None:
-        """Note that no broker has answered: read again after a backoff."""
+        """Read the metadata again after a backoff, since no broker has answered."""
         self._pending, self._urgent, self.reason = False, True, reason
         self._attempts += 1
         self._not_before = now + self._config.backoff_s(self._attempts, self._random)
@@ -211,7 +209,7 @@ class Topics:
         return self._wanted.pop(topic, None) is not None
 
     def late(self, now: float) -> Iterator[tuple[str, float]]:
-        """Yield each topic once that was looked for in vain for `_LATE_S`, and for how many seconds it still is."""
+        """Yield each topic once that the metadata have lacked for `_LATE_S`, and the seconds until it is given up."""
         limit = self._config.max_block_ms / 1000
         for topic, since in self._wanted.items():
             if topic not in self._late and since + _LATE_S <= now < since + limit:
@@ -226,9 +224,9 @@ class Topics:
             yield topic
 
     def take_due(self, waiting: Set[str], unsettled: bool, now: float) -> frozenset[str]:
-        """Return the topics to read metadata of now; empty if it is not time.
+        """Return the topics to read metadata of now; empty if no request is due.
 
-        `waiting` are the topics that have records waiting. `unsettled`: the leader of one of these is not known.
+        `waiting` are the topics that have unsent or unacknowledged records. `unsettled`: one of them lacks a leader.
         """
         if not (self._urgent or self._wanted or unsettled):
             self._attempts = 0
@@ -239,7 +237,7 @@ class Topics:
         return asked
 
     def wake_at(self, waiting: Set[str], unsettled: bool) -> float:
-        """Return when metadata are read, or a topic is late or given up; infinity if none of these is to come."""
+        """Return when the next metadata are due, or a topic is late or given up; infinity without any of these."""
         is_idle = self._pending or not (waiting or self._wanted)
         next_read = float("inf") if is_idle else self._due_at(waiting, unsettled)
         limit = self._config.max_block_ms / 1000
@@ -257,7 +255,7 @@ _LAST_EPOCH = 2**15 - 1
 
 
 class IdentitySource:
-    """The newest identity of a producer, and the request for one. Times are seconds on the caller's clock."""
+    """The newest producer id and epoch, and the state of InitProducerId. Times are seconds on the caller's clock."""
 
     def __init__(self) -> None:
         self.current = NO_IDENTITY
@@ -271,30 +269,28 @@ class IdentitySource:
         self._fenced = False
 
     def take_due(self, now: float) -> bool:
-        """Return whether to ask for an id now. The request is then pending."""
+        """Return whether to send InitProducerId now. The request is then pending."""
         due = not self.pending and now >= self.retry_at
         self.pending |= due
         return due
 
     def given(self, identity: ProducerIdentity) -> None:
-        """Take the identity of the answer."""
         self.current, self.pending, self._fenced = identity, False, False
         self.attempts, self.reason = 0, ""
 
     def refused(self, reason: str) -> None:
-        """Note a request without an id."""
         self.pending, self.reason = False, f"no producer id: {reason}"
         self.attempts += 1
 
     def fenced(self, identity: ProducerIdentity) -> None:
-        """Note that another producer uses this id."""
+        """Note that another producer uses the id of `identity`."""
         self._fenced |= identity.producer_id == self.current.producer_id
 
     def retire(self, used: ProducerIdentity) -> bool:
         """Make sure that no partition gets the identity `used` from now on. Return False if that needs a new id.
 
-        A producer without transactional id raises its epoch by itself, as in Java: brokers accept a higher epoch at
-        sequence 0, and refuse late requests of lower ones. InitProducerId would give it a new id (KIP-360).
+        A producer without transactional id raises its own epoch, as in Java: brokers accept a higher epoch at sequence
+        0, and reject late requests of lower epochs. InitProducerId would return a new id (KIP-360).
         """
         if self.current != used:
             return True
@@ -304,7 +300,7 @@ class IdentitySource:
         return True
 
     def renew(self, used: ProducerIdentity) -> bool:
-        """Make the current identity another than `used`. Return False if a new id has to be asked for."""
+        """Replace the current identity if it is `used`. Return False if that needs InitProducerId."""
         if self._fenced or not self.retire(used):
             self.current, self.retry_at = NO_IDENTITY, float("-inf")
             return False

@@ -1,6 +1,6 @@
-"""The columns that a write takes: the checks of a query's schema, and of each Arrow batch.
+"""The columns that a write reads: checks of the query's schema and of each Arrow batch.
 
-Names, types and errors are those of Spark's own sink (`KafkaWriter`). A column of another name is ignored.
+Names, types and errors are the same as in Spark's own sink (`KafkaWriter`). Other columns are ignored.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _TYPES = {
 def check_columns(columns: Iterable[tuple[str, str]], topic: str | None, *, include_timestamp: bool = False) -> None:
     """Check the schema of a query: name and type of each column, the type as Spark's `simpleString` writes it.
 
-    `topic` is the option, with which a column `topic` is not looked at. Names are case-sensitive, as in Spark's sink;
-    of two columns with one name the first counts. Raises ConfigError for a missing column or a wrong type.
+    `topic` is the option. If it is set, the column `topic` is ignored. Names are case-sensitive, as in Spark's sink.
+    The first of two columns with one name counts. Raises ConfigError for a missing column or a wrong type.
     """
     found: dict[str, str] = {}
     for name, kind in columns:
@@ -65,7 +65,7 @@ def _in_another_case(name: str, found: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SinkColumns:
-    """The rows of one Arrow batch as a producer takes them, one element a row."""
+    """The rows of one Arrow batch in the types that a producer needs, one element per row."""
 
     key: pa.Array | None
     """Binary or large binary. None without the column."""
@@ -77,7 +77,7 @@ class SinkColumns:
     topic: str | pa.Array
     """One topic for all rows, or the column, which has no null."""
     partition: pa.Array | None
-    """int32. A null leaves the choice to the partitioner. None without the column."""
+    """int32. The partitioner chooses where it is null. None without the column."""
     first_row: int
     """How many rows the task had before this batch. Errors count rows from 0."""
 
@@ -85,7 +85,7 @@ class SinkColumns:
         return len(self.value)
 
     def rows_by_topic(self) -> list[tuple[str, Longs | None]]:
-        """Return each topic with its rows, ascending. None stands for all rows."""
+        """Return each topic with its rows, ascending. None means all rows."""
         if isinstance(self.topic, str):
             return [(self.topic, None)] if len(self) else []
         encoded = self.topic.dictionary_encode()
@@ -100,7 +100,7 @@ class SinkColumns:
 
 def stable_order(numbers: npt.NDArray[np.int32]) -> Longs:
     """Return the indices that sort numbers which are not negative. Equal numbers keep their order."""
-    # Two bytes are sorted by radix, which is several times faster.
+    # numpy sorts 16-bit numbers by radix, which is several times faster.
     narrow = numbers.astype(np.uint16) if len(numbers) and numbers.max() < 1 << 16 else numbers
     return np.argsort(narrow, kind="stable")
 
@@ -110,7 +110,7 @@ def read_columns(
 ) -> SinkColumns:
     """Return the columns of an Arrow batch whose schema `check_columns` has accepted. Keys and values are not copied.
 
-    `now_ms` is the timestamp of the records, in milliseconds since 1970, where no column gives it. Raises EncodeError,
+    `now_ms` is the timestamp of records without one, in milliseconds since 1970. Raises EncodeError,
     which names the row, for a null or empty topic, a header without a key, or a timestamp before 1970.
     """
     value = _binary(_column(batch, "value"))
@@ -149,7 +149,7 @@ def _topics(batch: pa.RecordBatch, first_row: int) -> pa.Array:
             "Use the option 'topic' for setting a default topic"
         )
     empty = pc.equal(pc.binary_length(topics), 0)
-    if pc.any(empty).as_py():  # brokers leave such a topic out of their metadata, and the task would wait for it
+    if pc.any(empty).as_py():  # brokers leave it out of their metadata, and the task would wait for it
         raise EncodeError(
             f"cannot write row {first_row + _first(empty)} of the task: its topic is empty. Correct the column 'topic'"
         )

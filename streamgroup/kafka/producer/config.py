@@ -1,4 +1,4 @@
-"""The configuration of a producer, in the names of Java's producer and with its defaults."""
+"""The configuration of a producer, with the names and defaults of Java's producer."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from streamgroup.errors import ConfigError
 from streamgroup.kafka.wire.messages.produce import ALL_ACKS, LEADER_ACKS, NO_ACKS
 
 MOST_IN_FLIGHT = 5
-"""A broker remembers the last five batches of a producer in each partition. It answers a repetition of one of these
-with success, and of an older one with OUT_OF_ORDER_SEQUENCE_NUMBER."""
+"""A broker remembers the last five batches of a producer in each partition. It answers a repetition of one of them with
+success, and a repetition of an older batch with OUT_OF_ORDER_SEQUENCE_NUMBER."""
 
 
 class Idempotence(Enum):
@@ -20,16 +20,16 @@ class Idempotence(Enum):
 
     OFF = "off"
     PREFERRED = "preferred"
-    """Where the options and the broker (0.11 and later) allow it: the default."""
+    """If the options and the broker (0.11 and later) allow it: the default."""
     REQUIRED = "required"
-    """Fail where the broker does not have it."""
+    """Fail if the broker does not support it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerConfig:
     """How a producer batches, sends and retries. Times are in milliseconds and sizes in bytes.
 
-    Raises ConfigError for a combination that Java's producer refuses, too.
+    Raises ConfigError for a combination that Java's producer rejects too.
     """
 
     acks: int = ALL_ACKS
@@ -49,7 +49,7 @@ class ProducerConfig:
     metadata_max_age_ms: int = 300_000
     metadata_max_idle_ms: int = 300_000
     requester: Requester = UNKNOWN
-    """The user whom refusals of the authorizer are about."""
+    """The user that authorization errors name."""
 
     def __post_init__(self) -> None:
         if self.acks not in {NO_ACKS, LEADER_ACKS, ALL_ACKS}:
@@ -68,7 +68,7 @@ class ProducerConfig:
 
     @property
     def wants_idempotence(self) -> bool:
-        """Whether the producer asks for an id. As in Java, options that forbid it turn the default off."""
+        """Whether the producer requests an id. As in Java, options that forbid idempotence turn the default off."""
         return self.idempotence is not Idempotence.OFF and self._allows_idempotence
 
     @property

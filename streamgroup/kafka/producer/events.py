@@ -1,15 +1,15 @@
 """The events that a producer handles, and the actions that it returns.
 
-The contract of `Producer.step(event, now) -> list[Action]`: the shell carries the actions out in their order and
-reports back. Times are seconds of one monotonic clock.
+The contract of `Producer.step(event, now) -> list[Action]`: the shell carries out the actions in their order and
+reports the results as events. Times are seconds of one monotonic clock.
 
-- The shell answers a `Send` by one `Answered`, or by `Written` with acks=0. Where the connection is lost or cannot be
-  made, one `Disconnected` answers all of a broker's pending `Send`s. The producer ignores tokens that are not pending.
-- The producer watches the timeout of a request, and asks for a `Disconnect` when it has passed.
+- The shell answers a `Send` by one `Answered`, or by `Written` with acks=0. If the connection is lost or cannot be
+  made, one `Disconnected` answers all pending `Send`s of the broker. The producer ignores tokens that are not pending.
+- The producer watches the timeout of a request, and returns a `Disconnect` when it has passed.
 - The shell answers each `GetProducerId` by `ProducerIdGiven` or `ProducerIdRefused`, each `ReadMetadata` by
   `MetadataRead` or `MetadataFailed`, each `Split` by `SplitInto`, each `Reroute` by `Rerouted`.
 - Every payload that is appended ends in exactly one batch that is `Delivered` or `Failed`, unless it is rerouted.
-- Where anything is pending, the list of a step ends with one `WakeAt`. The shell sends a `Tick` at that time, unless
+- If anything is pending, the list of a step ends with one `WakeAt`. The shell sends a `Tick` at that time, unless
   another event comes first.
 """
 
@@ -30,7 +30,7 @@ from streamgroup.model import Broker, TopicInfo, TopicPartition
 class FindTopics:
     """Find these topics: each is answered by `TopicFound` or, after `max.block.ms`, by `TopicMissing`.
 
-    `again`: read their metadata again, since those known lack a partition.
+    `again`: read their metadata again, since the known metadata lack a partition.
     """
 
     topics: tuple[str, ...]
@@ -41,7 +41,7 @@ class FindTopics:
 class Append:
     """Write these records, each to its partition, in this order.
 
-    A payload is never divided, but for a `Split` or `Reroute`: one that exceeds `batch.size` is a batch by itself.
+    Only a `Split` or `Reroute` divides a payload. A payload larger than `batch.size` is a batch of its own.
     """
 
     payloads: Sequence[tuple[TopicPartition, Payload]]
@@ -49,7 +49,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Send everything without lingering. `Flushed` follows when nothing is unresolved any more."""
+    """Send all batches without lingering. `Flushed` follows when every batch is resolved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Abandon:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The answer to the `Send` with this token, and the version of both."""
+    """The answer to the `Send` with this token, and the API version."""
 
     token: int
     response: ProduceResponse
@@ -70,7 +70,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The request with this token is written to the socket. Reported with acks=0 only, where no answer comes."""
+    """The request with this token is written to the socket. Reported only with acks=0, which has no answer."""
 
     token: int
 
@@ -79,7 +79,7 @@ class Written:
 class Disconnected:
     """The connection to a broker is lost or could not be made: none of its pending requests gets an answer.
 
-    `written` is False if no byte of them has left, as when no connection could be made.
+    `written` is False if no byte of them was sent, as when no connection could be made.
     """
 
     node: int
@@ -89,11 +89,11 @@ class Disconnected:
 
 @dataclass(frozen=True, slots=True)
 class MetadataRead:
-    """The cluster's metadata of these topics, of which those that exist are in `topics`.
+    """The metadata of the topics `asked`; `topics` has the existing ones.
 
-    `errors` are the error codes of topics, such as TOPIC_AUTHORIZATION_FAILED. The shell may also send it unasked.
-    `max_message_bytes` and `no_limits` are about the topics of `ReadMetadata.limits`: the largest batch that each
-    takes, or why that is not known.
+    `errors` are the error codes of topics, such as TOPIC_AUTHORIZATION_FAILED. The shell may also send the event
+    without a `ReadMetadata`. For each topic of `ReadMetadata.limits`, `max_message_bytes` has the largest batch that it
+    accepts, or `no_limits` the reason why that is unknown.
     """
 
     topics: Mapping[str, TopicInfo]
@@ -120,8 +120,8 @@ class ProducerIdGiven:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdRefused:
-    """No id came: the error code of the answer; NETWORK_EXCEPTION without one; UNSUPPORTED_VERSION where the broker
-    does not have the API."""
+    """InitProducerId failed. `code` is NETWORK_EXCEPTION without an answer, and UNSUPPORTED_VERSION if the broker lacks
+    the API."""
 
     code: int
     reason: str = ""
@@ -129,7 +129,7 @@ class ProducerIdRefused:
 
 @dataclass(frozen=True, slots=True)
 class SplitInto:
-    """The answer to `Split`: two payloads or more with all records of the batch, in their order."""
+    """The answer to `Split`: at least two payloads with all records of the batch, in their order."""
 
     batch: ProducerBatch
     parts: tuple[Payload, ...]
@@ -139,7 +139,7 @@ class SplitInto:
 class Rerouted:
     """The answer to `Reroute`: the records of the batch, each in a partition that the topic has now.
 
-    None if the rows name the partition: the batch fails.
+    None if the rows set the partition: the batch then fails.
     """
 
     batch: ProducerBatch
@@ -148,7 +148,7 @@ class Rerouted:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """The time of the last `WakeAt` has come. At any other time a tick is harmless."""
+    """The time of the last `WakeAt` has come. A tick at another time is harmless."""
 
 
 Event = (
@@ -189,7 +189,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Disconnect:
-    """Close the connection to a broker, which has not answered in time. The producer has already taken note."""
+    """Close the connection to a broker that has not answered in time. The producer needs no `Disconnected` for it."""
 
     node: int
     reason: str
@@ -197,9 +197,9 @@ class Disconnect:
 
 @dataclass(frozen=True, slots=True)
 class ReadMetadata:
-    """Read the metadata of these topics, from any broker, which may create those that do not exist.
+    """Read the metadata of these topics from any broker. The request may create missing topics.
 
-    `limits` are those whose largest batch is to be read, too.
+    For the topics of `limits`, read the largest batch that they accept too.
     """
 
     topics: frozenset[str]
@@ -213,7 +213,7 @@ class GetProducerId:
 
 @dataclass(frozen=True, slots=True)
 class UseBrokers:
-    """Addresses of brokers that an answer has named as leaders (KIP-951)."""
+    """Addresses of new leaders, from an answer (KIP-951)."""
 
     brokers: tuple[Broker, ...]
 
@@ -227,7 +227,7 @@ class TopicFound:
 
 @dataclass(frozen=True, slots=True)
 class TopicMissing:
-    """A topic of `FindTopics` that did not appear in time, or that the user may not use."""
+    """A topic of `FindTopics` that did not appear in time, or that the user is not authorized for."""
 
     topic: str
     error: ProduceError
@@ -235,10 +235,10 @@ class TopicMissing:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The broker has the batch, as `acks` asks for it.
+    """The broker has the batch, as far as `acks` requires.
 
-    `base_offset` is -1 where the broker does not say: with acks=0, and for a repetition that it no longer remembers.
-    `log_append_time_ms` is -1 where the topic keeps the timestamps of the producer (CreateTime).
+    `base_offset` is -1 if the broker does not report it: with acks=0, and for a repetition that it no longer remembers.
+    `log_append_time_ms` is -1 if the topic stores the timestamps of the producer (CreateTime).
     """
 
     batch: ProducerBatch
@@ -248,7 +248,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The batch is given up. `error.maybe_written` says whether a broker may have it all the same."""
+    """The batch has failed. If `error.maybe_written`, a broker may have it nevertheless."""
 
     batch: ProducerBatch
     error: ProduceError
@@ -256,7 +256,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Divide the batch, which is too large, into parts of about half its size."""
+    """Split the batch, which is too large, into parts of about half its size."""
 
     batch: ProducerBatch
 
@@ -275,14 +275,14 @@ class Flushed:
 
 @dataclass(frozen=True, slots=True)
 class NotIdempotent:
-    """The broker has no producer ids: the producer goes on without idempotence, one batch in flight per partition."""
+    """The broker does not support producer ids: the producer continues without, one batch in flight per partition."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class LimitUnknown:
-    """With acks=0 no broker tells that it has dropped a batch, and the largest that the topic takes is not known."""
+    """The largest batch of the topic is unknown. With acks=0, a broker drops a larger one without an error."""
 
     topic: str
     reason: str
@@ -290,7 +290,7 @@ class LimitUnknown:
 
 @dataclass(frozen=True, slots=True)
 class Warn:
-    """Log this at WARNING: the producer waits, and fails if the cause lasts."""
+    """Log this at WARNING: the producer waits, and fails unless the cause ends."""
 
     message: str
 

@@ -1,8 +1,8 @@
-"""How a producer of Kafka 0.7 chooses broker-partitions, and cuts records into message sets and requests.
+"""The parts of a Kafka 0.7 producer without state: its broker-partitions, message sets and requests.
 
-Brokers and topics are registered in ZooKeeper. The driver reads them there, and hands a `ClusterSnapshot` on. A
-broker-partition has the number that `logformat` gives it: `2-17` is 20017. A key chooses one by its hash and is not
-written, because messages of 0.7 have no keys.
+Brokers and topics are registered in ZooKeeper. The coordinator reads them there and passes on a `ClusterSnapshot`. A
+broker-partition is numbered as in `logformat`: `2-17` is 20017. The hash of a key selects the broker-partition. The key
+itself is not written, because messages of 0.7 have no keys.
 
 Sources: the wiki page "Writing a Driver for Kafka" (Producer, Creating New Topics), ZKBrokerPartitionInfo and
 DefaultEventHandler of 0.7.2.
@@ -48,33 +48,33 @@ class Kafka07Config:
     """
 
     max_message_size: int = 1_000_000
-    """`max.message.size`: bytes of a payload, or of a compressed message set. It must not exceed the brokers' own
-    `max.message.size`: a broker drops a set with a larger message without a sign."""
+    """`max.message.size`: bytes of a payload, or of a compressed message set. It must not exceed `max.message.size` of
+    the brokers: a broker drops a set with a larger message without an error."""
     batch_size: int = MAX_SET_BYTES
-    """Bytes of a message set before compression. A larger record is a set by itself."""
+    """Bytes of a message set before compression. A larger record is a set of its own."""
     max_request_size: int = 1024 * 1024
-    """Bytes of the message sets in one MULTIPRODUCE. A larger set is sent in a PRODUCE by itself."""
+    """Bytes of the message sets in one MULTIPRODUCE. A larger set is sent in a PRODUCE of its own."""
     buffer_memory: int = 32 * 1024 * 1024
-    """Bytes of message sets whose fate is unknown. More are not accepted until some are delivered."""
+    """Bytes of unresolved message sets. The shell appends no more until some are delivered or failed."""
     codec: str = "none"
     """`compression.codec`."""
     compression_level: int | None = None
     """The codec's level; None is Java's default."""
     max_in_flight: int = 5
-    """Requests to one broker that it has not handled yet."""
+    """Unanswered requests to one broker."""
     request_timeout_ms: int = 30_000
     delivery_timeout_ms: int = 120_000
     retries: int = 2**31 - 1
-    """`num.retries`: how often a message set is sent again that `verify` has not found in the log."""
+    """`num.retries`: how often to resend a message set that `verify` has not found in the log."""
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
     verify: bool = False
-    """Whether to read the logs back. Nothing else shows that a broker has the messages."""
+    """Whether to read the logs back. A broker acknowledges nothing, so only its log shows that it has the messages."""
     verify_wait_ms: int = 10_000
-    """How long `verify` waits for messages that a broker has handled. A broker shows messages after a flush only, by
+    """How long `verify` waits for messages that a broker has handled. A broker returns messages only after a flush: by
     default every 3 s (`log.default.flush.interval.ms`) or 500 messages (`log.flush.interval`)."""
     fetch_size: int = 1024 * 1024
-    """Bytes that `verify` reads at once."""
+    """Bytes per FETCH of `verify`."""
 
     def __post_init__(self) -> None:
         if self.codec not in CODECS:
@@ -88,7 +88,7 @@ class Kafka07Config:
 
 @dataclass(frozen=True, slots=True)
 class Kafka07Target:
-    """A cluster of Kafka 0.7 that tasks write to: its brokers and topics as planned, and how to write."""
+    """A cluster of Kafka 0.7 that tasks write to: its brokers and topics at planning, and the configuration."""
 
     snapshot: ClusterSnapshot
     config: Kafka07Config
@@ -100,9 +100,9 @@ class Kafka07Target:
 def topic07(snapshot: ClusterSnapshot, topic: str) -> TopicInfo:
     """Return the broker-partitions that records of `topic` may go to, sorted by broker id and then by partition.
 
-    They are those of the registered brokers. A topic without any is new: it gets partition 0 of each registered broker,
-    which every broker has. Each broker creates the topic with its first message, and registers all its partitions.
-    Raises ProduceError for an illegal name, UnknownTopicError where no broker is registered.
+    Only registered brokers count. A topic without a broker-partition there is new: it gets partition 0 of each
+    registered broker, which always exists. Each broker creates the topic with its first message, and registers all its
+    partitions. Raises ProduceError for an illegal name, UnknownTopicError if no broker is registered.
     """
     require_legal(topic)
     known = snapshot.topics.get(topic)
@@ -118,10 +118,10 @@ def topic07(snapshot: ClusterSnapshot, topic: str) -> TopicInfo:
 
 
 def require_partition(snapshot: ClusterSnapshot, tp: TopicPartition) -> None:
-    """Raise UnknownTopicError for a broker-partition, which the column `partition` names, that cannot be written to.
+    """Raise UnknownTopicError for a broker-partition of the column `partition` that cannot be written to.
 
-    A broker without the topic creates it with as many partitions as it is configured for, which only it knows. So there
-    every partition is accepted.
+    A broker without the topic creates it with its own default number of partitions. That number is unknown here, so
+    every partition of such a broker is accepted.
     """
     require_legal(tp.topic)
     broker, _ = broker_partition(tp.partition)
@@ -143,7 +143,7 @@ def require_partition(snapshot: ClusterSnapshot, tp: TopicPartition) -> None:
 
 
 def require_legal(topic: str) -> None:
-    """Raise ProduceError for a name that a broker of 0.7 refuses: it hangs up, and later requests are lost with it."""
+    """Raise ProduceError for an invalid topic name, at which a broker of 0.7 closes the connection."""
     if not 0 < len(topic) <= _LONGEST_TOPIC or topic in {".", ".."} or _ILLEGAL.search(topic):
         raise ProduceError(
             f"cannot write to topic {topic[:_LONGEST_TOPIC]!r}: a broker of Kafka 0.7 cannot make a directory of that "
@@ -175,8 +175,8 @@ def message_sets07(
     """Yield the records of one partition as message sets, in their order.
 
     `sizes` are the bytes of each record as an uncompressed message. `encode(start, stop)` encodes the records
-    `[start, stop)`, as one message if `compressed`. A compressed set above `max_message_size` is divided until its
-    parts fit. Raises RecordTooLargeError for a record that does not fit by itself.
+    `[start, stop)`, as one message if `compressed`. A compressed set above `max_message_size` is halved until the parts
+    fit. Raises RecordTooLargeError for a single record above the limit.
     """
     if not compressed and len(sizes) and int(sizes.max()) - _HEAD > config.max_message_size:
         raise _too_large(int(sizes.max()) - _HEAD, config)
@@ -194,7 +194,7 @@ def message_sets07(
 
 
 def _slices(sizes: Longs, most: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of consecutive records of at most `most` bytes together, or of one larger record."""
+    """Yield ranges of consecutive records of at most `most` bytes in total, or of one larger record."""
     ends = np.cumsum(sizes)
     start = begin = 0
     while start < len(sizes):

@@ -1,17 +1,16 @@
-"""The producer of Kafka 0.7, without sockets and clocks: what to send to which broker, and what became of it.
+"""The producer of Kafka 0.7 as a state machine without sockets and clocks.
 
 A broker of 0.7 never answers a PRODUCE. So each one is followed by an OFFSETS on the same connection. A broker handles
-requests in order, so the answer shows that the broker has read the PRODUCE and did not hang up on it. That is not an
-acknowledgement: the broker drops messages above its `max.message.size` without a sign, and what it has not flushed is
-lost if its machine fails.
+requests in order, so the answer shows that the broker has read the PRODUCE without closing the connection. That is not
+an acknowledgement: the broker drops messages above its `max.message.size` without an error, and loses unflushed
+messages if its machine fails.
 
-- Without `verify` a message set is sent once. Where the connection is lost before the answer, the broker may have the
-  set or not: the set fails, with an error that says so (at most once, never silently).
-- With `verify` the log is read back from the end that it had before. A set is delivered when its bytes are found. Where
-  a connection is lost, nothing more is sent to the partition until the log shows what is missing; that is sent again,
-  in the old order. A set that appears in the log after it was given up there is a duplicate (at least once).
-- Where a broker cannot be reached, sets that may go anywhere move to a broker that can. The others wait until
-  `delivery_timeout_ms`.
+- Without `verify` a message set is sent once. If the connection is lost before the answer, the broker may have the set
+  or not: the set fails, with an error that says so (at most once, never silently).
+- With `verify` the log is read back from its end before the write. A set is delivered when its bytes are found. After a
+  lost connection nothing is sent to the partition until the log shows which sets are missing. These are sent again in
+  their order. If a set appears in the log later than that, it is a duplicate (at least once).
+- If a broker cannot be reached, movable sets go to another broker. The other sets wait until `delivery_timeout_ms`.
 
 Sources: the wiki page "Writing a Driver for Kafka"; DefaultEventHandler, ProducerPool and SyncProducer of 0.7.2.
 """
@@ -23,7 +22,7 @@ from functools import partial
 
 from streamgroup.backoff import Random, backoff_s
 from streamgroup.errors import DecodeError, ProduceError
-from streamgroup.kafka.producer import kafka07_parts as failures
+from streamgroup.kafka.producer import kafka07_parts
 from streamgroup.kafka.producer.kafka07 import Kafka07Config, fits, produce_request, topic07
 from streamgroup.kafka.producer.kafka07_parts import (
     Abandon07,
@@ -63,7 +62,8 @@ from streamgroup.model import ClusterSnapshot, TopicPartition
 _READ_INTERVAL_S = 0.1
 """Seconds between two reads of a log that has nothing new."""
 _MOST_HANG_UPS = 3
-"""A broker hangs up on an OFFSETS of a partition that it does not have. Connections break for other reasons too."""
+"""Lost connections in a row after which a set fails: a broker closes the connection at an OFFSETS of an unknown
+partition, but connections are lost for other reasons too."""
 
 
 class Kafka07Producer:
@@ -97,7 +97,7 @@ class Kafka07Producer:
             case SnapshotRead07(snapshot):
                 self.snapshot = snapshot
             case Abandon07(reason):
-                self._fail_all(partial(failures.abandoned, reason=reason))
+                self._fail_all(partial(kafka07_parts.abandoned, reason=reason))
             case Tick07():
                 pass
         self._time_out()
@@ -123,7 +123,7 @@ class Kafka07Producer:
             self.buffered += each.size
             partition = self._partition(each.partition)
             if not partition.asked and not partition.written and not partition.queue:
-                partition.position = None  # others may have written much since, which need not be read
+                partition.position = None  # other producers may have written much since, which need not be read
             partition.queue.append(each)
 
     def _answered(self, event: Answered07) -> None:
@@ -152,14 +152,14 @@ class Kafka07Producer:
 
     def _handled(self, sets: Iterable[MessageSet]) -> None:
         for each in sets:
-            if each.state is not MessageSetState.SENT:  # found in the log before the answer came
+            if each.state is not MessageSetState.SENT:  # `verify` has found it in the log before the answer
                 continue
             each.state, each.handled_at = MessageSetState.HANDLED, self._now
             if not self._config.verify:
                 self._deliver(each, None)
 
     def _lost(self, node: int, reason: str, unsent: frozenset[int] = frozenset()) -> None:
-        """Take back what has not left, and fail or doubt what may have arrived."""
+        """Queue the unsent sets again, and fail the others, or let `verify` look for them."""
         broker = self._node(node)
         broker.reason, broker.in_flight = reason, 0
         broker.failures += 1
@@ -182,31 +182,31 @@ class Kafka07Producer:
                 each.cause = reason
             partition.doubtful = bool(partition.written)
             if not self._config.verify:
-                self._fail(partition, partition.written, failures.unconfirmed)
+                self._fail(partition, partition.written, kafka07_parts.unconfirmed)
             if partition.hang_ups >= _MOST_HANG_UPS:
-                self._fail(partition, partition.unresolved(), failures.refused)
+                self._fail(partition, partition.unresolved(), kafka07_parts.refused)
                 partition.hang_ups = 0
         self._actions.append(Refresh07())
 
     # -- reading back -------------------------------------------------------------------------------------------------
 
     def _read(self, partition: Partition07, response: FetchResponse07) -> None:
-        """Look for the partition's sets in a piece of its log."""
+        """Look for the partition's sets in a part of its log."""
         assert partition.position is not None
         if response.error:
             lost = response.error == ErrorCode07.OFFSET_OUT_OF_RANGE
-            fail = failures.log_lost if lost else failures.unreadable
+            fail = kafka07_parts.log_lost if lost else kafka07_parts.unreadable
             self._fail(partition, partition.written, partial(fail, position=partition.position))
             partition.position = None
             return
         try:
             found, position, wanted = read_back(response.records, partition.position, partition.written)
         except DecodeError as error:
-            self._fail(partition, partition.written, partial(failures.damaged, cause=str(error)))
+            self._fail(partition, partition.written, partial(kafka07_parts.damaged, cause=str(error)))
             partition.position = None
             return
         progress = position > partition.position
-        # A set that is as long as announced does not come whole where its log ends: then it is another message.
+        # A message whose first bytes equal a set's, and which is shorter at the end of the log, is another message.
         if wanted and wanted <= partition.wanted and not progress:
             position += 4 + int.from_bytes(response.records[:4], "big")
             wanted, progress = 0, True
@@ -218,7 +218,7 @@ class Kafka07Producer:
         self._conclude(partition)
 
     def _conclude(self, partition: Partition07) -> None:
-        """Where the log is read up to its end after the wait for a flush, send the missing sets again, or fail them."""
+        """Send missing sets again or fail them, once the log is read up to its end after the wait for a flush."""
         if partition.end is None or partition.position is None or partition.position < partition.end:
             return
         missing = self._overdue(partition)
@@ -226,11 +226,11 @@ class Kafka07Producer:
         for each in reversed(again):
             self._take_back(each)
         given_up = [each for each in missing if each not in again]
-        self._fail(partition, given_up, partial(failures.missing, start=partition.position, end=partition.end))
+        self._fail(partition, given_up, partial(kafka07_parts.missing, start=partition.position, end=partition.end))
         partition.end = None
 
     def _overdue(self, partition: Partition07) -> list[MessageSet]:
-        """Return the sets that a flush should have shown by now, in their order."""
+        """Return the sets that should be in the log by now, in their order."""
         limit = self._now - self._config.verify_wait_ms / 1000
         if partition.doubtful:
             is_due = partition.reached_at is not None and partition.reached_at <= limit
@@ -250,13 +250,13 @@ class Kafka07Producer:
                 pass
 
     def _ask(self, partition: Partition07) -> None:
-        """Send what `verify` has to know of a partition next."""
+        """Send the next request of `verify` for a partition, if one is due."""
         node = self._node(partition.node)
         if partition.asked or not self._is_open(node) or not (partition.queue or partition.written):
             return
         latest = OffsetsRequest07(partition.tp.topic, partition.number, LATEST_TIME, 1)
         if partition.position is None:
-            # One at a time, because a broker hangs up on a partition that it does not have, and then this one is it.
+            # One at a time: the broker closes the connection at an unknown partition, which is then this one.
             pending = {each.node for each in self._pending.values() if each.purpose is Purpose07.START}
             if node.node not in pending:
                 self._request(partition, Purpose07.START, latest)
@@ -326,7 +326,7 @@ class Kafka07Producer:
     # -- brokers that cannot be reached -------------------------------------------------------------------------------
 
     def _move(self) -> None:
-        """Move the sets that may go anywhere, and have not left, from brokers that cannot be reached."""
+        """Move unsent movable sets away from brokers that cannot be reached."""
         for partition in list(self._partitions.values()):
             if not partition.queue or not self._is_away(partition.node):
                 continue
@@ -340,14 +340,14 @@ class Kafka07Producer:
                 self._partition(each.partition).queue.append(each)
 
     def _others(self, tp: TopicPartition) -> list[TopicPartition]:
-        """Return the topic's partitions at brokers that are not away."""
+        """Return the topic's partitions at brokers that can be reached."""
         if not self.snapshot.brokers:
             return []
         infos = topic07(self.snapshot, tp.topic).partitions
         return [TopicPartition(tp.topic, each.partition) for each in infos if not self._is_away(each.leader)]
 
     def _is_away(self, node: int) -> bool:
-        # After the backoff it is tried again, or records without a key would never go there any more.
+        # After the backoff the broker is tried again. Otherwise it would never get records without a key.
         return not self._is_open(self._node(node))
 
     # -- time ---------------------------------------------------------------------------------------------------------
@@ -363,10 +363,10 @@ class Kafka07Producer:
             if partition.oldest <= limit:
                 late = [each for each in partition.unresolved() if each.created_at <= limit]
                 where = self._whereabouts(partition)
-                self._fail(partition, late, partial(failures.timed_out, config=self._config, waits_for=where))
+                self._fail(partition, late, partial(kafka07_parts.timed_out, config=self._config, waits_for=where))
 
     def _whereabouts(self, partition: Partition07) -> str:
-        """Return what a partition's sets wait for."""
+        """Return the reason why a partition's sets wait."""
         node = self._node(partition.node)
         if node.node not in self.snapshot.brokers:
             return f"broker {node.node} is not registered in ZooKeeper"

@@ -1,12 +1,11 @@
-"""The producer: batches and the brokers' answers in, requests and the fate of each batch out.
+"""The producer as a state machine: it turns records and the brokers' answers into requests and results.
 
-It sends nothing, waits for nothing and reads no clock: see the contract in `events.py`. The states are in
-`bookkeeping.py`, the reactions to error codes in `reactions.py`, the order of the batches of a partition in
-`partition.py`.
+It has no sockets and no clock: `events.py` has the contract. The states are in `bookkeeping.py`, the reactions to error
+codes in `reactions.py`, the order of the batches of a partition in `partition.py`.
 
-An idempotent producer writes no duplicate. A batch keeps its identity and sequence number in every attempt, and the
-broker recognizes it by them. It gets others only if every attempt was answered, and each answer says that the batch was
-not appended. A batch that a broker may have fails instead.
+An idempotent producer writes no duplicate. A batch keeps its identity and sequence number in every attempt, so that the
+broker recognizes it. It gets new ones only if every attempt was answered, and each answer shows that the batch was not
+appended. A batch that a broker may have fails instead.
 """
 
 from __future__ import annotations
@@ -47,16 +46,16 @@ from streamgroup.model import NO_LEADER, NO_TOPIC_ID, TopicInfo, TopicPartition
 
 _NEVER = float("inf")
 _BATCH_HEADER = 61
-"""The bytes of a record batch before its records."""
+"""Bytes of a record batch before its records."""
 _COMPRESSION_ADDS = 64
-"""A codec adds at most this part to bytes that it cannot compress."""
+"""A codec adds at most 1/64 to bytes that it cannot compress."""
 _LATE_S = 30.0
-"""After so many seconds batches that are not resolved are worth a warning, and again after so many more."""
+"""Seconds between two warnings about unresolved batches."""
 _MISSING = PartitionProduceResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR, error_message="the answer lacks it")
 
 
 class Producer:
-    """One producer. Not for several threads; every method returns at once."""
+    """One producer. One thread uses it. No method blocks."""
 
     def __init__(self, config: ProducerConfig, random: Random) -> None:
         self._config = config
@@ -64,24 +63,24 @@ class Producer:
         self._idempotent = config.wants_idempotence
         self._state = ProducerState.NO_ID if self._idempotent else ProducerState.WITHOUT_ID
         self._limit = config.max_in_flight
-        """The unresolved batches of one partition that have been sent, at most."""
+        """The most unresolved batches of one partition that may have been sent."""
         self._ids = IdentitySource()
         self._fatal: ProduceError | None = None
         self._topics = Topics(config, random)
         self._partitions: dict[TopicPartition, PartitionQueue] = {}
         """The partitions of the topics that were used within metadata.max.idle.ms."""
         self._active: dict[TopicPartition, PartitionQueue] = {}
-        """The partitions with unresolved batches. Those that were served last are at the end."""
+        """The partitions with unresolved batches. The partitions served last are at the end."""
         self._resetting: dict[TopicPartition, PartitionQueue] = {}
         self._unrecognized: dict[TopicPartition, PartitionQueue] = {}
         """The partitions with batches that the broker does not recognize."""
         self._absent: dict[TopicPartition, tuple[PartitionQueue, float]] = {}
-        """The partitions that the metadata of their topics lack, and since when."""
+        """The partitions that the metadata of their topics lack, and since when they do."""
         self._nodes: dict[int, Node] = {}
         self._requests: dict[int, PendingProduce] = {}
         self._tokens = itertools.count(1)
         self._late_at = float("-inf")
-        """When a batch may be late for the next time."""
+        """When to check for late batches again."""
         self._buffered = 0
         self._unresolved = 0
         self._flushing = False
@@ -113,28 +112,27 @@ class Producer:
         return self._buffered < self._config.buffer_memory
 
     def begin_task(self, now: float) -> None:
-        """Begin another task. Topics may have been created anew since the last one."""
+        """Begin another task. Topics may have been created again since the last task."""
         self._forget_idle_topics(now)
         for queue in self._partitions.values():
             queue.doubt_the_log()
 
     def topic(self, name: str) -> TopicInfo | None:
-        """Return the topic as the last metadata had it."""
         return self._topics.get(name)
 
     def max_message_bytes(self, topic: str) -> int | None:
-        """Return the bytes of the largest batch that the topic takes, None if they are not known."""
+        """Return the bytes of the largest batch that the topic accepts; None if unknown."""
         return self._topics.limit(topic)
 
     def batch_size(self, topic: str) -> int:
-        """Return the bytes of records that a batch of the topic collects: `batch.size`, or less if the limit is."""
+        """Return how many bytes a batch of the topic collects: `batch.size`, or less if the topic's limit is lower."""
         limit = self._topics.limit(topic)
         if limit is None:
             return self._config.batch_size
         return min(self._config.batch_size, max(1, limit - _BATCH_HEADER - limit // _COMPRESSION_ADDS))
 
     def queued_bytes(self, partition: TopicPartition) -> int:
-        """Return the unresolved bytes of one partition, by which a partitioner may avoid slow brokers (KIP-794)."""
+        """Return the unresolved bytes of a partition, so that a partitioner can avoid slow brokers (KIP-794)."""
         queue = self._active.get(partition)
         return 0 if queue is None else sum(batch.size for batch in queue)
 
@@ -216,12 +214,12 @@ class Producer:
         self._unresolved += len(parts) - 1
 
     def _reroute(self) -> None:
-        """Have the records of partitions that their topics no longer have written to others.
+        """Reroute the records of partitions that no longer exist.
 
-        A topic with another id was deleted and created again. Otherwise a broker whose metadata are old may have
-        answered, so the producer waits for the partition for max.block.ms. A new log has none of the batches: the old
-        one is gone with all that was appended to it. A topic with the same id is the same topic, and never loses a
-        partition: its metadata are old, and a batch that a broker may have fails.
+        A topic with another id was deleted and created again. If the id is unknown or the same, a broker with old
+        metadata may have answered, so the producer waits for the partition for max.block.ms. A new log has none of the
+        batches, since they were deleted with the old log. A topic with the same id is the same topic, and never loses a
+        partition: its metadata are old, so a batch that a broker may have fails.
         """
         for partition, (queue, since) in list(self._absent.items()):
             topic = self._topics.get(partition.topic)
@@ -254,7 +252,7 @@ class Producer:
         self._append(ev.Append(event.payloads))
 
     def _tick(self, _: ev.Tick) -> None:
-        """Do what is due, as every step does."""
+        """Do nothing more than every step does."""
 
     # -- metadata -----------------------------------------------------------------------------------------------------
 
@@ -278,8 +276,7 @@ class Producer:
     def _forget_idle_topics(self, now: float) -> None:
         """Forget the topics that were not written for metadata.max.idle.ms, with their partitions.
 
-        A partition that is written again starts at sequence 0. So the broker must not know the producer by the identity
-        that the forgotten partition had.
+        A partition that is written again starts at sequence 0, so it needs another identity than before.
         """
         idle = set(self._topics.forget_idle(self._waiting_topics(), now))
         for queue in [queue for partition, queue in self._partitions.items() if idle and partition.topic in idle]:
@@ -289,7 +286,6 @@ class Producer:
                 self._absent.pop(queue.partition, None)
 
     def _waiting_topics(self) -> set[str]:
-        """Return the topics that have unresolved batches."""
         return {partition.topic for partition in self._active}
 
     def _follow(self, queue: PartitionQueue, topic: TopicInfo) -> None:
@@ -359,16 +355,16 @@ class Producer:
         return any(queue.identity != NO_IDENTITY for queue in self._partitions.values())
 
     def _begin_reset(self, queue: PartitionQueue) -> None:
-        """Give up the sequence of a partition: nothing new is sent before it has another identity."""
+        """Start to reset the sequence of a partition: it sends no new batch until it has another identity."""
         queue.begin_reset()
         self._resetting[queue.partition] = queue
         if self._state is ProducerState.READY:
             self._change(ProducerCue.BROKEN)
 
     def _reset_sequences(self) -> None:
-        """Start the sequences of partitions again whose batches are all resolved or rejected."""
+        """Reset the sequences of the partitions whose batches are all resolved or rejected."""
         if self._state is ProducerState.READY and self._resetting:
-            self._change(ProducerCue.BROKEN)  # an id has come while they waited
+            self._change(ProducerCue.BROKEN)  # the producer got an id in the meantime
         if self._state is not ProducerState.BUMPING:
             return
         for queue in [queue for queue in self._resetting.values() if queue.may_reset]:
@@ -404,11 +400,11 @@ class Producer:
         self._out.append(ev.Failed(batch, error))
 
     def _take_out(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """Take a batch out that is not delivered to its partition."""
+        """Remove a batch that is not delivered."""
         queue.remove(batch)
         self._resolved(batch)
         if batch.identity != NO_IDENTITY and batch.identity == queue.identity:
-            self._begin_reset(queue)  # its numbers are missing in the log, or may be
+            self._begin_reset(queue)  # its sequence numbers may be missing in the log
 
     def _fail_all(self, error: ProduceError) -> None:
         for queue in list(self._active.values()):
@@ -424,7 +420,7 @@ class Producer:
     def _retry(
         self, queue: PartitionQueue, batch: ProducerBatch, row: CodeReaction, answer: PartitionProduceResponse
     ) -> None:
-        """Send the batch again with its sequence, after a backoff unless the answer names the next leader."""
+        """Send the batch again with its sequence number, after a backoff unless the answer names the new leader."""
         most = UNEXPECTED_ATTEMPTS if row.reaction is ProduceReaction.UNEXPECTED else self._config.retries + 1
         if batch.attempts >= most:
             self._fail(queue, batch, reactions.refused(batch, batch.code, row, answer))
@@ -446,7 +442,7 @@ class Producer:
     def _reject(
         self, queue: PartitionQueue, batch: ProducerBatch, row: CodeReaction, answer: PartitionProduceResponse
     ) -> None:
-        """Give the batch another sequence; fail it where a broker may have it under this one."""
+        """Give the batch another sequence number; fail it if a broker may have it under this one."""
         if batch.doubtful or batch.identity == NO_IDENTITY:
             refused = reactions.refused(batch, batch.code, row, answer)
             self._fail(queue, batch, reactions.out_of_reach(batch) if queue.resetting else refused)
@@ -467,21 +463,21 @@ class Producer:
         self, queue: PartitionQueue, batch: ProducerBatch, row: CodeReaction, answer: PartitionProduceResponse
     ) -> None:
         if batch.followed:
-            self._deliver(queue, batch, answer)  # the broker has it, and has forgotten it
+            self._deliver(queue, batch, answer)  # the broker has the batch, but no longer remembers it
         elif queue.resetting:
             self._reject(queue, batch, row, answer)  # it follows a batch that has failed
         elif batch.identity != NO_IDENTITY and not batch.sent_first:
-            self._wait(queue, batch, self._now)  # until the batch before it is there
+            self._wait(queue, batch, self._now)  # until the broker has the batch before it
         elif batch.identity != NO_IDENTITY and batch.doubtful:
-            # A broker that has restarted remembers only the last batch of a producer, and refuses those before it
-            # although it has them. A broker that has lost acknowledged records refuses all that are behind them.
+            # A restarted broker remembers only the last batch of a producer, and rejects earlier batches that it has.
+            # A broker that has lost acknowledged records rejects all later batches.
             batch.state = BatchState.UNRECOGNIZED
             self._unrecognized[queue.partition] = queue
         else:
             self._fail(queue, batch, reactions.refused(batch, batch.code, row, answer))
 
     def _fail_unprovable(self) -> None:
-        """Fail the unrecognized batches behind which the broker has accepted none: it has lost records before them."""
+        """Fail the unrecognized batches if the broker has accepted no later batch: it has lost earlier records."""
         for partition, queue in list(self._unrecognized.items()):
             for batch in queue.unprovable:
                 self._fail(queue, batch, reactions.refused(batch, batch.code, reaction_to(batch.code), None))
@@ -489,7 +485,6 @@ class Producer:
                 del self._unrecognized[partition]
 
     def _answer(self, queue: PartitionQueue, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
-        """React to the answer of one partition."""
         code = answer.error_code
         row = reaction_to(code)
         if row.reaction is ProduceReaction.DELIVERED:
@@ -507,7 +502,7 @@ class Producer:
             case ProduceReaction.OUT_OF_ORDER:
                 self._out_of_order(queue, batch, row, answer)
             case ProduceReaction.NEW_EPOCH:
-                # A leader that does not know the producer has no batch of it, and takes none but one at sequence 0.
+                # A leader without state of the producer has none of its batches, and accepts only sequence 0.
                 batch.doubtful = False
                 self._reject(queue, batch, row, answer)
             case ProduceReaction.NEW_ID:
@@ -523,7 +518,7 @@ class Producer:
     # -- answers ------------------------------------------------------------------------------------------------------
 
     def _take(self, token: int) -> PendingProduce | None:
-        """Return a request that is not pending any more; None if it was none, as after a lost connection."""
+        """Return the request and remove it from the pending ones; None if it is not pending."""
         request = self._requests.pop(token, None)
         if request is not None:
             node = self._nodes[request.node]
@@ -539,7 +534,7 @@ class Producer:
         if throttle:
             node = self._nodes[request.node]
             node.muted_until = max(node.muted_until, self._now + throttle)
-            for token in node.tokens:  # requests that were sent before, which the broker reads after the throttle time
+            for token in node.tokens:  # the broker reads requests already sent only after the throttle time
                 self._requests[token].overdue_at += throttle
         endpoints = endpoints_of(event.response)
         if endpoints:
@@ -582,7 +577,7 @@ class Producer:
     # -- time ---------------------------------------------------------------------------------------------------------
 
     def _watch_requests(self) -> None:
-        """Give up the connections on which a request has timed out: a broker answers the requests of one in order."""
+        """Close connections with a timed-out request: a broker answers the requests of one connection in order."""
         for node in sorted({r.node for r in self._requests.values() if r.overdue_at <= self._now}):
             reason = f"no answer within request.timeout.ms={self._config.request_timeout_ms}"
             self._out.append(ev.Disconnect(node, reason))
@@ -598,7 +593,7 @@ class Producer:
                 elif self._is_missing(queue) and self._now >= batch.created_at + block:
                     self._fail(queue, batch, reactions.unknown_partition(batch, self._config, None))
                 else:
-                    break  # those behind it are younger
+                    break  # later batches are younger
 
     def _warn_of_late_batches(self) -> None:
         if self._now < self._late_at:
@@ -612,7 +607,7 @@ class Producer:
             self._late_at = self._now + _LATE_S
 
     def _is_missing(self, queue: PartitionQueue) -> bool:
-        """Whether the topic has not appeared so far. A partition that the topic lacks is in `_absent`."""
+        """Whether the topic has not appeared yet. If only the partition is missing, it is in `_absent`."""
         return not queue.exists and queue.partition not in self._absent
 
     def _waits_for(self, queue: PartitionQueue) -> str:
@@ -624,7 +619,7 @@ class Producer:
         return f"earlier requests to broker {queue.leader} were not answered in time"
 
     def _wake_at(self) -> float:
-        """Return the earliest time at which something is due; infinity if only the shell has anything to report."""
+        """Return the earliest time at which something is due; infinity if the producer only waits for the shell."""
         config, now, unsettled = self._config, self._now, False
         delivery, linger, block = config.delivery_timeout_ms / 1000, config.linger_ms / 1000, config.max_block_ms / 1000
         times = [r.overdue_at for r in self._requests.values()]
@@ -648,7 +643,7 @@ class Producer:
     # -- requests -----------------------------------------------------------------------------------------------------
 
     def _send(self) -> None:
-        """Send what the order, the brokers and the linger time allow."""
+        """Send the batches that order, brokers and linger time allow."""
         by_node: dict[int, deque[PartitionQueue]] = {}
         for queue in self._active.values():
             if queue.leader != NO_LEADER and not queue.stale:
@@ -662,7 +657,7 @@ class Producer:
                 self._send_batches(node_id, node, batches)
 
     def _take_batches(self, queues: deque[PartitionQueue]) -> tuple[ProducerBatch, ...]:
-        """Take at most one batch of each partition, up to `max.request.size`, and put those partitions last."""
+        """Take at most one batch of each partition, up to `max.request.size`, and move these partitions to the end."""
         taken: list[ProducerBatch] = []
         size = 0
         for _ in range(len(queues)):
@@ -679,7 +674,7 @@ class Producer:
         return tuple(taken)
 
     def _next(self, queue: PartitionQueue) -> ProducerBatch | None:
-        """Return the batch of a partition that may be sent now. Records above `max.request.size` fail on the way."""
+        """Return the batch of a partition to send now. Records above `max.request.size` fail."""
         if self._idempotent and queue.identity == NO_IDENTITY:
             queue.identity = self._ids.current
             if queue.identity == NO_IDENTITY:

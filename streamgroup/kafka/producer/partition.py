@@ -11,18 +11,18 @@ from streamgroup.model import NO_LEADER, UNKNOWN_EPOCH, PartitionInfo, TopicInfo
 CONFIRMED_FOR_S = 60.0
 """Seconds after an acknowledgement during which several batches of an idempotent partition may be in flight.
 
-A broker without state of the producer accepts any sequence number. If it refused the first of several batches and
+A broker without state of the producer accepts any sequence number. If it rejected the first of several batches and
 accepted the second, the first could never follow (KAFKA-15591). The broker has no state before the first
-acknowledgement, and may have expired it after a long silence.
+acknowledgement, and may have expired it after a long time without a batch.
 """
 SILENT_AFTER_S = 3600.0
 """Seconds without an acknowledgement after which an idle partition starts its sequence again under a higher epoch.
 
-Brokers forget a producer after `producer.id.expiration.ms`, a day unless set, or with its last record. Some then refuse
-every sequence number but 0, and brokers of 0.11 do so with the code for lost records.
+Brokers forget a producer after `producer.id.expiration.ms` (a day by default), or with its last record. Some then
+reject every sequence number but 0, and brokers of 0.11 do so with the code for lost records.
 """
 _REFUSED = (BatchState.REJECTED, BatchState.UNRECOGNIZED)
-"""The states of batches that the broker has refused, and that are not sent again under their numbers."""
+"""The states of batches that the broker has rejected, and that are not sent again with their sequence numbers."""
 
 
 class PartitionQueue:
@@ -58,19 +58,19 @@ class PartitionQueue:
         self.exists = False
         """Whether the metadata have had the partition at least once."""
         self.stale = False
-        """Whether an answer contradicts the leader: nothing is sent before the next metadata."""
+        """True if an answer contradicts the leader: nothing is sent before the next metadata."""
         self.identity = NO_IDENTITY
         self.next_sequence = 0
         self.confirmed_at = float("-inf")
         """When the broker acknowledged a batch under this identity."""
         self.first_goes_alone = False
-        """Whether nothing may follow the next batch before it is acknowledged: the log may be another one by now."""
+        """True if nothing may follow the next batch until it is acknowledged: the topic may have been created again."""
         self.surplus: float = 0
-        """The offset less the sequence number of the last batch that was acknowledged with none outstanding before it,
-        or with proof of those. Records of others raise it. Where it falls, the log lacks records. Infinite where
-        the log may be another one, and has not acknowledged a batch yet."""
+        """Offset minus sequence number of the last acknowledged batch before which no batch was missing. Records of
+        other producers raise it. If it falls, the log lacks records. Infinite until the first acknowledgement if the
+        topic may have been created again."""
         self.resetting = False
-        """Whether the sequence is broken, and the partition waits for another identity."""
+        """True if a sequence number is missing, and the partition waits for another identity."""
 
     def __iter__(self) -> Iterator[ProducerBatch]:
         """Yield all unresolved batches in order."""
@@ -87,7 +87,7 @@ class PartitionQueue:
         return self.outstanding[0] if self.outstanding else self.queue[0]
 
     def append(self, payload: Payload, now: float, batch_size: int) -> bool:
-        """Add `payload` to the last batch that has room, or to a new one. Return whether the batch is new."""
+        """Add `payload` to the last batch if it has room, else to a new one. Return whether the batch is new."""
         last = self.queue[-1] if self.queue else None
         new = last is None or last.full or last.size + payload.size > batch_size
         if new:
@@ -100,7 +100,7 @@ class PartitionQueue:
         return new
 
     def remove(self, batch: ProducerBatch) -> None:
-        """Take a batch out that is resolved."""
+        """Remove a resolved batch."""
         batch.state = BatchState.RESOLVED
         if batch in self.outstanding:
             self.outstanding.remove(batch)
@@ -108,7 +108,7 @@ class PartitionQueue:
             self.queue.remove(batch)
 
     def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-        """Put `parts` in the place of `batch`; they share its sequence numbers."""
+        """Replace `batch` by `parts`, which share its sequence numbers."""
         batch.state = BatchState.RESOLVED
         if batch in self.outstanding:
             sequence = batch.base_sequence
@@ -127,7 +127,7 @@ class PartitionQueue:
     # -- the leader ---------------------------------------------------------------------------------------------------
 
     def follow(self, info: PartitionInfo | None, topic_id: str) -> None:
-        """Take the leader of fresh metadata over, unless an answer has named one of a later epoch."""
+        """Use the leader of new metadata, unless an answer has named a leader of a later epoch."""
         self.stale = False
         if info is None:
             self.leader = NO_LEADER
@@ -141,15 +141,15 @@ class PartitionQueue:
             self.leader, self.leader_epoch, self.topic_id = info.leader, info.leader_epoch, topic_id
 
     def is_of_another(self, topic: TopicInfo) -> bool:
-        """Whether the last log of the partition was that of an earlier topic of this name."""
+        """Whether the partition belonged to an earlier topic of this name."""
         return is_another_topic(self.topic_id, topic.topic_id)
 
     def doubt_the_log(self) -> None:
-        """Take nothing for granted that the log had: it may be another one, whose broker accepts any batch first."""
+        """Assume that the topic may have been created again: the broker of a new log accepts any batch first."""
         self.first_goes_alone, self.surplus = True, float("inf")
 
     def moved_to(self, leader: int, leader_epoch: int) -> bool:
-        """Follow a leader that an answer names (KIP-951). Return False where the answer knows nothing newer."""
+        """Use the leader that an answer names (KIP-951). Return False if its epoch is not newer."""
         if leader < 0 or leader_epoch <= self.leader_epoch:
             return False
         self.leader, self.leader_epoch, self.stale = leader, leader_epoch, False
@@ -158,11 +158,11 @@ class PartitionQueue:
     # -- the order ----------------------------------------------------------------------------------------------------
 
     def next_in_sequence(self, limit: int, now: float) -> ProducerBatch | None:
-        """Return the batch of an idempotent producer that may be sent next, whether or not it lingers still.
+        """Return the next batch of an idempotent producer, even if it may still linger.
 
-        While a batch has to be sent again, only the first one may be: the broker refuses all that follow it. Those
-        that it does not recognize are passed over. Nothing new is sent behind a doubtful batch either: at the next
-        attempt the broker has to remember it, and remembers five batches only.
+        While a batch must be sent again, only the first one may be: the broker rejects all later ones. Unrecognized
+        batches are skipped. No new batch follows a doubtful one: the broker must remember the doubtful batch at its
+        next attempt, and remembers only five batches.
         """
         first = True
         may_follow = not self.resetting
@@ -181,9 +181,9 @@ class PartitionQueue:
         return self._next_queued(limit)
 
     def next_in_order(self, limit: int, now: float) -> ProducerBatch | None:
-        """Return the batch of a producer without idempotence that may be sent next.
+        """Return the next batch of a producer without idempotence.
 
-        Only `limit` 1 keeps the order: with more in flight, a batch that is sent again comes after its successors.
+        Only `limit` 1 preserves the order: with more in flight, a retried batch comes after its successors.
         """
         waiting = next((b for b in self.outstanding if b.state is not BatchState.IN_FLIGHT), None)
         if waiting is not None:
@@ -194,11 +194,11 @@ class PartitionQueue:
         if not self.queue or len(self.outstanding) >= limit:
             return None
         if self.outstanding and self.outstanding[-1].node != self.leader:
-            return None  # the old leader's answers come first: the new leader may not have those batches
+            return None  # wait for the old leader's answers: the new leader may not have those batches
         return self.queue[0] if self.queue[0].state is BatchState.QUEUED else None
 
     def sent(self, batch: ProducerBatch) -> None:
-        """Note that `batch`, which one of the methods above has returned, is sent to the leader now."""
+        """Record that `batch`, which one of the methods above has returned, is sent to the leader now."""
         if batch.state is BatchState.QUEUED:
             self.queue.popleft()
             self.outstanding.append(batch)
@@ -212,19 +212,20 @@ class PartitionQueue:
     # -- sequences ----------------------------------------------------------------------------------------------------
 
     def confirm(self, batch: ProducerBatch, offset: int, now: float) -> tuple[list[ProducerBatch], list[ProducerBatch]]:
-        """Take out `batch`, which the broker has at `offset` (-1: it does not say).
+        """Remove `batch`, which the broker has at `offset` (-1: unknown).
 
-        Return the unrecognized batches before it that the broker has, too, and those before it that can never follow.
+        Return the unrecognized earlier batches that the broker must have too, and the earlier batches that can never
+        follow.
         """
         before = self.outstanding[: self.outstanding.index(batch)]
         surplus = self.surplus if offset < 0 else offset - batch.base_sequence
         proves = self.identity != NO_IDENTITY and self.surplus <= surplus < float("inf")
         if proves:
-            # A broker that knows the producer appends a batch only behind the one before it. One that has lost all it
-            # knew appends any batch, but then the log has too little room before this one (if nobody else writes).
+            # A broker with state of the producer appends a batch only after the one before it. A broker without state
+            # appends any batch, but then the log has too few records before this one (unless another producer writes).
             for earlier in before:
                 earlier.followed |= earlier.doubtful
-        if proves or not before:  # else the batches before this one may be missing, and no later one may prove them
+        if proves or not before:  # otherwise earlier batches may be missing, and no later batch may count as proof
             self.surplus = surplus
         self.confirmed_at, self.first_goes_alone = now, False
         appended = [b for b in before if b.state is BatchState.UNRECOGNIZED and b.followed]
@@ -239,17 +240,17 @@ class PartitionQueue:
 
     @property
     def unprovable(self) -> list[ProducerBatch]:
-        """The unrecognized batches, if none is left behind them whose answer could tell that the broker has them."""
+        """The unrecognized batches, if no later batch is left whose answer could show that the broker has them."""
         if any(b.state not in _REFUSED for b in self.outstanding):
             return []
         return [b for b in self.outstanding if b.state is BatchState.UNRECOGNIZED]
 
     def is_silent(self, now: float) -> bool:
-        """Whether the broker may have forgotten the producer, and nothing is under way under its identity."""
+        """Whether the broker may have forgotten the producer, and no batch is unresolved."""
         return self.is_empty and float("-inf") < self.confirmed_at < now - SILENT_AFTER_S
 
     def begin_reset(self) -> None:
-        """Wait for another identity. A batch that no broker can have waits with it; the others have to be resolved."""
+        """Wait for another identity. A batch that no broker can have waits too; all others must first be resolved."""
         self.resetting = True
         for batch in self.outstanding:
             if batch.state is BatchState.RETRY and not batch.doubtful:
@@ -257,11 +258,11 @@ class PartitionQueue:
 
     @property
     def may_reset(self) -> bool:
-        """Whether no broker has, or can get, a batch under the old identity that is not resolved."""
+        """Whether no broker has, or can still receive, an unresolved batch under the old identity."""
         return self.resetting and all(b.state is BatchState.REJECTED for b in self.outstanding)
 
     def reset(self, identity: ProducerIdentity, now: float) -> None:
-        """Start again at sequence 0 under `identity`, with the rejected batches first."""
+        """Start again at sequence 0 under `identity`. The rejected batches come first."""
         self.identity, self.next_sequence = identity, 0
         self.confirmed_at, self.resetting = float("-inf"), False
         for batch in self.outstanding:

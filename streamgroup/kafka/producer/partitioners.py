@@ -1,6 +1,6 @@
-"""The partitioners: they choose the partition of each record by its key, or without a key by load or chance.
+"""The partitioners: they choose the partition of each record by its key, or without a key by load or at random.
 
-A partitioner has a hash for keys and a choice for records without one. Both handle a whole Arrow batch at once.
+A partitioner has a hash for keys and a choice for records without a key. Both handle an Arrow batch at once.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Hashes = npt.NDArray[np.uint32]
 Longs = npt.NDArray[np.int64]
 
 _FEW = 64
-"""The number of keys below which a loop over the words of one key is faster than a step of arrays."""
+"""Below so many keys, a loop over the words of each key is faster than array operations."""
 _CHUNK = 1 << 15
-"""The bytes of keys whose polynomial is computed together: their arrays stay in the processor's cache."""
+"""Bytes of keys to process at once, so that the arrays fit into the processor's cache."""
 
 _M = np.uint32(0x5BD1E995)
 _SEED = np.uint32(0x9747B28C)
@@ -72,7 +72,7 @@ class KeyBytes:
 
 
 def _array_steps(whole: Longs) -> int:
-    """Return how many words of the keys to handle in arrays, while at least `_FEW` keys have one more word."""
+    """Return how many words to handle by array operations: as long as `_FEW` keys have one more word."""
     return int(np.partition(whole, -_FEW)[-_FEW]) if len(whole) >= _FEW else 0
 
 
@@ -178,7 +178,7 @@ def java_string_hash(keys: KeyBytes) -> Hashes:
         units = np.frombuffer(data.tobytes().decode().encode("utf-16-le"), "<u2")
     except UnicodeDecodeError:
         raise _not_text() from None
-    if not begins[heads].all():  # two keys that are UTF-8 only when they are joined
+    if not begins[heads].all():  # two keys that are UTF-8 only together
         raise _not_text()
     # A code point above U+FFFF has four bytes in UTF-8, and two code units in UTF-16.
     at = np.concatenate(([0], np.cumsum(begins.astype(np.int64) + (data >= 0xF0))))
@@ -231,7 +231,7 @@ Ints = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProducerTopic:
-    """The partitions of a topic, as partitioners see them. It has one partition at least."""
+    """The partitions of a topic, at least one, as partitioners need them."""
 
     name: str
     numbers: Ints
@@ -239,13 +239,13 @@ class ProducerTopic:
     available: Ints
     """The numbers of the partitions that have a leader, ascending. Records without a key go only to these."""
     queued: Longs | None = None
-    """How many batches wait for each available partition. None leaves all partitions equally likely."""
+    """The queued batches of each available partition. If None, all partitions are equally likely."""
     nameable: Ints | None = None
     """The numbers that the column `partition` may have. None: `numbers`."""
 
     @classmethod
     def of(cls, info: TopicInfo, queued: Mapping[int, int] | None = None) -> ProducerTopic:
-        """Return a topic of the metadata. `queued` has the waiting batches by partition; a missing one has none."""
+        """Return a topic of the metadata. `queued` has the queued batches by partition, 0 if missing."""
         numbers = sorted(p.partition for p in info.partitions)
         available = sorted(p.partition for p in info.partitions if p.leader != NO_LEADER)
         if not numbers:
@@ -255,7 +255,7 @@ class ProducerTopic:
 
     @property
     def choices(self) -> Ints:
-        """The partitions for records without a key: the available ones, or all where none is available, as in Java."""
+        """The partitions for records without a key: the available ones, or all if none is available, as in Java."""
         return self.available if len(self.available) else self.numbers
 
 
@@ -270,7 +270,7 @@ def _to_positive(hashes: Hashes) -> Hashes:
 def _abs(hashes: Hashes) -> Hashes:
     """Return 0.8's `Utils.abs`: the absolute value, and 0 for the smallest integer.
 
-    0.7 has `math.abs`, which leaves that one negative: its producer fails there.
+    0.7 has `math.abs`, which leaves the smallest integer negative: its producer fails for such a key.
     """
     signed = np.abs(hashes.view(np.int32))
     return np.where(signed < 0, 0, signed).astype(np.uint32)
@@ -313,7 +313,6 @@ class UniformChoice(UnkeyedChoice):
         """The partition of each topic, and the bytes that it has taken since the last switch."""
 
     def partitions(self, topic: ProducerTopic, sizes: Longs) -> Ints:
-        """Return a partition for each record."""
         ends, chosen = np.cumsum(sizes), np.empty(len(sizes), np.int32)
         partition, taken = self._current.get(topic.name) or (self._next(topic, None), 0)
         if partition not in topic.choices:
@@ -337,7 +336,7 @@ class UniformChoice(UnkeyedChoice):
         return min(max(reaches, start) + 1, len(ends))
 
     def _is_full(self, taken: int) -> bool:
-        """Return whether the partition takes no more records after `taken` bytes."""
+        """Return whether the partition gets no more records after `taken` bytes."""
         return taken >= self._batch_size
 
     def _next(self, topic: ProducerTopic, previous: int | None) -> int:
@@ -380,7 +379,6 @@ class RandomChoice(UnkeyedChoice):
         self._rng = rng
 
     def partitions(self, topic: ProducerTopic, sizes: Longs) -> Ints:
-        """Return a partition for each record."""
         drawn: Ints = topic.choices[self._rng.integers(len(topic.choices), size=len(sizes))]
         return drawn
 
@@ -392,7 +390,6 @@ class RoundRobinChoice(UnkeyedChoice):
         self._taken: dict[str, int] = {}
 
     def partitions(self, topic: ProducerTopic, sizes: Longs) -> Ints:
-        """Return a partition for each record."""
         first = self._taken.get(topic.name, 0)
         self._taken[topic.name] = first + len(sizes)
         in_turn: Ints = topic.choices[(first + np.arange(len(sizes))) % len(topic.choices)]
@@ -404,12 +401,12 @@ class RoundRobinChoice(UnkeyedChoice):
 
 @dataclass(frozen=True, slots=True)
 class _Strategy:
-    """A partitioner's hash (None: it ignores keys), and its choice for records without a key (None: an empty key)."""
+    """A partitioner's hash (None: it ignores keys), and its choice without a key (None: hash an empty key)."""
 
     hash: Callable[[KeyBytes], Hashes] | None
     unkeyed: str | None
     hashes_empty: bool = True
-    """Whether it hashes an empty key. If not, a record with an empty key counts as one without."""
+    """Whether it hashes an empty key. Otherwise a record with an empty key counts as a record without a key."""
 
 
 PARTITIONERS: Mapping[str, _Strategy] = {
@@ -432,7 +429,7 @@ Java's: `default` (3.3 and later), `sticky` (2.4 to 3.2), `round_robin`. librdka
 
 
 class Partitioner:
-    """Chooses a partition for each record of a topic. One partitioner serves all topics of a producer."""
+    """Chooses a partition for each record. One partitioner serves all topics of a producer."""
 
     def __init__(
         self,
@@ -474,7 +471,7 @@ class Partitioner:
         return chosen
 
     def _without_key(self, keys: pa.Array) -> npt.NDArray[np.bool_] | None:
-        """Return which records count as records without a key, or None where all have one."""
+        """Return which records count as records without a key, or None if all have a key."""
         unkeyed = np.zeros(len(keys), np.bool_)
         if keys.null_count:
             unkeyed = pc.is_null(keys).to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""The producer's reaction to each error code of Produce, Metadata and InitProducerId: one table for each."""
+"""The producer's reaction to each error code of Produce, Metadata and InitProducerId, and the errors that it raises."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from streamgroup.model import TopicInfo
 from streamgroup.text import counted
 
 UNEXPECTED_ATTEMPTS = 10
-"""After so many attempts a batch fails on an unexpected failure of the broker: after 7 s with the default backoff."""
+"""Attempts after which a batch fails on unexpected errors of the broker: 7 s with the default backoff."""
 
 
 class ProduceReaction(Enum):
@@ -37,18 +37,18 @@ class ProduceReaction(Enum):
     RETRY = "retry"
     """Send the batch again after a backoff, with the same sequence."""
     METADATA = "metadata"
-    """As RETRY, to the leader that the answer names, or by fresh metadata."""
+    """As RETRY, to the leader that the answer or new metadata name."""
     UNEXPECTED = "unexpected"
-    """As RETRY, `UNEXPECTED_ATTEMPTS` times at most: the broker failed for unknown reasons."""
+    """As RETRY, at most `UNEXPECTED_ATTEMPTS` times: the broker failed for an unknown reason."""
     SPLIT = "split"
     """Send the batch in parts; a batch of one record fails."""
     OUT_OF_ORDER = "out of order"
-    """Retry behind the batch that is missing. Where none is missing, the broker has forgotten the batch, or has lost
-    acknowledged records: fail, unless it accepts a later batch and so has this one."""
+    """Retry after the missing batch. If none is missing, the broker has forgotten the batch or lost acknowledged
+    records: fail, unless it accepts a later batch, which shows that it has this one."""
     NEW_EPOCH = "new epoch"
     """The broker has forgotten the producer: start again at sequence 0 under a higher epoch (KIP-360)."""
     NEW_ID = "new id"
-    """Another producer uses the id: start again at sequence 0 under another id."""
+    """Another producer uses the id: start again at sequence 0 with a new id."""
     FAIL = "fail"
     """Fail the batch: the same records would fail again."""
     FATAL = "fatal"
@@ -56,7 +56,7 @@ class ProduceReaction(Enum):
 
 
 class Appended(Enum):
-    """Whether a leader that answers with the code has the batch in its log."""
+    """Whether a leader that answers with this code has appended the batch to its log."""
 
     NO = "no"
     MAYBE = "maybe"
@@ -65,7 +65,7 @@ class Appended(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CodeReaction:
-    """The reaction to a code, whether the batch was appended, and the next step for the user if the batch fails."""
+    """The reaction to a code, whether the batch was appended, and the user's next step if the batch fails."""
 
     reaction: ProduceReaction
     appended: Appended
@@ -76,9 +76,9 @@ _NO, _MAYBE, _YES = Appended.NO, Appended.MAYBE, Appended.YES
 
 _SMALLER = "Raise max.message.bytes of the topic (message.max.bytes of the broker), or write smaller records"
 _FORMAT = "Raise the topic's message.format.version, or write without headers, timestamps and idempotence"
-_REPLICAS = "Look for brokers that are down, or lower min.insync.replicas of the topic"
+_REPLICAS = "Check for brokers that are down, or lower min.insync.replicas of the topic"
 _LOST = (
-    "The broker does not have the records before these, which it had acknowledged: look for an unclean leader "
+    "The broker does not have the records before these, which it had acknowledged: check for an unclean leader "
     "election, or a topic that was deleted and created again, then write again"
 )
 
@@ -89,23 +89,25 @@ PRODUCE: Mapping[int, CodeReaction] = {
     ErrorCode.CORRUPT_MESSAGE: CodeReaction(
         ProduceReaction.RETRY,
         _NO,
-        "If records lack a key and the topic is compacted, give them keys; else look for a network that damages data",
+        "If records lack a key and the topic is compacted, give them keys; else check for a network that damages data",
     ),
-    # The leader appends first and then waits for the other replicas. While it waits it may lose the leadership, the
-    # partition or its disk, and answers so although the next leader may have the records.
+    # The leader appends first and then waits for the other replicas. Meanwhile it may lose the leadership, the
+    # partition or its disk. It then answers with an error, although the next leader may have the records.
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: CodeReaction(
-        ProduceReaction.METADATA, _MAYBE, "Look whether the topic was deleted"
+        ProduceReaction.METADATA, _MAYBE, "Check whether the topic was deleted"
     ),
-    # The topic with this id was deleted, with all that was appended to it, or the broker has not heard of it yet.
-    ErrorCode.UNKNOWN_TOPIC_ID: CodeReaction(ProduceReaction.METADATA, _NO, "Look whether the topic was deleted"),
+    # The topic with this id was deleted with all its records, or the broker does not know it yet.
+    ErrorCode.UNKNOWN_TOPIC_ID: CodeReaction(ProduceReaction.METADATA, _NO, "Check whether the topic was deleted"),
     ErrorCode.INCONSISTENT_TOPIC_ID: CodeReaction(ProduceReaction.METADATA, _MAYBE),
     ErrorCode.LEADER_NOT_AVAILABLE: CodeReaction(ProduceReaction.METADATA, _MAYBE),
     ErrorCode.NOT_LEADER_OR_FOLLOWER: CodeReaction(ProduceReaction.METADATA, _MAYBE),
     ErrorCode.REPLICA_NOT_AVAILABLE: CodeReaction(ProduceReaction.METADATA, _MAYBE),
     ErrorCode.FENCED_LEADER_EPOCH: CodeReaction(ProduceReaction.METADATA, _MAYBE),
     ErrorCode.UNKNOWN_LEADER_EPOCH: CodeReaction(ProduceReaction.METADATA, _MAYBE),
-    ErrorCode.KAFKA_STORAGE_ERROR: CodeReaction(ProduceReaction.METADATA, _MAYBE, "Look at the disks of the broker"),
-    ErrorCode.REQUEST_TIMED_OUT: CodeReaction(ProduceReaction.RETRY, _MAYBE, "Look for replicas that are slow or down"),
+    ErrorCode.KAFKA_STORAGE_ERROR: CodeReaction(ProduceReaction.METADATA, _MAYBE, "Check the disks of the broker"),
+    ErrorCode.REQUEST_TIMED_OUT: CodeReaction(
+        ProduceReaction.RETRY, _MAYBE, "Check for replicas that are slow or down"
+    ),
     ErrorCode.NOT_ENOUGH_REPLICAS: CodeReaction(ProduceReaction.RETRY, _NO, _REPLICAS),
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: CodeReaction(ProduceReaction.RETRY, _YES, _REPLICAS),
     ErrorCode.MESSAGE_TOO_LARGE: CodeReaction(ProduceReaction.SPLIT, _NO, _SMALLER),
@@ -137,7 +139,7 @@ PRODUCE: Mapping[int, CodeReaction] = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: CodeReaction(
         ProduceReaction.FATAL,
         _NO,
-        "Without the right, set kafka.enable.idempotence=false",
+        "Without this permission, set kafka.enable.idempotence=false",
     ),
     ErrorCode.INVALID_REQUIRED_ACKS: CodeReaction(ProduceReaction.FATAL, _NO, "Set kafka.acks to 0, 1 or all"),
     ErrorCode.UNSUPPORTED_VERSION: CodeReaction(
@@ -149,7 +151,7 @@ PRODUCE: Mapping[int, CodeReaction] = {
 }
 """The codes of Produce with a row of their own."""
 
-_UNEXPECTED_ADVICE = "Look into the log of the broker, then write again"
+_UNEXPECTED_ADVICE = "Check the log of the broker, then write again"
 
 _METADATA: Mapping[int, CodeReaction] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: PRODUCE[ErrorCode.TOPIC_AUTHORIZATION_FAILED],
@@ -170,13 +172,13 @@ _PRODUCER_ID: Mapping[int, CodeReaction] = {
 def reaction_to(code: int) -> CodeReaction:
     """Return the row of `code` in an answer to Produce.
 
-    A code without a row is retried where the table of errors calls it retriable, and fails the batch otherwise.
+    Without a row, a code is retried if the table of errors calls it retriable. Otherwise the batch fails.
     """
     return PRODUCE.get(code) or _by_the_table(code)
 
 
 def reaction_to_metadata(code: int) -> CodeReaction:
-    """Return the row of a topic's `code` in an answer to Metadata. The producer waits on with every other code."""
+    """Return the row of a topic's `code` in an answer to Metadata. With any other code the producer waits."""
     return _METADATA.get(code) or CodeReaction(ProduceReaction.RETRY, _NO)
 
 
@@ -184,7 +186,7 @@ def reaction_to_producer_id(code: int) -> CodeReaction:
     """Return the row of `code` in an answer to InitProducerId."""
     row = _PRODUCER_ID.get(code) or _by_the_table(code)
     if row.reaction in {ProduceReaction.UNEXPECTED, ProduceReaction.METADATA}:
-        # delivery.timeout.ms of the batches that wait bounds the retries.
+        # delivery.timeout.ms of the waiting batches limits the retries.
         return CodeReaction(ProduceReaction.RETRY, _NO)
     return CodeReaction(ProduceReaction.FATAL, _NO, row.advice) if row.reaction is ProduceReaction.FAIL else row
 
@@ -219,7 +221,7 @@ def refused(
     answer: PartitionProduceResponse | None,
     requester: Requester = UNKNOWN,
 ) -> ProduceError:
-    """Return the error for a batch that a broker has refused for good with `code`."""
+    """Return the error for a batch that a broker has rejected with the final `code`."""
     detail = _detail(answer) if answer is not None else ""
     advice = f". {row.advice}" if row.advice else ""
     cause = _cause(code, batch.partition.topic, requester)
@@ -231,7 +233,7 @@ def _error_for(code: int) -> type[ProduceError]:
 
 
 def _cause(code: int, topic: str, requester: Requester) -> str:
-    """Return the code and its meaning: of a refusal of the authorizer, who lacks which right."""
+    """Return the code and its meaning; for an authorization error, the user and the missing permission."""
     error = error_of(code)
     kind = RESOURCES.get(code)
     text = error.text
@@ -242,7 +244,7 @@ def _cause(code: int, topic: str, requester: Requester) -> str:
 
 
 def _detail(answer: PartitionProduceResponse) -> str:
-    """Return the broker's own words, which name the records from v8 on (KIP-467)."""
+    """Return the broker's own message, which names the records since v8 (KIP-467)."""
     words = [answer.error_message] if answer.error_message else []
     words += [
         f"record {each.batch_index} of the batch: {each.batch_index_error_message or 'rejected'}"
@@ -253,12 +255,12 @@ def _detail(answer: PartitionProduceResponse) -> str:
 
 
 def no_producer_id(code: int, reason: str, row: CodeReaction, requester: Requester) -> ProduceError:
-    """Return the error for a producer that does not get an id. `reason` may be empty."""
+    """Return the error of a failed InitProducerId. `reason` may be empty."""
     return _fatal("could not get a producer id", code, row, requester, reason)
 
 
 def producer_refused(node: int, code: int, row: CodeReaction, requester: Requester) -> ProduceError:
-    """Return the error for a producer that broker `node` refuses as a whole."""
+    """Return the error for a producer whose every batch broker `node` would reject."""
     return _fatal(f"broker {node} refuses this producer", code, row, requester)
 
 
@@ -280,7 +282,7 @@ def too_large(batch: ProducerBatch, row: CodeReaction, limit: int | None) -> Rec
 
 
 def too_large_unheard(batch: ProducerBatch, size: int, limit: int) -> RecordTooLargeError:
-    """Return the error for a batch of `size` bytes that the broker would drop without a sign, as acks=0 has it."""
+    """Return the error for a batch of `size` bytes. With acks=0 the broker would drop it without an error."""
     row = reaction_to(ErrorCode.MESSAGE_TOO_LARGE)
     return RecordTooLargeError(
         f"could not write {counted(batch.count, 'record')} to {batch.partition}: a batch of {size} bytes is larger "
@@ -290,7 +292,7 @@ def too_large_unheard(batch: ProducerBatch, size: int, limit: int) -> RecordTooL
 
 
 def timed_out(batch: ProducerBatch, config: ProducerConfig, waits_for: str) -> DeliveryTimeoutError:
-    """Return the error for a batch whose delivery.timeout.ms has passed; `waits_for` is the cause if it knows none."""
+    """Return the error for a batch whose delivery.timeout.ms has passed; `waits_for` is the cause if it has none."""
     cause = batch.cause or waits_for
     message = (
         f"{_what(batch)}: not acknowledged within delivery.timeout.ms={config.delivery_timeout_ms} after "
@@ -302,15 +304,15 @@ def timed_out(batch: ProducerBatch, config: ProducerConfig, waits_for: str) -> D
 def _timeout_advice(batch: ProducerBatch) -> str:
     row = reaction_to(batch.code)
     known = "" if row.reaction is ProduceReaction.OUT_OF_ORDER else row.advice  # it only waited for another batch
-    return known or "Look whether the partition's leader is up and keeps up, or raise kafka.delivery.timeout.ms"
+    return known or "Check that the partition's leader runs and keeps up, or raise kafka.delivery.timeout.ms"
 
 
 def unknown_partition(
     batch: ProducerBatch, config: ProducerConfig, topic: TopicInfo | None, *, is_new: bool = False
 ) -> UnknownTopicError:
-    """Return the error for a partition that `topic` does not have, None without the topic.
+    """Return the error for a partition that `topic` does not have; `topic` is None if it does not exist either.
 
-    `is_new`: the topic was deleted and created again. Otherwise the producer has waited for the partition.
+    `is_new`: the topic was deleted and created again. If not, the producer has waited for the partition.
     """
     if topic is None:
         return UnknownTopicError(f"{_what(batch)}: {_no_topic(batch.partition.topic, config)}")
@@ -325,12 +327,12 @@ def unknown_partition(
 
 
 def hidden_partition(batch: ProducerBatch, config: ProducerConfig) -> UnknownTopicError:
-    """Return the error for a batch that a broker may have, in a partition that the metadata of its topic now lack."""
+    """Return the error for a batch that a broker may have, in a partition that new metadata lack."""
     topic, partition = batch.partition
     return UnknownTopicError(
         f"{_what(batch)}: the metadata of topic {topic} have lacked partition {partition} for "
-        f"max.block.ms={config.max_block_ms}, although no topic loses a partition. Look whether the metadata of some "
-        f"broker are old{_outcome(True)}",
+        f"max.block.ms={config.max_block_ms}, although no topic loses a partition. Check for a broker with old "
+        f"metadata{_outcome(True)}",
         maybe_written=True,
     )
 
@@ -343,19 +345,19 @@ def _no_topic(topic: str, config: ProducerConfig) -> str:
 
 
 def missing_topic(topic: str, config: ProducerConfig, reason: str) -> ProduceError:
-    """Return the error for a topic that did not appear. `reason`: why no broker answers; empty if one does."""
+    """Return the error for a topic that did not appear. `reason`: why no broker answers, empty if a broker does."""
     if not reason:
         return UnknownTopicError(_no_topic(topic, config))
     return NoBrokerError(
         f"cannot write topic {topic}: no broker has answered for it within max.block.ms={config.max_block_ms}; last: "
-        f"{reason}. Look whether the brokers of kafka.bootstrap.servers are up, and can be reached from the executors"
+        f"{reason}. Check that the brokers of kafka.bootstrap.servers run, and that the executors reach them"
     )
 
 
 def late_topic(topic: str, left: float, config: ProducerConfig, reason: str) -> str:
-    """Return the warning about a topic that the producer looks for, for `left` more seconds. `reason` as above."""
+    """Return the warning about a topic that is given up in `left` seconds. `reason`: see `missing_topic`."""
     cause = f"no broker has answered ({reason})" if reason else "the brokers report that it does not exist"
-    advice = "Look whether the brokers are up" if reason else "Create the topic, or correct its name"
+    advice = "Check that the brokers run" if reason else "Create the topic, or correct its name"
     return (
         f"cannot write topic {topic} so far: {cause}. The task waits for it for {left:.0f} more seconds "
         f"(kafka.max.block.ms={config.max_block_ms}) and then fails. {advice}"
@@ -363,7 +365,7 @@ def late_topic(topic: str, left: float, config: ProducerConfig, reason: str) -> 
 
 
 def late(batch: ProducerBatch, partitions: int, now: float, config: ProducerConfig, cause: str) -> str:
-    """Return the warning about batches that wait in so many partitions, of which `batch` is the oldest."""
+    """Return the warning about unacknowledged batches of `partitions` partitions. `batch` is the oldest."""
     more = f" and the oldest of {counted(partitions - 1, 'more partition')}" if partitions > 1 else ""
     return (
         f"{counted(batch.count, 'record')} for {batch.partition}{more} were not acknowledged within "
@@ -373,9 +375,9 @@ def late(batch: ProducerBatch, partitions: int, now: float, config: ProducerConf
 
 
 def topic_refused(topic: str, code: int, row: CodeReaction, requester: Requester) -> ProduceError:
-    """Return the error for a topic that the metadata refuse for good."""
+    """Return the error for a topic with a final error in the metadata."""
     advice = f". {row.advice}" if row.advice else ""
-    if code in RESOURCES:  # the brokers tell nothing about a topic that the user may not see
+    if code in RESOURCES:  # brokers do not report whether a topic exists that the user may not see
         command = grant(Resource.TOPIC, Operation.CREATE, topic, requester)
         advice = (
             f". If the topic does not exist and the brokers are to create it, add: `{command}` (brokers before 2.0 "
@@ -385,14 +387,14 @@ def topic_refused(topic: str, code: int, row: CodeReaction, requester: Requester
 
 
 def abandoned(batch: ProducerBatch, reason: str) -> ProduceError:
-    """Return the error for a batch that the application has given up."""
+    """Return the error for a batch that the application abandons."""
     return ProduceError(
         f"{_what(batch)}: given up: {reason}{_outcome(batch.maybe_written)}", batch.code, batch.maybe_written
     )
 
 
 def out_of_reach(batch: ProducerBatch) -> ProduceError:
-    """Return the error for a batch behind a failed one, of which an earlier attempt has no answer."""
+    """Return the error for a batch after a failed one, if an earlier attempt has no answer."""
     return ProduceError(
         f"{_what(batch)}: earlier records of the partition have failed, and the broker refuses these behind them "
         f"({batch.cause}){_outcome(batch.doubtful)}. Write all again",
@@ -402,7 +404,7 @@ def out_of_reach(batch: ProducerBatch) -> ProduceError:
 
 
 def out_of_turn(batch: ProducerBatch) -> ProduceError:
-    """Return the error for a refused batch that a later batch of its partition has overtaken."""
+    """Return the error for a rejected batch if the broker has accepted a later batch of its partition."""
     return ProduceError(
         f"{_what(batch)}: the broker rejected them ({batch.cause}), but accepted records that follow them"
         f"{_outcome(batch.doubtful)}. Writing them now would change the order: write all again",

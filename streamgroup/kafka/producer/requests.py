@@ -1,4 +1,4 @@
-"""The requests of a producer, in the shape that each version wants, and the answers by partition."""
+"""The requests of a producer in each API version, and their answers by partition."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from streamgroup.kafka.wire.primitives import Bytes
 from streamgroup.model import NO_TOPIC_ID, Broker, TopicPartition
 
 _LAST_BY_NAME = 12
-"""From the next version on Produce has topic ids in place of names (KIP-516)."""
+"""Later versions of Produce have topic ids instead of names (KIP-516)."""
 _CLIENT_WAITS_FROM = 6
-"""From this version of Produce on the broker answers before the throttle time, and the client waits (KIP-219)."""
+"""Since this version of Produce the broker answers before the throttle time, and the client waits (KIP-219)."""
 _NO_TRANSACTION_TIMEOUT_MS = 2**31 - 1
 _LIMIT = "max.message.bytes"
 
 
 def init_producer_id() -> InitProducerIdRequest:
-    """Return InitProducerId of an idempotent producer, for any broker. The answer has a new id at epoch 0."""
+    """Return the InitProducerId request of an idempotent producer, for any broker. The answer has a new id, epoch 0."""
     return InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_NO_TRANSACTION_TIMEOUT_MS)
 
 
 def describe_limits(topics: Iterable[str]) -> DescribeConfigsRequest:
-    """Return DescribeConfigs of the largest batch that each of `topics` takes, for any broker."""
+    """Return the DescribeConfigs request for the largest batch that each of `topics` accepts, for any broker."""
     return DescribeConfigsRequest(
         resources=tuple(
             DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=(_LIMIT,))
@@ -50,9 +50,9 @@ def describe_limits(topics: Iterable[str]) -> DescribeConfigsRequest:
 
 
 def with_limits(read: MetadataRead, response: DescribeConfigsResponse, requester: Requester) -> MetadataRead:
-    """Return metadata with the limits of the topics in the answer.
+    """Return `read` with the limits of the topics in the answer.
 
-    A topic that a broker does not know yet is left out of the metadata: they are read again.
+    A topic that the broker does not know yet is removed, so that the metadata are read again.
     """
     limits: dict[str, int] = {}
     reasons: dict[str, str] = {}
@@ -72,13 +72,13 @@ def with_limits(read: MetadataRead, response: DescribeConfigsResponse, requester
 
 
 def produce_ceiling(send: Send) -> int | None:
-    """Return the highest version that can carry the request; None for any. Topic ids are for v13 and later."""
+    """Return the highest Produce version for the request; None for any. Versions from 13 on need topic ids."""
     by_name = any(send.topic_ids.get(b.partition.topic, NO_TOPIC_ID) == NO_TOPIC_ID for b in send.batches)
     return _LAST_BY_NAME if by_name else None
 
 
 def produce_request(send: Send, records_of: Callable[[ProducerBatch], Bytes]) -> ProduceRequest:
-    """Return the Produce request of any version; `records_of` returns the sealed bytes of a batch."""
+    """Return the Produce request. `records_of` returns the sealed bytes of a batch."""
     topics: dict[str, list[PartitionProduceData]] = {}
     for batch in send.batches:
         row = PartitionProduceData(index=batch.partition.partition, records=records_of(batch))
@@ -96,7 +96,7 @@ def produce_request(send: Send, records_of: Callable[[ProducerBatch], Bytes]) ->
 def answers_of(
     response: ProduceResponse, topic_ids: Mapping[str, str]
 ) -> dict[TopicPartition, PartitionProduceResponse]:
-    """Return the answers by partition; `topic_ids` are those of the request."""
+    """Return the answers by partition. `topic_ids` is `Send.topic_ids`."""
     names = {topic_id: name for name, topic_id in topic_ids.items()}
     return {
         TopicPartition(topic.name or names.get(topic.topic_id, ""), answer.index): answer
@@ -111,5 +111,5 @@ def throttle_s(response: ProduceResponse, version: int) -> float:
 
 
 def endpoints_of(response: ProduceResponse) -> tuple[Broker, ...]:
-    """Return the addresses of the leaders that the answer names (KIP-951)."""
+    """Return the addresses of new leaders (KIP-951)."""
     return tuple(Broker(node.node_id, node.host, node.port, node.rack) for node in response.node_endpoints)

@@ -1,4 +1,4 @@
-"""Which rows of a batch go to which partition: the column `partition` first, then the partitioner."""
+"""Assigns the rows of an Arrow batch to partitions: by the column `partition`, otherwise by the partitioner."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamgroup.model import TopicPartition
 from streamgroup.text import counted
 
 _ROWS_OF_A_RUN = 100
-"""Rows stay where they are if a partition gets so many side by side, on the average."""
+"""Rows are not reordered if a partition gets at least so many consecutive rows on average."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Routes:
     """The rows of a batch by partition."""
 
     order: Longs | None
-    """The rows, so that those of a partition lie side by side in their own order. None: the rows as they are."""
+    """The rows, grouped by partition, in their order within each. None: the rows in their own order."""
     spans: tuple[RowSpan, ...]
     """Together the spans cover all rows. The rows of a partition, span by span, are in their own order."""
 
@@ -46,14 +46,14 @@ class _TopicRows:
     rows: Longs | None
     """The rows in the batch, ascending. None: all."""
     given: pa.Array | None
-    """The column `partition` of these rows. None if no row names a partition."""
+    """The column `partition` of these rows. None if it is null in all rows."""
 
 
 def route(columns: SinkColumns, topics: Mapping[str, ProducerTopic], partitioner: Partitioner, sizes: Longs) -> Routes:
     """Return the partition of each row. `topics` has every topic of the batch; `sizes` are bytes as encoded.
 
-    Raises EncodeError for a negative partition, and UnknownPartition for one that the topic does not have. Then the
-    partitioner has chosen nothing yet, so the caller may refresh the metadata and route the same batch again.
+    Raises EncodeError for a negative partition, and UnknownPartition for a partition that the topic does not have. The
+    partitioner has not been called then, so the caller may refresh the metadata and route the same batch again.
     """
     all_rows = [
         _TopicRows(topics[name], rows, _given(columns, topics[name], rows)) for name, rows in columns.rows_by_topic()
@@ -79,7 +79,7 @@ def route(columns: SinkColumns, topics: Mapping[str, ProducerTopic], partitioner
 
 
 def _given(columns: SinkColumns, topic: ProducerTopic, rows: Longs | None) -> pa.Array | None:
-    """Return the column `partition` of a topic's rows, checked. None if no row names a partition."""
+    """Return the checked column `partition` of a topic's rows. None if it is null in all rows."""
     if columns.partition is None:
         return None
     given = columns.partition if rows is None else columns.partition.take(pa.array(rows))
@@ -105,7 +105,6 @@ def _wrong_partition(topic: ProducerTopic, number: int, row: int) -> EncodeError
 
 
 def _chosen(columns: SinkColumns, of_topic: _TopicRows, partitioner: Partitioner, sizes: Longs) -> Ints:
-    """Return the partitions of a topic's rows."""
     given, free = of_topic.given, of_topic.rows
     if given is not None and not given.null_count:
         named: Ints = given.to_numpy()
@@ -130,9 +129,9 @@ def _partitioned(
 
 
 def _order(partitions: Ints) -> Longs | None:
-    """Return the stable order of rows by partition, or None where long runs of rows go to one partition each.
+    """Return the stable order of rows by partition, or None if long runs of rows go to one partition each.
 
-    A partitioner of rows without keys stays with a partition for long. To sort such rows would copy all of them.
+    A partitioner of rows without keys stays with one partition for many rows. Sorting such rows would copy all of them.
     """
     changes = np.count_nonzero(partitions[1:] != partitions[:-1])
     if changes * _ROWS_OF_A_RUN <= len(partitions) or (partitions[1:] >= partitions[:-1]).all():

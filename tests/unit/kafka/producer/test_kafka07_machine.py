@@ -437,7 +437,7 @@ def test_a_partition_at_which_the_broker_hangs_up_fails_and_the_others_do_not(ve
     verifying.serve(60)
     assert [each.messages for each in verifying.delivered] == [good]
     assert [each.messages for each in verifying.failed] == [bad]
-    assert "the broker hangs up on every request for this partition" in verifying.errors[0]
+    assert "the broker closes the connection at every request for this partition" in verifying.errors[0]
 
 
 def test_a_log_that_has_lost_its_end_is_an_error(verifying: World) -> None:

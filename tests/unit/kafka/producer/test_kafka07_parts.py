@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroup.errors import DecodeError, DeliveryTimeoutError, ProduceError
-from streamgroup.kafka.producer import kafka07_parts as failures
+from streamgroup.kafka.producer import kafka07_parts
 from streamgroup.kafka.producer.kafka07 import Kafka07Config
 from streamgroup.kafka.producer.kafka07_parts import (
     ConnectionLost07,
@@ -35,18 +35,26 @@ def failed_set(
     ("error", "cause", "next_step"),
     [
         (
-            failures.unconfirmed(failed_set()),
+            kafka07_parts.unconfirmed(failed_set()),
             "the connection was lost after they were sent: reset by peer",
             "verify=true",
         ),
         (
-            failures.refused(failed_set()),
-            "hangs up on every request for this partition: reset by peer",
+            kafka07_parts.refused(failed_set()),
+            "closes the connection at every request for this partition: reset by peer",
             "(num.partitions)",
         ),
-        (failures.log_lost(failed_set(), 480), "the log no longer has position 480", "then write the records again"),
-        (failures.unreadable(failed_set(), 480), "the broker refuses to send its log from position 480 on", AGAIN),
-        (failures.damaged(failed_set(), "magic 9 at position 40"), "the log is damaged: magic 9 at position 40", AGAIN),
+        (
+            kafka07_parts.log_lost(failed_set(), 480),
+            "the log no longer has position 480",
+            "then write the records again",
+        ),
+        (kafka07_parts.unreadable(failed_set(), 480), "the broker refuses to send its log from position 480 on", AGAIN),
+        (
+            kafka07_parts.damaged(failed_set(), "magic 9 at position 40"),
+            "the log is damaged: magic 9 at position 40",
+            AGAIN,
+        ),
     ],
 )
 def test_an_error_about_a_sent_set_names_the_partition_the_cause_and_the_next_step(
@@ -60,7 +68,7 @@ def test_an_error_about_a_sent_set_names_the_partition_the_cause_and_the_next_st
 
 
 def test_a_set_that_the_log_does_not_have_is_not_written_and_points_to_the_brokers_limit() -> None:
-    error = failures.missing(failed_set(HANDLED), 480, 486)
+    error = kafka07_parts.missing(failed_set(HANDLED), 480, 486)
     assert str(error).startswith(
         f"{WHAT}expected 12 bytes from position 480 on, and the log ends at 486: they are not there after 2 attempts. "
     )
@@ -70,32 +78,35 @@ def test_a_set_that_the_log_does_not_have_is_not_written_and_points_to_the_broke
 
 @pytest.mark.parametrize(("attempts", "maybe"), [(0, False), (1, True)])
 def test_a_set_that_a_broker_hangs_up_on_may_be_written_once_it_was_sent(attempts: int, maybe: bool) -> None:
-    assert failures.refused(failed_set(QUEUED, attempts=attempts)).maybe_written is maybe
+    assert kafka07_parts.refused(failed_set(QUEUED, attempts=attempts)).maybe_written is maybe
 
 
 @pytest.mark.parametrize(("state", "maybe"), [(QUEUED, False), (SENT, True), (HANDLED, True)])
 def test_a_set_whose_time_is_over_may_be_written_unless_it_waits_to_be_sent(
     state: MessageSetState, maybe: bool
 ) -> None:
-    late = failures.timed_out(
+    late = kafka07_parts.timed_out(
         failed_set(state), Kafka07Config(delivery_timeout_ms=40_000), "broker 2 is not registered"
     )
     assert isinstance(late, DeliveryTimeoutError)
     assert str(late).startswith(f"{WHAT}not delivered within delivery.timeout.ms=40000: broker 2 is not registered")
     assert str(late).endswith(". Start the broker, or raise kafka.delivery.timeout.ms")
-    for error in (late, failures.abandoned(failed_set(state), "the task has failed")):
+    for error in (late, kafka07_parts.abandoned(failed_set(state), "the task has failed")):
         assert error.maybe_written is maybe
         assert (AGAIN in str(error)) is maybe
 
 
 @pytest.mark.parametrize("movable", [False, True])
 def test_a_set_of_a_broker_that_is_gone_says_why_no_other_broker_got_it(movable: bool) -> None:
-    error = failures.timed_out(failed_set(QUEUED, movable=movable), Kafka07Config(), "broker 2 is not registered")
+    error = kafka07_parts.timed_out(failed_set(QUEUED, movable=movable), Kafka07Config(), "broker 2 is not registered")
     assert ("Records with a key, or with a partition, cannot go to another broker" in str(error)) is not movable
 
 
 def test_an_abandoned_set_has_the_reason_of_the_application() -> None:
-    assert str(failures.abandoned(failed_set(QUEUED), "the task has failed")) == f"{WHAT}given up: the task has failed"
+    assert (
+        str(kafka07_parts.abandoned(failed_set(QUEUED), "the task has failed"))
+        == f"{WHAT}given up: the task has failed"
+    )
 
 
 OTHER = message07(b"of another producer")

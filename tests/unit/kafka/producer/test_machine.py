@@ -627,7 +627,7 @@ def test_where_no_broker_answers_the_error_does_not_ask_for_a_topic() -> None:
     (missing,) = [a for a in d.later(2.5) if isinstance(a, ev.TopicMissing)]
     assert isinstance(missing.error, NoBrokerError)
     assert "topic t: no broker has answered for it within max.block.ms=2000" in str(missing.error)
-    assert "cannot connect to broker b:9092. Look whether the brokers" in str(missing.error)
+    assert "cannot connect to broker b:9092. Check that the brokers" in str(missing.error)
     assert "Create" not in str(missing.error)
 
 

@@ -234,7 +234,7 @@ def test_a_user_without_the_right_to_write_idempotently_learns_both_ways_out() -
     for error in (reactions.no_producer_id(code, "", row, ALICE), reactions.producer_refused(2, code, row, ALICE)):
         assert isinstance(error, ProduceAuthorizationError)
         assert "--operation IdempotentWrite --cluster`" in str(error)
-        assert str(error).endswith(". Without the right, set kafka.enable.idempotence=false")
+        assert str(error).endswith(". Without this permission, set kafka.enable.idempotence=false")
         assert facts(error) == (code, False)
 
 
@@ -318,7 +318,7 @@ def test_a_batch_that_is_not_acknowledged_in_time_has_its_last_cause_and_the_adv
     assert isinstance(error, DeliveryTimeoutError)
     assert str(error) == (
         "could not write 5 records (50 bytes) to t-0 at broker 2: not acknowledged within delivery.timeout.ms=40000 "
-        "after 3 attempts; last: NOT_ENOUGH_REPLICAS (19). Look for brokers that are down, or lower "
+        "after 3 attempts; last: NOT_ENOUGH_REPLICAS (19). Check for brokers that are down, or lower "
         "min.insync.replicas of the topic"
     )
     assert facts(error) == (19, False)
@@ -327,7 +327,7 @@ def test_a_batch_that_is_not_acknowledged_in_time_has_its_last_cause_and_the_adv
 def test_a_batch_without_a_cause_says_for_which_step_it_has_waited() -> None:
     waiting = batch(node=-1)
     error = reactions.timed_out(waiting, CONFIG, "waits for the leader of t-0")
-    assert "; last: waits for the leader of t-0. Look whether the partition's leader is up" in str(error)
+    assert "; last: waits for the leader of t-0. Check that the partition's leader runs" in str(error)
     assert str(error).endswith("or raise kafka.delivery.timeout.ms")
 
 
@@ -386,7 +386,7 @@ def test_a_topic_is_not_called_missing_while_no_broker_answers() -> None:
     assert isinstance(error, TransportError)
     assert str(error).startswith(
         "cannot write topic orders: no broker has answered for it within max.block.ms=7000; last: b1:9092: connection "
-        "refused. Look whether"
+        "refused. Check that"
     )
 
 
