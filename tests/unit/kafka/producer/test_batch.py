@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from streamgroup.kafka.producer.batch import NO_IDENTITY, BatchState, ProducerBatch, ProducerIdentity
 from tests.unit.kafka.producer.drivers import P0
 from tests.unit.kafka.producer.world import Records
@@ -30,34 +28,6 @@ def test_a_batch_has_the_payloads_in_their_order_and_the_sum_of_their_records_an
     made = batch(1, 0, 4)
     assert [payload.count for payload in made.payloads] == [1, 0, 4]
     assert (made.count, made.size) == (5, 50)
-
-
-@pytest.mark.parametrize(
-    ("sequence", "count", "following"),
-    [
-        (0, 1, 1),
-        (5, 3, 8),
-        (2**31 - 1, 1, 0),
-        (2**31 - 3, 3, 0),
-        (2**31 - 4, 3, 2**31 - 1),
-        (2**31 - 1, 4, 3),
-    ],
-)
-def test_the_sequence_number_after_a_batch_counts_its_records_and_continues_at_0(
-    sequence: int, count: int, following: int
-) -> None:
-    made = batch(count)
-    assert made.number(IDENTITY, sequence) == following
-    assert (made.identity, made.base_sequence) == (IDENTITY, sequence)
-
-
-@pytest.mark.parametrize("state", BatchState)
-def test_a_broker_may_have_a_batch_that_is_in_flight_or_doubtful(state: BatchState) -> None:
-    made = batch(1)
-    made.state = state
-    assert made.maybe_written is (state is BatchState.IN_FLIGHT)
-    made.doubtful = True
-    assert made.maybe_written
 
 
 def test_a_part_has_the_age_the_attempts_and_the_doubts_of_its_batch() -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from streamgroup.errors import ConfigError
 from streamgroup.kafka.producer.config import MOST_IN_FLIGHT, Idempotence, ProducerConfig
-from tests.unit.group.drivers import Even
 
 
 @pytest.mark.parametrize(
@@ -48,14 +45,6 @@ def test_acks_that_kafka_does_not_have_are_refused_with_those_that_it_has(acks: 
         ProducerConfig(acks=acks)
 
 
-@pytest.mark.parametrize(
-    ("idempotence", "wants"),
-    [(Idempotence.OFF, False), (Idempotence.PREFERRED, True), (Idempotence.REQUIRED, True)],
-)
-def test_a_producer_asks_for_an_id_unless_idempotence_is_off(idempotence: Idempotence, wants: bool) -> None:
-    assert ProducerConfig(idempotence=idempotence).wants_idempotence is wants
-
-
 @pytest.mark.parametrize(("in_flight", "wants"), [(0, False), (1, True), (MOST_IN_FLIGHT, True), (6, False)])
 def test_idempotence_allows_as_many_requests_in_flight_as_a_broker_remembers_batches(
     in_flight: int, wants: bool
@@ -64,14 +53,3 @@ def test_idempotence_allows_as_many_requests_in_flight_as_a_broker_remembers_bat
     if not wants:
         with pytest.raises(ConfigError, match=f"here they are -1, {in_flight} and 2147483647. Change them, or leave"):
             ProducerConfig(max_in_flight=in_flight, idempotence=Idempotence.REQUIRED)
-
-
-@pytest.mark.parametrize(("attempt", "seconds"), [(1, 0.1), (2, 0.2), (3, 0.4), (4, 0.5), (2**31, 0.5)])
-def test_the_backoff_doubles_up_to_its_maximum(attempt: int, seconds: float) -> None:
-    config = ProducerConfig(retry_backoff_ms=100, retry_backoff_max_ms=500)
-    assert config.backoff_s(attempt, Even()) == pytest.approx(seconds)
-
-
-def test_the_backoff_differs_between_producers() -> None:
-    config = ProducerConfig()
-    assert len({config.backoff_s(1, random.Random(seed)) for seed in range(10)}) == 10

@@ -14,19 +14,16 @@ import pytest
 from streamgroup.advice import RESOURCES, Requester
 from streamgroup.errors import (
     KAFKA_ERRORS,
-    AuthorizationError,
     DeliveryTimeoutError,
     ErrorCode,
-    NoBrokerError,
     ProduceAuthorizationError,
     ProduceError,
     RecordTooLargeError,
-    TransportError,
     UnknownTopicError,
     error_of,
 )
 from streamgroup.kafka.producer import reactions
-from streamgroup.kafka.producer.batch import BatchState, ProducerBatch
+from streamgroup.kafka.producer.batch import ProducerBatch
 from streamgroup.kafka.producer.config import ProducerConfig
 from streamgroup.kafka.producer.reactions import (
     PRODUCE,
@@ -169,26 +166,6 @@ def facts(error: ProduceError) -> tuple[int, bool]:
 # -- a batch that the broker refuses ----------------------------------------------------------------------------------
 
 
-def test_a_refused_batch_names_the_partition_the_broker_the_code_and_the_next_step() -> None:
-    error = refused(ErrorCode.INVALID_RECORD)
-    assert str(error).startswith("could not write 5 records (50 bytes) to t-0 at broker 2: INVALID_RECORD (87): ")
-    assert str(error).endswith(". Give records of a compacted topic keys")
-    assert facts(error) == (87, False)
-
-
-def test_a_batch_that_was_never_sent_names_no_broker() -> None:
-    error = reactions.abandoned(batch(1, node=-1), "the task has failed")
-    assert str(error) == "could not write 1 record (10 bytes) to t-0: given up: the task has failed"
-    assert facts(error) == (0, False)
-
-
-@pytest.mark.parametrize("doubtful", [False, True])
-def test_a_refused_batch_says_whether_the_broker_may_have_it(doubtful: bool) -> None:
-    error = refused(ErrorCode.POLICY_VIOLATION, doubtful=doubtful)
-    assert (AGAIN in str(error)) is doubtful
-    assert error.maybe_written is doubtful
-
-
 def test_the_brokers_own_words_name_three_records_and_count_the_others() -> None:
     rows = [BatchIndexAndErrorMessage(batch_index=n) for n in (1, 2, 3, 4)]
     rows.insert(0, BatchIndexAndErrorMessage(batch_index=0, batch_index_error_message="no key"))
@@ -211,31 +188,7 @@ def test_a_broker_without_words_of_its_own_adds_nothing() -> None:
     assert "more records" not in str(refused(ErrorCode.INVALID_RECORD, answer))
 
 
-def test_an_unknown_code_of_a_newer_broker_is_named_by_its_number() -> None:
-    assert "at broker 2: UNKNOWN_999 (999): a code of a newer broker" in str(refused(999))
-
-
 # -- the authorizer ---------------------------------------------------------------------------------------------------
-
-
-def test_a_user_without_the_right_to_write_learns_the_command_that_gives_it() -> None:
-    error = refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    assert isinstance(error, ProduceAuthorizationError)
-    assert isinstance(error, AuthorizationError)
-    assert str(error).endswith(
-        "User:alice is not allowed the operation Write on topic 't'. To allow it: `kafka-acls.sh --bootstrap-server "
-        "b1:9092 --add --allow-principal User:alice --operation Write --topic t`"
-    )
-
-
-def test_a_user_without_the_right_to_write_idempotently_learns_both_ways_out() -> None:
-    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    row = reaction_to_producer_id(code)
-    for error in (reactions.no_producer_id(code, "", row, ALICE), reactions.producer_refused(2, code, row, ALICE)):
-        assert isinstance(error, ProduceAuthorizationError)
-        assert "--operation IdempotentWrite --cluster`" in str(error)
-        assert str(error).endswith(". Without this permission, set kafka.enable.idempotence=false")
-        assert facts(error) == (code, False)
 
 
 def test_a_topic_that_the_user_may_not_see_comes_with_the_right_to_create_it() -> None:
@@ -274,13 +227,6 @@ def test_a_producer_that_a_broker_refuses_names_the_broker() -> None:
     assert str(error).endswith(". Set kafka.acks to 0, 1 or all")
 
 
-def test_a_fatal_code_without_advice_ends_with_its_meaning() -> None:
-    code = ErrorCode.NETWORK_EXCEPTION
-    text = str(reactions.no_producer_id(code, "", reaction_to_producer_id(code), ALICE))
-    assert text == text.rstrip(". ")
-    assert text.startswith("could not get a producer id: NETWORK_EXCEPTION (13): ")
-
-
 # -- one record that is too large -------------------------------------------------------------------------------------
 
 
@@ -291,22 +237,6 @@ def test_a_record_above_the_limit_of_the_producer_names_the_option_to_raise() ->
         "could not write 1 record (10 bytes) to t-0: the record is larger than max.request.size=9. Raise "
         "kafka.max.request.size"
     )
-
-
-def test_a_record_that_is_too_large_at_a_second_attempt_may_have_been_written_by_the_first() -> None:
-    code = ErrorCode.MESSAGE_TOO_LARGE
-    error = reactions.too_large(batch(1, code=code, doubtful=True), reaction_to(code), None)
-    assert f"{AGAIN}. Raise max.message.bytes" in str(error)
-    assert facts(error) == (10, True)
-
-
-def test_a_record_above_the_limit_of_the_broker_names_the_setting_of_the_topic() -> None:
-    code = ErrorCode.MESSAGE_TOO_LARGE
-    error = reactions.too_large(batch(1, code=code), reaction_to(code), None)
-    assert isinstance(error, RecordTooLargeError)
-    assert "to t-0 at broker 2: MESSAGE_TOO_LARGE (10): " in str(error)
-    assert "Raise max.message.bytes of the topic" in str(error)
-    assert facts(error) == (10, False)
 
 
 # -- time that has passed ---------------------------------------------------------------------------------------------
@@ -331,36 +261,7 @@ def test_a_batch_without_a_cause_says_for_which_step_it_has_waited() -> None:
     assert str(error).endswith("or raise kafka.delivery.timeout.ms")
 
 
-def test_a_batch_behind_a_missing_one_gets_no_advice_about_lost_records() -> None:
-    late = batch(code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, cause="OUT_OF_ORDER_SEQUENCE_NUMBER (45)")
-    text = str(reactions.timed_out(late, CONFIG, ""))
-    assert "unclean leader election" not in text
-    assert text.endswith("or raise kafka.delivery.timeout.ms")
-
-
-@pytest.mark.parametrize("of", [BatchState.IN_FLIGHT, BatchState.RETRY])
-def test_a_late_or_abandoned_batch_may_be_written_while_it_is_in_flight(of: BatchState) -> None:
-    late = batch()
-    late.state = of
-    for error in (reactions.timed_out(late, CONFIG, "an answer"), reactions.abandoned(late, "the query stops")):
-        assert error.maybe_written is (of is BatchState.IN_FLIGHT)
-        assert (AGAIN in str(error)) is error.maybe_written
-
-
 # -- topics and partitions that do not appear -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("partitions", "counted"), [(0, "0 partitions"), (1, "1 partition"), (2, "2 partitions")])
-def test_a_partition_that_the_topic_does_not_have_comes_with_the_number_of_those_that_it_has(
-    partitions: int, counted: str
-) -> None:
-    topic = TopicInfo("t", tuple(PartitionInfo(number, 0) for number in range(partitions)))
-    error = reactions.unknown_partition(batch(node=-1), CONFIG, topic)
-    assert isinstance(error, UnknownTopicError)
-    assert str(error) == (
-        f"could not write 5 records (50 bytes) to t-0: topic t has {counted}, and partition 0 did not appear within "
-        "max.block.ms=7000. Correct the column 'partition', or add partitions to the topic"
-    )
 
 
 def test_a_partition_that_a_new_topic_of_the_name_lacks_leaves_no_doubt_about_its_records() -> None:
@@ -378,16 +279,6 @@ def test_a_partition_of_a_topic_that_is_not_there_is_about_the_topic() -> None:
     assert isinstance(error, UnknownTopicError)
     assert str(error).endswith(str(reactions.missing_topic("t", CONFIG, "")))
     assert "to t-0: topic t did not appear in the metadata within max.block.ms=7000. Create it, or set" in str(error)
-
-
-def test_a_topic_is_not_called_missing_while_no_broker_answers() -> None:
-    error = reactions.missing_topic("orders", CONFIG, "b1:9092: connection refused")
-    assert isinstance(error, NoBrokerError)
-    assert isinstance(error, TransportError)
-    assert str(error).startswith(
-        "cannot write topic orders: no broker has answered for it within max.block.ms=7000; last: b1:9092: connection "
-        "refused. Check that"
-    )
 
 
 # -- batches behind a failed one --------------------------------------------------------------------------------------

@@ -8,22 +8,18 @@ from streamgroup.kafka.producer.batch import ProducerBatch
 from streamgroup.kafka.producer.events import Send
 from streamgroup.kafka.producer.requests import (
     answers_of,
-    endpoints_of,
-    init_producer_id,
     produce_ceiling,
     produce_request,
     throttle_s,
 )
 from streamgroup.kafka.wire.messages.produce import (
-    InitProducerIdRequest,
-    NodeEndpoint,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
 from streamgroup.kafka.wire.schema import decode, encode
-from streamgroup.model import Broker, TopicPartition
+from streamgroup.model import TopicPartition
 from tests.unit.kafka.producer.world import Records
 
 ID = "00000000-0000-0001-0000-000000000002"
@@ -64,13 +60,3 @@ def test_answers_are_found_by_name_and_by_id() -> None:
 @pytest.mark.parametrize(("version", "seconds"), [(1, 0.0), (5, 0.0), (6, 0.25), (13, 0.25)])
 def test_the_client_waits_for_the_throttle_time_from_v6_on(version: int, seconds: float) -> None:
     assert throttle_s(ProduceResponse(throttle_time_ms=250), version) == seconds
-
-
-def test_the_addresses_of_new_leaders() -> None:
-    response = ProduceResponse(node_endpoints=(NodeEndpoint(node_id=4, host="h", port=9, rack="r"),))
-    assert endpoints_of(response) == (Broker(4, "h", 9, "r"),)
-
-
-@pytest.mark.parametrize("version", range(6))
-def test_an_id_is_asked_for_in_every_version(version: int) -> None:
-    assert decode(InitProducerIdRequest, encode(init_producer_id(), version), version) == init_producer_id()
