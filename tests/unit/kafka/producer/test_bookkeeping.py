@@ -1,14 +1,60 @@
-"""The brokers of a producer: one gets no request while it throttles, or in the backoff after a lost connection."""
+"""The configuration of a producer, its states, topics and producer ids."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from streamgroup.errors import ConfigError
 from streamgroup.kafka.producer.batch import NO_IDENTITY, ProducerIdentity
 from streamgroup.kafka.producer.bookkeeping import TABLE, IdentitySource, ProducerCue, ProducerState, Topics
-from streamgroup.kafka.producer.config import ProducerConfig
+from streamgroup.kafka.producer.config import MOST_IN_FLIGHT, Idempotence, ProducerConfig
 from streamgroup.model import PartitionInfo, TopicInfo
 from tests.unit.group.drivers import Even
+
+# -- the configuration ------------------------------------------------------------------------------------------------
+
+
+NEEDS = (
+    "enable.idempotence=true needs acks=all, max.in.flight.requests.per.connection of at most 5 and retries of at "
+    "least 1"
+)
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"acks": 2}, "invalid acks 2: expected 0, 1 or all (-1)"),
+        ({"acks": -2}, "invalid acks -2: expected 0, 1 or all (-1)"),
+        (
+            {"linger_ms": 5, "request_timeout_ms": 100, "delivery_timeout_ms": 104},
+            "delivery.timeout.ms=104 is below linger.ms=5 plus request.timeout.ms=100: increase it, or decrease one of",
+        ),
+        ({"acks": 1}, f"{NEEDS}; here they are 1, 5 and 2147483647. Change them, or leave"),
+        ({"max_in_flight": MOST_IN_FLIGHT + 1}, f"{NEEDS}; here they are -1, 6 and 2147483647"),
+        ({"max_in_flight": 0}, f"{NEEDS}; here they are -1, 0 and 2147483647"),
+        ({"retries": 0}, f"{NEEDS}; here they are -1, 5 and 0"),
+    ],
+)
+def test_a_combination_that_java_rejects_is_an_error_and_turns_only_the_default_of_idempotence_off(
+    config: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        ProducerConfig(**config, idempotence=Idempotence.REQUIRED)
+    assert str(raised.value).startswith(says)
+    if says.startswith(NEEDS):
+        assert not ProducerConfig(**config).wants_idempotence
+
+
+def test_options_at_their_limits_are_accepted() -> None:
+    assert ProducerConfig(linger_ms=5, request_timeout_ms=100, delivery_timeout_ms=105).wants_idempotence
+    for in_flight in (1, MOST_IN_FLIGHT):
+        assert ProducerConfig(max_in_flight=in_flight, idempotence=Idempotence.REQUIRED).wants_idempotence
+    assert not ProducerConfig(acks=0).wants_idempotence
+
+
+# -- states -----------------------------------------------------------------------------------------------------------
 
 
 def test_every_state_is_reached_and_only_a_failure_is_the_end() -> None:
@@ -16,6 +62,8 @@ def test_every_state_is_reached_and_only_a_failure_is_the_end() -> None:
     assert set(ProducerState) - {row.state for row in TABLE.rows} == {ProducerState.FAILED}
     assert {row.cue for row in TABLE.rows} == set(ProducerCue)
 
+
+# -- topics -----------------------------------------------------------------------------------------------------------
 
 NEVER = float("inf")
 CONFIG = ProducerConfig(
@@ -137,6 +185,8 @@ def test_only_the_topics_with_an_id_have_one(topics: Topics) -> None:
     assert topics.ids(["t", "u", "absent"]) == {"t": "0b7a"}
     assert topics.ids([]) == {}
 
+
+# -- producer ids -----------------------------------------------------------------------------------------------------
 
 FIRST = ProducerIdentity(7, 0)
 LAST_EPOCH = ProducerIdentity(7, 2**15 - 1)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamgroup.errors import DeliveryTimeoutError, ProduceError
+from streamgroup.errors import DecodeError, DeliveryTimeoutError, ProduceError
 from streamgroup.kafka.producer.kafka07 import Kafka07Config
 from streamgroup.kafka.producer.kafka07_machine import Kafka07Producer
 from streamgroup.kafka.producer.kafka07_parts import (
@@ -27,6 +27,10 @@ from streamgroup.kafka.producer.kafka07_parts import (
     SnapshotRead07,
     Tick07,
     WakeAt07,
+    abandoned,
+    read_back,
+    refused,
+    unreadable,
 )
 from streamgroup.kafka.wire.kafka07 import (
     FetchRequest07,
@@ -34,6 +38,7 @@ from streamgroup.kafka.wire.kafka07 import (
     OffsetsRequest07,
     ProduceRequest07,
     decode_response,
+    message07,
     message_set07,
 )
 from streamgroup.logformat import broker_partition
@@ -552,3 +557,77 @@ def test_whatever_breaks_without_verify_no_set_is_lost_silently_or_written_twice
         assert isinstance(failed.error, ProduceError)
         assert failed.error.maybe_written
         assert logs.count(failed.messages.messages) <= 1
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+WHAT = "could not write 1 record (11 bytes) to events 0-0: "
+
+
+def test_a_log_that_cannot_be_read_back_names_the_position_and_leaves_the_records_in_doubt() -> None:
+    error = unreadable(a_set(b"a"), 480)
+    assert str(error) == (
+        f"{WHAT}cannot verify them: the broker refuses to send its log from position 480 on. The broker may have the "
+        "records: writing them again may duplicate them"
+    )
+    assert error.maybe_written
+
+
+@pytest.mark.parametrize("attempts", [0, 1])
+def test_a_set_whose_broker_closes_the_connection_may_be_written_once_it_was_sent(attempts: int) -> None:
+    ours = a_set(b"a")
+    ours.attempts = attempts
+    assert refused(ours).maybe_written is bool(attempts)
+
+
+def test_an_abandoned_set_has_the_reason_of_the_application() -> None:
+    assert str(abandoned(a_set(b"a"), "the task has failed")) == f"{WHAT}given up: the task has failed"
+
+
+# -- the search in a log ----------------------------------------------------------------------------------------------
+
+
+def sets(*payloads: list[bytes]) -> list[MessageSet]:
+    return [MessageSet(tp(0, 0), message_set07(each), len(each)) for each in payloads]
+
+
+def test_a_set_behind_its_own_beginning_is_found() -> None:
+    (ours,) = sets([b"a", b"b"])
+    assert read_back(message07(b"a") + ours.messages, 0, [ours]).found == [(ours, 11)]
+
+
+def test_equal_sets_are_found_as_often_as_they_are_there() -> None:
+    ours = sets([b"a"], [b"a"], [b"a"])
+    assert read_back(ours[0].messages * 2, 0, ours).found == [(ours[0], 0), (ours[1], 11)]
+
+
+def test_a_message_that_is_longer_than_what_was_read_is_stepped_over() -> None:
+    large = message07(b"x" * 1000)
+    assert read_back(large[:100], 0, sets([b"a"])).position == len(large)
+
+
+@pytest.mark.parametrize("length", [0, -1, 4])
+def test_bytes_that_are_no_messages_are_an_error(length: int) -> None:
+    with pytest.raises(DecodeError, match=f"position 19: a message of {length} bytes is announced there"):
+        read_back(message07(b"", magic=0) + length.to_bytes(4, "big", signed=True) + bytes(20), 10, sets([b"a"]))
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.lists(st.sampled_from([b"", b"a", b"b", b"ab"]), min_size=1, max_size=3))),
+    st.integers(20, 200),
+)
+def test_a_log_that_is_read_in_pieces_has_every_set_in_its_order(
+    content: list[tuple[bool, list[bytes]]], piece: int
+) -> None:
+    ours = sets(*(payloads for is_ours, payloads in content if is_ours))
+    log = b"".join(message_set07(payloads) for _, payloads in content)
+    expected, position, wanted, found = list(ours), 0, 0, []
+    while position < len(log):
+        data = log[position : position + max(piece, wanted)]
+        step = read_back(data, position, expected)
+        assert step.position > position or step.wanted > wanted
+        position, wanted = step.position, step.wanted
+        found += [each for each, _ in step.found]
+        expected = [each for each in ours if each not in found]
+    # The same bytes may come from both producers. Then the first of them count.
+    assert len(found) == len(ours)

@@ -167,3 +167,30 @@ def test_a_reset_waits_until_no_broker_can_get_a_batch_of_the_old_identity() -> 
     retry(second)
     queue.begin_reset()
     assert queue.may_reset
+
+
+# -- one batch --------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_batch_is_queued_without_a_number_and_adds_up_its_payloads() -> None:
+    new = ProducerBatch(P0, records(3), 12.5)
+    assert (new.created_at, new.retry_at, new.attempts) == (12.5, 12.5, 0)
+    assert (new.state, new.full, new.identity, new.base_sequence) == (QUEUED, False, ProducerIdentity(-1, -1), -1)
+    new.add(records(0))
+    new.add(records(4))
+    assert [payload.count for payload in new.payloads] == [3, 0, 4]
+    assert (new.count, new.size) == (7, 70)
+    new.number(IDENTITY, 40)
+    assert repr(new) == "ProducerBatch(t-0, 7 records, queued, 40)"
+
+
+def test_a_part_is_a_full_queued_batch_without_a_number_that_is_as_old_and_doubtful_as_the_whole() -> None:
+    whole = ProducerBatch(P0, records(4), 3.0)
+    whole.number(IDENTITY, 40)
+    whole.state, whole.attempts, whole.node = BatchState.SPLITTING, 4, 1
+    whole.doubtful, whole.followed, whole.code, whole.cause = True, True, 10, "MESSAGE_TOO_LARGE (10)"
+    part = whole.part(records(2))
+    assert (part.partition, part.count, part.size, part.created_at) == (P0, 2, 20, 3.0)
+    assert (part.full, part.state, part.identity, part.base_sequence) == (True, QUEUED, NO_IDENTITY, -1)
+    assert (part.attempts, part.node, part.code, part.cause) == (4, 1, 10, "MESSAGE_TOO_LARGE (10)")
+    assert (part.doubtful, part.followed) == (True, True)
