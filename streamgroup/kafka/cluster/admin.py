@@ -1,4 +1,4 @@
-"""Requests about groups for the command line: their members and committed offsets.
+"""Requests about groups: the list of groups, their members and committed offsets.
 
 Functions over a `KafkaCluster`. Each retries until a deadline on the cluster's clock.
 """
@@ -78,9 +78,10 @@ def list_groups(cluster: KafkaCluster, deadline: float) -> dict[str, GroupListin
 
 
 def listing_of(cluster: KafkaCluster, group: str, deadline: float) -> GroupListing | None:
-    """Return the entry of `group` in the list of its coordinator, None if the list lacks it.
+    """Return the entry of `group` in the list of its group coordinator, None if the list lacks it.
 
-    Brokers list groups of every protocol, also those that DescribeGroups does not know. Raises AuthorizationError.
+    Brokers list groups of every protocol, even of protocols that DescribeGroups does not support. Raises
+    AuthorizationError.
     """
 
     def read(_: int, response: ListGroupsResponse) -> GroupListing | None:
@@ -110,7 +111,7 @@ def list_groups_once(
             if answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                 raise refusal(answer.error_code, context, Operation.DESCRIBE, requester=cluster.requester)
             causes.append(f"{context}: {error_of(answer.error_code).name}")
-        for group in answer.groups:  # a broker that still loads some lists the others beside the error
+        for group in answer.groups:  # a broker that still loads some groups lists the others in addition to the error
             groups[group.group_id] = GroupListing(group.group_id, group.protocol_type, group.group_state)
     return groups, causes
 
@@ -125,10 +126,10 @@ def committed(
 ) -> dict[TopicPartition, CommittedOffset]:
     """Return all commits of `group`, without being a member.
 
-    With `stable` the coordinator waits for pending transactional commits, which would otherwise be read twice (R19);
-    without it the last complete commits are returned. `in_zookeeper` selects the commits that brokers of 0.8 to 3.x
-    keep there; None selects them only if the brokers cannot keep commits in Kafka. Raises UnsupportedVersionError if
-    the brokers do not have the selected store.
+    With `stable` the group coordinator waits for pending transactional commits, which would otherwise be read twice
+    (R19). Without it the last complete commits are returned. `in_zookeeper` selects the commits that brokers of 0.8 to
+    3.x keep there; None selects them only if the brokers cannot keep commits in Kafka. Raises UnsupportedVersionError
+    if the brokers do not have the selected store.
     """
     known: list[TopicPartition] = []
 
@@ -141,7 +142,8 @@ def committed(
     def read(version: int, response: OffsetFetchResponse) -> FetchedOffsets:
         fetched = fetched_offsets(response, version, group)
         context = f"cannot fetch the committed offsets of group {group!r}"
-        if fetched.error_code == ErrorCode.GROUP_ID_NOT_FOUND:  # a group without commits is empty: this one is removed
+        # A group without commits has no error: with this error the group is being removed.
+        if fetched.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
             raise RetriableError(error_of(fetched.error_code).name)
         check(fetched.error_code, context, group, cluster.requester)
         for tp, row in fetched.partitions.items():
@@ -173,7 +175,7 @@ def _description(group: DescribedGroup) -> GroupDescription:
 
 
 def _member(member: DescribedGroupMember) -> MemberDescription:
-    """Decode what the member's protocol says; a protocol that is not the consumers' says nothing."""
+    """Decode the member's metadata; topics and user data stay empty if its protocol is not the consumer protocol."""
     topics: tuple[str, ...] = ()
     user_data = b""
     with suppress(DecodeError):
@@ -200,13 +202,13 @@ def _assigned(member: DescribedGroupMember) -> tuple[TopicPartition, ...] | None
 
 
 class RetriableError(Exception):
-    """The coordinator has moved or is not ready."""
+    """The group coordinator has moved or is not ready."""
 
 
 def check(code: int, context: str, name: str, requester: Requester, operation: Operation = Operation.DESCRIBE) -> None:
-    """Raise the exception for `code`, RetriableError where a retry may succeed.
+    """Raise the exception for `code`: RetriableError if a retry may succeed.
 
-    `name` is that of the group or topic which the code is about, `operation` what the request needs on it.
+    `name` is the group or topic of the code, `operation` the operation that the request needs on it.
     """
     if code == 0:
         return
@@ -226,7 +228,7 @@ def of_coordinator(
     *,
     in_zookeeper: bool | None = False,
 ) -> T:
-    """Call the coordinator of `group`, which is looked up for each attempt. Any broker serves commits in ZooKeeper."""
+    """Call the group coordinator of `group`, looked up for each attempt. Any broker serves commits in ZooKeeper."""
     retry = cluster.retry(f"{make[0].NAME} of group {group!r}", deadline)
     last: Exception | None = None
     while True:
@@ -241,7 +243,7 @@ def of_coordinator(
             except TransportError:
                 if last is None:
                     raise
-                retry.again(last)  # no time was left to look again: what the coordinator had answered is the cause
+                retry.again(last)  # no time is left for another lookup: the last answer is the cause
                 continue
         ceiling = ZOOKEEPER_VERSION if in_zookeeper else None
         try:

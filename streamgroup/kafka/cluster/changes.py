@@ -1,7 +1,7 @@
-"""Changes of groups by an operator: new offsets, deleted offsets, deleted groups.
+"""Changes by an operator: the offsets of groups, groups, and topics.
 
-Functions over a `KafkaCluster`. Each retries until a deadline on the cluster's clock. The coordinator refuses each of
-them for a group with members, so no change races with a member.
+Functions over a `KafkaCluster`. Each retries until a deadline on the cluster's clock. The group coordinator rejects a
+change of a group with members, so no change races with a member.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ _OF_MEMBERS = frozenset(
         ErrorCode.STALE_MEMBER_EPOCH,
     }
 )
-"""The answers of a coordinator that takes no change from outside, because the group has members."""
+"""The error codes with which a group coordinator rejects a change because the group has members."""
 
 
 class GroupHasMembersError(BrokerError):
-    """The coordinator refused a change because the group has members."""
+    """The group coordinator rejected a change because the group has members."""
 
 
 def commit_as_admin(cluster: KafkaCluster, group: str, offsets: Mapping[TopicPartition, int], deadline: float) -> None:
-    """Commit `offsets` for `group` as no member of it does: without generation, member id, metadata and leader epoch.
+    """Commit `offsets` for `group` without generation, member id, metadata and leader epoch, as no member does.
 
-    Kafka's own tools commit a reset like this, so members take it for an operator's (R5). Raises GroupHasMembersError
-    if the group has members, and BrokerError for the first partition that is refused. Other partitions may then be
-    committed.
+    Kafka's own tools commit a reset like this, so members recognize it as the operator's (R5). Raises
+    GroupHasMembersError if the group has members, and BrokerError for the first rejected partition. Other partitions
+    may be committed then.
     """
 
     def read(_: int, response: OffsetCommitResponse) -> None:
@@ -102,10 +102,10 @@ def delete_group(cluster: KafkaCluster, group: str, deadline: float) -> None:
 def delete_offsets(
     cluster: KafkaCluster, group: str, partitions: Collection[TopicPartition], deadline: float
 ) -> dict[TopicPartition, BrokerError | None]:
-    """Delete the committed offsets of `partitions`. Return the error of each partition that was refused.
+    """Delete the committed offsets of `partitions`. Return the error of each rejected partition.
 
-    Raises BrokerError if the whole group is refused or the user lacks a right, and UnsupportedVersionError for brokers
-    before 2.4.
+    Raises BrokerError if the request is rejected for the group or the user lacks a permission, and
+    UnsupportedVersionError for brokers before 2.4.
     """
 
     def read(_: int, response: OffsetDeleteResponse) -> dict[TopicPartition, BrokerError | None]:
@@ -144,7 +144,7 @@ def delete_offsets(
 def _check_change(
     cluster: KafkaCluster, code: int, context: str, operation: Operation, *, group: str, topic: str = ""
 ) -> None:
-    """Raise the exception for `code`. `operation` is what the request needs on the topic, or on the group."""
+    """Raise the exception for `code`. The request needs `operation` on the topic, or on the group."""
     if code in _OF_MEMBERS:
         raise GroupHasMembersError(code, f"{context}, which has members")
     name = topic if RESOURCES.get(code) is Resource.TOPIC else group
@@ -166,20 +166,22 @@ def _commit_rows(offsets: Mapping[TopicPartition, int]) -> Iterable[OffsetCommit
         )
 
 
+# -- topics -----------------------------------------------------------------------------------------------------------
+
 R = TypeVar("R", bound=Message)
 
 BROKERS_DEFAULT = -1
-"""The replication factor that stands for the brokers' `default.replication.factor` (KIP-464, since 2.4)."""
+"""The replication factor that means the brokers' `default.replication.factor` (KIP-464, since 2.4)."""
 _BY_STATE = 6
 """The first version of DeleteTopics that names topics in DeleteTopicState."""
 _VALIDATES = 1
 """The first version of CreateTopics that validates without creating."""
 _INVALID_CONFIG = frozenset({ErrorCode.INVALID_CONFIG, ErrorCode.UNKNOWN_SERVER_ERROR})
-"""The codes for a configuration that a broker does not take. Kafka 0.10.2 has no code for an invalid value."""
+"""The codes for an invalid configuration. Kafka 0.10.2 has no code for an invalid value."""
 
 
 class _Result(NamedTuple):
-    """The result for one topic, of any of the APIs."""
+    """The result for one topic in the response of any of these APIs."""
 
     topic: str
     code: int
@@ -220,10 +222,11 @@ def refused_configs(
     replication_factor: int = 1,
     configs: Mapping[str, Mapping[str, str]],
 ) -> dict[str, dict[str, str]]:
-    """Return the configurations that the brokers refuse for new topics, by topic and name with the broker's reason.
+    """Return the configurations that the brokers reject for new topics, by topic and name with the broker's reason.
 
-    Nothing is created. Each configuration is tried alone, because a broker refuses a topic for its first invalid one
-    and does not name it in a field of its own. Brokers before 0.10.2 cannot try: the result is empty.
+    Nothing is created. Each configuration is validated alone, because a broker rejects a topic for its first invalid
+    configuration, and its response has no field for the name. Brokers before 0.10.2 cannot validate: the result is
+    empty.
     """
     refused: dict[str, dict[str, str]] = {}
     left = {topic: list(configs.get(topic, {}).items()) for topic in topics}
@@ -267,7 +270,7 @@ def _created(response: CreateTopicsResponse) -> Iterable[_Result]:
 def delete_topics(cluster: KafkaCluster, topics: Collection[str], deadline: float) -> None:
     """Delete topics with their records, and wait until the metadata does not show them any more.
 
-    Raises BrokerError for a topic that does not exist or is refused, AuthorizationError, and UnsupportedVersionError
+    Raises BrokerError for a topic that does not exist or is rejected, AuthorizationError, and UnsupportedVersionError
     before Kafka 0.10.1.
     """
     names = tuple(sorted(topics))
@@ -284,7 +287,7 @@ def delete_topics(cluster: KafkaCluster, topics: Collection[str], deadline: floa
 
     _change(cluster, (DeleteTopicsRequest, make), read, ("delete", Operation.DELETE), deadline)
     retry = cluster.retry("deleted topics", deadline)
-    # All topics are asked for: a broker before 0.11 would create anew a topic that is asked for by its name.
+    # The request is for all topics: a broker before 0.11 would create a topic again that is requested by its name.
     while left := sorted(cluster.snapshot(None, deadline, refresh=True).topics.keys() & set(names)):
         retry.again(f"the metadata still has {first_of(left, MOST_NAMED, 'topic')}")
 
@@ -292,7 +295,7 @@ def delete_topics(cluster: KafkaCluster, topics: Collection[str], deadline: floa
 def grow_topics(cluster: KafkaCluster, counts: Mapping[str, int], deadline: float) -> None:
     """Give each topic the number of partitions that `counts` has, and wait until all have leaders.
 
-    Raises BrokerError for a topic that has as many already, AuthorizationError, and UnsupportedVersionError before
+    Raises BrokerError for a topic that already has as many, AuthorizationError, and UnsupportedVersionError before
     Kafka 1.0.
     """
 
@@ -318,10 +321,10 @@ def _change(
     *,
     accepted: Collection[int] = (),
 ) -> list[_Result]:
-    """Send a request to the controller until it has taken each topic or refused one. Return the results.
+    """Send a request to the controller until it has accepted each topic or rejected one. Return the results.
 
-    `action` is the verb of an error, and the operation that the request needs. If an answer is lost, the request is
-    repeated, and the error for a topic that it has changed already says so.
+    `action` is the verb for errors, and the operation that the request needs. If an answer is lost, the request is
+    repeated. The error then reports that the topic is already changed.
     """
     verb, operation = action
     retry = cluster.retry(f"{request[0].NAME} of the controller", deadline)
@@ -337,12 +340,12 @@ def _change(
 
 
 def _cause(result: _Result, verb: str, operation: Operation, requester: Requester) -> str:
-    """Return why the request must be repeated. Raises the error of a topic for which that is of no use."""
+    """Return why the request must be repeated. Raises the error of a topic for which no retry can succeed."""
     error = error_of(result.code)
     reason = f"topic {result.topic!r}" + (f" ({result.message})" if result.message else "")
     if result.code in RESOURCES:
         raise refusal(result.code, f"cannot {verb} {reason}", operation, result.topic, requester)
-    # The metadata would be refreshed for an unknown topic in vain: the controller knows all topics.
+    # No refresh of the metadata resolves an unknown topic: the controller knows all topics.
     if not error.retriable or result.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise BrokerError(error, f"cannot {verb} {reason}")
     return f"{reason}: {error.name}"

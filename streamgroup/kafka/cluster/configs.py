@@ -28,14 +28,14 @@ _NOUNS = {TOPIC: "topic", BROKER: "broker"}
 
 
 class TopicConfig(NamedTuple):
-    """A configuration of a topic. `is_own` says whether it is set on the topic; other values are the brokers'."""
+    """A configuration of a topic. If not `is_own`, the topic uses the brokers' value."""
 
     value: str
     is_own: bool
 
 
 def topic_configs(cluster: KafkaCluster, topics: Collection[str], deadline: float) -> dict[str, dict[str, TopicConfig]]:
-    """Return the configurations of each topic by name, without values that brokers keep secret.
+    """Return the configurations of each topic by name, without secret values, which brokers do not return.
 
     Raises AuthorizationError, BrokerError, and UnsupportedVersionError before Kafka 0.11.
     """
@@ -48,7 +48,7 @@ def topic_configs(cluster: KafkaCluster, topics: Collection[str], deadline: floa
 
 
 def broker_config(cluster: KafkaCluster, node: int, name: str, deadline: float) -> str | None:
-    """Return the configuration `name` of broker `node`; None if it has no such configuration, or keeps it secret.
+    """Return the configuration `name` of broker `node`; None if it is missing or secret.
 
     Raises as `topic_configs`.
     """

@@ -1,8 +1,8 @@
 """Sends requests to many brokers at once from one thread, so that no broker delays the others.
 
-Each broker has a connection of its own, which is set up while other brokers already answer. A call returns after its
-timeout. The request to a late broker stays in flight, and the next call with the same request takes its response. A
-broker that is always slower than the timeout is thus read one call later.
+Each broker has its own connection, which is set up while other brokers already answer. A call returns after its
+timeout. The request to a late broker stays in flight, and the next call with the same request takes its response. The
+response of a broker that is always slower than the timeout is thus returned one call later.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Pending(TransportError):
 
 
 class Unsent(TransportError):
-    """The connection failed at an earlier request of the same connection, which says nothing about this one."""
+    """The connection failed at an earlier request, so this request may not have caused the failure."""
 
 
 class _Sent(NamedTuple):
@@ -65,7 +65,7 @@ class _BrokerLink:
         return self.responses.keys() | {asked for asked, _ in self.asked.values()}
 
     def delay(self, seconds: float) -> None:
-        """Move the deadlines of the requests in flight: the broker throttles the client."""
+        """Extend the deadlines of the requests in flight, because the broker throttles the client."""
         self.asked = {number: (asked, until + seconds) for number, (asked, until) in self.asked.items()}
         self.due += seconds
 
@@ -85,7 +85,6 @@ class _Call:
     answers: dict[AddressedRequest, Any]
 
     def left(self) -> list[AddressedRequest]:
-        """Return the requests without a response."""
         return [request for request in self.requests if request not in self.answers]
 
     def take(self, address: Address, link: _BrokerLink) -> None:
@@ -142,14 +141,14 @@ class BrokerFanout:
     ) -> dict[AddressedRequest, Any]:
         """Do as `call_each` with several requests per broker, which are pipelined in the given order.
 
-        If a connection fails, its first request without a response gets the error; the ones behind it are `Unsent`.
+        If a connection fails, its first request without a response gets the error; later requests are `Unsent`.
         """
         began = self._clock()
         until = min(deadline, began + self._options.request_timeout_ms / 1000)
         wait_end = until if timeout is None else min(until, began + timeout)
         answers: dict[AddressedRequest, Any] = {}
         call = _Call(dict.fromkeys(requests), epoch, answers)
-        self._take(self._poller.wait(0), _Call({}, epoch, {}))  # failed connections and late responses
+        self._take(self._poller.wait(0), _Call({}, epoch, {}))  # failed connections and late responses of earlier calls
         self._send(call, until, ceiling)
         while True:
             for address, link in self._links.items():

@@ -1,4 +1,4 @@
-"""A Kafka cluster behind its bootstrap servers: connections to brokers, cached metadata, retries until a deadline.
+"""A Kafka cluster, by its bootstrap servers: connections to brokers, cached metadata, retries until a deadline.
 
 Every method takes a deadline in seconds on the given clock (`time.monotonic` by default). Until then it retries
 retriable errors with backoff and jitter; its TransportError names the last cause. One thread uses a cluster.
@@ -52,6 +52,7 @@ log = logging.getLogger("streamgroup")
 R = TypeVar("R", bound=Message)
 
 _LEAST_SHARE_S = 1.0
+"""Seconds that each of several addresses gets at least, even if the deadline leaves less for each."""
 
 ANY: Final = "any"
 """Any broker: known ones are tried until one answers."""
@@ -78,7 +79,7 @@ class KafkaCluster:
         self._connections: dict[Address, Connection] = {}
         self._failed_at: dict[Address, float] = {}
         self._distrusted_at: dict[Address, float] = {}
-        """When `distrust_metadata` was called for each broker: metadata requests try other brokers before it."""
+        """When `distrust_metadata` was called for each broker: metadata requests try other brokers first."""
         self._metadata_source: Address | None = None
         """The broker that sent the newest metadata."""
         self._fanout: BrokerFanout | None = None
@@ -106,7 +107,7 @@ class KafkaCluster:
 
         Topics that do not exist are absent, and are not created. Partitions without a leader have NO_LEADER. Requests
         are retried while a topic is being created. Raises BrokerError for a topic that may not be described, and
-        TransportError if no broker gives a definite response by the deadline: NoBrokersYetError where the last response
+        TransportError if no broker gives a definite response by the deadline: NoBrokersYetError if the last response
         names no broker.
         """
         wanted = None if topics is None else frozenset(topics)
@@ -176,7 +177,7 @@ class KafkaCluster:
     ) -> tuple[int, R]:
         """Do as `call` with the request that `make` builds for the negotiated version. Return version and response.
 
-        Without `keep_trying` a failed connection raises TransportError at once: the caller may know another node.
+        Without `keep_trying` a failed connection raises TransportError at once: the caller can try another node.
         """
         retry = self.retry(f"{kind.NAME} of {'any broker' if node == ANY else f'broker {node}'}", deadline)
         while True:
@@ -247,8 +248,8 @@ class KafkaCluster:
                 retry.again(error)
 
     def coordinator(self, group: str, deadline: float) -> Broker:
-        """Return the coordinator of `group`. Raises BrokerError if the group is invalid or not authorized."""
-        retry = self.retry(f"coordinator of group {group!r}", deadline)
+        """Return the group coordinator of `group`. Raises BrokerError if the group is invalid or not authorized."""
+        retry = self.retry(f"group coordinator of group {group!r}", deadline)
         while True:
             version, response = self.call_versioned(
                 FindCoordinatorRequest, lambda v: coordinator_request(v, group), ANY, deadline
@@ -257,9 +258,9 @@ class KafkaCluster:
             if isinstance(answer, Broker):
                 return answer
             if answer is None:
-                raise DecodeError(f"FindCoordinator v{version}: the answer does not speak of group {group!r}")
+                raise DecodeError(f"FindCoordinator v{version}: group {group!r} is missing")
             if not may_succeed_later(answer):
-                context = f"cannot find the coordinator of group {group!r}"
+                context = f"cannot find the group coordinator of group {group!r}"
                 if answer == ErrorCode.GROUP_AUTHORIZATION_FAILED:
                     raise refusal(answer, context, Operation.DESCRIBE, group, self.requester)
                 raise BrokerError(answer, context)
@@ -307,7 +308,7 @@ class KafkaCluster:
         listed: dict[TopicPartition, ListedOffset],
         causes: list[str],
     ) -> None:
-        """Repeat a timestamp without a result. In v0 it precedes every segment, and the earliest offset replaces it."""
+        """Repeat a timestamp without a result. In v0 it is before every segment: request the earliest offset."""
         unmatched = [tp for tp, at in asked.items() if at >= 0 and tp in listed and listed[tp].offset == NO_OFFSET]
         by_node: dict[int, dict[TopicPartition, int]] = {}
         for tp in unmatched:
@@ -381,7 +382,7 @@ class KafkaCluster:
     def samples(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, LogSample]:
         """Return samples of the logs from the positions `wanted` on. The first partitions of each leader come first.
 
-        Partitions without an answer are absent: a sample serves an estimate, which goes without it.
+        Partitions without an answer are absent: the estimate is then made without them.
         """
         found: dict[TopicPartition, LogSample] = {}
         try:
@@ -403,8 +404,8 @@ class KafkaCluster:
         if refused and not self._has_warned_of_refusal:
             self._has_warned_of_refusal = True
             log.warning(
-                "cannot check by leader epochs whether the log of %s was truncated: these brokers, which are older "
-                "than 2.3, let only brokers ask (ClusterAction on the cluster). Reading goes on without the check",
+                "cannot check by leader epochs whether the log of %s was truncated: these brokers are older than 2.3 "
+                "and answer only brokers (ClusterAction on the cluster). Reading continues without the check",
                 refused[0],
             )
 
@@ -424,7 +425,7 @@ class KafkaCluster:
         self._distrusted_at.clear()
 
     def _addresses(self, node: Node, deadline: float, causes: list[str]) -> list[Address]:
-        """Return the addresses to try: all known ones for ANY, else that of the node. An error is added to `causes`."""
+        """Return the addresses to try: all known ones for ANY, else the node's. An error is added to `causes`."""
         if node == ANY:
             return self._candidates()
         try:
@@ -472,8 +473,8 @@ class KafkaCluster:
 
 _NEXT_STEPS: dict[type[TransportError], str] = {
     TransportError: "Check that its brokers run, and that this machine reaches them",
-    NoBrokersYetError: "Brokers of Kafka 0.8 learn their addresses with the first topic: create a topic. Later brokers "
-    "know them once they have started",
+    NoBrokersYetError: "Brokers of Kafka 0.8 report no broker until the first topic exists: create a topic. Later "
+    "brokers report themselves once they have started",
 }
 
 

@@ -1,4 +1,4 @@
-"""A Kafka 0.7 cluster as planning sees it: ZooKeeper has the brokers and topics, the brokers have the logs.
+"""A Kafka 0.7 cluster for planning: brokers and topics from ZooKeeper, log ends and message boundaries from brokers.
 
 The only broker of a partition is its leader. Log ends, segment starts and messages are requested on one connection per
 broker, pipelined. A slow or offline broker does not delay the others.
@@ -88,7 +88,7 @@ class Kafka07Cluster:
         """True if a broker did not answer: it may have moved to another address."""
         self._suspects: set[TopicPartition] = set()
         """Partitions at whose request the broker closed the connection. They are requested last, since the broker then
-        drops the requests behind them too."""
+        drops later requests too."""
 
     def __str__(self) -> str:
         return self._nodes.where
@@ -96,8 +96,7 @@ class Kafka07Cluster:
     def deadline(self, timeout_ms: int | None = None) -> float:
         return self.clock() + (self.options.default_api_timeout_ms if timeout_ms is None else timeout_ms) / 1000
 
-    # -- brokers and topics, from ZooKeeper
-    # -----------------------------------------------------------------------------
+    # -- brokers and topics, from ZooKeeper ----------------------------------------------------------------------------
 
     def snapshot(self, topics: Collection[str] | None, deadline: float, refresh: bool = False) -> ClusterSnapshot:
         """Return the brokers and `topics` (None: all), from the last read unless it is too old or `refresh` is set.
@@ -143,8 +142,7 @@ class Kafka07Cluster:
         self._all, self._topics = topics is None, topics or frozenset()
         self._read_at, self._zookeeper_unavailable, self._refresh_due = self.clock(), False, False
 
-    # -- logs, from the brokers
-    # -----------------------------------------------------------------------------------------
+    # -- logs, from the brokers ----------------------------------------------------------------------------------------
 
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float
@@ -194,7 +192,7 @@ class Kafka07Cluster:
         """Return boundaries of messages in each range, by scanning its log.
 
         A scan runs from the start of the range, which must be a boundary, to its end, as far as `budget` seconds and
-        `boundary_scan.MAX_BYTES` allow. The end of the first message is always included. A partition whose first
+        `MAX_BYTES` allow. The end of the first message is always included. A partition whose first
         message has not arrived is absent. `check_crc`: see `BoundaryScan.scan`. Raises DecodeError if a range does not
         start at a boundary.
         """
@@ -206,7 +204,6 @@ class Kafka07Cluster:
         return self._boundary_scan().is_message_start(tp, position, self.snapshot({tp.topic}, deadline), deadline)
 
     def _boundary_scan(self) -> BoundaryScan:
-
         if self._scan is None:
             self._scan = BoundaryScan(self.options, self.clock)
         return self._scan
@@ -288,14 +285,16 @@ def _listed(tp: TopicPartition, at: int, responses: Collection[Any]) -> ListedOf
     return ListedOffset(offset, coarse=at >= 0)
 
 
+# -- message boundaries -----------------------------------------------------------------------------------------------
+
 MAX_BYTES = 16 * 1024 * 1024
 """Bytes of one partition that a scan reads at most; a range with a more distant limit ends there."""
 PIECE = 1024 * 1024
 _MIN_PIECE = 64 * 1024
 _MAX_BYTES_IN_FLIGHT = 32 * 1024 * 1024
-"""Bytes that the driver holds at most, for all partitions together."""
+"""Bytes that the coordinator holds at most for all partitions together."""
 _MAX_BOUNDARIES = 512
-"""Boundaries kept per scan, so that a slightly different limit of the next plan needs no scan."""
+"""Boundaries returned per scan: if the limit of the next plan differs slightly, no scan is needed."""
 _LENGTH = 4
 _FRAME_OVERHEAD = 64
 """Bytes of a FETCH response besides its messages, rounded up."""
@@ -322,7 +321,7 @@ class _PartitionScan:
         return (self.leader.host, self.leader.port), FetchRequest07(tp.topic, number, self.position, self.piece)
 
     def take(self, answer: FetchResponse07) -> None:
-        """Continue behind the fetched messages. Raises BrokerError, DecodeError."""
+        """Continue after the fetched messages. Raises BrokerError, DecodeError."""
         if answer.error not in (ErrorCode07.NO_ERROR, ErrorCode07.OFFSET_OUT_OF_RANGE):
             raise BrokerError(
                 error07_of(answer.error),
@@ -347,7 +346,7 @@ class _PartitionScan:
         self._append_ends(walked.boundaries[1:])
 
     def _ends_around(self, records: memoryview, error: DecodeError) -> npt.NDArray[np.int64]:
-        """Return the ends of the messages before the damaged one, and its own end if `error` knows it.
+        """Return the ends of the messages before the damaged one, and the end of the damaged one if `error` has it.
 
         The damaged message then has boundaries, and the task that reads it reports the damage.
         """
@@ -362,7 +361,7 @@ class _PartitionScan:
         """Skip a message larger than a piece, by its length."""
         length = int.from_bytes(records[:_LENGTH], "big", signed=True)
         if self.check_crc and not self.ends and self.piece == len(records) < _LENGTH + length <= MAX_BYTES:
-            # With a part of the next message, whose header shows whether the length is right.
+            # Include a part of the next message: its header shows whether the length is correct.
             self.piece = min(_LENGTH + length + _MIN_PIECE, self.most)
             return
         claim = f"position {self.position}: the bytes there claim a message of {length} bytes"
@@ -404,7 +403,7 @@ class _PartitionScan:
 
 
 class BoundaryScan:
-    """Scans logs on connections of its own, so that large responses do not delay requests for log ends."""
+    """Scans logs on separate connections, so that large responses do not delay requests for log ends."""
 
     def __init__(self, options: ClientOptions, clock: Callable[[], float]) -> None:
         self._options = options

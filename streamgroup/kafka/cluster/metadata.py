@@ -29,7 +29,7 @@ def metadata_request(topics: Collection[str] | None, version: int) -> MetadataRe
         names = None if topics is None else tuple(MetadataRequestTopic(name=name) for name in sorted(topics))
         return MetadataRequest(topics=names, allow_auto_topic_creation=False)
     if version == 0:
-        return MetadataRequest(topics=())  # asks for all topics: v0 cannot ask for none
+        return MetadataRequest(topics=())  # requests all topics: v0 cannot request none
     return MetadataRequest(topics=None if topics is None or topics else ())
 
 
@@ -71,7 +71,7 @@ def snapshot_of(
 
 
 def wants_rebootstrap(response: MetadataResponse) -> bool:
-    """Return whether the broker asks the client to rebootstrap: to drop all known brokers (KIP-1102)."""
+    """Return whether the broker requests that the client forgets all brokers and bootstraps again (KIP-1102)."""
     return response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED
 
 
@@ -108,7 +108,7 @@ class MetadataCache:
         self._snapshot = None
 
     def put(self, snapshot: ClusterSnapshot, asked: frozenset[str] | None, now: float) -> None:
-        """Keep `snapshot`, taken at `now`, which covers the topics `asked` (None: all)."""
+        """Store `snapshot`, taken at `now`, which covers the topics `asked` (None: all)."""
         self._snapshot, self._asked, self._taken = snapshot, asked, now
         self.expired = False
 

@@ -1,4 +1,4 @@
-"""The cluster whose brokers are registered in ZooKeeper, in the dialect of their registrations.
+"""A cluster by its registrations in ZooKeeper, in their dialect: Kafka 0.7, or 0.8 and later.
 
 The dialect is read from `/brokers/ids` at the first request. JSON is Kafka 0.8 or later, which is then reached through
 the registered brokers; `creator:host:port` is Kafka 0.7.

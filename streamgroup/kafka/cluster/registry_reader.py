@@ -1,4 +1,4 @@
-"""Reads the brokers and topics that are registered in ZooKeeper, in a session that registers nothing itself."""
+"""Reads the brokers and topics that are registered in ZooKeeper, in a session without registrations of its own."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def read_brokers(nodes: Mapping[str, ZNode], protocol: str = PLAINTEXT) -> tuple
 
 
 def one_cluster(read: ReadBrokers, where: str) -> RegisteredBrokers:
-    """`read` as brokers of one cluster.
+    """Return `read` as the brokers of one cluster.
 
     Raises ConfigError for brokers of both dialects. Raises TransportError for two brokers at one address: one of them
     is gone, and reading it would return records of the other. Its node may expire, so a retry may succeed.
@@ -148,8 +148,7 @@ def one_cluster(read: ReadBrokers, where: str) -> RegisteredBrokers:
             raise TransportError(
                 f"two brokers with one address in {where}: {other.node_id} and {broker.node_id} are registered at "
                 f"{host_port(broker.host, broker.port)}. After a change of a broker id the old node expires with its "
-                "session; "
-                "if both run, give each an address of its own (0.7: hostname and port in server.properties)"
+                "session; if both run, give each an address of its own (0.7: hostname and port in server.properties)"
             )
     return RegisteredBrokers(next(iter(by_dialect)), {b.node_id: b for b in sorted(read, key=lambda b: b.node_id)})
 

@@ -1,4 +1,4 @@
-"""The requests to leaders and coordinators, and their responses, as pure functions of values."""
+"""The requests to partition leaders for offsets and leader epochs, and their responses, as pure functions."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class EpochEnd:
     epoch: int = UNKNOWN_EPOCH
     end_offset: int = NO_OFFSET
     refused: bool = field(default=False, compare=False)
-    """True if the user may not ask: brokers before 2.3 answer only other brokers where they have an authorizer."""
+    """True if the user is not authorized: brokers before 2.3 with an authorizer answer only other brokers."""
 
     @property
     def known(self) -> bool:
@@ -146,7 +146,7 @@ def read_offsets(
 def epoch_requests(
     wanted: Mapping[TopicPartition, EpochCheck], snapshot: ClusterSnapshot
 ) -> tuple[dict[int, OffsetForLeaderEpochRequest], list[str]]:
-    """Do as `offset_requests`. A leader of an older epoch than `current` refuses to answer (KIP-320)."""
+    """Do as `offset_requests`. A leader of an older epoch than `current` returns an error (KIP-320)."""
     by_leader, causes = _by_leader(
         wanted,
         snapshot,

@@ -1,4 +1,4 @@
-"""Samples of logs: how many bytes the offsets from a position on take, by a small Fetch from each leader."""
+"""Samples of logs: a small Fetch from each leader shows how many bytes its offsets take from a position on."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from streamgroup.model import ClusterSnapshot, TopicPartition
 from streamgroup.options.types import Isolation
 
 LAST_WITH_NAMES: Final = 12
-"""The last version of Fetch that knows topics by name."""
+"""The last version of Fetch with topic names instead of ids."""
 _MAX_WAIT_MS = 500
-"""A leader has the records at a position at once, but those in tiered storage."""
+"""A leader answers at once, unless the records are in tiered storage."""
 _ENDLESS = 2**63 - 1
 
 
@@ -25,15 +25,15 @@ class LogSample(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """How much one round asks for: the bytes of a partition, and how many partitions of one leader."""
+    """The size of one round of requests: bytes per partition, and partitions per leader."""
 
     size: int
     partitions: int
 
 
 ROUNDS: Final = (Piece(64 * 1024, 64), Piece(1024 * 1024, 4))
-"""A broker sends the first batch of an answer whole, but leaves out a later one that is larger than its piece (KIP-74).
-The second round asks for those. The bytes of all pieces of a round bound the answer of a leader: 4 MiB."""
+"""A broker sends the first batch of a response whole, but omits a later batch that is larger than its piece (KIP-74).
+The second round requests these. The sum of the pieces limits the response of a leader to 4 MiB."""
 
 
 def sample_requests(

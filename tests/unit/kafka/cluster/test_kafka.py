@@ -150,7 +150,7 @@ def test_a_cluster_whose_brokers_know_none_at_the_deadline_is_an_error_that_name
 ) -> None:
     fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: script(MetadataResponse())})
     cluster = KafkaCluster(options(fake.port, retry_backoff_ms=60_000, retry_backoff_max_ms=60_000))
-    with pytest.raises(NoBrokersYetError, match="with the first topic: create a topic"):
+    with pytest.raises(NoBrokersYetError, match="until the first topic exists: create a topic"):
         cluster.snapshot(None, soon())
 
 
@@ -497,7 +497,7 @@ def test_a_coordinator_is_waited_for_in_the_old_and_in_the_new_shape(
 def test_a_group_that_may_not_be_used_is_an_error_with_its_name(broker: Start, options: Options) -> None:
     refused = FindCoordinatorResponse(coordinators=(FoundCoordinator(key="g", error_code=30),))
     fake = broker({ApiVersionsRequest: script(API_VERSIONS), FindCoordinatorRequest: script(refused)})
-    with pytest.raises(BrokerError, match="cannot find the coordinator of group 'g': GROUP_AUTHORIZATION_FAILED"):
+    with pytest.raises(BrokerError, match="cannot find the group coordinator of group 'g': GROUP_AUTHORIZATION_FAILED"):
         KafkaCluster(options(fake.port)).coordinator("g", soon())
 
 
