@@ -1,4 +1,4 @@
-"""The frames of fetched bytes: where each begins and ends, its header, and its checksum.
+"""The frames of fetched bytes: begin and end, header, and checksum of each.
 
 Record batch v2 (KIP-98; magic 2), big-endian, 61 bytes before the records:
 
@@ -6,8 +6,8 @@ Record batch v2 (KIP-98; magic 2), big-endian, 61 bytes before the records:
     attributes i16 | lastOffsetDelta i32 | baseTimestamp i64 | maxTimestamp i64 |
     producerId i64 | producerEpoch i16 | baseSequence i32 | count i32 | records
 
-The CRC-32C covers everything from `attributes` on. Message sets (magic 0 and 1) share the first 17 bytes, and may lie
-between batches where a topic has changed its format: see `messages.py`.
+The CRC-32C covers everything from `attributes` on. Message sets (magic 0 and 1) share the first 17 bytes, and may occur
+between batches if a topic has changed its format: see `messages.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HEADER_SIZE = HEADER.size
 FRAME = struct.Struct(">qiib")
 """The fields that all formats share: base offset, size, leader epoch (or checksum), magic."""
 SIZE_END = 12
-"""Where the size field ends. The size counts the bytes behind it."""
+"""End of the size field. The size counts the bytes after it."""
 CRC_COVERS = 21
 
 CODEC_BITS = 0x07
@@ -42,7 +42,7 @@ E = TypeVar("E", bound=DecodeError)
 
 
 class Batch(NamedTuple):
-    """The header of one batch, with where it lies in the fetched bytes: `[begin, end)`."""
+    """The header of one batch, and its place in the fetched bytes: `[begin, end)`."""
 
     base_offset: int
     size: int
@@ -62,22 +62,20 @@ class Batch(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """The last offset that the batch covers, also where compaction has removed its record."""
+        """The last offset that the batch covers, even if compaction has removed its record."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def codec(self) -> int:
-        """The number of the compression codec, 0 for none."""
         return self.attributes & CODEC_BITS
 
     @property
     def log_append_time(self) -> bool:
-        """Whether all records have the timestamp that the broker gave them, `max_timestamp`."""
+        """Whether all records have the broker's timestamp, `max_timestamp`."""
         return bool(self.attributes & LOG_APPEND_TIME_BIT)
 
     @property
     def transactional(self) -> bool:
-        """Whether the batch belongs to a transaction."""
         return bool(self.attributes & TRANSACTIONAL_BIT)
 
     @property
@@ -86,7 +84,7 @@ class Batch(NamedTuple):
         return bool(self.attributes & CONTROL_BIT)
 
     def error(self, what: str, kind: type[E]) -> E:
-        """Return an error of `kind` about this batch, with its base offset and the offset that steps over it."""
+        """Return an error of `kind` about this batch, with its base offset and the offset after it."""
         error = kind(f"the record batch at offset {self.base_offset}: {what}")
         error.base_offset = self.base_offset
         if self.last_offset_delta >= 0:
@@ -99,12 +97,12 @@ Frame = Batch | UncompressedMessages | Wrapper
 
 
 class Frames:
-    """The frames of one fetch, in order: their headers are walked once, when this is made.
+    """The frames of one fetch, in order. The constructor reads their headers.
 
-    The fetcher reads `next_offset` to know what to fetch next. The decoder then iterates over the same frames.
+    The fetcher continues at `next_offset`. The decoder then iterates over the same frames.
 
-    The walk ends at the first frame that begins at `until` or beyond, and reads nothing of that frame but its offset.
-    One `UncompressedMessages` holds many messages, but never messages on both sides of `start`.
+    The walk ends at the first frame that begins at `until` or later, of which it reads only the offset. One
+    `UncompressedMessages` holds many messages, but never messages on both sides of `start`.
     """
 
     def __init__(self, data: memoryview | bytes, start: int, until: int) -> None:
@@ -112,16 +110,16 @@ class Frames:
         self.start = start
         self.until = until
         self.truncated = False
-        """Whether the bytes end inside of a frame. A broker cuts the last one at any byte, and the first one only
-        before 0.10.1 (KIP-74)."""
+        """Whether the bytes end within a frame. A broker may truncate the last frame at any byte; brokers before 0.10.1
+        truncate even the first (KIP-74)."""
         self.size = 0
-        """How many bytes the whole frames take."""
+        """Bytes of the complete frames."""
         self.next_offset = start
-        """The offset behind the last whole frame, where to fetch next. Where a frame begins at `until` or beyond it is
-        that frame's offset: compaction has left nothing between. Where a frame cannot be read it is `until`: the
-        decoder raises the error, and nothing is to be fetched before."""
+        """The offset to fetch next: after the last complete frame. If a frame begins at `until` or later, it is the
+        offset of that frame, since compaction has removed the offsets in between. If a frame cannot be read, it is
+        `until`: the decoder raises the error, and nothing more is fetched before."""
         self.failure: DecodeError | None = None
-        """Why the walk ended before `until`, where a frame could not be read."""
+        """The error of a frame that could not be read, where the walk ended."""
         self._frames: list[Frame] = []
         try:
             self._walk()
@@ -130,7 +128,7 @@ class Frames:
             self.next_offset, self.size = max(start, until), len(self.data)
 
     def __iter__(self) -> Iterator[Frame]:
-        """Iterate over the frames, then raise `failure` where there is one."""
+        """Iterate over the frames, then raise `failure` if there is one."""
         yield from self._frames
         if self.failure is not None:
             raise self.failure
@@ -144,7 +142,7 @@ class Frames:
         position, size, expected = 0, len(self.data), 0
         while position < size and expected < self.until:
             if size - position < FRAME.size:
-                self.truncated = True  # the magic says whether a frame's offset is its first or its last
+                self.truncated = True  # only the magic shows whether the offset is the frame's first or last
                 break
             magic = self.data[position + FRAME.size - 1]
             frame = self._batch(position, expected) if magic > 1 else self._messages(position, expected)
@@ -157,7 +155,7 @@ class Frames:
         self.next_offset = max(self.next_offset, expected)
 
     def _batch(self, position: int, expected: int) -> Batch | None:
-        """Return the batch at `position`, None where the walk ends there. Raises DecodeError."""
+        """Return the batch at `position`; None if the walk ends there. Raises DecodeError."""
         data = self.data
         if len(data) - position < HEADER_SIZE:
             base_offset, size, _, magic = FRAME.unpack_from(data, position)
@@ -188,11 +186,11 @@ class Frames:
         return batch
 
     def _messages(self, position: int, expected: int) -> UncompressedMessages | Wrapper | None:
-        """Return the messages of magic 0 or 1 from `position`, None where the walk ends there. Raises DecodeError."""
+        """Return the messages of magic 0 or 1 from `position`; None if the walk ends there. Raises DecodeError."""
         data = self.data
         left = len(data) - position
         if left < MESSAGE_HEADER.size:
-            self.truncated = True  # it has no attributes, so its offset may be that of a wrapper's last message
+            self.truncated = True  # without its attributes, its offset may be the offset of a wrapper's last message
             return None
         header = MESSAGE_HEADER.unpack_from(data, position)
         offset, size, _, magic, attributes = header
@@ -215,7 +213,7 @@ class Frames:
         return parse_wrapper(data, position, header, expected, self.start)
 
     def _uncompressed(self, position: int, expected: int, offset: int) -> UncompressedMessages | None:
-        """Return the uncompressed messages from `position` on, the first at `offset`; None where none is sound."""
+        """Return the uncompressed messages from `position` on, the first at `offset`; None if there is none."""
         bound = min(self.start, self.until) if offset < self.start else self.until
         end, messages, last_offset = kernel.current().walk(self.data, position, expected, bound)
         return UncompressedMessages(offset, last_offset, position, end, expected) if messages else None
@@ -236,7 +234,7 @@ class Frames:
             raise self._damaged(batch, what, ChecksumMismatch)
 
     def _damaged(self, batch: Batch, what: str, kind: type[E]) -> E:
-        """Return an error about a batch whose header may be damaged: the next batch tells where it ends."""
+        """Return an error about a batch whose header may be damaged. The next batch, if any, shows where it ends."""
         error = batch.error(what, kind)
         if len(self.data) - batch.end >= 8:
             after = int.from_bytes(self.data[batch.end : batch.end + 8], "big", signed=True)
@@ -246,20 +244,18 @@ class Frames:
 
 
 _CRC_PIECE = 128 << 10
-"""The checksum is computed of copies. Copies of this size stay in the cache."""
+"""The checksum is computed over copies of this size, which stay in the processor's cache."""
 _MAX_OFFSET = 2**63 - 2
 """One less than a long holds: the offset after the last must fit as well."""
 
 
 def _unreadable(base_offset: int, size: int, magic: int) -> DecodeError:
-    """Return the error about a frame that does not show where the next one begins."""
+    """Return the error about a frame whose end is unknown."""
     least = (*LEAST_SIZES, HEADER_SIZE - SIZE_END)[magic] if 0 <= magic <= 2 else LEAST_SIZES[0]
     if base_offset < 0 or base_offset > _MAX_OFFSET or size < least:
         what = f"an impossible size of {size} bytes; the bytes are damaged"
         error = DecodeError(f"the record batch at offset {base_offset}: {what}")
     else:
-        error = UnsupportedMagic(
-            f"the records at offset {base_offset}: magic {magic}, which is none of Kafka's (0, 1, 2)"
-        )
+        error = UnsupportedMagic(f"the records at offset {base_offset}: unknown magic {magic} (known are 0, 1 and 2)")
     error.base_offset = base_offset
     return error

@@ -1,8 +1,8 @@
-"""Decompression into buffers whose size is bounded before anything is written.
+"""Compression, and decompression into buffers of a limited size.
 
-Every codec has a `bound`: the most bytes that given data can expand to, read from its headers without decompressing.
-A codec may write only to a buffer of that size, or of the cap where that is less. So neither a bomb nor a false header
-takes more memory. The system gives such a buffer pages only as far as the codec writes.
+Every codec has a `bound`: the most bytes that given data can expand to, computed from its headers. A codec writes only
+to a buffer of that size, or of the limit if that is smaller. So neither a decompression bomb nor a false header takes
+more memory. The system assigns pages to such a buffer only as the codec writes.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_SKIPPABLE = range(0x184D2A50, 0x184D2A60)
 _ZSTD_BLOCK_MAX = 1 << 17
 _DEFLATE_RATIO = 1032
-"""No deflate stream expands further than this."""
+"""The highest expansion of a deflate stream."""
 _SNAPPY_RATIO = 22
 """A copy of 64 bytes takes 3."""
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_LEAST = 18
 """Header and trailer of a member."""
 _CHUNK = 1 << 16
-"""How many bytes zlib holds besides its output."""
+"""Bytes that zlib holds in addition to its output."""
 
 
 class Codec(NamedTuple):
-    """One codec: how far its data can expand, and how it is decompressed. `inflate` returns how many bytes it wrote."""
+    """One codec. `bound` returns the most bytes that data can expand to, `inflate` the number of bytes written."""
 
     name: str
     bound: Callable[[memoryview], int]
@@ -53,7 +53,7 @@ class Codec(NamedTuple):
 
 
 def codec_of(number: int) -> Codec:
-    """Return the codec with the `number` that a batch's attributes have. Raises UnsupportedCodec."""
+    """Return the codec with this `number` in a batch's attributes. Raises UnsupportedCodec."""
     codec = CODEC_NAMES.get(number)
     if codec is None:
         known = ", ".join(f"{n} {c.name}" for n, c in CODEC_NAMES.items())
@@ -62,7 +62,7 @@ def codec_of(number: int) -> Codec:
 
 
 def bound(number: int, data: memoryview) -> int:
-    """Return the most bytes that `data` can expand to. Raises DecodeError where its headers are damaged."""
+    """Return the most bytes that `data` can expand to. Raises DecodeError if its headers are damaged."""
     codec = codec_of(number)
     try:
         return codec.bound(data)
@@ -73,25 +73,25 @@ def bound(number: int, data: memoryview) -> int:
 def inflate(number: int, data: memoryview, out: Bytes) -> int:
     """Decompress `data` into the front of `out` and return the number of bytes written.
 
-    Raises TooLarge where `out` is too small, DecodeError where the data is damaged.
+    Raises TooLarge if `out` is too small, DecodeError if the data is damaged.
     """
     codec = codec_of(number)
     try:
         return codec.inflate(data, out)
     except cramjam.DecompressionError as error:
-        # Rust's words for a full buffer, the same for each codec. A test fails if they change.
+        # Rust's message for a full buffer, the same for each codec. A test fails if it changes.
         if "write whole buffer" in str(error):
             raise TooLarge(f"its {codec.name} data expands beyond {len(out)} bytes") from error
         raise DecodeError(f"its {codec.name} data is damaged: {error}") from error
 
 
 def inflated(number: int, data: memoryview, limit: int) -> memoryview:
-    """Decompress `data` by itself, to `limit` bytes at most. Raises as `bound` and `inflate` do."""
+    """Return `data` decompressed, at most `limit` bytes. Raises as `bound` and `inflate` do."""
     out = np.empty(min(bound(number, data), max(limit, 0)), np.uint8)
     return out[: inflate(number, data, out)].data
 
 
-# Uncompressed batches pass through here only when they share a fetch with compressed ones.
+# Only for uncompressed batches in a fetch with compressed ones.
 
 
 def _inflate_none(data: memoryview, out: Bytes) -> int:
@@ -111,18 +111,18 @@ def _bound_gzip(data: memoryview) -> int:
 
 
 def _inflate_gzip(data: memoryview, out: Bytes) -> int:
-    """Decompress with the size in the trailer, which is fast; where that fails, member by member."""
+    """Decompress with the size in the trailer, which is fast; if that fails, member by member."""
     (declared,) = struct.unpack_from("<I", data, len(data) - 4)
     if declared <= len(out):
         try:
             return int(cramjam.gzip.decompress_into(data, out[:declared].data))
         except cramjam.DecompressionError:
-            pass  # several members, bytes behind the last one, or damage
+            pass  # several members, bytes after the last member, or damage
     return _inflate_gzip_members(data, out)
 
 
 def _inflate_gzip_members(data: memoryview, out: Bytes) -> int:
-    """Decompress member by member. As in Java's GZIPInputStream, other bytes behind the last member are ignored."""
+    """Decompress member by member. Like Java's GZIPInputStream, ignore other bytes after the last member."""
     written = 0
     rest: memoryview | bytes = data
     while rest is data or bytes(rest[:2]) == _GZIP_MAGIC:
@@ -144,7 +144,7 @@ def _inflate_gzip_members(data: memoryview, out: Bytes) -> int:
     return written
 
 
-# snappy: Java writes xerial's blocks, librdkafka and others raw snappy or the same blocks
+# snappy: Java writes xerial's blocks; librdkafka and other clients write raw snappy or the same blocks
 
 
 def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
@@ -154,7 +154,7 @@ def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
     position = 0
     while position < len(data):
         if bytes(data[position : position + len(_XERIAL)]) == _XERIAL:
-            position += _XERIAL_READ  # streams may be strung together
+            position += _XERIAL_READ  # several streams may follow each other
             if position > len(data):
                 raise DecodeError("its snappy data ends too early")
             continue
@@ -167,7 +167,7 @@ def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
 
 
 def _snappy_length(block: memoryview) -> int:
-    """Return the size that a block declares to expand to: a little-endian varint of 32 bits at its front."""
+    """Return the decompressed size that a block declares in its first bytes: a little-endian 32-bit varint."""
     length = 0
     for index in range(5):
         byte = block[index]
@@ -189,16 +189,16 @@ def _inflate_snappy(data: memoryview, out: Bytes) -> int:
         length = _snappy_length(block)
         if length > len(out) - written:
             raise TooLarge(f"its snappy data expands beyond {len(out)} bytes")
-        # A block of length 0 is decompressed as well: the codec refuses bytes behind the length.
+        # A block of length 0 is decompressed as well: the codec rejects bytes after the length.
         written += int(cramjam.snappy.decompress_raw_into(block, out[written : written + length].data))
     return written
 
 
-# lz4 frames: Java reads one, and nothing behind it
+# lz4 frames: like Java, read one and ignore everything after it
 
 
 def _lz4_frame(data: memoryview) -> tuple[int, int]:
-    """Return how many bytes the first frame takes, and the most that its blocks can hold."""
+    """Return the size of the first frame, and the most bytes that its blocks can expand to."""
     magic, flags, descriptor = struct.unpack_from("<IBB", data, 0)
     size = _LZ4_BLOCK_SIZES.get(descriptor >> 4 & 7)
     if magic != _LZ4_MAGIC or flags >> 6 != 1 or size is None:
@@ -228,9 +228,9 @@ def _inflate_lz4(data: memoryview, out: Bytes) -> int:
 
 
 def mend_lz4(data: memoryview) -> memoryview:
-    """Return the frame with a right header checksum, where it has the one that Java's clients wrote before 0.10.
+    """Return the frame with the correct header checksum instead of the one that Java's clients wrote before 0.10.
 
-    That checksum covers the frame's magic as well (KIP-57). Raises DecodeError where the frame has neither of the two.
+    The latter covers the frame's magic as well (KIP-57). Raises DecodeError if the frame has neither of the two.
     """
     if len(data) < _LZ4_LEAST_HEADER:
         raise DecodeError("its lz4 data ends too early")
@@ -272,7 +272,7 @@ def _bound_zstd(data: memoryview) -> int:
 
 
 def _zstd_frame(data: memoryview, position: int) -> tuple[int, int]:
-    """Return where the frame ends whose magic ends at `position`, and the most that its blocks can hold."""
+    """Return the end of the frame whose magic ends at `position`, and the most that its blocks can expand to."""
     descriptor = data[position]
     single, checksum = descriptor & 0x20, descriptor & 0x04
     position += 1 + (0 if single else 1) + (0, 1, 2, 4)[descriptor & 3]
@@ -314,7 +314,7 @@ def _rotated(value: int, bits: int) -> int:
 def xxh32(data: bytes) -> int:
     """Return XXH32 of `data`, as the xxHash specification describes it.
 
-    In plain Python, with a cache: headers are a few bytes, and few of them differ.
+    Plain Python with a cache is enough: headers are short, and few of them differ.
     """
     size, position = len(data), 0
     if size >= _STRIPE.size:
@@ -340,17 +340,17 @@ def xxh32(data: bytes) -> int:
 
 
 CODECS = {"none": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
-"""The numbers of the codecs in a batch's attributes, by the names that `compression.type` has."""
+"""The numbers of the codecs in a batch's attributes, by their names in `compression.type`."""
 LEVELS = {"gzip": range(1, 10), "lz4": range(1, 18), "zstd": range(-131_072, 23)}
 DEFAULT_LEVELS = {"gzip": 6, "lz4": 9, "zstd": 3}
-"""Java's defaults. Its default of gzip is written -1, which is zlib's 6."""
+"""Java's defaults. Its default for gzip is -1, which means 6."""
 
 _XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK = 32 << 10
 _LZ4_HEADER = struct.pack("<IBB", 0x184D2204, 0x60, 0x40)
 """Magic, flags (version 1, independent blocks), descriptor (blocks of 64 KiB)."""
 _LZ4_CHECKED = 4
-"""The bytes that the header's checksum covers begin behind the magic."""
+"""The header's checksum covers the bytes after the magic."""
 _LZ4_BLOCK = 64 << 10
 _LZ4_BLOCK_CHECKSUM = 0x10
 """The bit of the flags for a checksum after each block."""
@@ -368,10 +368,10 @@ class Compressor:
 
 
 def compressor(codec: str, level: int | None, *, broken_lz4: bool = False) -> Compressor | None:
-    """Return what compresses by `codec` at `level` (None is Java's default), or None for `none`.
+    """Return the compressor for `codec` at `level` (None: Java's default); None for `none`.
 
-    With `broken_lz4` the checksum of an lz4 frame's header is the one that brokers before 0.10 demand.
-    Raises ValueError for an unknown codec or level.
+    With `broken_lz4` an lz4 frame has the header checksum that brokers before 0.10 require. Raises ValueError for an
+    unknown codec or level.
     """
     if codec not in CODECS:
         raise ValueError(f"unknown codec {codec!r}: known are {', '.join(CODECS)}")

@@ -1,6 +1,6 @@
-"""From positions to Arrow arrays. Arrow's own C++ copies the bytes; no Python object is made per record.
+"""Arrow arrays from the positions of fields. Arrow's C++ code copies the bytes, without a Python object per record.
 
-The schema is that of Spark's own Kafka source, name for name and type for type. Spark compares the first record batch
+The schema has the names and types of Spark's own Kafka source. Spark compares the first record batch
 with `to_arrow_schema` of the declared schema: order, types and nullability.
 """
 
@@ -46,8 +46,8 @@ def schema(
 ) -> pa.Schema:
     """Return the schema of the record batches, with or without the columns `headers`, `inner` and `damage`.
 
-    `inner` tells apart the messages of one wrapper of Kafka 0.7, which share its offset. `damage` has the reason where
-    a row stands for a damaged batch, or is a record whose timestamp is null because the column cannot hold it.
+    `inner` distinguishes the messages of one wrapper of Kafka 0.7, which share its offset. `damage` has the reason if a
+    row is a damaged batch, or a record whose timestamp is null because it does not fit the column.
     `timestamps_in_ms` makes the timestamp a long of milliseconds.
     """
     fields = [*SCHEMA]
@@ -63,7 +63,7 @@ def schema(
 
 
 CONSTANT_ROWS = 16_384
-"""The length of the constant columns that are kept, one per value. Shorter ones are slices of them."""
+"""The length of the cached constant columns, one per value. Shorter columns are slices of them."""
 
 
 def longs(values: Longs) -> pa.Array:
@@ -77,10 +77,10 @@ def ints(values: Ints) -> pa.Array:
 
 
 def timestamps(milliseconds: Longs) -> pa.Array:
-    """Return a timestamp array that takes the memory of `milliseconds`.
+    """Return a timestamp array that reuses the memory of `milliseconds`.
 
-    Kafka stores any number as a timestamp, and some producers send nanoseconds. A number whose microseconds do not fit
-    a long becomes null. Its milliseconds stay in the memory of the array (`unfit_timestamps`).
+    Kafka stores any number as a timestamp, and some producers send nanoseconds. A number becomes null if its
+    microseconds do not fit a long. Its milliseconds stay in the memory of the array (`unfit_timestamps`).
     """
     rows, limit, validity = len(milliseconds), MAX_MILLISECONDS, None
     if rows and (milliseconds.max() > limit or milliseconds.min() < -limit):
@@ -114,7 +114,7 @@ def bitmap(valid: npt.NDArray[np.bool_]) -> pa.Buffer:
 
 
 def headers(buffer: Bytes, fields: Fields) -> pa.Array:
-    """Return the column `headers`, null where a record has none."""
+    """Return the column `headers`, which is null for a record without headers."""
     count = fields.header_count
     with_headers = count > 0
     found = kernel.current().headers(buffer, fields.headers_start[with_headers], count[with_headers])
@@ -136,7 +136,7 @@ def utf8(array: pa.Array) -> pa.Array:
 
 
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
-"""A surrogate, whole or cut. Java replaces it by one U+FFFD, Python each of its bytes by one."""
+"""A surrogate, complete or truncated. Java replaces it by one U+FFFD, Python replaces each byte."""
 _REPLACEMENT = "\ufffd".encode()
 
 

@@ -1,4 +1,4 @@
-"""Damaged record batches and messages that can be set aside: their bytes are kept, and what follows is certain.
+"""Damaged record batches and messages that can be set aside as a row of their own, if the next offset is certain.
 
 Kafka before 0.11 has messages instead of batches, compressed ones among them.
 """
@@ -19,7 +19,7 @@ from streamgroup.kafka.records.messages import HEADER, UncompressedMessages
 from streamgroup.kafka.records.transactions import Aborted
 
 _READABLE_LATER = (TooLarge, UnsupportedCodec, UnsupportedMagic)
-"""Errors about sound bytes, which another option or release can read."""
+"""Errors about undamaged bytes, which another option or release can read."""
 _MAX_LONG = 2**63 - 1
 
 
@@ -36,22 +36,22 @@ class DamagedBatch:
     noun: str
     """`batch` or `message`."""
     is_followed: bool
-    """Whether a sound batch or message begins at `end`. Otherwise the size may be the damaged number, which no checksum
-    covers, so nothing behind it is to be read from these bytes."""
+    """Whether an undamaged batch or message begins at `end`. If not, the size may be the damaged number, since no
+    checksum covers it. The bytes after `end` must then not be read."""
 
     def before(self, start: int) -> Frames:
-        """Return the frames from the offset `start` on that lie before the batch."""
+        """Return the frames before the batch, from the offset `start` on."""
         return Frames(self.frames.data[: self.begin], start, self.frames.until)
 
     def behind(self) -> Frames:
-        """Return the frames that lie behind the batch, which `is_followed`."""
+        """Return the frames after the batch. Only if `is_followed`."""
         return Frames(self.frames.data[self.end :], self.next_offset, self.frames.until)
 
     def row(self, topic: str, partition: int, *, include_headers: bool) -> pa.RecordBatch:
-        """Return the row that stands for the batch: its bytes, its base offset and the reason.
+        """Return the row of the damaged batch: its bytes, its base offset and the reason.
 
-        Its timestamp is null, since that of the header may be damaged. Of a compressed message only the offset of the
-        last one is written, so its row has the first offset that it can hold.
+        The timestamp is null, since the header may be damaged. A compressed message stores only the offset of its last
+        inner message, so its row has the first offset that it can hold.
         """
         fields = schema(include_headers, include_damaged_batches=True)
         known = {
@@ -68,13 +68,13 @@ class DamagedBatch:
 def damaged_batch(
     frames: object, error: DecodeError, options: DecodeOptions, aborted: Sequence[Aborted]
 ) -> DamagedBatch | None:
-    """Return the batch or message that `error` is about, None where it cannot be set aside without the risk of a loss.
+    """Return the batch or message of `error`; None if it cannot be set aside without risking a loss.
 
-    The offset behind it has to be certain, since records that a damaged number skips would be lost without a trace.
-    A sound batch or message that follows shows it. Otherwise two numbers have to agree: those of a batch's header that
-    tell its length, or the offset of an uncompressed message and the one that is expected there. Under `read_committed`
-    nothing is set aside beside an aborted transaction: a damaged batch may be the end of it, and without that later
-    records of its producer would be hidden, too.
+    The offset after it must be certain, since a wrong offset would skip records without a trace. The next undamaged
+    batch or message shows it. Without one, two numbers must agree: record count and offset delta of a batch, or the
+    offset of an uncompressed message and the expected offset. Under `read_committed` nothing is set aside if there is
+    an aborted transaction: the damaged batch may be its ABORT marker, without which later records of its producer would
+    be hidden.
     """
     hides_aborted = options.read_committed and bool(aborted)
     if not isinstance(frames, Frames) or hides_aborted or isinstance(error, _READABLE_LATER):
@@ -93,9 +93,9 @@ def damaged_batch(
 
 
 def _piece(frames: Frames, frame: Frame, error: DecodeError) -> tuple[int, int, int, int | None] | None:
-    """Return what `error` is about, if it lies in `frame`: base offset, begin, end, the offset behind by its own word.
+    """Return the piece of `frame` that `error` is about: base offset, begin, end, and the next offset.
 
-    The latter is None where nothing confirms it.
+    The next offset is None if nothing confirms it.
     """
     if isinstance(frame, UncompressedMessages):
         expected = max(frame.least_offset, frames.start)
@@ -120,9 +120,9 @@ def _messages(frames: Frames, run: UncompressedMessages) -> Iterator[tuple[int, 
 
 
 def _first_offset(frames: Frames, begin: int, options: DecodeOptions) -> int | None:
-    """Return where the sound batch or message that begins at `begin` has its first record; None if none begins there.
+    """Return the first offset of the undamaged batch or message at `begin`; None if there is none.
 
-    The header of a compressed message has the offset of its last one, so the message is decoded.
+    The header of a compressed message has only the offset of its last inner message, so it is decoded.
     """
     for frame in frames.walked:
         if isinstance(frame, Batch):

@@ -1,4 +1,4 @@
-"""Record batches and message sets to Arrow columns: the records of one partition of one Fetch answer at a time."""
+"""Decodes record batches and message sets into Arrow columns: one partition of one Fetch response per call."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ __all__ = ["SCHEMA", "Aborted", "DecodeOptions", "Decoded", "decode", "record_ba
 
 ROWS = 8192
 BATCH_BYTES = 4 << 20
-"""Arrow batches of a few MB: smaller ones cost calls, larger ones cost cache."""
+"""Arrow batches of a few MB: smaller batches cost more calls, larger ones do not fit the cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeOptions:
-    """The settings of a decoder, and its limit.
+    """The settings of a decoder.
 
-    `max_decompressed_bytes` bounds what one call of `decode` holds decompressed, and so one batch.
+    `max_decompressed_bytes` limits the decompressed bytes of one call of `decode`, and so of one batch.
     """
 
     check_crcs: bool = True
     include_headers: bool = False
     include_inner_index: bool = False
-    """Whether to make the column `inner`, which is 0 but for messages of Kafka 0.7."""
+    """Whether to return the column `inner`, which is 0 except for messages of Kafka 0.7."""
     timestamps_in_ms: bool = False
-    """Whether timestamps are the milliseconds of Kafka, as a long, which holds every number."""
+    """Whether timestamps are Kafka's milliseconds as a long, which holds every number."""
     read_committed: bool = False
     max_decompressed_bytes: int = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """The records that were asked for, one element each.
+    """The decoded records, one element each.
 
-    `headers` and `inner` are None where they were not asked for. `next_offset` is where to go on fetching: behind the
-    last whole batch, even where none of its records was wanted. A range `[start, until)` is done when it is `until` or
-    more. `truncated` tells that the bytes ended inside of a batch. Where `next_offset` then is `start`, the batch is
-    larger than the fetched bytes.
+    `headers` and `inner` are None unless requested. `next_offset` is the offset to fetch next: after the last complete
+    batch, even if none of its records was requested. A range `[start, until)` is done when `next_offset` is at least
+    `until`. `truncated`: the bytes ended within a batch. If `next_offset` is then `start`, the batch is larger than the
+    fetched bytes.
     """
 
     key: pa.Array
@@ -65,16 +65,16 @@ class Decoded:
 
 
 def decode(frames: Frames, start: int, options: DecodeOptions, aborted: Sequence[Aborted] = ()) -> Decoded:
-    """Decode the records of `frames` from the offset `start` on, up to the end of the range that they were walked for.
+    """Decode the records of `frames` from the offset `start` on, up to `frames.until`.
 
-    `frames` are those of the field `records` of a Fetch answer: whole batches (magic 2) or messages (magic 0 and 1),
-    in any order, the last of which may be cut off. `start` is where the walk began, or the `next_offset` of a call that
-    ended early. `aborted` are the aborted transactions of the same answer; they count under `read_committed` only.
-    Messages of magic 0 have the timestamp -1 and the timestamp type -1, as in Java.
+    `frames` are the frames of the field `records` of a Fetch response: batches (magic 2) and messages (magic 0 and 1),
+    in any order, the last of which may be truncated. `start` is `frames.start`, or the `next_offset` of a call that
+    ended early. `aborted` are the aborted transactions of the same response, for `read_committed`. Messages of magic 0
+    have the timestamp -1 and the timestamp type -1, as in Java.
 
-    Raises DecodeError and its kinds (ChecksumMismatch, TooLarge, UnsupportedCodec, UnsupportedMagic), with the
-    `base_offset` and `next_offset` of the batch; the caller adds topic and partition. Decompressed bytes beyond the cap
-    end the call early, behind the batches that fit.
+    Raises DecodeError and its subclasses (ChecksumMismatch, TooLarge, UnsupportedCodec, UnsupportedMagic), with the
+    `base_offset` and `next_offset` of the batch; the caller adds topic and partition. If the next batch exceeds
+    `max_decompressed_bytes`, the call ends before it.
     """
     data, until = frames.data, frames.until
     wanted = _wanted(frames, start, options, aborted)
@@ -104,7 +104,7 @@ def decode(frames: Frames, start: int, options: DecodeOptions, aborted: Sequence
 
 
 class _Nested(Exception):
-    """A scan has met a compressed message in a compressed message."""
+    """A scan has found a compressed message in a compressed message."""
 
 
 def _scanned(layout: Layout, options: DecodeOptions) -> tuple[Fields, Ints]:
@@ -143,7 +143,7 @@ def _messages(layout: Layout, options: DecodeOptions) -> tuple[Fields, Ints]:
             else None
         )
         raise frame.error(error.fault.text, kind, offset) from None
-    none = np.broadcast_to(np.int32(0), len(found.offset))  # there are no headers before magic 2
+    none = np.broadcast_to(np.int32(0), len(found.offset))  # magic 0 and 1 have no headers
     key_and_value = found.key_start, found.key_length, found.value_start, found.value_length
     return Fields(found.offset, found.timestamp, *key_and_value, none, none), found.timestamp_type
 
@@ -155,7 +155,7 @@ def _headers(layout: Layout, fields: Fields) -> pa.Array:
 
 
 def _wanted(frames: Frames, start: int, options: DecodeOptions, aborted: Sequence[Aborted]) -> list[Frame]:
-    """Return the frames whose records are to be decoded, each held against its checksum. Raises DecodeError."""
+    """Return the frames to decode, after checking their checksums. Raises DecodeError."""
     aborts = Aborts(aborted) if options.read_committed else None
     wanted: list[Frame] = []
     for frame in frames:
@@ -170,7 +170,7 @@ def _wanted(frames: Frames, start: int, options: DecodeOptions, aborted: Sequenc
             continue
         if aborts is not None and aborts.hides(frames.data, batch, options.max_decompressed_bytes):
             continue
-        # Bytes behind a count of 0 are an error, as in Java: they may be records.
+        # Bytes in a batch with the count 0 are an error, as in Java: they may be records.
         if not (before or batch.control) and (batch.record_count or batch.end > batch.begin + HEADER_SIZE):
             wanted.append(batch)
     return wanted
@@ -192,7 +192,7 @@ def record_batches(
     """Iterate over `decoded` as Arrow batches in the schema of Spark's own Kafka source (`schema`).
 
     Each has at least one row, at most `rows` rows and about `BATCH_BYTES` of keys and values. `with_damage` adds the
-    column `damage`, which is null for records but those whose timestamp does not fit its column.
+    column `damage`, which is null except for records whose timestamp does not fit its column.
     """
     if not decoded.num_rows:
         return

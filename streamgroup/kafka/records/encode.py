@@ -1,7 +1,7 @@
-"""Arrow columns to record batches and message sets: what one Produce request carries for one partition.
+"""Encodes Arrow columns as record batches and message sets: the records of one partition in a Produce request.
 
-The inverse of `decode`: no Python object is made per record. The work of each record is in a kernel (`kernel.py`); the
-step for each batch is in `encode.py`, `encode.py` and `encode.py`.
+The inverse of `decode`, without a Python object per record: a kernel (`kernel.py`) encodes the records, and this module
+adds the headers of batches and wrappers.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ __all__ = ["EncodedRecords", "Encoder", "RecordColumns", "RecordFormat"]
 
 
 class Encoder:
-    """Encodes records in one format, compressed by one codec at one level. It keeps nothing between two calls.
+    """Encodes records in one format, compressed by one codec at one level. It has no state.
 
-    All timestamps are CreateTime. The format says what is not written: messages of magic 0 have no timestamp, those of
-    Kafka 0.7 have neither timestamp nor key.
+    All timestamps are CreateTime. Messages of magic 0 have no timestamp; messages of Kafka 0.7 have neither timestamp
+    nor key.
     """
 
     def __init__(self, record_format: RecordFormat, codec: str = "none", level: int | None = None) -> None:
@@ -38,7 +38,7 @@ class Encoder:
 
         Raises ValueError for a codec that the format does not have, and for a level that the codec does not have.
         """
-        # Brokers before 0.10 demand the other checksum, and later ones accept either in magic 0 (KIP-57).
+        # Brokers before 0.10 require the other checksum. Later brokers accept both in magic 0 (KIP-57).
         self._compressor = compressor(codec, level, broken_lz4=record_format is RecordFormat.V0)
         if codec not in record_format.codecs:
             known = ", ".join(record_format.codecs)
@@ -48,7 +48,7 @@ class Encoder:
 
     @property
     def overhead(self) -> int:
-        """The bytes of a batch besides its records: of the header of a record batch, or of a wrapper."""
+        """Bytes of a batch in addition to its records: the header of a record batch or wrapper."""
         if self._is_batch:
             return HEADER_SIZE
         if self._compressor is None:
@@ -58,9 +58,8 @@ class Encoder:
     def sizes(self, columns: RecordColumns) -> Longs:
         """Return the bytes of each record as encoded, without compression.
 
-        In a record batch a record's deltas count from the batch's first record. So there the sizes are upper bounds:
-        right for deltas as large as those of all `columns` in one batch. Raises EncodeError for a record that is too
-        long for any batch.
+        In a record batch, deltas count from the first record of the batch. So the sizes are upper bounds: exact if all
+        `columns` are one batch with the largest deltas. Raises EncodeError for a record that is too long for any batch.
         """
         if self._is_batch:
             return record_sizes(columns.buffers)
@@ -68,10 +67,10 @@ class Encoder:
         return sizes(columns.buffers, self.record_format.magic)
 
     def encode(self, columns: RecordColumns, start: int, stop: int) -> EncodedRecords:
-        """Encode the records `[start, stop)` as one batch, which is empty bytes where there are none.
+        """Encode the records `[start, stop)` as one batch. Without records it has no bytes.
 
-        Raises EncodeError for what the format cannot hold: headers before record batches, null values in Kafka 0.7,
-        more than 2 GiB. Raises ValueError for a range that is not one of `columns`.
+        Raises EncodeError if the format cannot hold the records: headers before record batches, null values in Kafka
+        0.7, more than 2 GiB. Raises ValueError for a range outside of `columns`.
         """
         if not 0 <= start <= stop <= len(columns):
             raise ValueError(f"the range [{start}, {stop}) of {len(columns)} records")
@@ -84,10 +83,10 @@ class Encoder:
 
 
 class RecordFormat(Enum):
-    """A format of records, one for each generation of Kafka. The value is its name in messages."""
+    """A format of records, one for each generation of Kafka. The value is its name in errors."""
 
     V07_0 = "messages of Kafka 0.7, magic 0"
-    """Without attributes. No client has written it since codecs came."""
+    """Without attributes. No client has written it since there are codecs."""
     V07_1 = "messages of Kafka 0.7, magic 1"
     """The format of all clients of Kafka 0.7."""
     V0 = "message sets v0"
@@ -99,22 +98,19 @@ class RecordFormat(Enum):
 
     @property
     def label(self) -> str:
-        """Its name in messages."""
         return self.value
 
     @property
     def magic(self) -> int:
-        """The number in the field `magic`. Kafka 0.7 has numbers of its own."""
+        """The number in the field `magic`. Kafka 0.7 has its own numbers."""
         return _MAGICS[self]
 
     @property
     def is_kafka07(self) -> bool:
-        """Whether only Kafka 0.7 knows it."""
         return self in {RecordFormat.V07_0, RecordFormat.V07_1}
 
     @property
     def codecs(self) -> tuple[str, ...]:
-        """The names of its codecs."""
         return _CODECS[self]
 
 
@@ -134,6 +130,8 @@ _CODECS = {
 }
 
 
+# -- encoded bytes ----------------------------------------------------------------------------------------------------
+
 _ATTRIBUTES = struct.Struct(">H")
 _PRODUCER = struct.Struct(">qhi")
 """Producer id, producer epoch, base sequence."""
@@ -144,20 +142,20 @@ _CRC_BEGIN = CRC_COVERS - _CRC.size
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedRecords:
-    """One record batch or message set that a Produce request carries for one partition.
+    """One record batch or message set for one partition of a Produce request.
 
-    It holds the bytes that are sent and none of the columns that they were encoded from.
+    It holds only the bytes to send, not the columns.
     """
 
     count: int
     size: int
-    """Bytes as sent, 0 where there are no records."""
+    """Bytes as sent, 0 without records."""
     uncompressed_size: int
-    """Bytes as they would be sent without compression."""
+    """Bytes without compression."""
     data: bytearray = field(repr=False)
     """The bytes. In a record batch the producer's fields are -1 and the CRC-32C is 0 until `sealed` is called."""
     is_batch: bool = True
-    """Whether the bytes are a record batch, which has fields of the producer."""
+    """Whether the bytes are a record batch, which has the producer's fields."""
 
     def sealed(
         self,
@@ -169,9 +167,9 @@ class EncodedRecords:
     ) -> memoryview:
         """Write the producer's fields and the CRC-32C into the header and return the bytes to send.
 
-        May be called again, for example after the producer's epoch has been raised. It changes the same bytes, so a
-        request with the result of an earlier call must have been sent or given up. Message sets are returned as they
-        are: they have neither producer nor transaction.
+        May be called again, for example with a higher producer epoch. It changes the same bytes, so a request with the
+        result of an earlier call must have ended. Message sets are returned unchanged: they have neither producer nor
+        transaction.
         """
         if self.is_batch and self.count:
             data = self.data
@@ -179,21 +177,23 @@ class EncodedRecords:
             attributes = attributes | TRANSACTIONAL_BIT if transactional else attributes & ~TRANSACTIONAL_BIT
             _ATTRIBUTES.pack_into(data, CRC_COVERS, attributes)
             _PRODUCER.pack_into(data, _PRODUCER_BEGIN, producer_id, producer_epoch, base_sequence)
-            # An array is what the library takes without a copy.
+            # The library accepts an array without a copy.
             _CRC.pack_into(data, _CRC_BEGIN, google_crc32c.value(np.frombuffer(data, np.uint8, offset=CRC_COVERS)))
         return memoryview(self.data).toreadonly()
 
 
+# -- record batches (Kafka 0.11 and later) ----------------------------------------------------------------------------
+
 _MAGIC = 2
 _NO_LEADER_EPOCH = -1
-"""The broker writes the epoch; Java's producer writes this."""
+"""The broker sets the epoch; Java's producer writes this value."""
 _NOT_SEALED = (-1, -1, -1)
 
 
 def record_sizes(columns: ColumnBuffers) -> Longs:
     """Return the most bytes that each record can take uncompressed in any batch of these records.
 
-    A record's deltas count from the first record of its batch, so they are taken as the largest of these records.
+    Deltas count from the first record of the batch, so they are assumed to be the largest among these records.
     """
     rows = len(columns.timestamp_ms)
     if not rows:
@@ -203,7 +203,7 @@ def record_sizes(columns: ColumnBuffers) -> Longs:
 
 
 def encode_batch(columns: ColumnBuffers, start: int, stop: int, compressor: Compressor | None) -> EncodedRecords:
-    """Encode the records `[start, stop)`, of which there is at least one, as one batch. Raises EncodeError."""
+    """Encode the records `[start, stop)`, at least one, as one batch. Raises EncodeError."""
     if compressor is None:
         data, latest = kernel.current().encode_records(columns, start, stop, HEADER_SIZE)
         uncompressed_size = len(data)
@@ -220,15 +220,17 @@ def encode_batch(columns: ColumnBuffers, start: int, stop: int, compressor: Comp
 
 
 def _varint_size(distance: int) -> int:
-    """Return the most bytes of the zigzag varint of a number between `-distance` and `distance`."""
+    """Return the most bytes of the zigzag varint of a number from `-distance` to `distance`."""
     return min(10, -(-(2 * distance).bit_length() // 7) or 1)
 
+
+# -- message sets (Kafka 0.8 to 0.10) ---------------------------------------------------------------------------------
 
 HEAD_SIZES = (26, 34)
 """The bytes of a message of magic 0 and 1 without key and value."""
 _TIMESTAMP = struct.Struct(">q")
 _LENGTHS = struct.Struct(">ii")
-"""Of the key and, where the key is null, of the value."""
+"""The lengths of a null key and of the value."""
 _NULL = -1
 
 
@@ -241,9 +243,9 @@ def message_sizes(columns: ColumnBuffers, magic: int) -> Longs:
 def encode_messages(
     columns: ColumnBuffers, magic: int, start: int, stop: int, compressor: Compressor | None
 ) -> EncodedRecords:
-    """Encode the records `[start, stop)`, of which there is at least one, as a set or as one wrapper.
+    """Encode the records `[start, stop)`, at least one, as a set or as one wrapper.
 
-    Raises EncodeError, also for records with headers, which there are since magic 2.
+    Raises EncodeError, also for records with headers, which only magic 2 has.
     """
     if columns.has_headers(start, stop):
         raise EncodeError(
@@ -270,6 +272,8 @@ def _wrapper(value: bytes, codec: int, magic: int, offset: int, timestamp: int) 
     return data
 
 
+# -- messages of Kafka 0.7 --------------------------------------------------------------------------------------------
+
 HEAD_SIZES_07 = (9, 10)
 """The bytes of a message of magic 0 and 1 without its payload."""
 _WRAPPER = struct.Struct(">iBBI")
@@ -286,9 +290,9 @@ def message_sizes07(columns: ColumnBuffers, magic: int) -> Longs:
 def encode_messages07(
     columns: ColumnBuffers, magic: int, start: int, stop: int, compressor: Compressor | None
 ) -> EncodedRecords:
-    """Encode the values of `[start, stop)`, of which there is at least one, as a set or as one wrapper of magic 1.
+    """Encode the values of `[start, stop)`, at least one, as a set or as one wrapper of magic 1.
 
-    Keys and timestamps are left out: a key of Kafka 0.7 only chooses the partition. Raises EncodeError for a null value
+    Keys and timestamps are omitted: in Kafka 0.7 a key only selects the partition. Raises EncodeError for a null value
     and for headers, which these messages cannot have.
     """
     if columns.has_headers(start, stop):

@@ -1,7 +1,8 @@
-"""The encoders in numpy: lengths and heads are arithmetic on arrays, and Arrow's own C++ joins the pieces.
+"""The encoders in numpy, for installations without the compiled kernel.
 
-They write the same bytes as the compiled ones (`_encode.c`, `_encode_messages.c`). Sizes are in bytes. Raises
-EncodeError where a record or the whole is longer than its length field can say.
+Lengths and heads are arithmetic on arrays, and Arrow's C++ code joins the pieces. The bytes are the same as from
+`_encode.c` and `_encode_messages.c`. Sizes are in bytes. The encoders raise EncodeError if a record or the result is
+too long for its length field.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ class _Varints:
         self.width = -(-int(self.raw.max(initial=1)).bit_length() // 7)
         """The bytes of the longest one."""
         self.sizes: Longs | int = 1
-        """The bytes of each one; a number where all have one byte."""
+        """The bytes of each one; a single number if all have one byte."""
         for index in range(1, self.width):
             self.sizes = self.sizes + (self.raw >= np.uint64(1 << 7 * index))
 
 
 class _RecordFields:
-    """The fields of records behind their deltas. `size` is their bytes, of each record."""
+    """The fields of records after their deltas. `size` is the bytes of these fields for each record."""
 
     __slots__ = ("counts", "key_lengths", "size", "value_lengths")
 
@@ -70,14 +71,14 @@ class _RecordFields:
 
 
 def record_sizes(columns: ColumnBuffers, deltas: int) -> Longs:
-    """Return the bytes of each record, where its two deltas take `deltas` bytes."""
+    """Return the bytes of each record, if its two deltas take `deltas` bytes."""
     size = 1 + deltas + _RecordFields(columns, 0, len(columns.timestamp_ms)).size
     _check(int(size.max(initial=0)))
     return size + _Varints(size).sizes
 
 
 def encode_records(columns: ColumnBuffers, start: int, stop: int, reserve: int) -> tuple[bytearray, int]:
-    """Return the records `[start, stop)` behind `reserve` zeros, with deltas from the first one.
+    """Return the records `[start, stop)` after `reserve` zeros, with deltas from the first one.
 
     There is at least one record. The second value is the latest timestamp.
     """
@@ -106,7 +107,7 @@ def message_sizes(key: BinaryColumn, value: BinaryColumn, rows: int, head: int) 
 
 
 def encode_messages(columns: ColumnBuffers, magic: int, start: int, stop: int, reserve: int) -> bytearray:
-    """Return the messages `[start, stop)` of magic 0 or 1 behind `reserve` zeros, with offsets from 0 on."""
+    """Return the messages `[start, stop)` of magic 0 or 1 after `reserve` zeros, with offsets from 0 on."""
     rows = stop - start
     if not rows:
         return bytearray(reserve)

@@ -1,7 +1,7 @@
 """The input and the output of a scan of records: arrays with one element per batch, and per record.
 
-A *scan* reads the records of some batches in one buffer and tells where every field of every record lies. There are
-two, which accept, refuse and find the same: `scan.py` in numpy and `_kernel.c` compiled. `kernel.py` chooses.
+A *scan* reads the records of some batches in one buffer and returns the position of every field of every record. There
+are two, which accept and reject the same bytes: `scan.py` in numpy and `_kernel.c` compiled. `kernel.py` chooses.
 
 A record (v2) is: length varint | attributes i8 | timestampDelta varlong | offsetDelta varint | keyLength varint | key |
 valueLength varint | value | headerCount varint | headers, each: keyLength varint | key | valueLength varint | value.
@@ -22,11 +22,11 @@ Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 
 LEAST_RECORD = 7
-"""The bytes of a record without key, value and headers. It bounds how many records given bytes can hold."""
+"""Bytes of a record without key, value and headers. It limits how many records given bytes can hold."""
 BLOCK = 1 << 15
-"""The scans in numpy look at so many records at a time, so that a fault is found before there are arrays for all.
+"""Records per step of the numpy scans, so that a fault is found before arrays for all records are allocated.
 
-A few KB of zstd may hold millions of records of `LEAST_RECORD` bytes, of which the first is wrong already.
+A few KB of zstd may hold millions of records of `LEAST_RECORD` bytes, of which the first is already invalid.
 """
 MAX_MILLISECONDS = (2**63 - 1) // 1000
 """The largest timestamp whose microseconds fit a long."""
@@ -66,7 +66,7 @@ _TEXTS = {
 
 
 class RecordFault(Exception):
-    """A scan has found an invalid record: in the batch of this index in `Regions`, with this fault."""
+    """A scan has found an invalid record, in the batch with this index in `Regions`."""
 
     def __init__(self, batch: int, fault: FaultCode) -> None:
         super().__init__(batch, fault)
@@ -94,7 +94,7 @@ class Regions(Arrays):
     base_offset: Longs
     last_offset_delta: Longs
     timestamp: Longs
-    """Milliseconds: the base timestamp, or the only one where `append_time`."""
+    """Milliseconds: the base timestamp, or the timestamp of all records if `append_time`."""
     append_time: npt.NDArray[np.bool_]
 
     def __len__(self) -> int:
@@ -102,7 +102,7 @@ class Regions(Arrays):
 
     @property
     def rows(self) -> int:
-        """How many records the batches declare to hold."""
+        """The number of records that the batches declare."""
         return int(self.count.sum())
 
     def check_counts(self) -> None:
@@ -114,7 +114,7 @@ class Regions(Arrays):
 
 @dataclass(frozen=True, slots=True)
 class Fields(Arrays):
-    """Where the fields of the records lie: one element per record. A length of -1 is null."""
+    """The positions of the fields of records: one element per record. A length of -1 is null."""
 
     offset: Longs
     timestamp: Longs
@@ -124,7 +124,7 @@ class Fields(Arrays):
     value_start: Ints
     value_length: Ints
     headers_start: Ints
-    """Where the first header begins, behind the count."""
+    """The position of the first header, after the count."""
     header_count: Ints
 
     def __len__(self) -> int:
@@ -132,12 +132,12 @@ class Fields(Arrays):
 
     @classmethod
     def empty(cls, rows: int) -> Fields:
-        """Return arrays for `rows` records, not yet written."""
+        """Return uninitialized arrays for `rows` records."""
         offset, timestamp = (np.empty(rows, np.int64) for _ in range(2))
         return cls(offset, timestamp, *(np.empty(rows, np.int32) for _ in range(6)))
 
     def between(self, start: int, until: int) -> slice:
-        """Return the slice of the records whose offsets are in `[start, until)`. Offsets ascend, so there is one."""
+        """Return the slice of the records with offsets in `[start, until)`. Offsets ascend."""
         first, last = np.searchsorted(self.offset, [start, until])
         return slice(int(first), int(last))
 
@@ -150,7 +150,7 @@ class Fields(Arrays):
 
 @dataclass(frozen=True, slots=True)
 class HeaderFields(Arrays):
-    """Where keys and values of headers lie: one element per header, in the order of the records."""
+    """The positions of keys and values of headers: one element per header, in the order of the records."""
 
     key_start: Ints
     key_length: Ints
@@ -159,5 +159,5 @@ class HeaderFields(Arrays):
 
     @classmethod
     def empty(cls, headers: int) -> HeaderFields:
-        """Return arrays for so many headers, not yet written."""
+        """Return uninitialized arrays for `headers` headers."""
         return cls(*(np.empty(headers, np.int32) for _ in range(4)))

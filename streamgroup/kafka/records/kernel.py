@@ -1,4 +1,4 @@
-"""The hot loops: the compiled ones where they have been built, else those in numpy. Both give the same results.
+"""The hot loops: compiled if the extension is built, otherwise in numpy. Both return the same results.
 
 The environment variable `STREAMGROUP_KERNEL` (`python` or `compiled`) forces one, as `use` does within a process.
 """
@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from streamgroup.errors import ConfigError, EncodeError
 from streamgroup.kafka.records import encode_numpy as _encode
-from streamgroup.kafka.records import scan as _message_scan
 from streamgroup.kafka.records import scan as _scan
 from streamgroup.kafka.records.fields import Bytes, FaultCode, Fields, HeaderFields, Ints, Longs, RecordFault, Regions
 from streamgroup.kafka.records.message_sets import (
@@ -38,8 +37,9 @@ Name = Literal["python", "compiled"]
 class RecordKernel(Protocol):
     """The hot loops that find and copy the fields of records, and those that encode records.
 
-    `start` and `length` are positions in `buffer`, ascending, without overlap; -1 is null. An encoder
-    writes `reserve` zeros before the records, and raises EncodeError for what is longer than its length field can say.
+    `start` and `length` are positions in `buffer`, ascending, without overlap; a length of -1 is null. An encoder
+    writes `reserve` zeros before the records, and raises EncodeError if a record or the result is too long for its
+    length field.
     """
 
     name: Name
@@ -48,7 +48,7 @@ class RecordKernel(Protocol):
         """Find the fields of all records of `regions`. Raises RecordFault."""
 
     def headers(self, buffer: Bytes, start: Ints, count: Ints) -> HeaderFields:
-        """Find the headers of scanned records: `start` and `count` are those of `Fields`."""
+        """Find the headers of scanned records. `start` and `count` come from `Fields`."""
 
     def gather(self, buffer: Bytes, start: Ints, length: Ints) -> tuple[pa.Buffer, pa.Buffer]:
         """Copy pieces of `buffer` together: the offsets and the data of an Arrow binary array."""
@@ -72,16 +72,16 @@ class RecordKernel(Protocol):
         """Return the CRC-32 of `data`, the same as zlib's."""
 
     def record_sizes(self, columns: ColumnBuffers, deltas: int) -> Longs:
-        """Return the bytes of each record of a batch v2, where its two deltas take `deltas` bytes."""
+        """Return the bytes of each record of a batch v2, if its two deltas take `deltas` bytes."""
 
     def encode_records(self, columns: ColumnBuffers, start: int, stop: int, reserve: int) -> tuple[bytearray, int]:
-        """Encode the records `[start, stop)` of a batch v2, with deltas from the first one; and the latest timestamp.
+        """Encode the records `[start, stop)` of a batch v2, and return the latest timestamp too.
 
-        There is at least one record.
+        Deltas count from the first record. There is at least one.
         """
 
     def message_sizes(self, key: BinaryColumn, value: BinaryColumn, rows: int, head: int) -> Longs:
-        """Return the bytes of each message whose parts besides key and value take `head` bytes."""
+        """Return the bytes of each message: key, value and `head` bytes."""
 
     def encode_messages(self, columns: ColumnBuffers, magic: int, start: int, stop: int, reserve: int) -> bytearray:
         """Encode the messages `[start, stop)` of magic 0 or 1, with offsets from 0 on."""
@@ -95,10 +95,10 @@ class _Python:
     scan = staticmethod(_scan.scan)
     headers = staticmethod(_scan.headers)
     gather = staticmethod(_scan.gather)
-    walk = staticmethod(_message_scan.walk)
-    messages = staticmethod(_message_scan.messages)
-    walk07 = staticmethod(_message_scan.walk07)
-    messages07 = staticmethod(_message_scan.messages07)
+    walk = staticmethod(_scan.walk)
+    messages = staticmethod(_scan.messages)
+    walk07 = staticmethod(_scan.walk07)
+    messages07 = staticmethod(_scan.messages07)
     crc32 = staticmethod(zlib.crc32)
     record_sizes = staticmethod(_encode.record_sizes)
     encode_records = staticmethod(_encode.encode_records)
@@ -131,7 +131,7 @@ class _Compiled:
         return found
 
     def gather(self, buffer: Bytes, start: Ints, length: Ints) -> tuple[pa.Buffer, pa.Buffer]:
-        # Arrow's pool keeps its pages; numpy would ask the system for new ones with each fetch.
+        # Arrow's pool reuses its pages; numpy would request new ones from the system for each fetch.
         offsets = pa.allocate_buffer(4 * (len(start) + 1))
         data = pa.allocate_buffer(int(np.maximum(length, 0).sum(dtype=np.int64)))
         self._module.gather(buffer, start, length, offsets, data)
@@ -185,9 +185,9 @@ class _Compiled:
 
 
 class _LengthErrors:
-    """Raises EncodeError where the compiled kernel raises OverflowError: a length does not fit its field.
+    """Turns an OverflowError of the compiled kernel into an EncodeError: a length does not fit its field.
 
-    A class of its own costs a tenth of a context manager that is made of a generator, once for each batch.
+    A class takes a tenth of the time of a context manager from a generator, and it is used for each batch.
     """
 
     def __enter__(self) -> None:
@@ -214,7 +214,7 @@ def _raise_fault(wrong: tuple[int, int, int] | None) -> None:
 
 
 def _load(wanted: str | None) -> RecordKernel:
-    """Return the kernel that is asked for by name, else the compiled one if it is there. Raises ConfigError."""
+    """Return the kernel `wanted`; without a name the compiled one if it is built. Raises ConfigError."""
     if wanted not in {None, "", "python", "compiled"}:
         raise ConfigError(f"{VARIABLE}={wanted}: the kernels are 'python' and 'compiled'")
     if wanted == "python":
@@ -223,7 +223,7 @@ def _load(wanted: str | None) -> RecordKernel:
         return _Compiled(import_module("streamgroup.kafka.records._kernel"))
     except ImportError as error:
         if wanted == "compiled":
-            what = "the compiled kernel is not there: reinstall streamgroup where a C compiler and Python's headers are"
+            what = "the compiled kernel is not built: install a C compiler and Python's headers, and streamgroup again"
             raise ConfigError(what) from error
         return _Python()
 
@@ -232,7 +232,6 @@ _kernel: RecordKernel = _load(os.environ.get(VARIABLE))
 
 
 def current() -> RecordKernel:
-    """Return the kernel in use."""
     return _kernel
 
 
@@ -241,6 +240,6 @@ def name() -> Name:
 
 
 def use(wanted: Name) -> None:
-    """Use this kernel from now on in this process. Raises ConfigError where it has not been built."""
+    """Use this kernel in this process from now on. Raises ConfigError if it is not built."""
     global _kernel  # noqa: PLW0603
     _kernel = _load(wanted)

@@ -4,16 +4,16 @@ Kafka 0.8 to 0.10 (magic 0 and 1), big-endian, one frame per message, 12 bytes o
 
     offset i64 | size i32 | crc u32 | magic i8 | attributes i8 | timestamp i64 (magic 1) | key bytes | value bytes
 
-`bytes` is a length i32 (-1 is null) and as many bytes; the CRC-32 covers everything behind itself.
+`bytes` is a length i32 (-1 is null) and as many bytes; the CRC-32 covers everything after it.
 
-Kafka 0.7, where a message's offset is the position of its frame in the log:
+Kafka 0.7, in which the offset of a message is the position of its frame in the log:
 
     length i32 | magic i8 | attributes i8 (magic 1) | crc u32 | payload
 
 The length counts what follows it; the CRC-32 covers the payload alone.
 
-In both a compressed message, the *wrapper*, holds a set of messages as its value. As with record batches there are two
-scans, which accept, refuse and find the same: `scan.py` in numpy and `_messages.c` compiled.
+In both, a compressed message, the *wrapper*, has a set of messages as its value. As for record batches there are two
+scans, which accept and reject the same bytes: `scan.py` in numpy and `_messages.c` compiled.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ LOG_APPEND_TIME_BIT = 0x08
 NO_TIMESTAMP = -1
 NO_TIMESTAMP_TYPE = -1
 OWN = -2
-"""A set's timestamp type where each message has its own."""
+"""The timestamp type of a set whose messages have their own types."""
 
 
 class Walk(NamedTuple):
-    """Uncompressed messages one behind the other: the end of the last one, their number, and the last one's offset."""
+    """Consecutive uncompressed messages: the end of the last one, their number, and the offset of the last one."""
 
     end: int
     messages: int
@@ -80,11 +80,11 @@ _TEXTS = {
 
 
 NO_MESSAGES = "it decompresses to nothing, where a compressed message holds at least one message"
-"""The text of the error. Java refuses such a wrapper (`DeepRecordsIterator`): it may be damage that a codec accepts."""
+"""An error text. Java rejects such a wrapper (`DeepRecordsIterator`): it may be damage that a codec accepts."""
 
 
 class MessageSetFault(Exception):
-    """A scan has found an invalid message: the index of its set, where in the buffer it begins, and its fault."""
+    """A scan has found an invalid message: the index of its set, its position in the buffer, and its fault."""
 
     def __init__(self, index: int, position: int, fault: MessageFaultKind) -> None:
         super().__init__(index, position, fault)
@@ -104,11 +104,11 @@ class MessageSets(Arrays):
     last: Longs
     """The offset that the last message must have."""
     relative: npt.NDArray[np.bool_]
-    """Whether the written offsets are relative, so that the last one means `last` (wrappers of magic 1)."""
+    """Whether the stored offsets are relative, so that the last one means `last` (wrappers of magic 1)."""
     timestamp: Longs
-    """Milliseconds: what all messages of magic 1 have where `timestamp_type` is 1 (LogAppendTime)."""
+    """Milliseconds: the timestamp of all messages of magic 1 if `timestamp_type` is 1 (LogAppendTime)."""
     timestamp_type: Longs
-    """The timestamp type that the wrapper gives to all messages, of either magic (0, 1 or -1), or OWN."""
+    """The timestamp type of the wrapper, for all its messages of either magic (0, 1 or -1), or OWN."""
 
     def __len__(self) -> int:
         return len(self.begin)
@@ -116,7 +116,7 @@ class MessageSets(Arrays):
 
 @dataclass(frozen=True, slots=True)
 class MessageFields(Arrays):
-    """Where the fields of the messages begin in the buffer: one element per message. A length of -1 is null."""
+    """The positions of the fields of messages: one element per message. A length of -1 is null."""
 
     offset: Longs
     timestamp: Longs
@@ -141,7 +141,7 @@ class MessageSets07(Arrays):
     begin: Longs
     end: Longs
     offset: Longs
-    """The offset of the first message; of the wrapper, which all its messages share, where there is one."""
+    """The offset of the first message, or of the wrapper, which all its messages share."""
     wrapped: npt.NDArray[np.bool_]
     """Whether the messages were in a wrapper."""
 
@@ -151,11 +151,11 @@ class MessageSets07(Arrays):
 
 @dataclass(frozen=True, slots=True)
 class MessageFields07(Arrays):
-    """Where the payloads of messages of Kafka 0.7 begin in the buffer: one element per message."""
+    """The positions of the payloads of messages of Kafka 0.7: one element per message."""
 
     offset: Longs
     inner: Ints
-    """The index of a message in its wrapper; 0 where there is none."""
+    """The index of a message in its wrapper; 0 without a wrapper."""
     value_start: Ints
     value_length: Ints
 

@@ -1,8 +1,8 @@
 """The frames of messages of magic 0 and 1 (Kafka 0.8 to 0.10): uncompressed ones, and wrappers.
 
-A wrapper's offset is that of its last inner message, so its header tells where to go on. The offsets of its inner
-messages are absolute in magic 0. In magic 1 they count from 0 (KIP-31), or from another number that compaction or a
-client has left. Only the distance of the last one to the wrapper's offset tells from which.
+A wrapper has the offset of its last inner message, so its header shows the next offset. The offsets of its inner
+messages are absolute in magic 0. In magic 1 they are relative: they count from 0 (KIP-31), or from another number
+because of compaction or the client. The difference of the last one to the wrapper's offset shows the base.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from streamgroup.kafka.records.message_sets import (
 
 CRC_COVERS = 16
 MAX_DEPTH = 8
-"""How deep wrappers may lie in wrappers. No broker has ever written a wrapper in a wrapper."""
+"""How deep wrappers may be nested. No broker has ever written a wrapper in a wrapper."""
 HEADER = struct.Struct(">qiIBB")
 """Offset, size, checksum, magic, attributes: all that the two magics share."""
 Header = tuple[int, int, int, int, int]
@@ -44,19 +44,19 @@ def _about(what: str, kind: type[E], base_offset: int, next_offset: int) -> E:
 
 
 class UncompressedMessages(NamedTuple):
-    """Uncompressed messages one behind the other, `[begin, end)` of the fetched bytes."""
+    """Consecutive uncompressed messages, `[begin, end)` of the fetched bytes."""
 
     base_offset: int
     last_offset: int
     begin: int
     end: int
     least_offset: int
-    """The smallest offset that a message can have: the messages before reach up to it."""
+    """The smallest offset that a message can have, after the previous frame."""
 
     def error(self, what: str, kind: type[E], offset: int | None = None) -> E:
         """Return an error of `kind` about the message at `offset`, by default the first.
 
-        It has the offset that steps over the message.
+        Its `next_offset` is the offset after the message.
         """
         offset = self.base_offset if offset is None else offset
         return _about(f"the message at offset {offset}: {what}", kind, offset, offset + 1)
@@ -66,7 +66,7 @@ class Wrapper(NamedTuple):
     """A compressed message, `[begin, end)` of the fetched bytes."""
 
     base_offset: int
-    """The smallest offset that can be wanted of it. Only decompressing shows the offset of its first message."""
+    """The smallest offset that it can hold. Only decompressing shows the offset of its first message."""
     last_offset: int
     begin: int
     end: int
@@ -77,20 +77,19 @@ class Wrapper(NamedTuple):
     timestamp: int
     """Milliseconds, -1 in magic 0."""
     value_begin: int
-    """Where the compressed set begins. It ends where the frame does."""
+    """The begin of the compressed set, which ends at `end`."""
 
     @property
     def codec(self) -> int:
-        """The number of the compression codec."""
         return self.attributes & CODEC_BITS
 
     @property
     def timestamp_type(self) -> int:
-        """The type of all inner messages, of either magic: 0 CreateTime, 1 LogAppendTime; none in magic 0."""
+        """The timestamp type of all inner messages, of either magic: 0 CreateTime, 1 LogAppendTime; none in magic 0."""
         return (self.attributes & LOG_APPEND_TIME_BIT) >> 3 if self.magic else NO_TIMESTAMP_TYPE
 
     def error(self, what: str, kind: type[E], offset: int | None = None) -> E:
-        """Return an error of `kind` about this wrapper, with the offset that steps over it."""
+        """Return an error of `kind` about this wrapper, with the offset after it."""
         what = f"the compressed messages up to offset {self.last_offset}: {what}"
         return _about(what, kind, self.base_offset, self.last_offset + 1)
 
@@ -102,13 +101,13 @@ class Wrapper(NamedTuple):
             raise self.error(what, ChecksumMismatch)
 
     def value(self, data: memoryview) -> memoryview:
-        """Return the compressed set as its codec reads it. Raises DecodeError for a damaged lz4 header."""
+        """Return the compressed set, in lz4 with the correct checksum. Raises DecodeError for a damaged lz4 header."""
         value = data[self.value_begin : self.end]
         return codecs.mend_lz4(value) if self.codec == codecs.LZ4 else value
 
 
 def parse_wrapper(data: memoryview, begin: int, header: Header, least_offset: int, start: int) -> Wrapper:
-    """Return the wrapper whose frame begins at `begin` with `header`. The frame has to be whole.
+    """Return the wrapper whose frame begins at `begin` with `header`. The frame must be complete.
 
     Raises DecodeError.
     """
@@ -122,7 +121,7 @@ def parse_wrapper(data: memoryview, begin: int, header: Header, least_offset: in
         timestamp, (key_length,) = NO_TIMESTAMP, _LENGTH.unpack_from(data, begin + HEADER.size)
         value_begin = begin + HEADER.size + _LENGTH.size + 4
     value_length = what = None
-    if key_length > 0:  # a key, which nobody reads
+    if key_length > 0:  # a key, which is ignored
         value_begin += key_length
     if key_length < -1 or value_begin > end:
         what = f"a key of {key_length} bytes reaches beyond it"
@@ -140,10 +139,10 @@ def parse_wrapper(data: memoryview, begin: int, header: Header, least_offset: in
 
 
 def flatten(data: memoryview, wrapper: Wrapper, limit: int, check_crcs: bool) -> bytes:
-    """Return the messages of `wrapper` and of the wrappers in it, as one plain set with absolute offsets.
+    """Return the messages of `wrapper` and of the wrappers in it, as one uncompressed set with absolute offsets.
 
-    No broker writes wrappers in wrappers, so this goes message by message. Decompressing takes `limit` bytes at most.
-    Raises DecodeError: TooLarge, ChecksumMismatch, or plain.
+    No broker writes wrappers in wrappers, so this may be slow. It decompresses at most `limit` bytes. Raises
+    DecodeError, or its subclasses TooLarge and ChecksumMismatch.
     """
     flat: list[bytes] = []
     _Flattening(limit, check_crcs, flat).add(data, wrapper, 1)
@@ -157,7 +156,7 @@ class _Flattening:
         self._flat = flat
 
     def add(self, data: memoryview, wrapper: Wrapper, depth: int) -> None:
-        """Add the messages in `wrapper`, which lies `depth` deep. Raises TooLarge beyond what is left of the limit."""
+        """Add the messages in `wrapper`, at nesting depth `depth`. Raises TooLarge beyond the limit."""
         if depth > MAX_DEPTH:
             raise DecodeError(f"compressed messages are nested more than {MAX_DEPTH} deep")
         inner = codecs.inflated(wrapper.codec, wrapper.value(data), self._left)

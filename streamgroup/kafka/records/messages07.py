@@ -1,8 +1,8 @@
-"""Messages of Kafka 0.7 to Arrow columns.
+"""Decodes messages of Kafka 0.7 into Arrow columns.
 
 An offset is the position of a message's frame in the log. Nothing in the bytes marks the beginning of a message: data
-that begins inside of one has impossible lengths, magics or checksums. The messages in a wrapper have its offset, and
-their index tells them apart. A wrapper may hold wrappers, through which the index counts on.
+that begins within a message has invalid lengths, magics or checksums. The messages in a wrapper share its offset, and
+have an index. The index continues through nested wrappers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _HEAD = struct.Struct(">iB")
 """Length and magic."""
 _CRC = struct.Struct(">I")
 _LONGEST = 100 << 20
-"""No broker takes a longer request (`max.socket.request.bytes`), so larger numbers are not lengths."""
+"""No broker accepts a longer request (`max.socket.request.bytes`), so larger numbers are not lengths."""
 _CODECS = (codecs.NONE, codecs.GZIP, codecs.SNAPPY)
 
 E = TypeVar("E", bound=DecodeError)
@@ -57,7 +57,7 @@ class _Frame(NamedTuple):
 
 
 class _Uncompressed(NamedTuple):
-    """Uncompressed messages one behind the other."""
+    """Consecutive uncompressed messages."""
 
     begin: int
     end: int
@@ -65,10 +65,10 @@ class _Uncompressed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Walk07:
-    """The whole messages of some bytes: where each starts in the log, ascending, and where the next one does.
+    """The complete messages of some bytes: their positions in the log, ascending, and the position of the next one.
 
-    `truncated` tells that bytes of another message are behind the last whole one. Where `starts` is empty then, that
-    message is larger than the fetched bytes, or no message begins at the position that was asked for.
+    `truncated`: a part of another message follows. If `starts` is then empty, that message is larger than the fetched
+    bytes, or no message begins at the requested position.
     """
 
     starts: Longs
@@ -82,11 +82,11 @@ class Walk07:
 
 
 def walk07(data: memoryview | bytes, start: int, until: int | None = None, *, check_crcs: bool = False) -> Walk07:
-    """Find where the messages of `data` begin, the first byte of which is at the position `start` of the log.
+    """Find the positions of the messages in `data`, which begins at the position `start` of the log.
 
-    Messages that begin at `until` or beyond are left out, where it is given. Wrappers count as one message: nothing is
-    decompressed. With `check_crcs` a start inside of a message is an error even where its bytes look like a length.
-    Raises DecodeError where a message cannot begin where one should.
+    Messages that begin at `until` or later are omitted. A wrapper counts as one message: nothing is decompressed. With
+    `check_crcs` a start within a message is an error even if its bytes look like a length. Raises DecodeError if no
+    message can begin at the position of the next one.
     """
     frames = Frames07(data, start, start + len(data) if until is None else until)
     data = frames.data
@@ -104,15 +104,15 @@ def walk07(data: memoryview | bytes, start: int, until: int | None = None, *, ch
 
 
 def decode07(frames: Frames07, start: int, options: DecodeOptions) -> Decoded:
-    """Decode the messages of `frames` from the position `start` on, up to the end of the range they were walked for.
+    """Decode the messages of `frames` from the position `start` on, up to `frames.until`.
 
-    `start` is where the walk began, or the `next_offset` of a call that ended early. A record's offset is where its
-    outer message begins; `inner` is its index in it, 0 for an uncompressed message. There are no keys, no timestamps
-    (-1, type -1) and no headers. `next_offset` is the position behind the last whole message.
+    `start` is `frames.start`, or the `next_offset` of a call that ended early. The offset of a record is the position
+    of its outer message; `inner` is its index there, 0 for an uncompressed message. There are no keys, no timestamps
+    (-1, type -1) and no headers. `next_offset` is the position after the last complete message.
 
-    Raises DecodeError and its kinds: `base_offset` is the position where no message begins, or that of the message
-    that cannot be read, and `next_offset` the one behind it where it can be told. `until` inside of a message is such a
-    position. Decompressed bytes beyond the cap end the call early, before the first wrapper that does not fit.
+    Raises DecodeError and its subclasses: `base_offset` is the position of the invalid message, or a position where no
+    message begins, such as `until` within a message. `next_offset` is the position after it, if known. If the next
+    wrapper exceeds `max_decompressed_bytes`, the call ends before it.
     """
     wanted = [frame for frame in frames if frames.start + frame.begin >= start]
     if frames.next_offset > frames.until:
@@ -143,10 +143,10 @@ def decode07(frames: Frames07, start: int, options: DecodeOptions) -> Decoded:
 
 
 class Frames07:
-    """The messages of one fetch that begin before `until`: their lengths are walked once, when this is made.
+    """The messages of one fetch that begin before `until`. The constructor reads their lengths.
 
-    The first byte of `data` is at the position `start` of the log. The fetcher reads `next_offset` to know what to
-    fetch next. The decoder then iterates over the same messages.
+    The first byte of `data` is at the position `start` of the log. The fetcher continues at `next_offset`. The decoder
+    then iterates over the same messages.
     """
 
     def __init__(self, data: memoryview | bytes, start: int, until: int) -> None:
@@ -154,11 +154,11 @@ class Frames07:
         self.start = start
         self.until = until
         self.size = 0
-        """How many bytes the whole messages take."""
+        """Bytes of the complete messages."""
         self.truncated = False
-        """Whether the bytes end inside of a message."""
+        """Whether the bytes end within a message."""
         self.failure: DecodeError | None = None
-        """Why the walk ended before `until`, where no message can begin where one should."""
+        """The error of a position at which no message can begin, where the walk ended."""
         self._frames: list[_Uncompressed | _Frame] = []
         try:
             self._walk()
@@ -167,15 +167,14 @@ class Frames07:
 
     @property
     def next_offset(self) -> int:
-        """The position behind the last whole message, where to fetch next.
+        """The position to fetch next: after the last complete message.
 
-        Where a message cannot be told from the next it is `until`: the decoder raises the error, and nothing is to be
-        fetched before.
+        With a `failure` it is `until`: the decoder raises the error, and nothing more is fetched before.
         """
         return self.start + self.size if self.failure is None else self.until
 
     def __iter__(self) -> Iterator[_Uncompressed | _Frame]:
-        """Iterate over the messages, then raise `failure` where there is one."""
+        """Iterate over the messages, then raise `failure` if there is one."""
         yield from self._frames
         if self.failure is not None:
             raise self.failure
@@ -197,14 +196,14 @@ class Frames07:
             self._frames.append(frame)
 
     def _frame(self, begin: int) -> _Frame | None:
-        """Return the message at `begin`, None where it is cut off. Raises DecodeError where none can be."""
+        """Return the message at `begin`; None if it is truncated. Raises DecodeError if none can begin there."""
         try:
             return _frame(self.data, begin)
         except DecodeError as error:
             raise self.no_boundary(begin, str(error), type(error)) from None
 
     def no_boundary(self, begin: int, what: str, kind: type[DecodeError] = DecodeError) -> DecodeError:
-        """Return an error of `kind`: no sound message begins at `begin`."""
+        """Return an error of `kind`: no undamaged message begins at `begin`."""
         position = self.start + begin
         error = kind(f"position {position}: {what}; no message begins there, or it is damaged")
         error.base_offset = position
@@ -218,8 +217,8 @@ class Frames07:
     def damaged(self, begin: int, fault: MessageFaultKind) -> DecodeError:
         """Return an error about the message at `begin`.
 
-        It names the next message only where a sound message or the end of the data follows: else the length may be
-        what is damaged.
+        It has the next offset only if an undamaged message or the end of the data follows. Otherwise the length may be
+        damaged.
         """
         kind = ChecksumMismatch if fault is MessageFaultKind.CHECKSUM else DecodeError
         error = self.no_boundary(begin, fault.text, kind)
@@ -236,14 +235,14 @@ class Frames07:
         return error
 
     def error(self, frame: _Uncompressed | _Frame, what: str, kind: type[E]) -> E:
-        """Return an error of `kind` about a message that is whole and has the right checksum."""
+        """Return an error of `kind` about a complete message with a correct checksum."""
         error = kind(f"the message at position {self.start + frame.begin}: {what}")
         error.base_offset, error.next_offset = self.start + frame.begin, self.start + frame.end
         return error
 
 
 def _frame(data: memoryview, begin: int) -> _Frame | None:
-    """Return the message at `begin` of `data`, None where it is cut off. Raises DecodeError where none can be."""
+    """Return the message at `begin` of `data`; None if it is truncated. Raises DecodeError if none can begin there."""
     left = len(data) - begin
     if left < _HEAD.size:
         return None
@@ -262,7 +261,7 @@ def _frame(data: memoryview, begin: int) -> _Frame | None:
 def _found(
     wanted: list[_Uncompressed | _Frame], frames: Frames07, options: DecodeOptions
 ) -> tuple[Bytes, MessageFields07, int]:
-    """Return the messages of `wanted`, the buffer that they lie in, and of how many of `wanted` they are."""
+    """Return the buffer, the messages in it, and of how many elements of `wanted` they are."""
     buffer, places = _laid_out(wanted, frames, options.max_decompressed_bytes)
     checked = options.check_crcs
     try:
@@ -274,7 +273,7 @@ def _found(
 
 
 def _laid_out(wanted: list[_Uncompressed | _Frame], frames: Frames07, limit: int) -> tuple[Bytes, list[Place]]:
-    """Return the sets of `wanted` in one buffer, wrappers decompressed; those that do not fit are left out."""
+    """Return the sets of `wanted` in one buffer, wrappers decompressed, as far as they fit into `limit`."""
     data = frames.data
     if all(isinstance(frame, _Uncompressed) for frame in wanted) and len(data) <= MAX_BUFFER:
         return np.frombuffer(data, np.uint8), [(frame.begin, frame.end) for frame in wanted]
@@ -300,7 +299,7 @@ def _codec(frame: _Frame, frames: Frames07) -> int:
 def _flattened(
     wanted: list[_Uncompressed | _Frame], frames: Frames07, options: DecodeOptions
 ) -> tuple[Bytes, list[Place]]:
-    """Lay out wrappers that hold wrappers: one by one, each as the uncompressed messages in it, depth first."""
+    """Do as `_laid_out` for nested wrappers: one by one, each as the uncompressed messages in it, depth first."""
     data = frames.data
     left = options.max_decompressed_bytes
     parts: list[bytes] = []
@@ -333,7 +332,7 @@ class _Flattening07:
         self._check_crcs = check_crcs
 
     def add(self, data: memoryview, wrapper: _Frame, depth: int) -> None:
-        """Add the messages in `wrapper`, which lies `depth` deep. Raises DecodeError."""
+        """Add the messages in `wrapper`, at nesting depth `depth`. Raises DecodeError."""
         if depth > MAX_DEPTH:
             raise DecodeError(f"compressed messages are nested more than {MAX_DEPTH} deep")
         if wrapper.codec not in _CODECS:

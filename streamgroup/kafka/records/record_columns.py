@@ -49,7 +49,7 @@ class BinaryColumn:
         return lengths
 
     def offsets(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """Return where the elements `[start, stop)` begin, and where the last one ends. Not all elements are null."""
+        """Return the begins of the elements `[start, stop)`, and the end of the last one. Not all elements are null."""
         _, offsets, _, first, width = self.buffers
         if start == stop or offsets is None:  # an empty array may have no offsets at all
             return np.zeros(1, np.int64)
@@ -65,13 +65,13 @@ class BinaryColumn:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnBuffers:
-    """The input of the kernels: the columns of `RecordColumns`, the headers of all records one behind the other."""
+    """The input of the kernels: the columns of `RecordColumns`, with the headers of all records in two columns."""
 
     timestamp_ms: Longs
     key: BinaryColumn
     value: BinaryColumn
     header_offsets: Longs | None
-    """Where in the next two the headers of each record begin, and where the last ones end; None: there are none."""
+    """The index of each record's first header in the next two columns, and the end; None without headers."""
     header_key: BinaryColumn
     header_value: BinaryColumn
 
@@ -100,9 +100,9 @@ class RecordColumns:
     timestamp_ms: Longs
     """Milliseconds since 1970."""
     headers: pa.Array | None = None
-    """A list or large_list of structs of key (text or binary) and value (binary). Null and an empty list: no header."""
+    """A list or large_list of structs of key (text or binary) and value (binary). Null or empty without headers."""
     buffers: ColumnBuffers = field(init=False, repr=False)
-    """The same columns as the kernels read them, computed once for all batches."""
+    """The same columns in the form that the kernels read."""
 
     def __post_init__(self) -> None:
         rows = len(self.timestamp_ms)
@@ -128,7 +128,7 @@ class RecordColumns:
         return RecordColumns(key, value, self.timestamp_ms[start : start + count], headers)
 
     def copy(self, start: int, count: int) -> RecordColumns:
-        """Return the records `[start, start + count)` in memory of their own."""
+        """Return a copy of the records `[start, start + count)`."""
         return concat([self.slice(start, count)])
 
 
@@ -154,13 +154,13 @@ _NO_HEADERS = (None, BinaryColumn.of(None, "key"), BinaryColumn.of(None, "value"
 
 
 def _headers(headers: pa.Array | None) -> tuple[Longs | None, BinaryColumn, BinaryColumn]:
-    """Return where each record's headers begin, and the columns of their keys and values."""
+    """Return the index of each record's first header, and the columns of keys and values."""
     if headers is None or headers.null_count == len(headers):
         return _NO_HEADERS
     kind = headers.type
     if not ((pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_struct(kind.value_type)):
         raise TypeError(f"the column headers is {kind}: expected a list of structs of key and value")
-    # A null list may have elements behind it, which `flatten` leaves out.
+    # A null list may have hidden elements, which `flatten` omits.
     entries = headers.flatten()
     if not len(entries):
         return _NO_HEADERS
@@ -173,7 +173,7 @@ def _headers(headers: pa.Array | None) -> tuple[Longs | None, BinaryColumn, Bina
 
 
 def numbers(values: npt.NDArray[Any]) -> pa.Array:
-    """Return a one-dimensional array of numbers as an Arrow array, without a copy if its items lie side by side."""
+    """Return a one-dimensional array of numbers as an Arrow array, without a copy if it is contiguous."""
     kind = pa.from_numpy_dtype(values.dtype)
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 

@@ -1,4 +1,4 @@
-"""The records of many frames in one buffer: decompressed one behind the other, or left where they are."""
+"""Brings the records of many frames into one buffer: decompressed, or in the fetched bytes themselves."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from streamgroup.kafka.records.messages import UncompressedMessages, Wrapper, fl
 Place = tuple[int, int]
 """`[begin, end)` in a buffer."""
 Piece = tuple[int, memoryview]
-"""A codec and the bytes that it has written."""
+"""A codec, and bytes compressed by it."""
 About = Callable[[int, str, type[DecodeError]], DecodeError]
-"""Returns an error about the piece of this index."""
+"""Returns an error about the piece with this index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the records of the first `held` frames lie in `buffer`: batches in `regions`, all others in `sets`."""
+    """The records of the first `held` frames in `buffer`: record batches in `regions`, messages in `sets`."""
 
     buffer: Bytes
     regions: Regions
     sets: MessageSets
     batches: Sequence[Batch]
-    """Those of `regions`, for errors."""
+    """The batches of `regions`, for errors."""
     messages: Sequence[UncompressedMessages | Wrapper]
-    """Those of `sets`."""
+    """The frames of `sets`, for errors."""
     held: int
 
 
 def lay_out(data: memoryview, frames: Sequence[Frame], limit: int) -> Layout:
-    """Bring the records of `frames` into one buffer, decompressed to `limit` bytes at most.
+    """Bring the records of `frames` into one buffer, decompressed to at most `limit` bytes.
 
-    Frames that no longer fit are left for the next call, but the first has to fit. Raises DecodeError about a frame:
-    TooLarge, UnsupportedCodec, or plain where its compressed data is damaged.
+    Frames that do not fit are left for the next call, but the first must fit. Raises DecodeError about a frame:
+    TooLarge, UnsupportedCodec, or DecodeError itself if its compressed data is damaged.
     """
     pieces = [_piece(data, frame) for frame in frames]
     if all(codec == codecs.NONE for codec, _ in pieces) and len(data) <= MAX_BUFFER:
@@ -58,7 +58,7 @@ def lay_out(data: memoryview, frames: Sequence[Frame], limit: int) -> Layout:
 
 
 def lay_out_nested(data: memoryview, frames: Sequence[Frame], limit: int, check_crcs: bool) -> Layout:
-    """Lay out wrappers that hold wrappers, as `lay_out` does: one by one, flattened."""
+    """Do as `lay_out` for nested wrappers: one by one, flattened."""
     parts: list[bytes] = []
     left = limit
     for frame in frames:
@@ -87,9 +87,9 @@ _CAP = " (group.maxDecompressedBytes is {})"
 
 
 def inflate_all(pieces: Sequence[Piece], limit: int, about: About) -> tuple[Bytes, list[Place]]:
-    """Decompress `pieces` one behind the other, to `limit` bytes at most. Plain pieces are copied and do not count.
+    """Decompress `pieces` into one buffer, to at most `limit` bytes. Uncompressed pieces are copied and do not count.
 
-    Returns the buffer and the places of the first pieces, up to the one that does not fit any more.
+    Return the buffer and the places of the pieces, up to the first that does not fit.
     """
     compressed = plain = 0
     for index, (codec, piece) in enumerate(pieces):
@@ -101,7 +101,7 @@ def inflate_all(pieces: Sequence[Piece], limit: int, about: About) -> tuple[Byte
         except DecodeError as error:
             raise about(index, str(error), type(error)) from error
     limit = min(limit, MAX_BUFFER)
-    # The system gives pages only as far as something is written, so a bound that is too high costs nothing.
+    # The system assigns pages only when they are written, so a bound that is too high takes no memory.
     buffer = np.empty(min(min(compressed, limit) + plain, MAX_BUFFER), np.uint8)
     places: list[Place] = []
     position, left = 0, limit

@@ -1,9 +1,9 @@
-"""The scan in numpy: a tight loop finds where each record starts, all else is arithmetic on arrays of positions.
+"""The scans in numpy. A tight loop finds the start of each record; all else is arithmetic on arrays of positions.
 
-Records are scanned in blocks, so that damaged bytes cost no more than the arrays of one block.
+Records are scanned in blocks, so that damaged bytes take no more memory than the arrays of one block.
 
-Every position is compared with the end of its record before the byte there is read, and every end of a record with the
-end of its batch. So no byte of one record is read as another's.
+Every position is compared with the end of its record before the byte is read, and every end of a record with the end of
+its batch. So no byte of one record is read as part of another.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ from streamgroup.kafka.records.record_columns import numbers
 
 VARINT, VARLONG = 5, 10
 _LAST_BITS = {VARINT: 0x0F, VARLONG: 0x01}
-"""The bits that the last possible byte may hold, for 32 and 64 bits."""
+"""The bits that the last possible byte may have, for 32 and 64 bits."""
 _FEW = 32
-"""Fewer records than this are cheaper one by one than as arrays."""
+"""Below so many records, one by one is faster than arrays."""
 
 
 class _Cursor:
-    """A position in each of many records, which moves field by field."""
+    """A position in each of many records, which advances field by field."""
 
     def __init__(self, buffer: Bytes, position: Longs, end: Longs, batch: Longs) -> None:
         self.buffer = buffer
@@ -67,12 +67,12 @@ class _Cursor:
         """The index of each record's batch, for errors."""
 
     def check(self, wrong: npt.NDArray[np.bool_], fault: FaultCode) -> None:
-        """Raise `fault` for the first record that is wrong."""
+        """Raise `fault` for the first record in `wrong`."""
         if wrong.any():
             raise RecordFault(int(self.batch[int(wrong.argmax())]), fault)
 
     def varint(self, width: int = VARINT) -> Longs:
-        """Read a zigzag varint of each record and step over it."""
+        """Read a zigzag varint of each record and advance past it."""
         self.check(self.position >= self.end, FaultCode.OVERRUN)
         byte = self.buffer[self.position]
         self.position = self.position + 1
@@ -82,7 +82,7 @@ class _Cursor:
         return ((raw >> np.uint64(1)) ^ (np.uint64(0) - (raw & np.uint64(1)))).view(np.int64)
 
     def _more(self, raw: npt.NDArray[np.uint64], more: npt.NDArray[np.intp], width: int) -> None:
-        """Read the second and later bytes of those varints that have them."""
+        """Read the second and later bytes of longer varints."""
         value = raw[more] & np.uint64(0x7F)
         position = self.position[more]
         end = self.end[more]
@@ -106,9 +106,9 @@ class _Cursor:
             more, value, position, end = more[go], value[go], position[go], end[go]
 
     def field(self, nullable: FaultCode | None = None) -> tuple[Longs, Longs]:
-        """Read a length and step over as many bytes. Return where they start, and the length; -1 is null.
+        """Read a length and advance past as many bytes. Return their start, and the length; -1 is null.
 
-        With `nullable` null is that fault.
+        With `nullable`, null is this fault.
         """
         length = self.varint()
         if nullable is None:
@@ -126,10 +126,10 @@ class _Cursor:
 
 
 def _blocks(buffer: Bytes, regions: Regions) -> Iterator[tuple[Longs, Longs]]:
-    """Iterate over where each record's length begins, and the index of its batch, up to `BLOCK` records at a time.
+    """Yield the start of each record and the index of its batch, up to `BLOCK` records at a time.
 
-    This is the one loop over records. It may step beyond a batch with damaged lengths: `scan` compares all positions of
-    a block before it asks for the next one. Raises RecordFault.
+    This is the only loop over records. With damaged lengths it may go beyond a batch: `scan` checks all positions of a
+    block before it requests the next one. Raises RecordFault.
     """
     data = buffer.data
     starts: list[int] = []
@@ -151,7 +151,7 @@ def _blocks(buffer: Bytes, regions: Regions) -> Iterator[tuple[Longs, Longs]]:
 
 
 def _walk(data: memoryview, position: int, count: int, index: int, starts: list[int]) -> int:
-    """Add the starts of `count` records from `position` on to `starts`, and return where the next one begins."""
+    """Add the starts of `count` records from `position` on to `starts`, and return the start of the next record."""
     append = starts.append
     try:
         for _ in range(count):
@@ -210,7 +210,7 @@ def scan(buffer: Bytes, regions: Regions) -> Fields:
 
 def _fields(cursor: _Cursor, regions: Regions, lasts: _Lasts) -> tuple[Longs, ...]:
     """Return the fields of one block of records, in the order of `Fields`. Raises RecordFault."""
-    cursor.position = cursor.position + 1  # attributes, of which there are none
+    cursor.position = cursor.position + 1  # attributes, which are unused
     timestamp_delta = cursor.varint(VARLONG)
     offset = _offsets(cursor, regions, cursor.varint(), lasts)
     timestamp = _timestamps(cursor, regions, timestamp_delta)
@@ -218,7 +218,7 @@ def _fields(cursor: _Cursor, regions: Regions, lasts: _Lasts) -> tuple[Longs, ..
     value_start, value_length = cursor.field()
     header_count = cursor.varint()
     cursor.check(header_count < 0, FaultCode.LENGTH)
-    # A header takes two bytes at least.
+    # A header takes at least two bytes.
     cursor.check(header_count > (cursor.end - cursor.position) // 2, FaultCode.OVERRUN)
     headers_start = cursor.position
     if header_count.any():
@@ -229,17 +229,17 @@ def _fields(cursor: _Cursor, regions: Regions, lasts: _Lasts) -> tuple[Longs, ..
 
 
 class _Lasts:
-    """The last record of each batch, and the last one of the block before, which one block does not know by itself."""
+    """The last record of each batch, and of the previous block: a check within one block needs both."""
 
     def __init__(self, regions: Regions) -> None:
         self._batch = np.flatnonzero(regions.count)
         self._row = np.cumsum(regions.count)[self._batch] - 1
         self._end = regions.end[self._batch]
         self.batch = self.delta = -1
-        """Batch and offset delta of the last record of the block before."""
+        """Batch and offset delta of the last record of the previous block."""
 
     def check_ends(self, first: int, ends: Longs) -> None:
-        """Raise RecordFault where the last record of a batch does not end where its batch does.
+        """Raise RecordFault for a batch whose last record does not end at the end of the batch.
 
         `first` is the row of the first of `ends`.
         """
@@ -266,7 +266,7 @@ def _timestamps(cursor: _Cursor, regions: Regions, delta: Longs) -> Longs:
 
 
 def _walk_headers(cursor: _Cursor, count: Longs) -> None:
-    """Step over all headers: the first of each record, then the second, and the last few records one by one."""
+    """Advance past all headers: first of each record, then second; the last few records one by one."""
     rows = np.flatnonzero(count)
     part, left = cursor.of(rows), count[rows]
     while len(rows) >= _FEW:
@@ -289,9 +289,9 @@ def _walk_headers(cursor: _Cursor, count: Longs) -> None:
 
 
 def _field(data: memoryview, position: int, end: int, nullable: FaultCode | None) -> tuple[int, int, int]:
-    """Return where the bytes of one field of a header start, its length, and where it ends.
+    """Return start and length of one field of a header, and its end.
 
-    Raises RecordFault for batch 0, since the caller knows the batch.
+    Raises RecordFault for batch 0; the caller sets the batch.
     """
     raw = 0
     for index in range(VARINT):
@@ -315,13 +315,13 @@ def _field(data: memoryview, position: int, end: int, nullable: FaultCode | None
 
 
 def headers(buffer: Bytes, start: Ints, count: Ints) -> HeaderFields:
-    """Find where the headers of some records lie, given where the first of each starts and how many there are.
+    """Find the headers of some records, by the start of the first and the number of headers of each record.
 
-    The records have been scanned, so no header can be out of bounds.
+    The records are scanned, so no header is out of bounds.
     """
     data = buffer.data
     end = len(data)
-    found = array("i")  # 16 bytes for each: a record may have millions of empty ones
+    found = array("i")  # 16 bytes for each header: a record may have millions of empty headers
     for first, headers_left in zip(start.tolist(), count.tolist(), strict=True):
         position = first
         for _ in range(headers_left):
@@ -336,7 +336,7 @@ def gather(buffer: Bytes, start: Ints, length: Ints) -> tuple[pa.Buffer, pa.Buff
     """Copy the pieces `[start, start + length)` together: the offsets and the data of an Arrow binary array.
 
     The pieces ascend and do not overlap, so start0, end0, start1, end1 ... are the offsets of a binary array over
-    `buffer` itself, of which every other element is wanted; Arrow's C++ copies those.
+    `buffer` itself. Arrow's C++ code copies every other element of it.
     """
     rows = len(start)
     if not rows:
@@ -360,10 +360,9 @@ _LEAST_FRAME_07 = 4 + LEAST_SIZES_07[0]
 
 
 def walk(data: memoryview, position: int, least: int, until: int) -> Walk:
-    """Walk the whole uncompressed messages of magic 0 and 1 from `position` on.
+    """Walk the complete uncompressed messages of magic 0 and 1 from `position` on.
 
-    Their offsets ascend in `[least, until)`.
-    The walk ends at the first frame that is anything else.
+    Their offsets ascend in `[least, until)`. The walk ends at the first other frame.
     """
     size, unpack = len(data), _HEAD.unpack_from
     count = 0
@@ -380,9 +379,9 @@ def walk(data: memoryview, position: int, least: int, until: int) -> Walk:
 
 
 def walk07(data: memoryview, position: int, stop: int) -> Walk:
-    """Walk the whole uncompressed messages of Kafka 0.7 from `position` on that begin before `stop`.
+    """Walk the complete uncompressed messages of Kafka 0.7 from `position` on that begin before `stop`.
 
-    The walk ends at the first frame that is anything else. `last_offset` is the position of the last one in `data`.
+    The walk ends at the first other frame. `last_offset` is the position of the last message in `data`.
     """
     size, unpack = len(data), _HEAD_07.unpack_from
     stop = min(stop, size - _LEAST_FRAME_07 + 1)
@@ -400,7 +399,7 @@ def walk07(data: memoryview, position: int, stop: int) -> Walk:
 
 
 class _Found:
-    """The first fault of each message, 0 where it has none."""
+    """The first fault of each message, 0 without a fault."""
 
     def __init__(self, messages: int) -> None:
         self._fault = np.zeros(messages, np.int8)
@@ -413,7 +412,7 @@ class _Found:
         """Which messages have no fault so far."""
         return np.asarray(self._fault == 0)
 
-    def tell(self, index: Longs, start: Longs) -> None:
+    def raise_first(self, index: Longs, start: Longs) -> None:
         """Raise MessageSetFault for the first message that has a fault."""
         wrong = np.flatnonzero(self._fault)
         if wrong.size:
@@ -429,7 +428,7 @@ def _view(buffer: Bytes, kind: str) -> npt.NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Messages one behind the other: their rows, where each starts and ends, and the index of its set."""
+    """Consecutive messages: their rows, start and end of each, and the index of its set."""
 
     rows: slice
     start: Longs
@@ -438,7 +437,7 @@ class _Block:
 
 
 class _Starts:
-    """Where each message starts, in 4 bytes each, and how many there are in each set."""
+    """The start of each message, in 4 bytes each, and the number of messages in each set."""
 
     def __init__(self, starts: array[int], counts: list[int], end: Longs) -> None:
         self._starts = np.array(starts, np.int32)
@@ -451,7 +450,6 @@ class _Starts:
         self.rows = len(self._starts)
 
     def of(self, rows: Longs) -> Longs:
-        """Return where these rows start."""
         return self._starts[rows].astype(np.int64)
 
     def blocks(self) -> Iterator[_Block]:
@@ -467,7 +465,7 @@ class _Starts:
 
 
 class _Layout(NamedTuple):
-    """The frames of one format: where they have the size, how size and magic are read, and the least size by magic."""
+    """The frames of one format: position of the size, struct of size and magic, and the least size by magic."""
 
     size_at: int
     head: struct.Struct
@@ -479,7 +477,7 @@ _MESSAGES_07 = _Layout(0, struct.Struct(">iB"), LEAST_SIZES_07)
 
 
 def _starts(buffer: Bytes, begin: Longs, end: Longs, layout: _Layout) -> _Starts:
-    """Return where each message starts. This is the one loop over messages. Raises MessageSetFault."""
+    """Return the start of each message. This is the only loop over messages. Raises MessageSetFault."""
     size_at, head, least = layout
     data, unpack = buffer.data, head.unpack_from
     uncounted = size_at + 4
@@ -505,7 +503,7 @@ def _starts(buffer: Bytes, begin: Longs, end: Longs, layout: _Layout) -> _Starts
 def _checksums(
     buffer: Bytes, crc: Longs, start: Longs, stop: Longs, sound: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
-    """Return which of the `sound` messages have another CRC-32 of `[start, stop)` than `crc`."""
+    """Return the `sound` messages whose CRC-32 of `[start, stop)` is not `crc`."""
     data, crc32 = buffer.data, zlib.crc32
     found = [
         crc32(data[a:b]) if s else 0 for a, b, s in zip(start.tolist(), stop.tolist(), sound.tolist(), strict=True)
@@ -540,7 +538,7 @@ def _message_fields(
     key_start = start + np.where(magic == 1, 30, 22)
     key_length = ints_at[key_start - 4].astype(np.int64)
     found.note(key_length < -1, MessageFaultKind.LENGTH)
-    # An invalid message is read no further: its lengths are taken for 0, which fit into the smallest message.
+    # The rest of an invalid message is not read: its lengths are set to 0, which fit into the smallest message.
     key_length = np.where(found.sound, key_length, 0)
     found.note(np.maximum(key_length, 0) > stop - key_start - 4, MessageFaultKind.OVERRUN)
     key_length = np.where(found.sound, key_length, 0)
@@ -554,17 +552,17 @@ def _message_fields(
     timed = magic == 1
     own_kind = np.where(timed, attributes.astype(np.int64) >> 3 & 1, NO_TIMESTAMP_TYPE)
     kind = np.where(sets.timestamp_type[index] == OWN, own_kind, sets.timestamp_type[index])
-    # The places where magic 0 has no timestamp are in bounds all the same: a frame has 26 bytes.
+    # Magic 0 has no timestamp, but the position is within the frame, which has at least 26 bytes.
     moment = np.where(sets.timestamp_type[index] == 1, sets.timestamp[index], longs_at[start + 18])
     moment = np.where(timed, moment, NO_TIMESTAMP)
 
     offset = offsets.of(block, found)
-    found.tell(index, start)
+    found.raise_first(index, start)
     return offset, moment, kind, key_start, key_length, value_start, value_length
 
 
 class _Offsets:
-    """Computes the offsets that messages have in the log. Within a set they ascend, and the last one is the set's."""
+    """Computes the offsets of messages in the log. Within a set they ascend, up to the offset of the set."""
 
     def __init__(self, sets: MessageSets, longs_at: npt.NDArray[np.int64], starts: _Starts) -> None:
         self._longs_at = longs_at
@@ -574,14 +572,14 @@ class _Offsets:
         # Two numbers that are not negative: their difference fits.
         base = np.where(sets.relative[held], sets.last[held] - np.maximum(last, 0), 0)
         self._wrong = (base + np.maximum(first, 0) < sets.least[held]) | (base + last != sets.last[held])
-        self._wrong |= base < 0  # the last message's own number is beyond the wrapper's offset: Java refuses that
+        self._wrong |= base < 0  # the last relative offset is greater than the wrapper's offset: Java rejects it
         self._base = np.zeros(len(sets), np.int64)
         self._base[held] = base
         self._before = (-1, -1)
-        """The set of the last message of the block before, and its offset as written."""
+        """The set of the last message of the previous block, and its stored offset."""
 
     def of(self, block: _Block, found: _Found) -> Longs:
-        """Return the offsets of the next block, and note their faults in `found`."""
+        """Return the offsets of the next block, and add their faults to `found`."""
         raw, index = self._longs_at[block.start].astype(np.int64), block.index
         backwards = raw < 0
         backwards[1:] |= (raw[1:] <= raw[:-1]) & (index[1:] == index[:-1])
@@ -613,7 +611,7 @@ def messages07(buffer: Bytes, sets: MessageSets07, checked: bool) -> MessageFiel
 
 
 def _values07(buffer: Bytes, block: _Block, checked: bool) -> Longs:
-    """Return where the payloads of one block start. Raises MessageSetFault."""
+    """Return the starts of the payloads of one block. Raises MessageSetFault."""
     start, stop, index = block.start, block.stop, block.index
     found = _Found(len(start))
     magic = buffer[start + 4].astype(np.int64)
@@ -622,5 +620,5 @@ def _values07(buffer: Bytes, block: _Block, checked: bool) -> Longs:
     if checked:
         crc = _view(buffer, ">i4")[value_start - _CRC_07].astype(np.uint32).astype(np.int64)
         found.note(_checksums(buffer, crc, value_start, stop, found.sound), MessageFaultKind.CHECKSUM)
-    found.tell(index, start)
+    found.raise_first(index, start)
     return value_start

@@ -1,7 +1,7 @@
-"""The batches that a reader may see: no control batches, and none of aborted transactions under read_committed.
+"""Hides aborted transactions under read_committed.
 
-A Fetch answer lists the aborted transactions that touch its bytes: producer and first offset. Walking the batches in
-order, a transaction is open from its first offset until its producer's ABORT marker (KIP-98, as Java's consumer does).
+A Fetch response lists the aborted transactions within its bytes: producer and first offset. In the order of the batches
+a transaction is open from its first offset until the ABORT marker of its producer (KIP-98, as in Java's consumer).
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ _CONTROL_KEY = struct.Struct(">hh")
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """A transaction that was aborted, as a Fetch answer names it."""
+    """An aborted transaction, as in a Fetch response."""
 
     producer_id: int
     first_offset: int
 
 
 class Aborts:
-    """Tells, batch by batch and in order, which belong to aborted transactions."""
+    """Decides for each batch, in order, whether it belongs to an aborted transaction."""
 
     def __init__(self, transactions: Iterable[Aborted]) -> None:
         self._ahead = deque(sorted(transactions, key=lambda t: t.first_offset))
         self._open: set[int] = set()
 
     def hides(self, data: memoryview, batch: Batch, limit: int) -> bool:
-        """Return whether `batch`, the next one, belongs to an aborted transaction. `limit` bounds a control batch.
+        """Return whether `batch`, the next one, belongs to an aborted transaction.
 
-        Raises DecodeError where a control batch cannot be read.
+        A control batch is decompressed to at most `limit` bytes. Raises DecodeError if it cannot be read.
         """
         if batch.producer_id == NO_PRODUCER:
             return False
@@ -55,7 +55,7 @@ class Aborts:
 
 
 def control_type(data: memoryview, batch: Batch, limit: int) -> int | None:
-    """Return the type of a control batch's first record (0 ABORT, 1 COMMIT), None where compaction has left none.
+    """Return the type of a control batch's record (0 ABORT, 1 COMMIT); None if compaction has removed it.
 
     Raises DecodeError.
     """

@@ -366,7 +366,7 @@ def test_a_batch_that_overlaps_the_one_before_it() -> None:
 @pytest.mark.parametrize("magic", [3, 7])
 def test_other_formats_are_refused_by_name(magic: int) -> None:
     data = SAMPLE[:16] + bytes([magic]) + SAMPLE[17:]
-    with pytest.raises(UnsupportedMagic, match=f"offset 10.*magic {magic}.*none of"):
+    with pytest.raises(UnsupportedMagic, match=f"offset 10: unknown magic {magic}"):
         decode(data, 0, END, DecodeOptions())
 
 
