@@ -24,7 +24,7 @@ from tests.fakes.answers import metadata, topic
 from tests.fakes.broker import FakeBroker
 from tests.fakes.offsets import zookeepers_answer
 from tests.fakes.old_broker import old_broker
-from tests.unit.kafka.cluster.test_kafka_old import first_then
+from tests.unit.kafka.cluster.test_kafka import first_then
 from tests.waiting import soon
 
 Start = Callable[..., FakeBroker]

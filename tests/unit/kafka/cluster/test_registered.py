@@ -10,13 +10,14 @@ import pytest
 
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.kafka.cluster import registered as module
-from streamgroup.kafka.cluster.interface import kafka07_of, kafka_of
+from streamgroup.kafka.cluster.interface import kafka07_of, kafka_of, open_cluster
 from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.kafka.cluster.kafka07 import Kafka07Cluster
 from streamgroup.kafka.cluster.registered import ClusterFromZooKeeper
 from streamgroup.model import ClusterSnapshot
+from streamgroup.options.types import ClientOptions
 from tests.clock import Clock
-from tests.fakes.registry07 import FakeNodes, client07
+from tests.fakes.registry07 import ZOOKEEPER, FakeNodes, client07
 from tests.waiting import soon
 
 OLD = {"/brokers/ids/0": b"h-1:127.0.0.1:9092", "/brokers/topics/t/0": b"1"}
@@ -134,3 +135,15 @@ def test_a_security_protocol_that_kafka_07_lacks_is_refused() -> None:
     cluster = ClusterFromZooKeeper(client07(security_protocol="SASL_PLAINTEXT"), FakeNodes(OLD))
     with pytest.raises(ConfigError, match="supports only PLAINTEXT"):
         cluster.snapshot(None, soon())
+
+
+def test_bootstrap_servers_are_taken_at_their_word() -> None:
+    servers = (("127.0.0.1", 9092),)
+    assert isinstance(open_cluster(ClientOptions(servers)), KafkaCluster)
+    assert isinstance(open_cluster(ClientOptions(servers, zookeeper=ZOOKEEPER)), KafkaCluster)
+
+
+def test_with_zookeeper_alone_nothing_connects_before_the_first_request() -> None:
+    cluster = open_cluster(client07())
+    assert isinstance(cluster, ClusterFromZooKeeper)
+    cluster.close()
