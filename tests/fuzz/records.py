@@ -201,7 +201,7 @@ def _packed() -> list[Sample]:
 
 def _inflate(kind: str, data: bytes) -> object:
     if kind == "mend lz4":
-        return compression.inflated(compression.LZ4, compression.mend_lz4(memoryview(data)), CAP)
+        return compression.inflated(compression.LZ4, compression.fix_lz4_checksum(memoryview(data)), CAP)
     return compression.inflated(int(kind), memoryview(data), CAP)
 
 

@@ -227,7 +227,7 @@ def _inflate_lz4(data: memoryview, out: Bytes) -> int:
     return int(cramjam.lz4.decompress_into(data[: _lz4_frame(data)[0]], out.data))
 
 
-def mend_lz4(data: memoryview) -> memoryview:
+def fix_lz4_checksum(data: memoryview) -> memoryview:
     """Return the frame with the correct header checksum instead of the one that Java's clients wrote before 0.10.
 
     The latter covers the frame's magic as well (KIP-57). Raises DecodeError if the frame has neither of the two.
@@ -243,9 +243,9 @@ def mend_lz4(data: memoryview) -> memoryview:
         return data
     if data[checksum] != xxh32(bytes(data[:checksum])) >> 8 & 0xFF:
         raise DecodeError("its lz4 data has a frame whose header is damaged")
-    mended = bytearray(data)
-    mended[checksum] = right
-    return memoryview(mended)
+    fixed = bytearray(data)
+    fixed[checksum] = right
+    return memoryview(fixed)
 
 
 _LZ4_FLAGS = 4

@@ -103,7 +103,7 @@ class Wrapper(NamedTuple):
     def value(self, data: memoryview) -> memoryview:
         """Return the compressed set, in lz4 with the correct checksum. Raises DecodeError for a damaged lz4 header."""
         value = data[self.value_begin : self.end]
-        return codecs.mend_lz4(value) if self.codec == codecs.LZ4 else value
+        return codecs.fix_lz4_checksum(value) if self.codec == codecs.LZ4 else value
 
 
 def parse_wrapper(data: memoryview, begin: int, header: Header, least_offset: int, start: int) -> Wrapper:

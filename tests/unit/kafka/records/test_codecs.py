@@ -28,9 +28,9 @@ from streamgroup.kafka.records.codecs import (
     ZSTD,
     bound,
     compressor,
+    fix_lz4_checksum,
     inflate,
     inflated,
-    mend_lz4,
     xxh32,
 )
 from tests.unit.kafka.records.encoder import compress, unsigned_varint, xerial
@@ -237,18 +237,18 @@ def test_the_header_checksum_of_an_lz4_frame_is_mended_where_it_covers_the_magic
     sound = lz4_with(**options)
     at = 6 + (8 if sound[4] & 8 else 0)
     assert sound[at] == xxh32(sound[4:at]) >> 8 & 0xFF
-    assert mend_lz4(memoryview(sound)) == sound
+    assert fix_lz4_checksum(memoryview(sound)) == sound
     broken = bytearray(sound)
     broken[at] = xxh32(sound[:at]) >> 8 & 0xFF
     with pytest.raises(DecodeError):
         undo(LZ4, bytes(broken))
-    assert mend_lz4(memoryview(bytes(broken))) == sound
+    assert fix_lz4_checksum(memoryview(bytes(broken))) == sound
     broken[at] ^= 0x10
     with pytest.raises(DecodeError, match="header is damaged"):
-        mend_lz4(memoryview(bytes(broken)))
+        fix_lz4_checksum(memoryview(bytes(broken)))
     for size in range(at + 1):
         with pytest.raises(DecodeError, match="ends too early"):
-            mend_lz4(memoryview(sound)[:size])
+            fix_lz4_checksum(memoryview(sound)[:size])
 
 
 @pytest.mark.parametrize("codec", NAMES)
@@ -384,7 +384,7 @@ def test_an_lz4_frame_for_old_brokers_begins_as_old_javas() -> None:
     wrapper = (VECTORS / "message_sets" / "java-0.8.2.2-producer-lz4.bin").read_bytes()
     broken = compressed("lz4", REPETITIVE, broken_lz4=True)
     assert broken[:JAVA_LZ4_HEADER] == wrapper[26 : 26 + JAVA_LZ4_HEADER]
-    assert bytes(codecs.mend_lz4(memoryview(broken))) == compressed("lz4", REPETITIVE)
+    assert bytes(codecs.fix_lz4_checksum(memoryview(broken))) == compressed("lz4", REPETITIVE)
     assert lz4_broken(b"")[6] != compressed("lz4", b"")[6]
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from streamgroup.errors import EncodeError
 from streamgroup.kafka.records import codecs as compression
-from streamgroup.kafka.records.codecs import CODECS, compressor, inflated, mend_lz4
+from streamgroup.kafka.records.codecs import CODECS, compressor, fix_lz4_checksum, inflated
 from streamgroup.kafka.records.decode import DecodeOptions
 from streamgroup.kafka.records.encode import (
     HEAD_SIZES,
@@ -175,7 +175,7 @@ def test_compressed_bytes_are_the_references_in_a_batch_or_wrapper(
         assert encoded.uncompressed_size == len(inner)
     frame = memoryview(body)
     if record_format is RecordFormat.V0 and codec == "lz4":
-        mended = compression.mend_lz4(frame)
+        mended = compression.fix_lz4_checksum(frame)
         assert mended != frame  # brokers before 0.10 take only the wrong checksum
         frame = mended
     assert compression.inflated(number, frame, 1 << 30) == inner
@@ -637,7 +637,7 @@ def test_a_compressed_message_holds_the_plain_ones_as_its_value_and_has_the_offs
     value = memoryview(data)[HEAD_SIZES[magic] :]
     assert data == encode_message(Message(2, bytes(value), None, 1_700), magic, CODECS[codec])
     plain = reference_set(MESSAGE_ROWS[1:], FORMATS[magic])
-    mended = mend_lz4(value) if codec == "lz4" else value
+    mended = fix_lz4_checksum(value) if codec == "lz4" else value
     assert bytes(inflated(CODECS[codec], memoryview(mended), len(plain))) == plain
     assert (encoded.count, encoded.is_batch) == (3, False)
     assert (encoded.size, encoded.uncompressed_size) == (len(data), len(plain))
