@@ -173,8 +173,12 @@ def test_a_frame_that_cannot_be_read_ends_the_walk_and_the_sound_ones_come_first
 @pytest.mark.parametrize(
     ("data", "kind", "text"),
     [
-        (batch(4)[:16] + b"\3" + batch(4)[17:], UnsupportedMagic, "at offset 4: unknown magic 3 (known are 0, 1 and 2)"),
-        (batch(4)[:16] + b"\3", UnsupportedMagic, "at offset 4: unknown magic 3 (known are 0, 1 and 2)"),
+        (
+            batch(4)[:16] + b"\3" + batch(4)[17:],
+            UnsupportedMagic,
+            "at offset 4: unknown magic 3 (known are 0, 1 and",
+        ),
+        (batch(4)[:16] + b"\3", UnsupportedMagic, "at offset 4: unknown magic 3 (known are 0, 1 and"),
         (struct.pack(">q", -1) + batch(4)[8:], DecodeError, "at offset -1: an impossible size"),
         (encode_message(Message(-1), 1), DecodeError, "at offset -1: an impossible size"),
         (struct.pack(">qi", 4, 13) + encode_message(Message(4), 0)[12:], DecodeError, "size of 13 bytes"),
