@@ -44,7 +44,6 @@ from tests.unit.kafka.records.encode_rows import (
     reference_records,
     reference_set,
 )
-from tests.unit.kafka.records.encoder import crc32c
 from tests.unit.kafka.records.encoder_sets import Message, encode_message, message07
 from tests.unit.kafka.records.reference import Row
 from tests.unit.kafka.records.rows import decode, decode07, rows_of
@@ -224,16 +223,6 @@ def test_deltas_count_from_the_first_record_and_the_latest_time_is_the_batchs() 
 
 
 @pytest.mark.usefixtures("kernel")
-def test_a_distance_of_timestamps_beyond_a_long_wraps_as_in_java() -> None:
-    rows = [Sent(timestamp=-(2**63)), Sent(timestamp=2**63 - 1), Sent(timestamp=0)]
-    encoded = Encoder(RecordFormat.V2).encode(columns_of(rows), 0, 3)
-    first = Sent(timestamp=-(2**63))
-    wrapped = [(2**63 - 1 + 2**63 + 2**63) % 2**64 - 2**63 + first.timestamp, -(2**63) + first.timestamp]
-    body = reference_records([first, Sent(timestamp=wrapped[0]), Sent(timestamp=wrapped[1])])
-    assert bytes(encoded.data[HEADER_SIZE:]) == body
-
-
-@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize(("record_format", "codec"), EVERY_CODEC)
 def test_no_records_are_no_bytes(record_format: RecordFormat, codec: str) -> None:
     encoder = Encoder(record_format, codec)
@@ -298,38 +287,6 @@ def test_text_and_binary_of_either_width_give_the_same_bytes(shape: Shape) -> No
 
 
 @pytest.mark.usefixtures("kernel")
-def test_columns_that_are_all_null_may_be_left_out() -> None:
-    stamps = np.array([1, 2], np.int64)
-    rows = [Sent(timestamp=1), Sent(timestamp=2)]
-    for column in (None, pa.nulls(2), pa.nulls(2, pa.binary())):
-        encoded = Encoder(RecordFormat.V2).encode(RecordColumns(column, column, stamps), 0, 2)
-        assert bytes(encoded.sealed()) == reference_batch(rows, reference_records(rows))
-
-
-@pytest.mark.usefixtures("kernel")
-def test_columns_are_taken_and_sliced() -> None:
-    rows = [Sent(b"%d" % i, b"k", i, (("n", b"%d" % i),) if i % 3 else None) for i in range(20)]
-    order = np.array([7, 7, 0, 19, 3], np.int64)
-    columns = columns_of(rows, Shape(before=3)).take(order).slice(1, 3)
-    assert len(columns) == 3
-    chosen = [rows[index] for index in (7, 0, 19)]
-    assert bytes(Encoder(RecordFormat.V2).encode(columns, 0, 3).sealed()) == reference_batch(
-        chosen, reference_records(chosen)
-    )
-
-
-@pytest.mark.usefixtures("kernel")
-@pytest.mark.parametrize("record_format", [RecordFormat.V0, RecordFormat.V1, RecordFormat.V07_0, RecordFormat.V07_1])
-def test_headers_before_record_batches_are_refused(record_format: RecordFormat) -> None:
-    rows = [Sent(b"a"), Sent(b"b", headers=(("h", None),)), Sent(b"c", headers=())]
-    columns = columns_of(rows)
-    for start, stop in ((0, 1), (2, 3)):
-        assert Encoder(record_format).encode(columns, start, stop).count == 1
-    with pytest.raises(EncodeError, match="no headers"):
-        Encoder(record_format).encode(columns, 0, 3)
-
-
-@pytest.mark.usefixtures("kernel")
 def test_null_values_are_refused_in_kafka_07() -> None:
     columns = columns_of([Sent(b""), Sent(None)])
     assert Encoder(RecordFormat.V07_1).encode(columns, 0, 1).count == 1
@@ -366,8 +323,6 @@ def test_codecs_and_levels_that_there_are_not_are_refused(
 
 
 V07_0, V07_1, V0, V1, V2 = RecordFormat
-MAGIC_AT = {V07_0: 4, V07_1: 4, V0: 16, V1: 16, V2: 16}
-"""Where Kafka's descriptions of the formats have the field `magic`."""
 
 
 @pytest.mark.parametrize(
@@ -384,13 +339,6 @@ def test_magic_and_codecs_are_those_of_kafkas_generations(
     record_format: RecordFormat, magic: int, codecs: set[str]
 ) -> None:
     assert (record_format.magic, set(record_format.codecs)) == (magic, codecs)
-
-
-@pytest.mark.parametrize("record_format", RecordFormat)
-def test_the_bytes_of_each_format_carry_its_magic(record_format: RecordFormat) -> None:
-    columns = RecordColumns(None, pa.array([b"value"]), np.array([5], np.int64))
-    data = Encoder(record_format).encode(columns, 0, 1).data
-    assert data[MAGIC_AT[record_format]] == record_format.magic
 
 
 @pytest.mark.parametrize("record_format", RecordFormat)
@@ -412,22 +360,7 @@ def test_a_codec_has_the_same_number_in_every_format_that_has_it() -> None:
         assert numbers == list(range(len(numbers)))
 
 
-def test_only_the_formats_of_kafka_07_are_its_own() -> None:
-    assert [each for each in RecordFormat if each.is_kafka07] == [V07_0, V07_1]
-
-
-def test_messages_tell_the_formats_apart_by_their_labels() -> None:
-    labels = [each.label for each in RecordFormat]
-    assert len(set(labels)) == len(labels)
-    assert ["0.7" in label for label in labels] == [each.is_kafka07 for each in RecordFormat]
-    assert all(str(each.magic) in each.label for each in RecordFormat)
-
-
 LZ4, TRANSACTIONAL = 3, 0x10
-
-
-def one_batch(rows: Sequence[Sent] = (Sent(b"v"), Sent(b"w"))) -> EncodedRecords:
-    return Encoder(RecordFormat.V2).encode(columns_of(rows), 0, len(rows))
 
 
 def header_of(attributes: int) -> EncodedRecords:
@@ -437,61 +370,11 @@ def header_of(attributes: int) -> EncodedRecords:
 
 
 @pytest.mark.usefixtures("kernel")
-def test_sealing_writes_the_producer_and_may_be_repeated() -> None:
-    rows = [Sent(b"v", timestamp=5), Sent(b"w", timestamp=3)]
-    encoded = one_batch(rows)
-    for producer in ((7, 0, 0), (7, 1, 2**31 - 1), (2**63 - 1, 2**15 - 1, 5), (-1, -1, -1)):
-        for transactional in (True, False):
-            sealed = encoded.sealed(*producer, transactional=transactional)
-            expected = reference_batch(rows, reference_records(rows), producer=producer, bits=transactional << 4)
-            assert bytes(sealed) == expected
-            assert crc32c(expected[21:]) == int.from_bytes(expected[17:21], "big")
-
-
-@pytest.mark.usefixtures("kernel")
-def test_sealed_bytes_cannot_be_written_to() -> None:
-    assert one_batch().sealed().readonly
-
-
-@pytest.mark.usefixtures("kernel")
-def test_message_sets_are_sealed_as_they_are() -> None:
-    for record_format in set(RecordFormat) - {RecordFormat.V2}:
-        encoded = Encoder(record_format).encode(columns_of([Sent(b"v")]), 0, 1)
-        before = bytes(encoded.data)
-        assert bytes(encoded.sealed(7, 1, 2, transactional=True)) == before
-
-
-@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("transactional", [True, False])
 def test_sealing_changes_the_transactional_bit_and_leaves_the_other_attributes(transactional: bool) -> None:
     for attributes in (LZ4, LZ4 | TRANSACTIONAL):
         sealed = bytes(header_of(attributes).sealed(7, 1, 2, transactional=transactional))
         assert int.from_bytes(sealed[21:23], "big") == LZ4 | transactional << 4
-
-
-@pytest.mark.usefixtures("kernel")
-def test_sealing_writes_nothing_but_checksum_attributes_and_producer() -> None:
-    encoded = header_of(LZ4)
-    before = bytes(encoded.data)
-    sealed = bytes(encoded.sealed(7, 1, 2, transactional=True))
-    changed = [at for at in range(len(before)) if sealed[at] != before[at]]
-    assert set(changed) <= {*range(17, 23), *range(43, 57)}
-    assert struct.unpack_from(">qhi", sealed, 43) == (7, 1, 2)
-
-
-@pytest.mark.usefixtures("kernel")
-def test_a_later_seal_replaces_the_bytes_of_an_earlier_one() -> None:
-    """The view of an attempt is not a copy: an attempt that is under way must be over before the next seal."""
-    encoded = one_batch()
-    first = encoded.sealed(7, 0, 0)
-    second = encoded.sealed(7, 1, 0)
-    assert bytes(first) == bytes(second)
-
-
-@pytest.mark.usefixtures("kernel")
-def test_no_records_stay_no_bytes_when_they_are_sealed() -> None:
-    nothing = EncodedRecords(0, 0, 0, bytearray())
-    assert bytes(nothing.sealed(7, 1, 2, transactional=True)) == b""
 
 
 ROWS = [
@@ -556,27 +439,7 @@ def test_an_uncompressed_batch_is_that_of_the_reference_once_it_is_sealed() -> N
     assert bytes(encoded.sealed(7, 1, 2)) == reference_batch(ROWS, reference_records(ROWS), producer=(7, 1, 2))
 
 
-@pytest.mark.usefixtures("kernel")
-def test_one_record_is_a_batch_of_its_own() -> None:
-    fields = header(encode_batch(buffers(), 2, 3, None).data)
-    assert (fields["count"], fields["lastOffsetDelta"]) == (1, 0)
-    assert fields["baseTimestamp"] == fields["maxTimestamp"] == 1_700
-
-
-@pytest.mark.usefixtures("kernel")
-def test_the_latest_timestamp_may_be_before_1970() -> None:
-    fields = header(encode_batch(buffers([Sent(timestamp=-5), Sent(timestamp=-9)]), 0, 2, None).data)
-    assert (fields["baseTimestamp"], fields["maxTimestamp"]) == (-5, -5)
-
-
 # -- sizes ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("kernel")
-@pytest.mark.parametrize("value", [0, 50, 56, 57, 58, 8_180, 8_190])
-def test_the_size_of_a_single_record_is_exact(value: int) -> None:
-    columns = buffers([Sent(bytes(value))])
-    assert record_sizes(columns).tolist() == [encode_batch(columns, 0, 1, None).size - HEADER_SIZE]
 
 
 @pytest.mark.usefixtures("kernel")
@@ -588,12 +451,6 @@ def test_sizes_bound_the_batch_whatever_record_it_begins_with(spread: int) -> No
         columns = buffers([Sent(b"v", timestamp=stamp) for stamp in stamps])
         bound = HEADER_SIZE + int(record_sizes(columns).sum())
         assert encode_batch(columns, 0, 2, None).size <= bound
-
-
-@pytest.mark.usefixtures("kernel")
-def test_sizes_grow_with_the_spread_of_the_timestamps_by_15_bytes_at_most() -> None:
-    near, far = (record_sizes(buffers([Sent(b"v"), Sent(b"v", timestamp=t)])).tolist() for t in (1, 2**62))
-    assert near[0] == near[1] < far[0] == far[1] <= near[0] + 15
 
 
 @pytest.mark.usefixtures("kernel")
@@ -614,16 +471,6 @@ WITH_HEADERS = [Sent(b"a"), Sent(b"b", headers=(("h", b"1"),)), Sent(b"c", heade
 
 def message_buffers(rows: Sequence[Sent] = MESSAGE_ROWS) -> ColumnBuffers:
     return columns_of(rows).buffers
-
-
-@pytest.mark.usefixtures("kernel")
-@MAGICS
-def test_uncompressed_messages_lie_one_behind_the_other_with_offsets_from_0(magic: int) -> None:
-    encoded = encode_messages(message_buffers(), magic, 1, 4, None)
-    expected = reference_set(MESSAGE_ROWS[1:], FORMATS[magic])
-    assert bytes(encoded.data) == expected
-    assert (encoded.count, encoded.is_batch) == (3, False)
-    assert encoded.size == encoded.uncompressed_size == len(expected)
 
 
 @pytest.mark.usefixtures("kernel")
@@ -659,13 +506,6 @@ def test_only_magic_1_has_the_latest_timestamp_in_its_compressed_message() -> No
 
 @pytest.mark.usefixtures("kernel")
 @MAGICS
-def test_the_checksum_of_a_compressed_message_covers_what_follows_it(magic: int) -> None:
-    data = encode_messages(message_buffers(), magic, 0, 4, compressor("gzip", None)).data
-    assert int.from_bytes(data[12:16], "big") == zlib.crc32(data[16:])
-
-
-@pytest.mark.usefixtures("kernel")
-@MAGICS
 def test_headers_are_refused_with_the_release_that_has_them_and_only_where_a_row_has_one(magic: int) -> None:
     columns = message_buffers(WITH_HEADERS)
     for start, stop in ((0, 1), (2, 3)):
@@ -696,16 +536,6 @@ def plain(rows: Sequence[Sent], magic: int) -> bytes:
 
 
 @pytest.mark.usefixtures("kernel")
-@MAGICS
-def test_uncompressed_messages_are_the_values_with_their_heads_and_nothing_of_the_keys(magic: int) -> None:
-    encoded = encode_messages07(buffers07(shape=Shape(before=2)), magic, 1, 4, None)
-    expected = plain(ROWS_07[1:], magic)
-    assert bytes(encoded.data) == expected
-    assert (encoded.count, encoded.is_batch) == (3, False)
-    assert encoded.size == encoded.uncompressed_size == len(expected)
-
-
-@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("codec", ["gzip", "snappy"])
 def test_compressed_messages_are_the_payload_of_one_message_whose_checksum_covers_the_payload(codec: str) -> None:
     encoded = encode_messages07(buffers07(), 1, 1, 4, compressor(codec, None))
@@ -724,16 +554,6 @@ def test_headers_are_refused_only_where_a_row_has_one(magic: int) -> None:
     for start, stop in ((0, 1), (2, 3)):
         assert encode_messages07(columns, magic, start, stop, None).count == 1
     with pytest.raises(EncodeError, match=r"Kafka 0\.7 have no headers\. Write the records without them"):
-        encode_messages07(columns, magic, 0, 3, None)
-
-
-@pytest.mark.usefixtures("kernel")
-@MAGICS
-def test_null_values_are_refused_only_where_a_row_has_one(magic: int) -> None:
-    columns = buffers07([Sent(b"a"), Sent(None), Sent(b"")])
-    for start, stop in ((0, 1), (2, 3)):
-        assert encode_messages07(columns, magic, start, stop, None).count == 1
-    with pytest.raises(EncodeError, match=r"Kafka 0\.7 have no null values\. Leave out the records with one"):
         encode_messages07(columns, magic, 0, 3, None)
 
 

@@ -10,12 +10,10 @@ import pyarrow as pa
 import pytest
 
 from streamgroup.errors import EncodeError
-from streamgroup.kafka.records.columns import TIMESTAMP
-from streamgroup.kafka.records.record_columns import BinaryColumn, RecordColumns, concat, numbers, scalar
-from tests.unit.kafka.records.encode_rows import Sent, Shape, columns_of
+from streamgroup.kafka.records.record_columns import BinaryColumn, RecordColumns, concat
+from tests.unit.kafka.records.encode_rows import Sent, columns_of
 
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
-KINDS = [pa.binary(), pa.large_binary(), pa.string(), pa.large_string()]
 ROWS = [Sent(b"%d" % i, b"k", i, (("n", b"%d" % i),) if i % 3 else None) for i in range(8)]
 
 
@@ -31,22 +29,6 @@ def listed(columns: RecordColumns) -> list[tuple[Any, ...]]:
 
 
 # -- one binary column ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_lengths_and_nulls_are_the_same_for_text_and_binary_of_either_width(kind: pa.DataType) -> None:
-    column = BinaryColumn.of(pa.array(["wörter", None, "", "abc"], kind), "key")
-    assert column.lengths(0, 4).tolist() == [7, -1, 0, 3]
-    assert column.nulls(0, 4).tolist() == [False, True, False, False]
-    assert column.lengths(2, 4).tolist() == [0, 3]
-    assert column.offsets(2, 4).tolist() == [7, 7, 10]
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_a_slice_of_an_array_counts_from_its_own_first_element(kind: pa.DataType) -> None:
-    column = BinaryColumn.of(pa.array(["outside", None, "ab", "c", "behind"], kind).slice(1, 3), "key")
-    assert column.lengths(0, 3).tolist() == [-1, 2, 1]
-    assert column.offsets(1, 3).tolist() == [7, 9, 10]
 
 
 @pytest.mark.parametrize("array", [None, pa.nulls(3)], ids=["left out", "of type null"])
@@ -84,25 +66,6 @@ def test_columns_of_other_types_and_lengths_are_refused() -> None:
             RecordColumns(**{"key": None, "value": None, "timestamp_ms": stamps, column: pa.nulls(1)})
 
 
-@pytest.mark.parametrize("shape", [Shape(), Shape(large=True), Shape(hidden=True), Shape(before=2, after=1)], ids=str)
-def test_the_headers_of_each_row_are_found_whatever_lies_behind_null_lists(shape: Shape) -> None:
-    rows = [Sent(headers=(("a", b"1"), ("b", None))), Sent(headers=None), Sent(headers=()), Sent(headers=(("c", b""),))]
-    buffers = columns_of(rows, shape).buffers
-    assert buffers.header_offsets is not None
-    assert buffers.header_offsets.tolist() == [0, 2, 2, 2, 3]
-    assert buffers.header_key.lengths(0, 3).tolist() == [1, 1, 1]
-    assert buffers.header_value.lengths(0, 3).tolist() == [1, -1, 0]
-    assert [buffers.has_headers(row, row + 1) for row in range(4)] == [True, False, False, True]
-    assert not buffers.has_headers(1, 3)
-
-
-@pytest.mark.parametrize("headers", [[None, None], [[], []], [[], None]], ids=str)
-def test_lists_without_entries_are_no_headers(headers: list[Any]) -> None:
-    buffers = RecordColumns(None, None, longs(1, 2), pa.array(headers, pa.list_(HEADER))).buffers
-    assert buffers.header_offsets is None
-    assert not buffers.has_headers(0, 2)
-
-
 # -- parts ------------------------------------------------------------------------------------------------------------
 
 
@@ -122,42 +85,7 @@ def test_a_slice_shares_the_memory_and_a_copy_has_its_own() -> None:
     assert not np.shares_memory(copied.timestamp_ms, columns.timestamp_ms)
 
 
-def test_parts_are_joined_in_their_order_and_a_column_that_one_leaves_out_is_null_there() -> None:
-    some, bare = columns_of(ROWS[:2]), RecordColumns(None, None, longs(9))
-    assert listed(concat([some, bare, some])) == [*listed(some), (9, None, None, None), *listed(some)]
-    joined = concat([bare, bare])
-    assert (joined.key, joined.value, joined.headers, len(joined)) == (None, None, None, 2)
-
-
 def test_parts_of_different_types_are_not_joined() -> None:
     narrow, wide = (RecordColumns(pa.array([b"k"], kind), None, longs(1)) for kind in (pa.binary(), pa.large_binary()))
     with pytest.raises(pa.ArrowInvalid):
         concat([narrow, wide])
-
-
-@pytest.mark.parametrize(
-    ("value", "kind"),
-    [
-        (0, pa.int32()),
-        (-(2**31), pa.int32()),
-        (2**63 - 1, pa.int64()),
-        (-1000, TIMESTAMP),
-        ("", pa.string()),
-        ("\u00fc\u4e2d", pa.string()),
-        (b"", pa.large_binary()),
-        (b"\x00\xff", pa.large_binary()),
-        (b"x", pa.binary()),
-    ],
-    ids=str,
-)
-def test_a_scalar_is_that_of_pyarrow(value: Any, kind: pa.DataType) -> None:
-    assert scalar(value, kind).equals(pa.scalar(value, kind))
-    assert scalar(value, kind).type == kind
-
-
-@pytest.mark.parametrize("kind", [np.int32, np.int64, np.uint8])
-def test_numbers_are_those_of_pyarrow(kind: type[np.generic]) -> None:
-    values = np.arange(10, dtype=kind)
-    assert numbers(values).equals(pa.array(values))
-    assert numbers(values[::2]).equals(pa.array(values[::2]))
-    assert numbers(values[:0]).equals(pa.array(values[:0]))

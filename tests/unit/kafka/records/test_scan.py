@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from streamgroup.errors import DecodeError
@@ -19,13 +18,10 @@ from streamgroup.kafka.records.decode import DecodeOptions
 from streamgroup.kafka.records.fields import Bytes
 from streamgroup.kafka.records.kernel import VARIABLE
 from streamgroup.kafka.records.message_sets import (
-    NO_TIMESTAMP,
-    NO_TIMESTAMP_TYPE,
     OWN,
     MessageFaultKind,
     MessageSetFault,
     MessageSets,
-    MessageSets07,
     Walk,
 )
 from tests.unit.kafka.records import reference
@@ -147,12 +143,7 @@ def test_a_count_that_may_be_true_takes_no_memory_before_a_record_is_looked_at(k
     assert min(grown.values()) > 0, "nothing was inflated"
 
 
-CREATE_TIME, LOG_APPEND_TIME = 0, 1
 BEYOND = 2**62
-
-
-def longs(*values: int) -> npt.NDArray[np.int64]:
-    return np.array(values, np.int64)
 
 
 def buffer_of(data: bytes) -> Bytes:
@@ -165,19 +156,6 @@ def sets_of(*parts: bytes, least: int = 0, last: int, relative: bool = False, st
     same = [np.full(len(parts), value, np.int64) for value in (least, last, relative, stamp, kind)]
     begin = ends - [len(part) for part in parts]
     return MessageSets(begin, ends, same[0], same[1], same[2].astype(np.bool_), *same[3:])
-
-
-def sets07(*parts: bytes, offsets: list[int], wrapped: list[bool]) -> MessageSets07:
-    ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
-    return MessageSets07(ends - [len(part) for part in parts], ends, longs(*offsets), np.array(wrapped))
-
-
-def pieces(data: bytes, start: npt.NDArray[np.int32], length: npt.NDArray[np.int32]) -> list[bytes | None]:
-    """The fields that begin and are as long as a scan has found."""
-    return [
-        None if size < 0 else data[begin : begin + size]
-        for begin, size in zip(start.tolist(), length.tolist(), strict=True)
-    ]
 
 
 # -- walks ------------------------------------------------------------------------------------------------------------
@@ -243,49 +221,6 @@ def test_a_walk_over_messages_of_kafka_07_tells_the_position_of_the_last_one(
 # -- messages of magic 0 and 1 ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("block", [1, 2, scan.BLOCK])
-@pytest.mark.parametrize("checked", [True, False])
-def test_every_field_of_every_message_is_found(checked: bool, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "BLOCK", block)
-    old = [Message(3, b"value", b"key"), Message(9, None, None)]
-    new = [Message(4, b"", b"", 5), Message(6, b"v", None, -1), Message(9, None, b"k", 7)]
-    parts = encode_set(old, 0), encode_set(new, 1)
-    data = b"".join(parts)
-    found = scan.messages(buffer_of(data), sets_of(*parts, least=3, last=9), checked)
-    assert found.offset.tolist() == [3, 9, 4, 6, 9]
-    assert found.timestamp.tolist() == [NO_TIMESTAMP] * 2 + [5, -1, 7]
-    assert found.timestamp_type.tolist() == [NO_TIMESTAMP_TYPE] * 2 + [CREATE_TIME] * 3
-    assert pieces(data, found.key_start, found.key_length) == [b"key", None, b"", None, b"k"]
-    assert pieces(data, found.value_start, found.value_length) == [b"value", None, b"", b"v", None]
-
-
-def test_a_message_with_the_bit_of_log_append_time_has_that_type() -> None:
-    data = encode_message(Message(0, timestamp=5), 1, attributes=8)
-    found = scan.messages(buffer_of(data), sets_of(data, last=0), True)
-    assert (found.timestamp.tolist(), found.timestamp_type.tolist()) == ([5], [LOG_APPEND_TIME])
-
-
-def test_the_messages_of_a_wrapper_have_its_timestamp_only_under_log_append_time() -> None:
-    data = encode_set([Message(0, timestamp=5), Message(1, timestamp=6)], 1)
-    for kind, stamps in ((CREATE_TIME, [5, 6]), (LOG_APPEND_TIME, [77, 77])):
-        found = scan.messages(buffer_of(data), sets_of(data, last=1, stamp=77, kind=kind), True)
-        assert (found.timestamp.tolist(), found.timestamp_type.tolist()) == (stamps, [kind, kind])
-
-
-@pytest.mark.parametrize("offsets", [(0, 1, 2), (0, 3, 5), (4, 5, 9)], ids=str)
-def test_relative_offsets_end_at_the_offset_of_their_wrapper(offsets: tuple[int, ...]) -> None:
-    data = encode_set([Message(offset) for offset in offsets], 1)
-    found = scan.messages(buffer_of(data), sets_of(data, last=1_000, relative=True), True)
-    assert found.offset.tolist() == [1_000 - offsets[-1] + offset for offset in offsets]
-
-
-def test_a_set_without_messages_has_no_rows() -> None:
-    data = encode_message(Message(5), 0)
-    found = scan.messages(buffer_of(data), sets_of(b"", data, b"", last=5), True)
-    assert found.offset.tolist() == [5]
-    assert len(scan.messages(buffer_of(b""), sets_of(last=0), True).offset) == 0
-
-
 def flipped(data: bytes) -> bytes:
     return data[:-1] + bytes([data[-1] ^ 1])
 
@@ -331,21 +266,6 @@ def test_a_fault_names_the_first_invalid_message_by_set_and_position(
     assert caught.value.fault is kind
 
 
-def test_of_several_invalid_messages_the_first_one_is_named() -> None:
-    sound, broken = encode_message(Message(0), 0), encode_message(Message(1), 0, attributes=1)
-    data = sound + broken + flipped(encode_message(Message(2, b"v"), 0))
-    with pytest.raises(MessageSetFault) as caught:
-        scan.messages(buffer_of(data), sets_of(data, last=2), True)
-    assert (caught.value.position, caught.value.fault) == (len(sound), MessageFaultKind.NESTED)
-
-
-def test_a_flipped_bit_of_a_value_is_found_only_where_checksums_are_checked() -> None:
-    data = flipped(encode_message(Message(0, b"v"), 1))
-    assert scan.messages(buffer_of(data), sets_of(data, last=0), False).value_length.tolist() == [1]
-    with pytest.raises(MessageSetFault):
-        scan.messages(buffer_of(data), sets_of(data, last=0), True)
-
-
 @pytest.mark.parametrize("block", [1, 2, scan.BLOCK])
 @pytest.mark.parametrize("offsets", [(0, 2, 1, 3), (0, 1, 1, 3), (2, 1, 2, 3)], ids=str)
 def test_offsets_that_do_not_ascend_within_a_set_are_a_fault(
@@ -359,45 +279,4 @@ def test_offsets_that_do_not_ascend_within_a_set_are_a_fault(
     assert (caught.value.position, caught.value.fault) == (wrong * 26, MessageFaultKind.OFFSET)
 
 
-@pytest.mark.parametrize(("least", "last"), [(2, 4), (0, 5), (0, 3)], ids=["too early", "too short", "too long"])
-def test_offsets_begin_at_the_least_and_end_at_the_last(least: int, last: int) -> None:
-    data = encode_set([Message(1), Message(4)], 0)
-    assert len(scan.messages(buffer_of(data), sets_of(data, least=1, last=4), True).offset) == 2
-    with pytest.raises(MessageSetFault) as caught:
-        scan.messages(buffer_of(data), sets_of(data, least=least, last=last), True)
-    assert caught.value.fault is MessageFaultKind.OFFSET
-
-
 # -- messages of Kafka 0.7 --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("block", [1, 2, scan.BLOCK])
-def test_messages_of_kafka_07_have_their_position_or_the_offset_of_their_wrapper(
-    block: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scan, "BLOCK", block)
-    parts = PLAIN_07, b"", message07(b"") + message07(b"x", 0)
-    data = b"".join(parts)
-    where = sets07(*parts, offsets=[500, 525, 900], wrapped=[False, False, True])
-    found = scan.messages07(buffer_of(data), where, True)
-    assert found.offset.tolist() == [500, 513, 900, 900]
-    assert found.inner.tolist() == [0, 0, 0, 1]
-    assert pieces(data, found.value_start, found.value_length) == [b"one", b"two", b"", b"x"]
-
-
-@pytest.mark.parametrize(
-    ("data", "kind"),
-    [
-        (message07(b"x")[:-1], MessageFaultKind.FRAME),
-        (message07(b"x")[:8], MessageFaultKind.FRAME),
-        (message07(b"x", 2), MessageFaultKind.MAGIC),
-        (wrapper07(message07(b"x"), "gzip"), MessageFaultKind.NESTED),
-        (flipped(message07(b"x")), MessageFaultKind.CHECKSUM),
-    ],
-    ids=lambda value: getattr(value, "name", ""),
-)
-def test_a_fault_of_kafka_07_names_the_first_invalid_message(data: bytes, kind: MessageFaultKind) -> None:
-    whole = PLAIN_07 + data
-    with pytest.raises(MessageSetFault) as caught:
-        scan.messages07(buffer_of(whole), sets07(whole, offsets=[0], wrapped=[False]), True)
-    assert (caught.value.index, caught.value.position, caught.value.fault) == (0, len(PLAIN_07), kind)
