@@ -149,9 +149,6 @@ def test_without_idempotence_batches_have_no_number_and_a_retry_goes_before_new_
     assert queue.next_in_order(MOST, NOW + 5) is second
 
 
-# -- acknowledgements -------------------------------------------------------------------------------------------------
-
-
 # -- another identity -------------------------------------------------------------------------------------------------
 
 

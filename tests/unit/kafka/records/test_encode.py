@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from streamgroup.errors import EncodeError
 from streamgroup.kafka.records import codecs as compression
+from streamgroup.kafka.records import encode_numpy
 from streamgroup.kafka.records.codecs import CODECS, compressor, fix_lz4_checksum, inflated
 from streamgroup.kafka.records.decode import DecodeOptions
 from streamgroup.kafka.records.encode import (
@@ -48,6 +49,8 @@ from tests.unit.kafka.records.encoder_sets import Message, encode_message, messa
 from tests.unit.kafka.records.reference import Row
 from tests.unit.kafka.records.rows import decode, decode07, rows_of
 from tests.unit.kafka.records.test_vectors import WRITTEN
+
+pytestmark = pytest.mark.usefixtures("kernel")
 
 END = 2**62
 VECTORS = Path(__file__).parents[3] / "vectors"
@@ -107,7 +110,6 @@ def read_back07(data: bytes, rows: Sequence[Sent]) -> None:
     assert payloads == values
 
 
-@pytest.mark.usefixtures("kernel")
 @pytest.mark.slow
 @relaxed
 @pytest.mark.parametrize(("record_format", "codec"), EVERY_CODEC)
@@ -123,7 +125,6 @@ def test_what_is_encoded_is_decoded(record_format: RecordFormat, codec: str, row
         read_back(data, rows, record_format)
 
 
-@pytest.mark.usefixtures("kernel")
 @pytest.mark.slow
 @relaxed
 @pytest.mark.parametrize("record_format", RecordFormat)
@@ -142,7 +143,6 @@ def test_uncompressed_bytes_are_those_of_the_reference(
     assert encoded.uncompressed_size == encoded.size == len(expected)
 
 
-@pytest.mark.usefixtures("kernel")
 @pytest.mark.slow
 @relaxed
 @pytest.mark.parametrize(("record_format", "codec"), [pair for pair in EVERY_CODEC if pair[1] != "none"])
@@ -180,7 +180,6 @@ def test_compressed_bytes_are_the_references_in_a_batch_or_wrapper(
     assert compression.inflated(number, frame, 1 << 30) == inner
 
 
-@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("writer", ["java", "librdkafka"])
 def test_record_batches_as_java_and_librdkafka_write_them(writer: str) -> None:
     data = bytearray((VECTORS / "records" / f"{writer}-none.bin").read_bytes())
@@ -193,7 +192,6 @@ def test_record_batches_as_java_and_librdkafka_write_them(writer: str) -> None:
     assert bytes(Encoder(RecordFormat.V2).encode(columns_of(rows), 0, len(rows)).sealed()) == data
 
 
-@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize(
     ("name", "record_format"),
     [
@@ -213,7 +211,6 @@ def test_message_sets_as_old_kafkas_write_them(name: str, record_format: RecordF
     assert bytes(Encoder(record_format).encode(columns_of(rows), 0, len(rows)).sealed()) == data
 
 
-@pytest.mark.usefixtures("kernel")
 def test_deltas_count_from_the_first_record_and_the_latest_time_is_the_batchs() -> None:
     stamps = [1_000, -5, 2**50, 999]
     encoded = Encoder(RecordFormat.V2).encode(columns_of([Sent(b"", timestamp=stamp) for stamp in stamps]), 1, 4)
@@ -222,7 +219,6 @@ def test_deltas_count_from_the_first_record_and_the_latest_time_is_the_batchs() 
     assert decoded.timestamp.cast("int64").to_pylist() == [stamp * 1000 for stamp in stamps[1:]]
 
 
-@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize(("record_format", "codec"), EVERY_CODEC)
 def test_no_records_are_no_bytes(record_format: RecordFormat, codec: str) -> None:
     encoder = Encoder(record_format, codec)
@@ -237,7 +233,6 @@ def test_no_records_are_no_bytes(record_format: RecordFormat, codec: str) -> Non
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
 
-@pytest.mark.usefixtures("kernel")
 @pytest.mark.slow
 @relaxed
 @pytest.mark.parametrize("record_format", RecordFormat)
@@ -259,14 +254,12 @@ def test_sizes_bound_what_any_cut_of_the_records_takes(
             assert bound - slack <= size <= bound
 
 
-@pytest.mark.usefixtures("kernel")
 def test_records_of_one_time_have_exact_sizes_but_for_their_offset_deltas() -> None:
     columns = columns_of([Sent(b"v" * 100, timestamp=1_700_000_000_000)] * 64)
     encoder = Encoder(RecordFormat.V2)
     assert encoder.encode(columns, 0, 64).size == encoder.overhead + int(encoder.sizes(columns).sum())
 
 
-@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "snappy", "none"])
 @pytest.mark.parametrize("record_format", [RecordFormat.V0, RecordFormat.V1])
 def test_the_overhead_is_that_of_the_wrapper(record_format: RecordFormat, codec: str) -> None:
@@ -278,7 +271,6 @@ def test_the_overhead_is_that_of_the_wrapper(record_format: RecordFormat, codec:
         assert int.from_bytes(data[encoder.overhead - 4 : encoder.overhead], "big") == len(data) - encoder.overhead
 
 
-@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("shape", [PLAIN, Shape(text=True), Shape(large=True, text=True), Shape(large=True)])
 def test_text_and_binary_of_either_width_give_the_same_bytes(shape: Shape) -> None:
     rows = [Sent("wörter".encode(), b"k"), Sent(None, None), Sent(b"", b"")] * 3
@@ -286,7 +278,6 @@ def test_text_and_binary_of_either_width_give_the_same_bytes(shape: Shape) -> No
     assert bytes(encoded.sealed()) == reference_batch(rows[2:8], reference_records(rows[2:8]))
 
 
-@pytest.mark.usefixtures("kernel")
 def test_null_values_are_refused_in_kafka_07() -> None:
     columns = columns_of([Sent(b""), Sent(None)])
     assert Encoder(RecordFormat.V07_1).encode(columns, 0, 1).count == 1
@@ -294,14 +285,12 @@ def test_null_values_are_refused_in_kafka_07() -> None:
         Encoder(RecordFormat.V07_1).encode(columns, 0, 2)
 
 
-@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize(("start", "stop"), [(-1, 1), (1, 0), (0, 3), (3, 3)])
 def test_ranges_outside_of_the_columns_are_refused(start: int, stop: int) -> None:
     with pytest.raises(ValueError, match="range"):
         Encoder(RecordFormat.V2).encode(columns_of([Sent(b"a"), Sent(b"b")]), start, stop)
 
 
-@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize(
     ("record_format", "codec", "level", "says"),
     [
@@ -369,7 +358,6 @@ def header_of(attributes: int) -> EncodedRecords:
     return EncodedRecords(1, len(data), len(data), data)
 
 
-@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("transactional", [True, False])
 def test_sealing_changes_the_transactional_bit_and_leaves_the_other_attributes(transactional: bool) -> None:
     for attributes in (LZ4, LZ4 | TRANSACTIONAL):
@@ -401,7 +389,6 @@ def header(data: bytearray) -> dict[str, int]:
 # -- batches ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("codec", CODECS)
 def test_the_header_describes_the_records_of_the_range_and_leaves_the_producer_open(codec: str) -> None:
     encoded = encode_batch(buffers(), 1, 4, compressor(codec, None))
@@ -423,7 +410,6 @@ def test_the_header_describes_the_records_of_the_range_and_leaves_the_producer_o
     assert (encoded.count, encoded.size, encoded.is_batch) == (3, len(encoded.data), True)
 
 
-@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("codec", CODECS)
 def test_behind_the_header_are_the_records_of_the_range_compressed_together(codec: str) -> None:
     encoded = encode_batch(buffers(), 1, 4, compressor(codec, None))
@@ -433,7 +419,6 @@ def test_behind_the_header_are_the_records_of_the_range_compressed_together(code
     assert (encoded.size < encoded.uncompressed_size) is (codec != "none")
 
 
-@pytest.mark.usefixtures("kernel")
 def test_an_uncompressed_batch_is_that_of_the_reference_once_it_is_sealed() -> None:
     encoded = encode_batch(buffers(), 0, 4, None)
     assert bytes(encoded.sealed(7, 1, 2)) == reference_batch(ROWS, reference_records(ROWS), producer=(7, 1, 2))
@@ -442,7 +427,6 @@ def test_an_uncompressed_batch_is_that_of_the_reference_once_it_is_sealed() -> N
 # -- sizes ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("spread", [0, 1, 31, 32, 63, 64, 2**13, 2**40, 2**63, 2**64 - 1])
 def test_sizes_bound_the_batch_whatever_record_it_begins_with(spread: int) -> None:
     """A batch that begins with the latest record has negative deltas, whose varints may be as long."""
@@ -453,7 +437,6 @@ def test_sizes_bound_the_batch_whatever_record_it_begins_with(spread: int) -> No
         assert encode_batch(columns, 0, 2, None).size <= bound
 
 
-@pytest.mark.usefixtures("kernel")
 def test_no_records_have_no_sizes() -> None:
     assert record_sizes(columns_of(ROWS).slice(0, 0).buffers).tolist() == []
 
@@ -473,7 +456,6 @@ def message_buffers(rows: Sequence[Sent] = MESSAGE_ROWS) -> ColumnBuffers:
     return columns_of(rows).buffers
 
 
-@pytest.mark.usefixtures("kernel")
 @MAGICS
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4"])
 def test_a_compressed_message_holds_the_plain_ones_as_its_value_and_has_the_offset_of_the_last(
@@ -490,21 +472,18 @@ def test_a_compressed_message_holds_the_plain_ones_as_its_value_and_has_the_offs
     assert (encoded.size, encoded.uncompressed_size) == (len(data), len(plain))
 
 
-@pytest.mark.usefixtures("kernel")
 @MAGICS
 def test_a_compressed_message_of_one_row_has_the_offset_0(magic: int) -> None:
     data = encode_messages(message_buffers(), magic, 3, 4, compressor("gzip", None)).data
     assert int.from_bytes(data[:8], "big") == 0
 
 
-@pytest.mark.usefixtures("kernel")
 def test_only_magic_1_has_the_latest_timestamp_in_its_compressed_message() -> None:
     first, last = (encode_messages(message_buffers(), magic, 0, 4, compressor("gzip", None)).data for magic in (0, 1))
     assert struct.unpack_from(">q", last, 18) == (9_000,)
     assert struct.unpack_from(">i", first, 18) == (-1,), "in magic 0 the null key is there"
 
 
-@pytest.mark.usefixtures("kernel")
 @MAGICS
 def test_headers_are_refused_with_the_release_that_has_them_and_only_where_a_row_has_one(magic: int) -> None:
     columns = message_buffers(WITH_HEADERS)
@@ -515,7 +494,6 @@ def test_headers_are_refused_with_the_release_that_has_them_and_only_where_a_row
             encode_messages(columns, magic, 0, 3, codec)
 
 
-@pytest.mark.usefixtures("kernel")
 @MAGICS
 def test_sizes_are_exact_and_a_null_takes_as_much_as_nothing(magic: int) -> None:
     sizes = message_sizes(message_buffers(), magic).tolist()
@@ -535,7 +513,6 @@ def plain(rows: Sequence[Sent], magic: int) -> bytes:
     return b"".join(message07(row.value or b"", magic) for row in rows)
 
 
-@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("codec", ["gzip", "snappy"])
 def test_compressed_messages_are_the_payload_of_one_message_whose_checksum_covers_the_payload(codec: str) -> None:
     encoded = encode_messages07(buffers07(), 1, 1, 4, compressor(codec, None))
@@ -547,7 +524,6 @@ def test_compressed_messages_are_the_payload_of_one_message_whose_checksum_cover
     assert (encoded.size, encoded.uncompressed_size) == (len(data), len(inner))
 
 
-@pytest.mark.usefixtures("kernel")
 @MAGICS
 def test_headers_are_refused_only_where_a_row_has_one(magic: int) -> None:
     columns = buffers07([Sent(b"a"), Sent(b"b", headers=(("h", b"1"),)), Sent(b"c", headers=())])
@@ -557,10 +533,35 @@ def test_headers_are_refused_only_where_a_row_has_one(magic: int) -> None:
         encode_messages07(columns, magic, 0, 3, None)
 
 
-@pytest.mark.usefixtures("kernel")
 @MAGICS
 def test_sizes_are_exact_and_leave_the_keys_out(magic: int) -> None:
     sizes = message_sizes07(buffers07(), magic).tolist()
     assert sizes == [encode_messages07(buffers07(), magic, row, row + 1, None).size for row in range(4)]
     assert sizes[2] == HEAD_SIZES_07[magic]
     assert message_sizes07(columns_of(ROWS_07).slice(0, 0).buffers, magic).tolist() == []
+
+
+# -- the encoders in numpy --------------------------------------------------------------------------------------------
+
+LONGEST = 2**31 - 1
+
+NUMPY_ROWS = [
+    Sent(b"value", b"key", 5, (("h", b"1"), ("i", None))),
+    Sent(None, None, 3, None),
+    Sent(b"", b"", 5 + 2**40, ()),
+    Sent(b"v" * 64, b"k" * 63, -(2**40), (("h" * 64, b""),)),
+]
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 4), (1, 4), (3, 4), (1, 2)])
+def test_deltas_count_from_the_first_record_of_the_range(start: int, stop: int) -> None:
+    data, latest = encode_numpy.encode_records(buffers(NUMPY_ROWS), start, stop, 0)
+    assert bytes(data) == reference_records(NUMPY_ROWS[start:stop])
+    assert latest == max(row.timestamp for row in NUMPY_ROWS[start:stop])
+
+
+def test_a_head_that_brings_a_message_beyond_the_limit_is_counted() -> None:
+    columns = buffers([Sent(b"value")])
+    assert encode_numpy.message_sizes(columns.key, columns.value, 1, LONGEST - 5).tolist() == [LONGEST]
+    with pytest.raises(EncodeError, match=f"takes more than {LONGEST} bytes"):
+        encode_numpy.message_sizes(columns.key, columns.value, 1, LONGEST - 4)

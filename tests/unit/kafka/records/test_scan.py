@@ -1,4 +1,4 @@
-"""Records that cannot be, one kind of damage each, under a right checksum."""
+"""The scans: invalid records and messages, one kind of damage each, under a correct checksum."""
 
 from __future__ import annotations
 
@@ -14,10 +14,18 @@ import pytest
 
 from streamgroup.errors import DecodeError
 from streamgroup.kafka.records import scan
+from streamgroup.kafka.records.codecs import CODECS
 from streamgroup.kafka.records.decode import DecodeOptions
-from streamgroup.kafka.records.fields import Bytes
+from streamgroup.kafka.records.encode import RecordFormat
+from streamgroup.kafka.records.fields import LEAST_RECORD, MAX_MILLISECONDS, Bytes
 from streamgroup.kafka.records.kernel import VARIABLE
 from streamgroup.kafka.records.message_sets import (
+    CODEC_BITS,
+    CODEC_BITS_07,
+    FRAME_SIZE,
+    LEAST_SIZES,
+    LEAST_SIZES_07,
+    LOG_APPEND_TIME_BIT,
     OWN,
     MessageFaultKind,
     MessageSetFault,
@@ -279,4 +287,28 @@ def test_offsets_that_do_not_ascend_within_a_set_are_a_fault(
     assert (caught.value.position, caught.value.fault) == (wrong * 26, MessageFaultKind.OFFSET)
 
 
-# -- messages of Kafka 0.7 --------------------------------------------------------------------------------------------
+# -- limits of the formats --------------------------------------------------------------------------------------------
+
+
+def test_the_limits_of_records_are_those_of_the_format() -> None:
+    assert len(encode_record(Record(0), 0, 0)) == LEAST_RECORD
+    assert MAX_MILLISECONDS * 1000 < 2**63 <= (MAX_MILLISECONDS + 1) * 1000
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_the_smallest_message_of_each_magic_has_the_least_size(magic: int) -> None:
+    """The size field counts neither itself nor the offset before it; the length of Kafka 0.7 does not count itself."""
+    assert len(encode_message(Message(0), magic)) - FRAME_SIZE == LEAST_SIZES[magic]
+    assert len(message07(b"", magic)) - 4 == LEAST_SIZES_07[magic]
+
+
+@pytest.mark.parametrize(
+    ("bits", "formats"),
+    [(CODEC_BITS, [RecordFormat.V0, RecordFormat.V1]), (CODEC_BITS_07, [RecordFormat.V07_1])],
+    ids=["Kafka 0.8 to 0.10", "Kafka 0.7"],
+)
+def test_the_codec_bits_hold_the_number_of_every_codec_of_the_format(bits: int, formats: list[RecordFormat]) -> None:
+    for record_format in formats:
+        for codec in record_format.codecs:
+            assert CODECS[codec] & bits == CODECS[codec]
+            assert (CODECS[codec] | LOG_APPEND_TIME_BIT) & bits == CODECS[codec]

@@ -19,6 +19,8 @@ from tests.unit.kafka.records.encoder import CODECS
 from tests.unit.kafka.records.reference import Row
 from tests.unit.kafka.records.rows import decode, rows_of
 
+pytestmark = pytest.mark.usefixtures("kernel")
+
 RECORDS = Path(__file__).parents[3] / "vectors" / "records"
 MESSAGE_SETS = RECORDS.parent / "message_sets"
 EPOCH = 1_700_000_000_000
@@ -40,7 +42,6 @@ def written(index: int) -> Row:
 WRITTEN = [written(index) for index in range(12)]
 
 
-@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("writer", ["librdkafka", "java"])
 def test_every_codec_as_others_write_it(writer: str, codec: str) -> None:
@@ -51,7 +52,6 @@ def test_every_codec_as_others_write_it(writer: str, codec: str) -> None:
     assert reference.decode(data, 0, END) == (WRITTEN, 12)
 
 
-@pytest.mark.usefixtures("kernel")
 def test_javas_log_append_time() -> None:
     data = (RECORDS / "java-log-append-time.bin").read_bytes()
     rows = rows_of(decode(data, 0, END, DecodeOptions(include_headers=True)))
@@ -59,7 +59,6 @@ def test_javas_log_append_time() -> None:
     assert rows == [row._replace(offset=100 + row.offset, timestamp=appended, timestamp_type=1) for row in WRITTEN]
 
 
-@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize(
     ("options", "offsets"),
     [
@@ -106,7 +105,6 @@ def test_every_vector_is_looked_at() -> None:
     assert {file.stem for file in MESSAGE_SETS.glob("*.bin")} == set(EXPECTED)
 
 
-@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("name", EXPECTED)
 def test_messages_as_old_kafkas_write_them(name: str) -> None:
     data = (MESSAGE_SETS / f"{name}.bin").read_bytes()
@@ -117,7 +115,6 @@ def test_messages_as_old_kafkas_write_them(name: str) -> None:
     assert reference_sets.decode(data, 0, END) == (rows, decoded.next_offset)
 
 
-@pytest.mark.usefixtures("kernel")
 def test_one_log_of_all_of_them() -> None:
     """A topic that was upgraded twice, with compression changed in between."""
     parts, rows = [], []
@@ -148,7 +145,6 @@ def flipped(data: bytes, index: int) -> bytes:
     return bytes(damaged)
 
 
-@pytest.mark.usefixtures("kernel")
 @pytest.mark.slow
 @pytest.mark.parametrize("file", sorted(MESSAGE_SETS.glob("*.bin")), ids=lambda file: file.stem)
 def test_each_flipped_bit_of_a_message_set_is_refused_or_changes_no_key_or_value(file: Path) -> None:
@@ -162,7 +158,6 @@ def test_each_flipped_bit_of_a_message_set_is_refused_or_changes_no_key_or_value
         assert found == rows[: len(found)]  # an offset, or a size that now reaches beyond the bytes
 
 
-@pytest.mark.usefixtures("kernel")
 @pytest.mark.slow
 @pytest.mark.parametrize("file", sorted(RECORDS.glob("*.bin")), ids=lambda file: file.stem)
 def test_each_flipped_bit_of_a_batch_is_refused(file: Path) -> None:
