@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import pytest
 
+from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.kafka.cluster.kafka07 import Kafka07Cluster
+from streamgroup.kafka.wire.messages.admin import (
+    CreateTopicsRequest,
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+    OffsetDeleteRequest,
+)
+from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
+from streamgroup.kafka.wire.messages.coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    FoundCoordinator,
+)
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from streamgroup.kafka.wire.messages.topics import CreatePartitionsRequest, DeleteTopicsRequest, DescribeConfigsRequest
+from streamgroup.options.types import ClientOptions
+from tests.fakes.answers import api_versions, metadata
+from tests.fakes.broker import FakeBroker
 from tests.fakes.broker07 import OldBroker, start_broker07
 from tests.fakes.registry07 import FakeNodes, client07, registered
 from tests.unit.kafka.net.conftest import broker, fresh_memory, options
 
 __all__ = ["broker", "fresh_memory", "options", "start_broker07"]
+
+Start = Callable[..., FakeBroker]
+Options = Callable[..., ClientOptions]
 
 
 @pytest.fixture
@@ -26,3 +49,79 @@ def cluster() -> Iterator[Callable[..., Kafka07Cluster]]:
     yield make
     for each in made:
         each.close()
+
+
+SCRIPTED = (
+    OffsetFetchRequest,
+    ListGroupsRequest,
+    DescribeGroupsRequest,
+    CreateTopicsRequest,
+    OffsetCommitRequest,
+    DeleteGroupsRequest,
+    OffsetDeleteRequest,
+    DeleteTopicsRequest,
+    CreatePartitionsRequest,
+    DescribeConfigsRequest,
+)
+"""The requests that a test answers by `Brokers.answer`."""
+
+
+class Brokers:
+    """Brokers by id; `coordinator` is the id of every group's. They do not have the APIs `without`."""
+
+    def __init__(
+        self,
+        start: Start,
+        options: Options,
+        count: int = 1,
+        *,
+        without: Collection[type] = (),
+        clock: Callable[[], float] = time.monotonic,
+        **ranges: tuple[int, int],
+    ) -> None:
+        self.coordinator = 1
+        self.topics: tuple[Any, ...] = ()
+        self.scripts: dict[int, dict[type, list[Any]]] = {node: {} for node in range(1, count + 1)}
+        known = {
+            cls.NAME.lower(): cls.VERSIONS
+            for cls in (MetadataRequest, FindCoordinatorRequest, *SCRIPTED)
+            if cls not in without
+        }
+        versions = api_versions(**{**known, **ranges})
+        self.brokers = {
+            node: start(
+                {
+                    ApiVersionsRequest: lambda *_: versions,
+                    MetadataRequest: lambda *_: metadata(self.ports, *self.topics),
+                    FindCoordinatorRequest: lambda *_: self._coordinator(),
+                    **{cls: self._scripted(node, cls) for cls in SCRIPTED},
+                }
+            )
+            for node in self.scripts
+        }
+        self.ports = {node: broker.port for node, broker in self.brokers.items()}
+        self.cluster = KafkaCluster(options(self.ports[1]), clock=clock)
+
+    def answer(self, node: int, request: type, *answers: Any) -> None:
+        """Answer `request` at `node` so, in this order; the last for ever."""
+        self.scripts[node][request] = list(answers)
+
+    def _scripted(self, node: int, request: type) -> Callable[[Any, int], Any]:
+        def handle(_: Any, version: int) -> Any:
+            left = self.scripts[node][request]
+            answer = left.pop(0) if len(left) > 1 else left[0]
+            return answer() if callable(answer) else answer
+
+        return handle
+
+    def _coordinator(self) -> FindCoordinatorResponse:
+        found = FoundCoordinator(key="g", node_id=self.coordinator, host="127.0.0.1", port=self.ports[self.coordinator])
+        return FindCoordinatorResponse(coordinators=(found,))
+
+
+Make = Callable[..., Brokers]
+
+
+@pytest.fixture
+def make(broker: Start, options: Options) -> Make:
+    return lambda *args, **others: Brokers(broker, options, *args, **others)

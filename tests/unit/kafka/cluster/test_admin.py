@@ -1,12 +1,9 @@
-import time
-from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
 
 from streamgroup.errors import AuthorizationError, BrokerError, TransportError
 from streamgroup.kafka.cluster.admin import committed, describe_groups, list_groups, list_groups_once, listing_of
-from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.kafka.net.poller import Event, Poller, ResponseReceived
 from streamgroup.kafka.wire.consumer import (
     ConsumerAssignment,
@@ -16,8 +13,6 @@ from streamgroup.kafka.wire.consumer import (
     encode_subscription,
 )
 from streamgroup.kafka.wire.messages.admin import (
-    CreateTopicsRequest,
-    DeleteGroupsRequest,
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
@@ -25,16 +20,8 @@ from streamgroup.kafka.wire.messages.admin import (
     ListedGroup,
     ListGroupsRequest,
     ListGroupsResponse,
-    OffsetDeleteRequest,
-)
-from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
-from streamgroup.kafka.wire.messages.coordinator import (
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-    FoundCoordinator,
 )
 from streamgroup.kafka.wire.messages.offsets import (
-    OffsetCommitRequest,
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
@@ -43,7 +30,6 @@ from streamgroup.kafka.wire.messages.offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from streamgroup.kafka.wire.messages.topics import CreatePartitionsRequest, DeleteTopicsRequest, DescribeConfigsRequest
 from streamgroup.model import (
     CommittedOffset,
     GroupDescription,
@@ -52,95 +38,10 @@ from streamgroup.model import (
     MemberDescription,
     TopicPartition,
 )
-from streamgroup.options.types import ClientOptions
 from tests.clock import Clock
-from tests.fakes.answers import api_versions, metadata
-from tests.fakes.broker import CLOSE, SILENCE, FakeBroker
+from tests.fakes.broker import CLOSE, SILENCE
+from tests.unit.kafka.cluster.conftest import Make
 from tests.waiting import soon
-
-Start = Callable[..., FakeBroker]
-Options = Callable[..., ClientOptions]
-
-VERSIONS = {
-    cls: (cls.NAME.lower(), cls.VERSIONS)
-    for cls in (
-        MetadataRequest,
-        FindCoordinatorRequest,
-        OffsetFetchRequest,
-        ListGroupsRequest,
-        DescribeGroupsRequest,
-        CreateTopicsRequest,
-        OffsetCommitRequest,
-        DeleteGroupsRequest,
-        OffsetDeleteRequest,
-        DeleteTopicsRequest,
-        CreatePartitionsRequest,
-        DescribeConfigsRequest,
-    )
-}
-
-
-class Brokers:
-    """Brokers by id; `coordinator` is the id of every group's. They do not have the APIs `without`."""
-
-    def __init__(
-        self,
-        start: Start,
-        options: Options,
-        count: int = 1,
-        *,
-        without: Collection[type] = (),
-        clock: Callable[[], float] = time.monotonic,
-        **ranges: tuple[int, int],
-    ) -> None:
-        self.coordinator = 1
-        self.topics: tuple[Any, ...] = ()
-        self.scripts: dict[int, dict[type, list[Any]]] = {node: {} for node in range(1, count + 1)}
-        known = {name: range_ for cls, (name, range_) in VERSIONS.items() if cls not in without}
-        versions = api_versions(**{**known, **ranges})
-        self.brokers = {
-            node: start(
-                {
-                    ApiVersionsRequest: lambda *_: versions,
-                    MetadataRequest: lambda *_: metadata(self.ports, *self.topics),
-                    FindCoordinatorRequest: lambda *_: self._coordinator(),
-                    **{cls: self._scripted(node, cls) for cls in SCRIPTED},
-                }
-            )
-            for node in self.scripts
-        }
-        self.ports = {node: broker.port for node, broker in self.brokers.items()}
-        self.cluster = KafkaCluster(options(self.ports[1]), clock=clock)
-
-    def answer(self, node: int, request: type, *answers: Any) -> None:
-        """Answer `request` at `node` so, in this order; the last for ever."""
-        self.scripts[node][request] = list(answers)
-
-    def _scripted(self, node: int, request: type) -> Callable[[Any, int], Any]:
-        def handle(_: Any, version: int) -> Any:
-            left = self.scripts[node][request]
-            answer = left.pop(0) if len(left) > 1 else left[0]
-            return answer() if callable(answer) else answer
-
-        return handle
-
-    def _coordinator(self) -> FindCoordinatorResponse:
-        found = FoundCoordinator(key="g", node_id=self.coordinator, host="127.0.0.1", port=self.ports[self.coordinator])
-        return FindCoordinatorResponse(coordinators=(found,))
-
-
-SCRIPTED = (
-    OffsetFetchRequest,
-    ListGroupsRequest,
-    DescribeGroupsRequest,
-    CreateTopicsRequest,
-    OffsetCommitRequest,
-    DeleteGroupsRequest,
-    OffsetDeleteRequest,
-    DeleteTopicsRequest,
-    CreatePartitionsRequest,
-    DescribeConfigsRequest,
-)
 
 
 def fetched(*offsets: tuple[int, int], group_error: int = 0, error: int = 0) -> OffsetFetchResponse:
@@ -153,10 +54,8 @@ def fetched(*offsets: tuple[int, int], group_error: int = 0, error: int = 0) -> 
     return OffsetFetchResponse(groups=(OffsetFetchResponseGroup(group_id="g", topics=topics, error_code=group_error),))
 
 
-def test_commits_are_asked_for_as_stable_ones_and_partitions_without_are_absent(
-    broker: Start, options: Options
-) -> None:
-    brokers = Brokers(broker, options)
+def test_commits_are_asked_for_as_stable_ones_and_partitions_without_are_absent(make: Make) -> None:
+    brokers = make()
     brokers.answer(1, OffsetFetchRequest, fetched((0, 42), (1, -1)))
     found = committed(brokers.cluster, "g", soon())
     assert found == {TopicPartition("orders", 0): CommittedOffset(42, "m")}
@@ -165,21 +64,21 @@ def test_commits_are_asked_for_as_stable_ones_and_partitions_without_are_absent(
     assert request.groups[0].topics is None
 
 
-def test_unstable_commits_are_read_where_that_is_asked_for(broker: Start, options: Options) -> None:
-    brokers = Brokers(broker, options)
+def test_unstable_commits_are_read_where_that_is_asked_for(make: Make) -> None:
+    brokers = make()
     brokers.answer(1, OffsetFetchRequest, fetched((0, 42)))
     committed(brokers.cluster, "g", soon(), stable=False)
     assert not brokers.brokers[1].asked("OffsetFetch")[0].require_stable
 
 
-def test_pending_transactions_are_waited_for(broker: Start, options: Options) -> None:
-    brokers = Brokers(broker, options)
+def test_pending_transactions_are_waited_for(make: Make) -> None:
+    brokers = make()
     brokers.answer(1, OffsetFetchRequest, fetched((0, -1), error=88), fetched((0, 7)))
     assert committed(brokers.cluster, "g", soon())[TopicPartition("orders", 0)].offset == 7
 
 
-def test_brokers_that_know_one_group_at_a_time_are_asked_so(broker: Start, options: Options) -> None:
-    brokers = Brokers(broker, options, offsetfetch=(1, 5))
+def test_brokers_that_know_one_group_at_a_time_are_asked_so(make: Make) -> None:
+    brokers = make(offsetfetch=(1, 5))
     row = OffsetFetchResponsePartition(partition_index=3, committed_offset=9, metadata="")
     brokers.answer(
         1,
@@ -191,8 +90,8 @@ def test_brokers_that_know_one_group_at_a_time_are_asked_so(broker: Start, optio
 
 
 @pytest.mark.parametrize("trouble", [fetched(group_error=16), CLOSE], ids=["not the coordinator", "gone"])
-def test_a_coordinator_that_moved_is_found_again(trouble: Any, broker: Start, options: Options) -> None:
-    brokers = Brokers(broker, options, count=2)
+def test_a_coordinator_that_moved_is_found_again(trouble: Any, make: Make) -> None:
+    brokers = make(count=2)
 
     def moves() -> Any:
         brokers.coordinator = 2
@@ -204,16 +103,16 @@ def test_a_coordinator_that_moved_is_found_again(trouble: Any, broker: Start, op
 
 
 @pytest.mark.parametrize("code", [-1, 8, 69, 140])
-def test_a_coordinator_that_fails_in_passing_is_asked_again(code: int, broker: Start, options: Options) -> None:
-    brokers = Brokers(broker, options)
+def test_a_coordinator_that_fails_in_passing_is_asked_again(code: int, make: Make) -> None:
+    brokers = make()
     answers = [fetched(group_error=code), fetched((0, 5))]
     brokers.answer(1, OffsetFetchRequest, lambda: answers.pop(0))
     assert committed(brokers.cluster, "g", soon())[TopicPartition("orders", 0)].offset == 5
     assert answers == []
 
 
-def test_commits_that_may_not_be_read_are_an_error_with_the_group(broker: Start, options: Options) -> None:
-    brokers = Brokers(broker, options)
+def test_commits_that_may_not_be_read_are_an_error_with_the_group(make: Make) -> None:
+    brokers = make()
     brokers.answer(1, OffsetFetchRequest, fetched(group_error=30))
     with pytest.raises(
         BrokerError, match="cannot fetch the committed offsets of group 'g': GROUP_AUTHORIZATION_FAILED"
@@ -221,16 +120,16 @@ def test_commits_that_may_not_be_read_are_an_error_with_the_group(broker: Start,
         committed(brokers.cluster, "g", soon())
 
 
-def test_a_coordinator_that_never_has_loaded_is_an_error_at_the_deadline(broker: Start, options: Options) -> None:
+def test_a_coordinator_that_never_has_loaded_is_an_error_at_the_deadline(make: Make) -> None:
     clock = Clock()
-    brokers = Brokers(broker, options, clock=clock)
+    brokers = make(clock=clock)
     brokers.answer(1, OffsetFetchRequest, clock.before(5, fetched(group_error=14)))
     with pytest.raises(TransportError, match=r"OffsetFetch of group 'g' .*COORDINATOR_LOAD_IN_PROGRESS"):
         committed(brokers.cluster, "g", clock.now + 30)
 
 
-def test_groups_of_all_brokers_are_listed(broker: Start, options: Options) -> None:
-    brokers = Brokers(broker, options, count=2)
+def test_groups_of_all_brokers_are_listed(make: Make) -> None:
+    brokers = make(count=2)
     one, two = ListedGroup(group_id="a", protocol_type="consumer"), ListedGroup(group_id="b", protocol_type="")
     brokers.answer(
         1, ListGroupsRequest, ListGroupsResponse(error_code=15, groups=()), ListGroupsResponse(groups=(one,))
@@ -240,10 +139,10 @@ def test_groups_of_all_brokers_are_listed(broker: Start, options: Options) -> No
 
 
 def test_groups_of_the_brokers_that_answer_are_listed_once_with_the_causes_of_missing_ones(
-    broker: Start, options: Options, monkeypatch: pytest.MonkeyPatch
+    make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, wait = Clock(), Poller.wait
-    brokers = Brokers(broker, options, count=3, clock=clock)
+    brokers = make(count=3, clock=clock)
     one = ListedGroup(group_id="a", protocol_type="consumer")
     brokers.answer(1, ListGroupsRequest, ListGroupsResponse(groups=(one,)))
     brokers.answer(2, ListGroupsRequest, ListGroupsResponse(error_code=15, groups=()))
@@ -265,8 +164,8 @@ def test_groups_of_the_brokers_that_answer_are_listed_once_with_the_causes_of_mi
     assert len(causes) == 2
 
 
-def test_the_coordinator_of_a_group_is_asked_for_its_listing(broker: Start, options: Options) -> None:
-    brokers = Brokers(broker, options, count=2)
+def test_the_coordinator_of_a_group_is_asked_for_its_listing(make: Make) -> None:
+    brokers = make(count=2)
     brokers.coordinator = 2
     other = ListedGroup(group_id="other")
     listed = ListedGroup(group_id="g", protocol_type="consumer", group_state="Stable", group_type="consumer")
@@ -281,23 +180,23 @@ def test_the_coordinator_of_a_group_is_asked_for_its_listing(broker: Start, opti
     assert listing_of(brokers.cluster, "g", soon()) is None
 
 
-def test_a_user_who_may_not_list_groups_is_told_so(broker: Start, options: Options) -> None:
-    brokers = Brokers(broker, options)
+def test_a_user_who_may_not_list_groups_is_told_so(make: Make) -> None:
+    brokers = make()
     brokers.answer(1, ListGroupsRequest, ListGroupsResponse(error_code=31, groups=()))
     with pytest.raises(AuthorizationError, match="cannot list the groups of broker 1"):
         list_groups_once(brokers.cluster, soon(), timeout=5.0, epoch=1)
 
 
 @pytest.mark.parametrize("code", [0, 69])
-def test_a_group_that_does_not_exist_is_dead(code: int, broker: Start, options: Options) -> None:
-    brokers = Brokers(broker, options)
+def test_a_group_that_does_not_exist_is_dead(code: int, make: Make) -> None:
+    brokers = make()
     dead = DescribedGroup(error_code=code, group_id="g", group_state="Dead")
     brokers.answer(1, DescribeGroupsRequest, DescribeGroupsResponse(groups=(dead,)))
     found = describe_groups(brokers.cluster, ["g"], soon())["g"]
     assert found == GroupDescription("g", GroupState.DEAD)
 
 
-def test_a_description_tells_what_members_subscribe_to_tell_and_hold(broker: Start, options: Options) -> None:
+def test_a_description_tells_what_members_subscribe_to_tell_and_hold(make: Make) -> None:
     zero, one = TopicPartition("t", 0), TopicPartition("t", 1)
     metadata = encode_subscription(ConsumerSubscription(topics=("t", "u"), user_data=b"told"))
     assignment = encode_assignment(ConsumerAssignment(assigned_partitions=by_topic([one, zero])))
@@ -316,7 +215,7 @@ def test_a_description_tells_what_members_subscribe_to_tell_and_hold(broker: Sta
     group = DescribedGroup(
         group_id="g", group_state="Stable", protocol_type="consumer", protocol_data="range", members=members
     )
-    brokers = Brokers(broker, options)
+    brokers = make()
     brokers.answer(1, DescribeGroupsRequest, DescribeGroupsResponse(groups=(group,)))
     assert describe_groups(brokers.cluster, ["g"], soon())["g"] == GroupDescription(
         "g",

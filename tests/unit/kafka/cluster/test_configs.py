@@ -15,7 +15,7 @@ from streamgroup.kafka.wire.messages.topics import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from tests.unit.kafka.cluster.test_admin import Brokers, Options, Start
+from tests.unit.kafka.cluster.conftest import Make
 from tests.waiting import soon
 
 FACTOR = "offsets.topic.replication.factor"
@@ -28,8 +28,8 @@ def described(
     return DescribeConfigsResponse(results=(result,))
 
 
-def test_a_broker_describes_itself(broker: Start, options: Options) -> None:
-    brokers = Brokers(broker, options, 2)
+def test_a_broker_describes_itself(make: Make) -> None:
+    brokers = make(2)
     brokers.answer(2, DescribeConfigsRequest, described(DescribeConfigsResourceResult(name=FACTOR, value="3")))
     assert broker_config(brokers.cluster, 2, FACTOR, soon()) == "3"
     (request,) = brokers.brokers[2].asked("DescribeConfigs")
@@ -40,35 +40,35 @@ def test_a_broker_describes_itself(broker: Start, options: Options) -> None:
 
 @pytest.mark.parametrize("configs", [(), (DescribeConfigsResourceResult(name=FACTOR, value=None),)])
 def test_a_configuration_that_a_broker_lacks_or_keeps_secret_has_no_value(
-    configs: tuple[DescribeConfigsResourceResult, ...], broker: Start, options: Options
+    configs: tuple[DescribeConfigsResourceResult, ...], make: Make
 ) -> None:
-    brokers = Brokers(broker, options)
+    brokers = make()
     brokers.answer(1, DescribeConfigsRequest, described(*configs))
     assert broker_config(brokers.cluster, 1, FACTOR, soon()) is None
 
 
-def test_a_refusal_names_the_right_and_its_resource(broker: Start, options: Options) -> None:
-    brokers = Brokers(broker, options)
+def test_a_refusal_names_the_right_and_its_resource(make: Make) -> None:
+    brokers = make()
     brokers.answer(1, DescribeConfigsRequest, described(code=31))
     with pytest.raises(AuthorizationError, match=r"not allowed the operation DescribeConfigs on the cluster\."):
         broker_config(brokers.cluster, 1, FACTOR, soon())
 
 
-def test_another_error_has_the_name_of_the_resource(broker: Start, options: Options) -> None:
-    brokers = Brokers(broker, options)
+def test_another_error_has_the_name_of_the_resource(make: Make) -> None:
+    brokers = make()
     brokers.answer(1, DescribeConfigsRequest, described(code=42))
     with pytest.raises(BrokerError, match="cannot describe the configuration of broker '2'"):
         broker_config(brokers.cluster, 1, FACTOR, soon())
 
 
-def test_brokers_before_0_11_describe_nothing(broker: Start, options: Options) -> None:
-    brokers = Brokers(broker, options, without={DescribeConfigsRequest})
+def test_brokers_before_0_11_describe_nothing(make: Make) -> None:
+    brokers = make(without={DescribeConfigsRequest})
     with pytest.raises(UnsupportedVersionError, match="DescribeConfigs"):
         broker_config(brokers.cluster, 1, FACTOR, soon())
 
 
-def test_a_topic_that_a_broker_does_not_know_yet_is_asked_for_again(broker: Start, options: Options) -> None:
-    brokers = Brokers(broker, options)
+def test_a_topic_that_a_broker_does_not_know_yet_is_asked_for_again(make: Make) -> None:
+    brokers = make()
     own = DescribeConfigsResourceResult(name="retention.ms", value="1", config_source=1)
     default = DescribeConfigsResourceResult(name="flush.ms", value="2", config_source=5)
     secret = DescribeConfigsResourceResult(name="secret", value=None, config_source=1)
