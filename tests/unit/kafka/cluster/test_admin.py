@@ -1,9 +1,16 @@
+"""Groups, their commits, and configurations: requests of tools to scripted brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from streamgroup.errors import AuthorizationError, BrokerError, TransportError
+from streamgroup.errors import AuthorizationError, BrokerError, TransportError, UnsupportedVersionError, error_of
 from streamgroup.kafka.cluster.admin import committed, describe_groups, list_groups, list_groups_once, listing_of
+from streamgroup.kafka.cluster.configs import TopicConfig, broker_config, topic_configs
+from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.kafka.net.poller import Event, Poller, ResponseReceived
 from streamgroup.kafka.wire.consumer import (
     ConsumerAssignment,
@@ -21,7 +28,9 @@ from streamgroup.kafka.wire.messages.admin import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
+from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorResponse
 from streamgroup.kafka.wire.messages.offsets import (
+    NO_METADATA,
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
@@ -29,6 +38,15 @@ from streamgroup.kafka.wire.messages.offsets import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
+)
+from streamgroup.kafka.wire.messages.topics import (
+    BROKER,
+    TOPIC,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
 )
 from streamgroup.model import (
     CommittedOffset,
@@ -38,9 +56,14 @@ from streamgroup.model import (
     MemberDescription,
     TopicPartition,
 )
+from streamgroup.options.types import ClientOptions
 from tests.clock import Clock
-from tests.fakes.broker import CLOSE, SILENCE
+from tests.fakes.answers import metadata, topic
+from tests.fakes.broker import CLOSE, SILENCE, FakeBroker
+from tests.fakes.offsets import zookeepers_answer
+from tests.fakes.old_broker import old_broker
 from tests.unit.kafka.cluster.conftest import Make
+from tests.unit.kafka.cluster.test_kafka import first_then
 from tests.waiting import soon
 
 
@@ -230,3 +253,174 @@ def test_a_description_tells_what_members_subscribe_to_tell_and_hold(make: Make)
             MemberDescription("strange", assigned=None),
         ),
     )
+
+
+# -- configurations ---------------------------------------------------------------------------------------------------
+
+FACTOR = "offsets.topic.replication.factor"
+
+
+def described(
+    *configs: DescribeConfigsResourceResult, code: int = 0, kind: int = BROKER, name: str = "2"
+) -> DescribeConfigsResponse:
+    result = DescribeConfigsResult(error_code=code, resource_type=kind, resource_name=name, configs=configs)
+    return DescribeConfigsResponse(results=(result,))
+
+
+def test_a_broker_describes_itself(make: Make) -> None:
+    brokers = make(2)
+    brokers.answer(2, DescribeConfigsRequest, described(DescribeConfigsResourceResult(name=FACTOR, value="3")))
+    assert broker_config(brokers.cluster, 2, FACTOR, soon()) == "3"
+    (request,) = brokers.brokers[2].asked("DescribeConfigs")
+    assert request.resources == (
+        DescribeConfigsResource(resource_type=BROKER, resource_name="2", configuration_keys=(FACTOR,)),
+    )
+
+
+@pytest.mark.parametrize("configs", [(), (DescribeConfigsResourceResult(name=FACTOR, value=None),)])
+def test_a_configuration_that_a_broker_lacks_or_keeps_secret_has_no_value(
+    configs: tuple[DescribeConfigsResourceResult, ...], make: Make
+) -> None:
+    brokers = make()
+    brokers.answer(1, DescribeConfigsRequest, described(*configs))
+    assert broker_config(brokers.cluster, 1, FACTOR, soon()) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "says"),
+    [
+        (31, AuthorizationError, r"not allowed the operation DescribeConfigs on the cluster\."),
+        (42, BrokerError, "cannot describe the configuration of broker '2'"),
+    ],
+)
+def test_a_refusal_names_the_permission_or_the_resource(
+    code: int, error: type[Exception], says: str, make: Make
+) -> None:
+    brokers = make()
+    brokers.answer(1, DescribeConfigsRequest, described(code=code))
+    with pytest.raises(error, match=says):
+        broker_config(brokers.cluster, 1, FACTOR, soon())
+
+
+def test_brokers_before_0_11_describe_nothing(make: Make) -> None:
+    with pytest.raises(UnsupportedVersionError, match="DescribeConfigs"):
+        broker_config(make(without={DescribeConfigsRequest}).cluster, 1, FACTOR, soon())
+
+
+def test_a_topic_that_a_broker_does_not_know_yet_is_asked_for_again(make: Make) -> None:
+    brokers = make()
+    own = DescribeConfigsResourceResult(name="retention.ms", value="1", config_source=1)
+    default = DescribeConfigsResourceResult(name="flush.ms", value="2", config_source=5)
+    secret = DescribeConfigsResourceResult(name="secret", value=None, config_source=1)
+    brokers.answer(
+        1,
+        DescribeConfigsRequest,
+        described(code=3, kind=TOPIC, name="t"),
+        described(own, default, secret, kind=TOPIC, name="t"),
+    )
+    found = topic_configs(brokers.cluster, ["t"], soon())
+    assert found == {"t": {"retention.ms": TopicConfig("1", True), "flush.ms": TopicConfig("2", False)}}
+
+
+Start = Callable[..., FakeBroker]
+Options = Callable[..., ClientOptions]
+# -- brokers before 0.10 ----------------------------------------------------------------------------------------------
+
+TP = TopicPartition("orders", 1)
+IN_ZOOKEEPER = {TP: CommittedOffset(5)}
+IN_KAFKA = {TP: CommittedOffset(7)}
+
+
+def holding(broker: Start, release: str) -> FakeBroker:
+    """A broker of the topic `orders` with two partitions, and a group's commits: v0 are ZooKeeper's."""
+
+    def offsets(request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+        return zookeepers_answer(request, IN_KAFKA if version else IN_ZOOKEEPER)
+
+    found: dict[str, Any] = {
+        "Metadata": lambda *_: metadata({1: fake.port}, topic("orders", 1, 1)),
+        "OffsetFetch": offsets,
+    }
+    if release != "0.8.1":
+        found["FindCoordinator"] = lambda *_: FindCoordinatorResponse(node_id=1, host="127.0.0.1", port=fake.port)
+    fake = old_broker(broker, release, **found)
+    return fake
+
+
+@pytest.mark.parametrize("in_zookeeper", [None, True])
+def test_without_coordinators_commits_are_zookeepers(
+    in_zookeeper: bool | None, broker: Start, options: Options
+) -> None:
+    cluster = KafkaCluster(options(holding(broker, "0.8.1").port))
+    assert committed(cluster, "g", soon(), in_zookeeper=in_zookeeper) == {TP: CommittedOffset(5, NO_METADATA)}
+
+
+def test_with_both_offset_stores_the_caller_selects_one(broker: Start, options: Options) -> None:
+    cluster = KafkaCluster(options(holding(broker, "0.8.2").port))
+    assert committed(cluster, "g", soon(), in_zookeeper=True)[TP].offset == 5
+
+
+def test_commits_in_kafka_cannot_be_asked_of_brokers_that_keep_none(broker: Start, options: Options) -> None:
+    cluster = KafkaCluster(options(holding(broker, "0.8.1").port))
+    with pytest.raises(UnsupportedVersionError, match=r"FindCoordinator .*\(Kafka 0\.8\.1\) does not have it"):
+        committed(cluster, "g", soon(), in_zookeeper=False)
+
+
+def test_groups_of_0_8_cannot_be_listed_by_its_brokers(broker: Start, options: Options) -> None:
+    cluster = KafkaCluster(options(holding(broker, "0.8.2").port))
+    with pytest.raises(UnsupportedVersionError, match=r"ListGroups .*\(Kafka 0\.8\.2\)"):
+        list_groups(cluster, soon())
+    with pytest.raises(UnsupportedVersionError, match=r"DescribeGroups .*\(Kafka 0\.8\.2\)"):
+        describe_groups(cluster, ["g"], soon())
+
+
+def keeper(broker: Start, **handlers: Any) -> FakeBroker:
+    """A broker of 0.9 that coordinates every group."""
+    fake: FakeBroker = old_broker(
+        broker,
+        "0.9",
+        Metadata=lambda *_: metadata({1: fake.port}),
+        FindCoordinator=lambda *_: FindCoordinatorResponse(node_id=1, host="127.0.0.1", port=fake.port),
+        **handlers,
+    )
+    return fake
+
+
+ONE = ListedGroup(group_id="g", protocol_type="consumer")
+
+
+def test_a_list_of_groups_waits_for_its_coordinators(broker: Start, options: Options) -> None:
+    # The first answer is that to the probe of the handshake.
+    answers = [ListGroupsResponse(), ListGroupsResponse(error_code=15), ListGroupsResponse(groups=(ONE,))]
+    fake = keeper(broker, ListGroups=lambda *_: answers.pop(0) if len(answers) > 1 else answers[0])
+    assert list_groups(KafkaCluster(options(fake.port)), soon()) == {"g": GroupListing("g", "consumer")}
+
+
+def test_a_list_of_groups_that_is_forbidden_is_an_error_with_the_broker(broker: Start, options: Options) -> None:
+    fake = keeper(broker, ListGroups=lambda *_: ListGroupsResponse(error_code=29))
+    with pytest.raises(BrokerError, match="the groups of broker 1: TOPIC_AUTHORIZATION_FAILED"):
+        list_groups(KafkaCluster(options(fake.port)), soon())
+
+
+STABLE = DescribedGroup(error_code=0, group_id="g", group_state="Stable", protocol_type="consumer")
+
+
+def old_description(code: int) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(groups=(DescribedGroup(error_code=code, group_id="g"),))
+
+
+@pytest.mark.parametrize("code", [14, 15, 16])
+def test_a_description_waits_for_its_coordinator(code: int, broker: Start, options: Options) -> None:
+    answers = first_then(old_description(code), lambda *_: DescribeGroupsResponse(groups=(STABLE,)))
+    fake = keeper(broker, DescribeGroups=answers)
+    assert describe_groups(KafkaCluster(options(fake.port)), ["g"], soon()) == {
+        "g": GroupDescription("g", "Stable", "consumer")
+    }
+    assert len(fake.asked("FindCoordinator")) == 2, "it may have moved"
+
+
+@pytest.mark.parametrize("code", [29, 30])
+def test_a_description_that_is_forbidden_is_an_error_with_the_group(code: int, broker: Start, options: Options) -> None:
+    fake = keeper(broker, DescribeGroups=lambda *_: old_description(code))
+    with pytest.raises(BrokerError, match=f"cannot describe group 'g': {error_of(code).name}"):
+        describe_groups(KafkaCluster(options(fake.port)), ["g"], soon())
