@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from streamgroup.errors import ConfigError, TransportError
-from streamgroup.kafka.cluster.registry_reader import one_cluster, read_brokers, read_topics07
+from streamgroup.kafka.cluster.registry_reader import read_brokers
 from streamgroup.model import Broker, Dialect, TopicPartition
 from tests.fakes.nodes import nodes_of
 from tests.fakes.registry07 import FakeNodes
@@ -133,10 +133,3 @@ def test_no_broker_at_the_moment_is_a_snapshot_too() -> None:
 def test_a_cluster_that_has_become_another_is_not_read_on() -> None:
     with pytest.raises(ConfigError, match="are now of Kafka 0"):
         nodes(NEW).snapshot07(None, SOON)
-
-
-def test_the_parts_for_themselves() -> None:
-    read, invalid = read_brokers(nodes_of(OLD))
-    assert (len(read), invalid) == (2, [])
-    assert one_cluster(read, "here").dialect is Dialect.KAFKA07
-    assert read_topics07(nodes_of(OLD)) == ({}, [])

@@ -95,6 +95,7 @@ def test_a_batch_that_is_larger_than_a_piece_is_asked_for_again_with_a_larger_on
 ) -> None:
     two = Two(
         broker,
+        options,
         first={FetchRequest: answering(b"", batch(3, 10, 90_000))},
         second={FetchRequest: answering(batch(8, 2, 100))},
     )
@@ -110,7 +111,7 @@ def test_a_batch_that_is_larger_than_a_piece_is_asked_for_again_with_a_larger_on
 
 
 def test_a_broker_that_hangs_up_gives_no_sample_and_no_error(broker: Start, options: Options) -> None:
-    two = Two(broker, first={FetchRequest: lambda request, version: CLOSE}, second={})
+    two = Two(broker, options, first={FetchRequest: lambda request, version: CLOSE})
     cluster = KafkaCluster(options(two.first.port))
     assert cluster.samples({ORDERS[0]: 3}, soon(0.5)) == {}
     cluster.close()
