@@ -7,6 +7,7 @@ Kafka 4.1), for a producer without transactional id.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -144,9 +145,13 @@ def test_an_id_is_asked_for_again_unless_it_is_refused(code: int, reaction: Prod
     assert reaction_to_producer_id(code).reaction is reaction
 
 
+# -- errors -----------------------------------------------------------------------------------------------------------
+
 ALICE = Requester("User:alice", "b1:9092")
 AGAIN = ". The broker may have the records: writing them again may duplicate them"
 CONFIG = ProducerConfig(delivery_timeout_ms=40_000, max_block_ms=7_000)
+TOO_LARGE, NO_VERSION = ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNSUPPORTED_VERSION
+NO_ACKS, NO_TOPIC = ErrorCode.INVALID_REQUIRED_ACKS, ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def batch(count: int = 5, *, node: int = 2, code: int = 0, doubtful: bool = False, cause: str = "") -> ProducerBatch:
@@ -155,40 +160,91 @@ def batch(count: int = 5, *, node: int = 2, code: int = 0, doubtful: bool = Fals
     return made
 
 
-def refused(code: int, answer: PartitionProduceResponse | None = None, *, doubtful: bool = False) -> ProduceError:
-    return reactions.refused(batch(code=code, doubtful=doubtful), code, reaction_to(code), answer, ALICE)
+ERRORS: list[tuple[ProduceError, type[ProduceError], str, str]] = [
+    (
+        reactions.no_producer_id(NO_VERSION, "b1:9092 does not have it", reaction_to_producer_id(NO_VERSION), ALICE),
+        ProduceError,
+        "could not get a producer id (b1:9092 does not have it): UNSUPPORTED_VERSION (35): ",
+        "Idempotence needs brokers of Kafka 0.11 or later: leave kafka.enable.idempotence out",
+    ),
+    (
+        reactions.producer_refused(2, NO_ACKS, reaction_to(NO_ACKS), ALICE),
+        ProduceError,
+        "broker 2 refuses this producer: INVALID_REQUIRED_ACKS (21): ",
+        ". Set kafka.acks to 0, 1 or all",
+    ),
+    (
+        reactions.topic_refused("a/b", NO_TOPIC, reaction_to_metadata(NO_TOPIC), ALICE),
+        ProduceError,
+        "cannot write topic a/b: INVALID_TOPIC_EXCEPTION (17): ",
+        "Choose a valid topic name; clients may not write internal topics",
+    ),
+    (
+        reactions.too_large(batch(1, node=-1), reaction_to(TOO_LARGE), 9),
+        RecordTooLargeError,
+        "could not write 1 record (10 bytes) to t-0: the record is larger than max.request.size=9. Raise ",
+        "kafka.max.request.size",
+    ),
+    (
+        reactions.timed_out(batch(code=19, cause="NOT_ENOUGH_REPLICAS (19)"), CONFIG, "metadata"),
+        DeliveryTimeoutError,
+        "could not write 5 records (50 bytes) to t-0 at broker 2: not acknowledged within delivery.timeout.ms=40000 "
+        "after 3 attempts; last: NOT_ENOUGH_REPLICAS (19). Check for brokers that are down, or lower ",
+        "min.insync.replicas of the topic",
+    ),
+    (
+        reactions.timed_out(batch(node=-1), CONFIG, "waits for the leader of t-0"),
+        DeliveryTimeoutError,
+        "could not write 5 records (50 bytes) to t-0: not acknowledged within delivery.timeout.ms=40000 after 3 "
+        "attempts; last: waits for the leader of t-0. Check that the partition's leader runs",
+        "or raise kafka.delivery.timeout.ms",
+    ),
+    (
+        reactions.unknown_partition(batch(node=-1), CONFIG, TopicInfo("t", (PartitionInfo(1, 0),)), is_new=True),
+        UnknownTopicError,
+        "could not write 5 records (50 bytes) to t-0: topic t was deleted and created again with 1 partition, without "
+        "partition 0. Correct the column 'partition', ",
+        "or add partitions to the topic",
+    ),
+    (
+        reactions.unknown_partition(batch(node=-1), CONFIG, None),
+        UnknownTopicError,
+        "could not write 5 records (50 bytes) to t-0: topic t did not appear in the metadata within max.block.ms=7000. "
+        "Create it, or set",
+        str(reactions.missing_topic("t", CONFIG, "")),
+    ),
+]
 
 
-def facts(error: ProduceError) -> tuple[int, bool]:
-    return error.code, error.maybe_written
+@pytest.mark.parametrize(("error", "kind", "begin", "end"), ERRORS)
+def test_an_error_names_the_object_the_cause_and_the_next_step(
+    error: ProduceError, kind: type[ProduceError], begin: str, end: str
+) -> None:
+    assert type(error) is kind
+    assert (str(error)[: len(begin)], str(error)[-len(end) :]) == (begin, end)
+    assert not error.maybe_written
 
 
-# -- a batch that the broker refuses ----------------------------------------------------------------------------------
-
-
-def test_the_brokers_own_words_name_three_records_and_count_the_others() -> None:
-    rows = [BatchIndexAndErrorMessage(batch_index=n) for n in (1, 2, 3, 4)]
-    rows.insert(0, BatchIndexAndErrorMessage(batch_index=0, batch_index_error_message="no key"))
-    answer = PartitionProduceResponse(error_message="bad records", record_errors=tuple(rows))
-    assert (
-        "; bad records; record 0 of the batch: no key; record 1 of the batch: rejected; record 2 of the batch: "
-        "rejected; and 2 more records. Give records"
-    ) in str(refused(ErrorCode.INVALID_RECORD, answer))
-
-
-def test_a_broker_that_names_one_record_more_than_are_shown() -> None:
-    answer = PartitionProduceResponse(record_errors=(BatchIndexAndErrorMessage(batch_index=0),) * 4)
-    assert "; and 1 more record. Give records" in str(refused(ErrorCode.INVALID_RECORD, answer))
-
-
-def test_a_broker_without_words_of_its_own_adds_nothing() -> None:
-    assert str(refused(ErrorCode.INVALID_RECORD, PartitionProduceResponse())) == str(refused(ErrorCode.INVALID_RECORD))
-    three = tuple(BatchIndexAndErrorMessage(batch_index=n) for n in range(3))
-    answer = PartitionProduceResponse(record_errors=three)
-    assert "more records" not in str(refused(ErrorCode.INVALID_RECORD, answer))
-
-
-# -- the authorizer ---------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("shown", "more", "says"),
+    [
+        (0, 0, ". Give records"),
+        (3, 0, "rejected. Give records"),
+        (3, 1, "; and 1 more record. "),
+        (3, 2, "; and 2 more "),
+    ],
+)
+def test_the_brokers_own_words_name_three_records_and_count_the_others(shown: int, more: int, says: str) -> None:
+    rows = [BatchIndexAndErrorMessage(batch_index=n) for n in range(1, shown + more)]
+    if shown:
+        rows.insert(0, BatchIndexAndErrorMessage(batch_index=0, batch_index_error_message="no key"))
+    answer = PartitionProduceResponse(error_message="bad" if shown else None, record_errors=tuple(rows))
+    code = ErrorCode.INVALID_RECORD
+    text = str(reactions.refused(batch(code=code), code, reaction_to(code), answer, ALICE))
+    assert says in text
+    named = "; bad; record 0 of the batch: no key; record 1 of the batch: rejected; record 2 of the batch: rejected"
+    assert (named in text) is bool(shown)
+    assert "record 3" not in text
 
 
 def test_a_topic_that_the_user_may_not_see_comes_with_the_right_to_create_it() -> None:
@@ -200,100 +256,20 @@ def test_a_topic_that_the_user_may_not_see_comes_with_the_right_to_create_it() -
     assert "--operation Create --topic orders` (brokers before 2.0 take --cluster" in str(error)
 
 
-def test_a_topic_with_an_invalid_name_is_refused_without_a_word_of_rights() -> None:
-    code = ErrorCode.INVALID_TOPIC_EXCEPTION
-    error = reactions.topic_refused("a/b", code, reaction_to_metadata(code), ALICE)
-    assert type(error) is ProduceError
-    assert str(error).startswith(f"cannot write topic a/b: INVALID_TOPIC_EXCEPTION ({code.value}): ")
-    assert str(error).endswith("Choose a valid topic name; clients may not write internal topics")
-
-
-# -- the whole producer -----------------------------------------------------------------------------------------------
-
-
-def test_a_producer_without_an_id_says_why_and_which_brokers_have_ids() -> None:
-    code = ErrorCode.UNSUPPORTED_VERSION
-    error = reactions.no_producer_id(code, "broker b1:9092 does not have it", reaction_to_producer_id(code), ALICE)
-    assert str(error).startswith(
-        "could not get a producer id (broker b1:9092 does not have it): UNSUPPORTED_VERSION (35): "
-    )
-    assert str(error).endswith("Idempotence needs brokers of Kafka 0.11 or later: leave kafka.enable.idempotence out")
-
-
-def test_a_producer_that_a_broker_refuses_names_the_broker() -> None:
-    code = ErrorCode.INVALID_REQUIRED_ACKS
-    error = reactions.producer_refused(2, code, reaction_to(code), ALICE)
-    assert str(error).startswith("broker 2 refuses this producer: INVALID_REQUIRED_ACKS (21): ")
-    assert str(error).endswith(". Set kafka.acks to 0, 1 or all")
-
-
-# -- one record that is too large -------------------------------------------------------------------------------------
-
-
-def test_a_record_above_the_limit_of_the_producer_names_the_option_to_raise() -> None:
-    error = reactions.too_large(batch(1, node=-1), reaction_to(ErrorCode.MESSAGE_TOO_LARGE), 9)
-    assert isinstance(error, RecordTooLargeError)
-    assert str(error) == (
-        "could not write 1 record (10 bytes) to t-0: the record is larger than max.request.size=9. Raise "
-        "kafka.max.request.size"
-    )
-
-
-# -- time that has passed ---------------------------------------------------------------------------------------------
-
-
-def test_a_batch_that_is_not_acknowledged_in_time_has_its_last_cause_and_the_advice_for_it() -> None:
-    late = batch(code=ErrorCode.NOT_ENOUGH_REPLICAS, cause="NOT_ENOUGH_REPLICAS (19)")
-    error = reactions.timed_out(late, CONFIG, "metadata")
-    assert isinstance(error, DeliveryTimeoutError)
-    assert str(error) == (
-        "could not write 5 records (50 bytes) to t-0 at broker 2: not acknowledged within delivery.timeout.ms=40000 "
-        "after 3 attempts; last: NOT_ENOUGH_REPLICAS (19). Check for brokers that are down, or lower "
-        "min.insync.replicas of the topic"
-    )
-    assert facts(error) == (19, False)
-
-
-def test_a_batch_without_a_cause_says_for_which_step_it_has_waited() -> None:
-    waiting = batch(node=-1)
-    error = reactions.timed_out(waiting, CONFIG, "waits for the leader of t-0")
-    assert "; last: waits for the leader of t-0. Check that the partition's leader runs" in str(error)
-    assert str(error).endswith("or raise kafka.delivery.timeout.ms")
-
-
-# -- topics and partitions that do not appear -------------------------------------------------------------------------
-
-
-def test_a_partition_that_a_new_topic_of_the_name_lacks_leaves_no_doubt_about_its_records() -> None:
-    topic = TopicInfo("t", (PartitionInfo(1, 0),))
-    error = reactions.unknown_partition(batch(node=-1), CONFIG, topic, is_new=True)
-    assert not error.maybe_written
-    assert str(error) == (
-        "could not write 5 records (50 bytes) to t-0: topic t was deleted and created again with 1 partition, without "
-        "partition 0. Correct the column 'partition', or add partitions to the topic"
-    )
-
-
-def test_a_partition_of_a_topic_that_is_not_there_is_about_the_topic() -> None:
-    error = reactions.unknown_partition(batch(node=-1), CONFIG, None)
-    assert isinstance(error, UnknownTopicError)
-    assert str(error).endswith(str(reactions.missing_topic("t", CONFIG, "")))
-    assert "to t-0: topic t did not appear in the metadata within max.block.ms=7000. Create it, or set" in str(error)
-
-
-# -- batches behind a failed one --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("doubtful", [False, True])
-def test_a_batch_behind_a_failed_one_or_overtaken_by_a_later_one_asks_to_write_all_again(doubtful: bool) -> None:
-    behind = batch(code=45, cause="OUT_OF_ORDER_SEQUENCE_NUMBER (45)", doubtful=doubtful)
-    for error, why in (
-        (reactions.out_of_reach(behind), "earlier records of the partition have failed"),
-        (reactions.out_of_turn(behind), "accepted records that follow them"),
-    ):
-        assert str(error).startswith("could not write 5 records (50 bytes) to t-0 at broker 2: ")
-        assert why in str(error)
-        assert "(OUT_OF_ORDER_SEQUENCE_NUMBER (45))" in str(error)
-        assert str(error).lower().endswith("write all again")
-        assert facts(error) == (45, doubtful)
-        assert (AGAIN in str(error)) is doubtful
+@pytest.mark.parametrize(
+    ("error_of_batch", "why"),
+    [
+        (reactions.out_of_reach, "earlier records of the partition have failed"),
+        (reactions.out_of_turn, "accepted records that follow them"),
+    ],
+)
+def test_a_batch_behind_a_failed_one_or_overtaken_by_a_later_one_asks_to_write_all_again(
+    error_of_batch: Callable[[ProducerBatch], ProduceError], why: str, doubtful: bool
+) -> None:
+    error = error_of_batch(batch(code=45, cause="OUT_OF_ORDER_SEQUENCE_NUMBER (45)", doubtful=doubtful))
+    assert str(error).startswith("could not write 5 records (50 bytes) to t-0 at broker 2: ")
+    assert why in str(error)
+    assert "(OUT_OF_ORDER_SEQUENCE_NUMBER (45))" in str(error)
+    assert str(error).lower().endswith("write all again")
+    assert (error.code, error.maybe_written, AGAIN in str(error)) == (45, doubtful, doubtful)
