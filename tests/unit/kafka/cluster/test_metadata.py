@@ -6,9 +6,8 @@ import pytest
 
 from streamgroup.advice import Requester
 from streamgroup.errors import AuthorizationError, BrokerError, ErrorCode
-from streamgroup.kafka.cluster.metadata import MetadataCache, metadata_request, snapshot_of, wants_rebootstrap
+from streamgroup.kafka.cluster.metadata import MetadataCache, snapshot_of, wants_rebootstrap
 from streamgroup.kafka.wire.messages.cluster import (
-    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -22,31 +21,6 @@ SNAPSHOT = ClusterSnapshot({}, {name: TopicInfo(name, ()) for name in ("orders",
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("wanted", "version", "asked"),
-    [
-        (None, 4, None),
-        ((), 4, ()),
-        (("b", "a"), 4, ("a", "b")),
-        (None, 3, None),
-        ((), 3, ()),
-        (("a",), 3, None),
-        (None, 0, ()),
-        (("a",), 0, ()),
-    ],
-)
-def test_a_broker_that_creates_requested_topics_is_asked_for_all_of_them(
-    wanted: tuple[str, ...] | None, version: int, asked: tuple[str, ...] | None
-) -> None:
-    """Before version 4 a request by name creates a missing topic. In version 0 an empty list means all topics."""
-    named = None if asked is None else tuple(MetadataRequestTopic(name=name) for name in asked)
-    assert metadata_request(wanted, version).topics == named
-
-
-def test_a_broker_that_can_be_told_so_creates_no_topic() -> None:
-    assert not metadata_request({"orders"}, 4).allow_auto_topic_creation
 
 
 # -- responses ---------------------------------------------------------------------------------------------------------
@@ -78,18 +52,6 @@ def test_a_response_becomes_brokers_with_racks_and_topics_with_sorted_partitions
 def test_a_topic_of_a_broker_before_2_8_has_no_id() -> None:
     snapshot, _ = snapshot_of(metadata({1: 92}, MetadataResponseTopic(name="orders", topic_id="")))
     assert snapshot.topics["orders"].topic_id == NO_TOPIC_ID
-
-
-def test_topics_that_were_not_wanted_are_left_out_with_their_errors() -> None:
-    response = metadata({1: 92}, topic("orders", 1), topic("secret", error=ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    snapshot, unsettled = snapshot_of(response, {"orders"})
-    assert (snapshot.topics.keys(), unsettled) == ({"orders"}, [])
-    assert snapshot_of(response, ())[0].topics == {}
-
-
-def test_a_topic_that_does_not_exist_is_absent_and_no_retry_is_due() -> None:
-    snapshot, unsettled = snapshot_of(metadata({1: 92}, topic("gone", error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
-    assert (snapshot.topics, unsettled) == ({}, [])
 
 
 def test_transient_errors_are_told_with_their_topic_and_the_rest_is_read() -> None:
@@ -158,18 +120,3 @@ def test_a_snapshot_is_used_up_to_its_age_and_its_brokers_stay_known_after_it() 
     assert cache.get(None, 10.25) is SNAPSHOT
     assert cache.get(None, 10.26) is None
     assert cache.last is SNAPSHOT
-
-
-def test_a_contradicted_snapshot_is_not_used_until_the_next_one() -> None:
-    cache = cached(None)
-    cache.expire()
-    assert (cache.get(None, 10.0), cache.last) == (None, SNAPSHOT)
-    cache.put(SNAPSHOT, None, 11.0)
-    assert cache.get(None, 11.0) is SNAPSHOT
-
-
-def test_a_forgotten_snapshot_and_an_empty_cache_answer_nothing() -> None:
-    cache = cached(None)
-    cache.forget()
-    assert (cache.last, cache.get(None, 10.0)) == (None, None)
-    assert MetadataCache(250).get(frozenset({"orders"}), 0.0) is None

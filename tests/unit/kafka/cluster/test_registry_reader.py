@@ -21,16 +21,17 @@ def nodes(*parts: dict[str, bytes]) -> FakeNodes:
     return FakeNodes({path: data for part in parts for path, data in part.items()})
 
 
-def test_text_is_kafka_07() -> None:
-    found = nodes(OLD).brokers(SOON)
-    assert found.dialect is Dialect.KAFKA07
-    assert list(found.brokers.values()) == [Broker(0, "h0", 9092), Broker(7, "h7", 9093)]
-
-
-def test_json_is_kafka_08_or_later() -> None:
-    found = nodes(NEW).brokers(SOON)
-    assert found.dialect is Dialect.KAFKA
-    assert list(found.brokers.values()) == [Broker(3, "h3", 9094)]
+@pytest.mark.parametrize(
+    ("data", "dialect", "brokers"),
+    [
+        (OLD, Dialect.KAFKA07, [Broker(0, "h0", 9092), Broker(7, "h7", 9093)]),
+        (NEW, Dialect.KAFKA, [Broker(3, "h3", 9094)]),
+    ],
+    ids=["text", "JSON"],
+)
+def test_the_registrations_show_the_dialect(data: dict[str, bytes], dialect: Dialect, brokers: list[Broker]) -> None:
+    found = nodes(data).brokers(SOON)
+    assert (found.dialect, list(found.brokers.values())) == (dialect, brokers)
 
 
 def test_the_listeners_of_the_protocol_are_found() -> None:

@@ -7,7 +7,6 @@ import pytest
 from streamgroup.advice import Requester
 from streamgroup.errors import AuthorizationError, BrokerError, ErrorCode
 from streamgroup.kafka.cluster.requests import (
-    NO_OFFSET,
     EpochCheck,
     EpochEnd,
     ListedOffset,
@@ -96,11 +95,6 @@ def test_a_partition_without_a_leader_to_ask_is_named_and_the_others_are_asked(t
     assert (checks.keys(), causes) == ({1}, [cause])
 
 
-def test_without_partitions_nothing_is_asked() -> None:
-    assert offset_requests({}, SNAPSHOT, Isolation.READ_UNCOMMITTED) == ({}, [])
-    assert epoch_requests({}, SNAPSHOT) == ({}, [])
-
-
 @pytest.mark.parametrize(("current", "sent"), [(4, 5), (5, 5), (6, 6)])
 def test_the_end_of_an_epoch_is_asked_of_a_leader_of_the_newest_known_epoch(current: int, sent: int) -> None:
     """KIP-320: a leader of an older epoch refuses. The metadata or a listed end may have the newest epoch."""
@@ -133,11 +127,6 @@ def test_a_broker_before_0_10_1_lists_segments_of_which_the_newest_counts() -> N
     assert not found[A0].coarse
 
 
-def test_a_log_without_timestamps_has_no_offset_for_one() -> None:
-    row = ListOffsetsPartitionResponse(partition_index=0, error_code=ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
-    assert listed(row) == ({A0: ListedOffset(NO_OFFSET)}, [])
-
-
 @pytest.mark.parametrize("code", RETRIED)
 def test_an_error_that_may_pass_is_a_cause_and_the_other_partitions_are_read(code: int) -> None:
     rows = [ListOffsetsPartitionResponse(partition_index=n, error_code=code * (n == 0), offset=7) for n in (0, 1)]
@@ -167,19 +156,6 @@ def ends(*rows: EpochEndOffset) -> tuple[dict[TopicPartition, EpochEnd], list[st
     topic = OffsetForLeaderTopicResult(topic="a", partitions=rows)
     read_epoch_ends(OffsetForLeaderEpochResponse(topics=(topic,)), found, causes, ALICE)
     return found, causes
-
-
-def test_a_leader_that_does_not_know_the_end_of_an_epoch_has_answered() -> None:
-    """Old message formats have no epochs. The position then goes unchecked, and is not asked about again."""
-    known = EpochEndOffset(partition=0, leader_epoch=3, end_offset=40)
-    found, causes = ends(known, EpochEndOffset(partition=1, leader_epoch=-1, end_offset=-1))
-    assert (found, causes) == ({A0: EpochEnd(3, 40), A1: EpochEnd()}, [])
-    assert [found[tp].known for tp in (A0, A1)] == [True, False]
-
-
-def test_a_broker_before_2_3_that_answers_only_brokers_leaves_the_end_unknown() -> None:
-    found, causes = ends(EpochEndOffset(partition=0, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-    assert (found[A0].known, found[A0].refused, causes) == (False, True, [])
 
 
 @pytest.mark.parametrize("code", [*RETRIED, ErrorCode.FENCED_LEADER_EPOCH])
