@@ -154,16 +154,6 @@ def encoded(payloads: list[bytes], codec: str = "none", **config: int) -> list[E
     return list(message_sets07(sizes, codec != "none", encode, Kafka07Config(**config)))
 
 
-def test_records_are_cut_into_sets_of_at_most_the_batch_size() -> None:
-    sets = encoded([b"x" * 10] * 7, batch_size=60)
-    assert [each.count for each in sets] == [3, 3, 1]
-    assert b"".join(each.data for each in sets) == message_set07([b"x" * 10] * 7)
-
-
-def test_a_record_above_the_batch_size_is_a_set_by_itself() -> None:
-    assert [each.count for each in encoded([b"a", b"x" * 100, b"b", b"c"], batch_size=30)] == [1, 1, 2]
-
-
 def test_a_record_at_the_maximum_is_written_and_one_above_it_is_refused() -> None:
     assert len(encoded([b"x" * 100], max_message_size=100)) == 1
     with pytest.raises(RecordTooLargeError, match=r"a message of 101 bytes, and max\.message\.size is 100"):

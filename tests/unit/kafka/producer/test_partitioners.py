@@ -73,15 +73,6 @@ def test_a_key_keeps_its_partition_while_that_has_no_leader(name: str) -> None:
     assert chosen(partitioner(name), topic(available=[1]), keys) == chosen(partitioner(name), topic(), keys)
 
 
-def test_a_hash_chooses_among_the_partitions_of_kafka07_by_their_index() -> None:
-    """0.7 sorts the partitions of all brokers: 1-0, 1-1, 3-0, 3-1 are the numbers 10000, 10001, 30000, 30001."""
-    numbers = [10_000, 10_001, 30_000, 30_001]
-    of = ProducerTopic.of(TopicInfo("orders", tuple(PartitionInfo(p, p // 10_000) for p in numbers)))
-    keys = [key for key in KEYS if key]
-    assert chosen(partitioner("hashcode"), of, keys) == [numbers[ONE_BY_ONE["hashcode"](key) % 4] for key in keys]
-    assert set(chosen(partitioner("hashcode"), of, count=100)) == set(numbers)
-
-
 def test_the_smallest_hash_is_zero_as_in_kafka08() -> None:
     assert reference.string_hash("polygenelubricants") == 1 << 31
     assert chosen(partitioner("hashcode"), topic(7), [b"polygenelubricants"]) == [0]
@@ -253,16 +244,6 @@ each_hash = pytest.mark.parametrize(("ours", "theirs"), HASHES, ids=NAMES)
 
 def binary(keys: list[bytes]) -> KeyBytes:
     return KeyBytes.of(pa.array(keys, pa.binary()))
-
-
-@pytest.mark.slow
-@each_hash
-@given(texts=st.lists(st.text(max_size=20), max_size=100))
-def test_keys_hash_as_one_by_one(
-    ours: Callable[[KeyBytes], Hashes], theirs: Callable[[bytes], int], texts: list[str]
-) -> None:
-    keys = [text.encode() for text in texts]
-    assert ours(binary(keys)).tolist() == [theirs(key) for key in keys]
 
 
 @pytest.mark.parametrize(("ours", "theirs"), HASHES[:3], ids=NAMES[:3])

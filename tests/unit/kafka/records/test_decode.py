@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamgroup.errors import ChecksumMismatch, DecodeError, TooLarge, UnsupportedCodec, UnsupportedMagic
+from streamgroup.errors import ChecksumMismatch, DecodeError, TooLarge, UnsupportedCodec
 from streamgroup.kafka.records import decode as records
 from streamgroup.kafka.records.batches import Frames
 from streamgroup.kafka.records.decode import Aborted, DecodeOptions, record_batches, schema
@@ -179,14 +179,6 @@ def test_every_codec_in_large(codec: str) -> None:
     assert outcome(data, 700, 2_200, EVERYTHING) == expected(data, 700, 2_200)
 
 
-def test_mixed_codecs_in_one_fetch() -> None:
-    codecs = ["none", "lz4", "none", "gzip", "zstd", "snappy"]
-    data = b"".join(encode_batch([Record(i, i, b"k", b"v" * i)], codec=codec) for i, codec in enumerate(codecs))
-    rows, next_offset = outcome(data, 0, END, EVERYTHING)
-    assert [len(row.value) for row in rows] == list(range(6))
-    assert next_offset == 6
-
-
 def test_an_empty_fetch() -> None:
     decoded = decode(b"", 5, 9, EVERYTHING)
     assert (decoded.num_rows, decoded.next_offset, decoded.truncated) == (0, 5, False)
@@ -252,22 +244,6 @@ def test_a_partial_batch_at_the_end_is_left_for_the_next_fetch() -> None:
         assert (decoded.num_rows, decoded.next_offset, decoded.truncated) == (1, 4, True)
 
 
-def test_a_first_batch_that_is_cut_leaves_the_position_and_says_so() -> None:
-    decoded = decode(SAMPLE[:-1], 10, END, DecodeOptions())
-    assert (decoded.num_rows, decoded.next_offset, decoded.truncated) == (0, 10, True)
-
-
-def test_log_append_time_is_every_records_time() -> None:
-    data = encode_batch([Record(0, 5), Record(1, 6)], log_append_time=1_234)
-    rows, _ = outcome(data, 0, END, EVERYTHING)
-    assert [(row.timestamp, row.timestamp_type) for row in rows] == [(1_234_000, 1)] * 2
-
-
-def test_no_timestamp_stays_minus_one_millisecond() -> None:
-    rows, _ = outcome(encode_batch([Record(0, -1)]), 0, END, EVERYTHING)
-    assert rows[0].timestamp == -1_000
-
-
 @pytest.mark.parametrize("moment", [2**63 // 1000 + 1, -(2**63 // 1000) - 1, 1_700_000_000_000_000_000, 2**63 - 1])
 def test_a_timestamp_that_fits_no_microseconds_is_null_and_the_rest_of_its_batch_is_read(moment: int) -> None:
     mixed = [Record(3, 5, value=b"a"), Record(4, moment, b"k", b"b", (("h", b"1"),)), Record(5, -7, value=b"c")]
@@ -302,12 +278,6 @@ def test_a_record_whose_timestamp_does_not_fit_has_a_reason_in_the_column_damage
     reason = f"its timestamp of {NANOSECONDS} ms does not fit microseconds (was it written in ns?)"
     assert batches["damage"].to_pylist() == [None, None, reason, None][first:]
     assert batches["timestamp"].cast("int64").to_pylist() == [1_000, 2_000, None, 3_000][first:]
-
-
-def test_a_header_key_that_is_no_utf8_is_replaced_as_java_does() -> None:
-    data = encode_batch([Record(0, headers=((b"a\xff", b"1"), ("b", None)))])
-    rows, _ = outcome(data, 0, END, EVERYTHING)
-    assert rows[0].headers == [("a\ufffd", b"1"), ("b", None)]
 
 
 KEYS_AS_JAVA_READS_THEM = {
@@ -354,14 +324,6 @@ def test_a_bad_record_is_blamed_on_its_own_batch() -> None:
     assert (caught.value.base_offset, caught.value.next_offset) == (8, 14)
 
 
-def test_a_wrong_checksum_names_the_batch_and_the_way_around_it() -> None:
-    damaged = bytearray(SAMPLE)
-    damaged[-1] ^= 1
-    with pytest.raises(ChecksumMismatch, match="offset 10") as caught:
-        decode(bytes(damaged), 0, END, DecodeOptions())
-    assert (caught.value.base_offset, caught.value.next_offset) == (10, 19)
-
-
 def test_a_damaged_last_offset_does_not_lead_astray_where_the_next_batch_is_seen() -> None:
     damaged = bytearray(SAMPLE)
     damaged[26] ^= 0x40
@@ -373,13 +335,6 @@ def test_a_damaged_last_offset_does_not_lead_astray_where_the_next_batch_is_seen
 def test_a_batch_that_overlaps_the_one_before_it() -> None:
     with pytest.raises(DecodeError, match="offset 18: the batch before it reaches to offset 18"):
         decode(SAMPLE + encode_batch([Record(18)]), 0, END, DecodeOptions())
-
-
-@pytest.mark.parametrize("magic", [3, 7])
-def test_other_formats_are_refused_by_name(magic: int) -> None:
-    data = SAMPLE[:16] + bytes([magic]) + SAMPLE[17:]
-    with pytest.raises(UnsupportedMagic, match=f"offset 10: unknown magic {magic}"):
-        decode(data, 0, END, DecodeOptions())
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -420,14 +375,6 @@ def test_a_batch_beyond_the_cap_by_itself_is_an_error() -> None:
     assert (caught.value.base_offset, caught.value.next_offset) == (3, 4)
 
 
-def test_control_batches_have_no_rows() -> None:
-    data = encode_batch([Record(0)]) + end_marker(1, 7, 1) + encode_batch([Record(2)])
-    rows, next_offset = outcome(data, 0, END, EVERYTHING)
-    assert [row.offset for row in rows] == [0, 2]
-    assert decode(data[: -len(encode_batch([Record(2)]))], 0, END, DecodeOptions()).next_offset == 2
-    assert next_offset == 3
-
-
 def test_memoryviews_inside_of_a_frame_and_readonly_bytes_decode_alike() -> None:
     frame = memoryview(bytearray(b"\0" * 3 + SAMPLE))[3:]
     assert rows_of(decode(frame, 0, END, EVERYTHING)) == rows_of(decode(SAMPLE, 0, END, EVERYTHING))
@@ -451,11 +398,6 @@ def test_record_batches_are_sparks_and_hold_every_row_once() -> None:
     assert [row["offset"] for row in rows] == list(range(1_000))
     assert {(row["topic"], row["partition"], row["key"]) for row in rows} == {("orders", 3, b"k")}
     assert rows[7]["headers"] == [{"key": "h", "value": b"1"}]
-
-
-def test_record_batches_without_headers_have_no_such_column() -> None:
-    (batch,) = record_batches(decode(SAMPLE, 0, END, DecodeOptions()), "t", 0)
-    assert batch.schema.equals(schema(False))
 
 
 def test_large_rows_make_small_record_batches() -> None:
@@ -507,12 +449,6 @@ def test_read_uncommitted_shows_all_records_and_no_markers() -> None:
     assert offsets(INTERLEAVED, [(7, 0)], UNCOMMITTED) == [0, 1, 2, 3, 4, 5, 6, 8, 9, 11, 12]
 
 
-def test_the_position_passes_hidden_batches_and_markers() -> None:
-    hidden = sent(0, 7) + end_marker(2, 7, ABORT)
-    decoded = decode(hidden, 0, 3, COMMITTED, [Aborted(7, 0)])
-    assert (decoded.num_rows, decoded.next_offset) == (0, 3)
-
-
 def test_what_exceeds_the_cap_together_is_decoded_in_several_calls_without_aborted_records() -> None:
     data = b"".join(
         encode_batch([Record(i, 0, None, bytes(3_000))], codec="lz4", producer_id=7 + i % 2, transactional=True)
@@ -529,26 +465,9 @@ def test_what_exceeds_the_cap_together_is_decoded_in_several_calls_without_abort
     assert seen == [[1, 3], [5, 7]]
 
 
-def test_aborted_transactions_need_no_order() -> None:
-    data = sent(0, 7) + end_marker(2, 7, ABORT) + sent(3, 7) + end_marker(5, 7, COMMIT) + sent(6, 7)
-    data += end_marker(8, 7, ABORT)
-    assert offsets(data, [(7, 6), (7, 0)]) == [3, 4]
-
-
-def test_a_transaction_that_began_before_this_fetch_is_hidden_up_to_its_marker() -> None:
-    data = sent(100, 7) + end_marker(102, 7, ABORT) + sent(103, 7) + end_marker(105, 7, COMMIT)
-    assert offsets(data, [(7, 40)]) == [103, 104]
-
-
 def test_what_the_producer_sent_outside_of_transactions_is_seen() -> None:
     plain = encode_batch([Record(2)], producer_id=7)
     assert offsets(sent(0, 7) + plain + end_marker(3, 7, ABORT), [(7, 0)]) == [2]
-
-
-def test_a_marker_before_the_start_still_ends_its_transaction() -> None:
-    data = sent(0, 7) + end_marker(2, 7, ABORT) + sent(3, 7) + end_marker(5, 7, COMMIT)
-    decoded = decode(data, 3, END, COMMITTED, [Aborted(7, 0)])
-    assert decoded.offset.to_pylist() == [3, 4]
 
 
 def test_a_marker_that_compaction_has_emptied_ends_nothing() -> None:

@@ -241,11 +241,6 @@ def test_a_wrapper_without_a_message_is_an_error_as_in_java(codec: int, value: b
         assert decode(before + wrapper, 12, END, DecodeOptions()).num_rows == 0
 
 
-def test_log_append_time_is_every_inner_messages_time() -> None:
-    data = encode_wrapper(SAMPLE, "gzip", 1, log_append_time=77)
-    assert {(row.timestamp, row.timestamp_type) for row in outcome(data, 0, END)[0]} == {(77_000, 1)}
-
-
 @pytest.mark.parametrize(
     ("magic", "append_time", "times", "kinds"),
     [(1, None, [-1, 99], [0, 0]), (1, 77, [-1, 77], [1, 1]), (0, None, [-1, 99], [-1, -1])],
