@@ -120,49 +120,6 @@ def test_sequences_are_checked_as_real_brokers_do(start: Start, connect: Connect
     assert produce(connection, batch(b"d", sequence=0, epoch=1)).base_offset == 3
 
 
-@pytest.mark.parametrize("appended", [False, True])
-def test_any_code_may_be_answered_after_or_instead_of_the_append(
-    start: Start, connect: Connect, appended: bool
-) -> None:
-    cluster = start()
-    cluster.answer(ErrorCode.INVALID_RECORD, "orders", 1, appended=appended, message="no key", records={0: "null key"})
-    connection = connect(cluster)
-    assert produce(connection, batch(b"a")).error_code == 0
-    answer = produce(connection, batch(b"b"), 1)
-    assert (answer.error_code, answer.base_offset, answer.error_message) == (ErrorCode.INVALID_RECORD, -1, "no key")
-    assert [each.batch_index_error_message for each in answer.record_errors] == ["null key"]
-    assert cluster.values("orders", 1) == ([b"b"] if appended else [])
-    assert produce(connection, batch(b"c"), 1).error_code == 0
-
-
-@pytest.mark.parametrize("appended", [False, True])
-def test_a_connection_is_cut_after_or_instead_of_the_append(start: Start, connect: Connect, appended: bool) -> None:
-    cluster = start()
-    cluster.cut(appended=appended)
-    connection = connect(cluster)
-    with pytest.raises(TransportError):
-        produce(connection, batch(b"a"))
-    assert cluster.values("orders", 0) == ([b"a"] if appended else [])
-    assert produce(connect(cluster), batch(b"b")).error_code == 0
-
-
-def test_an_answer_is_held_or_never_comes_or_asks_to_wait(start: Start, connect: Connect) -> None:
-    cluster = start()
-    connection = connect(cluster)
-    released = cluster.hold()
-    connection.send(request(batch(b"a")), 9)
-    wait_until(lambda: cluster.values("orders", 0) == [b"a"], "it is appended")
-    assert not connection.arrived()
-    released.set()
-    assert connection.receive(soon())
-    cluster.throttle(1.5)
-    assert connection.call(request(batch(b"b")), soon(), 9).throttle_time_ms == 1500
-    cluster.mute()
-    with pytest.raises(TransportError, match="no response"):
-        connection.call(request(batch(b"c")), soon(0.2), 9)
-    assert cluster.values("orders", 0) == [b"a", b"b", b"c"]
-
-
 def test_without_acks_nothing_is_answered_and_an_error_ends_the_connection(start: Start, connect: Connect) -> None:
     cluster = start()
     connection = connect(cluster)
@@ -225,16 +182,6 @@ def test_topics_have_ids_from_v13_on(start: Start, connect: Connect) -> None:
     answer = connection.call(by_id, soon(), 13).responses[0]
     assert (answer.topic_id, answer.partition_responses[0].error_code) == (found.topic_id, 0)
     assert cluster.values("orders", 0) == [b"a"]
-
-
-def test_producer_ids_are_given_and_refused(start: Start, connect: Connect) -> None:
-    cluster = start()
-    cluster.refuse_producer_id(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    connection = connect(cluster)
-    asked = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
-    assert connection.call(asked, soon()).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    given = connection.call(asked, soon())
-    assert (given.producer_id, given.producer_epoch) == (cluster.producer_ids[0], 0)
 
 
 def test_a_cluster_of_an_older_release_speaks_as_configured(start: Start, connect: Connect) -> None:
