@@ -1,11 +1,15 @@
-"""Requests for log ends and leader epochs go to the leader of each partition; each error is final or is retried."""
+"""Requests to leaders and their responses as values: log ends, leader epochs, metadata, samples of logs."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pytest
 
 from streamgroup.advice import Requester
 from streamgroup.errors import AuthorizationError, BrokerError, ErrorCode
+from streamgroup.kafka.cluster.kafka import KafkaCluster
+from streamgroup.kafka.cluster.metadata import MetadataCache, snapshot_of, wants_rebootstrap
 from streamgroup.kafka.cluster.requests import (
     EpochCheck,
     EpochEnd,
@@ -15,9 +19,28 @@ from streamgroup.kafka.cluster.requests import (
     read_epoch_ends,
     read_offsets,
 )
+from streamgroup.kafka.cluster.samples import (
+    LAST_WITH_NAMES,
+    ROUNDS,
+    LogSample,
+    Piece,
+    read_samples,
+    sample_requests,
+    without,
+)
+from streamgroup.kafka.records.batches import HEADER, HEADER_SIZE, SIZE_END
+from streamgroup.kafka.wire.messages.cluster import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from streamgroup.kafka.wire.messages.log import (
     CONSUMER_REPLICA_ID,
     EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
@@ -27,11 +50,13 @@ from streamgroup.kafka.wire.messages.log import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
+    PartitionData,
 )
 from streamgroup.model import (
     EARLIEST,
     LATEST,
     NO_LEADER,
+    NO_TOPIC_ID,
     Broker,
     ClusterSnapshot,
     PartitionInfo,
@@ -39,6 +64,11 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.options.types import Isolation
+from tests.fakes.answers import METADATA, metadata, topic
+from tests.fakes.broker import CLOSE
+from tests.fakes.cluster import NODES
+from tests.unit.kafka.cluster.test_kafka import ORDERS, Options, Start, Two
+from tests.waiting import soon
 
 A0, A1, A2, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("a", 2), TopicPartition("b", 0)
 SNAPSHOT = ClusterSnapshot(
@@ -171,3 +201,202 @@ def test_an_end_that_is_not_told_yet_is_a_cause_with_the_partition(code: int) ->
 def test_an_end_that_is_refused_for_good_is_an_error_with_the_partition(code: ErrorCode) -> None:
     with pytest.raises(BrokerError, match=rf"cannot read the end of a leader epoch of a-0: .*{code.name}"):
         ends(EpochEndOffset(partition=0, error_code=code))
+
+
+CACHED = ClusterSnapshot({}, {name: TopicInfo(name, ()) for name in ("orders", "returns")})
+
+
+# -- metadata ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_response_becomes_brokers_with_racks_and_topics_with_sorted_partitions() -> None:
+    rows = tuple(
+        MetadataResponsePartition(
+            partition_index=n, leader_id=leader, leader_epoch=3, replica_nodes=(1, 2), isr_nodes=(2,)
+        )
+        for n, leader in ((1, NO_LEADER), (0, 2))
+    )
+    response = MetadataResponse(
+        brokers=(MetadataResponseBroker(node_id=2, host="h2", port=92, rack="r"),),
+        cluster_id="c",
+        controller_id=2,
+        topics=(MetadataResponseTopic(name="orders", topic_id="an id", is_internal=True, partitions=rows),),
+    )
+    snapshot, unsettled = snapshot_of(response)
+    assert (snapshot.brokers, snapshot.cluster_id, snapshot.controller_id) == ({2: Broker(2, "h2", 92, "r")}, "c", 2)
+    orders = snapshot.topics["orders"]
+    assert orders.partitions == (PartitionInfo(0, 2, 3), PartitionInfo(1, NO_LEADER, 3))
+    assert [(info.replicas, info.in_sync) for info in orders.partitions] == [((1, 2), (2,))] * 2
+    assert (orders.topic_id, orders.internal) == ("an id", True)
+    assert snapshot.leader(TopicPartition("orders", 1)) is None
+    assert unsettled == []
+
+
+def test_a_topic_of_a_broker_before_2_8_has_no_id() -> None:
+    snapshot, _ = snapshot_of(metadata({1: 92}, MetadataResponseTopic(name="orders", topic_id="")))
+    assert snapshot.topics["orders"].topic_id == NO_TOPIC_ID
+
+
+def test_transient_errors_are_told_with_their_topic_and_the_rest_is_read() -> None:
+    electing = topic("new", error=ErrorCode.LEADER_NOT_AVAILABLE)
+    snapshot, unsettled = snapshot_of(metadata({}, topic("orders", 1), electing))
+    assert snapshot.topics.keys() == {"orders"}
+    assert unsettled == ["topic 'new': LEADER_NOT_AVAILABLE", "the broker does not know any broker yet"]
+
+
+def test_a_topic_that_may_not_be_described_is_an_error_with_the_user_and_the_command() -> None:
+    refused = metadata({1: 92}, topic("orders", error=ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    with pytest.raises(AuthorizationError, match=r"cannot describe topic 'orders'.*User:alice.*kafka-acls\.sh"):
+        snapshot_of(refused, None, ALICE)
+
+
+def test_an_invalid_topic_name_is_an_error_with_that_name() -> None:
+    with pytest.raises(BrokerError, match=r"cannot describe topic 'a/b': INVALID_TOPIC_EXCEPTION"):
+        snapshot_of(metadata({1: 92}, topic("a/b", error=ErrorCode.INVALID_TOPIC_EXCEPTION)))
+
+
+def test_only_a_request_to_rebootstrap_or_a_transient_refusal_lets_the_client_ask_again() -> None:
+    """KIP-1102: a broker whose cluster has moved asks the client to drop all known brokers."""
+    brokers = METADATA.brokers
+    rebootstrap = MetadataResponse(brokers=brokers, error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
+    busy = MetadataResponse(brokers=brokers, error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    assert [wants_rebootstrap(each) for each in (rebootstrap, busy, METADATA)] == [True, False, False]
+    assert snapshot_of(rebootstrap)[1] == ["REBOOTSTRAP_REQUIRED"]
+    assert snapshot_of(busy)[1] == ["COORDINATOR_LOAD_IN_PROGRESS"]
+    refused = MetadataResponse(brokers=brokers, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    with pytest.raises(BrokerError, match="cannot read the metadata of the cluster: CLUSTER_AUTHORIZATION_FAILED"):
+        snapshot_of(refused)
+
+
+# -- the cache of metadata --------------------------------------------------------------------------------------------
+
+
+def cached(asked: frozenset[str] | None) -> MetadataCache:
+    cache = MetadataCache(250)
+    cache.put(CACHED, asked, 10.0)
+    return cache
+
+
+@pytest.mark.parametrize(
+    ("asked", "wanted", "found"),
+    [
+        (None, None, {"orders", "returns"}),
+        (None, {"orders"}, {"orders"}),
+        (None, set(), set()),
+        ({"orders", "returns"}, {"returns"}, {"returns"}),
+        ({"orders"}, {"orders", "returns"}, None),
+        ({"orders"}, None, None),
+        ({"orders"}, set(), None),
+        ({"orders", "gone"}, {"gone"}, set()),
+    ],
+)
+def test_a_snapshot_answers_for_the_topics_that_it_was_read_for(
+    asked: set[str] | None, wanted: set[str] | None, found: set[str] | None
+) -> None:
+    cache = cached(None if asked is None else frozenset(asked))
+    snapshot = cache.get(None if wanted is None else frozenset(wanted), 10.0)
+    assert (None if snapshot is None else set(snapshot.topics)) == found
+
+
+def test_a_snapshot_is_used_up_to_its_age_and_its_brokers_stay_known_after_it() -> None:
+    cache = cached(None)
+    assert cache.get(None, 10.25) is CACHED
+    assert cache.get(None, 10.26) is None
+    assert cache.last is CACHED
+
+
+# -- samples of logs --------------------------------------------------------------------------------------------------
+
+P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
+SAMPLED = ClusterSnapshot(
+    NODES, {"t": TopicInfo("t", (PartitionInfo(0, 0, 5), PartitionInfo(1, 0, 5), PartitionInfo(2, NO_LEADER, 5)), "id")}
+)
+
+
+def batch(base: int, count: int, size: int) -> bytes:
+    """A record batch of `size` bytes whose header says that it has `count` records."""
+    header = HEADER.pack(base, size - SIZE_END, 0, 2, 0, 0, count - 1, 0, 0, -1, -1, -1, count)
+    return header + bytes(size - HEADER_SIZE)
+
+
+def answer(records: bytes | None, error: int = 0) -> FetchResponse:
+    row = PartitionData(partition_index=0, error_code=error, high_watermark=100, records=records)
+    return FetchResponse(responses=(FetchableTopicResponse(topic="t", partitions=(row,)),))
+
+
+def test_a_leader_is_asked_for_as_many_partitions_as_its_answer_has_room_for() -> None:
+    requests = sample_requests({P1: 7, P0: 3, P2: 1}, SAMPLED, Piece(1000, 1))
+    (request,) = requests.values()
+    (topic,) = request.topics
+    (row,) = topic.partitions
+    assert (row.partition, row.fetch_offset, row.partition_max_bytes, request.max_bytes) == (1, 7, 1000, 1000)
+
+
+def test_a_partition_without_a_leader_is_not_asked_for() -> None:
+    assert sample_requests({P2: 1}, SAMPLED, Piece(1000, 5)) == {}
+
+
+def test_whole_batches_count_and_a_cut_one_does_not() -> None:
+    records = batch(10, 5, 500) + batch(15, 5, 300) + batch(20, 5, 900)[:400]
+    assert read_samples(answer(records), {P0: 12}) == {P0: LogSample(800, 10)}
+
+
+def test_gaps_that_compaction_left_are_offsets_without_bytes() -> None:
+    assert read_samples(answer(batch(10, 5, 500) + batch(35, 5, 300)), {P0: 10}) == {P0: LogSample(800, 30)}
+
+
+def test_an_error_an_empty_answer_and_a_first_batch_that_is_cut_are_no_samples() -> None:
+    assert read_samples(answer(batch(10, 5, 500), error=6), {P0: 10}) == {}
+    assert read_samples(answer(None), {P0: 10}) == {}
+    assert read_samples(answer(batch(10, 5, 500)[:200]), {P0: 10}) == {}
+    assert read_samples(answer(b"\xff" * 200), {P0: 10}) == {}
+
+
+def test_what_was_not_asked_for_is_left_out() -> None:
+    assert read_samples(answer(batch(10, 5, 500)), {P1: 10}) == {}
+    assert without({P0: 1, P1: 2}, {P0: LogSample(1, 1)}) == {P1: 2}
+
+
+# -- samples by scripted brokers --------------------------------------------------------------------------------------
+
+
+def answering(*records: bytes) -> Callable[[FetchRequest, int], FetchResponse]:
+    """Answers one Fetch after the other, each for the first partition that it asks for."""
+    left = list(records)
+
+    def answer(request: FetchRequest, version: int) -> FetchResponse:
+        assert version <= LAST_WITH_NAMES
+        asked = request.topics[0]
+        row = PartitionData(
+            partition_index=asked.partitions[0].partition, error_code=0, high_watermark=100, records=left.pop(0)
+        )
+        return FetchResponse(responses=(FetchableTopicResponse(topic=asked.topic, partitions=(row,)),))
+
+    return answer
+
+
+def test_a_batch_that_is_larger_than_a_piece_is_asked_for_again_with_a_larger_one(
+    broker: Start, options: Options
+) -> None:
+    two = Two(
+        broker,
+        options,
+        first={FetchRequest: answering(b"", batch(3, 10, 90_000))},
+        second={FetchRequest: answering(batch(8, 2, 100))},
+    )
+    cluster = KafkaCluster(options(two.first.port))
+    assert cluster.samples({ORDERS[0]: 3, ORDERS[1]: 8}, soon()) == {
+        ORDERS[0]: LogSample(90_000, 10),
+        ORDERS[1]: LogSample(100, 2),
+    }
+    pieces = [r.topics[0].partitions[0].partition_max_bytes for r in two.first.asked("Fetch")]
+    assert pieces == [piece.size for piece in ROUNDS]
+    assert len(two.second.asked("Fetch")) == 1
+    cluster.close()
+
+
+def test_a_broker_that_hangs_up_gives_no_sample_and_no_error(broker: Start, options: Options) -> None:
+    two = Two(broker, options, first={FetchRequest: lambda request, version: CLOSE})
+    cluster = KafkaCluster(options(two.first.port))
+    assert cluster.samples({ORDERS[0]: 3}, soon(0.5)) == {}
+    cluster.close()
