@@ -347,17 +347,12 @@ def holding(broker: Start, release: str) -> FakeBroker:
     return fake
 
 
-@pytest.mark.parametrize("in_zookeeper", [None, True])
-def test_without_coordinators_commits_are_zookeepers(
-    in_zookeeper: bool | None, broker: Start, options: Options
+@pytest.mark.parametrize(("release", "in_zookeeper"), [("0.8.1", None), ("0.8.1", True), ("0.8.2", True)])
+def test_commits_are_zookeepers_without_group_coordinators_or_where_the_caller_selects_them(
+    release: str, in_zookeeper: bool | None, broker: Start, options: Options
 ) -> None:
-    cluster = KafkaCluster(options(holding(broker, "0.8.1").port))
+    cluster = KafkaCluster(options(holding(broker, release).port))
     assert committed(cluster, "g", soon(), in_zookeeper=in_zookeeper) == {TP: CommittedOffset(5, NO_METADATA)}
-
-
-def test_with_both_offset_stores_the_caller_selects_one(broker: Start, options: Options) -> None:
-    cluster = KafkaCluster(options(holding(broker, "0.8.2").port))
-    assert committed(cluster, "g", soon(), in_zookeeper=True)[TP].offset == 5
 
 
 def test_commits_in_kafka_cannot_be_asked_of_brokers_that_keep_none(broker: Start, options: Options) -> None:

@@ -22,14 +22,13 @@ def checked(*, include_timestamp: bool = False, **changes: str | None) -> None:
 # -- the schema --------------------------------------------------------------------------------------------------------
 
 
-def test_all_columns_of_sparks_sink() -> None:
+def test_the_columns_of_sparks_sink_are_accepted_of_which_a_value_and_a_topic_are_needed() -> None:
     checked()
     checked(key="string", value="binary", headers=HEADERS_TYPE.replace("key", "KEY"))
-
-
-def test_a_write_needs_a_value_and_a_topic_only() -> None:
-    check_columns([("value", "string")], "orders")
+    checked(Key="int", PARTITION="string", offset="bigint", timestamp="string")  # other names are ignored
     check_columns([("value", "string"), ("topic", "string")], None)
+    check_columns([("value", "string")], "orders")
+    check_columns([("value", "string"), ("topic", "int")], "orders")  # the option wins
 
 
 @pytest.mark.parametrize(
@@ -53,14 +52,6 @@ def test_a_missing_column_or_a_wrong_type_fails_before_the_write(changes: dict[s
         checked(**changes)
     assert str(raised.value).startswith("cannot write: ")
     assert text in str(raised.value)
-
-
-def test_columns_of_other_names_are_ignored() -> None:
-    checked(Key="int", PARTITION="string", offset="bigint", timestamp="string")
-
-
-def test_with_the_option_topic_its_column_is_not_looked_at() -> None:
-    check_columns([("value", "string"), ("topic", "int")], "orders")
 
 
 def test_the_first_of_two_columns_with_one_name_counts() -> None:
@@ -121,15 +112,12 @@ def test_the_option_wins_over_the_column_topic() -> None:
     assert read_columns(source, topic="option", now_ms=NOW).topic == "option"
 
 
-def test_an_empty_topic_fails_and_its_row_is_named() -> None:
-    source = pa.RecordBatch.from_pydict({"value": ["a", "b"], "topic": ["orders", ""]})
-    with pytest.raises(EncodeError, match=r"cannot write row 10001 of the task: its topic is empty\. Correct"):
-        read_columns(source, topic=None, now_ms=NOW, first_row=10_000)
-
-
-def test_a_null_topic_fails_and_its_row_is_named() -> None:
-    source = pa.RecordBatch.from_pydict({"value": ["a", "b"], "topic": ["orders", None]})
-    with pytest.raises(EncodeError, match=r"cannot write row 10001 of the task: null topic present in the data\. Use"):
+@pytest.mark.parametrize(
+    ("topic", "says"), [("", r"its topic is empty\. Correct"), (None, r"null topic present in the data\. Use")]
+)
+def test_a_row_without_a_topic_fails_and_is_named(topic: str | None, says: str) -> None:
+    source = pa.RecordBatch.from_pydict({"value": ["a", "b"], "topic": ["orders", topic]})
+    with pytest.raises(EncodeError, match=f"cannot write row 10001 of the task: {says}"):
         read_columns(source, topic=None, now_ms=NOW, first_row=10_000)
 
 

@@ -27,6 +27,7 @@ from streamgroup.model import Broker, ClusterSnapshot, Dialect, PartitionInfo, T
 from streamgroup.testing.kafka07 import Compressed, message_set
 from tests.fakes.broker07 import tp
 from tests.kafka07_samples import samples
+from tests.unit.kafka.producer import reference
 
 
 def snapshot(brokers: tuple[int, ...], **topics: tuple[TopicPartition, ...]) -> ClusterSnapshot:
@@ -101,20 +102,13 @@ HASHED = {"": 0, "a": 2, "test": 3, "hello": 2}
 """Scala's `math.abs(key.hashCode) % 5`. The hashes are 0, 97, 3556498 and 99162322."""
 
 
-def java_hash(key: str) -> int:
-    result = 0
-    for char in key:
-        result = (31 * result + ord(char)) & 0xFFFFFFFF
-    return result - (1 << 32) if result >> 31 else result
-
-
 def test_a_key_chooses_by_the_absolute_value_of_its_java_hash() -> None:
     info = topic07(snapshot((0, 1), events=(tp(0, 0), tp(0, 1), tp(1, 0), tp(1, 1), tp(1, 2))), "events")
     keys = [*HASHED, *(f"key-{i}" for i in range(100))]
     partitioner = Partitioner("hashcode", batch_size=1, rng=np.random.default_rng(1))
     found = partitioner.partitions(ProducerTopic.of(info), pa.array(keys), np.ones(len(keys), np.int64))
     numbers = [each.partition for each in info.partitions]
-    assert found.tolist() == [numbers[abs(java_hash(key)) % 5] for key in keys]
+    assert found.tolist() == [numbers[reference.kafka08_abs(reference.string_hash(key)) % 5] for key in keys]
     assert [numbers.index(p) for p in found[:4].tolist()] == list(HASHED.values())
 
 

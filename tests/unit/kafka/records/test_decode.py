@@ -199,13 +199,6 @@ def test_batches_before_the_start_are_not_looked_into() -> None:
     assert decoded.value.to_pylist() == [b"y"]
 
 
-def test_nothing_beyond_until_is_looked_at() -> None:
-    beyond = bytearray(encode_batch([Record(9, value=b"x")]))
-    beyond[-1] ^= 1
-    decoded = decode(encode_batch([Record(3)]) + bytes(beyond), 3, 5, DecodeOptions())
-    assert (decoded.num_rows, decoded.next_offset, decoded.truncated) == (1, 9, False)
-
-
 def test_a_gap_up_to_until_ends_the_range_even_if_the_next_batch_is_cut() -> None:
     data = encode_batch([Record(3)]) + encode_batch([Record(9)])[:17]
     assert decode(data, 3, 9, DecodeOptions()).next_offset == 9
@@ -410,7 +403,6 @@ def test_large_rows_make_small_record_batches() -> None:
 # -- transactions -----------------------------------------------------------------------------------------------------
 
 COMMITTED = DecodeOptions(read_committed=True)
-UNCOMMITTED = DecodeOptions()
 
 
 def sent(offset: int, producer: int, count: int = 2) -> bytes:
@@ -423,30 +415,6 @@ def offsets(data: bytes, aborted: Sequence[tuple[int, int]], options: DecodeOpti
     transactions = [Aborted(producer, first) for producer, first in aborted]
     found: list[int] = decode(data, 0, END, options, transactions).offset.to_pylist()
     return found
-
-
-# Producers 7 and 8 interleave; 7 aborts its first transaction and commits its second, 8 commits.
-INTERLEAVED = b"".join(
-    [
-        sent(0, 7),
-        sent(2, 8),
-        encode_batch([Record(4)]),
-        sent(5, 7),
-        end_marker(7, 7, ABORT),
-        sent(8, 8),
-        end_marker(10, 8, COMMIT),
-        sent(11, 7),
-        end_marker(13, 7, COMMIT),
-    ]
-)
-
-
-def test_read_committed_hides_the_aborted_transaction_only() -> None:
-    assert offsets(INTERLEAVED, [(7, 0)]) == [2, 3, 4, 8, 9, 11, 12]
-
-
-def test_read_uncommitted_shows_all_records_and_no_markers() -> None:
-    assert offsets(INTERLEAVED, [(7, 0)], UNCOMMITTED) == [0, 1, 2, 3, 4, 5, 6, 8, 9, 11, 12]
 
 
 def test_what_exceeds_the_cap_together_is_decoded_in_several_calls_without_aborted_records() -> None:
@@ -463,6 +431,12 @@ def test_what_exceeds_the_cap_together_is_decoded_in_several_calls_without_abort
         seen.append(decoded.offset.to_pylist())
         position = decoded.next_offset
     assert seen == [[1, 3], [5, 7]]
+
+
+def test_aborted_transactions_need_no_order() -> None:
+    data = sent(0, 7) + end_marker(2, 7, ABORT) + sent(3, 7) + end_marker(5, 7, COMMIT) + sent(6, 7)
+    data += end_marker(8, 7, ABORT)
+    assert offsets(data, [(7, 6), (7, 0)]) == [3, 4]
 
 
 def test_what_the_producer_sent_outside_of_transactions_is_seen() -> None:

@@ -81,8 +81,11 @@ def test_kernels_are_chosen_by_name() -> None:
         kernel.use("fast")  # type: ignore[arg-type]
 
 
-def test_without_the_extension_numpy_is_used_and_asking_for_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "streamgroup.kafka.records._kernel", None)
+@pytest.mark.parametrize("extension", [None, types.ModuleType("_kernel")], ids=["none", "of older sources"])
+def test_without_the_extension_numpy_is_used_and_asking_for_it_says_what_to_do(
+    extension: types.ModuleType | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "streamgroup.kafka.records._kernel", extension)
     assert kernel._load(None).name == "python"
     with pytest.raises(ConfigError, match="C compiler"):
         kernel.use("compiled")
@@ -602,10 +605,3 @@ def test_a_walk_does_not_begin_outside_of_the_data(position: int) -> None:
     ):
         with pytest.raises(ValueError, match="outside of the data"):
             ask()
-
-
-def test_an_extension_of_older_sources_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "streamgroup.kafka.records._kernel", types.ModuleType("_kernel"))
-    assert kernel._load(None).name == "python"
-    with pytest.raises(ConfigError, match="C compiler"):
-        kernel.use("compiled")
