@@ -1,4 +1,4 @@
-"""The arguments and the result of an assignor: the leaf below `assignors.py` and each strategy's own file."""
+"""The arguments and the result of an assignor, and the order of strings, for `assignors.py` and `sticky.py`."""
 
 from __future__ import annotations
 
@@ -8,41 +8,33 @@ from dataclasses import dataclass
 from streamgroup.model import TopicInfo, TopicPartition
 
 NO_GENERATION = -1
-"""The generation of a member that told none: it is new, or its client does not tell."""
+"""The generation of a member that is new, or whose client sends none."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A member as its JoinGroup told it. A topic named twice counts once."""
+    """A member as described in its JoinGroup. A topic named twice counts once."""
 
     topics: tuple[str, ...]
     instance_id: str | None = None
     owned: tuple[TopicPartition, ...] = ()
-    """The partitions that it held when it joined: `ownedPartitions` of a subscription from v1 on (KIP-429), in
-    order."""
+    """The partitions that it held when it joined: `ownedPartitions` of a subscription from v1 (KIP-429), in order."""
     generation: int = NO_GENERATION
-    """The generation of `owned`: `generationId` of a subscription from v2 on (KIP-792), or where that is negative the
-    one in its user data (`sticky.decode_user_data`)."""
+    """The generation of `owned`: `generationId` of a subscription from v2 (KIP-792), or if that is negative the one in
+    its user data (`sticky.decode_user_data`)."""
     rack: str | None = None
-    """`client.rack` (v3, KIP-881). No assignor here uses it: that needs the racks of all replicas, which our metadata
-    do not hold."""
+    """`client.rack` (v3, KIP-881). No assignor uses it: our metadata has no racks of replicas."""
 
 
 Assignment = dict[str, list[TopicPartition]]
 """The partitions of each member, by member id; members without any have an empty list."""
 
 Assignor = Callable[[Mapping[str, GroupMember], Mapping[str, TopicInfo]], Assignment]
-"""`assign(members, topics)`.
-
-`topics` are those that exist. Nobody gets partitions of a subscribed topic that does not.
-"""
+"""`assign(members, topics)`; `topics` has the topics that exist. Other subscribed topics have no partitions."""
 
 
 def java_order(text: str) -> bytes:
-    """Return a key that sorts as Java's `String.compareTo` does, by UTF-16 code units.
-
-    Python sorts by code points, which differs beyond U+FFFF.
-    """
+    """Return a key that sorts as Java's `String.compareTo`: by UTF-16 code units, not by code points as Python."""
     return text.encode("utf-16-be", "surrogatepass")
 
 

@@ -1,4 +1,4 @@
-"""The work of the group's leader: read the subscriptions, assign the partitions, encode the assignments."""
+"""Assignments: made by the group's leader, read by each member, and kept across rebalances (R23, R25)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from streamgroup.model import TopicInfo, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """The members of a generation as JoinGroup told them to the leader."""
+    """The members of a generation, which JoinGroup's answer lists for the leader."""
 
     members: Mapping[str, GroupMember]
     unreadable: Mapping[str, str]
-    """The members whose subscription could not be read, and why. They take part, and get no partitions."""
+    """The members with an invalid subscription, and the reason. They are members without partitions."""
 
     @property
     def topics(self) -> frozenset[str]:
@@ -52,7 +52,7 @@ class Division:
 
 
 def read_roster(members: Iterable[JoinGroupResponseMember]) -> Roster:
-    """Decode the subscription of each member. One that cannot be read is not an error: the others go on."""
+    """Decode the subscription of each member. An invalid one is not an error: only that member gets no partitions."""
     read: dict[str, GroupMember] = {}
     unreadable: dict[str, str] = {}
     for member in members:
@@ -65,7 +65,7 @@ def read_roster(members: Iterable[JoinGroupResponseMember]) -> Roster:
 
 
 def _member(subscription: ConsumerSubscription, instance_id: str | None) -> GroupMember:
-    """Return a member with the generation that its subscription names, or in older versions its user data."""
+    """Return a member with its generation, which in older versions is in the user data."""
     generation = subscription.generation_id
     return GroupMember(
         subscription.topics,
@@ -77,15 +77,15 @@ def _member(subscription: ConsumerSubscription, instance_id: str | None) -> Grou
 
 
 def divide(strategy: str, roster: Roster, topics: Mapping[str, TopicInfo], leader: str) -> Division:
-    """Return each member's assignment under `strategy`, with the basis as user data where another member needs it.
+    """Return each member's assignment under `strategy`, with the basis as user data if another member needs it.
 
-    `leader` is the member id of the group's leader, which divides. A subscribed topic that is not in `topics` does not
-    exist and counts 0 partitions.
+    `leader` is the member id of the group's leader, which assigns. A subscribed topic that is not in `topics` does not
+    exist and counts as 0 partitions.
 
     A consumer of KIP-848 can join a group of classic members only if no assignment has user data. Under the strategies
-    of Java's consumers two bases are needed all the same. A static leader that is restarted takes its place without a
-    rebalance, and learns from its assignment what to compare the cluster with (R23). And while partitions are withheld,
-    members must know that another rebalance follows (R25). Then no consumer of KIP-848 can join until that is over.
+    of Java's consumers the basis is therefore written in two cases only. A static leader that restarts takes its place
+    without a rebalance, and reads from its assignment which counts to compare with (R23). And while partitions are
+    withheld, members must know that another rebalance follows (R25); no consumer of KIP-848 can join until then.
     """
     shares = ASSIGNORS[strategy](roster.members, topics)
     counts = counts_of(roster.topics, topics)
@@ -101,37 +101,37 @@ def divide(strategy: str, roster: Roster, topics: Mapping[str, TopicInfo], leade
 
 
 def counts_of(names: Iterable[str], topics: Mapping[str, TopicInfo]) -> dict[str, int]:
-    """Return how many partitions each of these topics has. A topic that does not exist has none."""
+    """Return the number of partitions of each of these topics; 0 for a topic that does not exist."""
     return {name: len(topics[name].partitions) if name in topics else 0 for name in sorted(names)}
 
 
 def changed_counts(basis: AssignmentBasis, topics: Mapping[str, TopicInfo], asked: frozenset[str]) -> list[str]:
-    """Return the counts that differ from the basis, as `orders: 6 -> 12`, among the topics `asked` for."""
+    """Return the counts that differ from the basis, as `orders: 6 -> 12`, for topics of the request (`asked`)."""
     now = counts_of(asked & basis.counts.keys(), topics)
     return [f"{name}: {basis.counts[name]} -> {count}" for name, count in now.items() if count != basis.counts[name]]
 
 
 @dataclass(frozen=True, slots=True)
 class MemberAssignment:
-    """The assignment of one member, as the leader made it."""
+    """The assignment of one member."""
 
     partitions: tuple[TopicPartition, ...]
     """Sorted."""
     foreign: list[str]
-    """Topics among the assigned ones that the member has not subscribed to; their partitions are left out."""
+    """Assigned topics that the member has not subscribed to; their partitions are left out."""
     basis: AssignmentBasis | None
-    """The basis of the assignment, where the leader told it."""
+    """The basis of the assignment; None if the leader did not write it."""
 
 
 def read_assignment(response: SyncGroupResponse, subscribed: Collection[str]) -> MemberAssignment:
-    """Read the assignment of a member with this subscription. Raises DecodeError."""
-    if not response.assignment:  # a leader of another make may leave a member out
+    """Read the assignment of a member with this subscription. Raises DecodeError if it is invalid."""
+    if not response.assignment:  # the leader, another client, may have left this member out
         return MemberAssignment((), [], None)
     try:
         assignment = decode_assignment(response.assignment)
     except DecodeError as error:
-        advice = "look for a member of another make with a broken assignor"
-        raise DecodeError(f"the assignment that the leader made cannot be read: {error}; {advice}") from error
+        advice = "look for a member of another client with a faulty assignor"
+        raise DecodeError(f"invalid assignment from the group's leader: {error}; {advice}") from error
     assigned = set(each_partition(assignment.assigned_partitions))
     partitions = tuple(sorted(tp for tp in assigned if tp.topic in subscribed))
     foreign = sorted({tp.topic for tp in assigned} - set(subscribed))
@@ -139,27 +139,24 @@ def read_assignment(response: SyncGroupResponse, subscribed: Collection[str]) ->
 
 
 class Leadership:
-    """A member's part in the whole group: it assigns as leader, and follows the number of partitions (R23).
-
-    Whether this member leads the group, what it knows of the other members, and which topics it follows.
-    """
+    """Whether this member leads the group. The leader assigns, and rejoins when a topic has other partitions (R23)."""
 
     __slots__ = ("_basis", "_divided", "_member_id", "_unassigned", "_watches", "leads", "roster")
 
     def __init__(self) -> None:
         self.leads = False
         self.roster: Roster | None = None
-        """The members as JoinGroup told them to the leader; None where this member does not lead."""
+        """The members that JoinGroup's answer lists for the leader; None if this member does not lead."""
         self._unassigned = False
         self._member_id = ""
         self._divided: AssignmentBasis | None = None
-        """The basis of the assignments that this member has made in this generation."""
+        """The basis of the assignments that this member made as the leader of this generation."""
         self._basis: AssignmentBasis | None = None
         self._watches = False
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics of all members, as far as this member knows them."""
+        """The topics of all members; empty if this member does not lead."""
         return frozenset() if self.roster is None else self.roster.topics
 
     @property
@@ -168,18 +165,18 @@ class Leadership:
         return self._unassigned
 
     def rejoin(self) -> None:
-        """Forget the members: the next JoinGroup tells them anew."""
+        """Forget the members: the next answer to JoinGroup lists them again."""
         self.roster, self._unassigned = None, False
 
     def joined(self, response: JoinGroupResponse) -> None:
-        """Take from JoinGroup's answer whether this member leads, and the members of the group."""
+        """Read from JoinGroup's answer whether this member leads, and the members of the group."""
         self.leads = response.leader == response.member_id
         self._member_id, self._divided = response.member_id, None
         self.roster = read_roster(response.members) if self.leads else None
         self._unassigned = self.leads and not response.skip_assignment
 
     def assign(self, strategy: str, event: MetadataRefreshed) -> Division | None:
-        """Return everybody's assignment. None: it is not due, or the metadata of some topics is still missing."""
+        """Return the assignment of all members; None if it is not due or the metadata lacks topics."""
         if self.roster is None or not self._unassigned or not self.roster.topics <= event.asked:
             return None
         self._unassigned = False
@@ -188,18 +185,18 @@ class Leadership:
         return division
 
     def assigned(self, basis: AssignmentBasis | None, *, restarted: bool) -> AssignmentBasis | None:
-        """Note and return what the assignment of this generation was computed from, None if it is not known.
+        """Note and return the counts from which this generation was assigned; None if they are unknown.
 
-        `basis` is the one in the assignment's user data. The leader knows its own without them. `restarted`: a static
-        member joined without a member id. JoinGroup's answer may have named its predecessor's id as the leader's, so it
-        may be the leader without knowing (R23).
+        `basis` comes from the user data of the assignment; the leader knows its own without it. `restarted`: a static
+        member joined without a member id. JoinGroup's answer may name the member id of its predecessor as the leader,
+        so this member may lead without knowing it (R23).
         """
         self._basis = basis or self._divided
         self._watches = self.leads or (restarted and basis is not None)
         return self._basis
 
     def followed(self, own: frozenset[str]) -> frozenset[str]:
-        """Return the topics whose partitions this member counts; `own` is its subscription."""
+        """Return the topics for which this member counts partitions; `own` is its subscription."""
         if not self._watches:
             return own
         return own | (frozenset() if self._basis is None else self._basis.counts.keys()) | self.topics
@@ -211,7 +208,7 @@ class Leadership:
         """
         if not self._watches:
             return []
-        if self._basis is None:  # the assignment is of a predecessor of another make: compare from here on
+        if self._basis is None:  # a leader of another client assigned: compare from now on
             if self.topics <= event.asked:
                 self._basis = AssignmentBasis(counts_of(self.topics, event.topics), 0)
             return []
@@ -223,26 +220,20 @@ _NOTHING: frozenset[TopicPartition] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How an assignment differs from the one before it."""
+    """The difference between an assignment and the one before it."""
 
     kept: frozenset[TopicPartition]
     revoked: frozenset[TopicPartition]
-    """Held until now and not assigned any more: another JoinGroup gives them up (KIP-429).
-
-    Empty for an eager member.
-    """
+    """Held until now and not assigned any more: another JoinGroup gives them up (KIP-429). Cooperative members only."""
     withheld: frozenset[TopicPartition] = _NOTHING
-    """Claimed by the JoinGroup, and neither assigned nor kept.
-
-    The others get them once a JoinGroup claims them no more.
-    """
+    """Claimed by the JoinGroup, and neither assigned nor kept. They are assigned once no JoinGroup claims them."""
 
 
 class HeldAssignment:
-    """The partitions of the last completed SyncGroup, with the member id and the generation that it was for.
+    """The partitions of the last completed SyncGroup, with its member id and generation.
 
-    `can_plan`: the member plans and commits its partitions although the group rebalances (R25). It ends where the group
-    may have gone on without this member.
+    `can_plan`: the member plans and commits these partitions during a rebalance (R25). It is False once the group may
+    have completed a rebalance without this member.
     """
 
     __slots__ = ("can_plan", "claimed", "cooperative", "generation", "held", "leaving", "member_id")
@@ -252,14 +243,14 @@ class HeldAssignment:
         self.forget()
 
     def forget(self) -> None:
-        """Hold nothing: the membership is over, and nothing will be kept."""
+        """Hold nothing: the membership is over, and no partition is kept."""
         self.held = self.leaving = self.claimed = _NOTHING
         self.member_id, self.generation = "", -1
         self.can_plan = False
 
     @property
     def stands(self) -> bool:
-        """Whether the partitions outlive a JoinGroup: the member is cooperative, and its membership is not over."""
+        """Whether partitions are kept during a JoinGroup: the member is cooperative and has a generation."""
         return self.cooperative and self.generation >= 0
 
     def is_of(self, member_id: str, generation: int) -> bool:
@@ -269,21 +260,18 @@ class HeldAssignment:
     def precedes(self, member_id: str, generation: int) -> bool:
         """Return whether partitions may be kept in this generation (R18).
 
-        The member id must be the same, and the generation of the partitions the one directly before. It is the same
-        generation where the coordinator had no reason to rebalance.
+        The member id must be the same, and the partitions must be of the generation directly before. They are of the
+        same generation if the group coordinator had no reason to rebalance.
         """
         return member_id == self.member_id and generation - self.generation in {0, 1}
 
     def claim(self) -> tuple[frozenset[TopicPartition], int]:
-        """Return the partitions that JoinGroup names as owned, and their generation. An eager member names none."""
+        """Return the partitions to name as owned in JoinGroup, and their generation; none for an eager member."""
         self.claimed = self.held if self.cooperative else _NOTHING
         return self.claimed, self.generation if self.cooperative else -1
 
     def assigned(self, member_id: str, generation: int, partitions: Iterable[TopicPartition]) -> Change:
-        """Take over a new assignment.
-
-        Revoked partitions stay held until `give_up`, since their batch is to sink first.
-        """
+        """Take over an assignment. Revoked partitions are held until `give_up`, so that their batch can sink."""
         given = frozenset(partitions)
         before = self.held if self.precedes(member_id, generation) else _NOTHING
         self.leaving = before - given if self.cooperative else _NOTHING

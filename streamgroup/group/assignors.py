@@ -2,12 +2,12 @@
 
 `streamgroup-range` is ours: per topic, chunks of the partitions sorted by broker and partition, so that a member reads
 from few brokers. `range` and `roundrobin` assign as the Java client's RangeAssignor and RoundRobinAssignor do for
-members without racks. So does `cooperative-sticky` (`sticky.py`), which alone considers the partitions that members
-own. Java consumers and our members may therefore share a group, whichever leads it.
+members without racks. `cooperative-sticky` (`sticky.py`) assigns as Java's, too; only it considers the partitions that
+members own. Java consumers and our members may therefore share a group, whichever leads it.
 
 Each partition of a subscribed topic gets one owner, except those that `cooperative-sticky` withholds until their owner
-gives them up. No result depends on the order of the topics. Only the result of `cooperative-sticky` depends, in rare
-cases and as in Java, on the order of the members.
+gives them up. No result depends on the order of the topics. The result of `cooperative-sticky` depends in rare cases on
+the order of the members, as in Java.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["ASSIGNORS", "COOPERATIVE", "JAVAS", "Assignment", "Assignor", "Group
 
 
 def member_order(members: Mapping[str, GroupMember]) -> list[str]:
-    """Return the member ids in the order of all assignors (R24): static ones by instance id, the others by member id.
+    """Return the member ids in the order of all assignors (R24): static ones by instance id, then others by member id.
 
     It is the order of Java's `MemberInfo.compareTo`. A static member's restart moves no chunk.
     """
@@ -49,7 +49,7 @@ def assign_range(members: Mapping[str, GroupMember], topics: Mapping[str, TopicI
 
 
 def assign_roundrobin(members: Mapping[str, GroupMember], topics: Mapping[str, TopicInfo]) -> Assignment:
-    """Assign as Java's RoundRobinAssignor: all partitions of all topics in one row, in turn to their subscribers."""
+    """Assign as Java's RoundRobinAssignor: the partitions of all topics in turn to their subscribers."""
     assignment: Assignment = {member_id: [] for member_id in members}
     ordered = member_order(members)
     subscribers = _subscribers(members, ordered)
@@ -72,15 +72,15 @@ ASSIGNORS: Mapping[str, Assignor] = {
 """The strategies by their names in JoinGroup."""
 
 JAVAS: frozenset[str] = frozenset({"range", "roundrobin", "cooperative-sticky"})
-"""The strategies that Java's consumers have, too."""
+"""The strategies that Java's consumers also have."""
 
 COOPERATIVE: frozenset[str] = frozenset({"cooperative-sticky"})
-"""The strategies under which members keep their partitions while they join, and give up only those that the assignment
-lacks (KIP-429). Under all others members give up all partitions before they join."""
+"""The strategies under which members keep their partitions while they join, and give up only revoked ones (KIP-429).
+Under all others members give up all partitions before they join."""
 
 
 def chunks(count: int, parts: int) -> Iterator[range]:
-    """Yield `count` places in `parts` contiguous chunks, of which the first are one longer where it does not divide."""
+    """Yield `count` places in `parts` contiguous chunks; the first ones are one longer if needed."""
     size, longer = divmod(count, parts)
     start = 0
     for part in range(parts):
@@ -100,7 +100,7 @@ def _assign_chunks(
     for topic in subscribed(members, topics):
         owners = subscribers[topic]
         partitions = sort(topics[topic].partitions)
-        # The chunks of members behind the last partition are empty.
+        # With more members than partitions the last chunks are empty.
         for owner, chunk in zip(owners, chunks(len(partitions), len(owners)), strict=False):
             if not chunk:
                 break
@@ -111,8 +111,7 @@ def _assign_chunks(
 def _subscribers(members: Mapping[str, GroupMember], ordered: Sequence[str]) -> dict[str, list[int]]:
     """Return, for each topic, the places in `ordered` of the members that subscribe to it, ascending.
 
-    One walk over the subscriptions is enough. A search for each topic in each member's tuple would take the time of
-    topics times topics times members.
+    One pass over the subscriptions: a search for each topic in each member's tuple would be quadratic in the topics.
     """
     subscribers: dict[str, list[int]] = {}
     for place, member_id in enumerate(ordered):

@@ -1,4 +1,8 @@
-"""Commits from due to answered (R7, R18, R29), and which verdict on one decides."""
+"""Commits of a member: which one is due or pending (R7, R18, R29), its requests, its verdicts and its metadata (R20).
+
+`Commits` decides when to commit, `PartSize` how much of a commit one request holds, `refusals` and `deciding` what an
+answer means, and `CommitMetadata` is the text that is stored with each offset.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +17,16 @@ from streamgroup.group.offsets.store import TIMED_OUT, PartitionVerdict, Verdict
 from streamgroup.model import NO_TOPIC_ID, CommittedOffset, OffsetRange, TopicPartition
 
 RECOMMIT_AFTER_S = 3600.0
-"""An idle member commits again hourly: brokers before 2.1 expire offsets 24 h after the commit, even of live groups."""
+"""An idle member commits hourly: brokers before 2.1 expire offsets 24 h after the commit, even of active groups."""
 
 NO_GENERATION = -1
-"""In a commit of a query that is not a member. Also NOT_FOUNDED, so that no generation of members takes such a commit
-for its own founder's (R7)."""
+"""The generation in a commit of a query that is not a member. Equal to NOT_FOUNDED: such a commit must not look like
+the founding commit of a generation of members (R7)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit to send. Answers count only for its member id and generation (R18)."""
+    """A commit to send, for one member id and generation (R18)."""
 
     number: int
     member_id: str
@@ -33,15 +37,15 @@ class Commit:
 
 
 class CommitVerdict(Enum):
-    """The meaning of an answer to a commit for the ledger."""
+    """What the ledger has to know about an answer to a commit."""
 
     ACCEPTED = "accepted"
     RETRY = "retry"
-    """No refusal: the same positions are committed again, after SyncGroup for those kept (27), or at once."""
+    """Commit the same positions again: at once, or after the next assignment for partitions that are kept."""
 
 
 class Commits:
-    """Which commit is awaited, and whether one is to be made again. At most one is awaited; `now` is monotonic."""
+    """The pending commit, at most one, and whether another one is due. `now` is monotonic seconds."""
 
     __slots__ = ("_again", "_awaited", "_last_at", "_made", "_sunk", "accepted", "accepted_s")
 
@@ -54,30 +58,32 @@ class Commits:
         self.accepted = 0
         """The number of commits that were accepted."""
         self.accepted_s = 0.0
-        """Seconds from the making of each of them to its acceptance, in total."""
+        """The sum of the seconds between making and acceptance of these commits."""
 
     def sank(self, ranges: Iterable[OffsetRange]) -> None:
-        """The batch of these ranges, planned here, has sunk: the newest one."""
+        """Note the ranges of the newest batch that was planned here and has sunk."""
         self._sunk = {range_.partition: range_.until for range_ in ranges}
 
     def seen(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """The group has these commits, whoever made them."""
+        """Note commits that the group has, of this member or another one."""
         self._sunk = {tp: until for tp, until in self._sunk.items() if tp not in offsets or offsets[tp].offset < until}
 
     @property
     def outstanding(self) -> frozenset[TopicPartition]:
-        """Of which partitions the newest batch that has sunk is not known to be committed; whoever has one now reads
-        that batch again (R30)."""
+        """The partitions of the newest sunk batch for which no commit is known: their next owner may read it again
+        (R30)."""
         return frozenset(self._sunk)
 
     @property
     def unfinished(self) -> bool:
-        """Whether one is unanswered, or was answered by "again"."""
+        """Whether a commit is pending, or is to be repeated."""
         return self._awaited is not None or self._again
 
     def is_due(self, now: float, *, moved: bool, everything: bool) -> bool:
-        """Whether one is to be made now: something has `moved`, or the last one is old, or `everything` is to be sent
-        in place of one that is awaited."""
+        """Return whether to commit now: positions have `moved`, a commit is to be repeated or the last one is old.
+
+        `everything`: commit in any case, in place of a pending one.
+        """
         if self._last_at is None:
             self._last_at = now
         if everything:
@@ -87,18 +93,18 @@ class Commits:
     def make(
         self, now: float, member_id: str, generation: int, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> Commit:
-        """The commit to send; it is awaited from here on."""
+        """Return the commit to send. It is the pending one from now on."""
         self._made += 1
         self._last_at, self._again = now, False
         self._awaited = Commit(self._made, member_id, generation, offsets, now)
         return self._awaited
 
     def nothing_held(self) -> None:
-        """There is nothing that could be committed again."""
+        """Repeat no commit: the member holds no partitions."""
         self._again = False
 
     def interrupted(self, *, kept: bool) -> None:
-        """Another assignment: what is unfinished is made again under it, if something of it is kept (R18)."""
+        """Note another assignment. A pending commit is repeated under it if partitions are `kept` (R18)."""
         self._again = self.unfinished and kept
         self._awaited = None
 
@@ -106,7 +112,7 @@ class Commits:
         return self._awaited is not None and self._awaited.number == commit.number
 
     def answered(self, commit: Commit, verdict: CommitVerdict, now: float) -> bool:
-        """Whether this is the one awaited and was accepted. Any other answer changes nothing (R18)."""
+        """Return whether the pending commit was accepted. The answer to any other commit changes nothing (R18)."""
         if not self.awaits(commit):
             return False
         self._awaited = None
@@ -125,8 +131,8 @@ def refusals(
 ) -> dict[TopicPartition, PartitionVerdict]:
     """Return which of `offsets` were not committed, and why. A partition without a verdict counts as timed out.
 
-    A partition that the metadata does not know any more has been deleted. There is nothing to commit, and planning,
-    which waits for commits, reports its loss (R8).
+    A partition that does not exist any more is not a refusal: it was deleted. There is nothing to commit, and planning,
+    which waits for commits, reports the loss (R8).
     """
     answers = {tp: verdicts.get(tp, TIMED_OUT) for tp in offsets}
     return {
@@ -138,7 +144,7 @@ def refusals(
 
 
 def deciding(refused: Mapping[TopicPartition, PartitionVerdict]) -> tuple[TopicPartition, PartitionVerdict]:
-    """Return the partition and the verdict to react to, of those that one commit was refused for."""
+    """Return the refusal to react to, with its partition."""
     return min(refused.items(), key=lambda item: (_rank(item[1]), item[0], item[1].code))
 
 
@@ -146,17 +152,17 @@ _RANKS = {Verdict.MOVED: 1, Verdict.REFUSED: 2, Verdict.RETRIABLE: 4, Verdict.ST
 
 
 def _rank(refused: PartitionVerdict) -> tuple[int, int]:
-    """Rank a final verdict before one that may pass: the final one would come back with every attempt."""
+    """Rank a final verdict before a temporary one: the final one would recur at every attempt."""
     if refused.verdict is Verdict.FENCED:
         return 0, refused.code
     return _RANKS.get(refused.verdict, 3), 0
 
 
 PART_BYTES = 512 * 1024
-"""One request holds no more than this to begin with: half of the default limit."""
+"""The initial limit of one request: half of the broker's default limit."""
 DOUBTFUL_BYTES = 16 * 1024
-"""The coordinator of Kafka 4 answers a batch that is too large with UNKNOWN_SERVER_ERROR, which may mean anything. A
-request below this size is not what is wrong."""
+"""The group coordinator of Kafka 4 answers UNKNOWN_SERVER_ERROR if a batch is too large, but also for other reasons.
+For a request below this size there is another reason."""
 _RECORD_BYTES = 100
 """A record of `__consumer_offsets` without group, topic and metadata takes 50 to 70 bytes, by the broker's release."""
 
@@ -164,7 +170,7 @@ Offsets = Mapping[TopicPartition, CommittedOffset]
 
 
 class PartSize:
-    """How much of a commit one request holds. It only ever shrinks, since the broker's limit hardly ever changes."""
+    """How much of a commit one request holds. The size only shrinks, since the broker's limit rarely changes."""
 
     __slots__ = ("_fixed", "most")
 
@@ -174,14 +180,14 @@ class PartSize:
         """Bytes in `__consumer_offsets`."""
 
     def bytes_of(self, offsets: Offsets) -> int:
-        """Estimate how many bytes these offsets take in `__consumer_offsets`, rather too many than too few."""
+        """Return an upper estimate of the bytes that these offsets take in `__consumer_offsets`."""
         return sum(self._record(tp, offset) for tp, offset in offsets.items())
 
     def _record(self, tp: TopicPartition, offset: CommittedOffset) -> int:
         return self._fixed + len(tp.topic) + len(offset.metadata)
 
     def split(self, offsets: Offsets) -> tuple[Offsets, ...]:
-        """Divide `offsets` in their order into parts of at most `most` bytes, and of one partition at least."""
+        """Split `offsets` in order into parts of at most `most` bytes, each with at least one partition."""
         parts: list[dict[TopicPartition, CommittedOffset]] = []
         left = 0
         for tp, offset in offsets.items():
@@ -194,9 +200,9 @@ class PartSize:
         return tuple(parts)
 
     def shrink(self, part: Offsets, *, certain: bool) -> bool:
-        """Send less at a time, since the broker has refused `part`, for its size where that is `certain`.
+        """Reduce the size after the broker has refused `part`. `certain`: it named the size as the reason.
 
-        Return whether less may help.
+        Return whether smaller requests may succeed.
         """
         size = self.bytes_of(part)
         if len(part) == 1 or not (certain or size > DOUBTFUL_BYTES):
@@ -207,17 +213,17 @@ class PartSize:
 
 FORMAT = 1
 NOT_FOUNDED = -1
-"""The founding generation of a group whose first commit was not ours."""
+"""The founding generation of a group whose first commit was made by another client."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitMetadata:
-    """The run that committed, and its documents by sequence number.
+    """The metadata of a commit: which run made it, and how far that run was.
 
-    `sequence` is the newest document proven sunk. For a partition gained later it is at least the newest document that
-    Spark was given when the partition was gained. `asked` is the newest document for which Spark called `partitions`.
-    `founding` is the generation of the group's first commit, copied by every later one (R7). `topic_id` is the topic
-    that the offset belongs to (R8). `batch` is Spark's id of the newest batch proven sunk, None without a listener.
+    `sequence` is the number of the newest document proven sunk; for a partition gained later, at least that of the
+    newest document that had been passed to Spark by then. `asked` is the newest document for which Spark called
+    `partitions`. `founding` is the generation of the group's first commit, copied by every later one (R7). `topic_id`
+    is the topic of the offset (R8). `batch` is Spark's id of the newest batch proven sunk, None without a listener.
     """
 
     lineage: str
@@ -229,7 +235,7 @@ class CommitMetadata:
     batch: int | None = None
 
     def text(self) -> str:
-        """Return the metadata as it is stored: JSON, well below the broker's `offset.metadata.max.bytes` (4096)."""
+        """Return the stored text: JSON, far shorter than the broker's `offset.metadata.max.bytes` (4096)."""
         value: dict[str, int | str] = {
             "streamgroup": FORMAT,
             "lineage": self.lineage,
@@ -245,7 +251,7 @@ class CommitMetadata:
 
     @classmethod
     def parse(cls, text: str) -> CommitMetadata | None:
-        """Read `text`. None: another client wrote it, an operator with a reset, or a later format."""
+        """Parse `text`. Return None if it is of another client, of an operator's reset, or of a later format."""
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
@@ -266,10 +272,10 @@ class CommitMetadata:
 
 
 def _batch(value: Any) -> int | None:
-    """Return Spark's batch id, None where it is absent or unreadable: nothing depends on it."""
+    """Return Spark's batch id, None if it is absent or invalid: no decision depends on it."""
     return value if type(value) is int and value >= 0 else None
 
 
 def _is_format(value: Any) -> bool:
-    """Return whether `value` is the number of the format. In Python JSON's `true` and `1.0` equal 1, too."""
+    """Return whether `value` is the number of the format. JSON's `true` and `1.0` also equal 1 in Python."""
     return type(value) is int and value == FORMAT

@@ -1,13 +1,12 @@
 """The events that a state machine handles, and the actions that it returns.
 
-The contract of `Membership.step(event, now) -> list[Action]`: the driver carries out the actions in their order and
-reports back. Times are seconds of one monotonic clock. Timeouts are milliseconds, as everywhere in Kafka.
+The contract of `Membership.step(event, now) -> list[Action]`: the caller (the driver of the machine) carries out the
+actions in order, and reports the results as events. Times are monotonic seconds, timeouts milliseconds.
 
-- The driver answers every `Send` by one `RequestAnswered` or one `RequestFailed` with its token. The latter comes at
-  the latest `timeout_ms` after the `Send`. The driver may also answer tokens that the machine has given up: the machine
-  ignores them.
-- Where anything is pending, the list of a step ends with one `WakeAt`. The driver sends a `Tick` at that time, unless
-  another event comes first. A list without `WakeAt` means that the machine waits for the driver's own events only.
+- The driver answers every `Send` by one `RequestAnswered` or one `RequestFailed` with its token, within `timeout_ms`.
+  The machine ignores answers with tokens that it has given up.
+- If a timer runs or a request is pending, the list of a step ends with one `WakeAt`. The driver sends a `Tick` at that
+  time, unless another event comes first.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from streamgroup.model import Broker, TopicInfo, TopicPartition
 from streamgroup.text import counted
 
 DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40
-"""The levels of a `Note`, with the numbers of the standard library's logging, which the pure rooms do not import."""
+"""The levels of a `Note`, with the numbers of Python's `logging`, which the pure rooms do not import."""
 
 
 class Lane(Enum):
@@ -31,9 +30,9 @@ class Lane(Enum):
     ANY = "any"
     """Any broker: FindCoordinator."""
     COORDINATOR = "coordinator"
-    """The coordinator: Heartbeat, LeaveGroup and the driver's commits."""
+    """The group coordinator: Heartbeat, LeaveGroup and commits."""
     JOIN = "join"
-    """A second connection to the coordinator: JoinGroup and SyncGroup, which wait for other members."""
+    """A second connection to the group coordinator: JoinGroup and SyncGroup, which wait for other members."""
 
 
 # -- events -----------------------------------------------------------------------------------------------------------
@@ -41,22 +40,19 @@ class Lane(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Join the group with this subscription, for a pattern the topics that match.
-
-    A member that has left joins anew (R27).
-    """
+    """Join the group with this subscription; a pattern is given as the topics that match. Also after `Left` (R27)."""
 
     topics: tuple[str, ...]
     settles: bool = False
-    """`Settled` follows each assignment that brings new partitions, and a rejoin waits for it."""
+    """The driver sends `Settled` after each assignment with new partitions, and a rejoin waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class UserDataChanged:
     """Send this data to the other members with every later JoinGroup, as user data of the subscription (R28).
 
-    `lasts`: also after a loss of the membership. The data of an event without it counts until then; after the loss the
-    member sends the newest data that lasts. `rejoins`: a stable member of Kafka's groups joins again with it.
+    `lasts`: also after a loss of the membership. Data without it is sent until the loss; after it the member sends the
+    newest data that lasts. `rejoins`: a stable member of a Kafka group rejoins immediately to send it.
     """
 
     data: bytes
@@ -66,12 +62,12 @@ class UserDataChanged:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Leave the group. A static member stays, and its partitions wait for its return (R29)."""
+    """Leave the group. A static member stays in the group until its session expires (R29)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """The time of the last `WakeAt` has come. At any other time a tick is harmless."""
+    """The time of the last `WakeAt` is reached. A tick at any other time has no effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +81,7 @@ class RequestAnswered:
 
 @dataclass(frozen=True, slots=True)
 class RequestFailed:
-    """The `Send` with this token has no answer: its connection was lost or could not be made, or it has timed out.
+    """The `Send` with this token failed: its connection was lost or could not be opened, or it timed out.
 
     After a timeout the driver has reset the connection.
     """
@@ -93,19 +89,19 @@ class RequestFailed:
     token: int
     reason: str
     unsupported: bool = False
-    """Whether the broker does not know the API. Only an `optional` request fails in this way."""
+    """Whether the broker does not support the API. Only an `optional` request fails in this way."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorGone:
-    """A connection to the coordinator broke, or one of the driver's own requests to it failed."""
+    """The connection to the group coordinator was lost, or a request of the offset store to it failed."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataRefreshed:
-    """The driver has read the cluster's metadata: `asked` are the topics asked for, `topics` those of them that exist.
+    """The driver has read metadata: `asked` are the topics of the request, `topics` those of them that exist.
 
     The driver sends it at each refresh, at least for the topics of the last `NeedTopics`.
     """
@@ -116,49 +112,45 @@ class MetadataRefreshed:
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """The member's subscription now matches these topics (R23). The same topics as before are harmless."""
+    """The member's subscription now matches these topics (R23). The same topics as before have no effect."""
 
     topics: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """Spark was given a document with ranges: a batch is in flight (R21)."""
+    """A document with ranges was passed to Spark: a batch is in flight (R21)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Spark has asked for the partitions of a document, so its tasks start now (R22). This goes for a replay, too."""
+    """Spark has called `partitions` for a document, of a replay or not, so its tasks start now (R22)."""
 
     listened: bool = False
-    """Whether a listener reports at once when the batch has sunk: until then the batch runs."""
+    """Whether a listener will report when the batch has sunk: until then the batch is running."""
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """The boundary of a batch: every document given to Spark is proven sunk, and no commit is due or unanswered
-    (R21)."""
+    """The boundary of a batch: every document passed to Spark is proven sunk, and no commit is due or pending (R21)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RevocationCompleted:
-    """The member no longer needs the partitions that the last `Assigned` revoked, so it can give them up (R25).
+    """The partitions that the last `Assigned` revoked can be given up (R25).
 
-    No batch in flight has them, and no commit of them is due or unanswered.
+    They are not in the batch in flight, and no commit of them is due or pending.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The starting positions of the last `Assigned` are found and committed.
-
-    This goes for the positions that a later owner could not find (R6).
-    """
+    """The starting positions of the last `Assigned` that a later owner could not determine are committed (R6)."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitAccepted:
-    """A commit under this member id and generation, sent at `sent_at`, was accepted."""
+    """A commit with this member id and generation, sent at `sent_at`, was accepted."""
 
     member_id: str
     generation: int
@@ -167,7 +159,7 @@ class CommitAccepted:
 
 @dataclass(frozen=True, slots=True)
 class CommitRefused:
-    """A commit under this member id and generation was answered with this error code."""
+    """A commit with this member id and generation was answered with this error code."""
 
     code: int
     member_id: str
@@ -200,9 +192,9 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a request on this lane, in the highest version of `api` that both sides know.
+    """Send a request on this lane, in the highest version of `api` that client and broker support.
 
-    `build(version)` returns the message. The shape of LeaveGroup, FindCoordinator and JoinGroup depends on the version.
+    `build(version)` returns the message.
     """
 
     token: int
@@ -211,21 +203,21 @@ class Send:
     build: Callable[[int], Any]
     timeout_ms: int
     optional: bool = False
-    """Whether the driver reports a broker that does not know the API by `RequestFailed`. Otherwise the query ends."""
+    """Whether a broker without this API is reported as `RequestFailed`. If False, the query fails."""
     ceiling: int | None = None
-    """The highest version to send."""
+    """The highest version to send; None: the highest that both support."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoCoordinator:
-    """The group has no coordinator: its offsets are in ZooKeeper, where any broker reads and writes them (v0)."""
+    """There is no group coordinator: the offsets are in ZooKeeper, and any broker reads and writes them (v0)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResetConnection:
     """Reset this lane's connection (R18: SO_LINGER 0).
 
-    Unanswered requests on it must neither hold up the next request nor arrive later. Unanswered commits are sent again.
+    Pending requests on it must neither delay the next request nor arrive later. Pending commits are sent again.
     """
 
     lane: Lane
@@ -233,17 +225,17 @@ class ResetConnection:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorFound:
-    """Use this broker as the group's coordinator from now on, and close connections to another address."""
+    """Use this broker as the group coordinator from now on, and close connections to another address."""
 
     broker: Broker
 
 
 @dataclass(frozen=True, slots=True)
 class NeedTopics:
-    """Follow the metadata of these topics from now on, beside those of the subscription.
+    """Refresh the metadata of these topics from now on, in addition to those of the subscription.
 
-    They replace the topics of the last `NeedTopics`. `urgent`: the member leads the group and waits for a
-    `MetadataRefreshed` of these topics, read anew, to assign the partitions.
+    They replace the topics of the last `NeedTopics`. `urgent`: refresh now, because the member leads the group and
+    waits for `MetadataRefreshed` to assign the partitions.
     """
 
     topics: frozenset[str]
@@ -259,31 +251,31 @@ class JoinCause(StrEnum):
     START = "start"
     """The query starts."""
     GROUP = "group"
-    """Another member comes, goes, or asks for a rebalance."""
+    """The group rebalances for another member."""
     SUBSCRIPTION = "subscription"
     """The subscription of this member matches other topics."""
     PARTITIONS = "partitions"
-    """A topic has more or fewer partitions."""
+    """The number of partitions of a topic has changed."""
     REVOKED = "revoked"
     """This member gives up partitions that the assignment revoked (R25)."""
     CLAIMS = "claims"
-    """Others wait for partitions that this member or its predecessor may hold."""
+    """Other members wait for partitions that this member or its predecessor may hold."""
     IDENTITY = "identity"
-    """The members tell each other anew which query each is of (R28)."""
+    """The members report again to which query each belongs (R28)."""
     LOST = "lost"
-    """The group, or the session in ZooKeeper, has gone on without this member."""
+    """The group has removed this member, or its ZooKeeper session has expired."""
     COORDINATOR = "coordinator"
-    """The connection to the coordinator broke, or the coordinator moved."""
+    """The connection to the group coordinator was lost, or the group coordinator has moved."""
 
 
 @dataclass(frozen=True, slots=True)
 class Joining:
     """The member rejoins. An eager member gives up all partitions now.
 
-    `abandoned`: the member does not wait for its batch in flight, whose partitions all count as gained later (R22).
-    `keeps` (R25): a cooperative member keeps its partitions, plans them and commits them under their generation while
-    the group rebalances. `gives_up`: the partitions that it gives up all the same. Their batch in flight moves no
-    position.
+    `abandoned`: the member does not wait for its batch in flight; the partitions of that batch all count as gained
+    later (R22). `keeps` (R25): a cooperative member keeps its partitions, and plans and commits them in their
+    generation during the rebalance. `gives_up`: the revoked partitions, which it gives up; their batch in flight moves
+    no position.
     """
 
     reason: str
@@ -297,11 +289,10 @@ class Joining:
 class Assigned:
     """The member holds these partitions in this generation: a SyncGroup has completed.
 
-    `kept` are the partitions held under a completed SyncGroup of the generation directly before, with the same member
-    id (R18). All other partitions are gained (R5). `members` and `total` (partitions of all topics of the group) are
-    None where the leader did not tell them. `revoked` are the partitions that a
-    cooperative member has held until now and that are not among `partitions`. It plans them no more. It commits them
-    until the next `Joining`, which `RevocationCompleted` brings about, gives them up.
+    `kept` are the partitions that the same member id held in the generation directly before (R18). All other partitions
+    are gained (R5). `members` and `total` (partitions of all topics of the group) are None if the leader did not write
+    them. `revoked` are partitions that a cooperative member has held until now and that are not among `partitions`. It
+    does not plan them any more. It commits them until it gives them up, after `RevocationCompleted`.
     """
 
     generation: int
@@ -315,13 +306,12 @@ class Assigned:
     cooperative: bool = False
     revoked: frozenset[TopicPartition] = frozenset()
     withheld: int = 0
-    """How many partitions have no owner yet: another rebalance follows (R25). 0 also where the leader did not tell
-    it."""
+    """The number of partitions without an owner: another rebalance follows (R25). 0 if the leader did not write it."""
     keeper: str = ""
-    """The service that keeps the group, if it has no coordinator. Its log line names no generation."""
+    """The service that stores the group if it has no group coordinator. The log line then names no generation."""
 
     def line(self, group_id: str) -> str:
-        """Return the log line about this assignment, without the values that the leader did not tell."""
+        """Return the log line about this assignment, without values that the leader did not write."""
         what = counted(len(self.partitions), "partition")
         if self.total is not None:
             what = f"{len(self.partitions)} of {counted(self.total, 'partition')}"
@@ -338,30 +328,26 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The group has removed the member, or may have: it holds no partition any more, and its batch in flight is
-    lost."""
+    """The group has removed the member, or may have: it holds no partitions, and its batch in flight is lost."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class GaveUp:
-    """The member waits for the batch in flight no longer (R22), so it may be read again.
-
-    `text`: why, and what to do.
-    """
+    """The member stops waiting for the batch in flight (R22), so it may be read again. `text`: why, and what to do."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The member has left. Nothing follows until another `Start`."""
+    """The member has left. No action follows until another `Start`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The query fails. Nothing follows until `Stop`."""
+    """The query fails. No action follows until `Stop`."""
 
     error: StreamGroupError
 

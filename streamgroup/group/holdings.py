@@ -1,6 +1,7 @@
-"""The documents of one run, from planning to proof that they have sunk: R3, R13, R15 and R17.
+"""The batch in flight and the partitions held: R3, R13, R15 and R17.
 
-At most one document is in flight: this process or an earlier one gave it to Spark, and it is not yet proven sunk.
+A batch is in flight from planning until it is proven sunk; there is at most one, planned by this process or an earlier
+one. `Held` is the position of one partition, `Summary` what a ledger answers about all of them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from streamgroup.model import (
 
 @dataclass(slots=True)
 class InFlightBatch:
-    """A document that was given to Spark and is not yet proven sunk."""
+    """A batch that was passed to Spark and is not yet proven sunk."""
 
     document: Document
     planned_here: bool
@@ -37,18 +38,18 @@ class InFlightBatch:
     begins: Mapping[TopicPartition, int] = field(default_factory=dict)
     """For a replay: the offset at which the document's range of each partition begins."""
     lost: set[TopicPartition] = field(default_factory=set)
-    """For a document planned here: the partitions lost since, whose ranges move no position (R16)."""
+    """For a document planned here: the partitions lost since. Their ranges move no position (R16)."""
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
-        """The ranges that its tasks read, before the call of `partitions` all ranges of the document."""
+        """The ranges that the tasks read. Before Spark calls `partitions`: all ranges of the document."""
         return self.document.ranges if self.planned_ranges is None else self.planned_ranges
 
     def is_of(self, document: Document) -> bool:
-        """Return whether Spark means this batch by `document`.
+        """Return whether `document` is the end of this batch.
 
-        The offset log of Spark's own connector has positions only, so Spark hands the end of such a batch back without
-        the ranges that `whole_batch` added for the replay (R4).
+        The offset log of Spark's own connector has positions only, so Spark passes the end of such a batch without the
+        ranges that `whole_batch` added for the replay (R4).
         """
         own = self.document
         return document == own or (not own.lineage and document == replace(own, ranges=()))
@@ -71,12 +72,12 @@ class InFlightBatches:
 
     @property
     def started(self) -> bool:
-        """Whether Spark has passed a start document: before that the checkpoint is not known."""
+        """Whether Spark has passed a start document. Until then the checkpoint is unknown."""
         return self._proven is not None
 
     @property
     def lineage(self) -> str:
-        """The id that the documents of this checkpoint share, a new one where the checkpoint has none (R1)."""
+        """The id that the documents of this checkpoint share; a new one if the checkpoint has none (R1)."""
         flying = self.in_flight.document.lineage if self.in_flight else ""
         proven = self._proven.lineage if self._proven else ""
         return self.checkpoint.lineage or proven or flying or self._new_lineage
@@ -88,11 +89,11 @@ class InFlightBatches:
 
     @property
     def batch(self) -> int | None:
-        """Spark's batch id of the newest document proven sunk, where a listener reported it (R20)."""
+        """Spark's batch id of the newest document proven sunk; None if no listener reported it (R20)."""
         return self._named[1] if self._named is not None and self._named[0] == self._proven else None
 
     def named(self, document: Document, batch: int) -> None:
-        """Note Spark's id of a batch that has sunk, as a listener reported it."""
+        """Note Spark's id of a batch, which a listener has reported as sunk."""
         self._named = (document, batch)
 
     def is_proven(self, document: Document) -> bool:
@@ -101,11 +102,11 @@ class InFlightBatches:
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the newest document of this process, or passed by Spark (R3)."""
+        """The sequence of the newest document that this process planned or that Spark passed (R3)."""
         return max(self._sequence, self.proven_sequence)
 
     def emitted(self, document: Document) -> None:
-        """Note that this process planned `document` and gave it to Spark."""
+        """Note that this process planned `document` and passed it to Spark."""
         self._sequence = document.sequence
         self.in_flight = InFlightBatch(document, planned_here=True)
 
@@ -114,7 +115,7 @@ class InFlightBatches:
         return self.in_flight is not None and self.in_flight.planned_here and self.in_flight.document == document
 
     def handed_out(self, document: Document) -> tuple[OffsetRange, ...]:
-        """Return all ranges of the document in flight, planned here: Spark calls `partitions` for it."""
+        """Return all ranges of the document in flight, planned here: Spark has called `partitions` for it."""
         batch = self.in_flight
         if batch is None or batch.document != document:
             raise ValueError(f"group {self._group}: document {document.sequence} is not in flight")
@@ -129,9 +130,9 @@ class InFlightBatches:
         ranges: tuple[OffsetRange, ...],
         seen: Mapping[TopicPartition, CommittedOffset],
     ) -> None:
-        """Begin a replay: Spark calls `partitions` for a document of another process.
+        """Begin a replay: Spark has called `partitions` for a document of another process.
 
-        `ranges` are those that the replay's filter left (R13).
+        `ranges` are the ranges that remain after the filter of the replay (R13).
         """
         self._go_on_from(start)
         begins = {r.partition: r.start for r in end.ranges}
@@ -140,9 +141,9 @@ class InFlightBatches:
         self.asked = max(self.asked, end.sequence)
 
     def mark_sunk(self, start: Document) -> InFlightBatch | None:
-        """Take `start` for proven sunk: Spark asks for the next batch from there (R15).
+        """Mark `start` as proven sunk: Spark has requested the next batch from there (R15).
 
-        Return its batch where it was in flight. Raises SkippedBatchError where the sink skipped the batch (R17).
+        Return its batch if it was in flight, else None. Raises SkippedBatchError if the sink skipped the batch (R17).
         """
         batch = self.in_flight
         if batch is None or not batch.is_of(start):
@@ -156,13 +157,13 @@ class InFlightBatches:
         return batch
 
     def _go_on_from(self, start: Document, *, read: bool = False) -> None:
-        """Take `start` for proven sunk. It becomes the checkpoint where it has more of the query's positions.
+        """Mark `start` as proven sunk. It becomes the checkpoint if it has more of the query's positions.
 
-        `read`: its batch had ranges. A document without ranges has sunk nothing, and AvailableNow makes such documents
-        while the member holds nothing, or less than before (R10). One that tells fewer positions than the checkpoint,
-        or the same, does not replace it. After a restart from a document without any position the query still stands
-        at its founding, and startingOffsets are for it (R7). A document that is marked as founded replaces the constant
-        of R2: its run found no partition, so that all that appear later are new.
+        `read`: its batch had ranges. A document without ranges has sunk nothing; AvailableNow makes such documents
+        while the member holds no partitions, or fewer than before (R10). It does not replace a checkpoint with the same
+        or more positions. After a restart from a document without positions, startingOffsets still apply (R7). A
+        document that is marked as founded replaces the constant of R2: its run found no partition, so all partitions
+        that appear later are new.
         """
         self._proven = start
         known, positions = self.checkpoint.positions, start.positions
@@ -171,8 +172,7 @@ class InFlightBatches:
             self.checkpoint = start
 
     def begun(self, partition: TopicPartition) -> Position | None:
-        """Return where the replay in flight begins in `partition`; None without a replay, or where it has no
-        position."""
+        """Return where the replay in flight begins in `partition`; None if there is no replay or no position in it."""
         if self.in_flight is None or self.in_flight.planned_here:
             return None
         position = self.in_flight.document.positions.get(partition)
@@ -182,10 +182,10 @@ class InFlightBatches:
 
     @property
     def newest_known(self) -> Document:
-        """The newest document that founds the query in Spark's checkpoint, whether it has sunk or is replayed (R7).
+        """The newest document in Spark's checkpoint that decides about startingOffsets, sunk or replayed (R7).
 
-        Spark replays batch 0 from the constant of R2. Its document tells the positions of all partitions that the query
-        had begun to read, or that there were none, so the query is past its founding all the same.
+        Spark replays batch 0 from the constant of R2. The document of batch 0 has the positions of all partitions that
+        the query had begun to read, or says that there were none. startingOffsets therefore no longer apply.
         """
         batch = self.in_flight
         if batch is None or batch.planned_here:
@@ -193,7 +193,7 @@ class InFlightBatches:
         return batch.document if batch.document.positions or batch.document.is_founded else self.checkpoint
 
     def lose(self, partition: TopicPartition) -> None:
-        """Note that a partition was lost: a document planned before moves its position no more (R16)."""
+        """Note that a partition was lost: a document planned before no longer moves its position (R16)."""
         if self.in_flight is not None and self.in_flight.planned_here:
             self.in_flight.lost.add(partition)
 
@@ -219,27 +219,26 @@ class Held:
     """A partition held in the current generation."""
 
     gained_after: int
-    """The sequence of the newest document that Spark had been given when the partition was gained (R20)."""
+    """The sequence of the newest document that had been passed to Spark when the partition was gained (R20)."""
     topic_id: str = NO_TOPIC_ID
     leader_epoch: int = UNKNOWN_EPOCH
-    """The epoch under which the position was taken. A newer epoch replaces it once the log is checked (R8)."""
+    """The leader epoch of the position. A newer epoch replaces it once the log has been checked (R8)."""
     found: CommittedOffset | None = None
-    """The commit found when it was gained (R16)."""
+    """The commit that was found when the partition was gained (R16)."""
     origin: Origin | None = None
-    """None until the commits were found."""
+    """Where the position comes from; None until the commits were found."""
     position: int | None = None
     """The next offset to plan; None until it is known."""
     follows: bool = False
-    """Whether it starts at a commit that no query made: an operator's reset, or a consumer's commit (R5)."""
+    """Whether it starts at a commit that no query made: a reset, or the commit of another consumer (R5)."""
     leaving: bool = False
-    """Whether it is to be given up (R25): it is planned no more, and its batch in flight sinks and is committed
-    first."""
+    """Whether it was revoked (R25): it is not planned any more, and is given up once its batch is committed."""
     committed: int | None = None
-    """The offset that the group last acknowledged since it was gained, or that was found when gaining."""
+    """The offset of the newest accepted commit, or of the commit found when the partition was gained."""
 
     @property
     def is_unresolved(self) -> bool:
-        """Whether the log decides the position: the commits were found, and gave none."""
+        """Whether the position must be looked up in the log: there is no commit to start at."""
         return self.origin is not None and self.position is None
 
     @property
@@ -249,31 +248,31 @@ class Held:
 
     @property
     def is_own(self) -> bool:
-        """Whether only this member knows its start until it is committed (R6).
+        """Whether another member could not determine this start before it is committed (R6).
 
-        Such a start is `startingOffsets` in the founding generation, or the member's own checkpoint.
+        Such a start comes from `startingOffsets` in the founding generation, or from this query's checkpoint.
         """
         return self.origin in _OWN and (self.position is None or self.dirty)
 
     @property
     def ahead(self) -> int:
-        """How many offsets have sunk beyond the committed one, 0 where either is not known."""
+        """How many offsets have sunk but are not committed; 0 if either is unknown."""
         return 0 if self.position is None or self.committed is None else max(0, self.position - self.committed)
 
     def place(self, start: StartPosition) -> None:
-        """Set the position that R5 gives."""
+        """Set the position that R5 determines."""
         self.origin = start.origin
         self.move(start.offset, start.leader_epoch)
         self.committed = None if start.commit_at_once else start.offset
 
     def move(self, offset: int | None, leader_epoch: int = UNKNOWN_EPOCH) -> None:
-        """Set the position to `offset`, taken under `leader_epoch`."""
         self.position, self.leader_epoch = offset, leader_epoch
 
     def found_as_seen(self, seen: CommittedOffset | None) -> bool:
         """Return whether a replay may move the position (R16).
 
-        It may where the commit found when gaining is the one that its filter saw, or a later one of a member.
+        It may if the commit found when gaining is the one that the filter of the replay saw, or a later one of a
+        member.
         """
         found = self.found
         return found == seen or (found is not None and CommitMetadata.parse(found.metadata) is not None)
@@ -281,22 +280,21 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The sums over all partitions held. One walk over them answers any number of calls."""
+    """Derived values of all partitions held, computed once per change."""
 
     partitions: tuple[TopicPartition, ...]
     """Sorted."""
     positions: Mapping[TopicPartition, Position]
     """The next offset of every partition to plan whose position is known; sorted and immutable."""
     awaiting: tuple[TopicPartition, ...]
-    """The partitions whose commits were not found yet, sorted."""
+    """The partitions for which no OffsetFetch has been answered yet, sorted."""
     unplaced: tuple[TopicPartition, ...]
-    """The partitions whose positions are not known yet, sorted."""
+    """The partitions without a known position, sorted."""
     dirty: bool
-    """Whether a position is not the committed one."""
+    """Whether a position differs from the committed one."""
 
 
 def summary_of(held: Mapping[TopicPartition, Held]) -> Summary:
-    """Return the summary of these partitions."""
     partitions = tuple(sorted(held))
     positions: dict[TopicPartition, Position] = {}
     awaiting, unplaced = [], []

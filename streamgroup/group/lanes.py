@@ -1,7 +1,7 @@
-"""Decides about the connections of a member to its brokers. Each lane has one.
+"""The connections of a member to its brokers, one for each lane, and the requests on them.
 
-`RequestLanes` is pure. It decides to which broker a lane connects, which connection is given up, and which requests
-fail with it. Its caller owns the sockets: it makes and closes the connections, and reports what becomes of them.
+`RequestLanes` is pure. It decides to which broker a lane connects, which connection is closed, and which requests fail
+with it. Its caller owns the sockets: it opens and closes the connections, and reports each change.
 
     if not lanes.is_open(send.lane):
         lanes.opened(send.lane, connect(lanes.broker_of(send.lane)))
@@ -29,7 +29,7 @@ COORDINATOR_LANES = (Lane.COORDINATOR, Lane.JOIN)
 
 @dataclass(slots=True)
 class _LaneConnection(Generic[C]):
-    """The connection of one lane, with requests that wait for its handshake and requests without a response."""
+    """The connection of one lane, with requests that wait for its handshake and pending requests."""
 
     handle: C
     is_ready: bool
@@ -44,7 +44,7 @@ class _LaneConnection(Generic[C]):
 
 
 class RequestLanes(Generic[C]):
-    """See the module. Times are monotonic seconds. `C` is the caller's type of a connection."""
+    """The lanes of one member. Times are monotonic seconds. `C` is the caller's type of a connection."""
 
     __slots__ = ("_connections", "_coordinator", "_due")
 
@@ -56,7 +56,7 @@ class RequestLanes(Generic[C]):
     # -- connections ---------------------------------------------------------------------------------------------------
 
     def is_open(self, lane: Lane) -> bool:
-        """Return whether the lane has a connection, be it in its handshake."""
+        """Return whether the lane has a connection, which may still be in its handshake."""
         return lane in self._connections
 
     def handle(self, lane: Lane) -> C | None:
@@ -65,33 +65,33 @@ class RequestLanes(Generic[C]):
         return None if connection is None else connection.handle
 
     def lane_of(self, handle: C) -> Lane | None:
-        """Return the lane of a connection; None: it was given up."""
+        """Return the lane of a connection; None if the connection was given up."""
         return next((lane for lane, each in self._connections.items() if each.handle == handle), None)
 
     def broker_of(self, lane: Lane) -> Broker | None:
-        """Return the broker that the lane connects to; None: to any."""
+        """Return the broker that the lane connects to; None: any broker."""
         return None if lane is Lane.ANY else self._coordinator
 
     def found(self, coordinator: Broker) -> tuple[Lane, ...]:
-        """Take the group's coordinator. Return the lanes to close: those to another one."""
+        """Note the group coordinator. Return the lanes to close: those connected to another broker."""
         if coordinator == self._coordinator:
             return ()
         self._coordinator = coordinator
         return COORDINATOR_LANES
 
     def opened(self, lane: Lane, handle: C, *, is_ready: bool = False) -> None:
-        """Take the new connection of a lane. `is_ready`: it has no handshake to wait for."""
+        """Note the new connection of a lane. `is_ready`: it needs no handshake."""
         self._connections[lane] = _LaneConnection(handle, is_ready)
 
     def ready(self, lane: Lane) -> list[Send]:
-        """Take the end of a lane's handshake; return the requests that waited for it."""
+        """Note the end of a lane's handshake. Return the requests that waited for it."""
         connection = self._connections[lane]
         connection.is_ready = True
         waiting, connection.waiting = connection.waiting, []
         return waiting
 
     def closed(self, lane: Lane, reason: str) -> list[ev.Event]:
-        """Take that a lane's connection has broken, or was given up. Return the requests that fail."""
+        """Note that a lane's connection was lost or closed. Return the failures of its requests."""
         connection = self._connections.pop(lane, None)
         if connection is None:
             return []
@@ -100,9 +100,9 @@ class RequestLanes(Generic[C]):
         return [ev.RequestFailed(send.token, reason) for send in connection.sends]
 
     def broken(self, lane: Lane, reason: str) -> list[ev.Event]:
-        """Take that a lane's connection has broken. Return what the member has to know.
+        """Note that a lane's connection was lost. Return the events for the member.
 
-        An idle JOIN connection may end: brokers close connections that are idle for long.
+        The end of an idle JOIN connection is no event: brokers close connections that are idle for long.
         """
         is_idle = not self._connections[lane].sends
         failed = self.closed(lane, reason)
@@ -111,24 +111,24 @@ class RequestLanes(Generic[C]):
     def overdue(self, now: float) -> Iterator[tuple[Lane, list[str]]]:
         """Yield the lanes to reset, each with the names of its overdue requests.
 
-        A later response of such a connection must not be taken for that of a later request (R18). The caller closes
-        each lane before it asks for the next one.
+        A late response on such a connection must not be taken for the response to a later request (R18). The caller
+        closes each lane before it takes the next one.
         """
         late = {token for token, due in self._due.items() if now >= due}
         for lane, connection in tuple(self._connections.items()):
             names = [send.api.NAME for send in connection.sends if send.token in late]
-            if names and self._connections.get(lane) is connection:  # an event of the lane before may have reset it
+            if names and self._connections.get(lane) is connection:  # closing the lane before may have reset this one
                 yield lane, names
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
     @property
     def next_due(self) -> float:
-        """When the first request is overdue; infinity without any."""
+        """When the first request is overdue; infinity if there is none."""
         return min(self._due.values(), default=math.inf)
 
     def add(self, send: Send, now: float) -> bool:
-        """Take a request for an open lane, from now on. Return whether to send it at once."""
+        """Add a request to an open lane. Return whether to send it now, or else after the handshake."""
         self._due[send.token] = now + send.timeout_ms / 1000
         connection = self._connections[send.lane]
         if not connection.is_ready:
@@ -136,19 +136,19 @@ class RequestLanes(Generic[C]):
         return connection.is_ready
 
     def sent(self, send: Send, correlation_id: int, version: int) -> None:
-        """Take that a request was written, in a version of its API."""
+        """Note that a request was written, in a version of its API."""
         self._connections[send.lane].unanswered[correlation_id] = (send, version)
 
     def not_sent(self, send: Send) -> None:
-        """Take that a request cannot be written: the connection has broken, whose end follows and fails it, too."""
+        """Note that a request cannot be written: the connection is lost, and `broken` will fail the request."""
         self._connections[send.lane].waiting.append(send)
 
     def forget(self, send: Send) -> None:
-        """Drop a request that nothing answers."""
+        """Drop a request that gets no answer."""
         del self._due[send.token]
 
     def answered(self, lane: Lane, correlation_id: int) -> tuple[Send, int] | None:
-        """Take a response. Return its request and version; None: the request was given up."""
+        """Handle a response. Return its request and version; None if the request was given up."""
         answered = self._connections[lane].unanswered.pop(correlation_id, None)
         if answered is not None:
             del self._due[answered[0].token]

@@ -1,7 +1,7 @@
 """The partitions that a member holds, their positions, and the commits that are due: R5 to R9, R16, R18 and R20.
 
-The ledger follows the partitions from assignment to assignment and the commits from due to accepted. `holdings.py`
-follows the documents. The ledger sends nothing: `commit_due` returns the commit to send, `answered` takes its outcome.
+The ledger keeps partitions across assignments, and commits until they are accepted. `holdings.py` has the batch in
+flight. The ledger sends nothing: `commit_due` returns the commit to send, `answered` takes its outcome.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ class Ledger:
         self.group = group
         self.run = run
         self._alone = alone
-        """The query is not a member of a group: nobody else takes its partitions or commits for them."""
+        """The query is not a member of a group: no other member reads its partitions or commits for them."""
         self._skipped = False
         """Whether the sink has skipped a batch of this run (R17)."""
         self.member_id = ""
         self.generation = -1
         self.held: dict[TopicPartition, Held] = {}
         self._summary_made: Summary | None = None
-        """The summary of `held`; None since the last change. Spark polls every 10 ms, mostly while nothing changes."""
+        """The summary of `held`; None after a change. Spark polls every 10 ms, usually without a change in between."""
         self._batches = InFlightBatches(group, new_lineage)
         self._founding: int | None = NOT_FOUNDED
         """The founding generation (R7). None: the group had no commits, so the first accepted commit founds it."""
         self._sunk_unheld: dict[TopicPartition, tuple[OffsetRange, InFlightBatch]] = {}
-        """Ranges of a sunk replay whose partition was not held then. A run replays the one batch of its checkpoint, so
-        these are at most the partitions of one document."""
+        """Ranges of a sunk replay for partitions that were not held when it sank. A run replays only the last batch of
+        its checkpoint, so these are at most the partitions of one document."""
         self._unplaced = False
         self._unknown: frozenset[TopicPartition] = frozenset()
-        """Partitions held whose commits were not looked up with the others: the metadata did not have their topics."""
+        """Partitions held for which no commit was fetched, because the metadata did not contain their topics."""
         self.commits = Commits()
 
     @property
@@ -65,7 +65,7 @@ class Ledger:
         return self._summary_made
 
     def _changed(self) -> None:
-        """Forget the summary. Every change of a partition calls this: held, placed, moved, committed or given up."""
+        """Discard the summary. Every method that changes a partition calls this."""
         self._summary_made = None
 
     # --- documents ---------------------------------------------------------------------------------------------------
@@ -86,19 +86,19 @@ class Ledger:
 
     @property
     def started(self) -> bool:
-        """Whether Spark has passed a start document: before that it may have a batch to replay (R13)."""
+        """Whether Spark has passed a start document. Until then it may have a batch to replay (R13)."""
         return self._batches.started
 
     @property
     def idle(self) -> bool:
-        """Whether every document given to Spark is proven sunk (R21)."""
+        """Whether every document that was passed to Spark is proven sunk (R21)."""
         return self.in_flight is None
 
     def emitted(self, document: Document) -> None:
-        """Note that this process planned `document` and gave it to Spark."""
+        """Note that this process planned `document` and passed it to Spark."""
         self._batches.emitted(document)
         if not document.ranges:
-            # It sinks nothing, so no later run may take it for proof that more has sunk than is committed (R5a).
+            # It sinks no records, so it must not prove to a later run that more has sunk than is committed (R5a).
             for held in self.held.values():
                 held.gained_after = max(held.gained_after, document.sequence)
 
@@ -107,7 +107,7 @@ class Ledger:
         return self._batches.is_planned_here(document)
 
     def handed_out(self, document: Document) -> tuple[OffsetRange, ...]:
-        """Return all ranges of the document in flight, planned here: Spark calls `partitions` for it."""
+        """Return all ranges of the document in flight, planned here: Spark has called `partitions` for it."""
         return self._batches.handed_out(document)
 
     def replayed(
@@ -117,17 +117,17 @@ class Ledger:
         ranges: tuple[OffsetRange, ...],
         seen: Mapping[TopicPartition, CommittedOffset],
     ) -> None:
-        """Begin a replay: Spark calls `partitions` for a document of another process.
+        """Begin a replay: Spark has called `partitions` for a document of another process.
 
-        `ranges` are those that the replay's filter left, `seen` the commits that the filter saw (R13).
+        `ranges` remain after the filter of the replay; `seen` are the commits by which it filtered (R13).
         """
         self._batches.replayed(start, end, ranges, seen)
 
     def on_batch_done(self, document: Document, batch: int | None) -> bool:
-        """Return whether `document` is the one in flight: a listener reports that it sank as Spark's batch `batch`.
+        """Handle a listener's report that `document` sank as Spark's batch `batch`. Return whether it is in flight.
 
-        If so, call `mark_sunk`. A document proven sunk before only gets its batch id (R20). Any other document changes
-        nothing.
+        If so, call `mark_sunk`. If the document was proven sunk before, only its batch id is noted (R20). Any other
+        document changes nothing.
         """
         in_flight = self.in_flight is not None and self.in_flight.is_of(document)
         if batch is not None and (in_flight or self._batches.is_proven(document)):
@@ -135,9 +135,9 @@ class Ledger:
         return in_flight
 
     def mark_sunk(self, start: Document) -> None:
-        """Take `start` for proven sunk: Spark asks for the next batch from there, or a listener has reported it (R15).
+        """Mark `start` as proven sunk: Spark requests the next batch from there, or a listener has reported it (R15).
 
-        Raises SkippedBatchError where the sink skipped the batch (R17).
+        Raises SkippedBatchError if the sink skipped the batch (R17).
         """
         try:
             batch = self._batches.mark_sunk(start)
@@ -159,7 +159,7 @@ class Ledger:
                 self._sunk_unheld[handed.partition] = (handed, batch)
 
     def _sank(self, held: Held, handed: OffsetRange, batch: InFlightBatch) -> None:
-        """Move a position by a sunk range that this process handed out, once (R16)."""
+        """Move a position to the end of a sunk range that this process has handed out (R16)."""
         tp = handed.partition
         if tp in batch.lost:
             self._judge_again(tp, held)
@@ -176,9 +176,9 @@ class Ledger:
     def _judge_again(self, tp: TopicPartition, held: Held) -> None:
         """Apply R5a to a partition that was lost and regained while its batch was in flight.
 
-        R5a needs the proof that the batch has sunk, so it may hold only now. A lone query's hiccup therefore repeats
-        nothing. The commit found when gaining decides: a later one is this member's own, and an operator's reset would
-        look like it.
+        R5a requires proof that the batch has sunk, which may come after the partition was regained. So a query without
+        other members repeats nothing when it loses its membership briefly. Only the commit found when gaining counts: a
+        later commit is this member's own, and cannot be told from an operator's reset.
         """
         if held.found is None or held.position != held.found.offset:
             return
@@ -188,7 +188,7 @@ class Ledger:
             self._changed()
 
     def _settle_unheld(self, tp: TopicPartition) -> None:
-        """Move a partition that was gained after a replay that had read it was proven sunk (R16)."""
+        """Move a partition that was gained after the replay that read it had been proven sunk (R16)."""
         held = self.held[tp]
         if held.position is not None and tp in self._sunk_unheld:
             self._sank(held, *self._sunk_unheld.pop(tp))
@@ -203,10 +203,10 @@ class Ledger:
         kept: Collection[TopicPartition],
         revoked: Collection[TopicPartition] = (),
     ) -> None:
-        """Take over an assignment. Partitions not in `kept` are gained: R5 gives their position.
+        """Take over an assignment. Partitions that are not in `kept` are gained: R5 determines their position.
 
-        `revoked` partitions (R25) are planned no more, and held until `give_up` so that their batch in flight is
-        committed.
+        `revoked` partitions (R25) are not planned any more. They are held until `give_up`, so that their batch in
+        flight can be committed.
         """
         before = self.held
         still = {tp: h for tp, h in before.items() if h.position is not None and (tp in kept or tp in revoked)}
@@ -223,14 +223,14 @@ class Ledger:
             self._batches.lose(tp)
 
     def lost(self) -> None:
-        """Hold nothing: the membership is lost. The batch planned here moves no position any more (R16)."""
+        """Give up all partitions: the membership is lost. The batch planned here no longer moves a position (R16)."""
         for tp in self.held:
             self._batches.lose(tp)
         self._unplaced |= self.commit_pending
         self.held = {}
         self._changed()
         self.commits.interrupted(kept=False)
-        # A group without members is what an operator may reset; a replay proven before must not undo it.
+        # An operator may reset a group while it has no members. A replay that was proven before must not undo that.
         self._sunk_unheld.clear()
 
     def abandoned(self) -> None:
@@ -242,19 +242,19 @@ class Ledger:
             self._changed()
 
     def in_use(self, partitions: Collection[TopicPartition]) -> bool:
-        """Return whether the batch in flight reads one of these, or a commit is pending: do not give them up yet."""
+        """Return whether these cannot be given up yet: the batch in flight reads one, or a commit is pending."""
         ranges = () if self.in_flight is None else self.in_flight.ranges
         return self.commit_pending or any(r.partition in partitions for r in ranges)
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:
-        """Give these partitions up (R25): the batch planned here moves no position of them any more (R16)."""
+        """Give these partitions up (R25). The batch planned here no longer moves their positions (R16)."""
         for tp in partitions:
             self._batches.lose(tp)
             self.held.pop(tp, None)
         self._changed()
 
     def settling(self, topics: Mapping[str, TopicInfo]) -> bool:
-        """Return whether starts are being looked up or committed that only this member can tell (R6, R7)."""
+        """Return whether a start that only this member can determine is not yet found and committed (R6, R7)."""
         if not self._batches.started:
             return False
         known = self.checkpoint.positions
@@ -267,15 +267,15 @@ class Ledger:
     def offsets_wanted(self, topics: Mapping[str, TopicInfo]) -> bool:
         """Return whether partitions gained in this generation need an OffsetFetch.
 
-        It waits until Spark has passed the checkpoint and the metadata has the topics' ids: R5 and R8 compare with
-        both. A topic that the metadata lacks holds up its own partitions only: another OffsetFetch follows when it is
-        known.
+        The OffsetFetch waits until Spark has passed the checkpoint and the metadata has the ids of the topics: R5 and
+        R8 compare with both. A topic that the metadata lacks delays only its own partitions: another OffsetFetch
+        follows when the metadata contains it.
         """
         return self._batches.started and any(tp.topic in topics for tp in self._summary.awaiting)
 
     @property
     def awaits_offsets(self) -> bool:
-        """Whether the commits of some partitions held are not found yet."""
+        """Whether some partitions held still wait for an OffsetFetch."""
         return bool(self._summary.awaiting)
 
     def offsets_found(
@@ -285,22 +285,22 @@ class Ledger:
         commits: Mapping[TopicPartition, CommittedOffset],
         topics: Mapping[str, TopicInfo],
     ) -> dict[TopicPartition, StartPosition]:
-        """Place the gained partitions by all commits of the group; return where each starts.
+        """Set the positions of gained partitions by all commits of the group. Return where each starts.
 
-        The commits are of an OffsetFetch sent in this generation, and `topics` are the topics known then, with ids.
-        Partitions without an offset wait for `resolved`. An answer to a request of another member id or generation
-        changes nothing (R18).
+        The commits come from an OffsetFetch that was sent in this generation; `topics` are the topics of the metadata
+        at that time, with ids. Partitions without an offset wait for `resolved`. An answer to a request of another
+        member id or generation changes nothing (R18).
         """
         if (member_id, generation) != (self.member_id, self.generation):
             return {}
-        # A query outside the group counts generations anew in each run, so those in commits mean nothing to it.
+        # A query outside the group numbers generations from 1 in each run, so generations in commits do not count.
         founding = NOT_FOUNDED if commits and self._alone else founding_generation(commits, generation)
         self._founding = founding if commits else None
         self.commits.seen(commits)
         starting = applies_starting_offsets(self._batches.newest_known, founding, generation)
         starts = {}
         awaiting = self._summary.awaiting
-        # A partition of the checkpoint is waited for: documents without it would make the checkpoint forget it (R5).
+        # Planning waits for partitions of the checkpoint: the next document would drop those without a position (R5).
         known = self.checkpoint.positions
         self._unknown = frozenset(tp for tp in awaiting if tp.topic not in topics and tp not in known)
         for tp in awaiting:
@@ -331,11 +331,11 @@ class Ledger:
 
     @property
     def unresolved(self) -> dict[TopicPartition, Origin]:
-        """The partitions whose position the log decides: STARTING, EARLIEST or RECREATED."""
+        """The partitions whose position must be looked up in the log: STARTING, EARLIEST or RECREATED."""
         return {tp: h.origin for tp, h in self.held.items() if h.origin is not None and h.is_unresolved}
 
     def resolved(self, generation: int, offsets: Mapping[TopicPartition, int]) -> None:
-        """Place partitions gained in `generation` by offsets of the log. They are committed before planning (R6)."""
+        """Set positions that were looked up for `generation`. They are committed before planning (R6)."""
         if generation != self.generation:
             return
         for tp, offset in offsets.items():
@@ -346,14 +346,14 @@ class Ledger:
         self._changed()
 
     def moved(self, partition: TopicPartition, offset: int) -> None:
-        """Move a position by the data-loss policy. It is committed before the next plan."""
+        """Move a position as the data-loss policy decided. It is committed before the next batch is planned."""
         held = self.held.get(partition)
         if held is not None and held.position is not None:
             held.move(offset)
             self._changed()
 
     def vouched(self, epochs: Mapping[TopicPartition, int]) -> None:
-        """Take over these leader epochs: their logs were checked and still hold the records that were read (R8)."""
+        """Take over leader epochs of logs that were checked: these still hold the records that were read (R8)."""
         for tp, epoch in epochs.items():
             held = self.held.get(tp)
             if held is not None and held.position is not None and held.leader_epoch != epoch:
@@ -361,10 +361,10 @@ class Ledger:
                 self._changed()
 
     def topics_seen(self, topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:
-        """Void the positions of topics that have another id in refreshed metadata (R8).
+        """Discard the positions of topics that have another id in refreshed metadata (R8).
 
         Return the partitions that are unresolved now because their topic was recreated. A partition that the new topic
-        does not have, or that is to be given up, is held no more: there is nothing to read or to commit.
+        does not have, or that was revoked, is given up: there is nothing to read or to commit.
         """
         void = []
         for tp, held in tuple(self.held.items()):
@@ -386,13 +386,13 @@ class Ledger:
         return void
 
     def partitions(self) -> tuple[TopicPartition, ...]:
-        """Return all partitions held, sorted; the same object for as long as nothing of them changes."""
+        """Return all partitions held, sorted; the same object until a partition changes."""
         return self._summary.partitions
 
     def positions(self) -> Mapping[TopicPartition, Position]:
-        """Return the next offset of every partition to plan whose position is known.
+        """Return the next offset of every partition that may be planned and has a known position.
 
-        It is the same object for as long as no position changes, so that callers may compare by identity.
+        Returns the same object until a position changes, so callers may compare by identity.
         """
         return self._summary.positions
 
@@ -410,19 +410,19 @@ class Ledger:
 
     @property
     def awaits_holding(self) -> bool:
-        """Whether a batch has sunk whose partitions are not held any more: their next owner commits it (R5a)."""
+        """Whether a batch has sunk for partitions that are not held any more: their next owner commits it (R5a)."""
         return self._unplaced
 
     @property
     def uncommitted(self) -> int:
-        """How many offsets have sunk beyond the commits that the group has acknowledged."""
+        """How many offsets have sunk and are not committed."""
         return sum(held.ahead for held in self.held.values())
 
     def commit_due(self, now: float, *, everything: bool = False) -> Commit | None:
-        """Return the commit to send now, or None. It carries every partition held, at its position (R7).
+        """Return the commit to send now, or None. It has the positions of all partitions held (R7).
 
-        `everything`: commit at a stop, whether positions have moved or not, so that the metadata names the newest
-        document asked for (R29). This commit takes the place of an unanswered one.
+        `everything`: commit at a stop whether positions have moved or not, so that the metadata names the newest
+        document for which Spark called `partitions` (R29). This commit replaces a pending one.
         """
         if not self.commits.is_due(now, moved=self._summary.dirty, everything=everything):
             return None
@@ -439,15 +439,15 @@ class Ledger:
 
     @property
     def _commit_generation(self) -> int:
-        """The generation in commits: none where the query is not a member."""
+        """The generation in commits; NO_GENERATION if the query is not a member."""
         return NO_GENERATION if self._alone else self.generation
 
     def _goes_before_the_checkpoint(self, tp: TopicPartition, held: Held) -> bool:
-        """Return whether the next run must take this run's commit of `tp` for a foreign one, and follow it.
+        """Return whether the next run must prefer this run's commit of `tp` to its checkpoint.
 
-        A query outside the group trusts its checkpoint before a commit of its own (R5). Spark's checkpoint has a
-        skipped batch as done (R17). And until a batch from there has sunk, it does not tell of a reset that this run
-        follows: a stop would undo that reset.
+        A query outside the group prefers its checkpoint to commits of its own (R5). In two cases the checkpoint is
+        wrong. Spark's checkpoint says that a skipped batch is done (R17). And if this run follows an operator's reset,
+        the checkpoint contains the reset only after a batch from there has sunk: a stop before would undo it.
         """
         if not self._alone:
             return False
@@ -466,9 +466,9 @@ class Ledger:
         )
 
     def acknowledged(self, commit: Commit, partitions: Iterable[TopicPartition]) -> None:
-        """Note that the group has these partitions of `commit`. Others may be unanswered or refused.
+        """Note that the group accepted these partitions of `commit`. Others may be pending or refused.
 
-        Nothing changes unless `commit` is the one awaited (R18).
+        Changes nothing unless `commit` is the pending one (R18).
         """
         if not self.commits.awaits(commit):
             return
@@ -483,7 +483,7 @@ class Ledger:
         self._changed()
 
     def answered(self, commit: Commit, verdict: CommitVerdict, now: float) -> None:
-        """Note the outcome of `commit`. An answer to any commit but the awaited one changes nothing (R18)."""
+        """Note the outcome of `commit`. An answer to any commit but the pending one changes nothing (R18)."""
         if verdict is CommitVerdict.ACCEPTED:
             self.acknowledged(commit, commit.offsets)
         if self.commits.answered(commit, verdict, now):

@@ -1,7 +1,7 @@
-"""The member of a group: its membership machine, its ledger and its offset store as one machine. Pure.
+"""A member of a group: its membership machine, its ledger and its offset store behave as one machine. Pure.
 
-The membership machine decides about joining, the ledger about positions. The member fetches and commits offsets between
-the two, at the moments that the rules allow, and puts both to the offset store.
+The membership machine joins and leaves; the ledger keeps the positions. The member fetches and commits offsets through
+the offset store when the rules allow it.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicInfo,
 from streamgroup.text import counted
 
 OWN_TOKENS = 1 << 32
-"""The machine's tokens are below, those of requests to the offset store from here on."""
+"""The membership machine's tokens are smaller; requests to the offset store have tokens from this number on."""
 
 
 class Machine(Protocol):
-    """The machine that holds partitions: `Membership`, `RegistryMembership`, or `StandaloneMember` outside any group.
+    """What holds partitions: `Membership`, `RegistryMembership`, or `StandaloneMember` for a query outside any group.
 
-    See the docstrings of `Membership`.
+    The docstrings of `Membership` describe the members.
     """
 
     retries: int
@@ -57,23 +57,23 @@ class Machine(Protocol):
 
     @property
     def state(self) -> State:
-        """Where it stands."""
+        """The state of the member."""
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The subscription."""
+        """The topics of the subscription."""
 
     @property
     def lease_at(self) -> float | None:
-        """R9."""
+        """When the newest accepted heartbeat or commit was sent. Planning stops one session timeout later (R9)."""
 
     @property
     def can_plan(self) -> bool:
-        """Whether what is held may be planned."""
+        """Whether a batch of the partitions held may be planned."""
 
     @property
     def may_commit(self) -> bool:
-        """Whether a commit may be accepted."""
+        """Whether the group may accept a commit."""
 
     @property
     def revoking(self) -> frozenset[TopicPartition]:
@@ -85,14 +85,14 @@ class Machine(Protocol):
 
     @property
     def rebalance_wanted(self) -> bool:
-        """Whether it gives up what it holds at the next boundary of a batch."""
+        """Whether the member gives up its partitions at the next boundary of a batch."""
 
     def step(self, event: Any, now: float) -> Sequence[Action | RegistryAction]:
-        """Take one event; return the actions to carry out, in order."""
+        """Handle one event. Return the actions to carry out, in order."""
 
 
 def shown_state(machine: Machine) -> str:
-    """Return the machine's state in lower case; `suspended` where it holds partitions and has lost ZooKeeper (R36)."""
+    """Return the state in lower case; `suspended` if the member holds partitions and has lost ZooKeeper (R36)."""
     is_suspended = machine.state is State.STABLE and not machine.may_commit
     return "suspended" if is_suspended else machine.state.name.lower()
 
@@ -119,17 +119,17 @@ MemberAction = Action | RegistryAction | AskKafka | WithdrawFromKafka | Resolve 
 
 @dataclass(frozen=True, slots=True)
 class _Fetch:
-    """A fetch that is unanswered; its answer counts for this member id and generation only (R18)."""
+    """A pending fetch. Its answer counts for this member id and generation only (R18)."""
 
     member_id: str
     generation: int
     topics: frozenset[str]
-    """Those that were known when it was sent."""
+    """The topics that the metadata contained when it was sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Committing:
-    """`part` of a commit, unanswered. The parts in `left` follow one after the other."""
+    """A commit of which `part` is pending. The parts in `left` follow one after the other."""
 
     commit: Commit
     part: Offsets
@@ -166,22 +166,22 @@ class Member:
         self._committing: tuple[int, _Committing] | None = None
         self._part_size = PartSize(ledger.group)
         self._unexpected = 0
-        """Failures of the store that it cannot explain, since it last answered a fetch or a commit well."""
+        """Unexpected failures of the store since the last fetch or commit that succeeded."""
         self._retry_at: float | None = None
         self._store_retries = 0
         self._store_trouble = ""
-        """Why the store's last answer was no success."""
+        """Why the last request to the store failed; empty after a success."""
         self._busy = False
         self._withheld = 0
         self._commit_waits_for_join = False
         self._machine_wakes_at: float | None = None
         self._topics: Mapping[str, TopicInfo] = {}
         self.is_listened: Callable[[], bool] = lambda: False
-        """Whether a listener reports batches that have sunk; the coordinator knows (R22)."""
+        """Whether a listener reports batches that have sunk (R22). Set by the coordinator."""
         self._answers: deque[Answer] = deque()
-        """The store's, until the end of the step in which it gives them."""
+        """Answers of the store that this step has yet to handle."""
 
-    # --- what others ask ---------------------------------------------------------------------------------------------
+    # --- state --------------------------------------------------------------------------------------------------------
 
     @property
     def is_static(self) -> bool:
@@ -196,15 +196,15 @@ class Member:
     def may_plan(self, now: float) -> bool:
         """Return whether a batch may be planned (R9).
 
-        It needs an assignment (R25: also one that is kept through a rebalance), a heartbeat or commit of its generation
-        that was accepted within the session timeout, and settled positions.
+        Requires an assignment (R25: also one that is kept through a rebalance), settled positions, and a heartbeat or
+        commit of this generation that was sent and accepted within the session timeout.
         """
         lease = self.membership.lease_at
         fresh = lease is not None and now - lease < self._session_timeout_s
         return self.membership.can_plan and fresh and self.ledger.settled and self.ledger.idle
 
     def waits_for(self, now: float) -> str:
-        """Return what `may_plan` waits for, as a clause for people; empty if a batch may be planned."""
+        """Return what `may_plan` waits for, in words; empty if a batch may be planned."""
         if self.may_plan(now):
             return ""
         if self.membership.state is State.FINDING:
@@ -226,13 +226,13 @@ class Member:
 
     @property
     def complete(self) -> bool:
-        """Whether the member holds all that it is to read, as far as the group's leader tells (R11, R25)."""
+        """Whether the member holds all partitions that it is to read, and none is being moved (R11, R25)."""
         moving = self._withheld or self.membership.revoking
         return self.stable and not moving and self.ledger.settled and not self.ledger.awaits_offsets
 
     @property
     def wake_at(self) -> float | None:
-        """When `step` wants a Tick, in seconds of the monotonic clock."""
+        """When to call `step` with a Tick, in monotonic seconds; None: no timer is running."""
         wakes = (self._machine_wakes_at, self._retry_at, self.store.wake_at)
         times = [time for time in wakes if time is not None]
         return min(times, default=None)
@@ -240,18 +240,18 @@ class Member:
     # --- calls of Spark's thread -------------------------------------------------------------------------------------
 
     def mark_sunk(self, start: Document, now: float) -> list[MemberAction]:
-        """Take `start`, from which Spark asks for a batch, for sunk. Raises SkippedBatchError (R17)."""
+        """Mark `start` as sunk: Spark has requested the next batch from it. Raises SkippedBatchError (R17)."""
         self.ledger.mark_sunk(start)
         return self.step(ev.Tick(), now)
 
     def planned(self, document: Document, now: float) -> list[MemberAction]:
-        """Take note that Spark is given `document`: a batch is in flight."""
+        """Note that `document` is passed to Spark: a batch is in flight."""
         self.ledger.emitted(document)
         self._busy = True
         return self.step(ev.Planned(), now)
 
     def planned_empty(self, document: Document) -> None:
-        """Take note that Spark is given a document without ranges (R10). A rebalance does not wait for it."""
+        """Note that a document without ranges is passed to Spark (R10). A rebalance does not wait for it."""
         self.ledger.emitted(document)
 
     def handed_out(self, document: Document, now: float) -> tuple[tuple[OffsetRange, ...], list[MemberAction]]:
@@ -268,24 +268,24 @@ class Member:
         seen: Mapping[TopicPartition, CommittedOffset],
         now: float,
     ) -> list[MemberAction]:
-        """Take note that the tasks of a document start that another process planned (R13)."""
+        """Note that tasks start for a document that another process planned (R13)."""
         self.ledger.replayed(start, end, ranges, seen)
         self._busy = True
         return self.step(ev.Asked(self.is_listened()), now)
 
     def resolved(self, generation: int, offsets: Mapping[TopicPartition, int], now: float) -> list[MemberAction]:
-        """Take the positions that the logs gave for the partitions of a `Resolve`."""
+        """Set the positions that the log lookup of a `Resolve` has found."""
         self.ledger.resolved(generation, offsets)
         return self.step(ev.Tick(), now)
 
     def moved(self, offsets: Mapping[TopicPartition, int], now: float) -> list[MemberAction]:
-        """Take the positions that the data-loss policy has moved."""
+        """Set the positions that the data-loss policy has moved."""
         for tp, offset in offsets.items():
             self.ledger.moved(tp, offset)
         return self.step(ev.Tick(), now)
 
     def farewell(self, now: float) -> list[MemberAction]:
-        """Commit every held position, moved or not, whatever else is under way (R29)."""
+        """Commit every held position before a stop, whether it has moved or not (R29). A pending commit is replaced."""
         if not self.membership.may_commit:
             return []
         commit = self.ledger.commit_due(now, everything=True)
@@ -299,7 +299,7 @@ class Member:
     # --- the machine -------------------------------------------------------------------------------------------------
 
     def step(self, event: Event | RegistryEvent | Answer, now: float) -> list[MemberAction]:
-        """Take one event; return the actions to carry out, in order."""
+        """Handle one event. Return the actions to carry out, in order."""
         actions: list[MemberAction] = []
         if isinstance(event, ev.Start):
             event = replace(event, settles=True)
@@ -315,12 +315,12 @@ class Member:
         return actions
 
     def _take(self, outcome: Outcome, actions: list[MemberAction]) -> None:
-        """Pass the store's actions on, and keep its answers for the end of this step."""
+        """Add the store's actions, and keep its answers for the end of this step."""
         actions += outcome.actions
         self._answers += outcome.answers
 
     def _finish(self, now: float, actions: list[MemberAction]) -> None:
-        """End a step: hear the store's answers and work, until the store has nothing more to say."""
+        """End a step: handle the store's answers, then send what is due, until the store has no more answers."""
         while True:
             while self._answers:
                 self._own_answer(self._answers.popleft(), now, actions)
@@ -349,7 +349,7 @@ class Member:
                     self.ledger.lost()
                     self._forget_requests()
             self._take(self.store.follow(action), actions)
-            if not isinstance(action, ev.NoCoordinator):  # the store's alone
+            if not isinstance(action, ev.NoCoordinator):  # only the store uses it
                 actions.append(action)
 
     def _forget_requests(self) -> None:
@@ -358,7 +358,7 @@ class Member:
         self._commit_waits_for_join = False
 
     def _work(self, now: float, actions: list[MemberAction]) -> None:
-        """Fetch and commit where it is due, then tell the machine of the boundary (R21) and of what can go (R25)."""
+        """Fetch and commit if due. Then report the boundary of a batch (R21) and completed revocations (R25)."""
         if self._retry_at is not None and now >= self._retry_at:
             self._retry_at = None
         if self.membership.may_commit and self._retry_at is None:
@@ -381,7 +381,7 @@ class Member:
             self._machine(ev.RevocationCompleted(), now, actions)
 
     def _fetch(self, now: float, actions: list[MemberAction]) -> None:
-        """Fetch all of the group's offsets, since R7 looks at all."""
+        """Fetch all of the group's offsets: R7 decides by all of them."""
         self._token += 1
         known = {TopicPartition(name, p.partition) for name, topic in self._topics.items() for p in topic.partitions}
         known.update(tp for tp in self.ledger.held if tp.topic in self._topics)  # grown since the metadata was read
@@ -433,7 +433,7 @@ class Member:
         self._store_retries += 1
 
     def _store_lost(self, reason: str, now: float, actions: list[MemberAction]) -> None:
-        """Have the machine look for the coordinator anew, where the offsets are the group's own."""
+        """Find the group coordinator again, if the group itself stores the offsets."""
         if self.store.is_the_groups:
             self._machine(ev.CoordinatorGone(reason), now, actions)
 
@@ -457,8 +457,10 @@ class Member:
         self._store_trouble = ""
 
     def _committed(self, sent: _Committing, answer: OffsetsCommitted, now: float, actions: list[MemberAction]) -> None:
-        """Each partition has a verdict of its own. The commit is accepted once every part is, and a part is accepted
-        where no partition that exists was refused."""
+        """Handle the verdict of each partition.
+
+        A part is accepted if no partition that exists was refused. The commit is accepted once all its parts are.
+        """
         commit = sent.commit
         refused = refusals(sent.part, answer.verdicts, self._exists)
         self.ledger.acknowledged(commit, sent.part.keys() - refused.keys())
@@ -466,13 +468,13 @@ class Member:
             self._commit_refused(sent, refused, now, actions)
             return
         if not sent.left:
-            self._went_well()  # not after each part: one may fail for ever behind another that goes well
+            self._went_well()  # not after each part: else one that always fails would never end the query
             self.ledger.answered(commit, CommitVerdict.ACCEPTED, now)
         if self.store.is_the_groups:
             self._machine(ev.CommitAccepted(commit.member_id, commit.generation, sent.sent_at), now, actions)
         if sent.left and self.membership.may_commit and self.ledger.commits.awaits(commit):
             self._commit_part(commit, sent.left, now, actions)
-        elif sent.left:  # the member leaves, or joins again
+        elif sent.left:  # the member leaves or rejoins
             self.ledger.answered(commit, CommitVerdict.RETRY, now)
 
     def _commit_refused(
@@ -503,7 +505,7 @@ class Member:
         self._refused(replace(refusal, topic=tp.topic), what, now, actions)
 
     def _shrunk(self, sent: _Committing, refusal: PartitionVerdict, actions: list[MemberAction]) -> bool:
-        """Commit less at a time from now on. Return whether that may help."""
+        """Reduce the size of later requests. Return whether a smaller one may succeed."""
         if not self._part_size.shrink(sent.part, certain=refusal.verdict is Verdict.TOO_LARGE):
             return False
         name = error_of(refusal.code).name
@@ -517,7 +519,7 @@ class Member:
         return topic is not None and topic.partition(tp.partition) is not None
 
     def _refused(self, refusal: PartitionVerdict, what: str, now: float, actions: list[MemberAction]) -> None:
-        """Retry what may be retried, else end the query. The refusal is not about the membership."""
+        """Retry later if that may help, else fail the query. The refusal does not concern the membership."""
         self._later(now)
         self._store_trouble = error_of(refusal.code).name
         self._unexpected += refusal.verdict is Verdict.FAILED

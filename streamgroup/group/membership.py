@@ -3,11 +3,10 @@
     machine = Membership(config, random.Random())
     for action in machine.step(event, now): ...
 
-The table at the end of this file says what each state does about each event. `events.py` has the events and actions,
+The table at the end of this file has a row for each event in each state. `events.py` has the events and actions,
 `reactions.py` the meaning of error codes, `requests.py` the requests, `rejoining.py` the wait for the boundary of a
-batch, `assignment.py` the partitions held across generations, `assignment.py` the work of the group's leader.
-A member that loses only its coordinator stays a member: in STABLE it finds the coordinator again while it holds its
-partitions.
+batch, `assignment.py` the partitions held and the leader's assignment. A member that loses the connection to its group
+coordinator stays a member: in STABLE it finds the group coordinator again while it holds its partitions.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from streamgroup.text import MOST_NAMED, counted, first_of
 
 
 class Membership(BrokerMachine):
-    """One member of a group that a broker coordinates."""
+    """One member of a group whose group coordinator is a broker."""
 
     TABLE: ClassVar[Table]
 
@@ -42,7 +41,7 @@ class Membership(BrokerMachine):
         self._assignment = HeldAssignment(cooperative=config.cooperative)
         self._leadership = Leadership()
         self._unexpected = 0
-        """Unexpected failures of the broker since the last assignment."""
+        """The number of unexpected errors of the broker since the last assignment."""
         self._coordinator: Broker | None = None
         self._lease_at: float | None = None
         # The last JoinGroup and its answer.
@@ -56,7 +55,7 @@ class Membership(BrokerMachine):
 
     @property
     def member_id(self) -> str:
-        """The id that the coordinator gave, `""` while there is none."""
+        """The id that the group coordinator assigned, `""` while there is none."""
         return self._member_id
 
     @property
@@ -66,17 +65,17 @@ class Membership(BrokerMachine):
 
     @property
     def can_plan(self) -> bool:
-        """Whether the partitions held may be planned.
+        """Whether a batch of the partitions held may be planned.
 
-        In STABLE they may until a rebalance is announced. A cooperative member goes on during the rebalance (R25).
+        In STABLE it may until a rebalance is announced. A cooperative member plans during the rebalance, too (R25).
         """
         return not self.rebalance_wanted if self._state is State.STABLE else self._assignment.can_plan
 
     @property
     def may_commit(self) -> bool:
-        """Whether the broker may accept commits under the generation of the partitions held.
+        """Whether the group coordinator may accept commits in the generation of the partitions held.
 
-        The broker accepts them until the next generation begins. A cooperative member keeps its partitions until then.
+        It accepts them until the next generation begins. A cooperative member keeps its partitions until then.
         """
         if self._state is State.STABLE:
             return True
@@ -84,14 +83,14 @@ class Membership(BrokerMachine):
 
     @property
     def revoking(self) -> frozenset[TopicPartition]:
-        """The partitions to give up by `RevocationCompleted` when their batch has sunk and is committed (R25)."""
+        """The revoked partitions, to be given up by `RevocationCompleted` once their batch is committed (R25)."""
         return self._assignment.leaving if self._state is State.STABLE else frozenset()
 
     # -- starting and stopping ----------------------------------------------------------------------------------------
 
     def _start(self, event: ev.Start) -> None:
         self._topics, self._wait.settles = tuple(sorted(set(event.topics))), event.settles
-        self._member_id, self._coordinator = "", None  # nothing is left of an earlier membership
+        self._member_id, self._coordinator = "", None  # an earlier membership is over
         self._unexpected = 0
         self._rejoin("the query starts", JoinCause.START)
 
@@ -134,7 +133,7 @@ class Membership(BrokerMachine):
         self._wait.end()
         self._pause()
         if isinstance(error, FencedError):
-            self._member_id = ""  # another member has the place: LeaveGroup would remove that one
+            self._member_id = ""  # LeaveGroup would remove the member that has taken this one's place
         self._transition_to(State.FATAL)
         self._out.append(ev.Fail(error))
 
@@ -148,7 +147,7 @@ class Membership(BrokerMachine):
         self._rejoin(reason, JoinCause.LOST)
 
     def _let_go(self, reason: str) -> None:
-        """Give up all partitions: the group has removed this member, or may have. None of them is kept (R18)."""
+        """Give up all partitions: the group has removed this member, or may have. None is kept (R18)."""
         self._out.append(ev.Lost(reason))
         self._forget_membership()
 
@@ -159,13 +158,13 @@ class Membership(BrokerMachine):
         self._forget_identity()
 
     def _pause(self) -> None:
-        """Plan nothing before the next assignment: the group may have gone on without this member."""
+        """Stop planning until the next assignment: the group may have completed a rebalance without this member."""
         self._assignment.can_plan, self._lease_at = False, None
 
     def _give_up_requests(self, *but: Purpose) -> None:
-        """Give up pending requests: their late answers count for nothing (R18).
+        """Give up pending requests: their late answers are ignored (R18).
 
-        A JoinGroup that waits would hold up the next request on its connection, so that connection is reset.
+        A pending JoinGroup would delay the next request on its connection, so that connection is reset.
         """
         if self._requests.is_pending(Purpose.JOIN, Purpose.SYNC):
             self._out.append(ev.ResetConnection(ev.Lane.JOIN))
@@ -183,7 +182,7 @@ class Membership(BrokerMachine):
             was_member = self._assignment.stands
             if reaction is Reaction.UNKNOWN:
                 self._member_id = ""
-                was_member |= self._generation >= 0  # also one that has given up its partitions to rejoin
+                was_member |= self._generation >= 0  # also a member that has given up its partitions to rejoin
             if reaction in {Reaction.UNKNOWN, Reaction.STALE} and was_member:
                 self._let_go(name)
             if purpose is Purpose.SYNC:
@@ -192,10 +191,10 @@ class Membership(BrokerMachine):
                 self._retry_later(name)
 
     def _retry_later(self, reason: str) -> None:
-        """Do what the state does at `Timer.RETRY`, after a backoff."""
+        """Repeat the request of this state after a backoff."""
         self._back_off(Timer.RETRY, self._state.value, reason)
 
-    # -- the coordinator ----------------------------------------------------------------------------------------------
+    # -- the group coordinator------------------------------------------------------------------------------------------
 
     def _found(self, event: ev.RequestAnswered, pending: PendingRequest[Purpose]) -> None:
         answer = self._coordinator_in(event)
@@ -213,8 +212,8 @@ class Membership(BrokerMachine):
         self._retry_later(event.reason)
 
     def _request_failed(self, event: ev.RequestFailed, pending: PendingRequest[Purpose]) -> None:
-        """Find the coordinator again: it may have moved, or have died with its connection."""
-        if pending.purpose is Purpose.JOIN:  # the coordinator may have read it, and begun a generation since
+        """Find the group coordinator again: it may have moved, or have died with its connection."""
+        if pending.purpose is Purpose.JOIN:  # the group coordinator may have received it and begun a generation
             self._pause()
         self._coordinator_lost(event.reason)
 
@@ -223,7 +222,7 @@ class Membership(BrokerMachine):
             self._coordinator_lost(event.reason)
 
     def _coordinator_lost(self, reason: str) -> None:
-        """Find the coordinator again, after a backoff: for a while brokers may still name the dead one."""
+        """Find the group coordinator again after a backoff: brokers may still name the dead one for a while."""
         self._coordinator = None
         if self._state is State.SYNCING:
             self._rejoin(reason, JoinCause.COORDINATOR, after_backoff=True)
@@ -241,8 +240,8 @@ class Membership(BrokerMachine):
     ) -> None:
         """Join again.
 
-        An eager member gives up all partitions now. A cooperative member keeps them, and goes on with them as long as
-        nothing goes wrong on its way back into the group (R25).
+        An eager member gives up all partitions now. A cooperative member keeps them and plans them, unless a request
+        fails while it rejoins (R25).
         """
         keeps = self._assignment.stands and self._state is State.STABLE
         self._give_up_requests(*((Purpose.HEARTBEAT,) if keeps else ()))
@@ -378,18 +377,18 @@ class Membership(BrokerMachine):
         self._set_rejoin_due()
         if change.withheld:
             lost = counted(len(change.withheld), "partition")
-            self._want(f"the others wait for {lost} that this member claimed and has lost", JoinCause.CLAIMS)
+            self._want(f"other members wait for {lost} that this member claimed and has lost", JoinCause.CLAIMS)
         elif restarted and self._assignment.cooperative and withheld:
-            # In a stable group its return moves nothing, and nobody gets what its predecessor was to give up.
+            # Its return starts no rebalance, so no member would get partitions that its predecessor was to give up.
             theirs = counted(withheld, "partition")
-            self._want(f"the others wait for {theirs} that this member's predecessor may have held", JoinCause.CLAIMS)
+            self._want(f"other members wait for {theirs} of this member's predecessor", JoinCause.CLAIMS)
         elif self._topics != self._joined_topics:
             self._want("the subscription has changed", JoinCause.SUBSCRIPTION)
 
     # -- heartbeats and commits ---------------------------------------------------------------------------------------
 
     def _alive(self, sent_at: float) -> None:
-        """Restart the session: the coordinator knew the member when it answered a request sent at `sent_at`."""
+        """Restart the session timer: the group coordinator knew the member when it received a request of `sent_at`."""
         over = sent_at + self._session_ms / 1000
         self._requests.set(Timer.SESSION, max(over, self._requests.at(Timer.SESSION) or over))
 
@@ -398,7 +397,7 @@ class Membership(BrokerMachine):
         self._renew(sent_at)
 
     def _renew(self, sent_at: float) -> None:
-        """Renew the lease (R9): the coordinator accepted a request sent at `sent_at` in the generation held."""
+        """Renew the lease (R9): the group coordinator accepted a request of `sent_at` in the generation held."""
         self._lease_at = max(sent_at, self._lease_at if self._lease_at is not None else sent_at)
 
     def _session_over(self) -> None:
@@ -418,18 +417,18 @@ class Membership(BrokerMachine):
             return
         reaction = reaction_to(Purpose.HEARTBEAT, code)
         if reaction is Reaction.REJOIN:
-            self._alive(pending.sent_at)  # the session goes on, but it proves nothing for planning (R9)
+            self._alive(pending.sent_at)  # the session continues, but planning needs an accepted heartbeat (R9)
         self._react(reaction, code, Purpose.HEARTBEAT.doing)
 
     def _early_heartbeat_answered(self, event: ev.RequestAnswered, pending: PendingRequest[Purpose]) -> None:
-        """React in SYNCING, where nothing can be lost. An order to rejoin is older than this generation."""
+        """React in SYNCING, where no partition can be lost. An error to rejoin concerns the generation before."""
         code: int = event.response.error_code
         reaction = Reaction.GO_ON if code == ErrorCode.NONE else reaction_to(Purpose.HEARTBEAT, code)
         if reaction not in {Reaction.GO_ON, Reaction.REJOIN, Reaction.RETRY}:
             self._refused(Purpose.SYNC, code)
 
     def _late_heartbeat_answered(self, event: ev.RequestAnswered, pending: PendingRequest[Purpose]) -> None:
-        """Renew the lease in JOINING. The answer to JoinGroup will say what a refused heartbeat means."""
+        """Renew the lease in JOINING. The answer to JoinGroup shows what a refused heartbeat means."""
         if event.response.error_code == ErrorCode.NONE and self._assignment.can_plan:
             self._renew(pending.sent_at)
 
@@ -464,7 +463,7 @@ class Membership(BrokerMachine):
     # -- rejoining at the boundary of a batch -------------------------------------------------------------------------
 
     def _want(self, reason: str, cause: JoinCause) -> None:
-        """Rejoin at once when idle, else when the awaited thing is done (R21)."""
+        """Rejoin now or, if necessary, at the boundary of the batch or once positions are committed (R21)."""
         if self.rebalance_wanted:
             return
         awaited = self._wait.awaited
@@ -498,7 +497,7 @@ class Membership(BrokerMachine):
             self._give_up_revoked()
 
     def _give_up_revoked(self) -> None:
-        """Give up the revoked partitions by a JoinGroup: the rebalance that follows assigns them to others (R25)."""
+        """Give up the revoked partitions by a JoinGroup; the rebalance assigns them to other members (R25)."""
         given_up = self._assignment.give_up()
         self._rejoin(f"gives up {name_some(given_up)}", JoinCause.REVOKED, gives_up=given_up)
 
@@ -520,7 +519,7 @@ class Membership(BrokerMachine):
     def _user_data_changed(self, event: ev.UserDataChanged) -> None:
         super()._user_data_changed(event)
         if event.rejoins and self._state is State.STABLE:
-            self._want("all members tell again what they are known by", JoinCause.IDENTITY)
+            self._want("all members report their query again", JoinCause.IDENTITY)
 
     def _subscribed(self, event: ev.Subscribed) -> None:
         super()._subscribed(event)
@@ -541,14 +540,14 @@ _IN_ALL = tuple(State)
 
 Membership.TABLE = table_of(
     chain(
-        on(ev.Start, (_UNJOINED, _LEFT), Membership._start, _FINDING),  # LEFT: it comes back as a new member (R27)
+        on(ev.Start, (_UNJOINED, _LEFT), Membership._start, _FINDING),  # LEFT: it rejoins as a new member (R27)
         on(ev.UserDataChanged, _NOT_STABLE, Membership._user_data_changed),
         on(ev.UserDataChanged, (_STABLE,), Membership._user_data_changed, *_AGAIN),
         on(ev.Subscribed, (_UNJOINED, _FINDING, _JOINING, _SYNCING), Membership._subscribed),
         on(ev.Subscribed, (_STABLE,), Membership._subscribed, *_AGAIN),
         on(ev.Stop, (_UNJOINED, _FINDING), Membership._stop, _LEFT),
         on(ev.Stop, (_JOINING, _SYNCING, _STABLE, _FATAL), Membership._stop, _LEAVING, _LEFT),
-        # The way into the group. A JoinGroup that waits has a connection of its own, which tells its own fate.
+        # Joining. JoinGroup and SyncGroup have a connection of their own, so its end fails only them.
         on((Purpose.FIND, ev.RequestAnswered), (_FINDING,), Membership._found, _JOINING),
         on((Purpose.FIND, ev.RequestFailed), (_FINDING, _STABLE), Membership._find_failed),
         on(Timer.RETRY, (_FINDING, _STABLE), Membership._find),
@@ -560,7 +559,7 @@ Membership.TABLE = table_of(
         on((Purpose.SYNC, ev.RequestAnswered), (_SYNCING,), Membership._sync_answered, _STABLE, *_AGAIN),
         on((Purpose.SYNC, ev.RequestFailed), (_SYNCING,), Membership._request_failed, _FINDING),
         on(ev.CoordinatorGone, (_SYNCING,), Membership._coordinator_gone, _FINDING),
-        # Heartbeats. In JOINING one of the generation that is kept meanwhile may be pending (R25).
+        # Heartbeats. In JOINING a heartbeat of the generation that is kept may be pending (R25).
         on(Timer.HEARTBEAT, (_SYNCING, _STABLE), Membership._heartbeat),
         on((Purpose.HEARTBEAT, ev.RequestAnswered), (_JOINING,), Membership._late_heartbeat_answered),
         on((Purpose.HEARTBEAT, ev.RequestAnswered), (_SYNCING,), Membership._early_heartbeat_answered, *_AGAIN),
@@ -571,11 +570,11 @@ Membership.TABLE = table_of(
         on(Timer.SESSION, (_STABLE,), Membership._session_over, *_AGAIN),
         on(ev.CoordinatorGone, (_STABLE,), Membership._coordinator_gone),
         on((Purpose.FIND, ev.RequestAnswered), (_STABLE,), Membership._found),
-        # Commits of a generation that is kept (R25) or given up (R18). JoinGroup's answer shows what a refusal means.
+        # Commits in a generation that is kept (R25) or given up (R18). JoinGroup's answer shows what a refusal means.
         on(ev.CommitAccepted, (_FINDING, _JOINING, _SYNCING), Membership._late_commit_accepted),
         on(ev.CommitAccepted, (_STABLE,), Membership._commit_accepted),
         on(ev.CommitRefused, (_STABLE,), Membership._commit_refused, *_AGAIN),
-        # Spark's calls come at any time. A member that comes back must know whether a batch is in flight.
+        # Spark calls at any time. A member that rejoins must know whether a batch is in flight.
         on(ev.Planned, _IN_ALL, Membership._planned),
         on(ev.Asked, _IN_ALL, Membership._asked),
         on(ev.Idle, _NOT_STABLE, Membership._idle),
@@ -587,8 +586,8 @@ Membership.TABLE = table_of(
         on((Purpose.LEAVE, ev.RequestAnswered), (_LEAVING,), Membership._leave_answered, _LEFT),
         on((Purpose.LEAVE, ev.RequestFailed), (_LEAVING,), Membership._leave_failed, _LEFT),
     ),
-    # Each step looks at the timers, so `Tick` has nothing to do. After another rebalance the next assignment says anew
-    # which partitions are to be given up, so a late `RevocationCompleted` means nothing.
+    # Each step checks the timers, so `Tick` needs no method. The next assignment after a rebalance revokes partitions
+    # again, so a late `RevocationCompleted` is ignored.
     ignored=(
         *(ev.Tick, ev.Stop, ev.Subscribed, ev.MetadataRefreshed, ev.CoordinatorGone),
         *(ev.CommitAccepted, ev.CommitRefused, ev.RevocationCompleted, ev.Settled),

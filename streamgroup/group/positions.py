@@ -1,4 +1,4 @@
-"""The starting position of a gained partition: the rules R5 to R8 as pure functions."""
+"""Where a gained partition starts: the rules R5 to R8 as pure functions."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from streamgroup.model import (
 
 
 class Origin(Enum):
-    """The source of a position, with the letters of R5."""
+    """Where a position comes from, with the letters of R5."""
 
     CHECKPOINT_AHEAD = "a"
-    """This query sank further than it managed to commit."""
+    """The checkpoint: this query has sunk records that it could not commit."""
     COMMITTED = "b"
     CHECKPOINT = "c"
     STARTING = "d"
@@ -31,30 +31,30 @@ class Origin(Enum):
     EARLIEST = "new"
     """A new partition, or one whose commit has expired (R7)."""
     RECREATED = "recreated"
-    """The topic has another id, so positions of the old topic count for nothing (R8)."""
+    """The topic was recreated with another id, so positions of the old topic are invalid (R8)."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartPosition:
-    """The start of a gained partition. `offset` is None where the log decides it (STARTING, EARLIEST, RECREATED)."""
+    """The start of a gained partition. `offset` is None if the log decides it (STARTING, EARLIEST, RECREATED)."""
 
     origin: Origin
     offset: int | None = None
     leader_epoch: int = UNKNOWN_EPOCH
-    """The leader epoch under which the position was taken, where the document or the commit has it."""
+    """The leader epoch of the position; UNKNOWN_EPOCH if the document or the commit has none."""
 
     @property
     def commit_at_once(self) -> bool:
-        """Whether the position is committed before its first fetch: it is not the group's committed offset (R6)."""
+        """Whether the position must be committed before its first fetch: it is not the committed offset (R6)."""
         return self.origin is not Origin.COMMITTED
 
 
 def founding_generation(commits: Mapping[TopicPartition, CommittedOffset], generation: int) -> int:
     """Return the generation that founded the group (R7).
 
-    It is `generation` where the group has no commits, or where all of them name it as the founding one. Otherwise it is
-    the oldest generation that a commit names, NOT_FOUNDED where none names one. `commits` are all commits of the group,
-    not only those of the partitions held.
+    It is `generation` if the group has no commits, or if all of them name it as the founding one. Otherwise it is the
+    oldest founding generation that a commit names, NOT_FOUNDED if none names one. `commits` are all commits of the
+    group, not only those of the partitions held.
     """
     if not commits:
         return generation
@@ -68,7 +68,7 @@ def founding_generation(commits: Mapping[TopicPartition, CommittedOffset], gener
 def applies_starting_offsets(checkpoint: Document, founding: int, generation: int) -> bool:
     """Return whether `startingOffsets` apply: in the founding generation, to a query without a checkpoint (R7).
 
-    `checkpoint` may be the document that Spark replays: it also tells where the query has begun to read.
+    `checkpoint` may be the document that Spark replays, since it has the positions where the query began to read.
     """
     return checkpoint == INITIAL_DOCUMENT and founding == generation
 
@@ -89,15 +89,14 @@ def start_of(
     `checkpoint` is the newest document proven sunk, `run` the id of this run, `topic_id` the topic's present id.
     `committed` is the commit that an OffsetFetch found after the SyncGroup of the current generation.
 
-    `alone`: the query is not a member. No other query goes on from its commits, so its checkpoint goes before the
-    commits of all queries. A stateful query needs that exactly: its state is the checkpoint's, and where a crash has
-    prevented a commit, the commit before would repeat a batch into that state. Only a commit that no query has made is
-    followed, as a member follows it: an operator's reset. A commit that a broker keeps in ZooKeeper has no metadata
-    (`NO_METADATA`) that names its writer. It is taken for a query's, so a reset counts only for a query without a
-    checkpoint.
+    `alone`: the query is not a member. No other query continues from its commits, so its checkpoint has priority over
+    commits of queries. A stateful query depends on that: if a crash prevented a commit, the commit before it would
+    repeat a batch whose effects the state already contains. Only a commit that no query has made, an operator's reset,
+    has priority, as for a member. A commit that a broker stores in ZooKeeper has no metadata (`NO_METADATA`) that names
+    its writer. It counts as a query's commit, so such a reset works only for a query without a checkpoint.
 
-    `begun` is where the batch that is being replayed began, which the checkpoint before it may not contain. It counts
-    where nothing else does: in batch 0 of a query whose group has no commits, or that has no group.
+    `begun` is where the batch that is being replayed begins; the checkpoint before it may not contain the partition. It
+    is used last: in batch 0 of a query whose group has no commits, or that has no group.
     """
     metadata = CommitMetadata.parse(committed.metadata) if committed is not None else None
     position = checkpoint.positions.get(partition)
@@ -126,7 +125,7 @@ def start_of(
 def is_of_a_query(committed: CommittedOffset) -> bool:
     """Return whether a query has made the commit, or may have.
 
-    A query whose sink skipped a batch commits without a lineage, so that nobody follows the commit as a query's (R17).
+    A query whose sink skipped a batch commits without a lineage, so that its commit counts as a reset (R17).
     """
     if committed.metadata == NO_METADATA:
         return True
@@ -137,8 +136,8 @@ def is_of_a_query(committed: CommittedOffset) -> bool:
 def _proven(checkpoint: Document, run: str, metadata: CommitMetadata) -> bool:
     """Return whether `checkpoint` is known to have sunk after a commit of the same process (R5a).
 
-    A document of this run was proven sunk here. One of an earlier run counts only where Spark asked for its partitions.
-    Without that, a batch that the sink skipped (R17) would be taken for sunk after a plain restart.
+    A document of this run was proven sunk here. A document of an earlier run counts only if Spark called `partitions`
+    for it. Else a batch that the sink skipped (R17) would count as sunk after a restart.
     """
     same = metadata.lineage == checkpoint.lineage and metadata.run == checkpoint.run
     proven = checkpoint.run == run or metadata.asked == checkpoint.sequence

@@ -1,4 +1,4 @@
-"""The member's reaction to each error code of the group's coordinator: one table."""
+"""The member's reaction to each error code of the group coordinator, and the errors for users."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamgroup.group.requests import Purpose
 from streamgroup.group.timing import MemberConfig
 
 UNEXPECTED_ATTEMPTS = 10
-"""After so many unexpected failures of the broker in a row the member gives up: after 7 s with the default backoff."""
+"""The query fails after this many unexpected errors of the broker in a row: after 7 s with the default backoff."""
 
 
 class Reaction(Enum):
@@ -22,25 +22,23 @@ class Reaction(Enum):
     RETRY = "retry"
     """Send the same request again after a backoff."""
     FIND = "find"
-    """Find the coordinator: it is another broker, or there is none at the moment."""
+    """Find the group coordinator: it is another broker, or there is none at the moment."""
     METADATA = "metadata"
-    """Refresh the metadata, which the answer contradicts, and send the same request again after a backoff."""
+    """Refresh the metadata, which is stale, and send the same request again after a backoff."""
     SMALLER = "smaller"
-    """Send the same in smaller parts: the broker does not accept so large a request."""
+    """Send smaller requests: the broker does not accept one of this size."""
     UNEXPECTED = "unexpected"
-    """Send the same again after a backoff, `UNEXPECTED_ATTEMPTS` times at most: the broker failed for unknown
-    reasons."""
+    """Send the same request again after a backoff, at most `UNEXPECTED_ATTEMPTS` times: the cause is unknown."""
     REJOIN = "rejoin"
     """Rejoin at the boundary of the batch: the group rebalances (R21)."""
     STALE = "stale"
-    """Give up all partitions and join again as the same member, as the Java client does: the generation is over
-    (22)."""
+    """Give up all partitions and rejoin as the same member, as Java's client does: the generation is over (22)."""
     UNKNOWN = "unknown"
-    """Give up all partitions and join again as a new member: the coordinator does not know this one (25)."""
+    """Give up all partitions and rejoin as a new member: the group coordinator does not know this one (25)."""
     NAMED = "named"
-    """Join again with the id that the coordinator gave (KIP-394)."""
+    """Join again with the member id in the answer (KIP-394)."""
     FATAL = "fatal"
-    """Fail the query: nothing that this member could do would help."""
+    """Fail the query: retrying will not help."""
 
 
 _EVERYWHERE: Mapping[int, Reaction] = {
@@ -49,7 +47,7 @@ _EVERYWHERE: Mapping[int, Reaction] = {
     ErrorCode.NOT_COORDINATOR: Reaction.FIND,
     ErrorCode.ILLEGAL_GENERATION: Reaction.STALE,
     ErrorCode.UNKNOWN_MEMBER_ID: Reaction.UNKNOWN,
-    # A coordinator that does not know the group knows no member of it either. Kafka answers OffsetCommit v9 with this
+    # A group coordinator that does not know the group does not know the member. Kafka answers OffsetCommit v9 with this
     # code, and earlier versions with ILLEGAL_GENERATION.
     ErrorCode.GROUP_ID_NOT_FOUND: Reaction.UNKNOWN,
     ErrorCode.REBALANCE_IN_PROGRESS: Reaction.REJOIN,
@@ -61,17 +59,17 @@ _EVERYWHERE: Mapping[int, Reaction] = {
 
 _OF: Mapping[Purpose, Mapping[int, Reaction]] = {
     Purpose.FIND: {ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.RETRY, ErrorCode.NOT_COORDINATOR: Reaction.RETRY},
-    # While the group rebalances there is nothing to rejoin, so the member sends the same JoinGroup again.
+    # JoinGroup already rejoins, so the member sends the same request again.
     Purpose.JOIN: {ErrorCode.MEMBER_ID_REQUIRED: Reaction.NAMED, ErrorCode.REBALANCE_IN_PROGRESS: Reaction.RETRY},
     Purpose.SYNC: {},
     Purpose.HEARTBEAT: {},
-    # The member leaves whatever the answer is. Where the coordinator did not remove it, its session expires.
+    # The member leaves after any answer. If the group coordinator did not remove it, its session expires.
     Purpose.LEAVE: {},
 }
 
 _OF_COMMIT: Mapping[int, Reaction] = {
-    # The coordinator appends all partitions of one OffsetCommit as one batch to __consumer_offsets. The coordinator of
-    # Kafka 4 answers a batch beyond max.message.bytes with UNKNOWN_SERVER_ERROR, those before with 28.
+    # The group coordinator appends all partitions of one OffsetCommit as one batch to __consumer_offsets. If the batch
+    # exceeds max.message.bytes, Kafka 4 answers UNKNOWN_SERVER_ERROR, earlier releases 28.
     ErrorCode.INVALID_COMMIT_OFFSET_SIZE: Reaction.SMALLER,
     ErrorCode.MESSAGE_TOO_LARGE: Reaction.SMALLER,
     ErrorCode.RECORD_LIST_TOO_LARGE: Reaction.SMALLER,
@@ -80,7 +78,7 @@ _OF_COMMIT: Mapping[int, Reaction] = {
 _OF_FETCH: Mapping[int, Reaction] = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.FIND,
     ErrorCode.NOT_COORDINATOR: Reaction.FIND,
-    # A group without commits has an empty answer. This code is of a group that is being removed.
+    # A group without commits has an empty answer. This code means that the group is being removed.
     ErrorCode.GROUP_ID_NOT_FOUND: Reaction.UNEXPECTED,
 }
 
@@ -88,13 +86,13 @@ _OF_FETCH: Mapping[int, Reaction] = {
 def reaction_to(purpose: Purpose, code: int) -> Reaction:
     """Return the reaction to `code` in an answer to this request.
 
-    A code without a row is retried where the table of errors calls it retriable, and is fatal otherwise.
+    A code without a row is retried if the table of errors says that it is retriable; else it is fatal.
     """
     reaction = _OF[purpose].get(code) or _EVERYWHERE.get(code) or _by_the_table(code)
     if reaction is Reaction.METADATA:  # membership needs no metadata
         return Reaction.RETRY
     if reaction is Reaction.UNEXPECTED and purpose is Purpose.HEARTBEAT:
-        return Reaction.RETRY  # the next heartbeat asks again anyway, and the session timeout bounds for how long
+        return Reaction.RETRY  # the next heartbeat follows anyway, until the session times out
     return reaction
 
 
@@ -104,8 +102,7 @@ def reaction_to_commit(code: int) -> Reaction:
 
 
 def reaction_to_fetch(code: int) -> Reaction:
-    """Return the reaction to `code` in an answer to OffsetFetch, which names no member, so that no code is about
-    one."""
+    """Return the reaction to `code` in an answer to OffsetFetch. The request names no member."""
     return _OF_FETCH.get(code) or _by_the_table(code)
 
 
@@ -113,7 +110,7 @@ _JOINS_AGAIN = {Reaction.REJOIN, Reaction.STALE, Reaction.UNKNOWN}
 
 
 def is_of_membership(code: int) -> bool:
-    """Return whether this code of OffsetCommit is about the member rather than about the commit."""
+    """Return whether this code of OffsetCommit concerns the membership, not the commit."""
     return reaction_to_commit(code) in _JOINS_AGAIN or code == ErrorCode.FENCED_INSTANCE_ID
 
 
@@ -127,7 +124,7 @@ def _by_the_table(code: int) -> Reaction:
 
 
 def fatal_error(code: int, doing: str, config: MemberConfig) -> StreamGroupError:
-    """Return the exception for a fatal code: what failed for which group, and what to do next."""
+    """Return the exception for a fatal code; `doing` has failed: `join`."""
     if code == ErrorCode.FENCED_INSTANCE_ID:
         return FencedError(f"group {config.group_id}: {_FENCED.format(instance=config.instance_id)}")
     context = f"group {config.group_id}: could not {doing}"
@@ -142,8 +139,10 @@ def fatal_error(code: int, doing: str, config: MemberConfig) -> StreamGroupError
 
 
 def offsets_error(code: int, what: str, group: str, topic: str = "", requester: Requester = UNKNOWN) -> BrokerError:
-    """Return the exception for OffsetCommit and OffsetFetch; `what` failed: `commit t-0 at offset 5 in generation
-    3`. `topic` is that of the refused partition, empty if the code is about the group."""
+    """Return the exception for OffsetCommit and OffsetFetch; `what` failed: `commit t-0 at offset 5 in generation 3`.
+
+    `topic` is the topic of the refused partition, empty if the code is about the group.
+    """
     if code in (ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED):
         name = group if code == ErrorCode.GROUP_AUTHORIZATION_FAILED else topic
         return refusal(code, f"group {group}: could not {what}", Operation.READ, name, requester)

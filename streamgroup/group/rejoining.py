@@ -1,4 +1,4 @@
-"""How long a member that is to rejoin waits for the boundary of its batch (R21, R22). Times are monotonic seconds."""
+"""How long a member that has to rejoin waits for the boundary of its batch (R21, R22). Times are monotonic seconds."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from streamgroup.group.events import JoinCause
 
 FOREIGN_TIMEOUT_S = 5.0
-"""R33: a consumer of another make tries 4 times in 8 s to claim its partitions, and then owns nothing."""
+"""R33: a consumer of another client tries 4 times in 8 s to claim its partitions, and then owns none."""
 _REJOIN_MARGIN_S = 5.0
 _LENGTHS = 10
-"""The lengths of so many batches tell how long the next may take (R22)."""
+"""The number of recent batches by which the length of the next one is estimated (R22)."""
 
 
 def rejoin_timeout_s(max_poll_s: float) -> float:
-    """Return how long a member that was asked to rejoin waits for its batch at most, a little less than the group."""
+    """Return the longest wait of a member for its batch, a little shorter than the group's rebalance timeout."""
     return max_poll_s - min(_REJOIN_MARGIN_S, max_poll_s / 10)
 
 
@@ -28,15 +28,15 @@ def rejoin_due(
     *,
     listened: bool = False,
 ) -> float:
-    """Return when a member that was asked to rejoin at `rejoin_asked_at` stops waiting for its batch (R22).
+    """Return when a member that was told to rejoin at `rejoin_asked_at` stops waiting for its batch (R22).
 
     With a listener (`listened`) the member waits as long as the group does, `max_poll_s` from `rejoin_asked_at`. The
-    listener reports at once that the batch has sunk, so a batch that it has not reported still runs. The same goes for
-    starting positions, whose commit the broker answers.
+    listener reports immediately when a batch has sunk, so a batch that it has not reported is still running. The same
+    applies to starting positions, whose commit the broker answers.
 
-    Without a listener the tasks are presumably done one longest batch after `asked_at`. The member waits for Spark's
-    next call `rebalance_wait_s` from then, or from `rejoin_asked_at` where the tasks should have been done before. That
-    needs a batch in flight whose tasks were asked for, and the length of an earlier one.
+    Without a listener the tasks are presumably done one longest batch after `asked_at`, when Spark called `partitions`.
+    From then, or from `rejoin_asked_at` if that is later, the member waits `rebalance_wait_s` for Spark's next call. If
+    `asked_at` or the length of an earlier batch is unknown, it waits as long as the group does.
     """
     latest = rejoin_asked_at + rejoin_timeout_s(max_poll_s)
     if listened or asked_at is None or longest_batch_s is None:
@@ -45,11 +45,11 @@ def rejoin_due(
 
 
 class BatchTimes:
-    """Whether a batch is in flight, since when its tasks run, and how long recent batches took (R21, R22).
+    """Whether a batch is in flight, when its tasks started, and how long recent batches took (R21, R22).
 
-    Without a listener a batch ends when Spark asks for the next one, so each length includes the wait for the next
-    trigger. Nothing here tells the two apart, and too short an estimate would repeat batches. Only the last ten lengths
-    count. The first batch of a query, which reads a backlog, would otherwise stand for all later ones.
+    Without a listener a batch ends when Spark requests the next one, so each length includes the wait for the next
+    trigger. The wait is not subtracted: too short an estimate would repeat batches. Only the last ten lengths count,
+    because the first batch of a query may read a large backlog.
     """
 
     __slots__ = ("_lengths_s", "asked_at", "listened", "planned_at")
@@ -58,31 +58,31 @@ class BatchTimes:
         self.planned_at: float | None = None
         self.asked_at: float | None = None
         self.listened = False
-        """Whether a listener reports when the batch in flight has sunk, as far as was known when its tasks began."""
+        """Whether a listener will report when the batch in flight has sunk, as known when its tasks started."""
         self._lengths_s: deque[float] = deque(maxlen=_LENGTHS)
 
     @property
     def in_flight(self) -> bool:
-        """Whether Spark was given a document with ranges that is not proven sunk and committed."""
+        """Whether a document with ranges was passed to Spark that is not yet proven sunk and committed."""
         return self.planned_at is not None
 
     @property
     def longest_s(self) -> float | None:
-        """The longest recent batch, from asked to proven sunk; None before the first."""
+        """The longest recent batch, from the start of its tasks to proven sunk; None before the first."""
         return max(self._lengths_s, default=None)
 
     def flying_s(self, now: float) -> float:
-        """Return for how long the batch has been in flight; 0 where there is none."""
+        """Return how long the batch has been in flight; 0 if there is none."""
         return 0.0 if self.planned_at is None else now - self.planned_at
 
     def planned(self, now: float) -> None:
-        """Note that a document with ranges was given to Spark."""
+        """Note that a document with ranges was passed to Spark."""
         self.planned_at, self.asked_at = now, None
 
     def asked(self, now: float, *, listened: bool = False) -> None:
-        """Note that Spark asked for the partitions of the batch.
+        """Note that Spark called `partitions` for the batch.
 
-        Spark may ask again: the first time counts. A replay, which nobody planned here, begins with this call.
+        Spark may call it again: the first time counts. A replay begins with this call.
         """
         if self.planned_at is None:
             self.planned_at = now
@@ -98,7 +98,7 @@ class BatchTimes:
 
 
 class RejoinWait:
-    """Why the member is to rejoin, since when it waits to do so, and for what it waits."""
+    """Why the member has to rejoin, since when it waits to do so, and for what."""
 
     __slots__ = ("_cooperative", "_rebalance_wait_ms", "batch", "cause", "reason", "settles", "settling", "since")
 
@@ -107,22 +107,22 @@ class RejoinWait:
         self._cooperative = cooperative
         self.batch = BatchTimes()
         self.reason: str | None = None
-        """Why the member is to rejoin at the next boundary of a batch; None where it is not."""
+        """Why the member has to rejoin at the next boundary of a batch; None if it does not."""
         self.cause = JoinCause.GROUP
-        """Which kind of reason that is."""
+        """The kind of that reason."""
         self.since = 0.0
         self.settles = False
         """Whether `Settled` follows each assignment that brings new partitions."""
         self.settling = False
-        """Whether the starting positions of the last assignment are still being found and committed."""
+        """Whether the starting positions of the last assignment are not yet found and committed."""
 
     @property
     def awaited(self) -> str | None:
-        """The thing that a rejoin waits for, in words; None where the member is idle.
+        """What a rejoin waits for, in words; None if the member can rejoin now.
 
-        A member that rejoins before its starting positions are committed leaves them to the next owner of the
-        partitions. That one did not found the group and starts at the earliest offset (R7), not at startingOffsets. A
-        cooperative member goes on with its batch, so it need not wait for the batch (R25).
+        If a member rejoined before its starting positions are committed, the next owner of the partitions would have to
+        determine them. It did not found the group, so it would start at the earliest offset (R7), not at
+        startingOffsets. A cooperative member continues its batch during the rebalance, so it need not wait (R25).
         """
         if self.batch.in_flight and not self._cooperative:
             return "the batch in flight is done"
@@ -132,23 +132,22 @@ class RejoinWait:
         self.reason, self.cause, self.since = reason, cause, now
 
     def end(self) -> None:
-        """Wait for nothing any more: the member rejoins, or has lost its membership."""
+        """End the wait: the member rejoins, or has lost its membership."""
         self.reason, self.cause, self.settling = None, JoinCause.GROUP, False
 
     @property
     def why(self) -> tuple[str, JoinCause]:
-        """The reason and its kind for a rejoin now: those of `begin`, or else that the group rebalances."""
+        """The reason for a rejoin and its kind, from `begin`; the default is that the group rebalances."""
         return self.reason or "the group rebalances", self.cause
 
     def due(self, max_poll_ms: int, *, foreign: bool = False) -> float:
-        """Return when the member waits no longer. `foreign`: a consumer of another make waits, too (R33)."""
+        """Return when the wait ends. `foreign`: a consumer of another client waits for partitions (R33)."""
         batch, wait_s = self.batch, self._rebalance_wait_ms / 1000
         is_reported = batch.listened or self.settling
         due = rejoin_due(self.since, batch.asked_at, batch.longest_s, wait_s, max_poll_ms / 1000, listened=is_reported)
         return min(due, self.since + FOREIGN_TIMEOUT_S) if foreign else due
 
     def waited_s(self, now: float) -> float:
-        """Return for how long the member has waited."""
         return now - self.since
 
     def has_outlasted_the_group(self, now: float, max_poll_ms: int) -> bool:
@@ -156,9 +155,9 @@ class RejoinWait:
         return self.waited_s(now) >= rejoin_timeout_s(max_poll_ms / 1000)
 
     def gave_up(self, now: float, max_poll_ms: int, foreign: Sequence[str] = ()) -> str:
-        """Return the text for a user whose batch is waited for no longer.
+        """Return the message that the member stops waiting for its batch.
 
-        `foreign` are the consumers of another make in the group (R33).
+        `foreign` are the consumers of another client in the group (R33).
         """
         flying_s, waited_s = self.batch.flying_s(now), self.waited_s(now)
         if foreign and not self.has_outlasted_the_group(now, max_poll_ms):
@@ -166,7 +165,7 @@ class RejoinWait:
         return gave_up_waiting(flying_s, waited_s, max_poll_ms, self._rebalance_wait_ms)
 
     def left_unsettled(self, generation: int, now: float) -> str:
-        """Return the text for a member that rejoins before its starting positions are committed."""
+        """Return the message that the member rejoins before its starting positions are committed."""
         return (
             f"cannot commit where the partitions gained in generation {generation} start before the group rebalances: "
             f"their offsets are not found or not committed after {self.waited_s(now):.0f} s, and the group waits no "
@@ -176,7 +175,7 @@ class RejoinWait:
 
 
 def gave_up_waiting(flying_s: float, waited_s: float, rebalance_ms: int, rebalance_wait_ms: int) -> str:
-    """Return why a batch is waited for no longer, what follows, and what to do about it."""
+    """Return why the member stops waiting for its batch, the consequence, and the next step."""
     batch = f"the batch in flight, planned {flying_s:.0f} s ago, is not proven sunk"
     follows = "other members may get its partitions and read it again: up to one batch may be repeated (R22)"
     if waited_s >= rejoin_timeout_s(rebalance_ms / 1000):
@@ -192,8 +191,8 @@ def gave_up_waiting(flying_s: float, waited_s: float, rebalance_ms: int, rebalan
 
 
 _FOREIGN = (
-    "the batch in flight, planned {flying:.0f} s ago, is not proven sunk, and {who}, a consumer of another make, waits "
-    "for its partitions: it would give up after 8 s and own nothing, so they are released after {waited:.0f} s. Other "
-    "members may read that batch again: up to one batch may be repeated (R33). Lower maxOffsetsPerTrigger to make "
-    "batches shorter than 5 s, for as long as such consumers are in the group"
+    "the batch in flight, planned {flying:.0f} s ago, is not proven sunk, and {who}, a consumer of another client, "
+    "waits for its partitions: it would give up after 8 s and own none, so they are released after {waited:.0f} s. "
+    "Other members may read that batch again: up to one batch may be repeated (R33). Lower maxOffsetsPerTrigger to "
+    "make batches shorter than 5 s, for as long as such consumers are in the group"
 )

@@ -1,6 +1,6 @@
-"""The requests of membership and their purposes, in the shape that each version wants, and its timers.
+"""The requests of a member of a Kafka group, their purposes, and the member's timers.
 
-Each function returns `build(version) -> request`: the version is known only when the connection is.
+Each function returns `build(version) -> request`: the version depends on the broker at the other end of the connection.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from streamgroup.model import TopicPartition
 
 
 class Purpose(Enum):
-    """A request of membership: the API, the lane that it takes, and what the member does by it, in words."""
+    """The purpose of a request: its API, its lane, and what the member does by it, in words."""
 
     FIND = (c.FindCoordinatorRequest, Lane.ANY, "find its coordinator")
     JOIN = (m.JoinGroupRequest, Lane.JOIN, "join")
@@ -40,7 +40,7 @@ class Purpose(Enum):
 
 
 class Timer(Enum):
-    """A timer of membership, in the order in which due ones are handled: a session that is over needs no heartbeat."""
+    """The timers of a member, in the order in which due ones are handled: an expired session needs no heartbeat."""
 
     SESSION = "session over"
     REJOIN = "rejoin due"
@@ -59,7 +59,7 @@ _OF_MEMBERS = (m.JoinGroupRequest, m.SyncGroupRequest, m.HeartbeatRequest, m.Lea
 
 
 def not_spoken(group: str, api: type[Any], release: str, error: UnsupportedVersionError) -> StreamGroupError:
-    """Return the error for a broker that does not know an API of the group. Brokers before 0.10 have a `release`."""
+    """Return the error for a broker without an API of groups. `release` is set for brokers before 0.10."""
     if not release or api not in {*_OF_MEMBERS, c.FindCoordinatorRequest}:
         return error
     broker = f"the broker is Kafka {release}"
@@ -77,11 +77,11 @@ def not_spoken(group: str, api: type[Any], release: str, error: UnsupportedVersi
 
 @dataclass(frozen=True, slots=True)
 class JoinSubscription:
-    """The subscription that JoinGroup sends to the group's leader."""
+    """The subscription in JoinGroup, which the group's leader reads."""
 
     topics: tuple[str, ...]
     identity: bytes = b""
-    """The data of `UserDataChanged`, sent as user data."""
+    """The data of the last `UserDataChanged`."""
     owned: tuple[TopicPartition, ...] = ()
     """Cooperative only: the partitions that the member holds while it joins, of `generation` (KIP-429)."""
     generation: int = -1
@@ -100,7 +100,7 @@ class JoinSubscription:
 
 
 def join_group(config: MemberConfig, member_id: str, subscription: JoinSubscription, reason: str) -> Build:
-    """Build JoinGroup. `build` raises UnsupportedVersionError where the broker knows no static members."""
+    """Build JoinGroup. `build` raises UnsupportedVersionError if the broker does not support static members."""
     protocols = tuple(
         m.JoinGroupRequestProtocol(name=name, metadata=subscription.metadata(name)) for name in config.strategies
     )
@@ -128,7 +128,7 @@ def join_group(config: MemberConfig, member_id: str, subscription: JoinSubscript
 def sync_group(
     config: MemberConfig, member_id: str, generation: int, strategy: str, assignments: Mapping[str, bytes]
 ) -> Build:
-    """Build SyncGroup, from the leader with the encoded assignment of each member id, from others without."""
+    """Build SyncGroup. Only the leader has `assignments`, encoded and by member id."""
 
     def build(version: int) -> m.SyncGroupRequest:
         return m.SyncGroupRequest(
@@ -160,7 +160,7 @@ def heartbeat(config: MemberConfig, member_id: str, generation: int) -> Build:
 
 
 def leave_group(config: MemberConfig, member_id: str, reason: str) -> Build:
-    """Build LeaveGroup of a dynamic member: up to v2 it names one member, from v3 several (KIP-345)."""
+    """Build LeaveGroup. Up to v2 the request names one member, from v3 a list (KIP-345)."""
 
     def build(version: int) -> m.LeaveGroupRequest:
         if version < 3:

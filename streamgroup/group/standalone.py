@@ -1,17 +1,16 @@
 """A query that is not a member of any group: `group.mode=commit` and `off`, with the interface of `Membership`.
 
-It holds all partitions of its subscription, from the first metadata on. A member is assigned its partitions by its
-group; this query assigns all partitions to itself, anew whenever the metadata shows other partitions. The ledger, the
-planner and the rules are therefore the same in all modes. With a group (`commit`) it finds the coordinator for the
-driver's commits. Brokers before 0.8.2 have no coordinator. With them, and where the user says that ZooKeeper keeps the
-offsets, any broker takes the commits to ZooKeeper. A query that writes its commits into ZooKeeper itself opens a
-session. Without a group (`off`) it sends nothing at all.
+It holds all partitions of its subscription, and assigns them to itself whenever the metadata shows other partitions. So
+the ledger, the planner and the rules are the same in all modes. With a group (`commit`) it finds the group coordinator
+for its commits. Brokers before 0.8.2 have no group coordinators. With such brokers, or if the options say that offsets
+are in ZooKeeper, any broker writes the commits into ZooKeeper. A query that writes into ZooKeeper itself opens a
+session. Without a group (`off`) it sends no requests.
 
-**While the group has members** the coordinator refuses the commits of a query that is not one of them
-(UNKNOWN_MEMBER_ID). The query waits for the members to leave, since they may be dead predecessors whose session has yet
-to end. It plans nothing meanwhile (R9), so it reads nothing that is not committed. After `members_timeout_s` it fails
-instead of going on without commits. Commits of a consumer look like an operator's reset, so the next start of this
-query would follow them, past records that it has not read.
+**If the group has members**, the group coordinator refuses the commits of a query that is not one of them
+(UNKNOWN_MEMBER_ID). The query waits for the members to leave: they may be dead predecessors whose sessions have not
+expired. Meanwhile it plans nothing (R9), so it reads no records that it cannot commit. After `members_timeout_s` it
+fails. It does not continue without commits, because the commits of another consumer look like an operator's reset: the
+next start of this query would follow them, past records that it has not read.
 """
 
 from __future__ import annotations
@@ -41,13 +40,12 @@ _OF_MEMBERS = {Reaction.UNKNOWN, Reaction.STALE, Reaction.REJOIN}
 class StandaloneMember(BrokerMachine):
     """A query that holds all partitions of its subscription.
 
-    `config.group_id` is empty in mode `off`; of the rest only the values about requests count. `assigned` are the
-    partitions of the option `assign`; without them the topics of `Start` and `Subscribed` count. `members_timeout_s` is
-    how long the query waits for members of the group to leave. `is_missed` returns whether a held partition that the
-    metadata does not know any more is to be held on to, because its loss has not been reported yet (R8).
-    `in_zookeeper`: brokers keep the group's offsets in ZooKeeper. None: they keep them in Kafka, if they can. With
-    `session` the query keeps them in ZooKeeper itself. `stored_in` names the same place to people, who are told how to
-    look at the group.
+    `config.group_id` is empty in mode `off`. `assigned` are the partitions of the option `assign`; without them the
+    topics of `Start` and `Subscribed` count. `members_timeout_s` is how long the query waits for members of the group
+    to leave. `is_missed` returns whether a partition that the metadata lacks must still be held, because its loss has
+    not been reported yet (R8). `in_zookeeper`: brokers store the group's offsets in ZooKeeper. None: they store them in
+    Kafka, if they can. `session`: the query writes them into ZooKeeper itself. `stored_in` is the same place, for the
+    error message.
     """
 
     TABLE: ClassVar[Table]
@@ -71,34 +69,31 @@ class StandaloneMember(BrokerMachine):
         self._in_zookeeper = in_zookeeper
         self._session = session
         self._connecting = False
-        """Whether the session has yet to begin."""
+        """Whether the ZooKeeper session has not started yet."""
         self._stored_in = stored_in
         self._unexpected = 0
-        """Unexpected failures of the broker since it last named the coordinator."""
+        """The number of unexpected errors of the broker since the group coordinator was last found."""
         self._held: frozenset[TopicPartition] | None = None
-        """None until the metadata has shown them."""
+        """None until the first metadata."""
         self._generation = 0
-        """How often the query has assigned partitions to itself; brokers do not see this number."""
+        """The number of assignments of the query to itself. It is not sent to brokers."""
         self._refused_since: float | None = None
 
     @property
     def member_id(self) -> str:
-        """Always `""`: the query is not a member."""
         return ""
 
     @property
     def can_plan(self) -> bool:
-        """Whether the partitions held may be planned."""
         return self._state is State.STABLE
 
     @property
     def may_commit(self) -> bool:
-        """Whether the broker may accept a commit."""
         return self._state is State.STABLE
 
     @property
     def lease_at(self) -> float | None:
-        """Infinity in STABLE, else None: nobody else can own its partitions (R9)."""
+        """Infinity in STABLE, else None: no other member can own its partitions (R9)."""
         return math.inf if self._state is State.STABLE else None
 
     # -- starting and stopping ----------------------------------------------------------------------------------------
@@ -156,7 +151,7 @@ class StandaloneMember(BrokerMachine):
             self._stabilize()
 
     def _assigned_of(self, topics: Mapping[str, TopicInfo]) -> frozenset[TopicPartition]:
-        """Return the assigned partitions to hold, without those that an existing topic has never had. Warn of these."""
+        """Return the assigned partitions to hold, without those that an existing topic lacks. Warn of these."""
         held = self._held or ()
         unknown = [
             tp
@@ -169,14 +164,14 @@ class StandaloneMember(BrokerMachine):
         return frozenset(self._assigned).difference(unknown)
 
     def _stabilize(self) -> None:
-        """Enter STABLE where the partitions and, for commits, the coordinator are known."""
+        """Enter STABLE if the partitions and, for commits, the group coordinator are known."""
         if self._state is State.FINDING and self._held is not None and not self._seeks_coordinator:
             self._transition_to(State.STABLE)
             held, self._held = self._held, None
             self._assign(held)
 
     def _assign(self, partitions: frozenset[TopicPartition]) -> None:
-        """Hold these partitions from now on. Those held before go on; a refused commit of them is made again."""
+        """Hold these partitions from now on. Those held before are kept; a refused commit is repeated."""
         before, self._held = self._held, partitions
         self._generation += 1
         if before != partitions:
@@ -191,14 +186,14 @@ class StandaloneMember(BrokerMachine):
             self._assign(self._held)
 
     def _line(self, partitions: frozenset[TopicPartition], *, again: bool) -> str:
-        """Return the first line of the log about this query."""
+        """Return the log line about the partitions."""
         topics = sorted({tp.topic for tp in partitions})
         named = first_of(topics, _TOPICS_NAMED, "topic") or "no topic so far"
         group = self._config.group_id
         commits = f"commits to group {group} without joining" if group else "commits nothing"
         return f"{'now ' if again else ''}reads {counted(len(partitions), 'partition')} of {named}, {commits}"
 
-    # -- the coordinator ----------------------------------------------------------------------------------------------
+    # -- the group coordinator------------------------------------------------------------------------------------------
 
     @property
     def _seeks_coordinator(self) -> bool:
@@ -223,13 +218,13 @@ class StandaloneMember(BrokerMachine):
         if not event.unsupported:
             self._find_later(event.reason)
             return
-        self._in_zookeeper, self._attempts = True, 0  # brokers before 0.8.2 have no coordinators
+        self._in_zookeeper, self._attempts = True, 0  # brokers before 0.8.2 have no group coordinators
         self._note(INFO, "the brokers, older than 0.8.2, have no group coordinator: the offsets are in ZooKeeper")
         self._out.append(ev.NoCoordinator())
         self._stabilize()
 
     def _found(self, event: ev.RequestAnswered, pending: PendingRequest[Purpose]) -> None:
-        self._in_zookeeper = False  # a broker without coordinators that answers later is not asked for offsets
+        self._in_zookeeper = False  # from now on offsets are in Kafka, even if an older broker answers later
         answer = self._coordinator_in(event)
         if not isinstance(answer, int):
             self._attempts = self._unexpected = 0
@@ -253,7 +248,7 @@ class StandaloneMember(BrokerMachine):
         if reaction is Reaction.FIND:
             self._coordinator_lost(name)
         elif event.code == ErrorCode.GROUP_ID_NOT_FOUND:
-            # The first commit of a query that is not a member creates the group, so this one is of another kind.
+            # The first commit of a query that is not a member would create the group, so this group is of another kind.
             self._fail(fatal_error(event.code, "commit", self._config))
         elif reaction in _OF_MEMBERS:
             self._wait_for_members(name)
@@ -264,7 +259,7 @@ class StandaloneMember(BrokerMachine):
             self._refused_since = self._now
             self._note(
                 WARNING,
-                f"it has members, so the coordinator refused a commit of this query, which is not a member ({name}). "
+                f"it has members, so the group coordinator refused a commit of this query, which is not one ({name}). "
                 f"It reads nothing until they have left, for {self._members_timeout_s:g} s (group.joinTimeout) at most",
             )
         waited = self._now - self._refused_since
@@ -310,6 +305,6 @@ StandaloneMember.TABLE = table_of(
         on(ev.CommitRefused, _BOTH, StandaloneMember._commit_refused),
         on(Timer.REJOIN, _BOTH, StandaloneMember._assign_again),
     ),
-    # No partition is given up for others, so batches and starting positions hold nothing up.
+    # The query gives no partitions up for other members, so batches and starting positions delay nothing.
     ignored={*get_args(ev.Event), *get_args(zk.RegistryEvent)} - {ev.Start, ev.RequestAnswered, ev.RequestFailed},
 )

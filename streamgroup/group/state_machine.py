@@ -1,7 +1,7 @@
-"""One style of state machine for every kind of member: events in, actions out, by a transition table.
+"""The state machine that every kind of member is: its transition table, its states, its pending requests and timers.
 
-A machine sends nothing, waits for nothing and reads no clock. `step` takes one event and returns the actions that the
-driver carries out; events and actions are in `events.py`, for ZooKeeper also in `registry/events.py`.
+A machine sends nothing, waits for nothing and reads no clock. `step` handles one event and returns the actions that the
+driver carries out. `events.py` has events and actions, `registry/events.py` those of groups in ZooKeeper.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from streamgroup.kafka.wire.messages.coordinator import coordinator_request, rea
 from streamgroup.model import Broker, TopicPartition
 
 WARN_AFTER_S = 10.0
-"""Attempts that fail for longer than this are warnings, with the usual cause."""
+"""If attempts fail for longer than this, they are logged as warnings, with the usual cause."""
 
 A = TypeVar("A")
 P = TypeVar("P", bound=Enum)
@@ -40,7 +40,7 @@ class StateMachine(ABC, Generic[A, P, T]):
 
     TABLE: ClassVar[Table]
     ANSWERS: ClassVar[tuple[type[Any], ...]] = (ev.RequestAnswered, ev.RequestFailed)
-    """The events that answer a request, by its token."""
+    """The events that answer a request; each has its token."""
 
     def __init__(self, config: MemberConfig, random: Random, timers: type[T]) -> None:
         self._config = config
@@ -56,7 +56,7 @@ class StateMachine(ABC, Generic[A, P, T]):
         self._first_failed_at = 0.0
         self._trouble = ""
         self.retries = 0
-        """The number of backoffs since the start, each before another attempt."""
+        """The number of backoffs since the member started."""
         self._topics: tuple[str, ...] = ()
         self._identity = self._lasting_identity = b""
         self._generation = -1
@@ -68,7 +68,7 @@ class StateMachine(ABC, Generic[A, P, T]):
 
     @property
     def trouble(self) -> str:
-        """Why the last attempt failed, empty after a success."""
+        """Why the last attempt failed; empty after a success."""
         return with_remedy(self._trouble) if self._attempts else ""
 
     @property
@@ -78,28 +78,28 @@ class StateMachine(ABC, Generic[A, P, T]):
 
     @property
     def generation(self) -> int:
-        """The generation of the last assignment, -1 before the first. A member of a Kafka group enters it earlier."""
+        """The generation of the last assignment or, in a Kafka group, of the last JoinGroup; -1 before the first."""
         return self._generation
 
     @property
     def revoking(self) -> frozenset[TopicPartition]:
-        """The partitions to give up by `RevocationCompleted` when their batch has sunk and is committed (R25)."""
+        """The revoked partitions, to be given up by `RevocationCompleted` once their batch is committed (R25)."""
         return frozenset()
 
     @property
     def settling(self) -> bool:
-        """Whether a rejoin waits for `Settled`."""
+        """Whether a rejoin waits until the starting positions are committed (`Settled`)."""
         return self._wait.settling and self._state is State.STABLE
 
     @property
     def rebalance_wanted(self) -> bool:
-        """Whether the member gives partitions up at the next boundary of a batch: nothing new may be planned."""
+        """Whether the member gives partitions up at the boundary of the batch: none may be planned until then."""
         return self._wait.reason is not None
 
     def step(self, event: Any, now: float) -> list[A]:
         """Handle one event at `now` (monotonic seconds). Return the actions to carry out, in order.
 
-        Raises ValueError for an event that has no row in the table for the current state: the caller's mistake.
+        Raises ValueError for an event without a row in the table for the current state: a mistake of the caller.
         """
         self._now, self._out = now, []
         if isinstance(event, self.ANSWERS):
@@ -118,14 +118,14 @@ class StateMachine(ABC, Generic[A, P, T]):
 
     def _answer(self, event: Any) -> None:
         pending = self._requests.take(event.token)
-        if pending is not None:  # None: asked under another generation or session, or given up (R18)
+        if pending is not None:  # None: it was given up (R18)
             self._dispatch((pending.purpose, type(event)), event, pending)
 
     def _give_up(self, pending: PendingRequest[P]) -> None:
-        """Handle a request that the driver has not reported in time."""
+        """Handle a request for which the driver has reported no answer in time."""
 
     def _after_event(self) -> None:
-        """Do what follows from the new state of things, after the event and the timers of a step."""
+        """Called after the event and the timers of a step."""
 
     def _dispatch(self, cue: Any, *arguments: Any) -> None:
         row = self.TABLE.get((self._state, cue))
@@ -136,7 +136,7 @@ class StateMachine(ABC, Generic[A, P, T]):
         row.does(self, *arguments)
 
     def _transition_to(self, state: State) -> None:
-        """Enter `state`. Raises RuntimeError where the row of the event that is being handled does not lead there."""
+        """Enter `state`. Raises RuntimeError if the row of the event that is being handled does not name it."""
         row = self._row
         if row is None or (state not in row.to and state is not row.state and state is not State.FATAL):
             cue = "nothing" if row is None else name_of(row.cue)
@@ -144,7 +144,7 @@ class StateMachine(ABC, Generic[A, P, T]):
             raise RuntimeError(f"group {self._config.group_id}: {change} is not a legal transition after {cue}")
         self._state = state
 
-    # -- events that every member handles alike -----------------------------------------------------------------------
+    # -- events of every member ---------------------------------------------------------------------------------------
 
     def _user_data_changed(self, event: ev.UserDataChanged) -> None:
         self._identity = event.data
@@ -152,7 +152,7 @@ class StateMachine(ABC, Generic[A, P, T]):
             self._lasting_identity = event.data
 
     def _forget_identity(self) -> None:
-        """Take back what held for the membership that is over."""
+        """Restore the identity that outlasts a membership."""
         self._identity = self._lasting_identity
 
     def _subscribed(self, event: ev.Subscribed) -> None:
@@ -173,7 +173,7 @@ class StateMachine(ABC, Generic[A, P, T]):
         self._out.append(ev.Note(level, f"group {self._config.group_id}: {text}"))
 
     def _back_off(self, timer: T, doing: str, reason: str) -> None:
-        """Start `timer` for the next attempt, after a backoff. Logs the attempts 1, 2, 4, 8, ..."""
+        """Start `timer` for the next attempt, after a backoff. Log the attempts 1, 2, 4, 8 and so on."""
         self._set_backoff(timer)
         self._trouble = reason
         if self._attempts & (self._attempts - 1) == 0:
@@ -190,7 +190,7 @@ class StateMachine(ABC, Generic[A, P, T]):
 
     @abstractmethod
     def _fail(self, error: StreamGroupError) -> None:
-        """Fail the query with `error`."""
+        """End the query with `error`."""
 
 
 class State(Enum):
@@ -199,32 +199,32 @@ class State(Enum):
     UNJOINED = "unjoined"
     """Not started."""
     FINDING = "finding"
-    """Looks for the group: its coordinator, a session in ZooKeeper, or the partitions. An eager member holds nothing
-    from here until it is STABLE."""
+    """Waits for the group coordinator, a ZooKeeper session, or the partitions. An eager member holds no partitions
+    until it is STABLE."""
     JOINING = "joining"
-    """JoinGroup is pending or waits for its backoff. In ZooKeeper: registers, looks, releases and claims."""
+    """JoinGroup is pending or waits for its backoff. In ZooKeeper: registers, reads the group, releases and claims."""
     SYNCING = "syncing"
-    """In the new generation: SyncGroup is pending, or the leader waits for metadata to assign partitions."""
+    """SyncGroup of the new generation is pending, or the leader waits for metadata to assign partitions."""
     STABLE = "stable"
     """Holds an assignment."""
     LEAVING = "leaving"
     """LeaveGroup is pending, or the deletion of its nodes."""
     LEFT = "left"
-    """Not a member any more."""
+    """Has left the group."""
     FATAL = "fatal"
-    """The query has failed; `Stop` still leaves the group."""
+    """The query has failed. `Stop` still leaves the group."""
 
 
 MemberCue = type[Any] | tuple[Enum, type[Any]] | Enum
-"""A class of events; a request's purpose with the class of its answer; a timer."""
+"""What a row is for: a class of events, the purpose of a request with the class of its answer, or a timer."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberTransition:
     """In `state` the machine calls the method `does` for `cue`.
 
-    The method stays in `state`, fails the query (FATAL), or leads to one of `to`. Its arguments after the machine are
-    the event, for an answer also the pending request, and for a timer nothing.
+    The method stays in `state`, fails the query (FATAL), or enters one of the states `to`. Its arguments are the event,
+    for an answer also the pending request; for a timer it has none.
     """
 
     state: State
@@ -237,19 +237,18 @@ Table = Mapping[tuple[State, MemberCue], MemberTransition]
 
 
 def on(cue: MemberCue, states: Iterable[State], does: Callable[..., None], *to: State) -> Iterator[MemberTransition]:
-    """Yield one row for each of `states`."""
     for state in states:
         yield MemberTransition(state, cue, does, to)
 
 
 def ignore(*_: Any) -> None:
-    """Do nothing about an event that is harmless in this state."""
+    """Ignore an event that is harmless in this state."""
 
 
 def table_of(rows: Iterable[MemberTransition], *, ignored: Iterable[type[Any]] = ()) -> Table:
     """Return the rows as a table. The events of `ignored` are ignored in the states that have no row for them.
 
-    Raises ValueError where two rows are for the same event in the same state.
+    Raises ValueError if two rows are for the same event in the same state.
     """
     table: dict[tuple[State, MemberCue], MemberTransition] = {}
     for row in rows:
@@ -271,20 +270,20 @@ def name_of(cue: MemberCue) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PendingRequest(Generic[P]):
-    """A request without an answer yet. Times are monotonic seconds."""
+    """A request that has not been answered yet. Times are monotonic seconds."""
 
     token: int
     purpose: P
     sent_at: float
     overdue_at: float | None = None
-    """When the machine gives the request up by itself; None where its answer is certain to come."""
+    """When the machine gives the request up; None if the driver always answers it."""
 
 
 class RequestsAndTimers(Generic[P, T]):
     """Pending requests and running timers.
 
-    `timers` are the kinds of timers, at most one of each runs. Their order is the order in which `take_due` returns
-    those that are due at the same time.
+    `timers` are the kinds of timers; at most one of each runs. `take_due` returns timers that are due at the same time
+    in this order.
     """
 
     __slots__ = ("_kinds", "_pending", "_timers", "_tokens")
@@ -302,10 +301,10 @@ class RequestsAndTimers(Generic[P, T]):
         return token
 
     def take(self, token: int) -> PendingRequest[P] | None:
-        """Return the request with this token, which is not pending any more.
+        """Remove and return the request with this token.
 
-        None: the request was given up. Its answer counts for nothing, since it answers what was asked under another
-        generation, member id or session (R18).
+        None: the request was given up. Its answer belongs to another generation, member id or session, so it is ignored
+        (R18).
         """
         return self._pending.pop(token, None)
 
@@ -322,7 +321,7 @@ class RequestsAndTimers(Generic[P, T]):
         self._pending = {t: pending for t, pending in self._pending.items() if pending.purpose not in purposes}
 
     def overdue(self, now: float) -> list[PendingRequest[P]]:
-        """Return the requests whose time is over although nobody has reported them."""
+        """Return the requests that are overdue: the driver has not reported them as failed."""
         return [p for p in self._pending.values() if p.overdue_at is not None and p.overdue_at <= now]
 
     def set(self, timer: T, at: float) -> None:
@@ -334,37 +333,37 @@ class RequestsAndTimers(Generic[P, T]):
             self._timers.pop(timer, None)
 
     def at(self, timer: T) -> float | None:
-        """Return when a timer is due, None where it does not run."""
+        """Return when a timer is due; None if it is not running."""
         return self._timers.get(timer)
 
     def take_due(self, now: float) -> T | None:
-        """Stop one timer that is due and return it; None where no timer is due."""
+        """Stop one timer that is due and return it; None if no timer is due."""
         timer = next((kind for kind in self._kinds if self._timers.get(kind, now + 1) <= now), None)
         if timer is not None:
             del self._timers[timer]
         return timer
 
     def reset(self, *but: P) -> None:
-        """Stop all timers and give up all requests but those for these purposes."""
+        """Stop all timers, and give up all requests except those for these purposes."""
         self.forget(*{pending.purpose for pending in self._pending.values()}.difference(but))
         self._timers.clear()
 
     @property
     def wake_at(self) -> float | None:
-        """The earliest time at which a timer or a request is due; None where there is neither."""
+        """The earliest time at which a timer or a request is due; None if there is none."""
         overdue = (p.overdue_at for p in self._pending.values() if p.overdue_at is not None)
         return min([*self._timers.values(), *overdue], default=None)
 
 
 GRACE_S = 1.0
-"""The driver reports an overdue request. Where it does not, the machine gives the request up this much later."""
+"""The driver reports an overdue request as failed. If it does not, the machine gives the request up this much later."""
 
 
 class BrokerMachine(StateMachine[ev.Action, Purpose, Timer]):
     """A state machine that sends requests to brokers, at most one for each purpose at a time."""
 
     def _send(self, purpose: Purpose, build: Callable[[int], Any], timeout_ms: int, *, optional: bool = False) -> None:
-        """Send a request, in place of a pending one for this purpose."""
+        """Send a request. It replaces a pending one for the same purpose."""
         self._requests.forget(purpose)
         token = self._requests.add(purpose, self._now, self._now + timeout_ms / 1000 + GRACE_S)
         self._out.append(ev.Send(token, purpose.lane, purpose.api, build, timeout_ms, optional))
@@ -378,6 +377,6 @@ class BrokerMachine(StateMachine[ev.Action, Purpose, Timer]):
         self._send(Purpose.FIND, build, self._config.request_timeout_ms, optional=optional)
 
     def _coordinator_in(self, event: ev.RequestAnswered) -> Broker | int:
-        """Return the coordinator that an answer to FindCoordinator names, or the error code."""
+        """Return the group coordinator that an answer to FindCoordinator names, or the error code."""
         answer = read_coordinator(event.response, event.version, self._config.group_id)
         return ErrorCode.COORDINATOR_NOT_AVAILABLE if answer is None else answer

@@ -1,11 +1,12 @@
-"""The basis of an assignment, which our leader writes into the user data of each member's assignment (R23).
+"""User data that members exchange: the identity in a subscription (R28), and the basis in an assignment (R23).
 
-Compact JSON, `{"streamgroup":1,"counts":{"orders":6},"members":3}`. The first key is the number of the format. `counts`
-has the number of partitions of every topic that the group subscribes to, 0 where the topic did not exist. `members` is
-the number of members. `withheld`, where it is not 0, is the number of partitions that have no owner until their former
-owners give them up. The group's leader compares the counts with the cluster's, and so does any member that may be the
-leader without knowing. Consumers of other makes ignore the basis, and write none as leaders. Under Java's strategies
-our leader writes it only where a member needs it (`leading.divide`).
+A member writes its `RunIdentity` into the user data of its subscription. Our leader writes the `AssignmentBasis` into
+the user data of each assignment, under Java's strategies only if a member needs it (`assignment.divide`). Both are
+compact JSON: `{"streamgroup":1,"counts":{"orders":6},"members":3}`. The first key is the number of the format. `counts`
+has the number of partitions of every topic that the group subscribes to, 0 for a topic that did not exist. `members` is
+the number of members. `withheld`, present if it is not 0, is the number of partitions that have no owner until their
+former owners give them up. The leader compares the counts with the cluster's, as does a member that may lead without
+knowing it. Other clients ignore the basis, and write none.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from streamgroup.kafka.wire.primitives import Bytes
 
 FORMAT = 1
 
-_MAX_USER_DATA_BYTES = 4 * 1024 * 1024
-"""More bytes than the topics of any real group take. Longer user data is not parsed."""
+_MAX_BASIS_BYTES = 4 * 1024 * 1024
+"""More bytes than the basis of any real group. Longer user data is not parsed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +47,11 @@ def encode_basis(basis: AssignmentBasis) -> bytes:
 
 
 def decode_basis(data: Bytes | None) -> AssignmentBasis | None:
-    """Read a basis. None: there is no user data, or it is of another make or of a later format.
+    """Read a basis. Return None if there is no user data, or if it is of another client or a later format.
 
-    Other assignors use the user data in their own way, so no content is an error.
+    Other assignors define their own user data, so no content is an error.
     """
-    if not data or len(data) > _MAX_USER_DATA_BYTES:
+    if not data or len(data) > _MAX_BASIS_BYTES:
         return None
     try:
         document: Any = json.loads(bytes(data))
@@ -68,18 +69,18 @@ def _is_count(value: object) -> bool:
     return type(value) is int and value >= 0
 
 
-_MAX_BYTES = 4096
-"""More bytes than any identity has. Longer user data is not parsed."""
+_MAX_IDENTITY_BYTES = 4096
+"""More bytes than any identity. Longer user data is not parsed."""
 _GENERATION_BYTES = 4
+"""Cooperative members write their generation before the identity (`sticky.encode_user_data`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
     """One run of one checkpoint.
 
-    `lineage` and `run` are those of its documents (R1). `admitted`: the run has looked for another live member of its
-    lineage and found none. The next JoinGroup carries this flag. `asking`: the run makes all members join again, so
-    that they tell theirs.
+    `lineage` and `run` are the ones in its documents (R1). `admitted`: the run has looked for another live member of
+    its lineage and found none. `asking`: the run makes all members rejoin, so that they report their identities.
     """
 
     lineage: str
@@ -97,11 +98,11 @@ def encode_identity(identity: RunIdentity) -> bytes:
 
 
 def decode_identity(data: Bytes | None) -> RunIdentity | None:
-    """Read an identity. None: there is no user data, or it is of another make or of a later format.
+    """Read an identity. Return None if there is no user data, or if it is of another client or a later format.
 
-    Other assignors use the user data in their own way, so no content is an error.
+    Other assignors define their own user data, so no content is an error.
     """
-    if not data or len(data) > _MAX_BYTES:
+    if not data or len(data) > _MAX_IDENTITY_BYTES:
         return None
     text = bytes(data)
     if not text.startswith(b"{"):

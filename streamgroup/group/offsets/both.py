@@ -1,7 +1,9 @@
-"""Offsets in Kafka of a group whose members ZooKeeper keeps: `kafka.offsets.storage=kafka`, 0.8.2 and later (R35).
+"""Offset stores of a group that is registered in ZooKeeper and has offsets in Kafka, or in both (R35).
 
-The brokers check no generation then. The only fence comes before the commit: it goes to Kafka once ZooKeeper has shown
-that its member is still registered. A member that stops in between, and commits later, is not noticed.
+`RegisteredKafkaStore` is for `kafka.offsets.storage=kafka` (0.8.2 and later), `DualOffsetStore` for
+`dual.commit.enabled`. Brokers do not check the generation of such a group. The only fence precedes the commit: it is
+sent to Kafka once ZooKeeper has shown that its member is still registered. A member that is suspended in between and
+commits later is not detected. `store_at` chooses the store by the options.
 """
 
 from __future__ import annotations
@@ -39,18 +41,18 @@ FIRST_TOKEN = 1 << 56
 
 @dataclass(frozen=True, slots=True)
 class AskKafka:
-    """An action: put this request to the brokers, who know of no member. The answer is an event for the store."""
+    """An action: send this request to the brokers, without a member id. The answer is an event for the store."""
 
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
 class WithdrawFromKafka:
-    """An action: drop the requests that the brokers have not been asked yet. They stay without an answer."""
+    """An action: drop the requests that have not been sent to brokers yet. They get no answer."""
 
 
 class RegisteredKafkaStore(OffsetStore):
-    """The store of a group in ZooKeeper whose offsets are in Kafka alone."""
+    """The store of a group in ZooKeeper with offsets in Kafka only."""
 
     is_the_groups = True
 
@@ -58,20 +60,19 @@ class RegisteredKafkaStore(OffsetStore):
         self._paths = paths
         self._tokens = itertools.count(FIRST_TOKEN)
         self._checks: dict[int, CommitOffsets] = {}
-        """By token: commits whose member is looked for. ZooKeeper's thread answers each, and a new assignment clears
-        them."""
+        """By token: commits that wait for the check of their member. A new assignment clears them."""
 
     def fetch(self, request: FetchOffsets, now: float) -> Outcome:
         return Outcome((AskKafka(request),))
 
     def commit(self, request: CommitOffsets, now: float) -> Outcome:
-        """Check that the member is registered."""
+        """Check that the member is registered; the commit follows."""
         token = next(self._tokens)
         self._checks[token] = request
         return Outcome((zk.Transact(token, (Check(self._paths.consumer(request.member_id)),)),))
 
     def follow(self, action: object) -> Outcome:
-        """Withdraw commits once their member gives partitions up or is assigned others. Kafka would not fence them."""
+        """Withdraw commits once the member gives partitions up or is assigned others: Kafka would not fence them."""
         if not isinstance(action, ev.Joining | ev.Assigned | ev.Lost | ev.Left):
             return NOTHING
         return self._withdraw()
@@ -81,12 +82,12 @@ class RegisteredKafkaStore(OffsetStore):
         return Outcome((WithdrawFromKafka(),))
 
     def takes(self, event: object) -> bool:
-        """Whether `event` answers a check or comes from the brokers."""
+        """Return whether `event` answers a check or comes from the brokers."""
         return isinstance(event, Answer) or is_of_zookeeper(event, FIRST_TOKEN)
 
     def hear(self, event: object, now: float) -> Outcome:
-        """Pass a commit on whose member is registered, and the brokers' answers."""
-        if isinstance(event, ev.Stop):  # the member gives its partitions up now, and has `Left` a round trip later
+        """Send a commit to the brokers once its member is known to be registered. Return the brokers' answers."""
+        if isinstance(event, ev.Stop):  # the member gives its partitions up now; `Left` follows a round trip later
             return self._withdraw()
         if isinstance(event, OffsetsFetched | OffsetsCommitted | NoAnswer):
             return Outcome(answers=(event,))
@@ -111,54 +112,54 @@ Offsets = Mapping[TopicPartition, CommittedOffset]
 
 
 class DualOffsetStore(OffsetStore):
-    """The store of a group whose offsets are in ZooKeeper and in Kafka."""
+    """The store of a group with offsets in ZooKeeper and in Kafka."""
 
     is_the_groups = True
 
     def __init__(self, paths: GroupPaths) -> None:
         self._zookeeper = ZooKeeperOffsetStore(paths)
         self._asked: dict[int, Request] = {}
-        """By token: requests that ZooKeeper has yet to answer; leaving clears those that are left."""
+        """By token: requests that ZooKeeper has not answered yet. Leaving the group clears them."""
         self._found: dict[int, Offsets] = {}
-        """By token: what ZooKeeper has answered to a fetch that Kafka has yet to answer."""
+        """By token: offsets in ZooKeeper for a fetch that Kafka has not answered yet."""
 
     @property
     def wake_at(self) -> float | None:
-        """When ZooKeeper's part wants a Tick."""
+        """When ZooKeeper's store needs a Tick."""
         return self._zookeeper.wake_at
 
     def fetch(self, request: FetchOffsets, now: float) -> Outcome:
-        """Fetch from ZooKeeper first."""
+        """Fetch from ZooKeeper, then from Kafka."""
         self._asked[request.token] = request
         return self._passed_on(self._zookeeper.fetch(request, now))
 
     def commit(self, request: CommitOffsets, now: float) -> Outcome:
-        """Commit in ZooKeeper first."""
+        """Commit in ZooKeeper, then in Kafka."""
         self._asked[request.token] = request
         return self._passed_on(self._zookeeper.commit(request, now))
 
     def follow(self, action: object) -> Outcome:
-        """Withdraw what Kafka has not been asked yet once the member gives partitions up or is assigned others."""
+        """Withdraw requests to Kafka once the member gives partitions up or is assigned others."""
         outcome = self._passed_on(self._zookeeper.follow(action))
         if not isinstance(action, ev.Joining | ev.Assigned | ev.Lost | ev.Left):
             return outcome
-        # A member that rejoins still takes the answer to its fetch. Kafka's half alone would be an older offset.
+        # A member that rejoins still uses the answer to its fetch. Without ZooKeeper's offsets it may be too old.
         if not isinstance(action, ev.Joining):
             self._found.clear()
-        if isinstance(action, ev.Left):  # ZooKeeper answers nothing any more
+        if isinstance(action, ev.Left):  # ZooKeeper sends no more answers
             self._asked.clear()
         return Outcome((WithdrawFromKafka(), *outcome.actions), outcome.answers)
 
     def takes(self, event: object) -> bool:
-        """Whether `event` answers ZooKeeper's part or comes from the brokers."""
+        """Return whether `event` answers ZooKeeper's store or comes from the brokers."""
         return isinstance(event, Answer) or self._zookeeper.takes(event)
 
     def hear(self, event: object, now: float) -> Outcome:
-        """Complete the brokers' answers with ZooKeeper's."""
+        """Merge the brokers' answers with ZooKeeper's."""
         match event:
             case OffsetsFetched(refusal=None):
                 in_zookeeper = self._found.pop(event.token, None)
-                if in_zookeeper is None:  # the member has given this fetch up
+                if in_zookeeper is None:  # the member has given up this fetch
                     return NOTHING
                 return Outcome(answers=(OffsetsFetched(event.token, larger(event.offsets, in_zookeeper)),))
             case OffsetsFetched() | OffsetsCommitted() | NoAnswer():
@@ -167,7 +168,7 @@ class DualOffsetStore(OffsetStore):
         return self._passed_on(self._zookeeper.hear(event, now))
 
     def _passed_on(self, outcome: Outcome) -> Outcome:
-        """Ask the brokers next where ZooKeeper has answered well."""
+        """Send requests to the brokers that have succeeded in ZooKeeper."""
         actions, answers = list(outcome.actions), []
         for answer in outcome.answers:
             request = self._asked.pop(answer.token, None)
@@ -181,7 +182,7 @@ class DualOffsetStore(OffsetStore):
 
 
 def _went_well(answer: Answer) -> bool:
-    """Whether nothing of a commit was refused; a fetch is answered as a whole."""
+    """Return whether a fetch succeeded, or all partitions of a commit."""
     match answer:
         case OffsetsFetched():
             return answer.refusal is None
@@ -191,7 +192,7 @@ def _went_well(answer: Answer) -> bool:
 
 
 def larger(one: Offsets, other: Offsets) -> dict[TopicPartition, CommittedOffset]:
-    """Return for each partition the commit that is further; of two at the same offset the one that tells more."""
+    """Return for each partition the commit with the larger offset; of equal ones the one with more metadata."""
     found = dict(one)
     for tp, commit in other.items():
         known = found.get(tp)

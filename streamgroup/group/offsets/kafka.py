@@ -1,8 +1,7 @@
-"""Offsets that brokers keep: OffsetFetch and OffsetCommit, in the version of each connection.
+"""Offsets that brokers store: OffsetFetch and OffsetCommit, in the version of each connection.
 
-Versions from 1 on are answered by the group's coordinator, from its topic `__consumer_offsets`. Version 0 reads and
-writes ZooKeeper through any broker (0.8 to 3.x). The store uses it once the machine finds that the group has no
-coordinator (`NoCoordinator`).
+From version 1 the group coordinator answers, from the topic `__consumer_offsets`. In version 0 any broker reads and
+writes ZooKeeper (0.8 to 3.x). The store uses version 0 if there is no group coordinator (`NoCoordinator`).
 """
 
 from __future__ import annotations
@@ -49,12 +48,12 @@ _VERDICTS = {
     Reaction.FATAL: Verdict.REFUSED,
 }
 _TOPICS_MISSING = PartitionVerdict(Verdict.RETRIABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-"""The broker knows fewer topics than the metadata of others: it has only just started."""
+"""The broker knows fewer topics than other brokers: it has just started."""
 
 
 @cache
 def commit_verdict(code: int) -> PartitionVerdict:
-    """Return the verdict that an error code of OffsetCommit stands for."""
+    """Return the verdict for an error code of OffsetCommit."""
     if code == ErrorCode.NONE:
         return COMMITTED
     verdict = Verdict.FENCED if is_of_membership(code) else _VERDICTS.get(reaction_to_commit(code), Verdict.RETRIABLE)
@@ -62,7 +61,7 @@ def commit_verdict(code: int) -> PartitionVerdict:
 
 
 def commit_verdicts(response: OffsetCommitResponse) -> dict[TopicPartition, PartitionVerdict]:
-    """Return the verdict of each partition that OffsetCommit was answered for."""
+    """Return the verdict on each partition in an answer to OffsetCommit."""
     return {
         TopicPartition(topic.name, p.partition_index): commit_verdict(p.error_code)
         for topic in response.topics
@@ -71,7 +70,7 @@ def commit_verdicts(response: OffsetCommitResponse) -> dict[TopicPartition, Part
 
 
 def commit_request(commit: CommitOffsets) -> Callable[[int], OffsetCommitRequest]:
-    """Return what builds OffsetCommit in the shape that each version wants."""
+    """Return a function that builds OffsetCommit in a given version."""
     by_topic: dict[str, list[tuple[int, CommittedOffset]]] = {}
     for tp, offset in commit.offsets.items():
         by_topic.setdefault(tp.topic, []).append((tp.partition, offset))
@@ -101,19 +100,19 @@ def _row(partition: int, offset: CommittedOffset, version: int) -> OffsetCommitR
 
 
 class KafkaOffsetStore(OffsetStore):
-    """See the module. Requests go out on the coordinator's lane, under the token of the member's request."""
+    """The store of a Kafka group. Requests use the coordinator's lane and the token of the member's request."""
 
     is_the_groups = True
 
     def __init__(self) -> None:
         self._pending: dict[int, Request] = {}
-        """By token. Bounded: the driver answers each Send, or fails it."""
+        """By token. Bounded: the driver answers or fails each Send."""
         self._ceiling: int | None = None
-        """The highest version of OffsetFetch and OffsetCommit; None: the connection's."""
+        """The highest version of OffsetFetch and OffsetCommit to use; None: no limit."""
         self._unknown_topic = UnknownTopicCheck()
 
     def fetch(self, request: FetchOffsets, now: float) -> Outcome:
-        """Send OffsetFetch: for all of the group's offsets, below v2 for those of the partitions known."""
+        """Send OffsetFetch for all of the group's offsets; before v2 for those of the known partitions."""
 
         def build(version: int) -> OffsetFetchRequest:
             return offset_fetch_request(version, request.group, None, known=request.partitions)
@@ -123,23 +122,21 @@ class KafkaOffsetStore(OffsetStore):
         return _sent(Send(request.token, Lane.COORDINATOR, OffsetFetchRequest, build, timeout_ms, ceiling=ceiling))
 
     def commit(self, request: CommitOffsets, now: float) -> Outcome:
-        """Send OffsetCommit."""
         self._pending[request.token] = request
         build, timeout_ms, ceiling = commit_request(request), request.timeout_ms, self._ceiling
         return _sent(Send(request.token, Lane.COORDINATOR, OffsetCommitRequest, build, timeout_ms, ceiling=ceiling))
 
     def follow(self, action: object) -> Outcome:
-        """Use v0 from now on where the group has no coordinator. The coordinator itself fences old generations."""
+        """Use v0 from now on if there is no group coordinator. Brokers themselves fence old generations."""
         if isinstance(action, ev.NoCoordinator):
             self._ceiling = ZOOKEEPER_VERSION
         return NOTHING
 
     def takes(self, event: object) -> bool:
-        """Whether `event` answers a request of this store."""
+        """Return whether `event` answers a request of this store."""
         return isinstance(event, ev.RequestAnswered | ev.RequestFailed) and event.token in self._pending
 
     def hear(self, event: object, now: float) -> Outcome:
-        """Translate the answer to a request of this store."""
         match event:
             case ev.CoordinatorGone():
                 self._unknown_topic.reset()
@@ -190,7 +187,7 @@ def _sent(send: Send) -> Outcome:
 
 
 def all_topics(version: int) -> MetadataRequest:
-    """Build a Metadata request for all topics of the broker. It names none, so the broker creates none."""
+    """Build a Metadata request for all topics of the broker. It names no topic, so the broker creates none."""
     return MetadataRequest(topics=() if version == 0 else None)
 
 
@@ -198,9 +195,9 @@ class UnknownTopicCheck:
     """The topics that the broker of one connection knows. `reset` it with the connection.
 
     Brokers of 0.8.2 and later answer UNKNOWN_TOPIC_OR_PARTITION in OffsetFetch v0 for a partition without a commit in
-    ZooKeeper. A broker that has just started answers so for every topic that it has not heard of yet. Taken for "no
-    commit", the second answer makes a query begin at `startingOffsets` in a group that has commits (R7). So the broker
-    is asked for its topics on the same connection, and for the offsets once more after that.
+    ZooKeeper. A broker that has just started also answers so for every topic that it does not know yet. If that counted
+    as "no commit", a query would start at `startingOffsets` in a group that has commits (R7). The store therefore
+    requests the broker's topics on the same connection, then the offsets again.
     """
 
     __slots__ = ("_topics",)
@@ -210,17 +207,15 @@ class UnknownTopicCheck:
 
     @property
     def has_topics(self) -> bool:
-        """Whether the broker has answered with its topics."""
         return self._topics is not None
 
     def reset(self) -> None:
-        """Forget the topics: another broker may answer next."""
         self._topics = None
 
     def knows(self, topics: Collection[str]) -> bool:
-        """Whether the broker knows all of `topics`, so that "unknown" in a later answer means "no commit"."""
+        """Return whether the broker knows all of `topics`, so that "unknown" in a later answer means "no commit"."""
         return not topics or (self._topics is not None and self._topics.issuperset(topics))
 
     def learn(self, response: MetadataResponse) -> None:
-        """Take the broker's answer to `all_topics`."""
+        """Read the broker's answer to `all_topics`."""
         self._topics = frozenset(t.name or "" for t in response.topics if t.error_code == ErrorCode.NONE)

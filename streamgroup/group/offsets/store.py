@@ -1,15 +1,15 @@
-"""Offsets of a group, fetched and committed: requests and answers as values, and the interface of every store.
+"""Fetch and commit the offsets of a group: requests and answers as values, and the interface of every store.
 
-The member puts its requests to an `OffsetStore`, in the words of this file. Each store translates them at its edge:
+The member sends its requests to an `OffsetStore`, which translates them:
 
 | store | requests become |
 |---|---|
 | `KafkaOffsetStore` | OffsetFetch and OffsetCommit, sent to the group's coordinator |
-| `ZooKeeperOffsetStore` | looks at the offset nodes and transactions on them |
+| `ZooKeeperOffsetStore` | reads of the offset nodes and transactions on them |
 | `DualOffsetStore` | a check or a commit in ZooKeeper, then a request to Kafka |
-| `MemoryOffsetStore` | nothing: it answers at once |
+| `MemoryOffsetStore` | nothing: it answers immediately |
 
-Stores are pure. A store returns the actions that the driver is to carry out, and hears their results by `hear`.
+Stores are pure. A store returns the actions that the driver is to carry out, and gets their results by `hear`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from streamgroup.model import CommittedOffset, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class FetchOffsets:
-    """Fetch what `group` has committed: all of it (R7), of transactions only what is complete (R19).
+    """Fetch all commits of `group` (R7), without those of open transactions (R19).
 
-    A store that cannot list the commits of a group looks for those of `partitions`, which are all that the member's
-    metadata shows.
+    A store that cannot list the commits of a group fetches those of `partitions`, all partitions in the member's
+    metadata.
     """
 
     token: int
@@ -59,38 +59,38 @@ class CommitOffsets:
 
 
 class Verdict(Enum):
-    """A store's answer to the commit of one partition, or to a fetch."""
+    """A store's verdict on the commit of one partition, or on a fetch."""
 
     COMMITTED = "committed"
     FENCED = "fenced"
-    """The store does not accept this member id or generation: the member has to join again."""
+    """The store does not accept this member id or generation: the member must rejoin."""
     MOVED = "moved"
-    """Not committed: the store is elsewhere, or not available. The same may be accepted once it is found."""
+    """Not committed: the store has moved or is not available. Retry once it is found."""
     RETRIABLE = "retriable"
-    """Not committed: the same may be accepted later."""
+    """Not committed: retry later."""
     STALE_METADATA = "stale metadata"
-    """Not committed: the store does not know the partition. The same may be accepted once the metadata is refreshed."""
+    """Not committed: the store does not know the partition. Refresh the metadata and retry."""
     FAILED = "failed"
-    """Not committed: the store failed and cannot say why. The same may be accepted later, or never."""
+    """Not committed: the store failed for an unknown reason. A retry may succeed or not."""
     TOO_LARGE = "too large"
-    """Not committed: the request holds more than the store accepts. Fewer partitions may be accepted."""
+    """Not committed: the request is too large. Retry with fewer partitions."""
     REFUSED = "refused"
-    """Not committed, and nothing that this member could do helps."""
+    """Not committed, and retrying will not help."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionVerdict:
-    """A verdict and its cause: a row of the table of errors (`errors.error_of`)."""
+    """A verdict and its cause, a code of `errors.error_of`."""
 
     verdict: Verdict
     code: int = ErrorCode.NONE
     topic: str = ""
-    """The topic that the code of a fetch is about; empty if it is about the group."""
+    """The topic that the code of a fetch concerns; empty if it concerns the group."""
 
 
 COMMITTED = PartitionVerdict(Verdict.COMMITTED)
 TIMED_OUT = PartitionVerdict(Verdict.RETRIABLE, ErrorCode.REQUEST_TIMED_OUT)
-"""Whether the partition was committed is not known: it is committed again."""
+"""It is unknown whether the partition was committed: it is committed again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class OffsetsCommitted:
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """The store did not answer the request with this token. A commit may have been carried out, or not."""
+    """The store did not answer the request with this token. A commit may have taken effect or not."""
 
     token: int
     reason: str
@@ -134,45 +134,45 @@ NOTHING = Outcome()
 
 
 class OffsetStore(Protocol):
-    """Where a group's offsets are kept. `now` is monotonic seconds; nothing here is called from several threads.
+    """A store of a group's offsets. `now` is monotonic seconds. One thread uses it.
 
-    Every request gets one answer, `NoAnswer` at the latest `timeout_ms` after it. After a `Joining`, `Assigned`, `Lost`
-    or `Left` the answers to earlier requests may be missing: the member does not wait for them any more.
+    Every request gets one answer within `timeout_ms`, which may be `NoAnswer`. After a `Joining`, `Assigned`, `Lost` or
+    `Left` answers to earlier requests may be missing: the member no longer waits for them.
     """
 
     @property
     def is_the_groups(self) -> bool:
-        """Whether the group itself keeps these offsets, so that a commit that is accepted renews the lease (R9)."""
+        """Whether the group itself stores these offsets, so that an accepted commit renews the lease (R9)."""
 
     @property
     def wake_at(self) -> float | None:
-        """When `hear` wants a Tick. None: the driver fails what is not answered in time."""
+        """When to call `hear` with a Tick; None: the driver reports every timeout."""
         return None
 
     def fetch(self, request: FetchOffsets, now: float) -> Outcome:
-        """Begin to fetch."""
+        """Start to fetch. Return actions, or the answer if it is known."""
 
     def commit(self, request: CommitOffsets, now: float) -> Outcome:
-        """Begin to commit. A commit that is under way writes nothing more."""
+        """Start to commit. A pending commit sends no further writes."""
 
     def follow(self, action: object) -> Outcome:
-        """Follow an action of the membership machine, before the driver carries it out.
+        """Handle an action of the membership machine before the driver carries it out.
 
-        Nothing more is written for a commit once its member gives partitions up or is assigned others.
+        A pending commit sends no further writes once its member gives partitions up or is assigned others.
         """
         return NOTHING
 
     def takes(self, event: object) -> bool:
-        """Whether `event` answers a question of this store, so that the membership machine need not hear it."""
+        """Return whether `event` answers a request of this store, so that the membership machine does not get it."""
         return False
 
     def hear(self, event: object, now: float) -> Outcome:
-        """Hear any event of the driver's."""
+        """Handle an event of the driver."""
         return NOTHING
 
 
 class MemoryOffsetStore(OffsetStore):
-    """Answers every request at once. Used under the coordinator's lock."""
+    """Answers every request immediately. Used under the coordinator's lock."""
 
     is_the_groups = False
 
@@ -181,10 +181,8 @@ class MemoryOffsetStore(OffsetStore):
         """Bounded by the partitions that the query has ever held."""
 
     def fetch(self, request: FetchOffsets, now: float) -> Outcome:
-        """Answer with all that was committed."""
         return Outcome(answers=(OffsetsFetched(request.token, dict(self._offsets)),))
 
     def commit(self, request: CommitOffsets, now: float) -> Outcome:
-        """Commit, whoever asks."""
         self._offsets |= request.offsets
         return Outcome(answers=(OffsetsCommitted(request.token, dict.fromkeys(request.offsets, COMMITTED)),))

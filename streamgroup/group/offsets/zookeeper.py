@@ -1,14 +1,14 @@
-"""Offsets that a group keeps in ZooKeeper: fetches are reads of its offset nodes, commits are transactions on them.
+"""Offsets of a group in ZooKeeper: a fetch reads its offset nodes, a commit is a transaction on them.
 
-**A commit** writes, in one transaction, the offset node and the metadata node beside it (R32), and checks the member's
-own id node (R31). Where that check fails nothing is written, and the commit is fenced. Offset nodes are set in the
-version in which they were read. Where that has changed they are read again, and overwritten: this member owns the
-partition, so either a real consumer that has lost it has committed late (its records have sunk: at worst some are
-repeated), or an operator has written while the group runs, which no consumer of this time would notice either.
+**A commit** writes the offset node and its metadata node (R32) in one transaction, which also checks the member's id
+node (R31). If that check fails, nothing is written and the commit is fenced. Offset nodes are set in the version in
+which they were read. If the version has changed, they are read again and overwritten, because this member owns the
+partition. Either another consumer, which has lost the partition, has committed late; at worst some records are
+repeated. Or an operator has written while the group runs, which no other consumer of ZooKeeper would notice either.
 
-**No commit after the release.** The id node fences sessions, not partitions. So a commit that is under way when the
-member gives up partitions (`Joining`), or is assigned others, or makes another commit, writes nothing more from then
-on. Requests that were sent before are carried out before the release, in the session's order.
+**No commit after the release.** The id node fences sessions, not partitions. So a pending commit sends no further
+writes once the member gives up partitions (`Joining`), is assigned others, or makes another commit. Requests that were
+sent before take effect before the release, since a session writes in order.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.znodes import Check, Create, Operation, Set, Subtree, ZNode
 
 FIRST_TOKEN = 1 << 48
-"""The tokens here are above those of the machine and of the member."""
+"""The tokens of this store are larger than those of the machine and of the member."""
 BYTES_MOST = 512 * 1024
-"""Of one transaction; ZooKeeper takes a mebibyte (`jute.maxbuffer`)."""
+"""Bytes of one transaction; ZooKeeper accepts a mebibyte (`jute.maxbuffer`)."""
 ATTEMPTS_MOST = 5
-"""So often a commit reads again what others have written since."""
+"""How often a commit reads nodes again that other clients have written."""
 
 _OPERATION_BYTES = 64
 
@@ -62,14 +62,14 @@ _OPERATION_BYTES = 64
 FENCED = PartitionVerdict(Verdict.FENCED, ErrorCode.UNKNOWN_MEMBER_ID)
 """The member's id node is gone, or another consumer owns the partition."""
 INTERRUPTED = PartitionVerdict(Verdict.FENCED, ErrorCode.REBALANCE_IN_PROGRESS)
-"""The member has given partitions up since, or has made another commit."""
+"""The member has given up partitions since, or has made another commit."""
 UNNAMEABLE = PartitionVerdict(Verdict.STALE_METADATA, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-"""No node can have the topic's name, so the topic does not exist."""
+"""No node can have this name, so the topic does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The nodes of one partition: the version of its offset node (None: there is none), and whether it has metadata."""
+    """What is known of a partition's nodes: the version of the offset node, None if absent; whether it has metadata."""
 
     version: int | None
     metadata: bool
@@ -77,7 +77,7 @@ class _Known:
 
 @dataclass(slots=True)
 class _Job:
-    """A request on its way. `token`: of the read or transaction that is out for it; `writes`: a transaction is."""
+    """A pending request. `token` is of its pending read or, with `writes`, transaction."""
 
     due: float
     token: int = 0
@@ -91,7 +91,7 @@ class _NodesFetch(_Job):
 
 @dataclass(slots=True)
 class _Commit(_Job):
-    """`left`: not tried, or to be tried again; `chunk`: in the transaction that is out; `verdicts`: those known."""
+    """`left`: partitions to write; `chunk`: those in the pending transaction; `verdicts`: those known."""
 
     request: CommitOffsets = field(kw_only=True)
     left: list[TopicPartition] = field(default_factory=list)
@@ -99,9 +99,9 @@ class _Commit(_Job):
     verdicts: dict[TopicPartition, PartitionVerdict] = field(default_factory=dict)
     attempts: int = 0
     alone: bool = False
-    """Just seen: no consumer is registered."""
+    """Whether the last read showed that no consumer is registered."""
     stopped: bool = False
-    """Nothing more is to be written for it."""
+    """Whether no further transaction may be sent for it."""
 
     @property
     def member_id(self) -> str:
@@ -110,12 +110,12 @@ class _Commit(_Job):
 
     @property
     def is_contested(self) -> bool:
-        """Whether somebody else has written what this member is to own."""
+        """Whether another client has written an offset of a partition that this member should own."""
         return bool(self.member_id and self.attempts)
 
 
 class ZooKeeperOffsetStore(OffsetStore):
-    """See the module. The session is the membership machine's."""
+    """The store of a group in ZooKeeper. It uses the session of the membership machine."""
 
     is_the_groups = True
 
@@ -124,24 +124,23 @@ class ZooKeeperOffsetStore(OffsetStore):
         self._tokens = itertools.count(FIRST_TOKEN)
         self._jobs: list[_NodesFetch | _Commit] = []
         self._known: dict[TopicPartition, _Known] = {}
-        """Bounded by the offset nodes of the group: each fetch forgets what is not among them."""
+        """Bounded by the offset nodes of the group: each fetch removes partitions without a node."""
         self._actions: list[Any] = []
         self._answers: list[Answer] = []
 
     @property
     def wake_at(self) -> float | None:
-        """When the first request is overdue."""
         return min((job.due for job in self._jobs), default=None)
 
     def fetch(self, request: FetchOffsets, now: float) -> Outcome:
-        """Look at all offset nodes of the group."""
+        """Read all offset nodes of the group."""
         job = _NodesFetch(now + request.timeout_ms / 1000, request=request)
         self._jobs.append(job)
         self._read(job, committed_subtrees(self._paths, None))
         return self._outcome()
 
     def commit(self, request: CommitOffsets, now: float) -> Outcome:
-        """Write the offsets, after a read of nodes that are not known."""
+        """Write the offsets, after a read of nodes with unknown versions."""
         self._interrupt()
         left = [tp for tp in request.offsets if is_node_name(tp.topic)]
         job = _Commit(now + request.timeout_ms / 1000, request=request, left=left)
@@ -150,7 +149,7 @@ class ZooKeeperOffsetStore(OffsetStore):
         return self._outcome()
 
     def follow(self, action: object) -> Outcome:
-        """Interrupt commits once their member gives partitions up or is assigned others."""
+        """Interrupt commits once the member gives partitions up or is assigned others."""
         match action:
             case ev.Joining() | ev.Assigned() | ev.Lost():
                 self._interrupt()
@@ -159,11 +158,11 @@ class ZooKeeperOffsetStore(OffsetStore):
         return self._outcome()
 
     def takes(self, event: object) -> bool:
-        """Whether `event` answers a read or a transaction of this store."""
+        """Return whether `event` answers a read or a transaction of this store."""
         return is_of_zookeeper(event, FIRST_TOKEN)
 
     def hear(self, event: object, now: float) -> Outcome:
-        """Go on with the request that `event` is about, and give up those that are overdue."""
+        """Continue the request that `event` answers, and give up overdue ones."""
         match event:
             case zk.Expired():
                 self._known.clear()
@@ -215,9 +214,9 @@ class ZooKeeperOffsetStore(OffsetStore):
             text = _GARBAGE.format(group=self._paths.group, error=error)
             self._actions.append(ev.Fail(DecodeError(text)))
             return
-        if not any(other.writes for other in self._jobs):  # else what was read may be older than what is known
+        if not any(other.writes for other in self._jobs):  # else the read may be older than a pending write
             if not any(isinstance(other, _Commit) for other in self._jobs):
-                self._known.clear()  # all there is was read: what is known besides is of topics that are gone
+                self._known.clear()  # other known partitions belong to deleted topics
             self._learn(committed, event.nodes)
         self._answers.append(OffsetsFetched(job.request.token, committed))
 
@@ -230,7 +229,7 @@ class ZooKeeperOffsetStore(OffsetStore):
     # -- commits ------------------------------------------------------------------------------------------------------
 
     def _go_on(self, job: _Commit) -> None:
-        """Send the next transaction, after a read where one is needed; answer once nothing is left."""
+        """Send the next transaction, after a read if needed. Answer once all partitions are written."""
         if not job.left:
             self._answer(job)
             return
@@ -254,7 +253,7 @@ class ZooKeeperOffsetStore(OffsetStore):
     def _operations(self, job: _Commit) -> tuple[tuple[Operation, ...], tuple[str, ...]]:
         """Return the operations for as many partitions as fit into one transaction, and the parents that it needs.
 
-        From here on the partitions are known as they will be after the transaction.
+        Updates the known versions to those after the transaction.
         """
         operations: list[Operation] = [Check(self._paths.consumer(job.member_id))] if job.member_id else []
         size, job.chunk = 0, []
@@ -268,7 +267,7 @@ class ZooKeeperOffsetStore(OffsetStore):
             known = self._known[tp]
             self._known[tp] = _Known(0 if known.version is None else known.version + 1, True)
         job.left = job.left[len(job.chunk) :]
-        # Only what is new needs parents: looking for them would be another round trip.
+        # Only new nodes need parents: to check the others would take another round trip.
         parents = dict.fromkeys(op.path.rpartition("/")[0] for op in operations if isinstance(op, Create))
         return tuple(operations), tuple(parents)
 
@@ -310,10 +309,10 @@ class ZooKeeperOffsetStore(OffsetStore):
             return False
 
     def _read_alone(self, job: _Commit, event: zk.SubtreesRead) -> None:
-        """Go on for a query that is not a member, while the group has none.
+        """Continue the commit of a query that is not a member, if the group has no members.
 
-        A member that registers between this read and the transaction is not noticed: ZooKeeper can check that a node
-        has not been written, not that it has no children. That member's first commit then sets the offsets again.
+        A member that registers between this read and the transaction is not detected: ZooKeeper can check the version
+        of a node, but not that it has no children. That member's first commit then sets the offsets again.
         """
         ids = event.nodes.get(self._paths.ids)
         if not job.member_id and ids is not None and ids.children:
@@ -330,13 +329,13 @@ class ZooKeeperOffsetStore(OffsetStore):
             self._go_on(job)
 
     def _written_since(self, job: _Commit, path: str) -> None:
-        """Try again: another client has written, made or deleted a node since it was read."""
+        """Retry: another client has written, created or deleted a node since it was read."""
         self._forget(job)
         job.attempts += 1
         if job.attempts == 1:
             text = (
-                f"group {self._paths.group}: {path} was written by somebody else; while this member owns the partition "
-                "its own position is newer and is written over it. To reset offsets, stop the group first"
+                f"group {self._paths.group}: another client wrote {path}, but this member owns the partition: it "
+                "overwrites the offset with its own newer position. To reset offsets, stop the group first"
             )
             self._actions.append(ev.Note(WARNING, text))
         job.left, job.chunk = job.chunk + job.left, []
@@ -350,7 +349,7 @@ class ZooKeeperOffsetStore(OffsetStore):
             self._known.pop(tp, None)
 
     def _unknown(self, job: _Commit) -> None:
-        """Give up: the transaction that is out may be carried out or not. Its partitions are committed again."""
+        """Give up: the pending transaction may take effect or not. The member commits its partitions again."""
         self._forget(job)
         self._give_up(job, TIMED_OUT)
 
@@ -359,7 +358,7 @@ class ZooKeeperOffsetStore(OffsetStore):
         self._answer(job)
 
     def _interrupt(self) -> None:
-        """Stop every commit that is under way: it writes nothing more."""
+        """Stop every pending commit: it sends no further transaction."""
         for job in [job for job in self._jobs if isinstance(job, _Commit)]:
             if job.writes:
                 job.stopped = True
@@ -367,15 +366,16 @@ class ZooKeeperOffsetStore(OffsetStore):
                 self._give_up(job, INTERRUPTED)
 
 
-_NEITHER = "its offsets cannot be read and written"
+_NEITHER = "could not read or write its offsets"
 
 _GARBAGE = (
-    "group {group}: {error}. Nothing is read rather than read past: write the right offset there while the group is "
-    "stopped, or delete the node, for startingOffsets to apply (or the earliest record, where others have offsets)"
+    "group {group}: {error}. The query stops, so that no records are skipped. Stop the group, then write the right "
+    "offset there, or delete the node: startingOffsets then apply, or the earliest offset if other partitions have "
+    "offsets"
 )
 
 
 def is_of_zookeeper(event: object, first_token: int) -> bool:
-    """Whether `event` answers a read or a transaction with a token from `first_token` on."""
+    """Return whether `event` answers a read or a transaction with a token from `first_token` on."""
     answers = zk.SubtreesRead | zk.Transacted | zk.RequestRefused | zk.Unanswered
     return isinstance(event, answers) and event.token >= first_token

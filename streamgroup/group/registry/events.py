@@ -1,13 +1,12 @@
-"""The events and actions of a member in ZooKeeper, beside those of every member.
+"""The events and actions of a member of a group in ZooKeeper, in addition to those of every member.
 
 The contract is that of `group/events.py`. ZooKeeper adds:
 
-- Every `ReadSubtrees` and `Transact` is answered, in the order of their sending, by one `SubtreesRead`, `Transacted`,
-  `RequestRefused` or `Unanswered` with its token, unless the session expires first: `Expired` fails all pending
-  requests.
-- A session writes in order: of two `Transact`s the second is carried out after the first, or fails.
-- A request made before `SessionBegan` is never carried out in the new session. No event of a session follows
-  `CloseSession`, which carries out the requests made before it.
+- Every `ReadSubtrees` and `Transact` is answered by one `SubtreesRead`, `Transacted`, `RequestRefused` or `Unanswered`
+  with its token, in the order of the requests. `Expired` fails all pending requests without an answer to each.
+- A session writes in order: the second of two `Transact`s takes effect after the first, or fails.
+- A request made before `SessionBegan` is never carried out in the new session. `CloseSession` carries out the requests
+  made before it; no event of that session follows.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from streamgroup.znodes import Operation, Refusal, Subtree, ZNode
 
 @dataclass(frozen=True, slots=True)
 class SessionBegan:
-    """A new session began: nothing that an earlier session registered is ours any more.
+    """A new session started: nodes of an earlier session no longer belong to this member.
 
-    `session_id` is ZooKeeper's. `timeout_ms` is the timeout that it grants, whatever the member asked for.
+    `timeout_ms` is the timeout that ZooKeeper grants, which may differ from the requested one.
     """
 
     session_id: int
@@ -33,7 +32,7 @@ class SessionBegan:
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """The connection is lost, and the session may live (R36). Watches may have been missed."""
+    """The connection is lost; the session may still be alive (R36). Watch events may be missed."""
 
     reason: str
 
@@ -52,7 +51,7 @@ class Expired:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A node that a `ReadSubtrees` watches has changed. It is reported once."""
+    """A node that a `ReadSubtrees` watches has changed. Reported once."""
 
     path: str
 
@@ -74,22 +73,22 @@ class Transacted:
 
 @dataclass(frozen=True, slots=True)
 class RequestRefused:
-    """No operation was carried out, because of the operation on `path`."""
+    """ZooKeeper refused the operation on `path`, so no operation was carried out."""
 
     token: int
     path: str
     refusal: Refusal
     advice: str = ""
-    """The next step for the user, for a refusal that no retry mends."""
+    """The next step for the user, if retrying will not help."""
 
     @property
     def is_final(self) -> bool:
-        """Return whether only the user or an operator can mend the refusal."""
+        """Whether retrying will not help: permissions must be changed."""
         return self.refusal in (Refusal.NO_AUTH, Refusal.INVALID_ACL)
 
 
 def forbidden(group: str, what: str, event: RequestRefused) -> str:
-    """Return the error of a refusal that is final."""
+    """Return the error message for a refusal that is final; `what` failed."""
     return (
         f"group {group}: {what}: ZooKeeper refused the operation on {event.path}: {event.refusal.value}. {event.advice}"
     )
@@ -97,7 +96,7 @@ def forbidden(group: str, what: str, event: RequestRefused) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """The connection was lost, or the request timed out. A `Transact` may or may not have been carried out."""
+    """The connection was lost, or the request timed out. A `Transact` may have taken effect or not."""
 
     token: int
     reason: str
@@ -113,12 +112,12 @@ RegistryEvent = (
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """Connect. `SessionBegan` follows, and another one by itself after each `Expired`."""
+    """Connect. `SessionBegan` follows; after each `Expired` a new session is opened automatically."""
 
 
 @dataclass(frozen=True, slots=True)
 class CloseSession:
-    """End the session: its ephemeral nodes are deleted at once."""
+    """Close the session, which deletes its ephemeral nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +132,7 @@ class ReadSubtrees:
 class Transact:
     """Carry out all of `operations` or none of them.
 
-    Before that create the persistent nodes `ensured` and their parents, where they do not exist.
+    Before that create the persistent nodes `ensured` and their parents, if they do not exist.
     """
 
     token: int

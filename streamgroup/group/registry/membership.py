@@ -1,21 +1,20 @@
-"""The membership of a group that ZooKeeper keeps, as for the consumers of Kafka 0.7 and 0.8: one reconcile loop.
+"""The member of a group in ZooKeeper, as for the consumers of Kafka 0.7 and 0.8: one reconcile loop without I/O.
 
-It has the interface of `Membership` and is as pure: events in, actions out (`events.py` here and in `group/`). It does
-not go by the event that it has just heard. After each step it compares the group as it was last seen (`Seen`) with the
-group as it should be, and does the next thing. A lost answer, a missed watch or a change in the middle of a change
-therefore all end in the same place:
+It has the interface of `Membership`; `events.py` here and in `group/` have its events and actions. After each step it
+compares the group as last read (`Seen`) with the group as it should be, and takes the next action. A lost answer, a
+missed watch or a concurrent change need no cases of their own, because the action depends only on this comparison:
 
     not registered                                        -> register
-    no view of the group, or a watch has fired            -> look at the group
-    registered with another subscription or identity      -> register anew, tell the identity
-    an earlier consumer of this session is registered     -> delete it
-    owns partitions that fall to others now               -> wait for the boundary of the batch, release them
-    has written something since it looked                 -> look at the owners
-    a partition falls to it and has no owner              -> claim it
+    the group was not read, or a watch has fired          -> read the group
+    registered with another subscription or identity      -> register again, write the identity
+    an earlier registration of this session exists        -> delete it
+    owns partitions that others should own                -> wait for the boundary of the batch, release them
+    has written since the last read                       -> read the owners
+    should own a partition that has no owner              -> claim it
     owns other partitions than it holds                   -> `Assigned`
 
-R36: without a connection nothing is planned in any state, and after the connection is back not before the member has
-seen its own node. The session, and with it the partitions held, may outlive the loss of a connection.
+R36: without a connection no batch is planned in any state. After a reconnection planning waits until the member has
+read its own node. The session, and so the partitions held, may survive the loss of a connection.
 """
 
 from __future__ import annotations
@@ -50,21 +49,21 @@ from streamgroup.znodes import Delete, Operation, Refusal, Subtree
 Action = ev.Action | zk.RegistryAction
 
 PARTIAL_AFTER_S = 1.0
-"""A member goes on without the partitions that others have yet to release after this time. Mostly they release at once,
-and one assignment of all partitions is better than two. Founders of a group share a generation by it (R7)."""
+"""After this time a member continues without the partitions that others have not released. Usually they release them
+immediately, and one assignment is better than two. Founders of a group so get the same generation (R7)."""
 
 _NOTHING: frozenset[TopicPartition] = frozenset()
 _PUT_OUT = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}
 
 
 class Reconcile:
-    """The end of a step: the time to compare the group as seen with the group as wanted."""
+    """The end of a step, when the member compares the group as read with the group as it should be."""
 
 
 class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
     """The membership of one member in a group in ZooKeeper (`/consumers/<group>`).
 
-    Of `config` the group's id and the times count. Its session timeout is the one that the member asks ZooKeeper for.
+    `config.session_timeout_ms` is the timeout that the member requests from ZooKeeper; strategies are not used.
     """
 
     TABLE: ClassVar[Table]
@@ -78,18 +77,18 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         self._paths = paths
         self._noted = LoggedTexts()
         self._session = SessionLease(config.session_timeout_ms)
-        # The group as seen, and what this member does in it.
+        # The group as last read, and the state of this member in it.
         self._me = Registration(paths, new_incarnation)
         self._seen = Seen(self._me)
         self._claimed_topics: set[str] = set()
-        """The topics in which this session may have owner nodes; each assignment forgets those without any."""
+        """The topics in which this session may have owner nodes; each assignment removes those without any."""
         self._held = _NOTHING
         self._withheld = 0
-        """How many partitions fell to this member at the last assignment and were still owned by others."""
+        """How many partitions other consumers still owned at the last assignment that this member should own."""
         self._assigned = False
         """Whether `Assigned` was sent for the partitions held, and no `Lost` since."""
         self._waited = False
-        """Whether the member has waited long enough for others to release partitions."""
+        """Whether the member has waited `PARTIAL_AFTER_S` for others to release partitions."""
         self._forced_backoff = ForcedRebalanceBackoff()
 
     @property
@@ -99,23 +98,23 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
 
     @property
     def view(self) -> View | None:
-        """The group as it was last looked at: its consumers (R28), and the owners of partitions."""
+        """The group as last read: its consumers (R28), and the owners of partitions."""
         return self._seen.view
 
     @property
     def lease_at(self) -> float | None:
-        """When the newest transaction fenced by the own node, or the newest commit, was sent that was accepted (R9)."""
+        """When the newest accepted transaction with the fence, or the newest accepted commit, was sent (R9)."""
         return self._session.lease_at
 
     @property
     def can_plan(self) -> bool:
-        """Whether the partitions held may be planned."""
+        """Whether a batch of the partitions held may be planned."""
         session = self._session
         return self._state is State.STABLE and not self.rebalance_wanted and session.connected and session.proven
 
     @property
     def may_commit(self) -> bool:
-        """Whether a commit may be accepted. Not while partitions are released: the fence would let it pass (R31)."""
+        """Whether commits are allowed. Not while partitions are released, since the fence would accept one (R31)."""
         return self._state is State.STABLE and self._session.connected
 
     def _note_once(self, level: int, text: str) -> None:
@@ -148,7 +147,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         self._out.append(ev.Left())
 
     def _leave_answered(self, event: Any, pending: PendingRequest[RegistryPurpose]) -> None:
-        """Leave when all transactions are answered: the end of the session deletes the nodes that are left."""
+        """Leave when all transactions are answered. The end of the session deletes the remaining nodes."""
         if not self._requests.is_pending(RegistryPurpose.LEAVE):
             self._left()
 
@@ -190,7 +189,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         self._transition_to(State.FINDING)
 
     def _gone(self, reason: str) -> None:
-        """Register again as another consumer: the registration is gone, though the session lives."""
+        """Register again under another id: the registration is gone, but the session is alive."""
         self._lose(reason)
         self._requests.reset()
         self._forget_registration()
@@ -198,7 +197,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         self._set_backoff(RegistryTimer.RETRY)
 
     def _lose(self, reason: str) -> None:
-        """Give up all partitions: they are lost, or must be assumed to be."""
+        """Give up all partitions: they are lost, or may be."""
         if self._assigned:
             self._out.append(ev.Lost(reason))
         self._drop_partitions()
@@ -223,7 +222,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         self._forget_identity()
 
     def _suspended(self, event: zk.Suspended) -> None:
-        """Plan nothing until the connection is back (R36). Pending requests are answered by `Unanswered`."""
+        """Stop planning until the connection is back (R36). `Unanswered` follows for each pending request."""
         if self._session.connected:
             self._note(WARNING, f"no connection to ZooKeeper ({event.reason}): nothing is planned until it is back")
         self._session.suspended()
@@ -234,7 +233,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
     def _resumed(self, event: zk.Resumed) -> None:
         if self._me.session is None:
             return
-        self._session.connected = self._seen.view_stale = True  # the watches may have missed any change
+        self._session.connected = self._seen.view_stale = True  # watch events may have been missed
         self._note(INFO, "connected to ZooKeeper again, in the same session")
         self._heartbeat()
 
@@ -263,7 +262,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
     def _commit_refused(self, event: ev.CommitRefused) -> None:
         ours = (event.member_id, event.generation) == (self._me.consumer_id, self._generation)
         if ours and event.code in _PUT_OUT:
-            self._gone("a commit was refused: its registration, or a partition that it held, is no longer its own")
+            self._gone("a commit was refused: its registration or a partition belongs to another session")
 
     # -- reconciling --------------------------------------------------------------------------------------------------
 
@@ -271,7 +270,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         self._dispatch(Reconcile)
 
     def _reconcile(self) -> None:
-        """Do the next thing, unless an answer or a backoff is waited for. Heartbeats go on beside everything else."""
+        """Take the next action, unless an answer or a backoff is pending. Heartbeats are independent."""
         pending = self._requests.is_pending_beside(RegistryPurpose.HEARTBEAT)
         if not self._session.connected or pending or self._requests.at(RegistryTimer.RETRY) is not None:
             return
@@ -289,7 +288,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         elif leftovers := self._seen.leftovers():
             for consumer in leftovers:
                 name = consumer.consumer_id
-                self._note(INFO, f"{name} is what this session was registered as before: deleting it")
+                self._note(INFO, f"deleting {name}, an earlier registration of this session")
                 self._transact(RegistryPurpose.SWEEP, self._me.sweep(consumer))
         else:
             self._reconcile_partitions(view)
@@ -298,9 +297,9 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         mine, wanted = self._seen.mine, self._seen.wanted
         if self._state is State.STABLE and not self._held <= mine & wanted:
             lost = counted(len(self._held - (mine & wanted)), "partition")
-            if not self._may_give_up(view, f"others get {lost} of this member"):
+            if not self._may_give_up(view, f"other members get {lost} of this member"):
                 return
-        elif self.rebalance_wanted:  # the partitions held fall to this member again
+        elif self.rebalance_wanted:  # this member should own its partitions again
             self._wait.reason = None
             self._requests.clear(RegistryTimer.REJOIN)
         surplus = self._seen.surplus(wanted)
@@ -315,10 +314,10 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         else:
             self._hold(view, mine & wanted, wanted - mine)
 
-    # -- looking ------------------------------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------------------------------
 
     def _look(self, purpose: RegistryPurpose, nodes: Iterable[Subtree], *, watch: bool = True) -> None:
-        """Read nodes, and the owners of all partitions that are of interest to this member."""
+        """Read nodes, and the owners of this member's topics."""
         owners = owner_subtrees(self._paths, {*self._topics, *self._claimed_topics}, watch=watch)
         self._out.append(zk.ReadSubtrees(self._requests.add(purpose, self._now), (*nodes, *owners)))
 
@@ -347,9 +346,9 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
             self._seen.see_owners(owners_in(self._paths, event.nodes))
 
     def _see_own_node(self, event: zk.SubtreesRead) -> bool:
-        """Return whether this session is registered, as far as the answer tells.
+        """Return whether this session is registered according to the answer.
 
-        The answer renews no lease: a server that is cut off from the others answers, too, and may know old things.
+        The answer does not renew the lease: a server that is partitioned from the others also answers, with old data.
         """
         node = event.nodes.get(self._me.path)
         if node is not None and node.owner == self._me.session:
@@ -370,7 +369,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         self._out.append(zk.Transact(self._requests.add(purpose, self._now), tuple(operations), ensured))
 
     def _carried_out(self, event: zk.Transacted, pending: PendingRequest[RegistryPurpose]) -> None:
-        """Renew the lease (R9): a transaction that creates or checks the own node is agreed on by most servers."""
+        """Renew the lease (R9): most servers agree on a transaction that creates or checks the member's node."""
         self._attempts = 0
         self._session.renew(pending.sent_at)
 
@@ -396,7 +395,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         self._look_later("its id is taken")
 
     def _claim_refused(self, event: zk.RequestRefused, pending: PendingRequest[RegistryPurpose]) -> None:
-        """Do nothing where another member was quicker: the look at the owners will tell which one."""
+        """Ignore that another member was faster: the next read of the owners shows which one."""
         if event.refusal is not Refusal.NODE_EXISTS:
             self._refused(event, pending)
 
@@ -410,8 +409,8 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
             self._look_later(f"could not {doing}: {path}: {event.refusal.value}")
 
     def _unanswered(self, event: zk.Unanswered, pending: PendingRequest[RegistryPurpose]) -> None:
-        """Look at the group: a transaction may or may not have been carried out."""
-        if pending.purpose is RegistryPurpose.HEARTBEAT:  # the next heartbeat tells
+        """Read the group again: a transaction may have taken effect or not."""
+        if pending.purpose is RegistryPurpose.HEARTBEAT:  # the next heartbeat follows
             return
         if pending.purpose in {RegistryPurpose.REGISTER, RegistryPurpose.RENEW, RegistryPurpose.IDENTIFY}:
             self._me.doubt()
@@ -419,7 +418,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         self._look_later(f"could not {pending.purpose.value}: {event.reason}")
 
     def _look_later(self, reason: str) -> None:
-        """Look at everything after a backoff."""
+        """Read everything again after a backoff."""
         self._seen.view_stale = True
         self._back_off(RegistryTimer.RETRY, self._state.value, reason)
 
@@ -428,8 +427,8 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
     def _may_give_up(self, view: View, reason: str) -> bool:
         """Return whether partitions may be released now: at the boundary of a batch (R21).
 
-        The starting positions of gained partitions are committed before (R6), since their next owner could not know
-        startingOffsets. Where a consumer of another make waits, the member releases after 5 s at the latest (R33).
+        The starting positions of gained partitions are committed first (R6), since the next owner could not determine
+        them. If a consumer of another client waits, the member releases partitions after 5 s at the latest (R33).
         """
         awaited = self._wait.awaited
         if awaited is None:
@@ -452,7 +451,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         self._rejoin(*self._wait.why)
 
     def _rejoin(self, reason: str, cause: JoinCause) -> None:
-        """Plan and commit nothing until the next assignment."""
+        """Stop planning and committing until the next assignment."""
         self._out.append(ev.Joining(reason, abandoned=self._wait.batch.in_flight, cause=cause))
         self._transition_to(State.JOINING)
         self._wait.end()
@@ -474,7 +473,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
             self._seen.unconfirmed = True
 
     def _hold(self, view: View, held: frozenset[TopicPartition], missing: frozenset[TopicPartition]) -> None:
-        """Hold the partitions owned; `missing` fall to this member and are still owned by others."""
+        """Hold the partitions owned; `missing` are still owned by others."""
         for text in self._seen.lingering(view, missing, self._paths):
             self._note_once(WARNING, text)
         if self._state is State.STABLE and (held, len(missing)) == (self._held, self._withheld):
@@ -491,7 +490,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         self._withheld, self._assigned, self._waited = len(missing), True, True
         self._generation = self._seen.next_generation(view, held, self._generation)
         self._transition_to(State.STABLE)
-        # No claim is pending and the owners are known, so a topic without a node of this session has none.
+        # No claim is pending, so the owners show all topics in which this session has nodes.
         self._claimed_topics &= {*self._topics, *self._seen.owned_topics()}
         self._requests.clear(RegistryTimer.PARTIAL)
         self._out.append(
@@ -512,7 +511,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
     def _waited_for_owners(self) -> None:
         self._waited = True
 
-    # -- consumers of another make (R33) ------------------------------------------------------------------------------
+    # -- consumers of other clients (R33) -----------------------------------------------------------------------------
 
     def _set_forced_rebalance(self) -> None:
         self._requests.set(RegistryTimer.FORCE_REBALANCE, self._now + self._forced_backoff.wait_s)
@@ -525,7 +524,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
             self._look(RegistryPurpose.NEIGHBOURS, (self._me.subtree,), watch=False)
 
     def _neighbours_seen(self, event: zk.SubtreesRead, pending: PendingRequest[RegistryPurpose]) -> None:
-        """Register anew where a consumer of another make has not claimed its partitions, so that all claim again."""
+        """Force a rebalance if a consumer of another client has not claimed its partitions."""
         self._owners_seen(event, pending)
         view = self._seen.view
         if view is None or self._seen.view_stale or not self._session.proven:
@@ -540,8 +539,8 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
 
 
 _GRANTED = (
-    "zookeeper.session.timeout.ms={asked} is more than ZooKeeper grants: a session lasts {granted} ms, and planning "
-    "goes by that. Ask for no more, or raise maxSessionTimeout at the servers (20 ticks, unless it is configured)"
+    "zookeeper.session.timeout.ms={asked} is more than ZooKeeper grants: the session timeout is {granted} ms. Lower "
+    "the option, or raise maxSessionTimeout of the servers (default: 20 ticks)"
 )
 
 _UNJOINED, _FINDING, _JOINING, _STABLE = State.UNJOINED, State.FINDING, State.JOINING, State.STABLE
@@ -550,7 +549,7 @@ _REGISTERED = (_JOINING, _STABLE)
 _LEAVING = (State.LEAVING,)
 _ALL = tuple(State)
 _ANSWERS: Mapping[RegistryPurpose, tuple[type[Any], Callable[..., None], Callable[..., None]]] = {
-    # For each purpose the answer that it hopes for with its method, and the method for a refusal.
+    # For each purpose: the answer of success, its method, and the method for a refusal.
     RegistryPurpose.LOOK: (zk.SubtreesRead, RegistryMembership._looked, RegistryMembership._refused),
     RegistryPurpose.CONFIRM: (zk.SubtreesRead, RegistryMembership._owners_seen, RegistryMembership._refused),
     RegistryPurpose.NEIGHBOURS: (zk.SubtreesRead, RegistryMembership._neighbours_seen, RegistryMembership._refused),
@@ -570,7 +569,7 @@ RegistryMembership.TABLE = table_of(
         on(ev.Stop, (*_IN, State.FATAL), RegistryMembership._stop, State.LEAVING, State.LEFT),
         on(ev.UserDataChanged, _ALL, RegistryMembership._user_data_changed),
         on(ev.Subscribed, (_UNJOINED, *_IN), RegistryMembership._subscribed),
-        # Spark's calls come at any time. A member that comes back must know whether a batch is in flight.
+        # Spark calls at any time. A member that rejoins must know whether a batch is in flight.
         on(ev.Planned, _ALL, RegistryMembership._planned),
         on(ev.Asked, _ALL, RegistryMembership._asked),
         on(ev.Idle, _ALL, RegistryMembership._idle),
@@ -594,11 +593,11 @@ RegistryMembership.TABLE = table_of(
         ),
         on(RegistryTimer.LEAVE, _LEAVING, RegistryMembership._left, State.LEFT),
         on(RegistryTimer.REJOIN, _REGISTERED, RegistryMembership._waited_enough, _JOINING),
-        on(RegistryTimer.RETRY, _REGISTERED, ignore),  # `_reconcile` does what there is to do
+        on(RegistryTimer.RETRY, _REGISTERED, ignore),  # `_reconcile` follows
         on(RegistryTimer.PARTIAL, _REGISTERED, RegistryMembership._waited_for_owners),
         on(RegistryTimer.FORCE_REBALANCE, _REGISTERED, RegistryMembership._rebalance_due),
         on(RegistryTimer.HEARTBEAT, _REGISTERED, RegistryMembership._heartbeat),
     ),
-    # ZooKeeper itself tells which topics and brokers there are, and no broker coordinates the group.
+    # Topics and brokers are read from ZooKeeper, and there is no group coordinator.
     ignored={Reconcile, *get_args(ev.Event), *get_args(zk.RegistryEvent)} - {ev.Start, *RegistryMembership.ANSWERS},
 )

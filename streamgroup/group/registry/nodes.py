@@ -1,10 +1,11 @@
-"""The nodes of a commit in ZooKeeper: the offset that every consumer knows, and beside it our metadata (R32).
+"""The nodes of a group in ZooKeeper: paths, registrations, owners, offsets, and our metadata of commits (R32).
 
     /consumers/<group>/offsets/<topic>/<name>      194
     /consumers/<group>/streamgroup/<topic>/<name>  {"streamgroup":1,"offset":194,"version":7,"commit":{"lineage":...}}
 
-Both are written in one transaction. The metadata counts only while the offset node has that version and that offset: a
-real consumer or an operator who writes it since leaves the metadata behind, and with it all that R5 would conclude.
+Every consumer of Kafka 0.7 and 0.8 has the first node of a commit; the second one is ours. Both are written in one
+transaction. The metadata is valid only while the offset node has that version and that offset: if another consumer or
+an operator writes the offset, R5 must not use the metadata.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def _compact(value: object) -> str:
 
 
 def _embedded(text: str) -> object:
-    """Readable, where nothing of it is changed by that: JSON as JSON, else as a string."""
+    """Return JSON as an object if that preserves the text exactly, else a string. Objects are easier to read."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -53,7 +54,7 @@ def _embedded(text: str) -> object:
 
 
 def read_committed(path: str, offset: ZNode, metadata: ZNode | None) -> CommittedOffset:
-    """Return the commit in the nodes; without metadata where that is of an earlier one. Raises DecodeError."""
+    """Return the commit in the nodes; without metadata if that belongs to an earlier commit. Raises DecodeError."""
     value = read_offset(path, offset.data)
     found = None if metadata is None else _read_metadata(metadata.data)
     if found is None or (found.get("offset"), found.get("version")) != (value, offset.version):
@@ -74,7 +75,7 @@ def _read_metadata(data: bytes) -> dict[str, Any] | None:
 
 
 def committed_subtrees(paths: GroupPaths, partitions: Iterable[TopicPartition] | None) -> tuple[Subtree, ...]:
-    """Return the subtrees that `committed_in` needs; `partitions` None are all that the group has."""
+    """Return the subtrees that `committed_in` needs; `partitions` None: all of the group."""
     if partitions is None:
         return (Subtree(paths.offsets(), 2, watch=False), Subtree(paths.metadata(), 2, watch=False))
     return tuple(
@@ -85,10 +86,10 @@ def committed_subtrees(paths: GroupPaths, partitions: Iterable[TopicPartition] |
 def committed_in(
     paths: GroupPaths, nodes: Mapping[str, ZNode], wanted: Callable[[TopicPartition], bool] = lambda _: True
 ) -> dict[TopicPartition, CommittedOffset]:
-    """The commits of the group among the nodes found. Nodes that no partition is called by are nobody's.
+    """Return the commits of the group in `nodes`. Nodes whose name is not a partition are ignored.
 
-    Others than those of `wanted` are not read. Raises DecodeError, which names the node, for an offset that is none:
-    taken for absent it would be read past.
+    Only partitions for which `wanted` is true are read. Raises DecodeError, which names the node, for an invalid
+    offset: if it counted as absent, records would be skipped.
     """
     found: dict[TopicPartition, CommittedOffset] = {}
     prefix = f"{paths.offsets()}/"
@@ -106,12 +107,12 @@ def committed_in(
 
 
 STREAMS_MOST = 10_000
-"""A consumer that claims more streams is refused, since a name would be made for each stream."""
+"""A registration with more streams is invalid, since a thread name is made for each stream."""
 
 STATIC, WHITE_LIST, BLACK_LIST = "static", "white_list", "black_list"
 """The kinds of subscriptions, in the words of 0.8's nodes."""
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
-"""A pattern of 0.8 never matches these topics (`exclude.internal.topics`)."""
+"""Patterns of 0.8 never match these topics (`exclude.internal.topics`)."""
 
 _WILDCARDS = {
     WHITE_LIST: re.compile(r"\*([0-9]{1,19})\*(.*)"),
@@ -129,18 +130,17 @@ class GroupPaths:
     def __post_init__(self) -> None:
         if not is_node_name(self.group):
             raise ConfigError(
-                f"group {self.group!r}: ZooKeeper can call no node so: choose a kafka.group.id without '/' and control "
+                f"invalid group id {self.group!r} for ZooKeeper: choose a kafka.group.id without '/' and control "
                 "characters, other than '.' and '..'"
             )
 
     @property
     def root(self) -> str:
-        """The parent of all nodes of the group."""
         return f"/consumers/{self.group}"
 
     @property
     def ids(self) -> str:
-        """The parent of the consumers."""
+        """The parent of the consumers' registrations."""
         return f"{self.root}/ids"
 
     @property
@@ -149,7 +149,7 @@ class GroupPaths:
         return f"{self.root}/streamgroup-members"
 
     def consumer(self, consumer_id: str) -> str:
-        """Return the node of a consumer's registration. While it exists, its session lives (R31)."""
+        """Return the node of a consumer's registration. While it exists, the session is alive (R31)."""
         return f"{self.ids}/{consumer_id}"
 
     def member(self, consumer_id: str) -> str:
@@ -175,7 +175,7 @@ class GroupPaths:
         return f"{self.offsets(tp.topic)}/{self._name(tp)}"
 
     def metadata_of(self, tp: TopicPartition) -> str:
-        """Return the node of our commit's metadata of a partition."""
+        """Return the node of the metadata of our commit of a partition."""
         return f"{self.metadata(tp.topic)}/{self._name(tp)}"
 
     def _name(self, tp: TopicPartition) -> str:
@@ -190,15 +190,15 @@ class GroupPaths:
 
 @dataclass(frozen=True, slots=True)
 class Interest:
-    """A consumer's subscription: streams by topic, or by one pattern where `kind` is that of a list."""
+    """A consumer's subscription: streams by topic, or streams of one pattern (WHITE_LIST, BLACK_LIST)."""
 
     kind: str
     streams: Mapping[str, int]
 
     def topics(self, existing: Iterable[str], dialect: Dialect) -> dict[str, int]:
-        """Return the number of its streams by topic. A pattern matches topics of `existing`, as in the real client.
+        """Return the number of its streams by topic. A pattern matches topics of `existing`, as in Kafka's client.
 
-        Raises DecodeError for a pattern that is none, or cannot be used (`patterns.py`).
+        Raises DecodeError for a pattern that is invalid or too slow (`patterns.py`).
         """
         if self.kind == STATIC or not self.streams:
             return dict(self.streams)
@@ -215,7 +215,7 @@ def read_consumer(path: str, data: bytes, dialect: Dialect) -> Interest:
     if dialect is Dialect.KAFKA:
         value = read_object(data, path)
         kind = value.get("pattern")
-        # A tuple compares by equality: of a set, a list or an object would be looked for by its hash, which it lacks.
+        # A tuple compares by equality. A set would hash `kind`, which may be a list or a dict.
         return Interest(kind if kind in (WHITE_LIST, BLACK_LIST) else STATIC, _streams(value.get("subscription"), path))
     for kind, wildcard in _WILDCARDS.items():
         found = wildcard.fullmatch(text)
@@ -226,15 +226,15 @@ def read_consumer(path: str, data: bytes, dialect: Dialect) -> Interest:
 
 def _streams(value: object, path: str) -> dict[str, int]:
     if not isinstance(value, dict):
-        raise DecodeError(f"{path} does not tell what the consumer reads")
+        raise DecodeError(f"invalid registration in {path}: 'subscription' is not an object")
     for count in value.values():
         if type(count) is not int or not 1 <= count <= STREAMS_MOST:
-            raise DecodeError(f"{path} tells of {str(count)[:40]} streams; 1 to {STREAMS_MOST} can be")
+            raise DecodeError(f"invalid number of streams {str(count)[:40]} in {path} (expected 1 to {STREAMS_MOST})")
     return value
 
 
 def registration(dialect: Dialect, topics: Iterable[str], timestamp_ms: int) -> bytes:
-    """Return our registration: one stream of each topic, as the real client writes it."""
+    """Return our registration: one stream of each topic, in the format of Kafka's client."""
     names = sorted(set(topics))
     if dialect is Dialect.KAFKA07:
         entries = ",".join(f"{json.dumps(name, ensure_ascii=False)}: 1" for name in names)
@@ -288,5 +288,5 @@ def offset_data(offset: int) -> bytes:
 
 
 def read_offset(path: str, data: bytes) -> int:
-    """Read the offset in a node. Raises DecodeError: without the offset, reading would start anew."""
+    """Read the offset in a node. Raises DecodeError."""
     return read_number(read_text(data, path), path)

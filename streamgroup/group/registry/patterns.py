@@ -1,8 +1,8 @@
 """Patterns of topics that other consumers have registered, matched in bounded time.
 
-Any client of ZooKeeper may register any pattern, and expressions are tried in one way to match after the other. The
-pattern `(a+)+b` against 26 letters takes seconds, and twice as long for each further letter. Before a match the number
-of ways is therefore estimated. A pattern with more than `WAYS_MOST` is refused.
+Any client of ZooKeeper may register any pattern, and matching by backtracking may take exponential time: the pattern
+`(a+)+b` takes seconds for 26 letters, and twice as long for each further letter. The number of ways to match is
+therefore estimated first. A pattern with more than `WAYS_MOST` is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from streamgroup.java_regex import compile_java
 LENGTH_MOST = 1000
 """The longest pattern, in characters."""
 WAYS_MOST = 2**24
-"""So many ways take about half a second. Three `.*` against a topic's name of 249 characters are below that."""
+"""This many ways take about half a second. Three `.*` against a topic name of 249 characters need fewer."""
 _EXPONENT_MOST = 64
 
 _PIECE = regex.compile(
@@ -47,7 +47,7 @@ def matches(raw: str, topic: str) -> bool:
 def _compiled(raw: str) -> regex.Pattern[str]:
     """Compile a pattern as `TopicFilter` reads it.
 
-    A comma is an `or`. Blanks do not count, nor do quotes around the pattern, which come from property files.
+    A comma is an `or`. Blanks are ignored, as are quotes around the pattern, which come from property files.
     """
     if len(raw) > LENGTH_MOST:
         raise _useless(raw, f"it is longer than {LENGTH_MOST} characters")
@@ -82,10 +82,10 @@ class _Group:
 
 
 def ways(text: str, length: int) -> int:
-    """Return in how many ways at most an expression of the package `regex` may match so many characters.
+    """Return an upper bound of the ways in which an expression of the package `regex` may match `length` characters.
 
-    The ways of a sequence are the product of its pieces' ways, those of branches the sum. `WAYS_MOST + 1` stands for
-    any larger number, also for expressions that are not known here: comments, conditions, verbose expressions.
+    The ways of a sequence are the product of the ways of its pieces; for branches it is the sum. `WAYS_MOST + 1` stands
+    for any larger number, and for expressions that are not analyzed: comments, conditions, verbose expressions.
     """
     groups, at = [_Group()], 0
     while at < len(text):
@@ -110,7 +110,7 @@ def ways(text: str, length: int) -> int:
 
 
 def _repeated(piece: int, times: regex.Match[str], length: int) -> int:
-    """Return the ways of a repetition: of a piece with one way its counts, else the ways of all its repetitions."""
+    """Return the ways of a repetition: the number of counts if the piece has one way, else of all repetitions."""
     least, most = _bounds(times, length)
     if piece == 1:
         return max(min(most, length) + 1, least)
@@ -119,7 +119,7 @@ def _repeated(piece: int, times: regex.Match[str], length: int) -> int:
 
 
 def _bounds(times: regex.Match[str], length: int) -> tuple[int, int]:
-    """Return how often a piece repeats at least and at most: at most `length` times, as empty repetitions end."""
+    """Return the least and the largest number of repetitions, at most `length`, since empty repetitions end."""
     sign = times["times"][0]
     if sign != "{":
         return int(sign == "+"), 1 if sign == "?" else length

@@ -1,6 +1,6 @@
-"""A member's session in ZooKeeper, and the nodes by which it registers the member in a group.
+"""What a member of a group in ZooKeeper knows: its session, its registration, and the group as last read.
 
-Both are values: no node is read or written here.
+These are values and operations: no node is read or written here.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from streamgroup.text import counted
 from streamgroup.znodes import Check, Create, Delete, Operation, Set, Subtree, ZNode
 
 OPERATIONS_MOST = 400
-"""The operations of one transaction. With paths of 2 KiB each it stays well below the mebibyte that ZooKeeper accepts
-(`jute.maxbuffer`)."""
+"""The most operations of one transaction. Even with paths of 2 KiB it is smaller than the mebibyte that ZooKeeper
+accepts (`jute.maxbuffer`)."""
 
 _OTHER_TOPICS = ("",)
-"""Stands for a registered subscription that is not the wanted one: no topic has this name."""
+"""A registered subscription that differs from the current one: no topic has this name."""
 
 
 class Registration:
     """The registration of a member, as far as the member knows it.
 
-    `new_incarnation` is asked for a consumer id once a session, and again where an id turns out to be taken.
+    `new_incarnation` returns a consumer id. It is called once a session, and again if the id is taken.
     """
 
     __slots__ = ("_me", "_new_incarnation", "_paths", "_sent", "identity", "session", "topics")
@@ -36,9 +36,9 @@ class Registration:
         self._new_incarnation = new_incarnation
         self._me = Incarnation("", 0)
         self.session: int | None = None
-        """ZooKeeper's id of the session; None while there is none."""
+        """ZooKeeper's id of the session; None without a session."""
         self.topics: tuple[str, ...] | None = None
-        """The registered subscription. None: it is not known, or not even whether the member is registered."""
+        """The registered subscription; None if it is unknown, or if the member may not be registered."""
         self.identity: bytes | None = None
         """The registered identity (R28)."""
         self._sent: tuple[tuple[str, ...], bytes] = ((), b"")
@@ -56,40 +56,40 @@ class Registration:
 
     @property
     def fence(self) -> Check:
-        """The operation that refuses a transaction where the own id node is gone (R31)."""
+        """The operation that makes a transaction fail if the member's id node is gone (R31)."""
         return Check(self.path)
 
     @property
     def subtree(self) -> Subtree:
-        """The own id node, to be read without a watch."""
+        """The member's id node, to be read without a watch."""
         return Subtree(self.path, depth=0, watch=False)
 
     def is_of_session(self, owner: OwnerNode) -> bool:
-        """Return whether this session made an owner node, perhaps as a consumer that it was before."""
+        """Return whether this session created an owner node, perhaps under an earlier consumer id."""
         return owner.session_id == self.session
 
     def is_mine(self, owner: OwnerNode) -> bool:
-        """Return whether this session made an owner node as the consumer that it is now."""
+        """Return whether this session created an owner node under the current consumer id."""
         return self.is_of_session(owner) and owner.consumer_id == self.consumer_id
 
     # -- what is known ------------------------------------------------------------------------------------------------
 
     def forget(self) -> None:
-        """Forget the consumer id as well: the next registration has another one."""
+        """Forget the registration and the consumer id: the next registration has another id."""
         self._me = Incarnation("", 0)
         self.doubt()
 
     def doubt(self) -> None:
-        """Take the registration for unknown: a transaction that changes it has no answer."""
+        """Mark the registration as unknown: a transaction that changes it was not answered."""
         self.topics = self.identity = None
 
     def accept(self) -> None:
-        """Take the pending transaction for carried out."""
+        """Note that the pending transaction has taken effect."""
         self.topics, self.identity = self._sent
 
     def recognize(self, node: ZNode, topics: tuple[str, ...]) -> None:
-        """Take the subscription from the own id node, where it is not known. `topics` is the wanted one."""
-        if self.topics is None:  # a registration without an answer: it was carried out, or the one before it
+        """Read the subscription from the member's id node if it is unknown. `topics` is the current subscription."""
+        if self.topics is None:  # a registration was not answered: the node has it, or the one before it
             self.topics = topics if node.data == self._data(topics) else _OTHER_TOPICS
 
     # -- operations ---------------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ class Registration:
         return f.registration(self._paths.dialect, topics, self._me.timestamp_ms)
 
     def create(self, topics: tuple[str, ...], identity: bytes) -> tuple[Operation, ...]:
-        """Return the operations that register the member, under a new id where it has none."""
+        """Return the operations that register the member, under a new id if it has none."""
         if not self.consumer_id:
             self._me = self._new_incarnation()
         self._sent = topics, identity
@@ -108,7 +108,7 @@ class Registration:
     def renew(self, topics: tuple[str, ...], identity: bytes) -> tuple[Operation, ...]:
         """Return the operations that replace the id node in one step.
 
-        Nobody sees the group without the member, and all who watch the group look again.
+        No consumer sees the group without the member, and all consumers that watch the group rebalance.
         """
         self._sent = topics, identity
         return Delete(self.path), Create(self.path, self._data(topics), ephemeral=True)
@@ -132,28 +132,28 @@ class Registration:
     def claim(self, tp: TopicPartition, earlier: OwnerNode | None) -> tuple[Operation, ...]:
         """Return the operations that claim a partition.
 
-        `earlier` is its owner node where an earlier consumer of this session has one: it is replaced.
+        `earlier` is its owner node if this session owns it under an earlier consumer id: it is replaced.
         """
         path = self._paths.owner(tp)
         replaced = () if earlier is None else (Delete(path, earlier.version),)
         return self.fence, *replaced, Create(path, f.owner_data(f"{self.consumer_id}-0"), ephemeral=True)
 
     def fenced(self, operations: list[Delete]) -> Iterable[tuple[Operation, ...]]:
-        """Yield the operations in transactions of `OPERATIONS_MOST`, each with the fence."""
+        """Yield the operations in transactions of at most `OPERATIONS_MOST`, each with the fence."""
         for some in in_transactions(operations):
             yield (self.fence, *some)
 
 
 def in_transactions(operations: list[Delete]) -> Iterable[list[Operation]]:
-    """Yield as many operations as one transaction takes at a time."""
+    """Yield the operations in groups of at most `OPERATIONS_MOST`."""
     for start in range(0, len(operations), OPERATIONS_MOST):
         yield [*operations[start : start + OPERATIONS_MOST]]
 
 
 class SessionLease:
-    """Whether the session is connected, how long it lasts, and since when the member has a lease (R9).
+    """Whether the session is connected, its timeout, and when the member's lease was renewed (R9).
 
-    `asked_ms` is the session timeout that the member asks for. Times are monotonic seconds.
+    `asked_ms` is the session timeout that the member requests. Times are monotonic seconds.
     """
 
     __slots__ = ("_asked_ms", "_renewed_at", "connected", "proven", "timeout_ms")
@@ -161,10 +161,10 @@ class SessionLease:
     def __init__(self, asked_ms: int) -> None:
         self._asked_ms = asked_ms
         self.timeout_ms = asked_ms
-        """The timeout that ZooKeeper grants, at most the one asked for."""
+        """The timeout that ZooKeeper grants, at most the requested one."""
         self.connected = False
         self.proven = False
-        """Whether the own node was seen since the connection was made, or made again."""
+        """Whether the member's node was read since the last connection or reconnection."""
         self._renewed_at: float | None = None
 
     def began(self, timeout_ms: int) -> None:
@@ -177,7 +177,7 @@ class SessionLease:
         self._renewed_at = None
 
     def renew(self, sent_at: float) -> None:
-        """Renew the lease by a transaction or a commit that was sent at this time and accepted."""
+        """Renew the lease: a transaction or a commit that was sent at this time was accepted."""
         self._renewed_at = max(sent_at, self._renewed_at or sent_at)
 
     def end_lease(self) -> None:
@@ -185,15 +185,15 @@ class SessionLease:
         self._renewed_at = None
 
     def unregistered(self) -> None:
-        """Note that the member's own node is gone."""
+        """Note that the member's node is gone."""
         self._renewed_at, self.proven = None, False
 
     @property
     def lease_at(self) -> float | None:
         """When the lease was last renewed; None without a lease.
 
-        Callers count the session timeout that was asked for from this time. ZooKeeper may have granted a shorter one,
-        so the difference is subtracted.
+        Callers add the requested session timeout to this time. If ZooKeeper has granted a shorter one, the difference
+        is subtracted here.
         """
         if self._renewed_at is None or not (self.connected and self.proven):
             return None
@@ -204,54 +204,52 @@ _NOTHING: frozenset[TopicPartition] = frozenset()
 
 
 class Seen:
-    """The consumers and owners that were read, and whether they are still as they were.
+    """The consumers and owners that were read, and whether they may have changed since.
 
-    `wanted` are the partitions that fall to this member, `mine` those that it owns.
+    `wanted` are the partitions that this member should own, `mine` those that it owns.
     """
 
     def __init__(self, registration: Registration) -> None:
         self._registration = registration
         self.view: View | None = None
         self.view_stale = False
-        """Whether a watch has fired since the last look at the group was asked for."""
+        """Whether a watch has fired since the last read of the group was sent."""
         self.shares: Mapping[TopicPartition, str] = {}
-        """The thread to which each partition falls."""
+        """The thread that should own each partition."""
         self.owners: Mapping[TopicPartition, OwnerNode] = {}
         self.owners_stale = False
         self.unconfirmed = False
-        """Whether something was written since the owners were read."""
+        """Whether this member has written since the owners were read."""
         self.kept = _NOTHING
-        """The partitions held that this member has owned without a break."""
+        """The partitions held that this member has owned without interruption."""
 
     def forget(self) -> None:
-        """Forget everything but the partitions kept: the registration is gone."""
+        """Forget everything except the partitions kept: the registration is gone."""
         self.view = None
         self.shares, self.owners = {}, {}
         self.unconfirmed = self.view_stale = self.owners_stale = False
 
     def look_began(self) -> None:
-        """Note that the group is being read: watches that fire from now on make it stale again."""
+        """Note that a read of the group was sent: watches that fire from now on make it stale again."""
         self.view_stale = self.owners_stale = self.unconfirmed = False
 
     def confirm_began(self) -> None:
-        """Note that the owners are being read."""
+        """Note that a read of the owners was sent."""
         self.owners_stale = self.unconfirmed = False
 
     def see(self, view: View) -> None:
-        """Take over a whole view."""
         self.view, self.shares = view, view.shares()
         self.see_owners(view.owners)
 
     def see_owners(self, owners: Mapping[TopicPartition, OwnerNode]) -> None:
-        """Take over the owners."""
         self.owners = owners
         self.kept &= self.mine
 
     def released(self, partitions: frozenset[TopicPartition]) -> None:
-        """Take partitions that are being released for partitions without an owner until the next look.
+        """Treat partitions that are being released as partitions without an owner until the next read.
 
-        Another member may claim them at once, and makes a node with the same path and version. A member that leaves
-        before its next look must not delete that node (R31).
+        Another member may claim them immediately, by a node with the same path and version. A member that leaves before
+        its next read must not delete that node (R31).
         """
         self.owners = {tp: owner for tp, owner in self.owners.items() if tp not in partitions}
         self.kept -= partitions
@@ -261,12 +259,11 @@ class Seen:
 
     @property
     def mine(self) -> frozenset[TopicPartition]:
-        """The partitions that this member owns."""
         return frozenset(tp for tp, owner in self.owners.items() if self._registration.is_mine(owner))
 
     @property
     def wanted(self) -> frozenset[TopicPartition]:
-        """The partitions that fall to this member."""
+        """The partitions that this member should own."""
         me = self._registration.consumer_id
         return frozenset(tp for tp, thread in self.shares.items() if f.consumer_of(thread) == me)
 
@@ -276,14 +273,14 @@ class Seen:
         return [tp for tp, owner in sorted(self.owners.items()) if of_session(owner) and tp not in wanted]
 
     def is_free(self, tp: TopicPartition) -> bool:
-        """Return whether nobody owns a partition but this session, perhaps as a consumer that it was before."""
+        """Return whether no other session owns a partition; this one may, under an earlier consumer id."""
         owner = self.owners.get(tp)
         return owner is None or self._registration.is_of_session(owner)
 
     def leftovers(self) -> list[Consumer]:
-        """Return the earlier consumers of this session, sorted by id.
+        """Return the earlier registrations of this session, sorted by id.
 
-        As long as the session lives, nobody would claim the partitions that fall to them.
+        While the session is alive, no member would claim the partitions that they should own.
         """
         consumers = () if self.view is None else self.view.consumers.values()
         me = self._registration
@@ -295,9 +292,9 @@ class Seen:
         return {tp.topic for tp, owner in self.owners.items() if self._registration.is_of_session(owner)}
 
     def unclaimed(self, consumers: Collection[str]) -> tuple[list[str], bool]:
-        """Return which of these consumers have not claimed a partition that falls to them, one name for each.
+        """Return the consumer of each partition that one of `consumers` should own and that has no owner.
 
-        Beside it: whether another consumer has yet to release a partition that falls to one of them.
+        Also return whether another consumer has not yet released a partition that one of them should own.
         """
         theirs = [tp for tp, thread in self.shares.items() if f.consumer_of(thread) in consumers]
         unclaimed = [f.consumer_of(self.shares[tp]) for tp in theirs if tp not in self.owners]
@@ -307,7 +304,7 @@ class Seen:
     # -- for the log --------------------------------------------------------------------------------------------------
 
     def waited_for(self, view: View, missing: frozenset[TopicPartition]) -> str | None:
-        """Return which registered consumers still own the `missing` partitions, in words; None where there are none."""
+        """Return which registered consumers still own the `missing` partitions, in words; None if there are none."""
         owned = {self.owners[tp].consumer_id for tp in missing if tp in self.owners}
         keepers = sorted(owned & view.consumers.keys())
         if not keepers:
@@ -317,24 +314,20 @@ class Seen:
         return f"{text}: claimed as soon as they are released"
 
     def lingering(self, view: View, missing: frozenset[TopicPartition], paths: GroupPaths) -> Iterator[str]:
-        """Yield for each missing partition which unregistered consumer still owns it, in words."""
+        """Yield, in words, each missing partition that an unregistered consumer still owns."""
         for tp in sorted(missing):
             owner = self.owners.get(tp)
             if owner is not None and owner.consumer_id not in view.consumers:
-                who = (
-                    f"{owner.thread!r}, which is not registered (any more)"
-                    if owner.thread
-                    else "an owner node without a name"
-                )
+                who = f"{owner.thread!r}, which is not registered" if owner.thread else "an owner node without a name"
                 yield (
-                    f"{tp} falls to this member and is still owned by {who}: waiting until {paths.owner(tp)} "
-                    f"goes with its session {owner.session_id:#x}"
+                    f"{tp} is assigned to this member but still owned by {who}: waiting until {paths.owner(tp)} "
+                    f"is deleted with its session {owner.session_id:#x}"
                 )
 
     def next_generation(self, view: View, held: frozenset[TopicPartition], current: int) -> int:
-        """Return the generation of the view: a zxid, far beyond an int32, the same for all who have seen the same.
+        """Return the generation of the view, a zxid. Members that have read the same nodes have the same generation.
 
-        A second assignment from one view has the zxid of its newest claim. Each generation is above the one before.
+        A second assignment from one view has the zxid of its newest claim. Each generation is larger than the last.
         """
         if view.generation > current:
             return view.generation
@@ -342,8 +335,8 @@ class Seen:
 
 
 NOTED_MOST = 1000
-"""Texts name nodes and sessions, of which new ones come for ever. When so many are remembered, all are forgotten, and
-each that still holds is logged once more."""
+"""The most texts that are remembered. They name nodes and sessions, so there are always new ones. At this number all
+are forgotten, and those that still apply are logged once more."""
 
 
 class LoggedTexts:
@@ -358,7 +351,7 @@ class LoggedTexts:
         return len(self._texts)
 
     def is_new(self, text: str) -> bool:
-        """Return whether this text was not logged yet, and remember it."""
+        """Return whether this text has not been logged yet, and remember it."""
         if text in self._texts:
             return False
         if len(self._texts) >= NOTED_MOST:
@@ -371,16 +364,16 @@ class RegistryPurpose(Enum):
     """The purpose of a `ReadSubtrees` or a `Transact`, in words for the log."""
 
     REGISTER = "register"
-    RENEW = "register anew"
-    """The same id with another subscription, or to make all others look again (R33)."""
-    IDENTIFY = "tell who it is"
-    SWEEP = "delete what it was registered as before"
-    LOOK = "look at the group"
+    RENEW = "register again"
+    """Register the same id with another subscription, or to force a rebalance (R33)."""
+    IDENTIFY = "write its identity"
+    SWEEP = "delete an earlier registration"
+    LOOK = "read the group"
     RELEASE = "give partitions up"
     CLAIM = "claim partitions"
-    CONFIRM = "look at the owners"
-    HEARTBEAT = "prove that it is registered"
-    NEIGHBOURS = "look at what others own"
+    CONFIRM = "read the owners"
+    HEARTBEAT = "check its registration"
+    NEIGHBOURS = "read what others own"
     LEAVE = "leave"
 
     def __str__(self) -> str:
@@ -388,7 +381,7 @@ class RegistryPurpose(Enum):
 
 
 class RegistryTimer(Enum):
-    """A timer of a member, in the order in which due ones are handled."""
+    """The timers of a member, in the order in which due ones are handled."""
 
     LEAVE = "leaving overdue"
     REJOIN = "release due"
@@ -399,14 +392,14 @@ class RegistryTimer(Enum):
 
 
 FORCED_REBALANCE_AFTER_S = 10.0
-"""A consumer of another make that has not claimed its partitions by then has given up."""
+"""A consumer of another client that has not claimed its partitions after this time has given up."""
 FORCED_REBALANCE_MAX_S = 160.0
-"""A rebalance stops all consumers for a moment. So where forcing one does not help, the member forces them ever more
-rarely."""
+"""The longest wait between forced rebalances. A rebalance stops all consumers briefly, so a member whose forced
+rebalances have no effect makes them less often."""
 
 
 class ForcedRebalanceBackoff:
-    """The waits between forced rebalances: they double with each one, until the group's consumers change (R33).
+    """The waits between forced rebalances, which double until the group has other consumers (R33).
 
     To force a rebalance the member deletes and creates its own id node in one transaction. All consumers of the group
     watch the id nodes, so they claim their partitions again.
@@ -419,9 +412,9 @@ class ForcedRebalanceBackoff:
         """The seconds until the next forced rebalance."""
 
     def add(self) -> None:
-        """Count a forced rebalance: the next one waits twice as long, FORCED_REBALANCE_MAX_S at most."""
+        """Count a forced rebalance: the next wait is twice as long, at most FORCED_REBALANCE_MAX_S."""
         self.wait_s = min(2 * self.wait_s, FORCED_REBALANCE_MAX_S)
 
     def reset(self) -> None:
-        """Begin anew: the group has other consumers."""
+        """Start again at the first wait: the group has other consumers."""
         self.wait_s = FORCED_REBALANCE_AFTER_S

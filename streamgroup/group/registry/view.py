@@ -1,7 +1,7 @@
-"""A group and its cluster as its nodes show them: consumers, partitions and owners.
+"""A group and its cluster as read from ZooKeeper's nodes: consumers, partitions, owners, and their descriptions.
 
-Unreadable nodes are left out and noted (`View.notes`): a consumer whose registration is garbage reads nothing, and a
-topic or broker is taken for absent. They are never an error: one bad node must not stop the whole group.
+Invalid nodes are left out and reported (`View.notes`): a consumer with an invalid registration reads nothing, and an
+invalid topic or broker counts as absent. They raise no error: one invalid node must not stop the group.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Consumer:
     session_id: int
     streams: Mapping[str, int]
     identity: bytes | None
-    """The identity of one of our members (R28); None for a consumer of another make."""
+    """The identity of one of our members (R28); None for a consumer of another client."""
 
     @property
     def is_ours(self) -> bool:
@@ -50,7 +50,7 @@ class Consumer:
 class OwnerNode:
     """An owner node.
 
-    `thread` is `<consumer>-<number>`, or `""` where the node is garbage, which keeps others out, too.
+    `thread` is `<consumer>-<number>`, or `""` if its data is invalid. No other consumer can claim the partition then.
     """
 
     thread: str
@@ -66,10 +66,10 @@ class OwnerNode:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One read of a group's nodes. `partitions` are those of the topics that exist, in the order of the real client."""
+    """One read of a group's nodes. `partitions` has the topics that exist, numbered in the order of Kafka's client."""
 
     generation: int
-    """The largest zxid of the nodes that decide the assignment: the same for all who have seen the same nodes."""
+    """The largest zxid of the nodes that decide the assignment, so members that read the same nodes agree."""
     consumers: Mapping[str, Consumer]
     partitions: Mapping[str, tuple[int, ...]]
     brokers: Mapping[int, Broker]
@@ -78,21 +78,21 @@ class View:
 
     @property
     def foreign(self) -> tuple[str, ...]:
-        """The consumers of another make (R33), sorted."""
+        """The consumers of other clients (R33), sorted."""
         return tuple(sorted(c.consumer_id for c in self.consumers.values() if not c.is_ours))
 
     @property
     def ours(self) -> tuple[str, ...]:
-        """Our members, in the order in which they get partitions."""
+        """Our members, in the order of assignment."""
         return tuple(sorted((c.consumer_id for c in self.consumers.values() if c.is_ours), key=java_order))
 
     @property
     def total(self) -> int:
-        """The number of partitions of all topics looked at."""
+        """The number of partitions of all topics that were read."""
         return sum(map(len, self.partitions.values()))
 
     def shares(self) -> dict[TopicPartition, str]:
-        """Return the thread to which each partition falls."""
+        """Return the thread that should own each partition."""
         return share(self.partitions, {c.consumer_id: c.streams for c in self.consumers.values()})
 
 
@@ -120,7 +120,7 @@ def owner_subtrees(paths: GroupPaths, topics: Iterable[str] | None, *, watch: bo
 
 
 def view_of(paths: GroupPaths, nodes: Nodes) -> View:
-    """Return the group that the nodes of `subtrees` show, and of `owner_subtrees` where these were read, too."""
+    """Return the group in the nodes of `subtrees` and, if they were read, of `owner_subtrees`."""
     reader = _NodeReader(paths, nodes)
     partitions = reader.partitions()
     consumers = {consumer.consumer_id: consumer for consumer in reader.consumers(partitions)}
@@ -129,7 +129,6 @@ def view_of(paths: GroupPaths, nodes: Nodes) -> View:
 
 
 def owners_in(paths: GroupPaths, nodes: Nodes) -> dict[TopicPartition, OwnerNode]:
-    """Return the owners among the nodes found."""
     return _NodeReader(paths, nodes).owners()
 
 
@@ -158,12 +157,12 @@ class _NodeReader:
             try:
                 yield read_broker(name, node.data)
             except DecodeError as error:
-                self._note(error, "the group takes this broker for absent until the node is corrected")
+                self._note(error, "the broker counts as absent until the node is corrected")
 
     # -- topics -------------------------------------------------------------------------------------------------------
 
     def _topics(self) -> list[str]:
-        """Return the topics that exist, of those looked at."""
+        """Return the topics that exist, among those that were read."""
         prefix = f"{TOPICS}/"
         return sorted(p[len(prefix) :] for p in self._nodes if p.startswith(prefix) and "/" not in p[len(prefix) :])
 
@@ -172,7 +171,7 @@ class _NodeReader:
 
     def _partitions_of(self, topic: str) -> Iterable[int]:
         if self._paths.dialect is Dialect.KAFKA07:
-            # The real client sorts the names as strings: 10-0 comes before 2-0.
+            # Kafka's client sorts the names as strings: 10-0 comes before 2-0.
             numbers = (
                 number
                 for name, _, node in self._below(f"{TOPICS}/{topic}")
@@ -200,17 +199,14 @@ class _NodeReader:
                 interest = f.read_consumer(path, node.data, self._paths.dialect)
                 streams = {t: n for t, n in interest.topics(topics, self._paths.dialect).items() if t in topics}
             except DecodeError as error:
-                self._note(error, "this consumer is taken to read nothing")
+                self._note(error, "the group assigns no partitions to this consumer until the node is corrected")
                 streams = {}
             member = self._nodes.get(self._paths.member(name))
             is_current = member is not None and member.owner == node.owner
             yield Consumer(name, node.owner, streams, member.data if member is not None and is_current else None)
 
     def owners(self) -> dict[TopicPartition, OwnerNode]:
-        """Return the owners.
-
-        A garbage name is not a partition; garbage in an owner node keeps others out all the same.
-        """
+        """Return the owner nodes. An invalid name is ignored; a node with invalid data still owns its partition."""
         found: dict[TopicPartition, OwnerNode] = {}
         prefix = f"{self._paths.owners()}/"
         for path, node in self._nodes.items():
@@ -220,12 +216,12 @@ class _NodeReader:
             try:
                 tp = TopicPartition(topic, partition_in(self._paths.dialect.log_format, name))
             except DecodeError as error:
-                self._note(error, "no partition's owner")
+                self._note(error, "the owner node is ignored")
                 continue
             try:
                 thread = f.read_owner(path, node.data)
             except DecodeError as error:
-                self._note(error, "nobody gets this partition while the node is there")
+                self._note(error, "no consumer can claim this partition until the node is deleted")
                 thread = ""
             found[tp] = OwnerNode(thread, node.owner, node.czxid, node.version)
         return found
@@ -244,10 +240,10 @@ class _NodeReader:
 def share(
     partitions: Mapping[str, Sequence[int]], consumers: Mapping[str, Mapping[str, int]]
 ) -> dict[TopicPartition, str]:
-    """Return the thread `<consumer>-<number>` to which each partition falls, without partitions that nobody reads.
+    """Return the thread `<consumer>-<number>` that should own each partition. Topics without a consumer are left out.
 
-    `partitions` are the partitions of each topic in the real client's order, `consumers` the number of streams that
-    each consumer has of each topic.
+    `partitions` are the partitions of each topic in the order of Kafka's client, `consumers` the number of streams of
+    each consumer by topic.
     """
     falls_to: dict[TopicPartition, str] = {}
     for topic, numbers in partitions.items():
@@ -266,7 +262,7 @@ def member_subtrees(paths: GroupPaths) -> tuple[Subtree, ...]:
 
 
 def describe_members(paths: GroupPaths, nodes: Mapping[str, ZNode]) -> GroupDescription:
-    """Describe who is registered, and what our own members tell of themselves (R28); not what they hold."""
+    """Describe the registered consumers, with the identities of our members (R28), without their partitions."""
     ids = nodes.get(paths.ids)
     members = []
     for name in () if ids is None else ids.children:
@@ -279,14 +275,14 @@ def describe_members(paths: GroupPaths, nodes: Mapping[str, ZNode]) -> GroupDesc
 
 
 def host_in(group: str, consumer_id: str) -> str:
-    """Return the host in `<group>_<host>-<ms>-<8 hex>`, as consumers are called; the id itself if it is another."""
+    """Return the host in a consumer id `<group>_<host>-<ms>-<8 hex>`; another id is returned unchanged."""
     return consumer_id.removeprefix(f"{group}_").rsplit("-", 2)[0]
 
 
 def describe_holders(name: str, view: View | None) -> GroupDescription:
-    """Describe the consumers and what they own; None: there is no such group.
+    """Describe the consumers and what they own. `view` None: the group does not exist.
 
-    The group rebalances while a partition is not with the consumer that it falls to.
+    The group is rebalancing while a partition is not owned by the thread that should own it.
     """
     if view is None:
         return GroupDescription(name, GroupState.DEAD)
@@ -307,6 +303,6 @@ def _thread(view: View, tp: TopicPartition) -> str | None:
 
 
 def _holder(consumer_id: str, held: Iterable[TopicPartition], group: str) -> MemberDescription:
-    """The host is written as brokers write it; a consumer of another make may have none in its id."""
+    """Return a member with its host as brokers write it; the id of another client's consumer may have no host."""
     host, *rest = consumer_id.removeprefix(f"{group}_").rsplit("-", 2)
     return MemberDescription(consumer_id, host=f"/{host}" if len(rest) == 2 else "", assigned=tuple(sorted(held)))

@@ -1,15 +1,15 @@
-"""Decides what a member's thread does next in ZooKeeper.
+"""The next step of the thread that owns a member's ZooKeeper session.
 
-`RegistryWork` is pure. It takes the member's actions, the questions of other threads and the events of the session. Its
-caller carries out one step after the other, and reports the result of each:
+`RegistryWork` is pure. It queues the member's actions, the questions of other threads and the events of the session.
+Its caller carries out one step at a time, and reports the result:
 
     for step in work.hear(heard, now, ...): ...               # events go first: no action may run in an ended session
     step = work.next_step(now, ...)                           # None: there is nothing to do
     event = work.began(session_id, timeout_ms)                # after Begin
     work.ask_again(asked, now)                                # after an Answer whose connection has failed
 
-A member that joins has one session at a time, each with an id. When one ends, it opens another. `life` counts the
-joins, because events of an earlier join's sessions may still arrive.
+A member has one session at a time. When a session ends, it opens another. `life` counts the joins, because events of
+sessions of an earlier join may still arrive.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from streamgroup.group.registry import events as zk
 Q = TypeVar("Q")
 
 RETRY_BACKOFF_S = 0.1
-"""Seconds until a question is asked again whose connection has failed."""
+"""Seconds until a question is repeated after its connection has failed."""
 
 SessionEvent = zk.SessionBegan | zk.Suspended | zk.Resumed | zk.Expired | zk.Changed
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """An event of a session of a join. A changed node has no session: the next read shows what it holds."""
+    """An event of a session, with the number of the join. The session id does not matter for `Changed`."""
 
     life: int
     session_id: int
@@ -63,14 +63,14 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Fail the query: no retry mends why the session has ended."""
+    """Fail the query: the session has ended for a reason that no retry helps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
     """Wait until the session is connected, call `began`, and pass its event to the run.
 
-    If the session is lost meanwhile, do nothing: an event announces the next one.
+    If the session is lost first, do nothing: an event announces the next one.
     """
 
     deadline: float
@@ -78,7 +78,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close the session, and make another one for the next join."""
+    """Close the session. The next join has a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Carry out these transactions, sent together: claims are a transaction for each partition."""
+    """Send these transactions together: claims are one transaction for each partition."""
 
     transactions: tuple[zk.Transact, ...]
     deadline: float
@@ -99,7 +99,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class AnswerQuestion(Generic[Q]):
-    """Answer a question; connect before, until `connects_by`, where that is set."""
+    """Answer a question. If `connects_by` is set, connect first, until then."""
 
     asked: AskedQuestion[Q]
     connects_by: float | None
@@ -109,7 +109,7 @@ Step = Tell | Open | Refuse | Begin | Close | Read | Write | AnswerQuestion[Q]
 
 
 class RegistryWork(Generic[Q]):
-    """See the module. Times are monotonic seconds. `Q` is the caller's type of a question."""
+    """The queue of one member. Times are monotonic seconds. `Q` is the caller's type of a question."""
 
     __slots__ = (
         "_again",
@@ -128,33 +128,31 @@ class RegistryWork(Generic[Q]):
     def __init__(self, session_timeout_ms: int, connection_timeout_ms: int) -> None:
         self._session_timeout_ms = session_timeout_ms
         self._request_timeout_s = session_timeout_ms / 1000
-        """Timeout of one request: later the session would have expired. At most the timeout that ZooKeeper grants."""
+        """The timeout of one request: the session timeout, at most the one that ZooKeeper grants."""
         self._connection_timeout_s = connection_timeout_ms / 1000
         self._work: deque[zk.RegistryAction] = deque()
         self._questions: deque[AskedQuestion[Q]] = deque()
         self._is_questions_turn = False
         """Whether an action was carried out since the last question."""
         self._again: list[tuple[float, AskedQuestion[Q]]] = []
-        """Questions whose connection has failed, each with the time when it is asked again."""
+        """Questions whose connection has failed, each with the time of the next attempt."""
         self.life = 1
         self._is_wanted = False
         """Whether the member wants a session."""
         self._known: int | None = None
-        """Id of the session that the member knows of and that has not ended."""
+        """The id of the member's current session."""
         self._connecting_since: float | None = None
 
-    # -- what comes in ------------------------------------------------------------------------------------------------
+    # -- input --------------------------------------------------------------------------------------------------------
 
     def add(self, action: zk.RegistryAction) -> None:
-        """Take an action of the member."""
         self._work.append(action)
 
     def ask(self, asked: AskedQuestion[Q]) -> None:
-        """Take a question of another thread."""
         self._questions.append(asked)
 
     def ask_again(self, asked: AskedQuestion[Q], now: float) -> bool:
-        """Take a question again after a pause. False: its time is over then."""
+        """Repeat a question after a pause. Return False if its deadline is over by then."""
         at = now + RETRY_BACKOFF_S
         if at >= asked.until:
             return False
@@ -162,21 +160,21 @@ class RegistryWork(Generic[Q]):
         return True
 
     def began(self, session_id: int, granted_ms: int) -> zk.SessionBegan:
-        """Take that the session is connected, with the timeout that ZooKeeper grants. Return the event for the run."""
+        """Note that the session is connected, with the granted timeout. Return the event for the run."""
         self._known = session_id
         self._request_timeout_s = min(self._session_timeout_ms, granted_ms) / 1000
         return zk.SessionBegan(session_id, granted_ms)
 
     def hear(self, heard: Heard, now: float, *, is_connected: bool, is_refused: bool) -> Sequence[Step[Q]]:
-        """Take an event of the session. Return what to do at once, in this order.
+        """Handle an event of the session. Return the steps to carry out now, in order.
 
-        `is_refused`: the servers have refused the newest session for a reason that no retry mends.
+        `is_refused`: the servers have refused the newest session, and retrying will not help.
         """
         if heard.life != self.life:
             return ()
         match heard.event:
             case zk.SessionBegan() | zk.Resumed() if self._known is None:
-                # A session's connection may break and resume before the member learns that the session has started.
+                # The connection may be lost and resumed before the member knows that the session has started.
                 self._connecting_since = None
                 return (self._begin(now),) if self._is_wanted else ()
             case zk.Expired() as event if self._known in {None, heard.session_id}:
@@ -185,7 +183,7 @@ class RegistryWork(Generic[Q]):
                 return (Tell(event),)
             case zk.Changed() as event if self._known is not None:
                 return (Tell(event),)
-        # An event of an earlier session has no effect: `connect` has begun the next one, which the member uses.
+        # Ignore an event of an earlier session: the member uses the next one, which `connect` has started.
         return ()
 
     def _over(self, event: zk.Expired, now: float, *, is_connected: bool, is_refused: bool) -> Sequence[Step[Q]]:
@@ -201,19 +199,18 @@ class RegistryWork(Generic[Q]):
 
     @property
     def wake_at(self) -> float | None:
-        """When a question is asked again."""
+        """When the next question is repeated."""
         return min((at for at, _ in self._again), default=None)
 
     @property
     def has_work(self) -> bool:
-        """Whether `next_step` has an action or a question to return."""
         return bool(self._work or self._questions)
 
     def next_step(self, now: float, *, is_connected: bool) -> Step[Q] | None:
-        """Return what to do next; None: nothing.
+        """Return the next step; None if there is none.
 
-        Actions and questions take turns. In a group that changes all the time the member always has something to do,
-        and no question whose answer the run waits for, such as the description of the group (R28), would ever be asked.
+        Actions and questions take turns. In a group that changes constantly the member always has actions, which must
+        not block questions that the run waits for, such as the description of the group (R28).
         """
         self._questions += [asked for at, asked in self._again if at <= now]
         self._again = [(at, asked) for at, asked in self._again if at > now]
@@ -226,7 +223,7 @@ class RegistryWork(Generic[Q]):
         return None
 
     def _answer(self, asked: AskedQuestion[Q], now: float) -> AnswerQuestion[Q]:
-        """While the member wants a session, only the member opens one."""
+        """Return the step. It connects only if the member does not want a session: else the member opens one."""
         return AnswerQuestion(asked, None if self._is_wanted else min(asked.until, now + self._request_timeout_s))
 
     def _carry_out(self, action: zk.RegistryAction, now: float, *, is_connected: bool) -> Step[Q]:
@@ -255,7 +252,7 @@ class RegistryWork(Generic[Q]):
         return Open()
 
     def is_long_unconnected(self, now: float) -> bool:
-        """Return, once, that the connection takes longer than it should. The session keeps trying."""
+        """Return, once, that connecting takes longer than the connection timeout. The session keeps trying."""
         since = self._connecting_since
         is_long = since is not None and now - since > self._connection_timeout_s
         if is_long:
@@ -263,7 +260,7 @@ class RegistryWork(Generic[Q]):
         return is_long
 
     def stop(self) -> list[AskedQuestion[Q]]:
-        """Return the questions that nobody answers any more."""
+        """Return the questions that will not be answered."""
         left = [*self._questions, *(asked for _, asked in self._again)]
         self._questions.clear()
         self._again.clear()

@@ -172,7 +172,7 @@ def test_a_leader_of_another_make_may_leave_a_member_out() -> None:
 
 
 def test_an_assignment_that_cannot_be_read_points_at_the_leaders_assignor() -> None:
-    with pytest.raises(DecodeError, match=r"the leader made cannot be read: .*; look for a member of"):
+    with pytest.raises(DecodeError, match=r"invalid assignment from the group's leader: .*; look for a member of"):
         read_assignment(SyncGroupResponse(assignment=b"\0\0\7"), {"t"})
 
 

@@ -218,7 +218,8 @@ def test_after_a_missed_generation_it_stops_and_gains_everything(generation: int
     assigned = synced(d, 0)
     assert (assigned.kept, assigned.revoked) == (frozenset(), frozenset())
     assert d.machine.lease_at is None
-    assert "others wait for 1 partition" in d.only(ev.Joining).reason, "the leader keeps what was claimed from them"
+    reason = d.only(ev.Joining).reason
+    assert "other members wait for 1 partition" in reason, "the leader keeps what was claimed from them"
     assert d.owned() == (tuple(tps("t", 0)), generation)
 
 

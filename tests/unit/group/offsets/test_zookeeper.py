@@ -113,7 +113,7 @@ def test_a_node_that_was_written_meanwhile_is_read_again_and_written_over(meanwh
         made.zk.put(OLD.offset(T0), "3")
     assert settle(made, a, token) == {T0: 0, T1: 0}
     assert fetch(made, a) == dict.fromkeys((T0, T1), CommittedOffset(7, TEXT))
-    assert a.notes().count("written by somebody else") == 1
+    assert a.notes().count("another client wrote") == 1
 
 
 @pytest.mark.parametrize("owner", ["another", "nobody", "garbage"])

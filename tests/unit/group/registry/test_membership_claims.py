@@ -311,7 +311,7 @@ def test_a_real_consumer_gets_its_share_within_five_seconds_of_its_coming() -> N
     assert real.failed == 0
     assert a.held == set(ALL[:3])
     assert a.last(ev.Joining).abandoned
-    assert "Z, a consumer of another make" in a.last(ev.GaveUp).text
+    assert "Z, a consumer of another client" in a.last(ev.GaveUp).text
 
 
 def test_a_real_consumer_that_goes_leaves_its_share_to_us() -> None:

@@ -175,10 +175,10 @@ def test_a_member_names_the_owner_nodes_of_consumers_that_are_gone_and_their_ses
     group = seen({B: owner("dead", 0x1F), A: NAMELESS, C: OTHERS}, **sessions)
     lines = list(group.lingering(view(**sessions), frozenset({C, B, A, U}), OLD))
     assert lines == [
-        "t-0 falls to this member and is still owned by an owner node without a name: waiting until "
-        "/consumers/g/owners/t/0-0 goes with its session 0x9",
-        "t-1 falls to this member and is still owned by 'dead-0', which is not registered (any more): waiting until "
-        "/consumers/g/owners/t/0-1 goes with its session 0x1f",
+        "t-0 is assigned to this member but still owned by an owner node without a name: waiting until "
+        "/consumers/g/owners/t/0-0 is deleted with its session 0x9",
+        "t-1 is assigned to this member but still owned by 'dead-0', which is not registered: waiting until "
+        "/consumers/g/owners/t/0-1 is deleted with its session 0x1f",
     ]
 
 
