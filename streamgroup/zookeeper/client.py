@@ -5,14 +5,14 @@ It differs from kazoo's own client in five points:
 - **One client, one session.** After an expiry kazoo opens a new session and may send pending operations in it. A commit
   of a member that has lost its session must never be sent. This client therefore never connects again after the end of
   its session.
-- **kazoo's log is muted.** At DEBUG kazoo logs what it sends, credentials included. Its warnings about lost connections
+- **kazoo's log is muted.** At DEBUG kazoo logs requests, credentials included. Its warnings about lost connections
   are left to the callers, who log the consequences.
 - **A connection attempt** takes the session timeout divided by the number of servers, as in Java's client: a server
   that drops packets must not use up the session.
 - **The negotiated session timeout is kept.** A server may grant a shorter or longer timeout than requested (2 to 20 of
   its ticks). kazoo applies that value but does not expose it, so it is read from the ConnectResponse.
-- **TLS is that of the connections to brokers.** kazoo verifies no host names by default, and reads PEM only. A
-  failure that no retry mends ends the session as rejected credentials do.
+- **TLS is the same as to brokers.** kazoo does not verify host names by default, and reads only PEM. A
+  failure for which retrying will not help ends the session, as rejected credentials do.
 """
 
 from __future__ import annotations
@@ -76,23 +76,23 @@ class SingleSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]
         self.connect_timeout_s = connect_timeout_s
         self.tls = tls
         self.refusal: StreamGroupError | None = None
-        """The failure that no retry mends."""
+        """The failure for which retrying will not help."""
         self.last_failure = ""
         """Why the last attempt to connect has failed, for messages; empty after a success."""
         self.address = ("", 0)
         """The address of the last attempt to connect, resolved."""
         self.peer = ""
-        """The same as the options have it, for messages."""
+        """The same address as written in the options, for messages."""
         self.on_refused: Callable[[], None] = lambda: None
         """Called by kazoo's thread once `refusal` is set: kazoo reports no end of a session that never started."""
         self.may_probe = True
-        """Whether a server that hangs up may be asked for the cause. Once a server has answered, the options fit, and a
-        server that starts or stops must not be taken for one of the other kind."""
+        """Whether a server that closes the connection may be probed for TLS or plaintext. Not after a server has
+        answered: the options are then right, and a server that starts or stops must not look like the other kind."""
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
         """Return a connection to one server, whose certificate is for `hostname`: `address` has been resolved.
 
-        Raises OSError if that fails, or after the session's end, and AuthFailedError if no retry mends the failure.
+        Raises OSError if that fails or the session is over, and AuthFailedError if retrying will not help.
         """
         if self.is_over:
             raise OSError("cannot connect to ZooKeeper: the session has expired or is closed")
@@ -120,16 +120,16 @@ class SingleSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]
                 raise self.refused(
                     tls_error(self.peer, cause, self.tls.servers.without_tls, self.tls.servers)
                 ) from error
-            raise OSError(f"the server hung up in the TLS handshake: {error}") from error
+            raise OSError(f"the server closed the connection in the TLS handshake: {error}") from error
 
     def refused(self, error: StreamGroupError) -> AuthFailedError:
-        """Note the failure that no retry mends, and return the exception by which kazoo ends the session."""
+        """Note a failure for which retrying will not help. Return the exception by which kazoo ends the session."""
         self.refusal = error
         self.on_refused()
         return AuthFailedError(str(error))
 
     def select(self, rlist: Sequence[Any], wlist: Sequence[Any], xlist: Sequence[Any], timeout: float) -> Any:
-        """Wait as select.select. A TLS socket is readable when decrypted bytes are there."""
+        """Wait as select.select. A TLS socket is readable if it has decrypted bytes."""
         until = time.monotonic() + timeout
         secured = [each for each in rlist if isinstance(each, TlsSocket)]
         while True:
@@ -143,9 +143,9 @@ class SingleSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]
-    """kazoo's connection, which keeps the timeout that `_invoke` negotiates, and why the server hung up before that.
+    """kazoo's connection, which keeps the negotiated timeout, and finds out why a server closed the connection.
 
-    Another kazoo may leave `granted_ms` at 0.
+    With another version of kazoo `granted_ms` may stay 0.
     """
 
     granted_ms = 0
@@ -210,7 +210,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             raise self.handler.refused(refused.error) from refused
 
     def _hung_up(self) -> None:
-        """Look for the cause where a server closed the connection before it answered."""
+        """Find the cause if a server closed the connection before it answered."""
         handler: SingleSessionHandler = self.handler
         handler.last_failure = "the server closed the connection before it answered"
         if handler.tls is None and handler.may_probe and answers_in_tls(handler.address):
@@ -278,7 +278,7 @@ def addresses(options: ZooKeeperOptions) -> str:
 def acl_of(options: ZooKeeperOptions, path: str) -> list[ACL]:
     """Return the ACL of a node created at `path`.
 
-    Nodes directly below the root, such as `/consumers`, are open to everybody, as in Kafka: groups of other users
+    Nodes directly below the root, such as `/consumers`, are open to all users, as in Kafka: groups of other users
     register below them too.
     """
     if not options.creator_only or path.count("/") < 2:
@@ -287,7 +287,7 @@ def acl_of(options: ZooKeeperOptions, path: str) -> list[ACL]:
 
 
 DIGEST_URI = "zookeeper/zk-sasl-md5"
-"""ZooKeeper has a constant in place of the host name."""
+"""A constant of ZooKeeper in place of the host name."""
 
 _DIRECTIVE = re.compile(r'\s*([A-Za-z-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^",\s]+))\s*(?:,|\Z)', re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
@@ -355,7 +355,7 @@ _IN_PLAINTEXT = (b"imok", b"ruok is not executed")
 
 
 class HandshakeRefused(Exception):
-    """A failed handshake that no retry mends, with the error for the user."""
+    """A handshake failed and retrying will not help. Has the error for the user."""
 
     def __init__(self, error: StreamGroupError) -> None:
         super().__init__(str(error))
@@ -365,8 +365,8 @@ class HandshakeRefused(Exception):
 class TlsSocket:
     """A socket with TLS, as kazoo uses sockets. One thread uses it.
 
-    `fill` tells whether decrypted bytes are there. A readable descriptor does not: it may have a part of a record or a
-    session ticket. Nor does one that is not readable: OpenSSL may hold decrypted bytes.
+    `fill` returns whether there are decrypted bytes. The descriptor does not show this: if it is readable, there may be
+    only a part of a record or a session ticket; if it is not, OpenSSL may hold decrypted bytes.
     """
 
     def __init__(self, secured: ssl.SSLSocket, peer: str, host: str, options: TlsOptions) -> None:
@@ -427,7 +427,7 @@ class TlsSocket:
         self._socket.setblocking(flag)
 
     def pending(self) -> int:
-        """Return how many bytes `recv` has at once; 1 at least if it has an error or the end of the stream."""
+        """Return how many bytes `recv` can return; at least 1 for an error or the end of the stream."""
         return len(self._buffer) or int(self._failure is not None or self._has_ended)
 
     def recv(self, size: int) -> bytes:
@@ -437,7 +437,7 @@ class TlsSocket:
         1.3 a server refuses the client's certificate after the handshake.
         """
         if not self._buffer and not self.fill():
-            raise ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "no whole record of TLS has arrived")
+            raise ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "no complete TLS record has arrived")
         if not self._buffer and self._failure is not None:
             raise self._failure
         taken, self._buffer = self._buffer[:size], self._buffer[size:]
@@ -449,11 +449,11 @@ class TlsSocket:
 
     def close(self) -> None:
         """Close the connection, with close_notify before a FIN."""
-        with suppress(OSError, ValueError):  # it does not wait for the server's own
+        with suppress(OSError, ValueError):  # does not wait for the server's close_notify
             self._socket.unwrap()
         self._socket.close()
 
-    # -- what the handler asks -----------------------------------------------------------------------------------------
+    # -- what the handler calls ----------------------------------------------------------------------------------------
 
     def fill(self) -> bool:
         """Decrypt what has arrived, and return whether `recv` has bytes, an error or the end of the stream."""
@@ -475,7 +475,7 @@ class TlsSocket:
 def answers_in_plaintext(address: tuple[str, int]) -> bool:
     """Return whether a ZooKeeper answers a four-letter word at `address` without TLS. A TLS listener never does.
 
-    The question holds neither credentials nor the name of a group.
+    The request contains neither credentials nor the name of a group.
     """
     try:
         with socket.create_connection(address, _PROBE_TIMEOUT_S) as connection:
@@ -487,7 +487,7 @@ def answers_in_plaintext(address: tuple[str, int]) -> bool:
 
 
 def answers_in_tls(address: tuple[str, int]) -> bool:
-    """Return whether the server at `address` begins a handshake of TLS, whatever certificate it shows."""
+    """Return whether the server at `address` starts a TLS handshake, with any certificate."""
     try:
         with (
             socket.create_connection(address, _PROBE_TIMEOUT_S) as connection,
@@ -504,11 +504,11 @@ class RefusedError(StreamGroupError):
     """ZooKeeper refused an operation because of the node `path`. It read and wrote nothing."""
 
     def __init__(self, path: str, refusal: Refusal, where: str, asked: Iterable[Operation] = ()) -> None:
-        """`asked` has the operations, among them that on `path`. Without it, `path` was read."""
+        """`asked` has the operations of the transaction. If it is empty, `path` was read."""
         self.path = path
         self.refusal = refusal
         self.advice = _advice(path, refusal, asked)
-        """The next step for the user; empty if the refusal is one of a race between members."""
+        """The next step for the user; empty if the refusal comes from a race between members."""
         super().__init__(
             f"operation on {path} refused by {where}: {refusal.value}{'. ' * bool(self.advice)}{self.advice}"
         )

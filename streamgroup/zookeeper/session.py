@@ -1,8 +1,11 @@
 """A session with ZooKeeper: reads subtrees, runs transactions, and reports its own state as events.
 
 One thread owns a session. It opens it, calls `read` and `transact`, which block until a deadline, and closes it.
-kazoo's threads report events to `on_event`, which must pass them on to the owner. It must never call ZooKeeper: the
-call would wait for the thread that it runs in. Deadlines are seconds on `time.monotonic`.
+kazoo's threads report events to `on_event`, which must pass them to the owner. It must never call ZooKeeper: the call
+would wait for its own thread. Deadlines are seconds on `time.monotonic`.
+
+`Session` is what other modules use. `_ClientSession` is one session from connection to end, `Writer` and
+`SubtreeReader` are its operations, and `Watches` are its watches.
 
     session = Session(options)
     session.connect(deadline)                                   # or open(), and wait for SessionStarted
@@ -96,7 +99,7 @@ class SessionResumed:
 class SessionEnded:
     """The session has expired or failed; `open` starts another. Its id is 0 if it never started.
 
-    The event may arrive after the next session has started, since `connect` opens one by itself.
+    The event may arrive after the next session has started, since `connect` opens one automatically.
     """
 
     session_id: int
@@ -146,9 +149,9 @@ class Session:
     def connect(self, deadline: float | None = None) -> None:
         """Wait until the session is connected, until `deadline` (`zookeeper.connection.timeout.ms` from now).
 
-        Opens a new session if the last one has ended. Where the deadline is further away than that, a line in the log
-        says after that time that it is still trying. Raises TransportError if no server can be reached, ConfigError if
-        the chroot does not exist, TlsError and CredentialsError if no retry mends the failure.
+        Opens a new session if the last one has ended. If the deadline is later than `zookeeper.connection.timeout.ms`,
+        logs a warning after that time. Raises TransportError if no server can be reached, ConfigError if the chroot
+        does not exist, TlsError and CredentialsError if retrying will not help.
         """
         timeout_s = self._options.connection_timeout_ms / 1000
         warn_at: float | None = time.monotonic() + timeout_s
@@ -209,7 +212,7 @@ class Session:
 
     @property
     def refusal(self) -> StreamGroupError | None:
-        """The failure of the last session that no retry mends: rejected credentials, or a refused TLS handshake."""
+        """The failure of the last session for which retrying will not help: credentials or the TLS handshake."""
         if self._current is None or not self._current.refused:
             return None
         return self._current.client.handler.refusal or CredentialsError(self._credentials_rejected())
@@ -332,7 +335,7 @@ class _ClientSession:
         self.connected = threading.Event()
         self.over = False
         self.refused = False
-        """True if the session failed for good: rejected credentials, or a refused TLS handshake."""
+        """Whether the session failed and retrying will not help: credentials or the TLS handshake."""
         self.session_id = 0
         self._end_lock = threading.Lock()
         self._closing: threading.Thread | None = None
@@ -352,7 +355,7 @@ class _ClientSession:
 
     def end(self) -> threading.Thread:
         """Close the session in a thread of its own, since kazoo waits long for a server that does not answer."""
-        with self._end_lock:  # kazoo's thread and the owner may call this at once: the second waits for the thread
+        with self._end_lock:  # kazoo's thread and the owner may call this concurrently
             if self._closing is None:
                 self._closing = threading.Thread(target=self._close, name="streamgroup-zookeeper-end", daemon=True)
                 self.connected.clear()
@@ -376,13 +379,13 @@ class _ClientSession:
         if self._multi is None:
             try:
                 version = _VERSION.match(self.client.command(b"srvr"))
-            except (KazooException, OSError, AttributeError):  # the connection was just lost: the next operation fails
+            except (KazooException, OSError, AttributeError):  # the connection was lost: the next operation fails
                 return True
             self._multi = version is None or (int(version[1]), int(version[2])) >= FIRST_WITH_MULTI
             if not self._multi:
                 log.warning(
-                    "ZooKeeper before 3.4 has no transactions: a member that has lost its session notices that only "
-                    "by a read before each commit. Upgrade ZooKeeper to 3.4 or later for a check within the commit"
+                    "ZooKeeper before 3.4 has no transactions: a member checks that its session is alive by a read "
+                    "before each commit. Upgrade ZooKeeper to 3.4 or later to check it within the commit"
                 )
         return self._multi
 
@@ -392,7 +395,7 @@ class _ClientSession:
             first = not self.session_id
             if first:
                 self.session_id = self.client.client_id[0]
-            self.connected.set()  # before the event: whoever hears it may look whether the session is connected
+            self.connected.set()  # before the event, whose receiver may check whether the session is connected
             self._notify(SessionStarted(self.session_id, self.timeout_ms) if first else SessionResumed(self.session_id))
             self.watches.connected()
         elif state == KazooState.SUSPENDED:
@@ -401,10 +404,10 @@ class _ClientSession:
             self.watches.disconnected()
         elif not self.over:
             self.refused = self.client.client_state == KeeperState.AUTH_FAILED
-            self._over(_ENDS.get(self.client.client_state, "its connection has failed for good"))
+            self._over(_ENDS.get(self.client.client_state, "its connection has failed permanently"))
 
     def _on_refused(self) -> None:
-        """Handle a failure that no retry mends, in the thread that serves the connection."""
+        """Handle a failure for which retrying will not help, in the thread that serves the connection."""
         self.refused = True
         self._over(str(self.client.handler.refusal))
 
@@ -428,7 +431,7 @@ _REFUSALS: dict[type[ZookeeperError], Refusal] = {
     InvalidACLError: Refusal.INVALID_ACL,
 }
 _NOT_THE_CAUSE = (RolledBackError, RuntimeInconsistency)
-"""The results that a multi gives to the operations besides the failed one."""
+"""The results of the other operations of a failed multi."""
 
 
 RefusedOperation = tuple[str, Refusal]
@@ -461,7 +464,7 @@ class Writer:
         except NodeExistsError:
             return None
         except (NoNodeError, NoAuthError, InvalidACLError) as error:
-            # The node may exist all the same: ZooKeeper checks the ACL of the parent before it looks for the node.
+            # The node may exist: ZooKeeper checks the ACL of the parent before it looks for the node.
             return None if self._wait(self._client.exists_async(path)) is not None else _REFUSALS[type(error)]
         return None
 
@@ -523,7 +526,7 @@ class Writer:
 
 
 def _refusal_of(operation: Operation, versions: dict[str, int | None]) -> Refusal | None:
-    """Return the refusal that a multi would give, as far as `versions` tell; apply the operation to `versions`."""
+    """Return the refusal that a multi would return for these `versions`, and apply the operation to them."""
     path, found = operation.path, versions[operation.path]
     if isinstance(operation, Create):
         versions[path] = 0
