@@ -1,6 +1,6 @@
-"""How an operator sets a group's offsets, and gives a group a coordinator.
+"""Next steps for users: set a group's offsets, get a group coordinator, grant a permission.
 
-How to set offsets depends on where they are stored: no command fits all of Kafka.
+How to set offsets depends on where they are stored:
 
 | stored | set by |
 |---|---|
@@ -8,7 +8,7 @@ How to set offsets depends on where they are stored: no command fits all of Kafk
 | in ZooKeeper | the number in the partition's node: members follow it (R32) |
 | in both | both, since a start takes the larger |
 
-A leaf: imports nothing of ours, since planning, the driver, the group's machines and the tasks all name these ways out.
+A leaf module, because planning, the coordinator, the members and the tasks all use these texts.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class StoredIn(Enum):
 
     KAFKA = "kafka"
     BROKERS = "brokers"
-    """Kafka; where the brokers are older than 0.8.2 they write them into their ZooKeeper."""
+    """Kafka; brokers older than 0.8.2 write them into their ZooKeeper."""
     ZOOKEEPER = "zookeeper"
     BOTH = "both"
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetLocation:
-    """Whose offsets are stored where; `group` is empty where no group knows of the read."""
+    """Where the offsets of a group are stored; `group` is empty for a query without a group."""
 
     group: str = ""
     stored_in: StoredIn = StoredIn.KAFKA
@@ -53,12 +53,12 @@ _NO_COORDINATOR = (
 
 
 def with_remedy(cause: str) -> str:
-    """Return `cause`, the name of an error code or other words, with the usual reason if a group has no coordinator."""
+    """Return `cause`, the name of an error code or a text, with the usual reason if there is no group coordinator."""
     return f"{cause} ({_NO_COORDINATOR})" if cause == "COORDINATOR_NOT_AVAILABLE" else cause
 
 
 def how_to_reset(location: OffsetLocation) -> str:
-    """Say how to set the offsets of a group, whichever they are; one way out of several. Empty without a group."""
+    """Return how to set all offsets of a group; empty without a group."""
     if not location.group:
         return ""
     tool = f"set the group's offsets (streamgroup groups --reset-offsets --group {location.group}; {_OR})"
@@ -67,9 +67,9 @@ def how_to_reset(location: OffsetLocation) -> str:
 
 
 def how_to_step_to(location: OffsetLocation, topic: str, partition: str, offset: int, servers: str) -> str:
-    """Say how to have a group continue at `offset`.
+    """Return how to make a group continue at `offset`.
 
-    `partition` is as its Kafka calls it, `servers` is `host:port,host:port`.
+    `partition` is the name that its Kafka uses, `servers` is `host:port,host:port`.
     """
     tool = (
         f"run: streamgroup groups --bootstrap-server {servers} --reset-offsets --group {location.group} "
@@ -80,7 +80,7 @@ def how_to_step_to(location: OffsetLocation, topic: str, partition: str, offset:
 
 
 def how_to_look(location: OffsetLocation) -> str:
-    """Return the command that shows where a group is."""
+    """Return the command that shows the offsets of a group."""
     where = {
         StoredIn.KAFKA: "--bootstrap-server",
         StoredIn.BROKERS: "--bootstrap-server, or --zookeeper for brokers before 0.9",
@@ -93,14 +93,14 @@ def how_to_look(location: OffsetLocation) -> str:
 def _both_or_one(stored_in: StoredIn, in_kafka: str, in_zookeeper: str) -> str:
     return {
         StoredIn.KAFKA: in_kafka,
-        StoredIn.BROKERS: f"{in_kafka}; where brokers before 0.8.2 keep them, {in_zookeeper}, and {_ANEW}",
+        StoredIn.BROKERS: f"{in_kafka}; with brokers before 0.8.2, {in_zookeeper}, and {_ANEW}",
         StoredIn.ZOOKEEPER: in_zookeeper,
         StoredIn.BOTH: f"do both, since the larger offset counts: {in_zookeeper}, and {in_kafka}",
     }[stored_in]
 
 
 _OR = "kafka-consumer-groups.sh of Kafka 0.11 or later does the same; brokers before 0.9 need a client that commits"
-_ANEW = "start with a new checkpointLocation, since nothing tells a reset from a commit there"
+_ANEW = "start with a new checkpointLocation, since a reset looks like a commit there"
 _CHROOT = "below the brokers' chroot, if they have one"
 _NAMED = "Kafka 0.7 calls a partition <broker>-<partition>"
 
@@ -139,7 +139,7 @@ RESOURCES: Mapping[int, Resource] = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Resource.TRANSACTIONAL_ID,
     ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: Resource.DELEGATION_TOKEN,
 }
-"""The kind of resource that each code of the authorizer is about."""
+"""The kind of resource that each code of the authorizer concerns."""
 
 _INCLUDED_IN: Mapping[tuple[Resource, Operation], str] = {
     (Resource.TOPIC, Operation.DESCRIBE): " (Read and Write include it)",
@@ -166,7 +166,7 @@ UNKNOWN = Requester()
 def refusal(
     code: int, context: str, operation: Operation, name: str = "", requester: Requester = UNKNOWN
 ) -> BrokerAuthorizationError:
-    """Return the exception for a code of the authorizer. `context` failed, for lack of `operation` on `name`."""
+    """Return the exception for a code of the authorizer. `context` failed: `operation` on `name` is not allowed."""
     return BrokerAuthorizationError(code, context, missing_right(code, operation, name, requester))
 
 
@@ -185,7 +185,7 @@ def missing_right(code: int, operation: Operation, name: str, requester: Request
 
 
 def grant(kind: Resource, operation: Operation, name: str, requester: Requester) -> str:
-    """Return the command that gives the requester a right."""
+    """Return the command that grants the requester a permission."""
     words = ["kafka-acls.sh", "--bootstrap-server", requester.servers or "...", "--add"]
     words += ["--allow-principal", requester.principal or "User:...", "--operation", operation.value, f"--{kind.value}"]
     if kind is not Resource.CLUSTER:

@@ -12,20 +12,20 @@
     +-- EncodeError                 a value that the protocol cannot carry
     |   +-- UnknownPartition        a row for a partition that its topic does not have
     +-- BrokerError                 an error code in a response
-    |   +-- BrokerAuthorizationError    the user lacks a right (an AuthorizationError, too)
+    |   +-- BrokerAuthorizationError    the user lacks a permission (an AuthorizationError, too)
     +-- UnsupportedVersionError     broker and client share no version of an API
     +-- FencedError                 another member has taken this one's place
     +-- DrainedError                a drain has ended the query on request
-    +-- ProduceError                records were not written, or nobody knows whether they were
+    +-- ProduceError                records were not written, or it is unknown whether they were
     |   +-- DeliveryTimeoutError    no acknowledgement came within delivery.timeout.ms
     |   +-- RecordTooLargeError     one record exceeds a limit of the broker or of the producer
     |   +-- UnknownTopicError       the topic or the partition did not appear within max.block.ms
     |   +-- NoBrokerError           no broker answered within max.block.ms (a TransportError, too)
-    |   +-- ProduceAuthorizationError   the user lacks a right (an AuthorizationError, too)
+    |   +-- ProduceAuthorizationError   the user lacks a permission (an AuthorizationError, too)
     +-- DataLossError               records have been lost
     +-- DeadLetterError             more records of a batch than the limit allows cannot be parsed
     +-- AuthError                   client and server do not accept each other; never retried
-    |   +-- TlsError                the TLS handshake failed for a reason that no retry mends
+    |   +-- TlsError                the TLS handshake failed, and retrying will not help
     |   +-- AuthenticationError     an exchange of SASL failed, on either side
     +-- AuthorizationError          Kafka's authorizer refuses the user; never retried
     +-- OffsetStoreError
@@ -63,8 +63,8 @@ class NoBrokersYetError(TransportError):
 class DecodeError(StreamGroupError):
     """Invalid bytes.
 
-    If the bytes are a record batch, `base_offset` is its first offset and `next_offset` the offset behind it, None if
-    it is unknown.
+    If the bytes are a record batch, `base_offset` is its first offset and `next_offset` the offset after it, None if it
+    is unknown.
     """
 
     base_offset: int | None = None
@@ -143,11 +143,11 @@ class BrokerError(StreamGroupError):
 
 
 class AuthorizationError(StreamGroupError):
-    """Kafka's authorizer has refused a request: the user lacks a right. Never retried."""
+    """Kafka's authorizer has refused a request: the user lacks a permission. Never retried."""
 
 
 class BrokerAuthorizationError(BrokerError, AuthorizationError):
-    """A code of the authorizer in a response. `missing` says who lacks which right, and how to grant it."""
+    """A code of the authorizer in a response. `missing` says who lacks which permission, and how to grant it."""
 
     def __init__(self, error: int | KafkaError, context: str, missing: str) -> None:
         super().__init__(error, context)
@@ -173,8 +173,8 @@ class DrainedError(StreamGroupError):
 class ProduceError(StreamGroupError):
     """Records that a producer could not write.
 
-    `code` is the broker's last error code, 0 if none came. `maybe_written` says that the broker may have the records
-    all the same: a request that carried them has no answer, or an answer that leaves it open.
+    `code` is the broker's last error code, 0 if there is none. `maybe_written`: the broker may have the records: a
+    request with them was not answered, or the answer does not show whether they were written.
     """
 
     def __init__(self, message: str, code: int = 0, maybe_written: bool = False) -> None:
@@ -200,7 +200,7 @@ class UnknownTopicError(ProduceError):
 
 
 class NoBrokerError(ProduceError, TransportError):
-    """No broker told the producer about a topic within max.block.ms."""
+    """No broker returned the metadata of a topic within max.block.ms."""
 
 
 class ProduceAuthorizationError(ProduceError, AuthorizationError):
@@ -345,19 +345,19 @@ _ROWS: tuple[tuple[int, str, tuple[bool, Refresh], str], ...] = (
     (10, "MESSAGE_TOO_LARGE", _FINAL, "a message is larger than the broker accepts"),
     (11, "STALE_CONTROLLER_EPOCH", _FINAL, "another controller has taken over"),
     (12, "OFFSET_METADATA_TOO_LARGE", _FINAL, "the metadata of a commit is longer than offset.metadata.max.bytes"),
-    (13, "NETWORK_EXCEPTION", _METADATA, "the connection ended before the answer came"),
-    (14, "COORDINATOR_LOAD_IN_PROGRESS", _RETRY, "the coordinator is still loading the group"),
-    (15, "COORDINATOR_NOT_AVAILABLE", _COORDINATOR, "there is no coordinator at the moment"),
-    (16, "NOT_COORDINATOR", _COORDINATOR, "the group has moved to another coordinator"),
+    (13, "NETWORK_EXCEPTION", _METADATA, "the connection ended before the response arrived"),
+    (14, "COORDINATOR_LOAD_IN_PROGRESS", _RETRY, "the group coordinator is still loading the group"),
+    (15, "COORDINATOR_NOT_AVAILABLE", _COORDINATOR, "there is no group coordinator at the moment"),
+    (16, "NOT_COORDINATOR", _COORDINATOR, "the group has moved to another group coordinator"),
     (17, "INVALID_TOPIC_EXCEPTION", _FINAL, "the topic's name is not valid"),
     (18, "RECORD_LIST_TOO_LARGE", _FINAL, "a batch is larger than a log segment"),
     (19, "NOT_ENOUGH_REPLICAS", _RETRY, "too few replicas are in sync to accept writes"),
     (20, "NOT_ENOUGH_REPLICAS_AFTER_APPEND", _RETRY, "written, but to fewer in-sync replicas than required"),
     (21, "INVALID_REQUIRED_ACKS", _FINAL, "the required acks are not valid"),
-    (22, "ILLEGAL_GENERATION", _FINAL, "the group has gone on to another generation"),
+    (22, "ILLEGAL_GENERATION", _FINAL, "the group has a newer generation"),
     (23, "INCONSISTENT_GROUP_PROTOCOL", _FINAL, "the other members share no protocol or strategy with this one"),
     (24, "INVALID_GROUP_ID", _FINAL, "the group id is not valid"),
-    (25, "UNKNOWN_MEMBER_ID", _FINAL, "the coordinator does not know this member (any more)"),
+    (25, "UNKNOWN_MEMBER_ID", _FINAL, "the group coordinator does not know this member"),
     (26, "INVALID_SESSION_TIMEOUT", _FINAL, "the session timeout is outside of group.min/max.session.timeout.ms"),
     (27, "REBALANCE_IN_PROGRESS", _FINAL, "the group is rebalancing; join again"),
     (28, "INVALID_COMMIT_OFFSET_SIZE", _FINAL, "the commit is larger than the broker accepts"),
@@ -367,14 +367,14 @@ _ROWS: tuple[tuple[int, str, tuple[bool, Refresh], str], ...] = (
     (32, "INVALID_TIMESTAMP", _FINAL, "a timestamp is out of the accepted range"),
     (33, "UNSUPPORTED_SASL_MECHANISM", _FINAL, "the broker does not have this SASL mechanism"),
     (34, "ILLEGAL_SASL_STATE", _FINAL, "the request does not fit the state of authentication"),
-    (35, "UNSUPPORTED_VERSION", _FINAL, "the broker does not speak this version of the API"),
+    (35, "UNSUPPORTED_VERSION", _FINAL, "the broker does not support this version of the API"),
     (36, "TOPIC_ALREADY_EXISTS", _FINAL, "a topic of this name exists"),
     (37, "INVALID_PARTITIONS", _FINAL, "the number of partitions is not valid"),
     (38, "INVALID_REPLICATION_FACTOR", _FINAL, "the replication factor is below 1 or above the number of brokers"),
     (39, "INVALID_REPLICA_ASSIGNMENT", _FINAL, "the assignment of replicas is not valid"),
     (40, "INVALID_CONFIG", _FINAL, "a configuration is not valid"),
     (41, "NOT_CONTROLLER", _METADATA, "the broker is not the controller"),
-    (42, "INVALID_REQUEST", _FINAL, "the broker could not make sense of the request; see its log"),
+    (42, "INVALID_REQUEST", _FINAL, "the broker could not parse the request; see its log"),
     (43, "UNSUPPORTED_FOR_MESSAGE_FORMAT", _FINAL, "the topic's message format does not have this"),
     (44, "POLICY_VIOLATION", _FINAL, "a policy of the broker forbids it"),
     (45, "OUT_OF_ORDER_SEQUENCE_NUMBER", _FINAL, "a producer's sequence has a gap"),
@@ -391,7 +391,7 @@ _ROWS: tuple[tuple[int, str, tuple[bool, Refresh], str], ...] = (
     (56, "KAFKA_STORAGE_ERROR", _METADATA, "the broker's disk failed"),
     (57, "LOG_DIR_NOT_FOUND", _FINAL, "the broker does not have this log directory"),
     (58, "SASL_AUTHENTICATION_FAILED", _FINAL, "the credentials were not accepted"),
-    (59, "UNKNOWN_PRODUCER_ID", _FINAL, "nothing is left of what the producer wrote"),
+    (59, "UNKNOWN_PRODUCER_ID", _FINAL, "the broker has no records of the producer any more"),
     (60, "REASSIGNMENT_IN_PROGRESS", _FINAL, "the partition is being reassigned"),
     (61, "DELEGATION_TOKEN_AUTH_DISABLED", _FINAL, "delegation tokens are switched off"),
     (62, "DELEGATION_TOKEN_NOT_FOUND", _FINAL, "the broker does not know the delegation token"),
@@ -404,14 +404,14 @@ _ROWS: tuple[tuple[int, str, tuple[bool, Refresh], str], ...] = (
     (69, "GROUP_ID_NOT_FOUND", _FINAL, "the group does not exist"),
     (70, "FETCH_SESSION_ID_NOT_FOUND", _RETRY, "the fetch session is gone"),
     (71, "INVALID_FETCH_SESSION_EPOCH", _RETRY, "the fetch session is at another epoch"),
-    (72, "LISTENER_NOT_FOUND", _METADATA, "the leader does not have the listener that was asked"),
+    (72, "LISTENER_NOT_FOUND", _METADATA, "the leader does not have the listener of the request"),
     (73, "TOPIC_DELETION_DISABLED", _FINAL, "deletion of topics is switched off"),
     (74, "FENCED_LEADER_EPOCH", _METADATA, "the broker knows a newer leader epoch"),
     (75, "UNKNOWN_LEADER_EPOCH", _RETRY, "the broker does not know this leader epoch yet"),
     (76, "UNSUPPORTED_COMPRESSION_TYPE", _FINAL, "the records' compression needs a newer version of the API"),
-    (77, "STALE_BROKER_EPOCH", _FINAL, "the broker has registered anew"),
+    (77, "STALE_BROKER_EPOCH", _FINAL, "the broker has registered again"),
     (78, "OFFSET_NOT_AVAILABLE", _RETRY, "the new leader does not know the high watermark yet"),
-    (79, "MEMBER_ID_REQUIRED", _FINAL, "join again with the member id that the answer holds"),
+    (79, "MEMBER_ID_REQUIRED", _FINAL, "join again with the member id in the response"),
     (80, "PREFERRED_LEADER_NOT_AVAILABLE", _METADATA, "the preferred leader is not available"),
     (81, "GROUP_MAX_SIZE_REACHED", _FINAL, "the group is full: group.max.size of the broker"),
     (82, "FENCED_INSTANCE_ID", _FINAL, "another member with the same group.instance.id has taken this one's place"),
@@ -483,9 +483,9 @@ def error_of(code: int) -> KafkaError:
 
 
 def is_unexpected(code: int) -> bool:
-    """Return whether `code` tells the client nothing about how to react.
+    """Return whether `code` does not say whether a retry may succeed.
 
-    Java's clients, too, treat the unknown code of a newer broker as UNKNOWN_SERVER_ERROR.
+    Java's clients also treat an unknown code of a newer broker as UNKNOWN_SERVER_ERROR.
     """
     return code in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.BROKER_NOT_AVAILABLE) or code not in KAFKA_ERRORS
 

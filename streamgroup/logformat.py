@@ -1,14 +1,14 @@
 """The meaning of an offset and the name of a partition, in the logs of Kafka and in those of Kafka 0.7.
 
-Kafka 0.7 differs in four facts. Planning, messages and the command line ask for these, never for the release:
+Kafka 0.7 differs in four facts. Planning, messages and the command line use these, not the release:
 
 - An offset is a byte position. Only positions where a message begins can be read from (R34).
-- Each broker numbers its own partitions. `2-17` is partition 17 of broker 2; the rows have an int column, so that its
+- Each broker numbers its own partitions. `2-17` is partition 17 of broker 2. Rows have an int column, so its
   number is 20017.
 - A partition exists only while its broker is registered in ZooKeeper.
 - The messages of one compressed set have the same offset.
 
-A leaf: imports nothing of ours. `streamgroup.executor.read.read_format` holds how tasks read the bytes of a log, and
+A leaf module. `streamgroup.executor.read.read_format` holds how tasks read the bytes of a log, and
 `streamgroup.kafka.net.link` the protocol of its brokers.
 """
 
@@ -25,11 +25,11 @@ PARTITIONS_PER_BROKER = 10_000
 """Kafka 0.7 numbers partitions within each broker. Its `2-17` (broker 2, partition 17) is the number 20017 here."""
 _MAX_PARTITION = 2**31 - 1
 _DIGITS = "(?:0|[1-9][0-9]{0,9})"
-"""A number in its one spelling: with `00` beside `0` one partition would have two names."""
+"""A number without leading zeros: else `00` and `0` would name the same partition."""
 
 
 def partition_number(broker: int, partition: int) -> int:
-    """Return the number of a partition of Kafka 0.7. Raises ValueError where it does not fit into an int column."""
+    """Return the number of a partition of Kafka 0.7. Raises ValueError if it does not fit into an int column."""
     number = broker * PARTITIONS_PER_BROKER + partition
     if broker < 0 or not 0 <= partition < PARTITIONS_PER_BROKER or number > _MAX_PARTITION:
         raise ValueError(f"partition {broker}-{partition} has no number: broker ids up to 214747, partitions to 9999")
@@ -50,18 +50,18 @@ class LogFormat:
     unit: str = "offsets"
     """The unit of the difference of two offsets."""
     content: str = "records"
-    """The things that lie between two offsets, at most one per offset."""
+    """What is between two offsets, at most one per offset."""
     log_unit: str | None = None
     """The field `unit` of a log line, which only lines that count bytes have."""
     has_boundaries: bool = False
-    """Whether only some offsets can be read from, so that a range has to begin and end where a message does (R34)."""
+    """Whether reading can start only at some offsets, so a range must begin and end where a message does (R34)."""
     is_broker_bound: bool = False
     """Whether a partition exists only while its broker is registered, so that its absence is not a deletion."""
     has_shared_offsets: bool = False
-    """Whether the messages of a compressed set have one offset, and are told apart by their index in it."""
+    """Whether the messages of a compressed set have one offset, and differ by their index in it."""
 
     def partition_name(self, number: int) -> str:
-        """Return what the cluster's own tools and ZooKeeper's nodes call partition `number`."""
+        """Return the name of partition `number` in the cluster's tools and in ZooKeeper."""
         return str(number)
 
     def partition_label(self, number: int) -> int | str:
@@ -81,7 +81,7 @@ class LogFormat:
         return str(tp)
 
     def broker_of(self, number: int) -> int | None:
-        """Return the id of the one broker that can have partition `number`, None where any broker can lead it."""
+        """Return the id of the only broker that can have partition `number`; None if any broker can lead it."""
         return None
 
     def describe_range(self, tp: TopicPartition, start: int, until: int) -> str:

@@ -1,4 +1,4 @@
-"""Log lines that people read and programs parse: plain words, then ` | `, then `key=value` pairs.
+"""Log lines for people and programs: a text, then ` | `, then `key=value` pairs.
 
     group orders: generation 4 is lost (session over), 3 partitions: rejoining | event=fence group=orders generation=4
 
@@ -13,13 +13,13 @@ or progress or dead_letters in the driver's own log, or operator_skip in the out
 | `count` | number of partitions (rebalance, fence) or offsets (other events); absent if unknown |
 | `unit` | `bytes` where the offsets are positions of Kafka 0.7: `count` and `of` are bytes, not records |
 | `of` | replay: number of offsets in the document |
-| `kept` | rebalance: number of partitions that the member held before, without a gap |
+| `kept` | rebalance: number of partitions that the member has held since the rebalance before |
 | `partition`, `from`, `to` | data_loss: the position before and after the lost records; damaged_batch: the batch |
 | `document` | replay, skip, repeat: the number of the document |
 | `failed` | `true` if the event ends the query |
 | `reason` | the cause in a few words |
 
-A leaf module: it imports nothing of this package. The driver and the tasks, which share no other module, both use it.
+A leaf module: the coordinator and the tasks both use it.
 """
 
 from __future__ import annotations
@@ -55,12 +55,11 @@ def parse(line: str) -> dict[str, str]:
 
 
 def snake_case(name: str) -> str:
-    """Return the key for a name of Spark's, such as `max_offsets_behind_latest` for `maxOffsetsBehindLatest`."""
+    """Return the key for a name in Spark: `max_offsets_behind_latest` for `maxOffsetsBehindLatest`."""
     return re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", name)
 
 
 def message_of(line: str) -> str:
-    """Return the message of a line, without its fields."""
     return line.partition(_MARK)[0]
 
 

@@ -1,4 +1,4 @@
-"""The frozen values that all packages share. A leaf module: it imports other leaf modules alone."""
+"""The frozen values that all rooms share. A leaf module: it imports only other leaf modules."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def is_another_topic(old: str, new: str) -> bool:
 
 
 class Dialect(Enum):
-    """Which of Kafka's two protocols a cluster speaks."""
+    """The protocol of a cluster."""
 
     KAFKA07 = "0.7"
-    """Kafka 0.7: no correlation ids, no versions, offsets are byte positions, brokers and topics stand in ZooKeeper."""
+    """Kafka 0.7: no correlation ids, no versions, offsets are byte positions, brokers and topics are in ZooKeeper."""
     KAFKA = "kafka"
     """Kafka 0.8 and everything after it."""
 
@@ -135,7 +135,7 @@ class ClusterSnapshot:
     cluster_id: str | None = None
     controller_id: int = -1
     dialect: Dialect = Dialect.KAFKA
-    """The protocol that its brokers speak, which tells the format of its logs."""
+    """The protocol of its brokers, which determines the format of its logs."""
 
     @property
     def log_format(self) -> LogFormat:
@@ -240,8 +240,8 @@ class FetchRange:
 class FetchTask:
     """The ranges of one Spark task: one large range or several small ones.
 
-    When a leader has moved, the task asks `brokers` besides those of the options, which may name only ZooKeeper.
-    `releases` has, by `host:port`, the releases of leaders without ApiVersions that the driver has identified.
+    When a leader has moved, the task requests metadata from `brokers`, too, since the options may name only ZooKeeper.
+    `releases` has, by `host:port`, the releases of leaders without ApiVersions that the coordinator has identified.
     """
 
     ranges: tuple[FetchRange, ...]
@@ -254,18 +254,18 @@ class FetchTask:
 
 
 class GroupState:
-    """The states of a group that we tell apart, in the brokers' words. Brokers have others."""
+    """The states of a group that streamgroup distinguishes, with the brokers' names. Brokers have others."""
 
     DEAD = "Dead"
     """It does not exist."""
     EMPTY = "Empty"
     """It has commits and no members."""
     STABLE = "Stable"
-    """Only then do brokers tell what the members have said and hold."""
+    """Only in this state brokers return the members' subscriptions and assignments."""
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
     UNKNOWN = "Unknown"
-    """The brokers list the group and do not describe it: its protocol is another one."""
+    """The brokers list the group but do not describe it: it has another protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,10 +279,10 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """A member of a group, as others see it.
+    """A member of a group, as brokers or ZooKeeper describe it.
 
-    `topics`, `user_data` and `assigned` are empty while the group rebalances. `assigned` is None, and `topics` and
-    `user_data` are empty, where the member's protocol is not one of consumers.
+    `topics`, `user_data` and `assigned` are empty while the group rebalances. If the member's protocol is not one of
+    consumers, `assigned` is None, and `topics` and `user_data` are empty.
     """
 
     member_id: str
@@ -292,7 +292,7 @@ class MemberDescription:
     topics: tuple[str, ...] = ()
     """Its subscription."""
     user_data: bytes = b""
-    """The data that it shows the other members, such as its lineage (`group/user_data.py`)."""
+    """Its data for the other members, such as its lineage (`group/user_data.py`)."""
     assigned: tuple[TopicPartition, ...] | None = ()
     """The partitions that it holds, sorted."""
 
@@ -309,11 +309,11 @@ class GroupDescription:
 
     @property
     def is_rebalancing(self) -> bool:
-        """Whether the members gather or wait for their assignments."""
+        """Whether the members join or wait for their assignments."""
         return self.state in {GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE}
 
     @property
     def member_count(self) -> int | None:
-        """The number of members; None for a group that has members and whose protocol is not described."""
+        """The number of members; None for a group with members that brokers do not describe."""
         is_known = bool(self.members) or self.state in {GroupState.EMPTY, GroupState.DEAD}
         return len(self.members) if is_known else None

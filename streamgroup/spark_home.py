@@ -1,6 +1,6 @@
-"""Where Spark is: the PySpark of this Python, or the directory that SPARK_HOME names, as on the machines of a cluster.
+"""Find Spark: the PySpark of this Python or, as on the machines of a cluster, the directory of SPARK_HOME.
 
-PySpark is not imported for it: that takes a quarter of a second.
+PySpark is not imported, since that takes a quarter of a second.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The text of a host and a port, for options, messages and URLs. A leaf module."""
+"""Texts for options, messages and URLs: hosts and ports, plurals, lists of names. A leaf module."""
 
 from __future__ import annotations
 

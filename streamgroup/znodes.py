@@ -81,7 +81,7 @@ Operation = Check | Create | Set | Delete
 
 
 class Right(Enum):
-    """The rights of an access control list, by the letters that zookeeper-shell has for them."""
+    """The permissions of an access control list; the values are the letters of zookeeper-shell."""
 
     CREATE = "c"
     DELETE = "d"
@@ -90,7 +90,7 @@ class Right(Enum):
 
 
 def needed(operation: Operation) -> tuple[str, Right]:
-    """Return the node whose access control list decides about `operation`, and the right that it must give."""
+    """Return the node whose access control list applies to `operation`, and the permission that it must give."""
     parent = operation.path.rpartition("/")[0] or "/"
     match operation:
         case Create():
@@ -104,7 +104,7 @@ def needed(operation: Operation) -> tuple[str, Right]:
 
 
 def how_to_allow(node: str, right: Right) -> str:
-    """Return the next step for a user who lacks `right` on `node`."""
+    """Return the next step for a user who lacks the permission `right` on `node`."""
     return (
         f"The user lacks the right {right.name} ({right.value}) on {node}. Set zookeeper.username and "
         "zookeeper.password of a user who has it. Or let the owner run in zookeeper-shell: addauth digest "

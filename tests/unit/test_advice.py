@@ -62,7 +62,7 @@ def test_where_both_have_them_both_are_set_since_the_larger_counts() -> None:
 
 def test_what_brokers_before_0_8_2_keep_is_in_zookeeper_and_a_checkpoint_goes_before_it() -> None:
     for text in (how_to_reset(at(StoredIn.BROKERS)), how_to_step_to(at(StoredIn.BROKERS), "orders", "0", 7, "b:1")):
-        assert text.index(TOOL) < text.index("where brokers before 0.8.2 keep them") < text.index(NODE)
+        assert text.index(TOOL) < text.index("with brokers before 0.8.2") < text.index(NODE)
         assert text.index(NODE) < text.index("new checkpointLocation")
 
 
