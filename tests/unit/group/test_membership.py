@@ -18,6 +18,7 @@ from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS
 from streamgroup.group.state_machine import State
 from streamgroup.group.user_data import AssignmentBasis, encode_basis
 from streamgroup.kafka.wire.consumer import decode_assignment, each_partition
+from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorResponse, FoundCoordinator
 from streamgroup.kafka.wire.messages.group import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
 from streamgroup.model import Broker
 from tests.unit.group.drivers import Driver, assignment_of, coordinator_is, subscription_of, topics, tps
@@ -26,7 +27,7 @@ from tests.unit.group.drivers import Driver, assignment_of, coordinator_is, subs
 def test_a_first_join_with_member_id_required() -> None:
     d = Driver()
     d.step(ev.Start(("t",)))
-    assert d.only(ev.Send).lane is ev.Lane.ANY
+    assert (d.only(ev.Send).lane, d.only(ev.Send).optional) == (ev.Lane.ANY, False)
     assert d.request("FindCoordinator", 3).key == "orders-ingest"
     assert d.request("FindCoordinator", 4).coordinator_keys == ("orders-ingest",)
     d.answer(coordinator_is(3))
@@ -220,3 +221,57 @@ def test_backoff_grows_and_is_said_once_in_a_while() -> None:
     assert waits == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0, 1.0])
     assert said == 4  # 1, 2, 4, 8
     assert d.machine.retries == 8
+
+
+def test_attempts_that_fail_for_ten_seconds_are_warnings_with_the_usual_cause() -> None:
+    d = Driver()
+    d.step(ev.Start(("t",)))
+    row = FoundCoordinator(key="orders-ingest", error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    notes: list[ev.Note] = []
+    for _ in range(16):
+        d.answer(FindCoordinatorResponse(coordinators=(row,)))
+        notes += [action for action in d.actions if isinstance(action, ev.Note)]
+        d.tick(1.0)
+    assert [note.level for note in notes] == [ev.INFO] * 4 + [ev.WARNING], "the attempts 1, 2, 4, 8 and 16"
+    assert "offsets.topic.replication.factor" in d.machine.trouble
+    assert d.machine.trouble in notes[-1].text
+    d.answer(coordinator_is(3))
+    d.stable([])
+    assert d.machine.trouble == ""
+
+
+@pytest.mark.parametrize("rows", [(), (FoundCoordinator(key="other", node_id=1, host="kafka-1", port=9092),)])
+def test_an_answer_that_lacks_the_group_is_no_group_coordinator(rows: tuple[FoundCoordinator, ...]) -> None:
+    d = Driver()
+    d.step(ev.Start(("t",)))
+    d.answer(FindCoordinatorResponse(coordinators=rows))
+    assert not d.has(ev.CoordinatorFound)
+    assert "COORDINATOR_NOT_AVAILABLE" in d.machine.trouble
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_a_request_without_an_answer_resets_its_connection_only_if_the_driver_does_not_report_it(
+    reported: bool,
+) -> None:
+    """The late answer must not arrive on the connection."""
+    d = Driver()
+    d.step(ev.Start(("t",)))
+    late = d.out["FindCoordinator"]
+    if reported:
+        d.fail("FindCoordinator")
+    else:
+        d.tick(30.9)
+        assert d.actions == [ev.WakeAt(d.now + 0.1)]
+        d.tick(0.1)
+    assert d.has(ev.ResetConnection) is not reported
+    d.step(ev.RequestAnswered(late.token, coordinator_is(3), 4))
+    assert not d.has(ev.CoordinatorFound), "it was given up"
+
+
+def test_a_second_request_for_a_purpose_replaces_the_first() -> None:
+    d = Driver()
+    d.step(ev.Start(("t",)))
+    first = d.out["FindCoordinator"]
+    d.machine._find()
+    d.step(ev.RequestAnswered(first.token, coordinator_is(3), 4))
+    assert not d.has(ev.CoordinatorFound)

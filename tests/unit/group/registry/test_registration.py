@@ -9,19 +9,15 @@ import pytest
 
 from streamgroup.group.registry.nodes import Incarnation
 from streamgroup.group.registry.registration import (
-    FORCED_REBALANCE_MAX_S,
     NOTED_MOST,
     OPERATIONS_MOST,
     ForcedRebalanceBackoff,
     LoggedTexts,
     Registration,
-    RegistryPurpose,
-    RegistryTimer,
     Seen,
     in_transactions,
 )
 from streamgroup.group.registry.view import Consumer, OwnerNode, View
-from streamgroup.group.state_machine import RequestsAndTimers
 from streamgroup.model import TopicPartition
 from streamgroup.znodes import Delete
 from tests.unit.group.registry.groups import OLD, tps
@@ -45,7 +41,7 @@ def owner(consumer: str, session: int, czxid: int = 50) -> OwnerNode:
     return OwnerNode(f"{consumer}-0" if consumer else "", session, czxid, 0)
 
 
-MINE, EARLIER, OTHERS = owner("me", SESSION), owner("me.before", SESSION), owner("other", 8)
+MINE, OTHERS = owner("me", SESSION), owner("other", 8)
 NAMELESS = owner("", 9)
 
 
@@ -65,45 +61,6 @@ def seen(owners: Mapping[TopicPartition, OwnerNode] | None = None, **sessions: i
     return looked
 
 
-def test_a_member_knows_which_partitions_fall_to_it_and_which_it_owns() -> None:
-    """Three partitions for two consumers: the first by id gets two."""
-    group = seen({A: MINE, B: EARLIER, C: OTHERS}, me=SESSION, other=8)
-    assert group.wanted == frozenset({A, B})
-    assert group.mine == frozenset({A}), "B belongs to the consumer that it was before"
-
-
-def test_before_the_first_look_nothing_falls_to_the_member() -> None:
-    fresh = Seen(Registration(OLD, lambda: Incarnation("me", 0)))
-    assert (fresh.wanted, fresh.mine, fresh.leftovers(), fresh.owned_topics()) == (frozenset(), frozenset(), [], set())
-
-
-def test_what_the_session_owns_and_does_not_want_is_surplus() -> None:
-    group = seen({C: EARLIER, B: MINE, A: MINE, U: OTHERS})
-    assert group.surplus(frozenset({A})) == [B, C]
-    assert group.surplus(frozenset({A, B, C})) == []
-    assert group.owned_topics() == {"t"}
-
-
-@pytest.mark.parametrize(
-    ("of", "is_free"), [(None, True), (MINE, True), (EARLIER, True), (OTHERS, False), (NAMELESS, False)]
-)
-def test_a_partition_is_free_unless_another_session_owns_it(of: OwnerNode | None, is_free: bool) -> None:
-    assert seen({} if of is None else {A: of}).is_free(A) is is_free
-
-
-def test_earlier_consumers_of_the_session_are_left_over() -> None:
-    group = seen(None, **{"me": SESSION, "me.2": SESSION, "me.1": SESSION, "other": 8})
-    assert [consumer.consumer_id for consumer in group.leftovers()] == ["me.1", "me.2"]
-
-
-def test_a_partition_is_kept_only_while_the_member_owns_it_in_every_look() -> None:
-    group = seen({A: MINE, B: MINE})
-    group.kept = frozenset({A, B})
-    group.see_owners({A: MINE, B: OTHERS})
-    group.see_owners({A: MINE, B: MINE})
-    assert group.kept == frozenset({A})
-
-
 @pytest.mark.parametrize(("released", "unconfirmed"), [(frozenset({A}), True), (frozenset(), False)])
 def test_a_released_partition_has_no_owner_until_the_next_look(
     released: frozenset[TopicPartition], unconfirmed: bool
@@ -121,15 +78,6 @@ def test_a_look_at_the_owners_confirms_them_and_a_look_at_the_group_confirms_all
         group.view_stale = group.owners_stale = group.unconfirmed = True
         begins()
         assert (group.view_stale, group.owners_stale, group.unconfirmed) == (view_stale, False, False)
-
-
-def test_a_member_whose_registration_is_gone_forgets_all_but_the_partitions_kept() -> None:
-    group = seen({A: MINE})
-    group.kept = frozenset({A})
-    group.view_stale = group.owners_stale = group.unconfirmed = True
-    group.forget()
-    assert (group.view, group.wanted, group.mine, group.kept) == (None, frozenset(), frozenset(), frozenset({A}))
-    assert (group.view_stale, group.owners_stale, group.unconfirmed) == (False, False, False)
 
 
 @pytest.mark.parametrize(
@@ -216,32 +164,3 @@ def test_the_waits_between_forced_rebalances_double_up_to_a_maximum() -> None:
         waits.append(backoff.wait_s)
         backoff.add()
     assert waits == [10.0, 20.0, 40.0, 80.0, 160.0, 160.0, 160.0]
-
-
-def test_other_consumers_in_the_group_begin_the_waits_anew() -> None:
-    backoff = ForcedRebalanceBackoff()
-    backoff.add()
-    backoff.add()
-    assert backoff.wait_s == backoff.wait_s == 40.0, "to ask for the wait changes nothing"
-    backoff.reset()
-    assert backoff.wait_s == 10.0
-
-
-def test_of_timers_due_at_once_leaving_comes_before_a_rejoin_and_a_heartbeat_last() -> None:
-    timers: RequestsAndTimers[RegistryPurpose, RegistryTimer] = RequestsAndTimers(RegistryTimer)
-    for timer in sorted(RegistryTimer, key=lambda timer: timer.value):
-        timers.set(timer, 5.0)
-    taken = [timers.take_due(5.0) for _ in RegistryTimer]
-    assert taken[:3] == [RegistryTimer.LEAVE, RegistryTimer.REJOIN, RegistryTimer.RETRY]
-    assert taken[-1] is RegistryTimer.HEARTBEAT
-
-
-def test_a_purpose_is_logged_in_its_words() -> None:
-    assert f"cannot {RegistryPurpose.CLAIM}: no answer" == "cannot claim partitions: no answer"
-
-
-def test_a_member_that_forces_rebalances_for_months_still_has_a_wait() -> None:
-    backoff = ForcedRebalanceBackoff()
-    for _ in range(2_000):
-        backoff.add()
-    assert backoff.wait_s == FORCED_REBALANCE_MAX_S
