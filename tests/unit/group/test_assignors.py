@@ -1,16 +1,19 @@
-"""Assignments: the examples of the design as tables, and what holds for all."""
+"""Assignments: the examples of the design as tables, what holds for all, and the order of strings as in Java."""
 
 from __future__ import annotations
 
 import itertools
+from array import array
 from collections.abc import Mapping, Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamgroup.group.assigning import java_order, subscribed
 from streamgroup.group.assignors import ASSIGNORS, COOPERATIVE, GroupMember, chunks, member_order
 from streamgroup.model import NO_LEADER, PartitionInfo, TopicInfo, TopicPartition
+from tests.live.java.cases import topics as topics_of
 
 
 def topic(name: str, leaders: Sequence[int]) -> TopicInfo:
@@ -167,3 +170,39 @@ def test_roundrobin_goes_round_the_members_and_passes_over_those_who_do_not_subs
                 expected[owner].append(f"{name}-{number}")
     topics = [topic(name, [1] * count) for name, count in partitions.items()]
     assert numbers("roundrobin", members, *topics) == expected
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("", "a"),
+        ("a", "aa"),
+        ("Z", "a"),
+        ("a-10", "a-2"),
+        ("z", "\u00e9"),
+        ("\U0001f600", "\uffee"),  # its surrogates lie below U+FFEE, its code point above
+        ("\ud83d", "\uffee"),  # a lone surrogate, which Java's strings may have
+    ],
+)
+def test_texts_sort_by_utf_16_code_units_as_in_java(first: str, second: str) -> None:
+    assert java_order(first) < java_order(second)
+
+
+@settings(max_examples=100)
+@given(st.text(st.characters(exclude_categories=())), st.text(st.characters(exclude_categories=())))
+def test_any_two_texts_sort_as_their_code_units_do(one: str, other: str) -> None:
+    def units(text: str) -> list[int]:
+        return list(array("H", text.encode("utf-16-le", "surrogatepass")))
+
+    assert (java_order(one) < java_order(other)) == (units(one) < units(other))
+
+
+def test_only_topics_that_exist_and_have_a_subscriber_are_divided_each_once_and_in_order() -> None:
+    members = {"m1": GroupMember(("u", "t", "gone", "t")), "m2": GroupMember(("\uffee", "\U0001f600", "u"))}
+    existing = topics_of({"unread": 1, "\uffee": 1, "u": 2, "t": 0, "\U0001f600": 1})
+    assert subscribed(members, existing) == ["t", "u", "\U0001f600", "\uffee"]
+
+
+@pytest.mark.parametrize("members", [{}, {"m": GroupMember(())}, {"m": GroupMember(("gone",))}])
+def test_a_group_that_reads_no_existing_topic_divides_none(members: dict[str, GroupMember]) -> None:
+    assert subscribed(members, topics_of({"t": 3})) == []

@@ -1,4 +1,4 @@
-"""Offsets in Kafka alone of a group that ZooKeeper keeps: a commit goes out once its member was seen."""
+"""Offsets in Kafka of a group in ZooKeeper, in both, and in memory; which store the options choose."""
 
 from __future__ import annotations
 
@@ -212,3 +212,36 @@ def test_brokers_that_keep_the_members_are_asked_for_the_offsets(stored_in: Stor
 )
 def test_where_zookeeper_keeps_the_members_it_is_asked_first(stored_in: StoredIn, store: type) -> None:
     assert type(store_at(OffsetLocation("g", stored_in), PATHS)) is store
+
+
+U3 = TopicPartition("u", 3)
+
+
+def commit_in_memory(store: MemoryOffsetStore, **at: CommittedOffset) -> None:
+    offsets = {{"a": R0, "b": U3}[name]: offset for name, offset in at.items()}
+    (answer,) = store.commit(CommitOffsets(1, "", "", -1, offsets, 1_000), 0.0).answers
+    assert answer == OffsetsCommitted(1, dict.fromkeys(offsets, COMMITTED))
+
+
+def fetch_from_memory(store: MemoryOffsetStore) -> dict[TopicPartition, CommittedOffset]:
+    (answer,) = store.fetch(FetchOffsets(2, "", frozenset(), 1_000), 0.0).answers
+    assert isinstance(answer, OffsetsFetched)
+    assert (answer.token, answer.refusal) == (2, None)
+    return dict(answer.offsets)
+
+
+def test_what_is_committed_is_found_with_its_epoch_and_metadata() -> None:
+    store = MemoryOffsetStore()
+    assert fetch_from_memory(store) == {}
+    commit_in_memory(store, a=CommittedOffset(5, "told", 3), b=CommittedOffset(7))
+    commit_in_memory(store, a=CommittedOffset(6, "later", 4))
+    assert fetch_from_memory(store) == {R0: CommittedOffset(6, "later", 4), U3: CommittedOffset(7, "", -1)}
+    assert fetch_from_memory(MemoryOffsetStore()) == {}, "another process knows nothing of it"
+
+
+def test_an_answer_is_not_changed_by_a_later_commit() -> None:
+    store = MemoryOffsetStore()
+    commit_in_memory(store, a=CommittedOffset(5))
+    before = fetch_from_memory(store)
+    commit_in_memory(store, a=CommittedOffset(6))
+    assert before == {R0: CommittedOffset(5)}

@@ -1,4 +1,4 @@
-"""Fetches and commits at brokers: requests in each version, verdicts out of error codes."""
+"""Fetches and commits at brokers: requests in each version, verdicts of error codes, topics that a broker lacks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ import pytest
 
 from streamgroup.errors import ErrorCode
 from streamgroup.group import events as ev
-from streamgroup.group.offsets.kafka import KafkaOffsetStore, commit_request, commit_verdict
+from streamgroup.group.offsets.kafka import (
+    KafkaOffsetStore,
+    UnknownTopicCheck,
+    all_topics,
+    commit_request,
+    commit_verdict,
+)
 from streamgroup.group.offsets.store import (
     COMMITTED,
     CommitOffsets,
@@ -28,6 +34,7 @@ from streamgroup.kafka.wire.messages.offsets import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from streamgroup.kafka.wire.schema import decode, encode
 from streamgroup.model import CommittedOffset, TopicPartition
 from tests.fakes.offsets import OFFSETS_VERSION, commit_answer, fetch_answer, zookeepers_answer
 
@@ -198,3 +205,32 @@ def test_a_broker_that_has_just_started_is_asked_later(event: ev.CoordinatorGone
     (answer,) = outcome.answers
     assert answer.refusal.verdict is Verdict.RETRIABLE
     assert [send.api for send in asked(store, unknown=("u",)).actions] == [MetadataRequest], "it is asked again"
+
+
+def told(*names: str, error: int = 0) -> MetadataResponse:
+    return MetadataResponse(topics=tuple(MetadataResponseTopic(name=name, error_code=error) for name in names))
+
+
+def test_nothing_is_believed_before_the_broker_has_reported_its_topics_and_after_the_connection() -> None:
+    check = UnknownTopicCheck()
+    assert check.knows(()), "nothing is missing"
+    assert not check.knows({"t"})
+    check.learn(told("t", "u"))
+    assert check.knows({"t"})
+    assert not check.knows({"t", "v"})
+    check.reset()
+    assert not check.has_topics
+    assert not check.knows({"t"})
+
+
+def test_a_topic_that_is_only_coming_up_is_not_known() -> None:
+    check = UnknownTopicCheck()
+    check.learn(told("t", error=5))
+    assert check.has_topics
+    assert not check.knows({"t"})
+
+
+@pytest.mark.parametrize("version", [0, 1, 5])
+def test_all_topics_are_asked_for_in_every_version(version: int) -> None:
+    asked = decode(MetadataRequest, encode(all_topics(version), version), version)
+    assert asked.topics == (() if version == 0 else None)

@@ -1,4 +1,4 @@
-"""Members of a group in ZooKeeper and their sessions: lost connections, expiry, leaving; the table of the machine."""
+"""Members of a group in ZooKeeper and their sessions: lost connections, expiry, leaving, refusals; the table."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from streamgroup.errors import ConfigError, ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.member import shown_state
 from streamgroup.group.registry import events as zk
+from streamgroup.group.registry.events import RequestRefused, forbidden
 from streamgroup.group.registry.membership import RegistryMembership
 from streamgroup.group.registry.registration import RegistryPurpose, RegistryTimer
 from streamgroup.group.state_machine import State
 from streamgroup.kafka.wire import registrations
-from streamgroup.znodes import Check, Operation, Refusal
+from streamgroup.znodes import Check, Operation, Refusal, Right, how_to_allow
 from tests.unit.group.registry.groups import ALL, OLD, Cluster, One, agrees, cluster, group, of, owners, plan
 
 TABLE = RegistryMembership.TABLE
@@ -395,3 +396,25 @@ def test_every_request_has_a_row_for_every_answer_it_may_get() -> None:
 
 def test_every_timer_is_heard_somewhere() -> None:
     assert {heard for _, heard in TABLE if isinstance(heard, RegistryTimer)} == set(RegistryTimer)
+
+
+FINAL = [Refusal.NO_AUTH, Refusal.INVALID_ACL]
+
+
+@pytest.mark.parametrize("refusal", Refusal)
+def test_only_a_refusal_about_rights_is_final(refusal: Refusal) -> None:
+    """All others come from what other members do at the same time: a later look shows the group as it is."""
+    assert RequestRefused(1, "/consumers/g/ids/me", refusal).is_final is (refusal in FINAL)
+
+
+@pytest.mark.parametrize("refusal", FINAL)
+def test_the_error_of_a_final_refusal_names_the_group_the_attempt_the_node_the_cause_and_the_next_step(
+    refusal: Refusal,
+) -> None:
+    node = "/consumers/g/ids"
+    event = RequestRefused(1, f"{node}/me", refusal, how_to_allow(node, Right.CREATE))
+    text = forbidden("g", "cannot register", event)
+    assert text.startswith(
+        f"group g: cannot register: ZooKeeper refused the operation on /consumers/g/ids/me: {refusal.value}. "
+    )
+    assert "lacks the right CREATE (c) on /consumers/g/ids. Set zookeeper.username" in text

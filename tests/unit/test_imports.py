@@ -1,4 +1,4 @@
-"""A Python without PySpark: the package is imported, and what needs Spark says how to get it."""
+"""The package is imported without PySpark, and a query's processes load no slow package that few queries need."""
 
 from __future__ import annotations
 
@@ -43,3 +43,29 @@ def test_what_needs_spark_says_how_to_get_it(name: str) -> None:
     last = found.stderr.strip().splitlines()[-1]
     assert last.startswith(f"ImportError: cannot import streamgroup.{name}: this Python has no PySpark.")
     assert last.endswith("pip install 'streamgroup[spark]'")
+
+
+SLOW = ("cryptography", "pandas", "kazoo", "regex")
+"""The first take a tenth and a quarter of a second of CPU time, the others some 60 ms of a coordinator's 400."""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import streamgroup.spark.source, streamgroup.coordinator.process",
+        "import streamgroup.executor.read.fetcher, streamgroup.executor.write.sink_writer; "
+        "from streamgroup.kafka.records import columns; import pyarrow as pa; columns.constant('t', pa.string(), 10)",
+    ],
+    ids=["coordinator", "task"],
+)
+def test_no_process_of_a_query_loads_a_slow_package(code: str) -> None:
+    for package in SLOW:
+        pytest.importorskip(package)
+    shown = subprocess.run(
+        [sys.executable, "-c", f"{code}; import sys; print(*(p for p in {SLOW} if p in sys.modules))"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert shown.stdout == "\n"
