@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -31,224 +32,124 @@ Commit = CommittedOffset
 AHEAD, COMMITTED, CHECKPOINT = Origin.CHECKPOINT_AHEAD, Origin.COMMITTED, Origin.CHECKPOINT
 
 
-@pytest.mark.parametrize(
-    ("checkpoint", "committed", "start"),
+RECREATED, STARTING, EARLIEST = Origin.RECREATED, Origin.STARTING, Origin.EARLIEST
+Row = tuple[str, Document, Commit | None, Origin, int | None]
+
+
+def each(rows: list[Row]) -> pytest.MarkDecorator:
+    """Run a test for each row: the case, the checkpoint, the commit, and the origin and offset of the start."""
+    return pytest.mark.parametrize(
+        ("checkpoint", "committed", "origin", "offset"), [row[1:] for row in rows], ids=[row[0] for row in rows]
+    )
+
+
+def start(checkpoint: Document, committed: Commit | None, **others: Any) -> StartPosition:
+    others = {"run": "now", "topic_id": "id", "use_starting_offsets": True} | others
+    return start_of(A, checkpoint=checkpoint, committed=committed, **others)
+
+
+@pytest.mark.parametrize("starting", [True, False])
+@each(
     [
-        pytest.param(NOW, ours(90, "now", 6), StartPosition(AHEAD, 100), id="a: the commit of a proven batch was lost"),
-        pytest.param(
-            BEFORE,
-            ours(90, "before", 6, asked=7),
-            StartPosition(AHEAD, 100),
-            id="a: the last run was stopped, its batch ran",
-        ),
-        pytest.param(
-            BEFORE,
-            ours(90, "before", 6, asked=6),
-            StartPosition(COMMITTED, 90),
-            id="b: the sink skipped the last batch (R17)",
-        ),
-        pytest.param(
-            BEFORE,
-            ours(90, "before", 6, asked=8),
-            StartPosition(COMMITTED, 90),
-            id="b: a later batch was asked, in doubt",
-        ),
-        pytest.param(
-            NOW,
-            ours(90, "other", 6, asked=7),
-            StartPosition(COMMITTED, 90),
-            id="b: another member went on from an older place",
-        ),
-        pytest.param(NOW, ours(250, "other", 9), StartPosition(COMMITTED, 250), id="b: another member went on"),
-        pytest.param(
-            NOW,
-            ours(90, "now", 6, lineage="fork"),
-            StartPosition(COMMITTED, 90),
-            id="b: a forked checkpoint repeats sequences",
-        ),
-        pytest.param(
-            NOW, ours(90, "now", 7), StartPosition(COMMITTED, 90), id="b: gained again after this document was emitted"
-        ),
-        pytest.param(NOW, ours(90, "now", 12), StartPosition(COMMITTED, 90), id="b: a restored, older checkpoint"),
-        pytest.param(
-            NOW, ours(100, "now", 6), StartPosition(COMMITTED, 100), id="b: the commit is as far as the checkpoint"
-        ),
-        pytest.param(
-            NOW, ours(120, "now", 6), StartPosition(COMMITTED, 120), id="b: the checkpoint never pulls a commit back"
-        ),
-        pytest.param(NOW, foreign(20), StartPosition(COMMITTED, 20), id="b: an operator reset it back"),
-        pytest.param(NOW, foreign(500), StartPosition(COMMITTED, 500), id="b: an operator set it forward"),
-        pytest.param(
-            INITIAL_DOCUMENT,
-            foreign(20),
-            StartPosition(COMMITTED, 20),
-            id="b: a new query goes on where the group stands",
-        ),
-        pytest.param(
-            SPARKS_OWN,
-            ours(90, "now", 6),
-            StartPosition(COMMITTED, 90),
-            id="b: a checkpoint of Spark's connector has no lineage",
-        ),
-        pytest.param(NOW, None, StartPosition(CHECKPOINT, 100), id="c: the commit has expired"),
-        pytest.param(
-            SPARKS_OWN, None, StartPosition(CHECKPOINT, 100), id="c: a checkpoint of Spark's connector, a new group"
-        ),
-    ],
+        ("a: the commit of a proven batch was lost", NOW, ours(90, "now", 6), AHEAD, 100),
+        ("a: the last run was stopped, its batch ran", BEFORE, ours(90, "before", 6, asked=7), AHEAD, 100),
+        ("b: the sink skipped the last batch (R17)", BEFORE, ours(90, "before", 6, asked=6), COMMITTED, 90),
+        ("b: a later batch was asked, in doubt", BEFORE, ours(90, "before", 6, asked=8), COMMITTED, 90),
+        ("b: another member continued from an older place", NOW, ours(90, "other", 6, asked=7), COMMITTED, 90),
+        ("b: another member continued", NOW, ours(250, "other", 9), COMMITTED, 250),
+        ("b: a forked checkpoint repeats sequences", NOW, ours(90, "now", 6, lineage="fork"), COMMITTED, 90),
+        ("b: gained again after this document was emitted", NOW, ours(90, "now", 7), COMMITTED, 90),
+        ("b: a restored, older checkpoint", NOW, ours(90, "now", 12), COMMITTED, 90),
+        ("b: the commit is as far as the checkpoint", NOW, ours(100, "now", 6), COMMITTED, 100),
+        ("b: the checkpoint never pulls a commit back", NOW, ours(120, "now", 6), COMMITTED, 120),
+        ("b: an operator reset it back", NOW, foreign(20), COMMITTED, 20),
+        ("b: an operator set it forward", NOW, foreign(500), COMMITTED, 500),
+        ("b: a new query continues at the group's commit", INITIAL_DOCUMENT, foreign(20), COMMITTED, 20),
+        ("b: a checkpoint of Spark's connector has no lineage", SPARKS_OWN, ours(90, "now", 6), COMMITTED, 90),
+        ("c: the commit has expired", NOW, None, CHECKPOINT, 100),
+        ("c: a checkpoint of Spark's connector, a new group", SPARKS_OWN, None, CHECKPOINT, 100),
+    ]
 )
-def test_where_a_gained_partition_starts(checkpoint: Document, committed: Commit | None, start: StartPosition) -> None:
-    for starting in (True, False):
-        found = start_of(
-            A, checkpoint=checkpoint, run="now", committed=committed, topic_id="id", use_starting_offsets=starting
-        )
-        assert found == start
+def test_where_a_gained_partition_starts(
+    checkpoint: Document, committed: Commit | None, origin: Origin, offset: int, starting: bool
+) -> None:
+    assert start(checkpoint, committed, use_starting_offsets=starting) == StartPosition(origin, offset)
 
 
-@pytest.mark.parametrize(
-    ("checkpoint", "committed", "start"),
+@each(
     [
-        pytest.param(
-            BEFORE, ours(90, "before", 6, asked=6), StartPosition(CHECKPOINT, 100), id="its own commit, never the last"
-        ),
-        pytest.param(
-            NOW, ours(250, "other", 12), StartPosition(CHECKPOINT, 100), id="a restored checkpoint has a restored state"
-        ),
-        pytest.param(NOW, foreign(20), StartPosition(COMMITTED, 20), id="an operator reset it back"),
-        pytest.param(NOW, foreign(500), StartPosition(COMMITTED, 500), id="an operator set it forward"),
-        pytest.param(
-            NOW, ours(250, "a", 6, lineage="a"), StartPosition(CHECKPOINT, 100), id="others read for other sinks"
-        ),
-        pytest.param(
-            NOW, ours(90, "now", 6, lineage=""), StartPosition(COMMITTED, 90), id="its sink skipped a batch (R17)"
-        ),
-        pytest.param(
-            SPARKS_OWN, ours(90, "now", 6, lineage=""), StartPosition(COMMITTED, 90), id="no lineage is no kinship"
-        ),
-        pytest.param(NOW, None, StartPosition(CHECKPOINT, 100), id="nothing is committed"),
-        pytest.param(
-            NOW, Commit(90, NO_METADATA), StartPosition(CHECKPOINT, 100), id="ZooKeeper does not tell whose it is"
-        ),
-        pytest.param(NOW, Commit(500, NO_METADATA), StartPosition(CHECKPOINT, 100), id="nor that it is a reset"),
-        pytest.param(
-            INITIAL_DOCUMENT, Commit(90, NO_METADATA), StartPosition(COMMITTED, 90), id="a new checkpoint takes over"
-        ),
-        pytest.param(
-            INITIAL_DOCUMENT, ours(90, "now", 6), StartPosition(COMMITTED, 90), id="a new checkpoint in a known group"
-        ),
-    ],
+        ("its own commit, never the last", BEFORE, ours(90, "before", 6, asked=6), CHECKPOINT, 100),
+        ("a restored checkpoint has a restored state", NOW, ours(250, "other", 12), CHECKPOINT, 100),
+        ("an operator reset it back", NOW, foreign(20), COMMITTED, 20),
+        ("an operator set it forward", NOW, foreign(500), COMMITTED, 500),
+        ("others read for other sinks", NOW, ours(250, "a", 6, lineage="a"), CHECKPOINT, 100),
+        ("its sink skipped a batch (R17)", NOW, ours(90, "now", 6, lineage=""), COMMITTED, 90),
+        ("no lineage in both is no common lineage", SPARKS_OWN, ours(90, "now", 6, lineage=""), COMMITTED, 90),
+        ("nothing is committed", NOW, None, CHECKPOINT, 100),
+        ("ZooKeeper has no writer of a commit", NOW, Commit(90, NO_METADATA), CHECKPOINT, 100),
+        ("nor a mark of a reset", NOW, Commit(500, NO_METADATA), CHECKPOINT, 100),
+        ("a new checkpoint takes over", INITIAL_DOCUMENT, Commit(90, NO_METADATA), COMMITTED, 90),
+        ("a new checkpoint in a known group", INITIAL_DOCUMENT, ours(90, "now", 6), COMMITTED, 90),
+    ]
 )
 def test_alone_the_checkpoint_goes_before_the_commits_of_queries(
-    checkpoint: Document, committed: Commit | None, start: StartPosition
+    checkpoint: Document, committed: Commit | None, origin: Origin, offset: int
 ) -> None:
-    found = start_of(
-        A,
-        checkpoint=checkpoint,
-        run="now",
-        committed=committed,
-        topic_id="id",
-        use_starting_offsets=True,
-        alone=True,
-    )
-    assert found == start
-
-
-BEGUN = Position(40, "id", 3)
+    assert start(checkpoint, committed, alone=True) == StartPosition(origin, offset)
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "committed", "topic_id", "start"),
+    ("checkpoint", "committed", "topic_id", "found"),
     [
-        pytest.param(
-            INITIAL_DOCUMENT, None, "id", StartPosition(CHECKPOINT, 40, 3), id="batch 0 of who never committed"
-        ),
+        pytest.param(INITIAL_DOCUMENT, None, "id", StartPosition(CHECKPOINT, 40, 3), id="batch 0 without any commit"),
         pytest.param(INITIAL_DOCUMENT, foreign(20), "id", StartPosition(COMMITTED, 20), id="the group knows better"),
         pytest.param(NOW, None, "id", StartPosition(CHECKPOINT, 100), id="the checkpoint knows better"),
-        pytest.param(
-            INITIAL_DOCUMENT, None, "new", StartPosition(Origin.STARTING), id="the batch is of an older topic"
-        ),
+        pytest.param(INITIAL_DOCUMENT, None, "new", StartPosition(STARTING), id="the batch is of an older topic"),
     ],
 )
 def test_a_replayed_batch_tells_where_it_began_where_nothing_else_does(
-    checkpoint: Document, committed: Commit | None, topic_id: str, start: StartPosition
+    checkpoint: Document, committed: Commit | None, topic_id: str, found: StartPosition
 ) -> None:
-    found = start_of(
-        A,
-        checkpoint=checkpoint,
-        run="now",
-        committed=committed,
-        topic_id=topic_id,
-        use_starting_offsets=True,
-        begun=BEGUN,
-    )
-    assert found == start
+    assert start(checkpoint, committed, topic_id=topic_id, begun=Position(40, "id", 3)) == found
 
 
 @pytest.mark.parametrize(
     ("checkpoint", "starting", "origin"),
     [
-        pytest.param(INITIAL_DOCUMENT, True, Origin.STARTING, id="d: the founding generation of a new query"),
-        pytest.param(INITIAL_DOCUMENT, False, Origin.EARLIEST, id="a topic that appears in generation 2"),
-        pytest.param(
-            replace(NOW, positions={}), False, Origin.EARLIEST, id="a partition that the checkpoint never had"
-        ),
+        pytest.param(INITIAL_DOCUMENT, True, STARTING, id="d: the founding generation of a new query"),
+        pytest.param(INITIAL_DOCUMENT, False, EARLIEST, id="a topic that appears in generation 2"),
+        pytest.param(replace(NOW, positions={}), False, EARLIEST, id="a partition that the checkpoint never had"),
     ],
 )
 def test_a_partition_that_nobody_knows_asks_the_log(checkpoint: Document, starting: bool, origin: Origin) -> None:
-    found = start_of(A, checkpoint=checkpoint, run="now", committed=None, topic_id="id", use_starting_offsets=starting)
-    assert found == StartPosition(origin)
+    assert start(checkpoint, None, use_starting_offsets=starting) == StartPosition(origin)
+
+
+@each(
+    [
+        ("document and commit are of the old topic", NOW, ours(90, "now", 6), RECREATED, None),
+        ("the broker deleted the commits with the topic", NOW, None, RECREATED, None),
+        ("only the commit is known, and old", INITIAL_DOCUMENT, ours(90, "now", 6), RECREATED, None),
+        ("another member read the new topic", NOW, ours(5, "other", 9, topic="new"), COMMITTED, 5),
+        ("an operator set the new topic's offset", NOW, foreign(5), COMMITTED, 5),
+    ]
+)
+def test_another_topic_id_voids_positions(
+    checkpoint: Document, committed: Commit | None, origin: Origin, offset: int | None
+) -> None:
+    assert start(checkpoint, committed, topic_id="new") == StartPosition(origin, offset)
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "committed", "topic_id", "start"),
+    ("commit_topic", "topic_id", "origin"),
     [
-        pytest.param(
-            NOW,
-            ours(90, "now", 6),
-            "new",
-            StartPosition(Origin.RECREATED),
-            id="document and commit are of the old topic",
-        ),
-        pytest.param(
-            NOW, None, "new", StartPosition(Origin.RECREATED), id="the broker deleted the commits with the topic"
-        ),
-        pytest.param(
-            INITIAL_DOCUMENT,
-            ours(90, "now", 6),
-            "new",
-            StartPosition(Origin.RECREATED),
-            id="only the commit is known, and old",
-        ),
-        pytest.param(
-            NOW,
-            ours(5, "other", 9, topic="new"),
-            "new",
-            StartPosition(COMMITTED, 5),
-            id="another member read the new topic",
-        ),
-        pytest.param(NOW, foreign(5), "new", StartPosition(COMMITTED, 5), id="an operator set the new topic's offset"),
-        pytest.param(
-            NOW,
-            ours(90, "now", 6, topic="old"),
-            "id",
-            StartPosition(CHECKPOINT, 100),
-            id="only the commit is of an old topic",
-        ),
-        pytest.param(
-            NOW, ours(90, "now", 6), "", StartPosition(AHEAD, 100), id="a broker that knows no ids contradicts nothing"
-        ),
-        pytest.param(
-            NOW, ours(90, "now", 6, topic=""), "id", StartPosition(AHEAD, 100), id="ids since an upgrade of the brokers"
-        ),
+        pytest.param("old", "id", CHECKPOINT, id="only the commit is of an old topic"),
+        pytest.param("id", "", AHEAD, id="a broker that knows no ids contradicts nothing"),
+        pytest.param("", "id", AHEAD, id="ids since an upgrade of the brokers"),
     ],
 )
-def test_another_topic_id_voids_positions(
-    checkpoint: Document, committed: Commit | None, topic_id: str, start: StartPosition
-) -> None:
-    for starting in (True, False) if start.origin is not Origin.RECREATED else (True,):
-        found = start_of(
-            A, checkpoint=checkpoint, run="now", committed=committed, topic_id=topic_id, use_starting_offsets=starting
-        )
-        assert found == start
+def test_an_unknown_topic_id_voids_nothing(commit_topic: str, topic_id: str, origin: Origin) -> None:
+    assert start(NOW, ours(90, "now", 6, topic=commit_topic), topic_id=topic_id) == StartPosition(origin, 100)
 
 
 @pytest.mark.parametrize("origin", list(Origin))
