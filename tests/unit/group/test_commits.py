@@ -37,6 +37,14 @@ def due(commits: Commits, now: float = NOW, *, moved: bool = False, everything: 
     return commits.is_due(now, moved=moved, everything=everything)
 
 
+def test_one_that_is_to_be_made_again_is_due_although_nothing_has_moved_since() -> None:
+    commits = Commits()
+    assert not commits.answered(commits.make(NOW, "m", 3, OFFSETS), CommitVerdict.RETRY, NOW)
+    assert (due(commits), commits.unfinished) == (True, True)
+    commits.nothing_held()
+    assert (due(commits), commits.unfinished) == (False, False)
+
+
 def test_it_measures_how_long_the_accepted_ones_took() -> None:
     commits = Commits()
     commits.answered(commits.make(NOW, "m", 3, OFFSETS), CommitVerdict.RETRY, NOW + 10)
@@ -45,6 +53,15 @@ def test_it_measures_how_long_the_accepted_ones_took() -> None:
     commits.answered(overtaken, CommitVerdict.ACCEPTED, NOW + 21)
     commits.answered(commits.make(NOW + 30, "m", 3, OFFSETS), CommitVerdict.ACCEPTED, NOW + 31)
     assert (commits.accepted, commits.accepted_s) == (2, 1.5)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_assignment_between_commit_and_answer(kept: bool) -> None:
+    commits = Commits()
+    commit = commits.make(NOW, "m", 3, OFFSETS)
+    commits.interrupted(kept=kept)
+    assert (commits.unfinished, due(commits)) == (kept, kept)
+    assert not commits.answered(commit, CommitVerdict.ACCEPTED, NOW), "it was of another generation"
 
 
 def test_a_partition_without_a_verdict_was_not_committed_and_a_deleted_one_is_no_refusal() -> None:

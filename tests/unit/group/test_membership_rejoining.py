@@ -8,6 +8,7 @@ from streamgroup.errors import (
 from streamgroup.group import events as ev
 from streamgroup.group.state_machine import State
 from streamgroup.group.user_data import AssignmentBasis, encode_basis
+from streamgroup.kafka.wire.consumer import decode_subscription
 from streamgroup.kafka.wire.messages.group import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
 from tests.unit.group.drivers import Driver, assignment_of, coordinator_is, subscription_of, topics, tps
 
@@ -17,6 +18,8 @@ def test_asked_to_rejoin_while_idle_it_does_so_at_once() -> None:
     d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
     assert d.only(ev.Joining) == ev.Joining("the group rebalances", abandoned=False)
     assert d.machine.state is State.JOINING
+    told = decode_subscription(d.request("JoinGroup").protocols[0].metadata)
+    assert (told.owned_partitions, told.generation_id) == ((), -1), "an eager member owns nothing any more"
 
 
 def test_asked_to_rejoin_during_a_batch_it_goes_on_beating_and_waits_for_the_boundary() -> None:
