@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from streamgroup.errors import DecodeError
 from streamgroup.group.assigning import GroupMember
 from streamgroup.group.assignment import (
     Division,
@@ -14,7 +13,6 @@ from streamgroup.group.assignment import (
     MemberAssignment,
     Roster,
     changed_counts,
-    counts_of,
     divide,
     read_assignment,
     read_roster,
@@ -152,10 +150,6 @@ def test_counts_are_compared_for_the_topics_of_the_assignment_that_were_asked_fo
     assert changed_counts(AssignmentBasis({"t": 6, "u": 2}, 1), topics(counts), frozenset(asked)) == changes
 
 
-def test_a_topic_that_does_not_exist_has_no_partitions() -> None:
-    assert list(counts_of(["u", "gone", "t"], topics({"t": 2, "u": 0})).items()) == [("gone", 0), ("t", 2), ("u", 0)]
-
-
 @pytest.mark.parametrize("basis", [None, AssignmentBasis({"t": 3}, 2)])
 def test_a_member_reads_its_partitions_sorted_and_leaves_topics_out_that_it_has_not_subscribed_to(
     basis: AssignmentBasis | None,
@@ -169,11 +163,6 @@ def test_a_leader_of_another_make_may_leave_a_member_out() -> None:
     assert read_assignment(SyncGroupResponse(), {"t"}) == MemberAssignment((), [], None)
 
 
-def test_an_assignment_that_cannot_be_read_points_at_the_leaders_assignor() -> None:
-    with pytest.raises(DecodeError, match=r"invalid assignment from the group's leader: .*; look for a member of"):
-        read_assignment(SyncGroupResponse(assignment=b"\0\0\7"), {"t"})
-
-
 def test_the_leader_assigns_once_and_only_with_the_metadata_of_all_members_topics() -> None:
     leadership = leading(row("me", "t"), row("m2", "u"))
     assert (leadership.leads, leadership.is_to_assign, leadership.topics) == (True, True, frozenset({"t", "u"}))
@@ -183,21 +172,6 @@ def test_the_leader_assigns_once_and_only_with_the_metadata_of_all_members_topic
     assert division.missing == ["u"]
     assert not leadership.is_to_assign
     assert leadership.assign("range", refreshed({"t": 1}, "u")) is None
-
-
-def test_a_follower_and_a_leader_that_keeps_the_assignment_divide_nothing() -> None:
-    """JoinGroup v9 tells a static leader that comes back to skip the assignment."""
-    skipping = leading(row("me", "t"), skip_assignment=True)
-    for leadership in (following(), skipping):
-        assert not leadership.is_to_assign
-        assert leadership.assign("range", refreshed({"t": 1})) is None
-    assert (following().topics, skipping.topics) == (frozenset(), frozenset({"t"}))
-
-
-def test_a_leader_that_rejoins_forgets_the_members() -> None:
-    leadership = leading(row("me", "t"))
-    leadership.rejoin()
-    assert (leadership.roster, leadership.is_to_assign, leadership.topics) == (None, False, frozenset())
 
 
 BASIS = AssignmentBasis({"t": 6, "u": 2}, 2)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamgroup.coordinator.planning.batch import empty_document
-from streamgroup.errors import BrokerError, ErrorCode, FencedError, error_of
+from streamgroup.errors import BrokerError, ErrorCode, error_of
 from streamgroup.group import events as ev
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Member, MetadataStale, Resolve
@@ -323,18 +323,6 @@ def test_an_unanswered_commit_is_sent_again() -> None:
     assert a.member.retries == 2, "one for the offsets, one for the coordinator, which is found again"
 
 
-@pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS])
-def test_a_commit_waits_for_the_coordinator(code: int) -> None:
-    world, a = founded()
-    a.batch()
-    world.coordinator.refusals = [code, code]
-    a.poll()
-    world.run(5)
-    assert a.poll()
-    assert offsets(world) == {0: 10, 1: 10}
-    assert a.failure is None
-
-
 @pytest.mark.parametrize(
     ("code", "to_do"),
     [
@@ -355,14 +343,6 @@ def test_a_commit_that_can_never_be_accepted_ends_the_query_and_names_what(code:
     assert error_of(code).name in told
 
 
-def test_a_fenced_instance_ends_the_query() -> None:
-    world, a = founded()
-    a.batch()
-    world.coordinator.refusals = [ErrorCode.FENCED_INSTANCE_ID]
-    a.poll()
-    assert isinstance(a.failure, FencedError)
-
-
 def test_a_deleted_topic_holds_up_no_commit() -> None:
     """Its loss is told where positions are judged, before the next plan; that waits for commits."""
     world, a = founded()
@@ -374,16 +354,6 @@ def test_a_deleted_topic_holds_up_no_commit() -> None:
     world.run(5)
     assert a.poll()
     assert offsets(world) == {0: 10, 1: 0}
-
-
-def test_offsets_that_cannot_be_reported_yet_are_asked_for_again() -> None:
-    world = World(end=5)
-    world.coordinator.fetch_refusals = [ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.COORDINATOR_NOT_AVAILABLE]
-    query = world.query("A")
-    query.poll()
-    world.run(5)
-    assert query.poll()
-    assert query.positions == {0: 5, 1: 5}
 
 
 def test_a_member_that_may_not_plan_names_the_cause() -> None:
@@ -463,13 +433,6 @@ def test_a_topic_created_again_is_read_from_its_earliest_offset() -> None:
     assert a.poll()
     assert a.positions == {0: 0, 1: 0}
     assert world.coordinator.metadata(P1).topic_id == "new"
-
-
-def test_the_data_loss_policy_moves_a_position_and_the_move_is_committed_first() -> None:
-    world, a = founded()
-    a.act(a.member.moved({P0: 4}, world.now))
-    assert offsets(world) == {0: 4, 1: 0}
-    assert a.poll()
 
 
 def test_an_idle_member_commits_hourly() -> None:

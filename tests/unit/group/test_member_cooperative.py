@@ -117,40 +117,6 @@ def test_what_is_kept_is_not_fetched_again() -> None:
     assert sends(b, OffsetFetchRequest) == before[1] + (b in gained)
 
 
-def test_a_member_that_leaves_moves_its_partitions_alone() -> None:
-    world, a, b = shared()
-    mine = dict(a.positions)
-    document = a.begin()
-    b.act(b.member.step(ev.Stop(), world.now))
-    world.run(20)
-    assert a.held == [0, 1, 2, 3]
-    assigned = last(a, ev.Assigned)
-    assert isinstance(assigned, ev.Assigned)
-    assert (len(assigned.kept), assigned.revoked) == (2, frozenset())
-    assert {n: a.positions[n] for n in mine} == mine
-    a.sink(document)
-    assert a.poll()
-    a.batch()
-    assert world.repeated() == []
-    assert world.missing() == set()
-
-
-def test_what_was_to_be_given_up_and_comes_back_goes_on_as_if_nothing_had_been() -> None:
-    world, a = founded(4, **COOPERATIVE)
-    document = a.begin()
-    b = world.query("B")
-    world.run(20)
-    assert len(a.positions) == 2
-    fetches = sends(a, OffsetFetchRequest)
-    b.act(b.member.step(ev.Stop(), world.now))
-    world.run(20)
-    assert (len(a.positions), a.membership.revoking) == (4, frozenset())
-    a.sink(document)
-    assert a.poll()
-    assert offsets(world) == dict.fromkeys(range(4), 10)
-    assert sends(a, OffsetFetchRequest) == fetches
-
-
 def test_what_is_to_be_given_up_is_not_planned_again_while_the_group_gathers_once_more() -> None:
     world, a = founded(4, **COOPERATIVE)
     document = a.begin()
@@ -184,23 +150,6 @@ def test_a_batch_that_nobody_proves_gives_up_what_moves_and_only_that_may_be_rep
     assert offsets(world) == dict.fromkeys(range(4), 10)
     assert {n for n, _ in world.repeated()} == set(b.held)
     assert any("lower maxOffsetsPerTrigger" in getattr(action, "text", "") for action in a.log)
-
-
-def test_a_lone_member_never_joins_twice() -> None:
-    world, a = founded(4, **COOPERATIVE)
-    a.batch()
-    a.poll()
-    world.run(100)
-    assert world.coordinator.generation == 1
-
-
-def test_the_line_in_the_log_tells_what_changes() -> None:
-    _, a, _ = shared()
-    assert [action.line("g") for action in a.log if isinstance(action, ev.Assigned)] == [
-        "joined g, generation 1, 4 of 4 partitions, 0 other members: keeps 0, gains 4",
-        "joined g, generation 2, 2 of 4 partitions, 1 other member: keeps 2, gains 0, gives up 2 after its batch",
-        "joined g, generation 3, 2 of 4 partitions, 1 other member: keeps 2, gains 0",
-    ]
 
 
 def test_while_partitions_move_nobody_has_read_all_that_is_its_own() -> None:
@@ -261,36 +210,6 @@ def test_a_join_group_without_an_answer_pauses_planning_until_the_next_assignmen
     world.run(400)
     assert a.poll()
     assert world.repeated() == []
-
-
-@pytest.mark.parametrize("how", ["expelled", "by its own clock"])
-def test_a_lost_membership_loses_everything_also_here(how: str) -> None:
-    world, a, b = shared()
-    document = a.begin()
-    mine = a.held
-    if how == "expelled":
-        world.coordinator.expel(a.membership.member_id)
-    else:
-        world.queries.remove(a)
-        world.run(SESSION_S - 1)
-        world.coordinator.expel(a.membership.member_id)
-        world.run(5)
-        world.queries.append(a)
-    world.run(20)
-    assert any(isinstance(action, ev.Lost) for action in a.log)
-    assert len(b.held) + len(a.held) == 4
-    a.sink(document)
-    a.poll()
-    for query in (a, b):
-        query.poll()
-        world.run(1)
-        again = query.plan()
-        if again is not None:
-            query.ask(again)
-            query.sink(again)
-            query.poll()
-    assert world.missing() == set()
-    assert {n for n, _ in world.repeated()} <= set(mine), "at most the batch in flight"
 
 
 def test_a_stop_commits_also_while_the_group_gathers() -> None:

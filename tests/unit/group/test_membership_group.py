@@ -99,37 +99,6 @@ def test_three_members_come_to_an_even_split_whatever_the_version(version: int |
     assert all(machine.lease_at is not None for machine in group.machines.values())
 
 
-def test_what_a_member_leaves_goes_to_the_others() -> None:
-    group = Group({"t": 6})
-    for name in "AB":
-        group.add(name)
-    group.run(20)
-    group.tell("A", ev.Stop())
-    group.run(20)
-    assert group.machines["A"].state is State.LEFT
-    assert group.shares() == {"B": [f"t-{p}" for p in range(6)]}
-    assert group.assigned["B"].members == 1
-    assert len(group.assigned["B"].kept) == 3
-
-
-def test_a_newcomer_waits_until_the_batch_in_flight_has_sunk() -> None:
-    group = Group({"t": 4})
-    group.add("A")
-    group.run(5)
-    group.tell("A", ev.Planned())
-    group.tell("A", ev.Asked())
-    group.run(1)
-    group.add("B")
-    group.run(10)
-    assert group.machines["A"].state is State.STABLE
-    assert group.machines["A"].rebalance_wanted
-    assert group.machines["B"].state is State.JOINING
-    group.tell("A", ev.Idle())
-    group.run(1)
-    assert {name: len(share) for name, share in group.shares().items()} == {"A": 2, "B": 2}
-    assert ev.Joining("the group rebalances", abandoned=False) in group.log["A"]
-
-
 def test_the_leader_notices_new_partitions_and_only_the_leader_rejoins_for_them() -> None:
     group = Group({"t": 2})
     for name in "AB":
@@ -162,16 +131,6 @@ def test_a_topic_that_appears_is_assigned() -> None:
     assert group.shares() == {"A": ["t-0"]}
 
 
-def test_a_changed_subscription_is_a_rebalance() -> None:
-    group = Group({"t": 1, "u": 1})
-    group.add("A", ("t",))
-    group.run(5)
-    group.tell("A", ev.Subscribed(("t", "u")))
-    group.run(5)
-    assert group.shares() == {"A": ["t-0", "u-0"]}
-    assert group.assigned["A"].kept == {tp for tp in group.assigned["A"].partitions if tp.topic == "t"}
-
-
 def test_members_with_unlike_topics_get_only_their_own() -> None:
     group = Group({"t": 2, "u": 2})
     group.add("A", ("t",))
@@ -186,15 +145,3 @@ def test_a_group_takes_the_strategy_that_all_know() -> None:
     group.add("B", strategies=("roundrobin",))
     group.run(20)
     assert {a.strategy for a in group.assigned.values()} == {"roundrobin"}
-
-
-def test_an_unknown_member_id_is_given_up_and_everything_is_gained_anew() -> None:
-    group = Group({"t": 2})
-    group.add("A")
-    group.run(5)
-    first = group.assigned["A"]
-    group.coordinator.expel(first.member_id)
-    group.run(10)
-    assert group.assigned["A"].member_id != first.member_id
-    assert group.assigned["A"].kept == frozenset()
-    assert ev.Lost("UNKNOWN_MEMBER_ID") in group.log["A"]
