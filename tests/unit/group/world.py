@@ -50,9 +50,10 @@ class NoJitter:
 class Query:
     """One run of a query: Spark, its sink and the member. `start` is the newest document in Spark's commits."""
 
-    def __init__(self, world: World, name: str, start: Document = INITIAL_DOCUMENT, **config: Any) -> None:
+    def __init__(self, world: World, name: str, start: Document, topics: tuple[str, ...], **config: Any) -> None:
         self.world = world
         self.name = name
+        self.topics = topics
         self.start = start
         self.ledger = Ledger("g", name, "lineage")
         self.membership = Membership(MemberConfig("g", **config), random.Random(name))
@@ -139,6 +140,8 @@ class World:
         self.coordinator = ScriptedCoordinator()
         self.partitions = partitions
         self.topic_id = "id"
+        self.more: dict[str, int] = {}
+        """The numbers of partitions of topics besides t."""
         self.ends = {TopicPartition("t", n): end for n in range(partitions)}
         self.latest = True
         self.queries: list[Query] = []
@@ -152,25 +155,36 @@ class World:
         """APIs whose requests never arrive."""
         self.join_version: int | None = None
         """Of JoinGroup; None: the highest that we speak."""
+        self.most: int | None = None
+        """The highest version of the APIs of members that the coordinator supports; None: of all that we speak."""
         self.held_back: list[Callable[[], None]] | None = None
         """Answers to OffsetFetch, while it is a list."""
 
-    def query(self, name: str, start: Document = INITIAL_DOCUMENT, *, join: bool = True, **config: Any) -> Query:
+    def query(
+        self,
+        name: str,
+        start: Document = INITIAL_DOCUMENT,
+        *,
+        join: bool = True,
+        topics: tuple[str, ...] = ("t",),
+        **config: Any,
+    ) -> Query:
         """A query's run; `config` as in MemberConfig."""
-        query = Query(self, name, start, **self.config | config)
+        query = Query(self, name, start, topics, **self.config | config)
         self.queries.append(query)
         if join:
             self.join(query)
         return query
 
     def join(self, query: Query) -> None:
-        query.act(query.member.step(ev.Start(("t",)), self.now))
+        query.act(query.member.step(ev.Start(query.topics), self.now))
         self.tell_topics(query)
 
     def tell_topics(self, query: Query) -> None:
-        infos = tuple(PartitionInfo(n, n % 2, 1) for n in range(self.partitions))
-        known = {"t": TopicInfo("t", infos, self.topic_id)} if infos else {}
-        query.act(query.member.step(ev.MetadataRefreshed(known, frozenset({"t"})), self.now))
+        counts = {"t": self.partitions, **self.more}
+        infos = {name: tuple(PartitionInfo(n, n % 2, 1) for n in range(count)) for name, count in counts.items()}
+        known = {name: TopicInfo(name, of, self.topic_id) for name, of in infos.items() if of}
+        query.act(query.member.step(ev.MetadataRefreshed(known, frozenset(counts)), self.now))
 
     def produce(self, count: int) -> None:
         self.ends = {tp: end + count for tp, end in self.ends.items()}
@@ -244,6 +258,8 @@ class World:
         version = OFFSETS_VERSION if offsets else send.api.VERSIONS[1]
         if send.api is JoinGroupRequest and self.join_version is not None:
             version = self.join_version
+        if not offsets and self.most is not None:
+            version = max(send.api.VERSIONS[0], min(version, self.most))
 
         def reply(response: Any) -> None:
             answer = lambda: self.tell(query, ev.RequestAnswered(send.token, response, version))  # noqa: E731
