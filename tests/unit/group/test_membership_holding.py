@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroup.errors import (
-    ErrorCode,
-    FencedError,
-)
+from streamgroup.errors import ErrorCode, FencedError
 from streamgroup.group import events as ev
 from streamgroup.group.state_machine import State
 from streamgroup.kafka.wire.messages.group import HeartbeatResponse, SyncGroupResponse

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroup.errors import (
-    ErrorCode,
-)
+from streamgroup.errors import ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.state_machine import State
 from streamgroup.kafka.wire.consumer import decode_subscription

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from streamgroup.errors import (
-    ErrorCode,
-)
+from streamgroup.errors import ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.state_machine import State
 from streamgroup.group.user_data import AssignmentBasis, encode_basis

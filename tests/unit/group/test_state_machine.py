@@ -13,11 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from streamgroup.group import events as ev
 from streamgroup.group.membership import Membership
 from streamgroup.group.requests import Purpose, Timer
-from streamgroup.group.state_machine import (
-    State,
-    on,
-    table_of,
-)
+from streamgroup.group.state_machine import State, on, table_of
 from streamgroup.group.timing import MemberConfig
 from streamgroup.kafka.wire.consumer import (
     ConsumerAssignment,
