@@ -1,14 +1,63 @@
-"""The states of a machine and the transitions between them as a table. A leaf module."""
+"""Tables of transitions: the row of each cue in each state of a machine. A leaf module.
+
+A cue causes a transition: an event, a request's answer, a timer. `TransitionTable` is for machines whose rows name the
+next state. The members of a group have rows with methods (`group/state_machine.py`), in a plain `CueTable`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-S = TypeVar("S", bound=Enum)
-C = TypeVar("C", bound=Enum)
+
+class Row(Protocol):
+    """What a machine does about `cue` in `state`."""
+
+    @property
+    def state(self) -> Any:
+        """A member of an enum."""
+
+    @property
+    def cue(self) -> Any:
+        """See `name_of`."""
+
+
+S = TypeVar("S")
+C = TypeVar("C")
+R = TypeVar("R", bound=Row)
+
+
+def name_of(cue: Any) -> str:
+    """Return the name of a cue: a member of an enum, a class of events, or a request's purpose with such a class."""
+    if isinstance(cue, tuple):
+        return f"{cue[0]} {cue[1].__name__.removeprefix('Request').lower()}"
+    return str(cue.value) if isinstance(cue, Enum) else str(cue.__name__)
+
+
+class CueTable(Mapping[tuple[S, C], R]):
+    """The rows of one kind of machine by state and cue."""
+
+    def __init__(self, machine: str, rows: Iterable[R]) -> None:
+        """`machine` names it in errors. Raises ValueError if two rows are for the same cue in the same state."""
+        self._machine = machine
+        self._rows: dict[tuple[S, C], R] = {}
+        for row in rows:
+            if (row.state, row.cue) in self._rows:
+                raise ValueError(
+                    f"a {machine} has two rows for {name_of(row.cue)!r} in state {row.state.value}. Remove one of them"
+                )
+            self._rows[row.state, row.cue] = row
+
+    def __getitem__(self, key: tuple[S, C]) -> R:
+        return self._rows[key]
+
+    def __iter__(self) -> Iterator[tuple[S, C]]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,23 +69,18 @@ class Transition(Generic[S, C]):
     to: S
 
 
-class TransitionTable(Generic[S, C]):
+class TransitionTable(CueTable[S, C, Transition[S, C]]):
     """The legal transitions of one kind of machine, with the states `S` and the causes `C`."""
 
     def __init__(self, machine: str, starts: Mapping[S, str], rows: tuple[Transition[S, C], ...]) -> None:
-        """`machine` names it in errors. A machine begins in one of `starts`, each with the reason, or "".
-
-        Raises ValueError where two rows are for the same cue in the same state.
-        """
+        """A machine starts in one of `starts`, each with the reason, or ""."""
+        super().__init__(machine, rows)
         self.rows = rows
         self.starts = starts
-        self._machine = machine
-        self._next = {(row.state, row.cue): row.to for row in rows}
-        if len(self._next) != len(rows):
-            raise ValueError(f"a {machine} takes a cue in two ways in one state. Remove one of the two rows")
 
     def next_state(self, state: S, cue: C) -> S:
         """Return the state that `cue` leads to. Raises ValueError if the table lacks the row: a defect."""
-        if (state, cue) not in self._next:
-            raise ValueError(f"a {self._machine} that is {state.value} cannot take {cue.value!r}")
-        return self._next[state, cue]
+        row = self.get((state, cue))
+        if row is None:
+            raise ValueError(f"a {self._machine} that is {getattr(state, 'value', state)} cannot take {name_of(cue)!r}")
+        return row.to

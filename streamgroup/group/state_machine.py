@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -23,6 +23,7 @@ from streamgroup.group.requests import Purpose, Timer
 from streamgroup.group.timing import MemberConfig
 from streamgroup.kafka.wire.messages.coordinator import coordinator_request, read_coordinator
 from streamgroup.model import Broker, TopicPartition
+from streamgroup.transitions import CueTable, name_of
 
 WARN_AFTER_S = 10.0
 """If attempts fail for longer than this, they are logged as warnings, with the usual cause."""
@@ -233,10 +234,11 @@ class MemberTransition:
     to: tuple[State, ...] = ()
 
 
-Table = Mapping[tuple[State, MemberCue], MemberTransition]
+Table = CueTable[State, MemberCue, MemberTransition]
 
 
 def on(cue: MemberCue, states: Iterable[State], does: Callable[..., None], *to: State) -> Iterator[MemberTransition]:
+    """Yield one row for each of `states`."""
     for state in states:
         yield MemberTransition(state, cue, does, to)
 
@@ -250,22 +252,10 @@ def table_of(rows: Iterable[MemberTransition], *, ignored: Iterable[type[Any]] =
 
     Raises ValueError if two rows are for the same event in the same state.
     """
-    table: dict[tuple[State, MemberCue], MemberTransition] = {}
-    for row in rows:
-        if (row.state, row.cue) in table:
-            raise ValueError(f"two rows for {name_of(row.cue)} in state {row.state.name}")
-        table[row.state, row.cue] = row
-    for event in ignored:
-        for state in State:
-            table.setdefault((state, event), MemberTransition(state, event, ignore))
-    return table
-
-
-def name_of(cue: MemberCue) -> str:
-    """Return the name of a cue: `JoinGroup answered`."""
-    if isinstance(cue, tuple):
-        return f"{cue[0]} {cue[1].__name__.removeprefix('Request').lower()}"
-    return str(cue.value) if isinstance(cue, Enum) else cue.__name__
+    named = tuple(rows)
+    known = {(row.state, row.cue) for row in named}
+    others = (MemberTransition(state, event, ignore) for event in ignored for state in State)
+    return CueTable("member", (*named, *(row for row in others if (row.state, row.cue) not in known)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,5 +39,5 @@ def test_a_cue_without_a_row_raises() -> None:
 
 
 def test_a_cue_has_one_row_in_each_state() -> None:
-    with pytest.raises(ValueError, match="a door takes a cue in two ways in one state"):
+    with pytest.raises(ValueError, match="a door has two rows for 'somebody pushes' in state open"):
         TransitionTable("door", {Door.OPEN: ""}, (*ROWS, Transition(Door.OPEN, Cue.PUSH, Door.BROKEN)))

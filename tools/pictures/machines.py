@@ -9,9 +9,9 @@ from typing import Any
 from streamgroup.coordinator.run.lifecycle import TABLE as RUN
 from streamgroup.group.membership import Membership
 from streamgroup.group.registry.membership import RegistryMembership
-from streamgroup.group.state_machine import MemberCue, State, Table, name_of
+from streamgroup.group.state_machine import MemberCue, State, Table
 from streamgroup.kafka.producer.bookkeeping import TABLE as PRODUCER
-from streamgroup.transitions import TransitionTable
+from streamgroup.transitions import TransitionTable, name_of
 from tools.pictures.ladder import Arrow, Band, Ladder, draw
 
 Arrows = Mapping[tuple[Enum, Enum], Iterable[str]]

@@ -78,7 +78,7 @@ def test_a_transition_that_the_table_does_not_name_is_rejected_at_run_time() -> 
 
 def test_two_rows_for_the_same_event_in_the_same_state_are_rejected() -> None:
     rows = [*on(ev.Tick, (State.LEFT,), Membership._stop), *on(ev.Tick, (State.LEFT,), Membership._start)]
-    with pytest.raises(ValueError, match="two rows for Tick in state LEFT"):
+    with pytest.raises(ValueError, match="a member has two rows for 'Tick' in state left"):
         table_of(rows)
 
 
