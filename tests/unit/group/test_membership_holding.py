@@ -11,10 +11,11 @@ from streamgroup.kafka.wire.messages.group import HeartbeatResponse, SyncGroupRe
 from tests.unit.group.drivers import Driver, assignment_of, coordinator_is, tps
 
 
-def test_what_was_held_directly_before_by_the_same_member_is_kept() -> None:
+@pytest.mark.parametrize("generation", [4, 5], ids=["no rebalance was needed", "the next generation"])
+def test_what_was_held_directly_before_by_the_same_member_is_kept(generation: int) -> None:
     d = Driver().stable(tps("t", 0, 1), generation=4)
     d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
-    d.stable(tps("t", 1, 2), generation=5)
+    d.stable(tps("t", 1, 2), generation=generation)
     assert d.only(ev.Assigned).kept == set(tps("t", 1))
 
 
