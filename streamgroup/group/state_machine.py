@@ -33,6 +33,157 @@ P = TypeVar("P", bound=Enum)
 T = TypeVar("T", bound=Enum)
 
 
+class State(Enum):
+    """The state of a member."""
+
+    UNJOINED = "unjoined"
+    """Not started."""
+    FINDING = "finding"
+    """Waits for the group coordinator, a ZooKeeper session, or the partitions. An eager member holds no partitions
+    until it is STABLE."""
+    JOINING = "joining"
+    """JoinGroup is pending or waits for its backoff. In ZooKeeper: registers, reads the group, releases and claims."""
+    SYNCING = "syncing"
+    """SyncGroup of the new generation is pending, or the leader waits for metadata to assign partitions."""
+    STABLE = "stable"
+    """Holds an assignment."""
+    LEAVING = "leaving"
+    """LeaveGroup is pending, or the deletion of its nodes."""
+    LEFT = "left"
+    """Has left the group."""
+    FATAL = "fatal"
+    """The query has failed. `Stop` still leaves the group."""
+
+
+MemberCue = type[Any] | tuple[Enum, type[Any]] | Enum
+"""What a row is for: a class of events, the purpose of a request with the class of its answer, or a timer."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberTransition:
+    """In `state` the machine calls the method `does` for `cue`.
+
+    The method stays in `state`, fails the query (FATAL), or enters one of the states `to`. Its arguments are the event,
+    for an answer also the pending request; for a timer it has none.
+    """
+
+    state: State
+    cue: MemberCue
+    does: Callable[..., None]
+    to: tuple[State, ...] = ()
+
+
+Table = CueTable[State, MemberCue, MemberTransition]
+
+
+def on(cue: MemberCue, states: Iterable[State], does: Callable[..., None], *to: State) -> Iterator[MemberTransition]:
+    """Yield one row for each of `states`."""
+    for state in states:
+        yield MemberTransition(state, cue, does, to)
+
+
+def ignore(*_: Any) -> None:
+    """Ignore an event that is harmless in this state."""
+
+
+def table_of(rows: Iterable[MemberTransition], *, ignored: Iterable[type[Any]] = ()) -> Table:
+    """Return the rows as a table. The events of `ignored` are ignored in the states that have no row for them.
+
+    Raises ValueError if two rows are for the same event in the same state.
+    """
+    named = tuple(rows)
+    known = {(row.state, row.cue) for row in named}
+    others = (MemberTransition(state, event, ignore) for event in ignored for state in State)
+    return CueTable("member", (*named, *(row for row in others if (row.state, row.cue) not in known)))
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRequest(Generic[P]):
+    """A request that has not been answered yet. Times are monotonic seconds."""
+
+    token: int
+    purpose: P
+    sent_at: float
+    overdue_at: float | None = None
+    """When the machine gives the request up; None if the driver always answers it."""
+
+
+class RequestsAndTimers(Generic[P, T]):
+    """Pending requests and running timers.
+
+    `timers` are the kinds of timers; at most one of each runs. `take_due` returns timers that are due at the same time
+    in this order.
+    """
+
+    __slots__ = ("_kinds", "_pending", "_timers", "_tokens")
+
+    def __init__(self, timers: type[T]) -> None:
+        self._kinds = tuple(timers)
+        self._tokens = itertools.count(1)
+        self._pending: dict[int, PendingRequest[P]] = {}  # bounded: whoever sends a request answers each token
+        self._timers: dict[T, float] = {}
+
+    def add(self, purpose: P, now: float, overdue_at: float | None = None) -> int:
+        """Note a request that is sent now; return its token."""
+        token = next(self._tokens)
+        self._pending[token] = PendingRequest(token, purpose, now, overdue_at)
+        return token
+
+    def take(self, token: int) -> PendingRequest[P] | None:
+        """Remove and return the request with this token.
+
+        None: the request was given up. Its answer belongs to another generation, member id or session, so it is ignored
+        (R18).
+        """
+        return self._pending.pop(token, None)
+
+    def is_pending(self, *purposes: P) -> bool:
+        """Return whether a request for one of these purposes is pending."""
+        return any(pending.purpose in purposes for pending in self._pending.values())
+
+    def is_pending_beside(self, purpose: P) -> bool:
+        """Return whether a request for any other purpose is pending."""
+        return any(pending.purpose is not purpose for pending in self._pending.values())
+
+    def forget(self, *purposes: P) -> None:
+        """Give up the requests for these purposes."""
+        self._pending = {t: pending for t, pending in self._pending.items() if pending.purpose not in purposes}
+
+    def overdue(self, now: float) -> list[PendingRequest[P]]:
+        """Return the requests that are overdue: the driver has not reported them as failed."""
+        return [p for p in self._pending.values() if p.overdue_at is not None and p.overdue_at <= now]
+
+    def set(self, timer: T, at: float) -> None:
+        """Start a timer, or move it."""
+        self._timers[timer] = at
+
+    def clear(self, *timers: T) -> None:
+        for timer in timers:
+            self._timers.pop(timer, None)
+
+    def at(self, timer: T) -> float | None:
+        """Return when a timer is due; None if it is not running."""
+        return self._timers.get(timer)
+
+    def take_due(self, now: float) -> T | None:
+        """Stop one timer that is due and return it; None if no timer is due."""
+        timer = next((kind for kind in self._kinds if self._timers.get(kind, now + 1) <= now), None)
+        if timer is not None:
+            del self._timers[timer]
+        return timer
+
+    def reset(self, *but: P) -> None:
+        """Stop all timers, and give up all requests except those for these purposes."""
+        self.forget(*{pending.purpose for pending in self._pending.values()}.difference(but))
+        self._timers.clear()
+
+    @property
+    def wake_at(self) -> float | None:
+        """The earliest time at which a timer or a request is due; None if there is none."""
+        overdue = (p.overdue_at for p in self._pending.values() if p.overdue_at is not None)
+        return min([*self._timers.values(), *overdue], default=None)
+
+
 class StateMachine(ABC, Generic[A, P, T]):
     """A machine whose actions are `A`, with requests for purposes `P` and timers `T`.
 
@@ -192,157 +343,6 @@ class StateMachine(ABC, Generic[A, P, T]):
     @abstractmethod
     def _fail(self, error: StreamGroupError) -> None:
         """End the query with `error`."""
-
-
-class State(Enum):
-    """The state of a member."""
-
-    UNJOINED = "unjoined"
-    """Not started."""
-    FINDING = "finding"
-    """Waits for the group coordinator, a ZooKeeper session, or the partitions. An eager member holds no partitions
-    until it is STABLE."""
-    JOINING = "joining"
-    """JoinGroup is pending or waits for its backoff. In ZooKeeper: registers, reads the group, releases and claims."""
-    SYNCING = "syncing"
-    """SyncGroup of the new generation is pending, or the leader waits for metadata to assign partitions."""
-    STABLE = "stable"
-    """Holds an assignment."""
-    LEAVING = "leaving"
-    """LeaveGroup is pending, or the deletion of its nodes."""
-    LEFT = "left"
-    """Has left the group."""
-    FATAL = "fatal"
-    """The query has failed. `Stop` still leaves the group."""
-
-
-MemberCue = type[Any] | tuple[Enum, type[Any]] | Enum
-"""What a row is for: a class of events, the purpose of a request with the class of its answer, or a timer."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemberTransition:
-    """In `state` the machine calls the method `does` for `cue`.
-
-    The method stays in `state`, fails the query (FATAL), or enters one of the states `to`. Its arguments are the event,
-    for an answer also the pending request; for a timer it has none.
-    """
-
-    state: State
-    cue: MemberCue
-    does: Callable[..., None]
-    to: tuple[State, ...] = ()
-
-
-Table = CueTable[State, MemberCue, MemberTransition]
-
-
-def on(cue: MemberCue, states: Iterable[State], does: Callable[..., None], *to: State) -> Iterator[MemberTransition]:
-    """Yield one row for each of `states`."""
-    for state in states:
-        yield MemberTransition(state, cue, does, to)
-
-
-def ignore(*_: Any) -> None:
-    """Ignore an event that is harmless in this state."""
-
-
-def table_of(rows: Iterable[MemberTransition], *, ignored: Iterable[type[Any]] = ()) -> Table:
-    """Return the rows as a table. The events of `ignored` are ignored in the states that have no row for them.
-
-    Raises ValueError if two rows are for the same event in the same state.
-    """
-    named = tuple(rows)
-    known = {(row.state, row.cue) for row in named}
-    others = (MemberTransition(state, event, ignore) for event in ignored for state in State)
-    return CueTable("member", (*named, *(row for row in others if (row.state, row.cue) not in known)))
-
-
-@dataclass(frozen=True, slots=True)
-class PendingRequest(Generic[P]):
-    """A request that has not been answered yet. Times are monotonic seconds."""
-
-    token: int
-    purpose: P
-    sent_at: float
-    overdue_at: float | None = None
-    """When the machine gives the request up; None if the driver always answers it."""
-
-
-class RequestsAndTimers(Generic[P, T]):
-    """Pending requests and running timers.
-
-    `timers` are the kinds of timers; at most one of each runs. `take_due` returns timers that are due at the same time
-    in this order.
-    """
-
-    __slots__ = ("_kinds", "_pending", "_timers", "_tokens")
-
-    def __init__(self, timers: type[T]) -> None:
-        self._kinds = tuple(timers)
-        self._tokens = itertools.count(1)
-        self._pending: dict[int, PendingRequest[P]] = {}  # bounded: whoever sends a request answers each token
-        self._timers: dict[T, float] = {}
-
-    def add(self, purpose: P, now: float, overdue_at: float | None = None) -> int:
-        """Note a request that is sent now; return its token."""
-        token = next(self._tokens)
-        self._pending[token] = PendingRequest(token, purpose, now, overdue_at)
-        return token
-
-    def take(self, token: int) -> PendingRequest[P] | None:
-        """Remove and return the request with this token.
-
-        None: the request was given up. Its answer belongs to another generation, member id or session, so it is ignored
-        (R18).
-        """
-        return self._pending.pop(token, None)
-
-    def is_pending(self, *purposes: P) -> bool:
-        """Return whether a request for one of these purposes is pending."""
-        return any(pending.purpose in purposes for pending in self._pending.values())
-
-    def is_pending_beside(self, purpose: P) -> bool:
-        """Return whether a request for any other purpose is pending."""
-        return any(pending.purpose is not purpose for pending in self._pending.values())
-
-    def forget(self, *purposes: P) -> None:
-        """Give up the requests for these purposes."""
-        self._pending = {t: pending for t, pending in self._pending.items() if pending.purpose not in purposes}
-
-    def overdue(self, now: float) -> list[PendingRequest[P]]:
-        """Return the requests that are overdue: the driver has not reported them as failed."""
-        return [p for p in self._pending.values() if p.overdue_at is not None and p.overdue_at <= now]
-
-    def set(self, timer: T, at: float) -> None:
-        """Start a timer, or move it."""
-        self._timers[timer] = at
-
-    def clear(self, *timers: T) -> None:
-        for timer in timers:
-            self._timers.pop(timer, None)
-
-    def at(self, timer: T) -> float | None:
-        """Return when a timer is due; None if it is not running."""
-        return self._timers.get(timer)
-
-    def take_due(self, now: float) -> T | None:
-        """Stop one timer that is due and return it; None if no timer is due."""
-        timer = next((kind for kind in self._kinds if self._timers.get(kind, now + 1) <= now), None)
-        if timer is not None:
-            del self._timers[timer]
-        return timer
-
-    def reset(self, *but: P) -> None:
-        """Stop all timers, and give up all requests except those for these purposes."""
-        self.forget(*{pending.purpose for pending in self._pending.values()}.difference(but))
-        self._timers.clear()
-
-    @property
-    def wake_at(self) -> float | None:
-        """The earliest time at which a timer or a request is due; None if there is none."""
-        overdue = (p.overdue_at for p in self._pending.values() if p.overdue_at is not None)
-        return min([*self._timers.values(), *overdue], default=None)
 
 
 GRACE_S = 1.0

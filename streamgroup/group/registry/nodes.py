@@ -28,84 +28,6 @@ from streamgroup.kafka.wire.registrations import (
 from streamgroup.model import UNKNOWN_EPOCH, CommittedOffset, Dialect, TopicPartition
 from streamgroup.znodes import Subtree, ZNode
 
-FORMAT = 1
-
-
-def metadata_data(committed: CommittedOffset, version: int) -> bytes:
-    """Return the data of the metadata node for the offset node's next `version`."""
-    value: dict[str, Any] = {"streamgroup": FORMAT, "offset": committed.offset, "version": version}
-    if committed.leader_epoch != UNKNOWN_EPOCH:
-        value["epoch"] = committed.leader_epoch
-    value["commit"] = _embedded(committed.metadata)
-    return _compact(value).encode()
-
-
-def _compact(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))
-
-
-def _embedded(text: str) -> object:
-    """Return JSON as an object if that preserves the text exactly, else a string. Objects are easier to read."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    return value if isinstance(value, dict) and _compact(value) == text else text
-
-
-def read_committed(path: str, offset: ZNode, metadata: ZNode | None) -> CommittedOffset:
-    """Return the commit in the nodes; without metadata if that belongs to an earlier commit. Raises DecodeError."""
-    value = read_offset(path, offset.data)
-    found = None if metadata is None else _read_metadata(metadata.data)
-    if found is None or (found.get("offset"), found.get("version")) != (value, offset.version):
-        return CommittedOffset(value)
-    commit, epoch = found.get("commit"), found.get("epoch", UNKNOWN_EPOCH)
-    text = commit if isinstance(commit, str) else _compact(commit)
-    return CommittedOffset(value, text, epoch if type(epoch) is int else UNKNOWN_EPOCH)
-
-
-def _read_metadata(data: bytes) -> dict[str, Any] | None:
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(value, dict) or type(value.get("streamgroup")) is not int or value["streamgroup"] != FORMAT:
-        return None
-    return value if isinstance(value.get("commit"), str | dict) else None
-
-
-def committed_subtrees(paths: GroupPaths, partitions: Iterable[TopicPartition] | None) -> tuple[Subtree, ...]:
-    """Return the subtrees that `committed_in` needs; `partitions` None: all of the group."""
-    if partitions is None:
-        return (Subtree(paths.offsets(), 2, watch=False), Subtree(paths.metadata(), 2, watch=False))
-    return tuple(
-        Subtree(path, 0, watch=False) for tp in partitions for path in (paths.offset(tp), paths.metadata_of(tp))
-    )
-
-
-def committed_in(
-    paths: GroupPaths, nodes: Mapping[str, ZNode], wanted: Callable[[TopicPartition], bool] = lambda _: True
-) -> dict[TopicPartition, CommittedOffset]:
-    """Return the commits of the group in `nodes`. Nodes whose name is not a partition are ignored.
-
-    Only partitions for which `wanted` is true are read. Raises DecodeError, which names the node, for an invalid
-    offset: if it counted as absent, records would be skipped.
-    """
-    found: dict[TopicPartition, CommittedOffset] = {}
-    prefix = f"{paths.offsets()}/"
-    for path, node in nodes.items():
-        topic, _, name = path.removeprefix(prefix).rpartition("/") if path.startswith(prefix) else ("", "", "")
-        if not topic:
-            continue
-        try:
-            tp = TopicPartition(topic, partition_in(paths.dialect.log_format, name))
-        except DecodeError:
-            continue
-        if wanted(tp):
-            found[tp] = read_committed(path, node, nodes.get(paths.metadata_of(tp)))
-    return found
-
-
 STREAMS_MOST = 10_000
 """A registration with more streams is invalid, since a thread name is made for each stream."""
 
@@ -279,7 +201,7 @@ def consumer_of(thread: str) -> str:
     return thread.rpartition("-")[0]
 
 
-# -- offsets ----------------------------------------------------------------------------------------------------------
+# -- commits ----------------------------------------------------------------------------------------------------------
 
 
 def offset_data(offset: int) -> bytes:
@@ -290,3 +212,82 @@ def offset_data(offset: int) -> bytes:
 def read_offset(path: str, data: bytes) -> int:
     """Read the offset in a node. Raises DecodeError."""
     return read_number(read_text(data, path), path)
+
+
+FORMAT = 1
+"""The number of the format of our metadata."""
+
+
+def metadata_data(committed: CommittedOffset, version: int) -> bytes:
+    """Return the data of the metadata node for the offset node's next `version`."""
+    value: dict[str, Any] = {"streamgroup": FORMAT, "offset": committed.offset, "version": version}
+    if committed.leader_epoch != UNKNOWN_EPOCH:
+        value["epoch"] = committed.leader_epoch
+    value["commit"] = _embedded(committed.metadata)
+    return _compact(value).encode()
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _embedded(text: str) -> object:
+    """Return JSON as an object if that preserves the text exactly, else a string. Objects are easier to read."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return value if isinstance(value, dict) and _compact(value) == text else text
+
+
+def read_committed(path: str, offset: ZNode, metadata: ZNode | None) -> CommittedOffset:
+    """Return the commit in the nodes; without metadata if that belongs to an earlier commit. Raises DecodeError."""
+    value = read_offset(path, offset.data)
+    found = None if metadata is None else _read_metadata(metadata.data)
+    if found is None or (found.get("offset"), found.get("version")) != (value, offset.version):
+        return CommittedOffset(value)
+    commit, epoch = found.get("commit"), found.get("epoch", UNKNOWN_EPOCH)
+    text = commit if isinstance(commit, str) else _compact(commit)
+    return CommittedOffset(value, text, epoch if type(epoch) is int else UNKNOWN_EPOCH)
+
+
+def _read_metadata(data: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict) or type(value.get("streamgroup")) is not int or value["streamgroup"] != FORMAT:
+        return None
+    return value if isinstance(value.get("commit"), str | dict) else None
+
+
+def committed_subtrees(paths: GroupPaths, partitions: Iterable[TopicPartition] | None) -> tuple[Subtree, ...]:
+    """Return the subtrees that `committed_in` needs; `partitions` None: all of the group."""
+    if partitions is None:
+        return (Subtree(paths.offsets(), 2, watch=False), Subtree(paths.metadata(), 2, watch=False))
+    return tuple(
+        Subtree(path, 0, watch=False) for tp in partitions for path in (paths.offset(tp), paths.metadata_of(tp))
+    )
+
+
+def committed_in(
+    paths: GroupPaths, nodes: Mapping[str, ZNode], wanted: Callable[[TopicPartition], bool] = lambda _: True
+) -> dict[TopicPartition, CommittedOffset]:
+    """Return the commits of the group in `nodes`. Nodes whose name is not a partition are ignored.
+
+    Only partitions for which `wanted` is true are read. Raises DecodeError, which names the node, for an invalid
+    offset: if it counted as absent, records would be skipped.
+    """
+    found: dict[TopicPartition, CommittedOffset] = {}
+    prefix = f"{paths.offsets()}/"
+    for path, node in nodes.items():
+        topic, _, name = path.removeprefix(prefix).rpartition("/") if path.startswith(prefix) else ("", "", "")
+        if not topic:
+            continue
+        try:
+            tp = TopicPartition(topic, partition_in(paths.dialect.log_format, name))
+        except DecodeError:
+            continue
+        if wanted(tp):
+            found[tp] = read_committed(path, node, nodes.get(paths.metadata_of(tp)))
+    return found
