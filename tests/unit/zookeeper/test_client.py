@@ -384,7 +384,7 @@ def test_a_denied_operation_names_the_right_and_the_node_that_lacks_it(
     assert str(error).startswith(
         f"operation on {path} refused by ZooKeeper zk1:2181: its access control list forbids it. "
     )
-    assert f"lacks the right {right} on {node}. " in error.advice
+    assert f"lacks the right {right} on {node}. Set zookeeper.username and zookeeper.password" in error.advice
     assert f"setAcl {node} auth::cdrwa,world:anyone:r" in str(error)
 
 
