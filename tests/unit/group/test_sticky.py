@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from streamgroup.group import sticky
 from streamgroup.group.assignors import Assignment, GroupMember
 from streamgroup.group.sticky import (
+    PartitionHashSet,
     assign_cooperative_sticky,
     decode_user_data,
     encode_user_data,
@@ -252,3 +253,38 @@ def test_keys_come_by_bucket_and_within_one_as_they_were_put_in() -> None:
     assert hash_map_order(keys) == ["Aa", "BB", "A", "B", "third", "😀", "é", "first", "second", "AaAa", "BBBB", "AaBB"]
     assert hash_map_order(["BB", "Aa"]) == ["BB", "Aa"]
     assert hash_map_order(["Aa", "BB", "Aa"]) == ["Aa", "BB"]
+
+
+@pytest.mark.parametrize(
+    ("topic", "put", "taken", "first"),
+    [
+        ("orders", [0, 1, 2, 3, 40], [], 40),
+        ("t", list(range(20)), [7], 19),
+        ("t", [0, 16], [], 0),
+        ("t", [16, 0], [], 16),
+        ("t", [5], [], 5),
+    ],
+)
+def test_the_first_partition_of_a_set_is_that_of_the_lowest_bucket(
+    topic: str, put: list[int], taken: list[int], first: int
+) -> None:
+    row = PartitionHashSet(topic)
+    for partition in put:
+        row.add(TopicPartition(topic, partition))
+    for partition in taken:
+        row.remove(TopicPartition(topic, partition))
+    assert row.first() == TopicPartition(topic, first)
+    assert len(row) == len(put) - len(taken)
+
+
+def test_a_set_does_not_shrink_its_buckets() -> None:
+    # t-17 is in bucket 4 of 16 or of 32, t-3 in bucket 2 of 16, but 18 of 32.
+    grown, small = PartitionHashSet("t"), PartitionHashSet("t")
+    for partition in range(13):
+        grown.add(TopicPartition("t", partition))
+    for partition in range(13):
+        grown.remove(TopicPartition("t", partition))
+    for row, first in ((grown, 17), (small, 3)):
+        row.add(TopicPartition("t", 3))
+        row.add(TopicPartition("t", 17))
+        assert row.first() == TopicPartition("t", first)
