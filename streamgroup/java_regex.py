@@ -2,7 +2,7 @@
 
 Both have possessive quantifiers, atomic groups, Unicode properties and sets within sets, but write some of them
 differently, and the same text may mean something else: `[a--b]` is a difference of sets here and a range in Java. An
-expression is therefore read by Java's grammar and written anew. Parts that Python cannot express with the same meaning
+expression is therefore parsed by Java's grammar and translated. Parts that Python cannot express with the same meaning
 raise ValueError: the flags `x` and `U`, the boundaries `\\b{g}` and `\\G`, characters by name, a reference to a group
 that is not before it, and properties of upper and lower case together with the flag `i`. Java 17 finds letters outside
 ASCII at `\\b`, this translation does not.

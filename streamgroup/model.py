@@ -100,7 +100,7 @@ class PartitionInfo:
     partition: int
     leader: int
     leader_epoch: int = UNKNOWN_EPOCH
-    # Not compared: a replica that falls behind must not look like a change to a query.
+    # Not compared: for a query, a replica that falls out of sync is not a change.
     replicas: tuple[int, ...] = field(default=(), compare=False)
     in_sync: tuple[int, ...] = field(default=(), compare=False)
 
@@ -270,7 +270,7 @@ class GroupState:
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group in a list; protocol type and state are "" where the broker does not return them."""
+    """A group in a list; protocol type and state are "" if the broker does not return them."""
 
     group_id: str
     protocol_type: str = ""

@@ -178,7 +178,7 @@ class Ledger:
 
         R5a requires proof that the batch has sunk, which may come after the partition was regained. So a query without
         other members repeats nothing when it loses its membership briefly. Only the commit found when gaining counts: a
-        later commit is this member's own, and cannot be told from an operator's reset.
+        later commit is this member's own, and looks like an operator's reset.
         """
         if held.found is None or held.position != held.found.offset:
             return

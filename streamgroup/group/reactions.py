@@ -156,13 +156,13 @@ def _advice(table: Mapping[int, str], code: int) -> str | None:
 
 
 _BROKER_FAILS = (
-    f"the broker has failed {UNEXPECTED_ATTEMPTS} times in a row; look into the log of the group's coordinator, then "
+    f"the broker has failed {UNEXPECTED_ATTEMPTS} times in a row; check the log of the group coordinator, then "
     "start the query again"
 )
 
 _FENCED = (
     "another member has taken the place of group.instance.id {instance!r} (FENCED_INSTANCE_ID). Most likely two "
-    "running queries have this group.instance.id: give each its own, else they fence each other for ever. Rarely it "
+    "running queries have this group.instance.id: give each its own, else they keep fencing each other. Rarely it "
     "was this member's own late JoinGroup, sent again after a lost connection: then start the query again"
 )
 
@@ -172,9 +172,9 @@ _OTHER_KIND = (
 
 _ADVICE: Mapping[int, str] = {
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: (
-        "the members that are there and this one know no assignment strategy in common; this query offers "
-        "{strategies}. Offer one that all members know (kafka.partition.assignment.strategy), or use another "
-        "kafka.group.id: this one may also belong to something else than consumers"
+        "the other members support none of the assignment strategies of this query: "
+        "{strategies}. Choose one that all members support (kafka.partition.assignment.strategy), or use another "
+        "kafka.group.id: this one may not belong to consumers"
     ),
     ErrorCode.INVALID_GROUP_ID: "the broker does not accept this group id; choose another kafka.group.id",
     ErrorCode.INVALID_SESSION_TIMEOUT: (
@@ -198,7 +198,7 @@ _OFFSETS_ADVICE: Mapping[int, str] = {
     ErrorCode.MESSAGE_TOO_LARGE: _TOO_LARGE,
     ErrorCode.RECORD_LIST_TOO_LARGE: _TOO_LARGE,
     ErrorCode.OFFSET_METADATA_TOO_LARGE: (
-        "a commit of streamgroup tells some 200 bytes about itself; raise the broker's offset.metadata.max.bytes "
+        "a commit of streamgroup has some 200 bytes of metadata; raise the broker's offset.metadata.max.bytes "
         "(4096 unless set)"
     ),
 }

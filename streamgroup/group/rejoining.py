@@ -170,7 +170,7 @@ class RejoinWait:
             f"cannot commit where the partitions gained in generation {generation} start before the group rebalances: "
             f"their offsets are not found or not committed after {self.waited_s(now):.0f} s, and the group waits no "
             "longer. Their next owner may start at their earliest offset (R7). Look for partitions without a leader, "
-            "and for a coordinator that does not answer"
+            "and for a group coordinator that does not answer"
         )
 
 

@@ -24,7 +24,7 @@ from streamgroup.model import TopicPartition
 class Purpose(Enum):
     """The purpose of a request: its API, its lane, and what the member does by it, in words."""
 
-    FIND = (c.FindCoordinatorRequest, Lane.ANY, "find its coordinator")
+    FIND = (c.FindCoordinatorRequest, Lane.ANY, "find its group coordinator")
     JOIN = (m.JoinGroupRequest, Lane.JOIN, "join")
     SYNC = (m.SyncGroupRequest, Lane.JOIN, "get the assignment")
     HEARTBEAT = (m.HeartbeatRequest, Lane.COORDINATOR, "send a heartbeat")
@@ -70,8 +70,8 @@ def not_spoken(group: str, api: type[Any], release: str, error: UnsupportedVersi
     if api in _OF_MEMBERS:
         return ConfigError(f"group {group}: it cannot be joined: {broker}, and groups of members need 0.9. Use {ways}")
     return ConfigError(
-        f"group {group}: it has no coordinator: {broker}, and groups in Kafka need 0.8.2 (to commit) or 0.9 (to have "
-        f"members). Leave kafka.offsets.storage out, or use {ways}"
+        f"group {group}: there is no group coordinator: {broker}, and groups in Kafka need 0.8.2 (commits) or 0.9 ("
+        f"members). Remove kafka.offsets.storage, or use {ways}"
     )
 
 

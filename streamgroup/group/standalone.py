@@ -204,7 +204,7 @@ class StandaloneMember(BrokerMachine):
         self._find(optional=self._in_zookeeper is None)
 
     def _find_later(self, reason: str) -> None:
-        self._back_off(Timer.RETRY, "looking for its coordinator", reason)
+        self._back_off(Timer.RETRY, "looking for its group coordinator", reason)
 
     def _coordinator_gone(self, event: ev.CoordinatorGone) -> None:
         self._coordinator_lost(event.reason)
@@ -271,11 +271,11 @@ class StandaloneMember(BrokerMachine):
 
 
 _HAS_MEMBERS = (
-    "group {group}: it has members, and with group.mode=commit this query is not a member: the coordinator has refused "
+    "group {group}: it has members, and this query (group.mode=commit) is not one: the group coordinator has refused "
     "its commits for {waited:.0f} s ({name}; group.joinTimeout), and the query has read nothing meanwhile. Stop the "
-    "members, or give this query a kafka.group.id of its own, or let it share the partitions with them "
+    "members, or give this query a separate kafka.group.id, or let it share the partitions with them "
     "(group.mode=member), or let it commit nothing (group.mode=off). The next start follows the commits of other "
-    "consumers in its group like a reset: look at them before ({look})"
+    "consumers in its group like a reset: check them first ({look})"
 )
 
 _UNJOINED, _FINDING, _STABLE, _LEFT = State.UNJOINED, State.FINDING, State.STABLE, State.LEFT

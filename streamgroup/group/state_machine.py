@@ -120,7 +120,7 @@ class RequestsAndTimers(Generic[P, T]):
     def __init__(self, timers: type[T]) -> None:
         self._kinds = tuple(timers)
         self._tokens = itertools.count(1)
-        self._pending: dict[int, PendingRequest[P]] = {}  # bounded: whoever sends a request answers each token
+        self._pending: dict[int, PendingRequest[P]] = {}  # bounded: the driver answers each token
         self._timers: dict[T, float] = {}
 
     def add(self, purpose: P, now: float, overdue_at: float | None = None) -> int:
@@ -185,9 +185,9 @@ class RequestsAndTimers(Generic[P, T]):
 
 
 class StateMachine(ABC, Generic[A, P, T]):
-    """A machine whose actions are `A`, with requests for purposes `P` and timers `T`.
+    """A machine with actions `A`, requests for purposes `P` and timers `T`.
 
-    A subclass defines `TABLE`. Not for several threads; every method returns at once.
+    A subclass defines `TABLE`. One thread uses it; no method blocks.
     """
 
     TABLE: ClassVar[Table]

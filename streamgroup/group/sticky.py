@@ -1,7 +1,7 @@
 """`cooperative-sticky` as Java's CooperativeStickyAssignor gives it (KIP-54, KIP-429; kafka-clients 3.9 and 4.1).
 
 The assignment is balanced first, then every member keeps as many partitions as possible. The cooperative part follows:
-a partition that changes its owner is withheld until the owner, which learns it from its own assignment, has given the
+a partition that changes its owner is withheld until the owner, which sees it in its own assignment, has given the
 partition up and joined again. One rule decides: a claimed partition goes only to the member whose claim is of the
 latest generation. Java has two rules, one for each of its algorithms. They agree as long as no partition is claimed
 twice.
@@ -11,18 +11,18 @@ order, which may decide which of several members gives a partition up.
 
 The result differs from Java's on purpose where Java's would give a partition two owners, or an unsuitable one:
 
-- A partition that a member owns and that the topic no longer has (recreated with fewer) goes to nobody. Java keeps it
+- A partition that a member owns and that the topic no longer has (recreated with fewer) is not assigned. Java keeps it
   in the assignment, or fails.
-- A partition goes to nobody while another member's claim of the same or of a later generation stands. Where the
-  subscriptions differ, Java gives it at once to another member that claims it.
-- Rivals are compared by their generations, wherever these are told. For the rival that it saw first, Java ignores a
-  generation in user data (subscriptions below v2).
-- The owner in an earlier generation is preferred only while it subscribes to the topic. Java gives it the partition
-  nonetheless, or fails.
-- A member without topics gets no partitions. If Java sees that member first, it treats it like a subscriber of all.
+- A partition is not assigned while another member claims it with the same or a later generation. If the subscriptions
+  differ, Java assigns it immediately to another member that claims it.
+- Rival claims are compared by generation, from the subscription or its user data. For the rival that it reads first,
+  Java ignores a generation in user data (subscriptions below v2).
+- The owner in an earlier generation is preferred only while it subscribes to the topic. Java assigns the partition to
+  it nevertheless, or fails.
+- A member without topics gets no partitions. If Java reads that member first, it treats it like a subscriber of all.
 
-Racks (KIP-881) have no influence: our metadata have no racks of replicas. They have none in Java either where no
-consumer has a rack, or where every partition has replicas in the same racks.
+Racks (KIP-881) have no influence: our metadata has no racks of replicas. They have none in Java either if no consumer
+has a rack, or if every partition has replicas in the same racks.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ Layout = Mapping[str, Sequence[TopicPartition]]
 
 
 def assign_cooperative_sticky(members: Mapping[str, GroupMember], topics: Mapping[str, TopicInfo]) -> Assignment:
-    """Return the partitions that each member may have now: kept ones in front, gained ones behind them."""
+    """Return the partitions that each member may have now: kept ones first, then gained ones."""
     if not members:
         return {}
     members = {member_id: members[member_id] for member_id in hash_map_order(members)}
     layout = _layout(members, topics)
     claims = _settle(members, layout)
     if len({frozenset(member.topics) for member in members.values()}) == 1:
-        # Java's algorithm for this case lets nobody keep a disputed partition, even if a later claim decided it.
+        # Java's algorithm for this case lets no member keep a disputed partition, even if a later claim decided it.
         claims.holders.update(dict.fromkeys(claims.disputed))
         assignment = _assign_alike(layout, claims)
     else:
@@ -68,7 +68,7 @@ def encode_user_data(generation: int, extra: bytes = b"") -> bytes:
 
 
 def decode_user_data(data: Bytes | None) -> int:
-    """Return the generation in a member's user data, -1 where there is none, as in data of fewer than 4 bytes."""
+    """Return the generation in a member's user data; -1 if there is none, as in data of fewer than 4 bytes."""
     return NO_GENERATION if data is None or len(data) < INT32.size else int(INT32.unpack_from(data)[0])
 
 
@@ -79,9 +79,9 @@ class _Claims:
     owned: dict[str, dict[TopicPartition, None]]
     """Each member's undisputed partitions, in the order in which it named them. A dict, since rivals take them out."""
     disputed: set[TopicPartition] = field(default_factory=set)
-    """The partitions that two members of one generation claim: nobody owns them."""
+    """The partitions that two members of one generation claim: neither owns them."""
     holders: dict[TopicPartition, str | None] = field(default_factory=dict)
-    """The member whose claim is of the latest generation; None where several claims are."""
+    """The member with the claim of the latest generation; None if several claims are."""
 
 
 def _layout(members: Mapping[str, GroupMember], topics: Mapping[str, TopicInfo]) -> Layout:
@@ -286,7 +286,7 @@ class _General:
         return self._subscribers[topic] >= 2
 
     def _leave_out_the_fixed(self) -> None:
-        """Set members aside that have all partitions they want and that nobody else wants.
+        """Set members aside that have all partitions they want and that no other member wants.
 
         Nothing moves to them or from them, and their counts do not matter for the balance of the others.
         """
@@ -297,7 +297,7 @@ class _General:
     def _improve(self, partitions: Sequence[TopicPartition]) -> bool:
         """Move partitions to members with fewer until no round changes anything. Return whether any moved.
 
-        Nobody has shown that Java's loop ends for all inputs, so this one counts. A few rounds are usual.
+        It is not proven that Java's loop ends for all inputs, so this one counts. A few rounds are usual.
         """
         moved_any = False
         for _ in range(len(partitions) + 1):
@@ -377,7 +377,7 @@ class _Shares:
         return len(self.by_member[member])
 
     def give(self, tp: TopicPartition, member: str) -> None:
-        """Give a member a partition that nobody has."""
+        """Give a member a partition that no member has."""
         self._unqueue(member)
         self.by_member[member][tp] = None
         self._enqueue(member)
@@ -438,7 +438,7 @@ class _Movements:
         return tp if came is None else came.first()
 
     def record(self, tp: TopicPartition, source: str, target: str) -> None:
-        """Note a move of `tp`. Two moves count as one from the first owner, and as none where it is back there."""
+        """Note a move of `tp`. Two moves count as one from the first owner, and as none if it is back there."""
         if tp in self._of:
             source = self._forget(tp)
         if source != target:

@@ -351,7 +351,7 @@ _RECORD = 16 * 1024
 _PROBE_TIMEOUT_S = 1.0
 _FOUR_LETTERS = b"ruok"
 _IN_PLAINTEXT = (b"imok", b"ruok is not executed")
-"""The answers of a plaintext ZooKeeper to `ruok`, also where its whitelist lacks that command."""
+"""The answers of a plaintext ZooKeeper to `ruok`, with or without that command in its whitelist."""
 
 
 class HandshakeRefused(Exception):

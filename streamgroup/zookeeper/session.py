@@ -354,7 +354,7 @@ class _ClientSession:
         self.client.start_async()
 
     def end(self) -> threading.Thread:
-        """Close the session in a thread of its own, since kazoo waits long for a server that does not answer."""
+        """Close the session in a separate thread, since kazoo waits long for a server that does not answer."""
         with self._end_lock:  # kazoo's thread and the owner may call this concurrently
             if self._closing is None:
                 self._closing = threading.Thread(target=self._close, name="streamgroup-zookeeper-end", daemon=True)
@@ -543,7 +543,7 @@ def _refusal_of(operation: Operation, versions: dict[str, int | None]) -> Refusa
 
 
 def _refusal(error: Any) -> Refusal:
-    """Return the refusal that `error` stands for. Raises `error` if it does not concern the node."""
+    """Return the refusal for `error`. Raises `error` if it does not concern the node."""
     refusal = _REFUSALS.get(type(error))
     if refusal is None:
         raise error

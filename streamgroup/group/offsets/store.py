@@ -9,7 +9,7 @@ The member sends its requests to an `OffsetStore`, which translates them:
 | `DualOffsetStore` | a check or a commit in ZooKeeper, then a request to Kafka |
 | `MemoryOffsetStore` | nothing: it answers immediately |
 
-Stores are pure. A store returns the actions that the driver is to carry out, and gets their results by `hear`.
+Stores are pure. A store returns the actions that the driver must carry out, and gets their results by `hear`.
 """
 
 from __future__ import annotations

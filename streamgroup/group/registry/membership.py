@@ -465,7 +465,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         self._seen.released(frozenset(partitions))
 
     def _claim(self, partitions: Iterable[TopicPartition]) -> None:
-        """Claim each partition in a transaction of its own, so that one claimed by another member fails alone."""
+        """Claim each partition in a separate transaction: if another member has claimed one, only that one fails."""
         for tp in partitions:
             operations = self._me.claim(tp, self._seen.owners.get(tp))
             self._transact(RegistryPurpose.CLAIM, operations, ensured=(self._paths.owners(tp.topic),))

@@ -273,7 +273,7 @@ def test_members_that_stay_fail_the_query_with_the_ways_out() -> None:
     (fail,) = fails
     assert 105.0 <= run.now <= 107.0
     assert isinstance(fail.error, ConfigError)
-    for way in ("group g", "stop the members", "kafka.group.id of its own", "group.mode=member", "group.mode=off"):
+    for way in ("group g", "stop the members", "a separate kafka.group.id", "group.mode=member", "group.mode=off"):
         assert way.lower() in str(fail.error).lower()
     assert "(streamgroup groups --describe --group g, with --zookeeper)" in str(fail.error)
 
