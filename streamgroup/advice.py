@@ -80,7 +80,6 @@ def how_to_step_to(location: OffsetLocation, topic: str, partition: str, offset:
 
 
 def how_to_look(location: OffsetLocation) -> str:
-    """Return the command that shows the offsets of a group."""
     where = {
         StoredIn.KAFKA: "--bootstrap-server",
         StoredIn.BROKERS: "--bootstrap-server, or --zookeeper for brokers before 0.9",
@@ -185,7 +184,6 @@ def missing_right(code: int, operation: Operation, name: str, requester: Request
 
 
 def grant(kind: Resource, operation: Operation, name: str, requester: Requester) -> str:
-    """Return the command that grants the requester a permission."""
     words = ["kafka-acls.sh", "--bootstrap-server", requester.servers or "...", "--add"]
     words += ["--allow-principal", requester.principal or "User:...", "--operation", operation.value, f"--{kind.value}"]
     if kind is not Resource.CLUSTER:

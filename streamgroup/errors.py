@@ -138,7 +138,6 @@ class BrokerError(StreamGroupError):
 
     @property
     def refresh(self) -> Refresh:
-        """The data to refresh before a retry."""
         return self.error.refresh
 
 

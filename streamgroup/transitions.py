@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
 
-class Row(Protocol):
+class CueRow(Protocol):
     """What a machine does about `cue` in `state`."""
 
     @property
@@ -26,7 +26,7 @@ class Row(Protocol):
 
 S = TypeVar("S")
 C = TypeVar("C")
-R = TypeVar("R", bound=Row)
+R = TypeVar("R", bound=CueRow)
 
 
 def name_of(cue: Any) -> str:

@@ -34,7 +34,6 @@ class Roster:
 
     @property
     def topics(self) -> frozenset[str]:
-        """All topics that a member subscribes to."""
         return frozenset(topic for member in self.members.values() for topic in member.topics)
 
 
@@ -47,7 +46,6 @@ class Division:
 
     @property
     def missing(self) -> list[str]:
-        """Subscribed topics that do not exist."""
         return [topic for topic, count in self.basis.counts.items() if count == 0]
 
 

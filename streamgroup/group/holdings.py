@@ -84,7 +84,6 @@ class InFlightBatches:
 
     @property
     def proven_sequence(self) -> int:
-        """The sequence of the newest document proven sunk."""
         return 0 if self._proven is None else self._proven.sequence
 
     @property
@@ -97,7 +96,6 @@ class InFlightBatches:
         self._named = (document, batch)
 
     def is_proven(self, document: Document) -> bool:
-        """Return whether `document` is the newest one proven sunk."""
         return document == self._proven
 
     @property
@@ -243,7 +241,6 @@ class Held:
 
     @property
     def dirty(self) -> bool:
-        """Whether the position is not the committed one."""
         return self.position is not None and self.position != self.committed
 
     @property
@@ -260,7 +257,6 @@ class Held:
         return 0 if self.position is None or self.committed is None else max(0, self.position - self.committed)
 
     def place(self, start: StartPosition) -> None:
-        """Set the position that R5 determines."""
         self.origin = start.origin
         self.move(start.offset, start.leader_epoch)
         self.committed = None if start.commit_at_once else start.offset

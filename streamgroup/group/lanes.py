@@ -60,7 +60,6 @@ class RequestLanes(Generic[C]):
         return lane in self._connections
 
     def handle(self, lane: Lane) -> C | None:
-        """Return the connection of a lane."""
         connection = self._connections.get(lane)
         return None if connection is None else connection.handle
 
@@ -136,7 +135,6 @@ class RequestLanes(Generic[C]):
         return connection.is_ready
 
     def sent(self, send: Send, correlation_id: int, version: int) -> None:
-        """Note that a request was written, in a version of its API."""
         self._connections[send.lane].unanswered[correlation_id] = (send, version)
 
     def not_sent(self, send: Send) -> None:

@@ -439,7 +439,6 @@ class Ledger:
 
     @property
     def _commit_generation(self) -> int:
-        """The generation in commits; NO_GENERATION if the query is not a member."""
         return NO_GENERATION if self._alone else self.generation
 
     def _goes_before_the_checkpoint(self, tp: TopicPartition, held: Held) -> bool:

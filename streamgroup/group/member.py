@@ -185,7 +185,6 @@ class Member:
 
     @property
     def is_static(self) -> bool:
-        """Whether the member has a `group.instance.id`."""
         return self._instance_id is not None
 
     @property

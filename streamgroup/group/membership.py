@@ -171,7 +171,6 @@ class Membership(BrokerMachine):
         self._requests.reset(*but)
 
     def _refused(self, purpose: Purpose, code: int) -> None:
-        """React to an error code of FindCoordinator, JoinGroup or SyncGroup."""
         reaction, name = reaction_to(purpose, code), error_of(code).name
         self._unexpected += reaction is Reaction.UNEXPECTED
         if reaction is Reaction.FATAL or self._unexpected >= UNEXPECTED_ATTEMPTS:
@@ -445,7 +444,6 @@ class Membership(BrokerMachine):
             self._react(reaction_to_commit(event.code), event.code, "commit")
 
     def _react(self, reaction: Reaction, code: int, doing: str) -> None:
-        """React to an error code of Heartbeat or OffsetCommit."""
         name = error_of(code).name
         match reaction:
             case Reaction.REJOIN:

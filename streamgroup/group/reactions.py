@@ -97,7 +97,6 @@ def reaction_to(purpose: Purpose, code: int) -> Reaction:
 
 
 def reaction_to_commit(code: int) -> Reaction:
-    """Return the reaction to `code` in an answer to OffsetCommit."""
     return _OF_COMMIT.get(code) or _EVERYWHERE.get(code) or _by_the_table(code)
 
 

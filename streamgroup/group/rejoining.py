@@ -151,7 +151,6 @@ class RejoinWait:
         return now - self.since
 
     def has_outlasted_the_group(self, now: float, max_poll_ms: int) -> bool:
-        """Return whether the member has waited as long as the group does."""
         return self.waited_s(now) >= rejoin_timeout_s(max_poll_ms / 1000)
 
     def gave_up(self, now: float, max_poll_ms: int, foreign: Sequence[str] = ()) -> str:

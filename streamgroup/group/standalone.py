@@ -186,7 +186,6 @@ class StandaloneMember(BrokerMachine):
             self._assign(self._held)
 
     def _line(self, partitions: frozenset[TopicPartition], *, again: bool) -> str:
-        """Return the log line about the partitions."""
         topics = sorted({tp.topic for tp in partitions})
         named = first_of(topics, _TOPICS_NAMED, "topic") or "no topic so far"
         group = self._config.group_id

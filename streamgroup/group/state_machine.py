@@ -138,7 +138,6 @@ class RequestsAndTimers(Generic[P, T]):
         return self._pending.pop(token, None)
 
     def is_pending(self, *purposes: P) -> bool:
-        """Return whether a request for one of these purposes is pending."""
         return any(pending.purpose in purposes for pending in self._pending.values())
 
     def is_pending_beside(self, purpose: P) -> bool:
@@ -146,7 +145,6 @@ class RequestsAndTimers(Generic[P, T]):
         return any(pending.purpose is not purpose for pending in self._pending.values())
 
     def forget(self, *purposes: P) -> None:
-        """Give up the requests for these purposes."""
         self._pending = {t: pending for t, pending in self._pending.items() if pending.purpose not in purposes}
 
     def overdue(self, now: float) -> list[PendingRequest[P]]:

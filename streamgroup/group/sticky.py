@@ -255,7 +255,6 @@ class _General:
         self._witness: str | None = None
 
     def assign(self) -> Assignment:
-        """Keep partitions, assign the free ones, and balance."""
         keeps_all = self._keep_owned()
         initial = not self._shares.any_given
         free = [tp for tp in self._row if tp not in self._shares.owner]
@@ -282,7 +281,6 @@ class _General:
         return keeps_all
 
     def _shared(self, topic: str) -> bool:
-        """Return whether the partitions of a topic can move at all."""
         return self._subscribers[topic] >= 2
 
     def _leave_out_the_fixed(self) -> None:
@@ -360,11 +358,9 @@ class _Shares:
 
     @property
     def any_given(self) -> bool:
-        """Whether any member has a partition."""
         return bool(self.owner)
 
     def copy(self) -> _Shares:
-        """Return a copy, to go back to."""
         other = _Shares(self._wants)
         other.owner = self.owner.copy()
         other.by_member = {member: share.copy() for member, share in self.by_member.items()}
@@ -373,11 +369,9 @@ class _Shares:
         return other
 
     def count(self, member: str) -> int:
-        """Return the number of partitions of a member."""
         return len(self.by_member[member])
 
     def give(self, tp: TopicPartition, member: str) -> None:
-        """Give a member a partition that no member has."""
         self._unqueue(member)
         self.by_member[member][tp] = None
         self._enqueue(member)
@@ -385,7 +379,6 @@ class _Shares:
         self._held[tp.topic, member] = self._held.get((tp.topic, member), 0) + 1
 
     def move(self, tp: TopicPartition, member: str) -> None:
-        """Give a member a partition that another member has."""
         source = self.owner[tp]
         self._unqueue(source)
         del self.by_member[source][tp]

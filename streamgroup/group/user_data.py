@@ -34,7 +34,6 @@ class AssignmentBasis:
 
     @property
     def total(self) -> int:
-        """The number of partitions of all topics of the group."""
         return sum(self.counts.values())
 
 

@@ -197,7 +197,6 @@ class Session:
 
     @property
     def connected(self) -> bool:
-        """True if there is a session with a live connection."""
         return self._current is not None and self._current.connected.is_set()
 
     @property

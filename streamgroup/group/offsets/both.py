@@ -82,7 +82,6 @@ class RegisteredKafkaStore(OffsetStore):
         return Outcome((WithdrawFromKafka(),))
 
     def takes(self, event: object) -> bool:
-        """Return whether `event` answers a check or comes from the brokers."""
         return isinstance(event, Answer) or is_of_zookeeper(event, FIRST_TOKEN)
 
     def hear(self, event: object, now: float) -> Outcome:
@@ -125,7 +124,6 @@ class DualOffsetStore(OffsetStore):
 
     @property
     def wake_at(self) -> float | None:
-        """When ZooKeeper's store needs a Tick."""
         return self._zookeeper.wake_at
 
     def fetch(self, request: FetchOffsets, now: float) -> Outcome:
@@ -151,7 +149,6 @@ class DualOffsetStore(OffsetStore):
         return Outcome((WithdrawFromKafka(), *outcome.actions), outcome.answers)
 
     def takes(self, event: object) -> bool:
-        """Return whether `event` answers ZooKeeper's store or comes from the brokers."""
         return isinstance(event, Answer) or self._zookeeper.takes(event)
 
     def hear(self, event: object, now: float) -> Outcome:

@@ -53,7 +53,6 @@ _TOPICS_MISSING = PartitionVerdict(Verdict.RETRIABLE, ErrorCode.UNKNOWN_TOPIC_OR
 
 @cache
 def commit_verdict(code: int) -> PartitionVerdict:
-    """Return the verdict for an error code of OffsetCommit."""
     if code == ErrorCode.NONE:
         return COMMITTED
     verdict = Verdict.FENCED if is_of_membership(code) else _VERDICTS.get(reaction_to_commit(code), Verdict.RETRIABLE)
@@ -133,7 +132,6 @@ class KafkaOffsetStore(OffsetStore):
         return NOTHING
 
     def takes(self, event: object) -> bool:
-        """Return whether `event` answers a request of this store."""
         return isinstance(event, ev.RequestAnswered | ev.RequestFailed) and event.token in self._pending
 
     def hear(self, event: object, now: float) -> Outcome:
@@ -217,5 +215,4 @@ class UnknownTopicCheck:
         return not topics or (self._topics is not None and self._topics.issuperset(topics))
 
     def learn(self, response: MetadataResponse) -> None:
-        """Read the broker's answer to `all_topics`."""
         self._topics = frozenset(t.name or "" for t in response.topics if t.error_code == ErrorCode.NONE)

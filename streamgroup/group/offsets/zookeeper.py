@@ -133,7 +133,6 @@ class ZooKeeperOffsetStore(OffsetStore):
         return min((job.due for job in self._jobs), default=None)
 
     def fetch(self, request: FetchOffsets, now: float) -> Outcome:
-        """Read all offset nodes of the group."""
         job = _NodesFetch(now + request.timeout_ms / 1000, request=request)
         self._jobs.append(job)
         self._read(job, committed_subtrees(self._paths, None))
@@ -158,7 +157,6 @@ class ZooKeeperOffsetStore(OffsetStore):
         return self._outcome()
 
     def takes(self, event: object) -> bool:
-        """Return whether `event` answers a read or a transaction of this store."""
         return is_of_zookeeper(event, FIRST_TOKEN)
 
     def hear(self, event: object, now: float) -> Outcome:

@@ -75,7 +75,6 @@ class GroupPaths:
         return f"{self.ids}/{consumer_id}"
 
     def member(self, consumer_id: str) -> str:
-        """Return the node of the identity of one of our members."""
         return f"{self.members}/{consumer_id}"
 
     def owners(self, topic: str | None = None) -> str:
@@ -97,7 +96,6 @@ class GroupPaths:
         return f"{self.offsets(tp.topic)}/{self._name(tp)}"
 
     def metadata_of(self, tp: TopicPartition) -> str:
-        """Return the node of the metadata of our commit of a partition."""
         return f"{self.metadata(tp.topic)}/{self._name(tp)}"
 
     def _name(self, tp: TopicPartition) -> str:
@@ -132,7 +130,6 @@ class Interest:
 
 
 def read_consumer(path: str, data: bytes, dialect: Dialect) -> Interest:
-    """Read a consumer's registration. Raises DecodeError."""
     text = read_text(data, path)
     if dialect is Dialect.KAFKA:
         value = read_object(data, path)
@@ -205,7 +202,6 @@ def consumer_of(thread: str) -> str:
 
 
 def offset_data(offset: int) -> bytes:
-    """Return the content of an offset node."""
     return str(offset).encode()
 
 

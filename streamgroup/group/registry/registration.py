@@ -51,7 +51,6 @@ class Registration:
 
     @property
     def path(self) -> str:
-        """The path of the member's own id node."""
         return self._paths.consumer(self.consumer_id)
 
     @property
@@ -114,12 +113,10 @@ class Registration:
         return Delete(self.path), Create(self.path, self._data(topics), ephemeral=True)
 
     def identify(self, topics: tuple[str, ...], identity: bytes) -> tuple[Operation, ...]:
-        """Return the operations that change the identity."""
         self._sent = topics, identity
         return self.fence, Set(self._paths.member(self.consumer_id), identity)
 
     def sweep(self, consumer: Consumer) -> tuple[Operation, ...]:
-        """Return the operations that delete an earlier consumer of this session."""
         name = consumer.consumer_id
         nodes = [Delete(self._paths.consumer(name))]
         if consumer.is_ours:
@@ -172,7 +169,6 @@ class SessionLease:
         self.connected, self.timeout_ms = True, min(self._asked_ms, timeout_ms)
 
     def suspended(self) -> None:
-        """Note that the connection is lost."""
         self.connected = self.proven = False
         self._renewed_at = None
 
@@ -185,7 +181,6 @@ class SessionLease:
         self._renewed_at = None
 
     def unregistered(self) -> None:
-        """Note that the member's node is gone."""
         self._renewed_at, self.proven = None, False
 
     @property
@@ -263,7 +258,6 @@ class Seen:
 
     @property
     def wanted(self) -> frozenset[TopicPartition]:
-        """The partitions that this member should own."""
         me = self._registration.consumer_id
         return frozenset(tp for tp, thread in self.shares.items() if f.consumer_of(thread) == me)
 
@@ -288,7 +282,6 @@ class Seen:
         return sorted(earlier, key=lambda consumer: consumer.consumer_id)
 
     def owned_topics(self) -> set[str]:
-        """Return the topics in which this session owns a partition."""
         return {tp.topic for tp, owner in self.owners.items() if self._registration.is_of_session(owner)}
 
     def unclaimed(self, consumers: Collection[str]) -> tuple[list[str], bool]:

@@ -42,7 +42,6 @@ class Consumer:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is one of our members."""
         return self.identity is not None
 
 
@@ -60,7 +59,6 @@ class OwnerNode:
 
     @property
     def consumer_id(self) -> str:
-        """The consumer of the thread."""
         return f.consumer_of(self.thread)
 
 
@@ -88,7 +86,6 @@ class View:
 
     @property
     def total(self) -> int:
-        """The number of partitions of all topics that were read."""
         return sum(map(len, self.partitions.values()))
 
     def shares(self) -> dict[TopicPartition, str]:
