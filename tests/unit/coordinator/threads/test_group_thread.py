@@ -121,7 +121,7 @@ def test_what_the_broker_does_not_speak_fails_the_query(poller: ScriptedPoller, 
 @pytest.mark.parametrize(
     ("api", "release", "words"),
     [
-        (FindCoordinatorRequest, "0.8.1", "no coordinator: the broker is Kafka 0.8.1"),
+        (FindCoordinatorRequest, "0.8.1", "no group coordinator: the broker is Kafka 0.8.1"),
         (JoinGroupRequest, "0.8.2", "cannot be joined: the broker is Kafka 0.8.2"),
     ],
 )
