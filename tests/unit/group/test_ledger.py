@@ -58,16 +58,6 @@ def test_a_batch_moves_its_positions_when_it_is_proven_and_the_commit_carries_al
     assert ledger.commit_due(NOW) is None
 
 
-def test_spark_asking_again_and_again_proves_nothing_twice() -> None:
-    planned = document(5, a=(90, 100))
-    ledger = in_flight({A: ours(90)}, planned)
-    ledger.mark_sunk(planned)
-    accept(ledger)
-    ledger.moved(A, 95)
-    ledger.mark_sunk(planned)
-    assert offsets(ledger) == {A: 95}
-
-
 def test_an_older_start_proves_nothing() -> None:
     planned = document(5, a=(90, 100))
     ledger = in_flight({A: ours(90)}, planned)
@@ -87,16 +77,6 @@ def test_a_batch_that_the_sink_skipped_commits_nothing_and_says_why() -> None:
     assert farewell is not None
     assert offsets(farewell) == {A: 90}
     assert (told(farewell, A).sequence, told(farewell, A).asked) == (4, 0)
-
-
-def test_a_document_without_ranges_is_proven_without_being_asked_for() -> None:
-    ledger = started()
-    gain(ledger, {A: ours(90)})
-    empty = document(1, a=(90, 90))
-    ledger.emitted(empty)
-    ledger.mark_sunk(empty)
-    assert ledger.idle
-    assert ledger.checkpoint == empty
 
 
 def test_only_the_document_in_flight_is_handed_out() -> None:
@@ -188,14 +168,6 @@ def test_starting_offsets_are_resolved_by_the_log_and_committed_before_anything_
     assert told(commit, A) == CommitMetadata("lineage", "now", 0, 0, 3, "id")
 
 
-def test_a_log_that_answers_twice_moves_nothing() -> None:
-    ledger = started()
-    gain(ledger, {}, A)
-    ledger.resolved(3, {A: 500})
-    ledger.resolved(3, {A: 510})
-    assert offsets(ledger) == {A: 500}
-
-
 def test_the_group_is_founded_by_the_first_commit_that_is_accepted() -> None:
     """A rebalance comes between resolving and committing: those who join in it are founders too."""
     ledger = started()
@@ -240,14 +212,6 @@ def test_a_lost_partition_is_moved_and_committed_by_nobody() -> None:
     assign(ledger, B, generation=4, kept=(B,))
     ledger.mark_sunk(planned)
     assert offsets(accept(ledger)) == {B: 60}
-
-
-def test_a_kept_partition_moves_although_the_generation_has_changed() -> None:
-    planned = document(5, a=(90, 100))
-    ledger = in_flight({A: ours(90)}, planned)
-    assign(ledger, A, B, generation=4, kept=(A,))
-    ledger.mark_sunk(planned)
-    assert offsets(due(ledger)) == {A: 100}
 
 
 def test_a_partition_lost_to_another_member_and_regained_is_where_that_member_left_it() -> None:
@@ -379,14 +343,6 @@ def test_a_commit_after_an_empty_document_does_not_let_it_prove_a_batch_that_was
 
 
 # -- commits ----------------------------------------------------------------------------------------------------------
-
-
-def test_one_commit_at_a_time() -> None:
-    ledger = started(document(4, a=(90, 90)))
-    gain(ledger, {}, A)
-    due(ledger)
-    assert ledger.commit_due(NOW + 30) is None
-    assert ledger.commit_pending
 
 
 def test_a_refused_commit_is_made_again_after_the_rebalance_for_what_is_kept() -> None:
