@@ -1,4 +1,4 @@
-"""Looks up start and end offsets in the logs of a cluster."""
+"""Plans a batch read (`spark.read`): resolves its start and end offsets, and makes the tasks that read between them."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def _listed(
     coarse = sorted(tp for tp, at in wanted.items() if at >= 0 and found[tp].coarse)
     if ends and coarse:
         raise ConfigError(
-            f"an ending timestamp for {name_some(coarse)}: brokers before 0.10.1 (0.7 among them) know the "
-            "times of whole segments only, so reading would end before the last records of that time. Use endingOffsets"
+            f"an ending timestamp for {name_some(coarse)}: brokers before 0.10.1 (0.7 among them) keep the "
+            "times of segments only, so reading would end before the last records of that time. Use endingOffsets"
         )
     return {tp: (o.offset, o.timestamp) for tp, o in found.items()}
 
@@ -150,7 +150,7 @@ def _plan(options: SourceOptions, timeout_ms: int) -> list[FetchTask]:
 
 
 def _metadata(cluster: Cluster, subscription: Subscription, deadline: float) -> ClusterSnapshot:
-    """Return metadata with the named topics. A broker that lags behind is given time to learn of them."""
+    """Return metadata with the named topics. A broker that lags has `BELIEVED_AFTER_S` to report them."""
     snapshot = cluster.snapshot(topics_to_ask(subscription), deadline)
     for _ in range(int(BELIEVED_AFTER_S / LOOK_EVERY_S)):
         if not lacking(subscription, snapshot):
@@ -231,13 +231,12 @@ def _leader(tp: TopicPartition, snapshot: ClusterSnapshot) -> Broker | None:
 
 
 def _releases(task: FetchTask) -> tuple[tuple[str, str], ...]:
-    """Return the releases of the task's leaders that this process knows, so that the task need not probe for them."""
+    """Return the known releases of the task's leaders, so that the task need not probe for them."""
     leaders = (range_.leader for range_ in task.ranges if range_.leader is not None)
     return RELEASE_MEMORY.known_releases(host_port(leader.host, leader.port) for leader in leaders)
 
 
 def _logs(cluster: Cluster, deadline: float, starts: Collection[TopicPartition]) -> dict[TopicPartition, LogRange]:
-    """Return the offsets that the logs hold."""
     earliest = cluster.list_offsets(dict.fromkeys(starts, EARLIEST), Isolation.READ_UNCOMMITTED, deadline)
     # Up to the high watermarks: an open transaction is not a loss (R8), and the tasks wait for its end.
     latest = cluster.list_offsets(dict.fromkeys(starts, LATEST), Isolation.READ_UNCOMMITTED, deadline)

@@ -1,7 +1,8 @@
-"""The coordinator of one query's run: the shell around `streamgroup.coordinator.run`.
+"""The coordinator of one query's run: connects the machine in `streamgroup.coordinator.run` to threads and sockets.
 
-Spark's thread calls `latest_offset`, `partitions` and `stop`, the control channel's threads call the rest. All of them
-make requests through the run's inbox. The group's thread carries out the member's requests, the watcher asks brokers.
+Spark's thread calls `latest_offset`, `partitions` and `stop`. The control channel's threads call the other methods. All
+of them make requests through the run's `Inbox`. The group thread carries out the member's requests. The log watcher
+sends requests about logs and metadata. `QuestionAnswerer` answers the run's questions.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ WATCHER_TIMEOUT_S = 0.1
 class Coordinator:
     """One member of one group, for one run of one query. Nothing connects before the first call that needs it.
 
-    `home` is the private directory of the driver's JVM, where members of one application meet (R28).
+    `home` is the private directory of the driver's JVM, where the members of one application claim their group (R28).
     """
 
     def __init__(self, options: SourceOptions, rng: random.Random | None = None, home: Path | None = None) -> None:
@@ -153,7 +154,7 @@ class Coordinator:
             self._claim.release()
 
     def end_query(self, error: StreamGroupError) -> None:
-        """Stop although Spark still runs the query: its call under way, or else its next one, raises `error`."""
+        """Stop although Spark still runs the query. Spark's pending call, or its next one, raises `error`."""
         self._fail(error)
         self.stop()
 
@@ -204,7 +205,7 @@ class Coordinator:
         return {**result, "group": self._group.group_id, "run": self.run}
 
     def pause(self, partitions: Collection[TopicPartition] | None, *, is_paused: bool) -> dict[str, Any]:
-        """Pause the reading of `partitions`, or resume it; None stands for the whole query. Raises PauseRefused."""
+        """Pause the reading of `partitions`, or resume it; None means the entire query. Raises PauseRefused."""
         chosen = None if partitions is None else frozenset(partitions)
         return dict(self._inbox.call(io.SetPaused(chosen, is_paused)))
 
@@ -382,7 +383,7 @@ LONGEST_WAIT_S = 5.0
 
 
 class Shell(Protocol):
-    """Carries out what the run asks for."""
+    """Carries out the run's actions."""
 
     def carry_out(self, action: io.RunAction) -> None:
         """Carry out an action without waiting; the lock is held."""
@@ -394,11 +395,11 @@ class Shell(Protocol):
         """Have a question of a background task answered by another thread."""
 
     def wake(self) -> None:
-        """Wake the thread that keeps the timers: one is due sooner than it knows."""
+        """Wake the thread that keeps the timers: a new timer is due before its next one."""
 
 
 class Inbox:
-    """The way into one run. Any thread may use it once `run` is set."""
+    """Passes events and calls of any thread to one run. `run` must be set before the first one."""
 
     run: Run
 
@@ -415,11 +416,11 @@ class Inbox:
         """The monotonic time when the run wants a `Tick`."""
 
     def post(self, event: io.Event) -> None:
-        """Leave an event; it and what follows from it have been taken when this returns."""
+        """Post an event. When this returns, the run has handled it and the events that follow from it."""
         try:
             with self._lock:
                 self._events.append(event)
-                if not self._is_stepping:  # else an action has led to this event: it follows after the step
+                if not self._is_stepping:  # otherwise an action of this step has led to the event: handle it after it
                     self._step()
         finally:
             if self._is_interrupted and threading.current_thread() is threading.main_thread():
@@ -439,7 +440,7 @@ class Inbox:
             self._shell.wake()
 
     def _try(self, action: io.RunAction) -> None:
-        """Carry out an action. The thread that happens to do so must not end for an error, and the query must."""
+        """Carry out an action. An error must not end the thread that carries it out, but the query."""
         try:
             self._carry_out(action)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Writes the log of a process in the driver to stderr; in a coordinator process without blocking the threads that log.
+"""Logs to stderr, in a coordinator process without blocking the threads that log; logs each note on options once.
 
 Spark's JVM copies the stderr of a Python process to its own. If the JVM is stopped, or its terminal is halted by
 Ctrl-S, the pipe is full after 64 KiB. A thread that writes to it would then block while it holds the coordinator's
@@ -40,7 +40,7 @@ def log_to_stderr() -> None:
 
 
 def log_warnings_to_stderr() -> None:
-    """Log to the stderr of the user's program, whose listener and drains log too, until the user configures logging.
+    """Log to the stderr of the user's program, where listener and drains log too, until the user configures logging.
 
     Without a handler Python would write the message of a warning alone, without its time, level and origin.
     """
@@ -112,7 +112,7 @@ class StderrHandler(logging.Handler):
 
     def _report_dropped(self, lines: int) -> None:
         if lines:
-            self._write(f"WARN streamgroup: {lines} log messages were dropped: nobody read this stderr")
+            self._write(f"WARN streamgroup: {lines} log messages were dropped: no process read this stderr")
 
     def _write(self, line: str) -> None:
         if self._is_broken:
@@ -143,7 +143,7 @@ class OptionNotesLog:
         self._said: dict[str, None] = {}
 
     def log(self, notes: Iterable[str], group: str = "") -> None:
-        """Log the notes that are new in this process: cautions as warnings, others behind the name of `group`."""
+        """Log the notes that are new in this process: cautions as warnings, others after the name of `group`."""
         for note in notes:
             is_caution = isinstance(note, Caution)
             text = note if is_caution or not group else f"{group}: {note}"

@@ -1,7 +1,7 @@
 """Sets up the process of a coordinator: log, signals, process group, watch of the driver, control channel.
 
 Spark ends a query's Python process with SIGTERM, twice, and calls no method before (R29). After the JVM was killed its
-socket closes, and `EndedWatch` notices. A query whose SparkContext has stopped may live on, and `ContextWatch` notices.
+socket closes, and `EndedWatch` notices. A query may outlive its SparkContext, and `ContextWatch` notices.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _leave_process_group() -> None:
     """Leave the driver's process group, if Spark has started this process for the source.
 
     Ctrl-C in a terminal, `timeout` and `kill -TERM -PGID` signal every process of the driver's group. The driver then
-    drains the query, for which it needs its coordinator. The session stays the driver's, so that the end of a whole
+    drains the query, for which it needs its coordinator. The session stays the driver's, so that the end of the
     session ends the coordinator as well.
     """
     spec = getattr(sys.modules["__main__"], "__spec__", None)
@@ -78,15 +78,15 @@ def _find_jvm() -> int:
     parent, jvm = os.getppid(), find_jvm()
     if jvm is None:
         log.warning(
-            "no ancestor of the coordinator's process (pid %d) is a JVM: streamgroup.drain and streamgroup.listen do "
-            "not find it. If PYSPARK_PYTHON is a wrapper script, start Python in it with `exec`",
+            "no ancestor of the coordinator process (pid %d) is a JVM: streamgroup.drain and streamgroup.listen cannot "
+            "find it. If PYSPARK_PYTHON is a wrapper script, start Python in it with `exec`",
             os.getpid(),
         )
     elif jvm != parent:
         log.warning(
-            "the coordinator's parent is process %d, not the driver's JVM (%d): Spark's SIGTERM reaches that process "
-            "alone, so a stopped query leaves its group when Spark's last call has ended. If PYSPARK_PYTHON is a "
-            "wrapper script, start Python in it with `exec`",
+            "the parent of the coordinator process is process %d, not the driver's JVM (%d): Spark's SIGTERM reaches "
+            "only that process, so a stopped query leaves its group when Spark's last call has ended. If "
+            "PYSPARK_PYTHON is a wrapper script, start Python in it with `exec`",
             parent,
             jvm,
         )
@@ -120,7 +120,7 @@ def _watch_driver(coordinator: Coordinator, channel: ControlServer, jvm: int) ->
                 coordinator.look_at_silence(jvm_is_stopped=is_stopped(now))
         except Exception:  # go on watching: after the JVM's end only this thread ends the process
             can_look = False
-            log.exception("looking at the silence of Spark has failed; a hung driver is not noticed any more (R27)")
+            log.exception("cannot check any more whether Spark still calls the source: a hung driver is not noticed")
         time.sleep(PARENT_EVERY_S)
     if not has_left:
         log.warning("the driver's JVM (pid %d) is gone: leaving the group", jvm)

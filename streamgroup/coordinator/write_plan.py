@@ -1,4 +1,4 @@
-"""Plans a write: finds its brokers, in ZooKeeper where the options say so. Tasks do not read ZooKeeper."""
+"""Plans a write: finds its brokers, in ZooKeeper if the options name one. Tasks do not read ZooKeeper."""
 
 from __future__ import annotations
 
@@ -70,5 +70,5 @@ def _refuse_verify(options: SinkOptions) -> None:
     if options.verify:
         raise ConfigError(
             "cannot write with verify=true: it is for Kafka 0.7, whose brokers are found by zookeeper.connect. Leave "
-            "it out: later brokers acknowledge what they have written"
+            "it out: later brokers acknowledge each write"
         )

@@ -182,7 +182,7 @@ def test_an_assigned_partition_that_does_not_exist_is_left_out_until_it_does(str
                 "endingOffsets": '{"TOPIC": {"0": 4, "1": 9}}',
             },
             "(?i)start.*greater than.*end",
-            "startingOffsets lies above endingOffsets",
+            "startingOffsets is above endingOffsets",
             id="start above end",
         ),
         pytest.param(
@@ -191,7 +191,7 @@ def test_an_assigned_partition_that_does_not_exist_is_left_out_until_it_does(str
                 "endingOffsetsByTimestamp": '{"TOPIC": {"0": 1000, "1": 9}}',
             },
             "(?i)timestamp.*greater than.*end",
-            "startingOffsetsByTimestamp lies above endingOffsetsByTimestamp",
+            "startingOffsetsByTimestamp is above endingOffsetsByTimestamp",
             id="start after end",
         ),
     ],

@@ -1,7 +1,7 @@
 """The control channel, by which drains, listeners and the CLI send requests to a coordinator.
 
-A Unix socket in a directory of mode 0700, one per run, with a token beside it (0600). Both are found by the pid of the
-driver's JVM, which is the coordinator's parent, and the run id in a query's offset documents. Messages are JSON:
+A Unix socket in a directory of mode 0700, one per run, with a token in a second file (0600). Both are found by the pid
+of the driver's JVM, which is the coordinator's parent, and the run id in a query's offset documents. Messages are JSON:
 unpickling would let another process run code.
 """
 
@@ -39,9 +39,9 @@ FAILURES_KEPT_S = 3600.0
 _BACKLOG = 16
 _MOST_DIGITS = 10
 """Digits of a partition's number, which is an int32."""
-_WITHOUT = "the query goes on and can be stopped, but not drained or paused, and commits with the next trigger"
+_WITHOUT = "the query continues and can be stopped, but not drained or paused, and commits with the next trigger"
 MESSAGE_TIMEOUT_S = 5.0
-"""How long either side waits for the other's message to begin, and then for its end."""
+"""How long either side waits for the first byte of a message, and then for its last byte."""
 LONGEST_DRAIN_S = 604_800
 """A week. A drain must end, and the poll of a socket counts milliseconds in 32 bits."""
 KEEP_EVERY_S = 60.0
@@ -73,7 +73,7 @@ class ControlledRun(Protocol):
         """End the query: every coordinator of it is drained."""
 
     def pause(self, partitions: Collection[TopicPartition] | None, *, is_paused: bool) -> dict[str, Any]:
-        """Pause the reading of `partitions`, or resume it; None stands for the whole query."""
+        """Pause the reading of `partitions`, or resume it; None means the entire query."""
 
     def status(self) -> dict[str, Any]:
         """Return the state of the member, its positions and its events."""
@@ -85,7 +85,7 @@ def directory(jvm_pid: int) -> Path:
 
 
 class NoAnswerError(TransportError):
-    """A coordinator's process is there and does not answer: it is stopped, hung or too busy."""
+    """A coordinator process exists and does not answer: it is stopped, hung or too busy."""
 
 
 def drivers() -> list[int]:
@@ -109,7 +109,7 @@ def _require_private(path: Path) -> None:
 
 
 def is_private(path: Path) -> bool:
-    """Return whether a directory is this user's own, and closed to others."""
+    """Return whether a directory belongs to this user, and no other user can use it."""
     try:
         _require_private(path)
     except OSError:
@@ -158,7 +158,7 @@ def ask(
 
 
 def read_message(data: bytes) -> dict[str, Any]:
-    """Return the JSON object of a request or an answer. Raises ValueError for anything else."""
+    """Return the JSON object of a request or an answer. Raises ValueError if `data` is not a JSON object."""
     try:
         value = json.loads(data)
     except RecursionError:
@@ -173,7 +173,7 @@ class Survey(NamedTuple):
 
     statuses: dict[str, dict[str, Any]]
     silent: list[str]
-    """Their processes are there, and are stopped, hung or too busy."""
+    """Runs whose processes exist, but are stopped, hung or too busy."""
 
 
 def statuses(jvm_pid: int, timeout: float = MESSAGE_TIMEOUT_S, deadline: float = math.inf) -> dict[str, dict[str, Any]]:
@@ -201,7 +201,7 @@ def survey(jvm_pid: int, timeout: float = MESSAGE_TIMEOUT_S, deadline: float = m
 
 
 def announce_listener(jvm_pid: int) -> None:
-    """Let every coordinator of this driver know that a listener reports its sunk batches.
+    """Announce to every coordinator of this driver that a listener reports sunk batches.
 
     Raises OSError if the directory cannot be made, PermissionError if it is not private.
     """
@@ -225,7 +225,7 @@ def is_listened(jvm_pid: int) -> bool:
 
 
 def partition_of(name: object) -> TopicPartition:
-    """Return the partition of a name such as `orders-0`. Raises ValueError for anything else."""
+    """Return the partition of a name such as `orders-0`. Raises ValueError for any other text."""
     topic, _, number = name.rpartition("-") if isinstance(name, str) else ("", "", "")
     if not topic or not (number.isascii() and number.isdecimal()) or len(number) > _MOST_DIGITS:
         raise ValueError(f"invalid topic-partition {name!r}: expected a topic, a hyphen and a number, such as orders-0")
@@ -258,7 +258,7 @@ def is_kept(path: Path) -> bool:
 
 
 class ControlServer:
-    """Serves one coordinator's channel in threads of its own, for as long as the process lives."""
+    """Serves one coordinator's channel in separate threads, until the process ends."""
 
     def __init__(self, coordinator: ControlledRun, jvm_pid: int) -> None:
         self._coordinator = coordinator
@@ -272,7 +272,7 @@ class ControlServer:
         self._is_warned = False
 
     def start(self) -> None:
-        """Open the channel. If that fails, the query goes on without it: it can be stopped, but not drained."""
+        """Open the channel. If that fails, the query continues without it: it can be stopped, but not drained."""
         try:
             with self._lock:
                 make_private(self._base.parent.parent)
@@ -286,7 +286,7 @@ class ControlServer:
         threading.Thread(target=self._serve, name="streamgroup-control", daemon=True).start()
 
     def _open(self) -> local.Listener:
-        """Make those of the channel's directories, token and socket that are missing."""
+        """Create the channel's directories, token and socket, as far as they are missing."""
         make_private(self._base.parent.parent)
         make_private(self._base.parent)
         with suppress(FileExistsError):
@@ -296,7 +296,7 @@ class ControlServer:
         return local.Listener(self._base.with_suffix(".sock"), _BACKLOG, KEEP_EVERY_S, MESSAGE_TIMEOUT_S)
 
     def _keep(self) -> None:
-        """Touch all files of the driver's coordinators and listener; make this channel's again if they were deleted."""
+        """Touch all files of the driver's coordinators and listener; create this channel's again if they are gone."""
         with self._lock:
             listener = self._listener
             if listener is None:  # closed
@@ -307,7 +307,7 @@ class ControlServer:
                     self._listener = self._open()
                     listener.close()
                     log.warning(
-                        "the files of the control channel in %s were deleted: made them again", self._base.parent
+                        "the files of the control channel in %s were deleted: created them again", self._base.parent
                     )
                 home = self._base.parent
                 for path in (home.parent, home, home.with_name(home.name + _LISTENED), *home.iterdir()):

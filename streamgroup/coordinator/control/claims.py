@@ -1,4 +1,4 @@
-"""Claims that keep an application to one member per group, unless each member has a name of its own (R28).
+"""Claims that keep an application to one member per group, unless each member has its own name (R28).
 
 A claim is a locked file in the private directory of the driver's JVM. The lock belongs to the coordinator's process.
 The kernel frees it however that process dies.
@@ -40,7 +40,7 @@ class Claim:
     def take(self, is_over: Callable[[], bool] = lambda: False, timeout: float | None = None) -> None:
         """Take the claim; wait up to `timeout` seconds (TAKE_TIMEOUT_S) for a predecessor that is leaving its group.
 
-        Raises ConfigError if another run still holds it after that. If the file cannot be made, the query goes on
+        Raises ConfigError if another run still holds it after that. If the file cannot be made, the query continues
         without a claim. Returns without the claim once `is_over()` holds.
         """
         timeout_s = TAKE_TIMEOUT_S if timeout is None else timeout
@@ -91,13 +91,13 @@ class Claim:
             ways = "give each of them another name: "
         else:
             who = f"another query of this Spark application is a member of it already ({holder})"
-            ways = "give each a name of its own: "
+            ways = "give each its own name: "
         return (
             f"group {self._group!r}: {who}. Two members of one group share its partitions: neither reads all of them. "
             "If you have started one query twice, stop the first: for query in spark.streams.active: query.stop(). "
             "If each is to read all of them, as with format('kafka'), set .option('group.mode', 'off') or give each "
             f"its own kafka.group.id. {MODE_FUNCTION}(spark, 'off') sets the mode of all queries of a session, and "
-            f"{MODE_VARIABLE}=off in the driver's environment that of all sessions. group.mode=commit reads "
+            f"{MODE_VARIABLE}=off in the driver's environment sets it for all sessions. group.mode=commit reads "
             "all partitions and commits. If the queries are to share the partitions, "
             f"{ways}.option('group.member', '<name>'). A query with two sources of one group, as a self-join has, "
             "is two members as well"

@@ -1,4 +1,7 @@
-"""Drains all coordinators of a query as one (R30): a query has a coordinator for each of its sources."""
+"""Drains all coordinators of a query together (R30), and keeps the failures of a driver's queries in a file.
+
+A query has one coordinator for each of its sources.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +86,7 @@ MOST = 20
 """Failures that the file of a driver keeps, the newest ones."""
 _MOST_BYTES = 1 << 20
 _lock = threading.Lock()
-"""Held while a file is replaced: each session of an application has a listener, with a thread of its own."""
+"""Held while a file is replaced: each session of an application has a listener with its own thread."""
 
 
 def record_failure(jvm_pid: int, failure: QueryFailure) -> None:
@@ -115,7 +118,7 @@ def recorded_failures() -> list[QueryFailure]:
 
 
 def _failures_in(path: Path) -> Iterator[QueryFailure]:
-    """Yield the failures of a file. A line that another release wrote in another way is left out."""
+    """Yield the failures of a file. A line in the format of another release is left out."""
     with suppress(OSError, UnicodeDecodeError), path.open() as file:
         for line in file.read(_MOST_BYTES).splitlines():
             with suppress(ValueError, TypeError, KeyError, RecursionError):

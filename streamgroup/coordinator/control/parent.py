@@ -165,16 +165,16 @@ class StoppedWatch:
 class ContextWatch:
     """Checks whether the SparkContext of this process's query has stopped; called several times a second.
 
-    In a notebook the JVM lives on after `spark.stop()`, and so does a query that has no records to read: Spark ends it
-    with its next job, and calls the source until then. A context that stops removes the directories of its block
+    In a notebook the JVM outlives `spark.stop()`, and so does a query that has no records to read: Spark ends it with
+    its next job, and calls the source until then. A context that stops removes the directories of its block
     manager (Spark's DiskBlockManager.stop). Spark gives their paths to the process of a streaming source
-    (PythonStreamingSourceRunner). Without such directories the context never counts as stopped.
+    (PythonStreamingSourceRunner). If Spark names no such directories, the context never counts as stopped.
     """
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         paths = environment.get(_LOCAL_DIRS, "").split(",")
         named = [path for path in paths if os.path.basename(path).startswith(_OF_BLOCK_MANAGER)]
-        # A path that is not there now says nothing: this process may see other directories than the JVM.
+        # A path that does not exist now is no evidence: this process may see other directories than the JVM.
         self._directories = [path for path in named if os.path.isdir(path)]
         self._touched_at: float | None = None
 

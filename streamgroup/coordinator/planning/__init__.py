@@ -1,1 +1,1 @@
-"""Pure: starting offsets, limits, splitting and packing of ranges, the data-loss policy, the end document."""
+"""Pure: starting offsets, limits, splitting and packing of ranges, the data-loss policy, the batch's document."""

@@ -33,12 +33,11 @@ def next_document(
 ) -> Document | None:
     """Return the document of a batch from `positions` (all partitions held) to `ends` (log ends, as far as known).
 
-    None where there is nothing new, or less than `min_offsets`: the caller then returns Spark's `start` unchanged (R2).
+    None if there is nothing new, or less than `min_offsets`: the caller then returns Spark's `start` unchanged (R2).
     `max_offsets` is shared by the backlog; with `is_strict` the batch never exceeds it. `max_bytes` is shared, too, by
-    the `densities` of the partitions; both limits hold. `targets` are AvailableNow's
-    snapshot (R11): no partition goes beyond its target, and one without a target, which came later, stays where it is.
-    With `boundaries` (Kafka 0.7) a limit is rounded to one of them (R34), and a partition where none is known yet stays
-    where it is.
+    the `densities` of the partitions; both limits hold. `targets` are AvailableNow's snapshot (R11): no partition is
+    read beyond its target, and a partition without a target, which was created later, is not read. With `boundaries`
+    (Kafka 0.7) a limit is rounded to one of them (R34), and a partition without a known boundary is not read yet.
     """
     backlog = backlog_of(positions, ends, targets)
     if not backlog or sum(map(len, backlog.values())) < min_offsets:
@@ -70,9 +69,9 @@ def next_document(
 def empty_document(
     previous: Document, *, group: str, lineage: str, run: str, positions: Mapping[TopicPartition, Position]
 ) -> Document:
-    """Return a document without ranges under the next sequence number: AvailableNow goes on waiting with it (R10).
+    """Return a document without ranges under the next sequence number: AvailableNow continues to wait with it (R10).
 
-    Without positions it is marked as founded where `previous` is: a restart would else apply startingOffsets (R7).
+    A document without positions is marked as founded if `previous` is: otherwise a restart uses startingOffsets (R7).
     """
     return Document(
         group=group,
@@ -114,7 +113,7 @@ def replay_ranges(document: Document, committed: Mapping[TopicPartition, Committ
     """Return what the replay of a document reads: every range, held or not, above the group's committed offset (R13).
 
     `committed` is what the group had committed when the replay was first asked for; a partition without a commit is
-    absent and replayed whole.
+    absent, and its entire range is replayed.
     """
     left = []
     for range_ in document.ranges:
@@ -126,21 +125,21 @@ def replay_ranges(document: Document, committed: Mapping[TopicPartition, Committ
 
 
 def whole_batch(start: Document, end: Document) -> Document:
-    """Return `end` with its ranges, where it is of Spark's own connector, which writes positions only.
+    """Return `end` with its ranges if it is an offset of Spark's own connector, which writes positions only.
 
-    That connector has planned the batch, and it has not sunk: it goes from the positions of `start` to those of
-    `end`. A partition that an offset of the connector lacks was added later, and the connector reads it from offset 0.
-    Raises ConfigError where another `start` does not tell where a partition began. In batch 0 only the connector knows:
-    it keeps those offsets in a file of the checkpoint, which Spark shows no source in Python.
+    The connector has planned the batch, and it has not sunk. The batch reads from the positions of `start` to the
+    positions of `end`. A partition that an offset of the connector lacks was added later, and the connector reads it
+    from offset 0. Raises ConfigError if any other `start` lacks the first offset of a partition. For batch 0 the
+    connector keeps the first offsets in a file of the checkpoint that Spark does not pass to a source in Python.
     """
     if end.lineage or not end.positions:
         return end
     unknown = sorted(tp for tp in end.positions if tp not in start.positions)
     if unknown and (start.lineage or not start.positions):
         raise ConfigError(
-            "cannot replay the checkpoint's last batch: Spark's own Kafka source has planned it, it has not sunk, and "
-            f"only that source knows where it begins in {name_some(unknown)}. Let format('kafka') finish "
-            "that batch, then go on with format('streamgroup')"
+            "cannot replay the checkpoint's last batch: Spark's own Kafka source has planned it, it has not completed, "
+            f"and only that source can find where it begins in {name_some(unknown)}. Let format('kafka') finish "
+            "that batch, then continue with format('streamgroup')"
         )
     begins = {tp: start.positions[tp].offset if tp in start.positions else 0 for tp in end.positions}
     ranges = tuple(
@@ -156,7 +155,7 @@ def backlog_of(
     ends: Mapping[TopicPartition, int],
     targets: Mapping[TopicPartition, int] | None,
 ) -> dict[TopicPartition, OffsetRange]:
-    """Return what is left to read of each partition, up to the end of its log or its target, whichever comes first."""
+    """Return the unread range of each partition, up to the end of its log or its target, whichever comes first."""
     backlog = {}
     for tp, position in positions.items():
         end = ends.get(tp, position.offset)
@@ -194,7 +193,7 @@ def offset_metrics(behind: list[int]) -> dict[str, str]:
 
 
 def _mapping(offset: Any) -> Mapping[str, Any]:
-    """Return an offset of a progress, text or value, as a mapping; empty for anything else."""
+    """Return an offset of a progress, text or value, as a mapping; empty if it is not one."""
     try:
         value = json.loads(offset) if isinstance(offset, str) else offset
     except (ValueError, RecursionError):

@@ -7,11 +7,11 @@ The shape of format 1, keys in this order, topics sorted by name, partitions by 
      "positions": {"orders": {"0": [next offset, leader epoch]}},
      "topics":    {"orders": "topic id"}}
 
-Format 2 adds `"founded": true` behind them, to a document without ranges and positions (R7). Every other document is
-written in format 1, which earlier releases read, too.
+Format 2 adds `"founded": true` as the last key, to a document without ranges and positions (R7). Every other document
+is written in format 1, which earlier releases read, too.
 
-Spark writes `json.dumps` of it to its log, compares two documents as text, and hands back `json.loads` of the text: so
-one document must always have one text, and what was read must be written again byte for byte.
+Spark writes `json.dumps` of it to its log, compares two documents as text, and passes back `json.loads` of the text. So
+one document must always have one text, and a document that was read must be written again byte for byte.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.model import NO_TOPIC_ID, UNKNOWN_EPOCH, Document, OffsetRange, Position, TopicPartition
 
 FORMAT = 2
-"""The newest format that this release reads. It writes format 1 where that suffices."""
+"""The newest format that this release reads. It writes format 1 if that suffices."""
 
 _KEYS = ("streamgroup", "group", "lineage", "run", "sequence", "ranges", "positions", "topics")
 _KEYS_OF_FORMAT = {1: _KEYS, 2: (*_KEYS, "founded")}
@@ -37,8 +37,8 @@ _EXCERPT = 200
 def to_value(document: Document) -> dict[str, Any]:
     """Return the document as a JSON-able dict in its fixed order.
 
-    Raises ValueError where a partition has two ranges or a topic two ids, or where a document marked as founded has
-    ranges or positions: no planner may make such a document.
+    Raises ValueError if a partition has two ranges or a topic two ids, or if a document marked as founded has ranges or
+    positions: no planner may make such a document.
     """
     if document.is_founded and (document.ranges or document.positions):
         raise ValueError(f"document {document.sequence} is marked as founded, and has ranges or positions")
@@ -60,8 +60,8 @@ def to_value(document: Document) -> dict[str, Any]:
 class DocumentCache:
     """Parses documents and keeps the two newest ones, since Spark polls every 10 ms with the same start.
 
-    Comparing a value with one parsed before takes a hundredth of the time of parsing. Nobody may change a
-    value in place: Spark makes new ones of each call's text. Used by one thread.
+    Comparing a value with one parsed before takes a hundredth of the time of parsing. The caller must not change a
+    value in place: Spark makes new values from the text of each call. Used by one thread.
     """
 
     _REMEMBERED = 2
@@ -71,7 +71,7 @@ class DocumentCache:
         self._read: tuple[tuple[Mapping[str, Any], Document], ...] = ()
 
     def read(self, value: Mapping[str, Any]) -> Document:
-        """Return what `from_value` returns: the same object as the last time, where the value is one read before."""
+        """Return the document of `value` as `from_value` does: the same object if the value was read before."""
         for known, document in self._read:
             if known == value:
                 return document
@@ -84,7 +84,7 @@ def from_value(value: Mapping[str, Any]) -> Document:
     """Return the document of a JSON value: ours of any format up to FORMAT, or an offset of Spark's own connector.
 
     Spark's own, `{"topic": {"0": 123}}`, becomes a document with positions only: no lineage, no run, sequence 0.
-    Raises ConfigError for everything else, naming the format or the place that is wrong.
+    Raises ConfigError for any other value, with the format or the place that is wrong.
     """
     if not isinstance(value, Mapping) or not value:
         raise _unreadable(value, "it is not a JSON object with content")

@@ -1,4 +1,4 @@
-"""The brokers' answers about the logs of a run, and which of them count (R8)."""
+"""The newest valid answers of the brokers about the logs of a run (R8)."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ class KnownLogs:
     def take_listing(self, ends: Listed, watermarks: Listed, starts: Listed, *, sent_at: float) -> set[TopicPartition]:
         """Store the leaders' answers. Return the partitions whose answers are about an older log and do not count.
 
-        `changes` stays the same object if no answer differs, the usual case. A start that was not listed stays as it
-        was; if none is known the range stays unknown, since the start was dropped during the listing.
+        `changes` stays the same object if no answer differs, the usual case. A start that was not listed
+        stays unchanged. If none is known, the range stays unknown, since the start was dropped during the listing.
         """
         void = {tp for tp in ends if sent_at < self._valid_from.get(tp, 0.0)}
         if void:
@@ -139,7 +139,7 @@ class KnownLogs:
     def _drop_recreated(self, now: float) -> None:
         """Drop the ranges of recreated topics, whose leader epochs may equal the old ones.
 
-        Answers within SETTLING_S are dropped, too. ListOffsets knows topics by name only, and the leader may still
+        Answers within SETTLING_S are dropped, too. ListOffsets identifies topics by name only, and the leader may still
         answer for the old topic.
         """
         for name, topic in self.snapshot.topics.items():

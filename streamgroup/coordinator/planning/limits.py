@@ -1,4 +1,4 @@
-"""How much a batch takes: `maxOffsetsPerTrigger`, `maxBytesPerTrigger`, `minOffsetsPerTrigger`, `maxTriggerDelay`."""
+"""Limits a batch: `maxOffsetsPerTrigger`, `maxBytesPerTrigger`, `minOffsetsPerTrigger`, `maxTriggerDelay`."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def rate_limit(backlog: Mapping[TopicPartition, OffsetRange], max_offsets: int) 
     """Return the end offset of each partition's batch when all partitions together may take `max_offsets` offsets.
 
     Each partition takes a share in proportion to its backlog, rounded down, as in Spark's own Kafka source. A share
-    below 1 is rounded up to 1, or a small partition beside large ones would starve. With many such partitions the batch
-    exceeds `max_offsets`. The end never passes the backlog's end. The shares are integers because a double cannot
+    below 1 is rounded up to 1, or a small partition would starve if others are large. With many such partitions the
+    batch exceeds `max_offsets`. The end never passes the backlog's end. The shares are integers because a double cannot
     represent every offset.
 
-    Raises ValueError where `max_offsets` is below 1.
+    Raises ValueError if `max_offsets` is below 1.
     """
     if max_offsets < 1:
         raise ValueError(f"invalid limit of offsets: expected at least 1, not {max_offsets}")
@@ -46,7 +46,7 @@ def byte_limit(
     bytes of its backlog, rounded down to offsets. A share below one offset is rounded up to one: a record larger than
     the limit would never be read otherwise. The end never passes the backlog's end.
 
-    Raises ValueError where `max_bytes` is below 1.
+    Raises ValueError if `max_bytes` is below 1.
     """
     if max_bytes < 1:
         raise ValueError(f"invalid limit of bytes: expected at least 1, not {max_bytes}")
@@ -95,10 +95,10 @@ class Boundaries:
     """The known offsets of Kafka 0.7 at which a message ends, so that a batch may end there (R34)."""
 
     segment_starts: Mapping[TopicPartition, Sequence[int]] = field(default_factory=dict)
-    """Where the segments of each log start, ascending."""
+    """The start offsets of each log's segments, ascending."""
     message_ends: Mapping[TopicPartition, Sequence[int]] = field(default_factory=dict)
-    """Where messages end, ascending, as a scan from the start of the backlog found them. The first entry is the end of
-    the backlog's first message."""
+    """The ends of messages, ascending, found by a scan from the start of the backlog. The first entry is the end of the
+    backlog's first message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class MessageAlignedLimits:
 def whole_messages(
     backlog: Mapping[TopicPartition, OffsetRange], limits: Mapping[TopicPartition, int], known: Boundaries
 ) -> MessageAlignedLimits:
-    """Round each limit down to the last known boundary: a segment's start, else a message's end.
+    """Round each limit down to the last known boundary: a segment's start, or if there is none, a message's end.
 
     A limit is a maximum, except that a batch always takes a partition's first message. A message larger than the limit
     would never be read otherwise.

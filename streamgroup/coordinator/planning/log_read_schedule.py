@@ -1,6 +1,6 @@
-"""Decides what a run asks the brokers about its logs, and when: metadata, log ends, the questions of other threads.
+"""Schedules a run's requests to the brokers about its logs: metadata, log ends, the questions of other threads.
 
-The caller carries out one step after the other, and hands in what came of it:
+The caller carries out one step after the other, and passes the result of each to the schedule:
 
     step = schedule.next_step(now)
     schedule.metadata_read(step, snapshot, now)        # after FetchMetadata
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 Q = TypeVar("Q")
 
 LISTING_EVERY_S = 0.05
-"""The ends are listed at most this often. Spark asks every 10 ms while there is nothing new, and every call waits for a
-listing that began after it: an older one would miss records that were written before `processAllAvailable()`."""
+"""The ends are listed at most this often. Spark polls every 10 ms while there is nothing new, and every call waits for
+a listing that began after it: an older one would miss records that were written before `processAllAvailable()`."""
 REST = 4
 """The pause between two listings, in multiples of the CPU time of the last one. Requests and answers of 10,000
-partitions take some 0.15 s, and a query that only waits should not use a whole CPU."""
+partitions take some 0.15 s, and a query that only waits should not keep a CPU busy."""
 REST_MOST_S = 0.5
 """Longest pause. A caller waits for the ends for a second, and the listing must end by then."""
 EARLIEST_EVERY_S = 2.0
@@ -45,10 +45,10 @@ RETRY_AFTER_S = 0.5
 """The pause after a step that has failed, and before a leader that did not answer is asked again."""
 METADATA_EVERY_S = 5.0
 """The metadata is refreshed at least this often, so that new topics and partitions are read soon. Kafka's default of 5
-minutes is for clients that only look for leaders. Spark's own source asks for the partitions with every trigger."""
+minutes is for clients that only look for leaders. Spark's own source lists the partitions with every trigger."""
 METADATA_REST = 75
 """The pause between two such refreshes, in multiples of the CPU time of reading the last one. For 10,000 partitions
-that takes some 0.1 s, and telling the group takes a fifth of it more: every 5 s that was 2 to 3 % of a CPU."""
+that takes some 0.1 s, and passing it to the member a fifth more: every 5 s that was 2 to 3 % of a CPU."""
 _CAUSES = 3
 """Causes that a warning names at most. There may be one for each partition."""
 UNFOLLOWED_S = 60.0
@@ -64,7 +64,7 @@ class Answer(Generic[Q]):
 
 @dataclass(frozen=True, slots=True)
 class FetchMetadata:
-    """Read the metadata of `topics`, or of all topics where `reads_all`. `elsewhere`: not from the same broker."""
+    """Read the metadata of `topics`, or of all topics if `reads_all`. `elsewhere`: from another broker than before."""
 
     topics: frozenset[str]
     reads_all: bool
@@ -94,14 +94,14 @@ class PublishMetadata:
 
 @dataclass(frozen=True, slots=True)
 class FailQuery:
-    """Fail the query: no retry resolves `error`. The steps go on."""
+    """Fail the query: no retry resolves `error`. Further steps follow."""
 
     error: BrokerError
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait for so many seconds, or until something is asked."""
+    """Wait for `seconds`, or until another thread changes the schedule."""
 
     seconds: float
 
@@ -118,7 +118,7 @@ Step = Answer[Q] | FetchMetadata | ListLogs | PublishMetadata | FailQuery | Wait
 class Listing:
     """The result of a ListLogs. A partition whose leader did not answer is absent.
 
-    `watermarks` are listed where the ends are last stable offsets, `starts` are None where they were not listed.
+    `watermarks` are listed if the ends are last stable offsets. `starts` are None if they were not listed.
     """
 
     step: ListLogs
@@ -130,9 +130,9 @@ class Listing:
 
 
 class LogReadSchedule(Generic[Q]):
-    """Decides for one run. `Q` is a question of another thread.
+    """The schedule of one run. `Q` is a question of another thread.
 
-    All times are monotonic seconds, given by the caller, which lets one thread at a time in.
+    All times are monotonic seconds, given by the caller, which lets only one thread at a time use the schedule.
     """
 
     def __init__(self, metadata_max_age_s: float, *, has_pattern: bool) -> None:
@@ -175,10 +175,10 @@ class LogReadSchedule(Generic[Q]):
         """Time of the last refresh of the metadata; 0 before the first, and while another one is due at once."""
         return self._metadata_at or 0.0
 
-    # --- what is asked for -------------------------------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------------------------
 
     def ask(self, question: Q) -> None:
-        """Have `question` answered before anything else, after earlier ones."""
+        """Have `question` answered before any other step, after earlier questions."""
         self._questions.append(question)
 
     def follow(self, topics: Collection[str]) -> None:
@@ -214,10 +214,10 @@ class LogReadSchedule(Generic[Q]):
         self._questions.clear()
         return left
 
-    # --- what to do next ---------------------------------------------------------------------------------------------
+    # --- the next step ---------------------------------------------------------------------------------------------
 
     def next_step(self, now: float) -> Step[Q]:
-        """Return what to do now."""
+        """Return the next step. Called again after the step was carried out."""
         if self._unpublished is not None:
             news, self._unpublished = self._unpublished, None
             return news
@@ -232,7 +232,7 @@ class LogReadSchedule(Generic[Q]):
         return Answer(self._questions.popleft()) if self._questions else self._next_look(now)
 
     def _next_look(self, now: float) -> FetchMetadata | ListLogs | Wait:
-        """Return which answers of the brokers to refresh now, or how long they are new enough."""
+        """Return the request that is due, or how long the known answers are new enough."""
         until_refresh, until_listing = self._until_refresh(now), self._until_listing(now)
         if until_refresh <= 0:
             return self._fetch_metadata()
@@ -272,7 +272,7 @@ class LogReadSchedule(Generic[Q]):
         """Return whether `step`, whose ends were listed, lists the starts too."""
         return step.started_at - self._starts_at > EARLIEST_EVERY_S or not self.logs.has_ranges(ends.keys())
 
-    # --- what came of it ---------------------------------------------------------------------------------------------
+    # --- results of steps ---------------------------------------------------------------------------------------------
 
     def metadata_read(self, step: FetchMetadata, snapshot: ClusterSnapshot, now: float) -> None:
         """Take the metadata that `step` asked for. `PublishMetadata` is the next step."""
@@ -288,7 +288,7 @@ class LogReadSchedule(Generic[Q]):
         self._metadata_cpu_s = cpu_s
 
     def listed(self, listing: Listing, now: float) -> str | None:
-        """Take a listing. Return a warning, once, where leaders did not answer."""
+        """Take a listing. Return a warning, once, if leaders did not answer."""
         self.error = None
         step, starts = listing.step, listing.starts
         void = self.logs.take_listing(listing.ends, listing.watermarks, starts or {}, sent_at=step.started_at)
@@ -309,7 +309,7 @@ class LogReadSchedule(Generic[Q]):
         asked: Collection[TopicPartition],
         now: float,
     ) -> str | None:
-        """Refresh the metadata where leaders do not answer: they may have moved. Return the warning, once."""
+        """Refresh the metadata if leaders do not answer: they may have moved. Return the warning, once."""
         warning = None
         if causes and not missing <= self._reported_missing:
             why = "; ".join(causes[:_CAUSES]) + (f"; and {len(causes) - _CAUSES} more" if len(causes) > _CAUSES else "")
@@ -325,11 +325,11 @@ class LogReadSchedule(Generic[Q]):
         return warning
 
     def answered(self, now: float) -> None:
-        """Take that a question was answered, or new metadata was published."""
+        """Take note that a question was answered, or new metadata was published."""
         self.error = None
 
     def failed(self, error: StreamGroupError, now: float) -> str | None:
-        """Take the error of a step. Return a warning if it is another one than before.
+        """Take the error of a step. Return a warning if it differs from the last one.
 
         The metadata is read again after RETRY_AFTER_S, or after the next question. An error that no retry resolves
         fails the query then.

@@ -1,13 +1,13 @@
-"""The data-loss policy (R8): what to do where a position and its log no longer fit.
+"""The data-loss policy (R8) for positions that do not fit their logs.
 
-| what is found | before a metadata refresh | after it |
+| found | before a metadata refresh | after it |
 |---|---|---|
 | the topic or the partition does not exist | look again | Deleted |
 | the same in Kafka 0.7: its broker is away | Away | Away |
 | the topic has another id | look again | Moved: the new topic's earliest offset |
 | the position is below the earliest offset | Moved: the earliest offset | the same |
 | the log ends below the position, or its epoch ended there | look again | Moved: where the log was cut |
-| anything else, or the log has not answered | Keep | Keep |
+| any other case, or the leader has not answered | Keep | Keep |
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Recheck:
-    """It may be loss, or metadata that is out of date. Refresh and look again before this partition is planned."""
+    """Records may be lost, or the metadata is out of date. Refresh and look again before this partition is planned."""
 
     cause: Cause
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Records are gone, and reading goes on at `to`. `lost` counts the offsets that were skipped, None if unknown."""
+    """Records are gone, and reading continues at `to`. `lost` counts the offsets that were skipped, None if unknown."""
 
     cause: Cause
     was: Position
@@ -55,7 +55,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """The partition is gone with all that was in it."""
+    """The partition is gone with all its records."""
 
     was: Position
 
@@ -80,13 +80,13 @@ def judge(
     """Return a verdict for each position.
 
     `logs` are the ranges that have been listed (a partition without an answer is kept: no answer proves nothing),
-    `topics` the cluster's metadata, `refreshed` whether that was asked for after the first Recheck, `epoch_ends`, where
-    asked with OffsetForLeaderEpoch, the end offset of the epoch under which a position was taken.
+    `topics` the cluster's metadata, `refreshed` whether it was requested after the first Recheck. `epoch_ends` has the
+    end offset of the epoch under which a position was taken, from OffsetForLeaderEpoch.
 
     In a `log_format` whose partitions exist only while their broker is registered, absence proves nothing.
 
     Give `logs` with their high watermarks: an open transaction can hold the last stable offset below a position that
-    was taken under read_uncommitted, and nothing is lost there.
+    was taken under read_uncommitted, and nothing is lost then.
     """
     existing = {name: frozenset(p.partition for p in topic.partitions) for name, topic in topics.items()}
     ends = epoch_ends or {}
@@ -110,14 +110,13 @@ def _judge(
     if topic is None:
         return Deleted(position) if refreshed else Recheck(Cause.DELETED)
     if is_another_topic(position.topic_id, topic.topic_id):
-        if not refreshed or log is None:  # only the new log's range says where it starts
+        if not refreshed or log is None:  # only the new log's range has its start
             return Recheck(Cause.RECREATED)
         return Moved(Cause.RECREATED, position, Position(log.earliest, topic.topic_id), None)
     return Keep() if log is None else _compare(position, log, epoch_end, refreshed)
 
 
 def _compare(position: Position, log: LogRange, epoch_end: int | None, refreshed: bool) -> Verdict:
-    """Return the verdict on a position in the log of its own topic."""
     if position.offset < log.earliest:
         to = Position(log.earliest, position.topic_id, position.leader_epoch)
         return Moved(Cause.RETENTION, position, to, log.earliest - position.offset)
@@ -127,7 +126,7 @@ def _compare(position: Position, log: LogRange, epoch_end: int | None, refreshed
 
 
 def _cut(position: Position, log: LogRange, epoch_end: int | None) -> Moved:
-    """Return where to go on in a log that was cut below the position."""
+    """Return the move to where reading continues in a log that was cut below the position."""
     if epoch_end is not None:
         # Exact: from there on the log holds other records than those that were read.
         offset = max(log.earliest, epoch_end)
@@ -136,16 +135,16 @@ def _cut(position: Position, log: LogRange, epoch_end: int | None) -> Moved:
     else:
         # Without topic ids (brokers before 2.8) a topic created again looks the same, and all of it is unread.
         offset = log.earliest
-    # The offset's epoch is not the position's any more; the next answer of the leader tells it.
+    # The offset's epoch is not the position's any more; the next answer of the leader has it.
     return Moved(Cause.TRUNCATED, position, Position(offset, position.topic_id), None)
 
 
-# -- what follows ------------------------------------------------------------------------------------------------------
+# -- settlement ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """The result of the verdicts: where to go on, which partitions not to plan, and what to log."""
+    """The result of the verdicts: where reading continues, which partitions not to plan, and the lines to log."""
 
     positions: dict[TopicPartition, Position] = field(default_factory=dict)
     """The positions of the partitions that can be planned, kept or moved."""
@@ -161,9 +160,9 @@ def settle(
     fail_on_data_loss: bool,
     log_format: LogFormat = KAFKA_LOG,
 ) -> Settlement:
-    """Carry out the verdicts; `location` tells whose positions these are, and where an operator sets them.
+    """Carry out the verdicts; `location` is where the group's offsets are stored, and where an operator can reset them.
 
-    Raises DataLossError that tells of all losses where `fail_on_data_loss`; else they become messages, one a partition.
+    If `fail_on_data_loss`, raises DataLossError with all losses. If not, the result has a message for each partition.
     """
     messages = tuple(
         describe(tp, verdict, group=location.group, log_format=log_format)
@@ -198,7 +197,7 @@ def describe(tp: TopicPartition, verdict: Moved | Deleted, *, group: str, log_fo
 
 def _ways_out(location: OffsetLocation) -> str:
     other = f"; or {how_to_reset(location)}" if location.group else ""
-    return f"To go on: set failOnDataLoss=false, which skips what is gone and logs a warning{other}"
+    return f"To continue: set failOnDataLoss=false, which skips the lost records and logs a warning{other}"
 
 
 BELIEVED_AFTER_S = 3.0
@@ -208,7 +207,7 @@ LOOK_EVERY_S = 0.5
 
 
 class Suspicions:
-    """The partitions whose positions do not fit what the brokers answer, each with the time since when.
+    """The partitions whose positions do not fit what the brokers answer, each with the time of the first suspicion.
 
     All times are monotonic seconds, given by the caller.
     """
@@ -248,10 +247,10 @@ class Suspicions:
         return verdicts | judge(seen_again, logs, topics, refreshed=True, epoch_ends=epoch_ends)
 
     def due(self, now: float, metadata_at: float) -> frozenset[TopicPartition]:
-        """Return the partitions whose metadata and logs are to be asked for again now; none where it is too early.
+        """Return the partitions whose metadata and logs are to be requested again now; none if it is too early.
 
-        While the metadata of the last look is still on its way (`metadata_at` is when the newest was read) no other is
-        asked for: a look that takes longer than `LOOK_EVERY_S` would else never end.
+        `metadata_at` is when the newest metadata was read. While the request of the last look is pending, no other is
+        sent: otherwise a look that takes longer than `LOOK_EVERY_S` would never end.
         """
         on_its_way = self._looked_at is not None and metadata_at < self._looked_at
         if not self._since or now < self._look_at or on_its_way:

@@ -1,7 +1,7 @@
 """The newest result of a computation, kept for as long as what it was computed from has not changed.
 
-Spark polls `latestOffset` every 10 ms while there is nothing new. A walk over 10,000 partitions takes about as long. So
-each step of a poll that walks over all partitions keeps its last result.
+Spark polls `latestOffset` every 10 ms while there is nothing new. A loop over 10,000 partitions takes about as long. So
+each step of a poll that visits all partitions keeps its last result.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ V = TypeVar("V")
 
 
 class Memo(Generic[V]):
-    """Keeps one result. Its inputs are compared by identity: they must be values that nobody changes in place.
+    """Keeps one result. Its inputs are compared by identity, so the caller must not change them in place.
 
-    Comparing them by value would be such a walk itself. The inputs are kept too, so no other object can take their
+    Comparing them by value would be such a loop itself. The inputs are kept too, so no other object can take their
     place in memory. For one thread at a time.
     """
 
@@ -27,7 +27,7 @@ class Memo(Generic[V]):
         self._result: V | None = None
 
     def get(self, make: Callable[[], V], *inputs: object) -> V:
-        """Return what `make` returned for these very `inputs`; call it where they are others than the last time."""
+        """Return the result kept for these very `inputs`; call `make` if they differ from the last ones."""
         kept = self.find(*inputs)
         return self.keep(make(), *inputs) if kept is None else kept
 

@@ -1,4 +1,4 @@
-"""How much may be planned now: `group.maxOffsetsPerSecond` and `group.maxBytesPerSecond` as token buckets."""
+"""The limits that change from batch to batch: rates, the target duration of a batch, the packing of small ranges."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _ROUNDING = 1e-6
 
 
 class Rate:
-    """The tokens of one run; a token is an offset or a byte. Times are monotonic seconds.
+    """The token bucket of `group.maxOffsetsPerSecond` or `group.maxBytesPerSecond`. Times are monotonic seconds.
 
-    Tokens come at the rate of the option, and a planned batch takes its own. They pile up from one call of Spark to the
-    next, so a trigger of a minute takes a minute's tokens at once. Over several calls without a batch, as while there
-    is nothing to read, they do not. A batch may take more tokens than there are, because a partition takes one offset
-    at least. The next batch then waits until they are paid.
+    A token is an offset or a byte. Tokens come at the rate of the option, and a planned batch takes its own. They
+    accumulate from one call of Spark to the next, so a trigger of a minute takes a minute's tokens at once. They do not
+    accumulate over several calls without a batch, for example while there is nothing to read. A batch may take more
+    tokens than available, because a partition takes at least one offset. The next batch then waits to compensate.
 
     Over any time `t` after the start of the run, all batches but the last take `(t + BURST_S) * rate` tokens at most.
     """
@@ -36,7 +36,7 @@ class Rate:
         self._at: float | None = None
 
     def available(self, rate: int, now: float) -> int:
-        """Return the tokens at `now`; less than 1 where nothing may be planned. Called once in each call of Spark."""
+        """Return the tokens at `now`; less than 1 if nothing may be planned. Called once in each call of Spark."""
         elapsed_s = BURST_S if self._at is None else max(0.0, now - self._at)
         self._at = now
         self._tokens = min(self._tokens + rate * elapsed_s, rate * max(BURST_S, elapsed_s))
@@ -59,9 +59,9 @@ STEP: Final = 4
 APART: Final = 2
 """Two batches whose sizes differ by this factor show which part of their durations is fixed."""
 LEAST_SHARE: Final = 0.25
-"""The share of the target that the records have at least, where the fixed part alone takes most of it or more."""
+"""The least share of the target for records, if the fixed part alone takes most of it or more."""
 RETRY: Final = 16
-"""After this many batches beyond the target, a batch of half the size shows the fixed part anew."""
+"""After this many batches beyond the target, a batch of half the size shows the fixed part again."""
 
 
 class BatchSizer:
@@ -77,7 +77,7 @@ class BatchSizer:
         """The most offsets of the next batch, at least 1."""
         self._fixed_s = 0.0
         self._began: tuple[float, int] | None = None
-        """When Spark got the tasks of the batch in flight, and its offsets."""
+        """Of the batch in flight, if it has tasks: when they were made, and its offsets."""
         self._last: tuple[int, float] | None = None
         """The size and the duration of a batch before, for the comparison."""
         self._too_long = 0
@@ -123,19 +123,19 @@ class BatchSizer:
 FIXED_S: Final = 0.15
 """Seconds that a batch without records takes: Spark's planning, its two logs, and the report that it has sunk."""
 TASK_S: Final = 0.015
-"""Seconds that one more task adds to a batch where two cores share the tasks."""
+"""Seconds that one more task adds to a batch if two cores share the tasks."""
 WORTH_S: Final = 0.03
 """Records that take less than this are read in one task, because one more task costs as much."""
 MOST_PAUSE: Final = 1024
 
 
 class PackingLimit:
-    """The limit for the next batch of one run. The first batch packs nothing: each partition has a task of its own.
+    """The limit for the next batch of one run. The first batch packs nothing: each partition has its own task.
 
-    The driver does not know how many cores the application has, nor how long its functions work on a record. But a
-    batch cannot end before its longest task. Its duration, less the fixed costs, therefore bounds what an offset costs,
-    and ranges share a task up to the offsets that take `WORTH_S` at that cost. Where only fixed costs are left, the
-    limit doubles from batch to batch. Where the larger tasks then make a batch longer, the limit falls, and is not
+    The driver cannot find out how many cores the application has, nor how long its functions work on a record. But a
+    batch cannot end before its longest task. Its duration, less the fixed costs, therefore bounds the cost of an
+    offset, and ranges share a task up to the offsets that take `WORTH_S` at that cost. If only fixed costs are left,
+    the limit doubles from batch to batch. If the larger tasks then make a batch longer, the limit falls, and is not
     raised without evidence for 1, 2, 4, ... batches.
 
     Times are monotonic seconds.
@@ -145,7 +145,8 @@ class PackingLimit:
         self.offsets = 0
         """The most offsets of ranges that share a task in the next batch."""
         self._began: tuple[float, int, int, bool] | None = None
-        """Of the batch in flight: when Spark got it, its tasks, the offsets of the longest, whether any is packed."""
+        """Of the batch in flight, if it has tasks: when they were made, their number, the offsets of the longest,
+        whether any is packed."""
         self._pause = 0
         self._next_pause = 1
 
@@ -186,7 +187,7 @@ class Pace:
         self.packing = PackingLimit()
 
     def limits(self, limits: LimitOptions, now: float) -> LimitOptions:
-        """Return the limits of a batch planned now: each is the smallest of those that hold. Called once in a call."""
+        """Return the limits of a batch planned now, each the smallest that holds. Called once per call of Spark."""
         by_rate = [
             None if rate is None else bucket.available(rate, now)
             for bucket, rate in (

@@ -1,8 +1,8 @@
-"""From ranges of offsets to the tasks that read them: large ranges are split, small ones are packed.
+"""Makes the tasks that read ranges of offsets: splits large ranges, packs small ones; estimates the sizes of records.
 
-Splitting is that of Spark's KafkaOffsetRangeCalculator. Packing is ours: a task costs Spark about 30 ms, as much as
-tens of thousands of cheap records, so that a task for each nearly empty partition makes small batches slow. Whether
-records are cheap is for the caller to say (`PackingLimit`): to work on a record may take longer than any task costs.
+Ranges are split as in Spark's KafkaOffsetRangeCalculator. Packing is our own: a task costs Spark about 30 ms, as much
+as tens of thousands of cheap records, so that a task for each nearly empty partition makes small batches slow. The
+caller limits packing (`PackingLimit`), because the work on a record may take longer than a task costs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from streamgroup.model import NO_LEADER, FetchRange, FetchTask, OffsetRange, Top
 SMALL: Final = {KAFKA_LOG: 20_000, KAFKA07_LOG: 2 * 1024 * 1024}
 """Offsets up to which a range is small: at some 1 us a record it takes less time than a task costs.
 
-Where an offset is a byte, records of about 100 bytes are assumed.
+If an offset is a byte, records of about 100 bytes are assumed.
 """
 MOST_SMALL_TASKS: Final = 512
 """Small ranges share at most so many tasks: more than the cores of an application would only cost."""
@@ -41,13 +41,13 @@ def pack(
     """Return the tasks of a batch: they tile `ranges` exactly; the same ranges in any order give the same tasks.
 
     Empty ranges are dropped. No task is larger than `max_records_per_partition`. There are at least `min_partitions`
-    tasks, as far as rounding allows; without both of these never more than partitions. Whole small ranges share a task
-    of up to `packed_offsets` offsets, those of one leader first. `MOST_SMALL_TASKS` tasks serve all small ranges where
-    those are more, unless `packed_offsets` allows fewer tasks. A shared task is never larger than `SMALL` says. The
-    longest task comes first, so that it is not started last.
+    tasks, as far as rounding allows; without both of these never more than partitions. Undivided small ranges share a
+    task of up to `packed_offsets` offsets, ranges of one leader first. If there are more than `MOST_SMALL_TASKS` small
+    ranges, they share that many tasks, or fewer if `packed_offsets` allows it. A shared task is never larger than
+    `SMALL`. The longest task comes first, so that it is not started last.
 
-    Where not every offset is a boundary (`LogFormat.has_boundaries`) a range is divided only at the nearest starts of
-    its `segments`: a task may be larger than `max_records_per_partition`, and there are no more tasks than segments.
+    If not every offset is a boundary (`LogFormat.has_boundaries`), a range is divided only at the nearest starts of its
+    `segments`: a task may be larger than `max_records_per_partition`, and there are no more tasks than segments.
     """
     filled = sorted((r for r in ranges if len(r.range)), key=_range_of)
     parts = _parts(filled, min_partitions, max_records_per_partition)
@@ -69,7 +69,6 @@ def pack(
 
 
 def _parts(ranges: Sequence[FetchRange], min_partitions: int | None, max_records: int | None) -> list[int]:
-    """Return into how many pieces each range is divided."""
     sizes = [len(r.range) for r in ranges]
     capped = [-(-size // max_records) if max_records else 1 for size in sizes]
     if min_partitions is None or min_partitions <= sum(capped):
@@ -97,7 +96,7 @@ def _divide(range_: FetchRange, parts: int) -> list[FetchRange]:
 def _divide_at(range_: FetchRange, parts: int, segments: Sequence[int]) -> list[FetchRange]:
     """Divide a range at the starts of segments into `parts` pieces of sizes as equal as possible.
 
-    There are fewer pieces where there are fewer segments.
+    There are fewer pieces if there are fewer segments.
     """
     start, until, size = range_.range.start, range_.range.until, len(range_.range)
     inside = [segment for segment in segments if start < segment < until]
@@ -106,7 +105,7 @@ def _divide_at(range_: FetchRange, parts: int, segments: Sequence[int]) -> list[
     first = 0
     for part in range(1, parts):
         ideal = start + size * part // parts
-        last = len(inside) - (parts - 1 - part)  # the cuts behind this one need one each
+        last = len(inside) - (parts - 1 - part)  # the cuts after this one need one each
         nearest = min(bisect_left(inside, ideal, first, last), last - 1)
         if nearest > first and ideal - inside[nearest - 1] <= abs(inside[nearest] - ideal):
             nearest -= 1
@@ -220,7 +219,7 @@ def _range_of(range_: FetchRange) -> tuple[TopicPartition, int]:
 
 
 UNIT: Final = 1024
-"""A density is the bytes of this many offsets: a whole number, and small records count with their fractions."""
+"""A density is the bytes of this many offsets: an integer in which the fractions of small records count."""
 KEPT: Final = 5
 """The samples of a partition that count, each of another position. The largest of them is the estimate."""
 UNKNOWN: Final = UNIT * 1024 * 1024
@@ -231,8 +230,8 @@ UNKNOWN: Final = UNIT * 1024 * 1024
 class RecordSizes:
     """The estimates of one run, for the partitions that it holds.
 
-    A sample is of the log where a batch begins. The largest of the last KEPT counts, so one batch of small records does
-    not make the next one large, and after KEPT batches of smaller records the estimate has followed them.
+    A sample is of the log at the start of a batch. The largest of the last KEPT counts, so one batch of small records
+    does not make the next one large, and after KEPT batches of smaller records the estimate has followed them.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
-"""Where partitions start and end, by Spark's semantics of `startingOffsets`, `endingOffsets` and related options.
+"""Resolves start and end offsets by Spark's semantics of `startingOffsets`, `endingOffsets` and related options.
 
-Two pure steps with ListOffsets between them, and one more where a timestamp lies beyond the last record::
+Two pure steps with ListOffsets between them, and one more if a timestamp is later than the last record::
 
     listed = list_offsets(lookups(configured, partitions))
     listed |= list_offsets(fallbacks(configured, listed))
@@ -18,7 +18,7 @@ from streamgroup.model import EARLIEST, LATEST, ConfiguredOffsets, LogRange, Off
 from streamgroup.text import MOST_NAMED, first_of
 
 Listed = Mapping[TopicPartition, tuple[int, int]]
-"""Answers of ListOffsets: partition -> (offset, timestamp in ms); the offset is -1 where no record is that late."""
+"""Answers of ListOffsets: partition -> (offset, timestamp in ms); the offset is -1 if no record is that late."""
 
 NO_OFFSET = -1
 
@@ -40,7 +40,7 @@ class RangeBound(Enum):
         return f"{name}OffsetsByTimestamp" if configured.timestamps else f"{name}Offsets"
 
     def hint(self, configured: ConfiguredOffsets) -> str:
-        """Return the numbers that this option takes beside offsets, in parentheses; nothing for timestamps."""
+        """Return the numbers that this option takes besides offsets, in parentheses; nothing for timestamps."""
         if configured.timestamps:
             return ""
         meanings = {
@@ -57,10 +57,10 @@ def lookups(
     *,
     bound: RangeBound = RangeBound.STREAM_START,
 ) -> dict[TopicPartition, int]:
-    """Return what to ask of ListOffsets: EARLIEST, LATEST or a timestamp in ms, nothing for an explicit offset.
+    """Return the requests for ListOffsets: EARLIEST, LATEST or a timestamp in ms, none for an explicit offset.
 
     Raises ConfigError if `configured` goes by partition and does not list one of `partitions`. As with Spark's own
-    source, it then lists all that are read, save that a member of a group only needs those that it holds.
+    source, it must list all partitions that are read. A member of a group only needs the partitions that it holds.
     """
     _refuse_unlisted(configured, partitions, bound)
     asked = {tp: _wanted(configured, tp) for tp in partitions}
@@ -70,7 +70,7 @@ def lookups(
 def fallbacks(configured: ConfiguredOffsets, listed: Listed) -> dict[TopicPartition, int]:
     """Return the partitions that have no record as late as their timestamp, to be asked for LATEST.
 
-    Raises ConfigError for them if `configured` does not say that they start at their end.
+    Raises ConfigError for them unless `configured` lets them start at their end.
     """
     unmatched = sorted(tp for tp, (offset, _) in listed.items() if offset == NO_OFFSET and _by_time(configured, tp))
     if unmatched and not configured.no_match_is_latest:
@@ -91,8 +91,8 @@ def resolve(
 ) -> dict[TopicPartition, int]:
     """Return the offset of each partition, from `configured` and the answers of ListOffsets.
 
-    Raises ConfigError if `configured` does not list a partition or a timestamp has no match, and ValueError where an
-    answer that `lookups` asked for is missing.
+    Raises ConfigError if `configured` does not list a partition or a timestamp has no match, and ValueError if an
+    answer to one of the `lookups` is missing.
     """
     asked = lookups(configured, partitions, bound=bound)
     if unanswered := sorted(tp for tp in asked if tp not in listed):
@@ -105,7 +105,7 @@ def resolve(
 
 
 def unread(configured: ConfiguredOffsets, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
-    """Return the partitions that `configured` lists beside `partitions`, sorted. Spark's own source allows none."""
+    """Return the partitions that only `configured` lists, not `partitions`, sorted. Spark's own source allows none."""
     return (
         []
         if configured.timestamp is not None
@@ -119,10 +119,10 @@ def refuse_crossed(
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
 ) -> None:
-    """Raise ConfigError where a start that was given lies above the end that was given, as Spark's own source does.
+    """Raise ConfigError if a given start is above the given end, as Spark's own source does.
 
-    Timestamps by partition are compared themselves, since both may stand for the same offset. Whether the earliest or
-    the latest offset lies beyond the other bound is a question of what the log holds: `within`.
+    Timestamps by partition are compared themselves, since both may mean the same offset. Whether the earliest or the
+    latest offset is beyond the other bound depends on what the log holds: see `within`.
     """
     crossed = [
         f"{tp} starts at offset {start} and ends at {ends[tp]}"
@@ -138,13 +138,13 @@ def refuse_crossed(
         first, last = RangeBound.BATCH_START.option(starting), RangeBound.BATCH_END.option(ending)
         partitions = first_of(crossed, MOST_NAMED, "partition", "; ")
         raise ConfigError(
-            f"{first} lies above {last}: {partitions}. Give an earlier start or a later end; a partition with "
-            "nothing to read starts where it ends"
+            f"{first} is above {last}: {partitions}. Give an earlier start or a later end; a partition with "
+            "nothing to read has the same start and end"
         )
 
 
 def ranges(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-    """Return the ranges of a batch read, sorted: `[start, end)`, none where the end is not above the start."""
+    """Return the ranges of a batch read, sorted: `[start, end)`, none if the end is not above the start."""
     return [OffsetRange(tp, starts[tp], ends[tp]) for tp in sorted(starts) if tp in ends and starts[tp] < ends[tp]]
 
 
@@ -154,7 +154,7 @@ def within(
     """Return the part of `ranges(starts, ends)` that the logs hold, and descriptions of the rest.
 
     A start beyond the end of its log is described, too: its records are gone, or have not been written. An end below
-    the beginning of its log is described where the start lies above it.
+    the beginning of its log is described if the start is above it.
     """
     kept: list[OffsetRange] = []
     lost = []

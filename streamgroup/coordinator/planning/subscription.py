@@ -50,7 +50,7 @@ def subscribed_partitions(subscription: Subscription, snapshot: ClusterSnapshot)
     if missing and log_format.is_broker_bound:
         raise ConfigError(
             f"assign names partitions that do not exist: {name_some(missing, log_format.name)}: their brokers are "
-            "not registered, or have fewer partitions of the topic. In Kafka 0.7 only a broker that is there can be "
+            "not registered, or have fewer partitions of the topic. In Kafka 0.7 only a registered broker can be "
             "read: start it, or leave its partitions out"
         )
     return sorted(existing.intersection(subscription.assign))
@@ -103,7 +103,7 @@ def require_topics(names: Iterable[str], snapshot: ClusterSnapshot) -> None:
 
 
 def of_interest(snapshot: ClusterSnapshot, subscription: Subscription, others: Iterable[str]) -> ClusterSnapshot:
-    """Return `snapshot` with only the topics that are subscribed or among `others`: a cluster may have many more."""
+    """Return `snapshot` with only the topics that are subscribed or in `others`: a cluster may have many more."""
     kept = subscribed_topics(subscription, snapshot) | frozenset(others)
     return replace(snapshot, topics={name: topic for name, topic in snapshot.topics.items() if name in kept})
 

@@ -56,7 +56,7 @@ class Partitions:
 
 @dataclass(frozen=True, slots=True)
 class GetEnds:
-    """Spark: which offsets are the newest? The result maps the partitions held to their ends."""
+    """Spark: report the newest offsets. The result maps the partitions held to their ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class GetStatus:
 
 @dataclass(frozen=True, slots=True)
 class SetPaused:
-    """An operator pauses `partitions` (`is_paused`) or resumes them; None stands for the whole query.
+    """An operator pauses `partitions` (`is_paused`) or resumes them; None means the entire query.
 
     The result is a mapping with the partitions that are paused then. Raises PauseRefused.
     """
@@ -136,7 +136,7 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class QuestionAnswered:
-    """The answer to the question that the call or background task `call` has asked."""
+    """The answer to the question of the call or background task `call`."""
 
     call: int
     answer: Any
@@ -152,14 +152,14 @@ class QuestionFailed:
 
 @dataclass(frozen=True, slots=True)
 class CallAbandoned:
-    """The thread of `call` has gone: a signal has ended it."""
+    """The thread of `call` does not wait any more: a signal has ended it."""
 
     call: int
 
 
 @dataclass(frozen=True, slots=True)
 class TopicsRead:
-    """The metadata of the topics `asked` was read."""
+    """The metadata was read; `asked` are the topics that were requested."""
 
     snapshot: ClusterSnapshot
     asked: frozenset[str]
@@ -167,14 +167,14 @@ class TopicsRead:
 
 @dataclass(frozen=True, slots=True)
 class SilenceLook:
-    """It is time to look for how long Spark has been silent (R27). `jvm_is_stopped`: the JVM is in state T."""
+    """Check how long Spark has made no call (R27). `jvm_is_stopped`: the JVM is in state T."""
 
     jvm_is_stopped: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadFailed:
-    """A thread of the shell has found `error`, which no retry ends."""
+    """A thread of the shell has failed with `error`: retrying will not help."""
 
     error: StreamGroupError
 
@@ -204,7 +204,7 @@ class Raise:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Answer `question` with `QuestionAnswered` or `QuestionFailed`. A call's own thread does so; it waits anyhow."""
+    """Answer `question` with `QuestionAnswered` or `QuestionFailed`. The waiting thread of a call does so."""
 
     call: int
     question: Question
@@ -219,7 +219,7 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class RefreshMetadata:
-    """Read the metadata again soon: an answer has shown that it is old."""
+    """Read the metadata again soon: an answer has shown that it is out of date."""
 
 
 RunAction = CallReply | Raise | Ask | Follow | RefreshMetadata | MemberAction
@@ -253,7 +253,7 @@ class ReadTopics:
 
 @dataclass(frozen=True, slots=True)
 class ListOffsets:
-    """List one offset of each partition: the earliest, the latest, or that of a timestamp.
+    """List one offset of each partition: the earliest, the latest, or the offset of a timestamp.
 
     The answer maps each partition to its ListedOffset. Raises TransportError after `timeout`, BrokerError.
     """
@@ -289,7 +289,7 @@ class ListEnds:
 class CheckPositions:
     """Check `positions` against leader epochs, and against message boundaries in Kafka 0.7; no answer.
 
-    Where `limits` count bytes, the sizes of records at `positions` are sampled.
+    If `limits` count bytes, the sizes of records at `positions` are sampled.
 
     Raises BrokerError, DecodeError.
     """

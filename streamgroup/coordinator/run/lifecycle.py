@@ -1,7 +1,8 @@
-"""Ends a run (R29, R30), and pauses it while Spark is silent (R27).
+"""Ends a run (R29, R30), and pauses it while Spark makes no calls (R27).
 
 A stop commits the offsets of batches that have sunk and leaves the group within a second. A drain plans nothing more
-and waits for the batch in flight first. A pause leaves the group until Spark is back.
+and waits for the batch in flight first. A pause leaves the group until Spark calls again. `SilenceWatch` decides when a
+pause begins, and warns before.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LAST_WORD_TIMEOUT_S = 0.5
 """How long a stop waits for a listener to report the batch in flight."""
 ONCE_LAST_WORD_TIMEOUT_S = 3.0
 """How long it waits under Trigger.Once. Spark ends the query at the moment when its only batch has sunk, so this report
-is always behind the stop: by 0.1 s on a machine with nothing else to do, by 1.2 s on one that is loaded three times."""
+always comes after the stop: 0.1 s after it on an idle machine, 1.2 s on a machine with three times its load."""
 STOP_TIMEOUT_S = 1.0
 """A stop takes this long at most, including a wait of `LAST_WORD_TIMEOUT_S` for the listener's report (R29)."""
 END_GRACE_S = 5.0
@@ -72,12 +73,12 @@ class Shutdown:
 
     @property
     def paused(self) -> bool:
-        """Whether the member leaves, or has left, until Spark is back (R27)."""
+        """Whether the member leaves, or has left, until Spark calls again (R27)."""
         return self.state is RunState.PAUSED
 
     @property
     def stopped(self) -> bool:
-        """Whether the member leaves, or has left for good."""
+        """Whether the member leaves, or has left permanently."""
         return self.state in {RunState.LEAVING, RunState.STOPPED}
 
     def begin(self) -> bool:
@@ -126,7 +127,7 @@ class Shutdown:
         flight = self._member.ledger.in_flight
         if flight is None:
             return False
-        # A batch whose partitions Spark has not asked for has not run. Under Once the sink may have skipped it (R17).
+        # A batch without a call of `partitions` has not run. Under Once the sink may have skipped it (R17).
         return flight.planned_ranges is not None or self.is_once
 
     # --- draining ----------------------------------------------------------------------------------------------------
@@ -201,7 +202,7 @@ class Shutdown:
     # --- pausing -----------------------------------------------------------------------------------------------------
 
     def pause(self, now: float) -> Steps[bool]:
-        """Commit what has sunk and leave the group until `resume` (R27). Returns whether the run was a member."""
+        """Commit sunk batches and leave the group until `resume` (R27). Returns whether the run was a member."""
         has_member = self._member.membership.state not in {State.UNJOINED, State.LEFT}
         if self.state is not RunState.RUNNING or not has_member or self._has_failed():
             return False
@@ -212,7 +213,7 @@ class Shutdown:
         return True
 
     def resume(self) -> Steps[bool]:
-        """Join as a new member if a pause has left the group: Spark is back. Returns whether it joins."""
+        """Join as a new member if a pause has left the group: Spark calls again. Returns whether it joins."""
         membership = self._member.membership
         if self.stopped:
             return False
@@ -226,7 +227,7 @@ class Shutdown:
 
 def _drained(group: str, *, clean: bool) -> str:
     if clean:
-        return f"group {group}: drained: nothing will be repeated; start the query again to go on"
+        return f"group {group}: drained: nothing will be repeated; start the query again to continue"
     return (
         f"group {group}: stopped by a drain that has not seen the last batch proven sunk and committed (its time was "
         "over, or another member has its partitions by now): that batch may be repeated; start the query again to go on"
@@ -243,13 +244,13 @@ class RunState(Enum):
     RUNNING = "running"
     """The member is started: batches are planned."""
     PAUSED = "paused"
-    """The member leaves or has left, since Spark is silent (R27)."""
+    """The member leaves or has left, since Spark makes no calls (R27)."""
     DRAINING = "draining"
     """Nothing more is planned. The run waits until the batch in flight has sunk and its offsets are committed (R30)."""
     LEAVING = "leaving"
     """The member makes its last commit and leaves the group (R29)."""
     STOPPED = "stopped"
-    """The member has left for good, or was never started."""
+    """The member has left permanently, or was never started."""
 
 
 class RunCue(Enum):
@@ -285,7 +286,7 @@ TABLE = TransitionTable(
         Transition(_PAUSED, RunCue.STOP, _LEAVING),
         # A drain waits for a call of Spark that is under way: the batch that it replays must sink, too.
         Transition(_DRAINING, RunCue.JOIN, _DRAINING),
-        # A batch that has sunk while the member was out is committed by a member that joins again.
+        # If a batch has sunk after the member left, the member joins again and commits it.
         Transition(_DRAINING, RunCue.RESUME, _DRAINING),
         Transition(_DRAINING, RunCue.DRAIN, _DRAINING),
         Transition(_DRAINING, RunCue.STOP, _LEAVING),
@@ -297,15 +298,15 @@ TABLE = TransitionTable(
 
 
 _LISTEN = (
-    "{group}: Spark asked for nothing for {gap:.0f} s. Where that is the trigger's interval, not the batch itself: "
-    "only the next trigger proves that a batch has sunk, and commits and rebalances wait for that (R22). Call "
-    "streamgroup.listen(spark) once in the application, and they follow the batch at once"
+    "{group}: {gap:.0f} s passed between two calls of Spark. A batch that completes in that time is committed only "
+    "with the next call, and a rebalance may wait for the commit. If the trigger interval is that long, call "
+    "streamgroup.listen(spark) once in the application: a batch is then committed as soon as it completes"
 )
-_KEEPS = " It keeps its partitions as long as it lives; group.maxSilence would make it leave (R27)"
+_KEEPS = " The member keeps its partitions meanwhile; to let it leave the group, set group.maxSilence"
 
 
 class SilenceWatch:
-    """The silence of Spark in one run. `note` takes a line for the log with its level."""
+    """Watches for how long Spark makes no calls in one run. `note` takes a line for the log with its level."""
 
     def __init__(self, config: RunConfig, *, is_listened: Callable[[], bool], note: Callable[[int, str], None]) -> None:
         self._group = config.group_id or "no group"
@@ -318,7 +319,7 @@ class SilenceWatch:
         )
 
     def begin_call(self, now: float) -> None:
-        """Take the begin of a call of Spark: no silence is counted while it runs."""
+        """Take note that a call of Spark begins: no silence is counted while it runs."""
         gap = self._watchdog.begin_call(now)
         if gap > LONG_TRIGGER_S and not self._asked_for_listener and not self._is_listened():
             self._asked_for_listener = True
@@ -329,7 +330,7 @@ class SilenceWatch:
         self._watchdog.end_call(now)
 
     def look(self, now: float, *, jvm_is_stopped: bool) -> str | None:
-        """Warn when Spark is silent for long. Return the reason to leave the group if the driver seems hung."""
+        """Warn if Spark makes no calls for long. Return the reason to leave the group if the driver seems hung."""
         look = self._watchdog.look(now, jvm_is_stopped=jvm_is_stopped)
         if look.verdict is SilenceVerdict.WARN:
             self._note(WARNING, f"{self._group}: {look.reason}. Is the driver hung?{self._keeps}")
@@ -337,11 +338,11 @@ class SilenceWatch:
 
 
 LONG_TRIGGER_S = 10.0
-"""Triggers longer than this call for a listener (R22)."""
+"""Longer triggers need a listener: without one only the next trigger proves that a batch has sunk (R22)."""
 
 
 class SilenceVerdict(Enum):
-    """The results of a look at the silence."""
+    """The results of a check of the silence."""
 
     GO_ON = "go on"
     WARN = "warn"
@@ -352,7 +353,7 @@ class SilenceVerdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The verdict of one look, and the reason for the log."""
+    """The verdict of one check, and the reason for the log."""
 
     verdict: SilenceVerdict
     reason: str = ""
@@ -379,7 +380,7 @@ class TriggerWatchdog:
         self._was_stopped = self._has_warned = self._has_left = False
 
     def begin_call(self, now: float) -> float:
-        """Take the begin of a call of Spark, which ends the silence. Return the seconds of silence before it.
+        """Take note that a call of Spark begins, which ends the silence. Return the seconds of silence before it.
 
         Returns 0 for the first call, and after the JVM was stopped: such a gap does not measure the triggers.
         """
@@ -400,7 +401,7 @@ class TriggerWatchdog:
         """Return the verdict on the silence now. LEAVE comes once for each silence, and for each stop of the JVM."""
         if not jvm_is_stopped:
             self._stopped_since = None
-            self._has_left &= not self._calls  # a call that waits joins again
+            self._has_left &= not self._calls  # a pending call joins again
         elif self._stopped_since is None:
             self._stopped_since = now
         self._was_stopped |= jvm_is_stopped

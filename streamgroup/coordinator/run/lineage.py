@@ -1,4 +1,6 @@
-"""Describes the group for the check of a second query on a copy of the checkpoint (R28): see `lineage.py`."""
+"""Checks for a second query on a copy of the checkpoint (R28): `LineageWatch` describes the group at each assignment,
+`DuplicateLineageCheck` decides by the descriptions whether the run may plan.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from streamgroup.group.user_data import RunIdentity, decode_identity, encode_ide
 from streamgroup.model import GroupDescription, GroupState, MemberDescription
 
 DESCRIBE_TIMEOUT_S = 2.0
-"""How long the coordinator has to answer; the next assignment asks again. Other callers need the watcher meanwhile."""
+"""How long the group coordinator has to answer; the next assignment sends the request again. Other callers need the
+watcher meanwhile."""
 
 
 class LineageWatch:
@@ -55,7 +58,7 @@ class LineageWatch:
         return self._check is None or self._check.clear
 
     def on_action(self, action: object, now: float) -> bool:
-        """Take an action of the member. Return whether `look` must begin: an assignment asks for it."""
+        """Take an action of the member. Return whether `look` must begin: an assignment requires it."""
         if self._check is None:
             return False
         match action:
@@ -71,7 +74,7 @@ class LineageWatch:
     def look(self) -> Steps[None]:
         """Describe the group until the run is admitted, no answer comes or the membership ends.
 
-        A newer assignment begins anew: an older description must not admit a member that has joined again.
+        A newer assignment starts this again: an older description must not admit a member that has joined again.
         Raises ConfigError if a duplicate has been in the group for a session timeout.
         """
         check = self._check
@@ -93,11 +96,11 @@ class LineageWatch:
                 now = yield NOW
                 check.unanswered(now)
                 continue
-            except Exception as error:  # without the check the query goes on
+            except Exception as error:  # without the check the query continues
                 self._note(
                     ev.WARNING,
                     f"group {self._group}: cannot check for a second query on a copy of this checkpoint: the group "
-                    f"could not be described: {error}. The query goes on without the check. Make sure that no other "
+                    f"could not be described: {error}. The query continues without the check. Make sure that no other "
                     "query uses a copy of the checkpoint. To enable the check, let this user describe the group, then "
                     "restart the query",
                 )
@@ -137,7 +140,7 @@ class LineageWatch:
 LOOK_AGAIN_S = 0.5
 """Seconds until a run describes again a group that rebalances or has a duplicate."""
 DEAD_TIMEOUT_S = 2.0
-"""How long descriptions must call the group Dead before the run goes on without them."""
+"""How long descriptions must call the group Dead before the run continues without them."""
 
 
 def identity_of(member: MemberDescription) -> RunIdentity | None:
@@ -190,13 +193,13 @@ class DuplicateLineageCheck:
         self._asked_at = -math.inf
         self._clear = True
         """True before the first assignment, when nothing can be planned."""
-        self._untold: tuple[bool, float] | None = None
-        """Whether the newest descriptions, which do not tell what the members sent, call the group Dead; since when."""
+        self._undescribed: tuple[bool, float] | None = None
+        """If the newest descriptions lack the members' user data: whether they call the group Dead, and since when."""
         self.is_unchecked = False
-        """Whether the run goes on although the newest description did not tell what the members have sent."""
+        """Whether the run continues although the newest description lacks the members' user data."""
         self.admitted = False
         self.asking = False
-        """Whether all members must join again, to tell whether they are admitted."""
+        """Whether all members must join again, to publish whether they are admitted."""
 
     @property
     def clear(self) -> bool:
@@ -224,7 +227,7 @@ class DuplicateLineageCheck:
     def lost(self) -> None:
         """Take back the admission: a member that joins again is a later joiner."""
         self.admitted = self.asking = self.is_unchecked = False
-        self._untold = None
+        self._undescribed = None
         self._first_generation = None
 
     def due_in(self, now: float) -> float:
@@ -242,9 +245,9 @@ class DuplicateLineageCheck:
         the first description, or any that joined later, has been in the group for a session timeout.
         """
         if group.state != GroupState.STABLE:
-            self._not_told(now, is_dead=group.state == GroupState.DEAD)
+            self._take_undescribed(now, is_dead=group.state == GroupState.DEAD)
             return None
-        self._untold, self.is_unchecked = None, False
+        self._undescribed, self.is_unchecked = None, False
         duplicates = find_duplicates(group, self._me, self._member_id)
         self._has_duplicate = bool(duplicates)
         self._clear &= not duplicates
@@ -262,11 +265,11 @@ class DuplicateLineageCheck:
         self._ask_at = now + LOOK_AGAIN_S
         return duplicates[run]
 
-    def _not_told(self, now: float, *, is_dead: bool) -> None:
-        """Take a description that does not tell what the members have sent. It holds up the run for a limited time."""
-        if self._untold is None or self._untold[0] != is_dead:
-            self._untold = is_dead, now
-        waited = self._asked_at - self._untold[1]
+    def _take_undescribed(self, now: float, *, is_dead: bool) -> None:
+        """Take a description without the members' user data. It holds up the run for a limited time."""
+        if self._undescribed is None or self._undescribed[0] != is_dead:
+            self._undescribed = is_dead, now
+        waited = self._asked_at - self._undescribed[1]
         self._ask_at = now + LOOK_AGAIN_S
         if is_dead and waited >= DEAD_TIMEOUT_S:
             self._clear = self.is_unchecked = True
@@ -275,7 +278,7 @@ class DuplicateLineageCheck:
             self._clear = self.is_unchecked = True
 
     def _update_waits(self, runs: Set[str], now: float) -> None:
-        """Go on with the waits for these duplicates, begin those that are new, and end all others."""
+        """Continue the waits for these duplicates, begin the waits for new ones, and end all other waits."""
         if not self._waiting_since:
             self._first_duplicates = frozenset(runs)
         self._first_duplicates &= runs  # one that was gone and is back has joined: it is not a dead predecessor
@@ -289,7 +292,7 @@ class DuplicateLineageCheck:
         """Take a missing answer: the run may plan, unless a duplicate was seen before.
 
         The wait for that one begins again. While the servers are away, the session of a dead predecessor does not
-        expire, and with another coordinator or leader it begins anew.
+        expire, and with another group coordinator or leader it begins again.
         """
         if self._has_duplicate:
             self._waiting_since, self._ask_at = {}, now + LOOK_AGAIN_S
@@ -305,10 +308,10 @@ class DuplicateLineageCheck:
         waited_for = "it was" if is_first else "it joined after this query, and such members were"
         return (
             f"group {self._group!r}: another live member reads with a copy of this query's checkpoint: "
-            f"{described(duplicate)}, run {run}; {waited_for} there for {self._session_timeout_s:g} s "
+            f"{described(duplicate)}, run {run}; {waited_for} in the group for {self._session_timeout_s:g} s "
             "(session.timeout.ms). Each of the two would replay batches of the other. Give this query a checkpoint "
-            "directory of its own: a new, empty one goes on from the group's committed offsets (a file sink needs a "
-            "new output directory with it). If the other query is the one too many, stop it and start this one again"
+            "directory of its own: a new, empty one continues from the group's committed offsets (a file sink needs a "
+            "new output directory with it). If the other query is the superfluous one, stop it and start this one again"
         )
 
 

@@ -32,7 +32,7 @@ from streamgroup.model import Document, TopicPartition, name_some
 
 
 class Run:
-    """Decides for one run. `logs` are the brokers' last answers, `events` reports trouble."""
+    """The machine of one run. `logs` are the brokers' last answers, `events` reports rebalances, losses and repeats."""
 
     def __init__(self, config: RunConfig, member: Member, logs: LogView, planner: Planner, events: RunEvents) -> None:
         self._member = member
@@ -117,7 +117,7 @@ class Run:
         self._actions = []
         try:
             self._take(event, now)
-        except Exception as error:  # whichever thread steps the run must not end for a defect, and the query must
+        except Exception as error:  # a defect must end the query, and not the thread that steps the run
             self._fail_by(error)
         self._scheduler.advance(now)
         self._batch_clock.look(self._ledger.in_flight, now)
@@ -205,7 +205,7 @@ class Run:
         return None
 
     def _known_ends(self) -> Logs:
-        """Return what was last listed of the logs held; the same object while it stays the same."""
+        """Return the ranges last listed of the logs held; the same object while nothing has changed."""
         held = self._ledger.partitions()
         return self._ends.get(lambda: self._logs.known(held), held, *self._logs.known_since)
 
@@ -215,7 +215,7 @@ class Run:
         return logs
 
     def _pause_reading(self, partitions: frozenset[TopicPartition] | None, *, is_paused: bool) -> dict[str, Any]:
-        """Pause or resume `partitions`, or the whole query for None."""
+        """Pause or resume `partitions`, or the entire query for None."""
         held = self._ledger.partitions()
         if is_paused:
             self._paused.pause(partitions, held)
@@ -279,10 +279,10 @@ class Run:
         if self.shutdown.uncommitted:
             return "the commit of the last batch was not acknowledged"
         if lost := self._ledger.commits.outstanding:
-            return f"the member lost {name_some(lost)} before it could commit the last batch, and another may have them"
+            return f"the member lost {name_some(lost)} before the last batch was committed, and another may have them"
         return "the time was over before the member held the partitions of the last batch again"
 
-    # --- what tasks lead to ------------------------------------------------------------------------------------------
+    # --- results of tasks ------------------------------------------------------------------------------------------
 
     def asks(self, task: int, question: Question) -> None:
         """Take a question of a call or of a background task."""
@@ -322,11 +322,11 @@ class Run:
         if reason is not None and self._is_member:
             self._begin_task(self._pause(reason))
         elif self.shutdown.paused and self._spark and not jvm_is_stopped:
-            # The call began before the pause, or while the member left. Under Trigger.Once no later call joins again.
+            # The call began before the pause, or while the member left. Under Trigger.Once no later call follows.
             self._begin_task(self._calls.join_again())
 
     def _pause(self, reason: str) -> Steps[None]:
-        """Leave the group until Spark is back (R27)."""
+        """Leave the group until Spark calls again (R27)."""
         now = yield NOW
         if (yield from self.shutdown.pause(now)):
             left = "left the group, so other members read its partitions"
@@ -344,7 +344,7 @@ class Run:
     # --- the member's actions ----------------------------------------------------------------------------------------
 
     def _perform(self, actions: Iterable[MemberAction]) -> None:
-        """Carry out what is decided here, and leave the rest, which needs a thread, to the shell."""
+        """Carry out the actions that the run handles itself, and pass the others, which need a thread, to the shell."""
         begun: list[Steps[None]] = []  # they begin after the last action: each may lead to further ones
         describes = False
         for action in actions:

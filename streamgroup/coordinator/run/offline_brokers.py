@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from streamgroup.coordinator.run.interface import RunConfig
 
 STREAM_TIMEOUT_S = 1.0
-"""How long a stream waits for the committed offsets, which name known partitions; the next plan asks again."""
+"""How long a stream waits for the committed offsets, which name known partitions; the next plan fetches them again."""
 
 Targets = Mapping[TopicPartition, int]
 Commits = Mapping[TopicPartition, CommittedOffset]
@@ -80,7 +80,7 @@ class OfflineBrokers:
         except (TransportError, DecodeError) as error:
             if once:
                 raise
-            # An error of decoding does not pass by itself; the fetch of the position raises it.
+            # Retrying does not resolve an error of decoding; the fetch of the position raises it.
             self._looked = isinstance(error, DecodeError)
             return
         self._looked = True
@@ -97,7 +97,7 @@ class OfflineBrokers:
     def left_out(self, unjudged: Collection[TopicPartition] = ()) -> frozenset[TopicPartition]:
         """Return the partitions that a trigger that ends does not wait for, since their brokers are offline.
 
-        Asks no server. Under Once these are all such partitions that the run should read; it logs them, or raises
+        Sends no request. Under Once these are all such partitions that the run should read; this logs them, or raises
         DataLossError. Under AvailableNow they are a part of `unjudged`, and `check_end` decides about them.
         """
         snapshot = self._snapshot()

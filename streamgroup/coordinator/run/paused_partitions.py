@@ -20,9 +20,9 @@ class PauseRefused(StreamGroupError):
 class PausedPartitions:
     """The pauses of one run. `note` takes a line for the log with its level.
 
-    A pause is of this run: a restarted query begins without one. It lasts until the partition is resumed, or until an
-    assignment lacks the partition, so the member that gets it reads it. A pause of the whole query includes partitions
-    that it gains.
+    A pause belongs to this run: a restarted query begins without one. It lasts until the partition is resumed, or until
+    an assignment lacks the partition, so the member that gets it reads it. A pause of the entire query includes
+    partitions that it gains.
     """
 
     def __init__(self, group: str, note: Callable[[int, str], None]) -> None:
@@ -30,7 +30,7 @@ class PausedPartitions:
         self._note = note
         self._paused: frozenset[TopicPartition] = frozenset()
         self.is_whole = False
-        """Whether the whole query is paused."""
+        """Whether the entire query is paused."""
         self._reported = ""
 
     def names(self, held: Collection[TopicPartition]) -> list[str]:
@@ -41,31 +41,31 @@ class PausedPartitions:
         return self.is_whole or tp in self._paused
 
     def pause(self, partitions: Collection[TopicPartition] | None, held: Collection[TopicPartition]) -> None:
-        """Pause `partitions`, or the whole query for None. Raises PauseRefused if one of them is not held."""
+        """Pause `partitions`, or the entire query for None. Raises PauseRefused if one of them is not held."""
         if partitions is None:
             self.is_whole = True
             self._note(WARNING, f"{self._who}: the query is paused: it plans nothing until it is resumed")
             return
-        if strange := frozenset(partitions) - frozenset(held):
+        if unheld := frozenset(partitions) - frozenset(held):
             raise PauseRefused(
-                f"cannot pause {name_some(strange)}: the query does not hold it now. It holds "
+                f"cannot pause {name_some(unheld)}: the query does not hold it now. It holds "
                 f"{name_some(held) or 'nothing'}"
             )
         self._paused |= frozenset(partitions)
         self._note(WARNING, f"{self._who}: paused {name_some(partitions)}: not read until it is resumed")
 
     def resume(self, partitions: Collection[TopicPartition] | None) -> None:
-        """Resume `partitions`, or everything for None. Raises PauseRefused if one of them is not paused by itself."""
+        """Resume `partitions`, or everything for None. Raises PauseRefused if one of them was not paused by name."""
         if partitions is None:
             self.is_whole, self._paused = False, frozenset()
             self._note(INFO, f"{self._who}: the query is resumed")
             return
         if self.is_whole:
             raise PauseRefused(
-                f"cannot resume {name_some(partitions)}: the whole query is paused. Resume it without naming partitions"
+                f"cannot resume {name_some(partitions)}: the entire query is paused. Resume it without a partition"
             )
-        if strange := frozenset(partitions) - self._paused:
-            raise PauseRefused(f"cannot resume {name_some(strange)}: not paused. {self._listed()}")
+        if unpaused := frozenset(partitions) - self._paused:
+            raise PauseRefused(f"cannot resume {name_some(unpaused)}: not paused. {self._listed()}")
         self._paused -= frozenset(partitions)
         self._note(INFO, f"{self._who}: resumed {name_some(partitions)}")
 
@@ -88,13 +88,13 @@ class PausedPartitions:
         return {tp: log for tp, log in logs.items() if not self._is_paused(tp)}
 
     def unpaused(self, partitions: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
-        """Return those of `partitions` that are not paused."""
+        """Return the partitions among `partitions` that are not paused."""
         return frozenset(tp for tp in partitions if not self._is_paused(tp))
 
     def report_left_out(
         self, positions: Mapping[TopicPartition, Position], logs: Mapping[TopicPartition, LogRange], trigger: str
     ) -> None:
-        """Log once which records of paused partitions a run leaves out that ends by itself."""
+        """Log once which records of paused partitions a run leaves out whose trigger ends it."""
         left = [
             f"{tp} from {positions[tp].offset} to {logs[tp].latest}"
             for tp in sorted(positions)

@@ -61,7 +61,7 @@ class LogView(Protocol):
 
     @property
     def known_since(self) -> tuple[object, object]:
-        """Two objects whose identity changes when a method may answer differently."""
+        """Two objects whose identity changes when the answer of a method may change."""
 
     def known(self, partitions: Collection[TopicPartition]) -> Logs:
         """Return the ranges last listed of `partitions`."""
@@ -83,16 +83,16 @@ class LogCheckResults(Protocol):
         """Return the positions taken under a leader epoch that is not the newest."""
 
     def epoch_ends(self, suspects: Mapping[TopicPartition, EpochCheck]) -> Mapping[TopicPartition, EpochEnd]:
-        """Return where the epochs of `suspects` end, as far as their leaders have answered."""
+        """Return the end offsets of the epochs of `suspects`, as far as their leaders have answered."""
 
     def unsound(self, positions: Positions, logs: Logs) -> frozenset[TopicPartition]:
         """Return the partitions whose position is not yet known to be a message boundary."""
 
     def boundaries(self, logs: Logs) -> Boundaries | None:
-        """Return where messages end, as far as known; None if every offset is a boundary."""
+        """Return the known ends of messages; None if every offset is a boundary."""
 
     def densities(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the estimated bytes of `record_sizes.UNIT` offsets of each partition."""
+        """Return the estimated bytes of `packing.UNIT` offsets of each partition."""
 
     def planned(self, ranges: Collection[OffsetRange]) -> None:
         """Take note that `ranges` are planned."""
@@ -140,8 +140,8 @@ class Planner:
     def judge(self, logs: Logs, now: float) -> PlannableLogs:
         """Compare the positions with the logs. Raises DataLossError if records are lost and failOnDataLoss is on.
 
-        While positions, logs and metadata stay the same the last judgement stands, unless it was in doubt: time alone
-        may change a doubt. `logs` are the answer to `ListEnds`.
+        While positions, logs and metadata stay the same, the last judgement is reused, unless it was in doubt: a
+        doubt may end with time. `logs` are the answer to `ListEnds`.
         """
         facts = logs, self._ledger.positions(), *self._logs.known_since
         judged = self._judged.find(*facts)
@@ -208,10 +208,10 @@ class Planner:
         )
 
     def absent(self, known: Collection[TopicPartition], now: float) -> frozenset[TopicPartition]:
-        """Return those of `known` that the metadata lacks, until that is believed (R8); then log that they are deleted.
+        """Return the partitions of `known` that the metadata lacks, until they count as deleted (R8); then log that.
 
         A lagging broker may leave a topic out of the metadata. No member holds its partitions then, and none judges
-        them, so a run that ends would take the topic for read. In Kafka 0.7 partitions come and go with their brokers.
+        them, so a run that ends would treat the topic as read. In Kafka 0.7 partitions come and go with their brokers.
         """
         metadata_at = self._logs.metadata_at
         snapshot = self._logs.snapshot
@@ -347,7 +347,7 @@ class Planner:
     def founded(self, previous: Document) -> Document | None:
         """Return the document of a run that found no partition, so that the next run knows (R7).
 
-        None where a document before it tells that, or tells positions, and where partitions have appeared meanwhile.
+        None if an earlier document has that or has positions, and if partitions have appeared meanwhile.
         """
         ledger = self._ledger
         if ledger.checkpoint != INITIAL_DOCUMENT or ledger.positions():
@@ -357,8 +357,8 @@ class Planner:
     def empty(self, previous: Document) -> Document:
         """Return a document without ranges, for AvailableNow while the group rebalances (R10).
 
-        If no position is known, it repeats those of `previous`. Without them a restart would take the query for a new
-        one, to which startingOffsets applies (R7).
+        If no position is known, it repeats those of `previous`. Without them a restart would treat the query as
+        a new one, to which startingOffsets applies (R7).
         """
         document = empty_document(
             previous,

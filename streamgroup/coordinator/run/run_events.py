@@ -34,7 +34,7 @@ class RunEventKind(StrEnum):
     REBALANCE = "rebalance"
     """The member got an assignment; the first one counts, too."""
     FENCE = "fence"
-    """The group went on without this member: its generation or session is lost, or its commit was refused."""
+    """The group continued without this member: its generation or session is lost, or its commit was refused."""
     REPLAY = "replay"
     """A document that another process planned is read again (R13)."""
     SKIP = "skip"
@@ -42,7 +42,7 @@ class RunEventKind(StrEnum):
     REPEAT = "repeat"
     """A batch was given up before it was known to have sunk: it may be read again."""
     DATA_LOSS = "data_loss"
-    """Records that should be there are gone."""
+    """Records are gone that the query has not read."""
 
 
 _OF_PARTITIONS = frozenset({RunEventKind.REBALANCE, RunEventKind.FENCE})

@@ -112,7 +112,7 @@ class SparkCalls:
         return planned
 
     def partitions(self, start: Document, end: Document) -> Steps[Any]:
-        """Return the tasks of the batch that `end` describes. The answer is kept: Spark may ask again (R12)."""
+        """Return the tasks of the batch that `end` describes. The answer is kept: Spark may call again (R12)."""
         if start == end:
             return []
         yield from self._open()
@@ -136,7 +136,7 @@ class SparkCalls:
         return tasks
 
     def _open(self) -> Steps[None]:
-        """Begin the run with its first call; join again where a pause has left the group (R27)."""
+        """Begin the run with its first call; join again if a pause has left the group (R27)."""
         yield from self._shutdown.wait_for_end(0.0)
         if self._shutdown.begin():
             yield from self._startup.open()
@@ -144,7 +144,7 @@ class SparkCalls:
             yield from self.join_again()
 
     def join_again(self) -> Steps[None]:
-        """Join as a new member if a pause has left the group. The join timeout begins anew."""
+        """Join as a new member if a pause has left the group. The join timeout begins again."""
         if (yield from self._shutdown.resume()):
             self._gate.joined_at = yield NOW
             text = f"{self._config.group_id}: Spark is back: joining again"
@@ -154,7 +154,7 @@ class SparkCalls:
 
     def _paced(self, limits: LimitOptions) -> Steps[LimitOptions]:
         """Return the limits of a batch planned now. AvailableNow waits for its rates: a batch without rows would follow
-        at once. Under other triggers Spark asks again.
+        at once. Under other triggers Spark calls again.
         """
         now = yield NOW
         paced = self._pace.limits(limits, now)
@@ -167,7 +167,7 @@ class SparkCalls:
         return self._failure.error is not None or self._shutdown.wanted
 
     def _plan(self, previous: Document, limits: LimitOptions, *, once: bool) -> Steps[Document | None]:
-        """Return the next document, or `previous` if nothing is new; None if that is not known yet."""
+        """Return the next document, or `previous` if nothing is new; None if neither is known yet."""
         planner = self._planner
         may_plan = yield from self._gate.until_plannable(once=once, ends=planner.targets is not None)
         self._failure.raise_it()
@@ -259,7 +259,7 @@ class SparkCalls:
         return document
 
     def _planned_before(self, start: Document) -> Document | None:
-        """Return the document in flight if Spark asks for it again."""
+        """Return the document of the batch in flight if Spark requests it again."""
         flight = self._ledger.in_flight
         if flight is None or not flight.planned_here or flight.document == start or flight.planned_ranges is not None:
             return None
@@ -302,12 +302,12 @@ class SparkCalls:
 
 
 COMMIT_TIMEOUT_S = 0.5
-"""R9: a commit is one round trip. `latestOffset` waits this long for its answer, then returns `start`."""
+"""A commit is one round trip (R9). `latestOffset` waits this long for its answer, then returns `start`."""
 ASSIGNMENT_TIMEOUT_S = 1.0
-"""R10: the first call waits this long for the first assignment, so that batch 0 is not empty.
-Under AvailableNow every call does."""
+"""The first call waits this long for the first assignment, so that batch 0 is not empty (R10). Under AvailableNow every
+call does."""
 LOOK_AGAIN_S = 0.1
-"""Under Once and AvailableNow a call checks this often for answers that the brokers still owe."""
+"""Under Once and AvailableNow a call checks this often for pending answers of the brokers."""
 REPORT_AFTER_S = 30.0
 """A wait is reported after this time, and again whenever the time has doubled."""
 STANDALONE_GRACE_S = 2.0
@@ -317,9 +317,9 @@ STANDALONE_GRACE_S = 2.0
 class PlanGate:
     """Opens when the member may plan. Used by one call of Spark at a time.
 
-    `is_clear` returns whether the check for a second query on the same checkpoint lets the run plan. `is_over`
-    returns whether the run has failed or leaves, `is_paused` whether it is out of its group until Spark is back (R27).
-    `api_timeout_s` is how long brokers have for an answer. `warn` takes a line for the log: no wait is silent for long.
+    `is_clear` returns whether the check for a second query on the same checkpoint lets the run plan. `is_over` returns
+    whether the run has failed or leaves, `is_paused` whether it has left its group until Spark calls again (R27).
+    `api_timeout_s` is how long brokers have for an answer. `warn` takes a line for the log: every long wait is logged.
     """
 
     def __init__(
@@ -386,13 +386,13 @@ class PlanGate:
         if cause := self._member.waits_for(now):
             return cause
         if not self._is_clear():
-            return "it is not known yet whether another query reads with a copy of this checkpoint"
-        return "partitions are on their way to this member"
+            return "the check whether another query uses a copy of this checkpoint has not ended"
+        return "partitions are being moved to this member"
 
     def _wait(self, timeout: float, *, once: bool) -> Steps[float]:
         """Wait until the run may plan or is over, for `timeout` seconds at most; return the time.
 
-        The timeout begins anew when the member joins again after a pause. Under Once it does not end during the pause.
+        The timeout begins again when the member joins again after a pause. Under Once it does not end during the pause.
         """
         while True:
             since = self.joined_at
@@ -438,7 +438,7 @@ class PlanGate:
     def until_complete(self) -> Steps[bool]:
         """Wait shortly for partitions that are moving to this member; return whether none are left (R11).
 
-        AvailableNow would leave them unread if it ended before.
+        If AvailableNow ended before, it would leave them unread.
         """
         yield Until(lambda _: self._member.complete or self._is_over(), ASSIGNMENT_TIMEOUT_S)
         return self._member.complete
@@ -448,7 +448,7 @@ class PlanGate:
         return may_plan and (self._member.complete or not once)
 
     def _is_too_late(self, now: float) -> bool:
-        """Return whether AvailableNow, which goes on with empty documents (R10), has waited too long for its group."""
+        """Return whether AvailableNow, which plans empty documents (R10), has waited too long for its group."""
         return not self._has_planned and self.joined_at is not None and now - self.joined_at >= self._join_timeout_s
 
     def _too_late(self, trigger: str, now: float) -> str:

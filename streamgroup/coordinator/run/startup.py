@@ -1,7 +1,7 @@
-"""Starts a run: first it connects and resolves the subscription, then the member joins.
+"""Starts a run: it connects and resolves the subscription, the member joins, and its start offsets are looked up.
 
-These are two steps. AvailableNow asks for the ends of the logs before Spark passes the checkpoint, and the member needs
-the checkpoint's lineage to join (R28). Afterwards the resolved subscription is kept current.
+Connecting and joining are two steps. AvailableNow asks for the ends of the logs before Spark passes the checkpoint, and
+the member needs the checkpoint's lineage to join (R28). Afterwards the resolved subscription is kept current.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Startup:
         self._is_stopped = is_stopped
         self._topics: frozenset[str] = frozenset()
         self._others: Collection[str] = ()
-        """Topics that are followed beside the subscribed ones: those of the other members, for a leader."""
+        """Topics that are followed in addition to the subscribed ones: a leader follows the other members' topics."""
         self.there: frozenset[TopicPartition] = frozenset()
         """The subscribed partitions that existed when the run began."""
         self.has_joined = False
@@ -136,14 +136,14 @@ class Startup:
     def found_nothing(self) -> bool:
         """Whether the run began with a subscription of no partitions: all that appear later are new (R7).
 
-        Never in Kafka 0.7, where partitions are away while their brokers are offline.
+        Never in Kafka 0.7, whose partitions do not exist while their brokers are offline.
         """
         return not self.there and not self._metadata.snapshot.log_format.is_broker_bound
 
     # --- the resolved subscription ---------------------------------------------------------------------------------
 
     def follow(self, topics: Collection[str]) -> None:
-        """Watch the metadata of `topics`, beside the subscribed ones."""
+        """Watch the metadata of `topics` in addition to the subscribed ones."""
         self._others = topics
         self._follow(self._topics.union(topics))
 
@@ -202,7 +202,7 @@ class StartingOffsets:
                 self._perform([ev.Note(ev.WARNING, text)])
                 yield Until(lambda _: False, self._config.start_retry_interval_s)
         if wanted.generation != self._member.ledger.generation:
-            return  # another assignment has begun, with a lookup of its own
+            return  # a newer assignment has its own lookup
         losses = losses_of(self._config.group_id, origins, offsets)
         is_failed = bool(losses) and self._config.fail_on_data_loss
         self._events.lost_records(losses, failed=is_failed)
@@ -215,7 +215,7 @@ class StartingOffsets:
         return Origin.EARLIEST if origin is Origin.STARTING and self._is_new(tp) else origin
 
     def offsets(self, origins: Mapping[TopicPartition, Origin]) -> Steps[dict[TopicPartition, int]]:
-        """Return start offsets. All but those of the founding generation start at earliest (R7, R8)."""
+        """Return start offsets. Partitions that startingOffsets does not apply to start at earliest (R7, R8)."""
         now = yield NOW
         deadline = now + self._config.api_timeout_s
         configured = self._config.starting
@@ -268,4 +268,4 @@ def _loss(group: str, tp: TopicPartition, origin: Origin, offset: int) -> LostRe
 def refuse(location: OffsetLocation, losses: Collection[LostRecords]) -> DataLossError:
     """Return the error that ends a query for `losses`. `location` is where an operator can reset its offsets."""
     other = f"; or {how_to_reset(location)}" if location.group else ""
-    return DataLossError("\n".join(loss.text for loss in losses) + f"\nTo go on: set failOnDataLoss=false{other}")
+    return DataLossError("\n".join(loss.text for loss in losses) + f"\nTo continue: set failOnDataLoss=false{other}")

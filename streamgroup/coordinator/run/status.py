@@ -1,4 +1,6 @@
-"""Measures the age of the batch in flight."""
+"""The parts of a run's status: the age of the batch in flight, the time without an assignment, the error, the batches
+that have sunk.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from streamgroup.model import Document
 class BatchClock:
     """Remembers when the batch in flight was first seen.
 
-    Each batch, and each replay, is an object of its own. It does not mix up two that are equal.
+    Batches are compared by identity: a replay of the same document is another batch.
     """
 
     __slots__ = ("_batch", "_since")
@@ -27,7 +29,7 @@ class BatchClock:
         self._since = 0.0
 
     def look(self, batch: InFlightBatch | None, now: float) -> float | None:
-        """Return the seconds since `batch` was first seen, at monotonic time `now`; None where none is in flight."""
+        """Return the seconds since `batch` was first seen, at monotonic time `now`; None if none is in flight."""
         if batch is not self._batch:
             self._batch, self._since = batch, now
         return None if batch is None else now - self._since
@@ -56,12 +58,12 @@ class AssignmentClock:
                 self._since = None
 
     def seconds(self, now: float) -> float:
-        """Return the seconds so far. They go on while the member has no assignment."""
+        """Return the seconds up to `now`, which grow while the member has no assignment."""
         return self._total_s + (0.0 if self._since is None else now - self._since)
 
 
 class Failure:
-    """The first error that no retry ends. Spark's next call raises it."""
+    """The first error that retrying will not resolve. Spark's next call raises it."""
 
     def __init__(self) -> None:
         self.error: StreamGroupError | None = None
@@ -78,11 +80,11 @@ class Failure:
 
 
 MOST_BATCHES = 32
-"""Batches whose figures are kept for the status: those of a few seconds, where batches are short."""
+"""Batches whose figures are kept for the status: a few seconds of short batches."""
 
 
 class BatchCompletion:
-    """The requests `sunk` and `ranges` of one run. `perform` takes the member's actions, in order.
+    """Serves the requests `sunk` and `ranges` of one run. `perform` takes the member's actions, in order.
 
     `on_skipped` takes a document whose batch the sink skipped, and the error that fails the query (R17).
     """
@@ -102,7 +104,7 @@ class BatchCompletion:
         self.is_announced: Callable[[], bool] = lambda: False
         """Whether a listener has registered with the driver."""
         self.query: Mapping[str, Any] = {}
-        """The query's `id` and `name` from the listener's report, the only source that names them."""
+        """The query's `id` and `name` from the listener's report, which alone has them."""
         self.batches: deque[Mapping[str, Any]] = deque(maxlen=MOST_BATCHES)
         """The figures of the newest batches, as the listener reports them: rows, and the duration of each phase."""
 

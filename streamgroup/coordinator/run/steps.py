@@ -30,14 +30,14 @@ class Until:
 
 
 NOW = Until(lambda _: True, 0.0)
-"""Wait for nothing: the call is resumed at once with the time."""
+"""Do not wait: the call is resumed at once with the time."""
 
 Steps = Generator[Until | Question, Any, T]
 """A call of the run. It is resumed with `now` after an `Until`, with `(now, answer)` after a question."""
 
 
 class SchedulerListener(Protocol):
-    """Hears what the tasks of a `StepScheduler` lead to. A task that is abandoned leads to nothing."""
+    """Gets the questions and results of the tasks of a `StepScheduler`; none of an abandoned task."""
 
     def asks(self, task: int, question: Question) -> None: ...
 
@@ -98,7 +98,7 @@ class StepScheduler:
         while ready := [n for n, task in self._tasks.items() if task.wait and _is_ready(task, now)]:
             for number in ready:
                 task = self._tasks.get(number)
-                if task is not None and task.wait and _is_ready(task, now):  # another one may have changed that
+                if task is not None and task.wait and _is_ready(task, now):  # another task may have changed that
                     self._run(number, task, partial(_go_on, task, now), now)
 
     def _run(self, number: int, task: _Waiting, resume: Callable[[], Until | Question], now: float) -> None:
@@ -114,7 +114,7 @@ class StepScheduler:
         except StopIteration as done:
             del self._tasks[number]
             self._listener.is_over(number, done.value, now)
-        except Exception as error:  # the task's error goes to whoever waits for its result
+        except Exception as error:  # the error goes to the thread that waits for the task's result
             del self._tasks[number]
             self._listener.has_failed(number, error, now)
         else:
@@ -122,7 +122,7 @@ class StepScheduler:
 
 
 def _is_ready(task: _Waiting, now: float) -> bool:
-    """Return whether a task that waits is to be resumed; an error of its condition is its own."""
+    """Return whether a task that waits is to be resumed. An error of its condition is raised in the task."""
     assert task.wait is not None
     if now >= task.due:
         return True

@@ -1,4 +1,4 @@
-"""The backend of a group that a broker coordinates, and of a query without a group."""
+"""Assembles the group side of a run from its options: the backend, the ledger, the member and its machine."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class BrokerBackend:
         )
 
     def described(self, timeout: float) -> Future[GroupDescription]:
-        """Send DescribeGroups to the group's coordinator."""
+        """Send DescribeGroups to the group coordinator."""
         name = self._group.group_id
         return self._watcher.post(
             lambda cluster, until: describe_groups(kafka_of(cluster, until), [name], until)[name], timeout
@@ -79,7 +79,7 @@ def backend_of(
         machine = machine_of(options, group, rng, is_missed)
         member = member_of(options, group, ledger, machine, rng=rng)
         return BrokerBackend(options, group, member, inbox=inbox, watcher=watcher)
-    # Few groups are kept by ZooKeeper, and the others start without loading its client.
+    # Few groups are kept by ZooKeeper, and all other queries start without loading its client.
     from streamgroup.coordinator.threads.registry_thread import RegistryBackend  # noqa: PLC0415
 
     return RegistryBackend(options, group, ledger, registry, rng=rng, inbox=inbox, watcher=watcher, is_missed=is_missed)
@@ -136,7 +136,7 @@ def standalone_of(
     """Return the machine of a query that is not a member.
 
     `through_brokers`: whether brokers keep its commits in ZooKeeper (see `in_zookeeper`). `session`: whether it commits
-    to ZooKeeper in a session of its own.
+    to ZooKeeper in its own session.
     """
     return StandaloneMember(
         member_config(options, group),

@@ -1,4 +1,4 @@
-"""Finds message boundaries of Kafka 0.7, where batches may end (R34), by scans through the watcher's cluster."""
+"""Finds message boundaries of Kafka 0.7, at which batches may end (R34), by scans through the watcher's cluster."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Scanned = dict[TopicPartition, tuple[int, ...]]
 Logs = Mapping[TopicPartition, LogRange]
 
 BUDGET_S = 0.8
-"""Seconds of one scan. Other callers need the watcher, and a shorter batch is a batch, too."""
+"""Seconds of one scan. Other callers need the watcher, and a shorter batch is good enough."""
 CHECK_TIMEOUT_S = 30.0
 """How long a position is checked before the planner uses it unchecked."""
 CHECK_EVERY_S = 2.0
 """How often a position is checked again: each check takes the watcher's time."""
 RETRY_BACKOFF_S = 0.1
-"""Wait between two scans where the broker has closed the connection at once."""
+"""Wait between two scans if the broker has closed the connection at once."""
 SCAN_TIMEOUT_S = 5.0
 """How long a broker's answer to a scan is awaited. It may arrive after the call that asked for it has returned."""
 
@@ -69,7 +69,7 @@ class _Scans:
         except FutureTimeoutError:
             return {}  # the scan is still pending
         except TransportError as error:
-            log.debug("walking messages: %s", error)
+            log.debug("scanning for message boundaries: %s", error)
             return {}
         finally:
             if answer.done():
@@ -84,7 +84,7 @@ class BoundaryScans:
     def __init__(self, watcher: LogWatcher) -> None:
         self._scans = _Scans(watcher)
         self._scanned: dict[TopicPartition, tuple[int, tuple[int, ...]]] = {}
-        """By partition: the position where the scan began, and the boundaries found."""
+        """By partition: the position at which the scan began, and the boundaries found."""
 
     def ask(
         self,
@@ -166,7 +166,7 @@ class PositionChecks:
         self._sound |= {range_.partition: range_.until for range_ in ranges}
 
     def unsound(self, positions: Mapping[TopicPartition, Position], logs: Logs) -> frozenset[TopicPartition]:
-        """Return the partitions whose position lies within the log and is not known to be a boundary."""
+        """Return the partitions whose position is within the log and is not known to be a boundary."""
         return frozenset(
             tp
             for tp, known in logs.items()
@@ -174,7 +174,7 @@ class PositionChecks:
         )
 
     def _tried(self, positions: Mapping[TopicPartition, Position], logs: Logs) -> frozenset[TopicPartition]:
-        """Return the unsound partitions whose check goes on.
+        """Return the unsound partitions whose check continues.
 
         After CHECK_TIMEOUT_S a position is planned from unchecked: the task that reads it reports its broker's error.
         """

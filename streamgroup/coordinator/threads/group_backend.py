@@ -15,7 +15,7 @@ Wanted = Callable[[TopicPartition], bool]
 
 
 class GroupBackend(Protocol):
-    """The interface of both backends. Timeouts are seconds."""
+    """The interface of `BrokerBackend` and `RegistryBackend`. Timeouts are seconds."""
 
     @property
     def member(self) -> Member:
@@ -43,7 +43,7 @@ class RunInbox(Protocol):
         """The monotonic time when the run wants a `Tick`; None if nothing waits."""
 
     def post(self, event: Event) -> None:
-        """Leave an event. The actions that follow from it are carried out before this returns."""
+        """Post an event. The actions that follow from it are carried out before this returns."""
 
     def tick(self, now: float) -> None:
         """Step the run if a timer is due."""
@@ -58,7 +58,7 @@ class ActionExecutor(Protocol):
         """Close the connections in order and end the thread."""
 
     def carry_out(self, action: MemberAction) -> None:
-        """Leave an action of the member with this thread."""
+        """Queue an action of the member for this thread."""
 
     def wake(self) -> None:
-        """Have the thread look at the run's timers again."""
+        """Have the thread check the run's timers again."""

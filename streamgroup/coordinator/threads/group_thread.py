@@ -1,6 +1,6 @@
-"""The group's thread: carries out the member's requests on connections of its own, and keeps the run's timers.
+"""The group's thread: carries out the member's requests on its own connections, and keeps the run's timers.
 
-Only its loop uses these sockets. It leaves what it receives in the run's inbox.
+Only its loop uses these sockets. It posts responses and lost connections to the run's inbox.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LONGEST_WAIT_S = 5.0
 
 
 class GroupThread:
-    """Carries out requests of the member of `group` at brokers."""
+    """Sends the requests of the member of `group` to brokers."""
 
     def __init__(
         self, inbox: RunInbox, options: ClientOptions, group: str, snapshot: Callable[[], ClusterSnapshot]
@@ -68,12 +68,12 @@ class GroupThread:
             self._thread.join(timeout)
 
     def carry_out(self, action: MemberAction) -> None:
-        """Leave an action with this thread."""
+        """Queue an action for this thread."""
         self._outbox.append(action)
         self.wake()
 
     def wake(self) -> None:
-        """Have the loop look at the run's timers again."""
+        """Have the loop check the run's timers again."""
         if threading.get_ident() != self._thread.ident:
             self._poller.wake()
 
@@ -84,14 +84,14 @@ class GroupThread:
             while not self._stopping:
                 self._turn(time.monotonic())
         except Exception as error:
-            log.exception("group %s: the thread for requests to the coordinator has failed", self._group)
-            text = f"group {self._group}: the thread for requests to the coordinator has failed: {error!r}"
+            log.exception("group %s: the thread for requests to the group coordinator has failed", self._group)
+            text = f"group {self._group}: the thread for requests to the group coordinator has failed: {error!r}"
             self._inbox.post(ThreadFailed(StreamGroupError(text)))
         finally:
             self._poller.close()
 
     def _turn(self, now: float) -> None:
-        """Handle what has come and what is due. Wait only if that is nothing: `now` would be too old after it."""
+        """Handle events, actions and timers that are due. Wait only if there are none: `now` is too old after it."""
         received, self._received = self._received, []
         is_idle = not received and not self._outbox and self._wait_for(now) > 0
         for event in self._translate(received, now):
@@ -123,7 +123,7 @@ class GroupThread:
                         send, version = answered
                         yield ev.RequestAnswered(send.token, event.response, version)
                 case ConnectionLost():
-                    if isinstance(event.error, AuthError | ConfigError):  # no retry mends it
+                    if isinstance(event.error, AuthError | ConfigError):  # retrying will not help
                         self._inbox.post(ThreadFailed(event.error))
                     yield from self._lanes.broken(lane, str(event.error))
                 case ConnectionIdle():  # the next request of the lane connects again
@@ -156,7 +156,7 @@ class GroupThread:
                 self._inbox.post(event)
 
     def _drop(self, lane: Lane) -> Handle:
-        """Reset a lane's connection, so that nothing of it arrives any more (R18)."""
+        """Reset a lane's connection, so that no response arrives on it any more (R18)."""
         handle = self._lanes.handle(lane)
         assert handle is not None
         self._poller.drop(handle, reset=True)
@@ -174,7 +174,7 @@ class GroupThread:
         return self._poller.connect(host, port, lane.value)
 
     def _any_addresses(self) -> Iterator[tuple[str, int]]:
-        """Yield the brokers to ask for the coordinator: the known ones, then the bootstrap list, endlessly."""
+        """Yield the brokers to ask for the group coordinator: the known ones, then the bootstrap list, endlessly."""
         for turn in itertools.count():
             known = [(b.host, b.port) for b in self._snapshot().brokers.values()]
             candidates = list(dict.fromkeys([*known, *self._options.bootstrap_servers]))

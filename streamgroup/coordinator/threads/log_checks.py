@@ -1,7 +1,8 @@
-"""Checks by leader epochs whether a log was truncated below a position since it was taken (R8, KIP-320).
+"""Asks leaders what a plan must know of the logs: epochs (R8, KIP-320), message boundaries (R34), sizes of records.
 
-A position carries the epoch under which it was taken. When a newer epoch appears, the partition is *suspect*
-until its leader has answered where the old epoch ends. That takes one round trip for each partition and election.
+A position carries the leader epoch under which it was taken. When a newer epoch appears, the partition is *suspect*
+until its leader has answered where the old epoch ends: the log may have been truncated below the position. That takes
+one round trip for each partition and election.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ log = logging.getLogger("streamgroup")
 Suspects = Mapping[TopicPartition, EpochCheck]
 
 EPOCH_TIMEOUT_S = 1.0
-"""How long a leader has to answer; the next plan asks again. Other callers need the watcher meanwhile."""
+"""How long a leader has to answer; the next plan sends the request again. Other callers need the watcher meanwhile."""
 
 
 class EpochChecks:
@@ -97,7 +98,7 @@ Positions = Mapping[TopicPartition, Position]
 
 
 class LogChecks:
-    """The checks of one run. `ask` is called without the coordinator's lock, everything else with it."""
+    """The checks of one run. `ask` is called without the coordinator's lock, all other methods with it."""
 
     def __init__(
         self, watcher: LogWatcher, location: OffsetLocation, clock: Callable[[], float] = time.monotonic
@@ -148,7 +149,7 @@ class LogChecks:
         return self.epochs.suspects(positions)
 
     def epoch_ends(self, suspects: Mapping[TopicPartition, EpochCheck]) -> Mapping[TopicPartition, EpochEnd]:
-        """Return where the epochs of these suspects end, as far as the leaders have answered."""
+        """Return the end offsets of the epochs of these suspects, as far as the leaders have answered."""
         return self.epochs.ends(suspects)
 
     def unsound(self, positions: Positions, logs: Logs) -> frozenset[TopicPartition]:
@@ -158,7 +159,7 @@ class LogChecks:
         return self._checks.unsound(positions, logs)
 
     def boundaries(self, logs: Logs) -> Boundaries | None:
-        """Return where messages end, as far as known; None if every offset is a boundary."""
+        """Return the known ends of messages; None if every offset is a boundary."""
         return self._scans.known(logs) if self._watcher.snapshot.log_format.has_boundaries else None
 
     def densities(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -171,7 +172,7 @@ class LogChecks:
 
 
 SAMPLE_TIMEOUT_S = 2.0
-"""How long leaders have to answer; the next plan asks again. Other callers need the watcher meanwhile."""
+"""How long leaders have to answer; the next plan sends the request again. Other callers need the watcher meanwhile."""
 
 Samples = dict[TopicPartition, LogSample]
 
@@ -204,7 +205,7 @@ class SizeSamples:
         except FutureTimeoutError:
             return  # the answer is still pending
         except StreamGroupError:
-            samples = {}  # the estimate goes without: the tasks of the batch report what is wrong with a log
+            samples = {}  # the estimate does without them: the tasks of the batch report a damaged log
         finally:
             if answer.done():
                 self._question = None

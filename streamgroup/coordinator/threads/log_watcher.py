@@ -1,7 +1,7 @@
 """The thread that owns a Cluster: it lists log ends, refreshes metadata and answers slow questions.
 
-Spark's thread and the group's thread never wait for brokers longer than their timeouts. They read the newest answers
-of this thread, or leave a question with it. `planning/log_read_schedule.py` decides what it does, and when.
+Spark's thread and the group thread never wait for brokers longer than their timeouts. They read the newest answers of
+this thread, or post a question to it. `planning/log_read_schedule.py` decides which request it sends, and when.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Listed = dict[TopicPartition, ListedOffset]
 Question = Callable[[Cluster, float], T]
 """A call on the cluster, with its deadline in monotonic seconds."""
 Done = Callable[[float], str | None]
-"""Hands what came of a step in, with the time when it came; returns a warning for the log."""
+"""Passes the result of a step to the schedule, with its time; returns a warning for the log."""
 
 LEADER_TIMEOUT_S = 0.25
 """How long a listing waits for a slow leader. Its later answer counts for the next listing."""
@@ -54,7 +54,7 @@ class LogWatcher:
     """Watches the logs and the metadata for one run.
 
     The callbacks are called in its thread: `on_metadata` with every new snapshot and the topics asked for, `on_failure`
-    with an error that no retry will end.
+    with an error that retrying will not resolve.
     """
 
     def __init__(
@@ -99,13 +99,13 @@ class LogWatcher:
         self._wake.put(None)
 
     def refresh_metadata(self) -> None:
-        """Refresh the metadata soon: an answer has shown that it is old."""
+        """Refresh the metadata soon: an answer has shown that it is out of date."""
         with self._lock:
             self._schedule.refresh_metadata()
         self._wake.put(None)
 
     def ends(self, partitions: Collection[TopicPartition], wait: float) -> Mapping[TopicPartition, LogRange]:
-        """Return what the logs of `partitions` hold, listed after this call began.
+        """Return the ranges of the logs of `partitions`, listed after this call began.
 
         If no listing ends within `wait` seconds, and for partitions whose leader did not answer it, these are the ends
         last known: lower bounds, as logs only grow. Partitions never listed are absent. The answer is the same object
@@ -134,7 +134,7 @@ class LogWatcher:
 
     @property
     def known_since(self) -> tuple[object, object]:
-        """Two objects whose identity changes when `known`, `watermarks` or `leader_epochs` may answer differently."""
+        """Two objects whose identity changes when the answer of `known`, `watermarks` or `leader_epochs` may change."""
         logs = self._schedule.logs
         return logs.changes, logs.snapshot
 
@@ -174,7 +174,7 @@ class LogWatcher:
         self._wake.put(None)
 
     def post(self, question: Question[T], timeout: float) -> Future[T]:
-        """Leave a question with the watcher's thread, which sets the Future."""
+        """Post a question to the watcher's thread, which sets the Future."""
         future: Future[T] = Future()
         with self._lock:
             stopping = self._schedule.is_stopping
@@ -187,7 +187,7 @@ class LogWatcher:
         return future
 
     def ask(self, question: Question[T], timeout: float) -> T:
-        """Leave a question and wait for its answer. Raises TransportError after `timeout` seconds."""
+        """Post a question and wait for its answer. Raises TransportError after `timeout` seconds."""
         try:
             return self.post(question, timeout).result(timeout + 1.0)
         except FutureTimeoutError:
@@ -198,7 +198,7 @@ class LogWatcher:
         return f"last error: {error}" if error else "they are connected but slow"
 
     def _release(self) -> None:
-        """Let the calls of `ends` go on that the last listing answers; all, if the thread is stopping."""
+        """Resume the calls of `ends` that the last listing answers; all of them if the thread is stopping."""
         listed_at, is_stopping = self._schedule.listed_at, self._schedule.is_stopping
         for caller in [caller for caller, since in self._callers.items() if is_stopping or listed_at >= since]:
             del self._callers[caller]
@@ -212,7 +212,7 @@ class LogWatcher:
                 done: Done = self._schedule.answered
                 while not isinstance(step := self._next_step(done), steps.EndReading):
                     done = self._try(step, cluster)
-            except Exception as error:  # any defect must fail the query, which would wait for ever without this thread
+            except Exception as error:  # any defect must fail the query, which would wait forever without this thread
                 log.exception("watching the logs has failed")
                 self._on_failure(error if isinstance(error, StreamGroupError) else StreamGroupError(repr(error)))
         with self._lock:
@@ -222,7 +222,7 @@ class LogWatcher:
             posted.answer.set_exception(TransportError("the coordinator is stopping"))
 
     def _next_step(self, done: Done) -> steps.Step[_PostedQuestion]:
-        """Hand in what came of the last step, and return the next one."""
+        """Pass the result of the last step to the schedule, and return the next step."""
         with self._lock:
             now = self._clock()
             warning = done(now)
@@ -296,7 +296,7 @@ class LogWatcher:
 
 
 def _nothing(now: float) -> None:
-    """Hand in nothing: no broker was asked anything."""
+    """Report no result: the step has sent no request."""
 
 
 def _deadline(cluster: Cluster) -> float:
@@ -314,7 +314,7 @@ def _listed(
 
 
 def _answer(cluster: Cluster, posted: _PostedQuestion) -> None:
-    """Carry out one question. Its error, of any type, is raised in the thread that asked."""
+    """Answer one question. Its error, of any type, is raised in the thread that posted it."""
     try:
         posted.answer.set_result(posted.question(cluster, posted.until))
     except Exception as error:

@@ -1,9 +1,9 @@
-"""The registry's thread: carries out the member's actions in ZooKeeper, in a session of its own.
+"""The registry's thread: carries out the member's actions in ZooKeeper, in its own session.
 
 It is the counterpart of `group_thread.py`. Its loop handles events of the session, actions of the member, and the run's
-timers. It leaves what it receives in the run's inbox. When the connection is lost, pending requests fail at once,
-so the member hears of the loss without delay (R36). Other threads only put items into `_inbox`. If Kafka keeps the
-offsets, an `OffsetsThread` asks the brokers.
+timers, and posts the results to the run's inbox. When the connection is lost, pending requests fail at once, so the
+member is informed without delay (R36). Other threads only put items into `_inbox`. If Kafka keeps the offsets, an
+`OffsetsThread` sends the requests for them to the brokers.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class _Failed:
 
 
 class RegistryThread:
-    """Carries out actions in ZooKeeper; an `ActionExecutor` as `GroupThread` is."""
+    """Carries out actions in ZooKeeper; an `ActionExecutor` like `GroupThread`."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class RegistryThread:
         self._options = options
         self._work: RegistryWork[_Posted] = RegistryWork(options.session_timeout_ms, options.connection_timeout_ms)
         self.offsets: OffsetsThread | None = None
-        """Asks the brokers, if Kafka keeps the offsets. Set before the thread is started."""
+        """Sends requests to the brokers, if Kafka keeps the offsets. Set before the thread is started."""
         self._outbox: deque[MemberAction] = deque()
         self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._received: deque[Any] = deque()
@@ -123,31 +123,31 @@ class RegistryThread:
             self._thread.join(timeout)
 
     def carry_out(self, action: MemberAction) -> None:
-        """Leave an action with this thread."""
+        """Queue an action for this thread."""
         self._outbox.append(action)
         self.wake()
 
     def wake(self) -> None:
-        """Have the loop look at the run's timers again."""
+        """Have the loop check the run's timers again."""
         if threading.get_ident() != self._thread.ident:
             self._inbox.put(None)
 
     def post(self, question: Question[T], timeout: float) -> Future[T]:
-        """Leave a question. If the connection fails, it is asked again until `timeout` seconds have passed."""
+        """Post a question. If the connection fails, it is sent again until `timeout` seconds have passed."""
         answer: Future[T] = Future()
         self._inbox.put(AskedQuestion(_Posted(question, answer), time.monotonic() + timeout))
         self.start()
         return answer
 
     def ask(self, question: Question[T], timeout: float) -> T:
-        """Leave a question and wait. Raises TransportError after `timeout` seconds, or ANSWER_GRACE_S later."""
+        """Post a question and wait. Raises TransportError after `timeout` seconds, or ANSWER_GRACE_S later."""
         try:
             return self.post(question, timeout).result(timeout + ANSWER_GRACE_S)
         except FutureTimeoutError:  # the thread still waits for the answer to an earlier request
             raise TransportError(f"{self._session.where} did not answer within {timeout:g} s") from None
 
     def answered(self, answer: Answer) -> None:
-        """Leave an answer of the brokers for the member's offset store. Any thread may call it."""
+        """Queue an answer of the brokers for the member's offset store. Any thread may call it."""
         self._inbox.put(answer)
 
     def fail(self, error: StreamGroupError) -> None:
@@ -199,7 +199,7 @@ class RegistryThread:
     def _on_received(self, each: Any, now: float) -> None:
         match each:
             case Heard():
-                self._perform()  # what other threads left meanwhile is of a session that may have ended
+                self._perform()  # actions queued meanwhile belong to a session that may have ended
                 is_refused = self._session.refusal is not None
                 for step in self._work.hear(each, now, is_connected=self._session.connected, is_refused=is_refused):
                     self._carry_out(step, now)
@@ -308,7 +308,7 @@ class RegistryThread:
                 self.fail(error)
 
     def _answer(self, asked: AskedQuestion[_Posted], connects_by: float | None) -> None:
-        """Answer a question. An error of any type is raised in the thread that asked."""
+        """Answer a question. An error of any type is raised in the thread that posted it."""
         posted = asked.question
         try:
             if connects_by is not None:
@@ -439,7 +439,7 @@ class _WithdrawnError(Exception):
 
 
 class OffsetsThread:
-    """Asks brokers for one run. `answered` and `failed` are called in its thread."""
+    """Sends the offset requests of one run to brokers. `answered` and `failed` are called in its thread."""
 
     def __init__(
         self,
@@ -465,9 +465,9 @@ class OffsetsThread:
         self._queue.put(_QueuedRequest(request, self._epoch))
 
     def withdraw(self) -> None:
-        """Drop the requests that have not been sent yet, and the commit whose coordinator is still looked for.
+        """Drop the requests that were not sent yet, and a commit that waits for the lookup of the group coordinator.
 
-        The lookup may take seconds. Meanwhile another member may claim the partitions, and the broker fences nobody.
+        The lookup may take seconds. Meanwhile another member may claim the partitions, and the broker fences no member.
         """
         self._epoch += 1
 
@@ -498,7 +498,7 @@ class OffsetsThread:
         except StreamGroupError as error:
             self._failed(error)
             return
-        except Exception as error:  # any defect must fail the query: the member would wait for ever
+        except Exception as error:  # any defect must fail the query: the member would wait forever
             log.exception("offsets in Kafka")
             self._failed(StreamGroupError(f"group {self._group}: its offsets in Kafka: {error!r}"))
             return
@@ -511,16 +511,16 @@ class OffsetsThread:
         return OffsetsFetched(request.token, committed(cluster, self._group, deadline, in_zookeeper=False))
 
     def _commit(self, cluster: KafkaCluster, request: CommitOffsets, deadline: float, epoch: int) -> OffsetsCommitted:
-        """Commit without a member id: the brokers do not know the members, which ZooKeeper keeps."""
+        """Commit without a member id: ZooKeeper keeps the members, and the brokers have no record of them."""
         shape = commit_request(replace(request, member_id="", generation=NO_GENERATION, instance_id=None))
 
-        def build(version: int) -> OffsetCommitRequest:  # called when the connection is there, just before it is sent
+        def build(version: int) -> OffsetCommitRequest:  # called when the connection is open, just before it is sent
             if epoch != self._epoch:
                 raise _WithdrawnError
             return shape(version)
 
-        coordinator = cluster.coordinator(self._group, deadline)
-        _, response = cluster.call_versioned(OffsetCommitRequest, build, coordinator, deadline, keep_trying=False)
+        group_coordinator = cluster.coordinator(self._group, deadline)
+        _, response = cluster.call_versioned(OffsetCommitRequest, build, group_coordinator, deadline, keep_trying=False)
         verdicts = commit_verdicts(response)
         codes = dict.fromkeys(verdict.code for verdict in verdicts.values())
         of_members = next((code for code in codes if code in _OF_MEMBERS), None)
@@ -532,7 +532,7 @@ class OffsetsThread:
 
 
 _HAS_MEMBERS = (
-    "group {group}: a commit to Kafka was refused ({name}): the group has members there, too, which know nothing of "
-    "those in ZooKeeper. Leave out zookeeper.connect to be a member in Kafka, or stop the members there, or give "
-    "this query a kafka.group.id of its own"
+    "group {group}: a commit to Kafka was refused ({name}): the group has members in Kafka, too, which do not "
+    "coordinate with the members in ZooKeeper. Leave out zookeeper.connect to be a member in Kafka, or stop the "
+    "members in Kafka, or give this query its own kafka.group.id"
 )

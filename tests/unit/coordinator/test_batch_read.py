@@ -144,7 +144,7 @@ def test_a_start_that_is_given_above_the_end_that_is_given_is_an_error_as_in_spa
         ConfiguredOffsets(EARLIEST, offsets={P0: 9, P1: 5}),
         ConfiguredOffsets(LATEST, offsets={P0: 4, P1: 5}),
     )
-    crossed = r"^startingOffsets lies above endingOffsets: t-0 starts at offset 9 and ends at 4\. Give"
+    crossed = r"^startingOffsets is above endingOffsets: t-0 starts at offset 9 and ends at 4\. Give"
     with pytest.raises(ConfigError, match=crossed):
         plan_batch(options(starting, ending, fail_on_data_loss=fail_on_data_loss))
 

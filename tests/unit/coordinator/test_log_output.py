@@ -82,9 +82,9 @@ def test_what_nobody_reads_is_dropped_and_counted_and_nobody_waits(log: Log, mon
     for number in range(30):
         log.logger.warning("line %d", number)
     assert time.monotonic() - began < SOON
-    lines = log.read("dropped: nobody read this stderr")
+    lines = log.read("dropped: no process read this stderr")
     assert lines[:-1] == ["the first", *(f"line {number}" for number in range(10))], "the oldest, in their order"
-    assert lines[-1] == "WARN streamgroup: 20 log messages were dropped: nobody read this stderr"
+    assert lines[-1] == "WARN streamgroup: 20 log messages were dropped: no process read this stderr"
     log.logger.warning("after it")
     assert log.read("after it") == ["after it"]
 

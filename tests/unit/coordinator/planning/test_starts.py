@@ -152,13 +152,13 @@ GIVEN_9, GIVEN_4 = ConfiguredOffsets(EARLIEST, offsets={A: 9}), ConfiguredOffset
 @pytest.mark.parametrize(
     ("starting", "ending", "options"),
     [
-        (GIVEN_9, GIVEN_4, "startingOffsets lies above endingOffsets"),
-        (ConfiguredOffsets(EARLIEST, timestamp=1_000), GIVEN_4, "startingTimestamp lies above endingOffsets"),
-        (GIVEN_9, ConfiguredOffsets(LATEST, timestamps={A: 1}), "startingOffsets lies above endingOffsetsByTimestamp"),
+        (GIVEN_9, GIVEN_4, "startingOffsets is above endingOffsets"),
+        (ConfiguredOffsets(EARLIEST, timestamp=1_000), GIVEN_4, "startingTimestamp is above endingOffsets"),
+        (GIVEN_9, ConfiguredOffsets(LATEST, timestamps={A: 1}), "startingOffsets is above endingOffsetsByTimestamp"),
         (
             ConfiguredOffsets(EARLIEST, timestamp=9),
             ConfiguredOffsets(LATEST, timestamp=4),
-            "startingTimestamp lies above endingTimes",
+            "startingTimestamp is above endingTimes",
         ),
     ],
 )

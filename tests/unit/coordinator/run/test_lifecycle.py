@@ -354,7 +354,7 @@ def test_with_long_triggers_the_listener_is_asked_for_once(gap: float, listened:
     for _ in range(3):
         silence.call()
         silence.now += gap
-    assert "\n".join(silence.notes).count("Call streamgroup.listen(spark)") == warned
+    assert "\n".join(silence.notes).count("call streamgroup.listen(spark)") == warned
 
 
 # -- a driver that seems hung (R27) -----------------------------------------------------------------------------------

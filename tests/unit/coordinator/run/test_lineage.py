@@ -203,7 +203,7 @@ def test_the_time_of_a_dead_predecessor_does_not_count_for_a_duplicate_that_join
     one.described(group(state="PreparingRebalance"), 3.0)
     for now in (5.5, 6.5, 11.0):
         there(one, now, "r2")
-    with pytest.raises(ConfigError, match=r"run r2; it joined after this query, .* were there for 6 s"):
+    with pytest.raises(ConfigError, match=r"run r2; it joined after this query, .* were in the group for 6 s"):
         there(one, 11.5, "r2")
 
 
@@ -233,7 +233,7 @@ def test_of_two_duplicates_the_one_that_has_been_there_for_longer_is_named() -> 
     one.assigned("me", 1, 0.0)
     there(one, 0.0, "r2")
     there(one, 3.0, "r0", "r2")
-    with pytest.raises(ConfigError, match="run r2; it was there for 6 s"):
+    with pytest.raises(ConfigError, match="run r2; it was in the group for 6 s"):
         there(one, 6.0, "r0", "r2")
 
 

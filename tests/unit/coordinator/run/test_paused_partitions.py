@@ -166,7 +166,7 @@ def test_one_partition_of_a_paused_query_cannot_be_resumed_and_neither_can_one_t
     with pytest.raises(PauseRefused, match=r"cannot resume t-1: not paused\. Paused are t-0"):
         pauses.resume((P1,))
     pauses.pause(None, (P0,))
-    with pytest.raises(PauseRefused, match="the whole query is paused"):
+    with pytest.raises(PauseRefused, match="the entire query is paused"):
         pauses.resume((P0,))
 
 

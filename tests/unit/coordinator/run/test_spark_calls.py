@@ -374,7 +374,7 @@ def test_only_once_waits_until_the_member_holds_all_that_it_is_to_read() -> None
     ("what", "cause"),
     [
         ("plans", "the member is joining"),
-        ("is_clear", "it is not known yet whether another query reads with a copy of this checkpoint"),
+        ("is_clear", "the check whether another query uses a copy of this checkpoint has not ended"),
     ],
 )
 def test_a_long_wait_is_reported_with_its_cause_and_again_after_twice_the_time(what: str, cause: str) -> None:

@@ -626,7 +626,7 @@ def test_a_commit_is_of_no_member_and_keeps_its_offsets() -> None:
 @pytest.mark.parametrize(
     ("code", "told"),
     [
-        (ErrorCode.UNKNOWN_MEMBER_ID, "the group has members there"),
+        (ErrorCode.UNKNOWN_MEMBER_ID, "the group has members in Kafka"),
         (ErrorCode.GROUP_ID_NOT_FOUND, "the broker has a group of another kind"),
     ],
 )
@@ -730,4 +730,4 @@ def test_an_error_that_no_attempt_mends_ends_the_query(brokers: _Brokers) -> Non
     with closing(OffsetsThread(client(), "g", print, failures.put)) as offsets:
         offsets.start()
         offsets.take(COMMIT)
-        assert "has members there" in str(failures.get(timeout=SOON))
+        assert "has members in Kafka" in str(failures.get(timeout=SOON))
