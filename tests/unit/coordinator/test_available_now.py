@@ -11,7 +11,6 @@ import pytest
 from streamgroup.coordinator.planning import loss
 from streamgroup.coordinator.planning.document import from_value
 from streamgroup.coordinator.run import spark_calls
-from streamgroup.coordinator.run.steps import Steps
 from streamgroup.errors import DataLossError, TransportError
 from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.options.types import GroupMode, GroupOptions
@@ -93,47 +92,6 @@ def test_a_leader_that_is_lost_after_the_snapshot_ends_the_query_with_its_name(
     batches_read = [from_value(document) for document in documents]
     assert sum(not document.ranges for document in batches_read) <= 6, "each empty batch takes its time"
     assert batches_read[-1].positions[P0].offset == 10, "what has a leader is read"
-
-
-@pytest.mark.slow
-def test_a_leader_that_comes_back_in_time_is_read(start: Start) -> None:
-    run = start(group=committed(0, 0))
-    run.coordinator.prepare_available_now()
-    run.logs.leaderless = {P1}
-    run.coordinator._watcher.refresh_metadata()
-    threading.Timer(0.3, run.logs.leaderless.clear).start()
-    last, read = INITIAL, []
-    while (document := run.latest(last)) != last:
-        read += ranges(run.coordinator.partitions(last, document))
-        last = document
-    assert sorted(read) == [(0, 0, 10), (1, 0, 10)]
-
-
-@pytest.mark.slow
-def test_a_partition_that_comes_while_available_now_looks_whether_it_may_end_is_judged_too(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """P1 is gained after the look at P0, with a position above its log's end: the run must not end with that look."""
-    logs = logs_of([10, 10])
-    logs.topic_ids = {}
-    run = start(logs=logs, group=committed(10, 10))
-    run.coordinator.prepare_available_now()
-    coordinator, looks = run.coordinator, []
-    complete = coordinator._run._calls._gate.until_complete
-
-    def late() -> Steps[bool]:
-        looks.append(1)
-        if len(looks) == 1:
-            with coordinator._inbox._lock:
-                held = coordinator._ledger.held[P1]
-                held.position = held.committed = 100
-                ledger = coordinator._ledger
-                ledger.assigned(ledger.member_id, ledger.generation, [P0, P1], [P0, P1])
-        return complete()
-
-    monkeypatch.setattr(coordinator._run._calls._gate, "until_complete", late)
-    with pytest.raises(DataLossError, match=r"t-1: .* gone at position 100"):
-        batches(run, INITIAL)
 
 
 U0 = TopicPartition("u", 0)

@@ -10,7 +10,7 @@ from streamgroup.coordinator.planning.document import to_value
 from streamgroup.errors import ConfigError
 from streamgroup.group.commits import CommitMetadata
 from streamgroup.kafka.wire.messages.group import JoinGroupRequest
-from streamgroup.model import CommittedOffset, OffsetRange
+from streamgroup.model import OffsetRange
 from streamgroup.options.types import GroupOptions
 from tests.unit.coordinator.runs import INITIAL, P0, P1, Run, Start, document, start
 from tests.unit.coordinator.shells import source, until
@@ -39,42 +39,6 @@ def test_a_batch_reported_as_sunk_is_committed_without_another_call_of_spark(sta
     assert (metadata.sequence, metadata.batch) == (first["sequence"], 7)
     status = run.coordinator.status()
     assert (status["idle"], status["query"]) == (True, QUERY)
-
-
-def test_spark_goes_on_from_a_batch_that_was_reported_as_sunk(start: Start) -> None:
-    run = start()
-    first = run.batch()
-    sunk(run, first)
-    assert run.latest(first) == first, "nothing new"
-    run.logs.ends[P0] = 12
-    second = run.plan(first)
-    assert second["ranges"] == {"t": {"0": [10, 12]}}
-    assert second["sequence"] == first["sequence"] + 1
-
-
-def test_anything_but_the_batch_in_flight_has_no_effect_and_the_log_says_why(start: Start) -> None:
-    run = start()
-    first = run.batch()
-    others = [
-        INITIAL,
-        {**first, "run": "another"},
-        {**first, "sequence": first["sequence"] + 1},
-        {**first, "ranges": {"t": {"0": [0, 9]}}},
-    ]
-    for other in others:
-        answer = sunk(run, other)
-        assert not answer["proven"]
-        assert f"is not in flight: in flight is {first['sequence']}" in answer["why"]
-    assert not run.coordinator.status()["idle"]
-    sunk(run, first)
-    assert sunk(run, first)["why"].endswith("nothing is in flight"), "a second time"
-    until(lambda: run.committed == ALL, "committed")
-
-
-def test_before_the_first_call_nothing_is_in_flight(start: Start) -> None:
-    run = start()
-    assert sunk(run, to_value(document()))["proven"] is False
-    assert run.latest() != INITIAL, "and the first call begins as if nothing had been said"
 
 
 def test_what_is_no_document_is_refused(start: Start) -> None:
@@ -133,25 +97,3 @@ def test_the_member_learns_with_each_batch_whether_a_listener_tells_of_it(start:
 
 
 # -- ranges -----------------------------------------------------------------------------------------------------------
-
-
-def test_ranges_are_those_of_the_batch_in_flight(start: Start) -> None:
-    run = start()
-    assert run.coordinator.ranges()["ranges"] is None
-    planned = run.plan()
-    assert run.coordinator.ranges()["ranges"] is None, "planned, but not handed out"
-    run.coordinator.partitions(INITIAL, planned)
-    told = run.coordinator.ranges()
-    assert told["ranges"] == [["t", 0, 0, 10], ["t", 1, 0, 10]]
-    names = (told["group"], told["run"], told["lineage"], told["sequence"])
-    assert names == ("g", run.coordinator.run, planned["lineage"], planned["sequence"])
-    run.latest(planned)
-    assert run.coordinator.ranges()["ranges"] is None, "it has sunk"
-
-
-def test_ranges_of_a_replay_are_what_its_filter_left(start: Start) -> None:
-    run = start()
-    run.group.offsets[P0] = CommittedOffset(3)
-    logged = to_value(document("other", "id", OffsetRange(P0, 0, 4), OffsetRange(P1, 0, 5)))
-    run.coordinator.partitions(INITIAL, logged)
-    assert run.coordinator.ranges()["ranges"] == [["t", 0, 3, 4], ["t", 1, 0, 5]]

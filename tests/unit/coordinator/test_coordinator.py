@@ -5,18 +5,22 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from streamgroup.coordinator.control import claims
 from streamgroup.coordinator.coordinator import QuestionAnswerer
 from streamgroup.coordinator.log_output import NOTES
+from streamgroup.coordinator.planning import loss
 from streamgroup.coordinator.planning.document import from_value, to_value
 from streamgroup.coordinator.run import interface as ask
-from streamgroup.coordinator.run import spark_calls
+from streamgroup.coordinator.run import lifecycle, spark_calls
+from streamgroup.coordinator.threads import assemble
 from streamgroup.coordinator.threads import log_watcher as watching
 from streamgroup.coordinator.threads.log_watcher import LogWatcher
 from streamgroup.errors import (
@@ -27,11 +31,14 @@ from streamgroup.errors import (
     StreamGroupError,
     TransportError,
 )
+from streamgroup.group.user_data import RunIdentity, decode_identity, encode_identity
 from streamgroup.kafka.cluster.requests import ListedOffset
 from streamgroup.kafka.net import resolve
 from streamgroup.kafka.net.connection_totals import TOTALS
+from streamgroup.kafka.wire.consumer import decode_subscription
 from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.kafka.wire.messages.group import JoinGroupRequest
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest
 from streamgroup.model import (
     EARLIEST,
     LATEST,
@@ -41,8 +48,10 @@ from streamgroup.model import (
     GroupDescription,
     GroupState,
     LogRange,
+    MemberDescription,
     OffsetRange,
     Position,
+    TopicInfo,
     TopicPartition,
 )
 from streamgroup.options.types import (
@@ -54,9 +63,9 @@ from streamgroup.options.types import (
     SourceOptions,
 )
 from tests.fakes.cluster import Logs, logs_of
-from tests.fakes.coordinator import ScriptedCoordinator
-from tests.unit.coordinator.runs import INITIAL, P0, P1, Start, document, ranges, start
+from tests.unit.coordinator.runs import INITIAL, P0, P1, Run, Start, document, ranges, start
 from tests.unit.coordinator.shells import SOON, client, running, source, until
+from tests.waiting import TIMEOUT_S
 
 __all__ = ["start"]
 
@@ -77,19 +86,6 @@ def test_a_batch_from_planning_to_its_commit(start: Start) -> None:
     second = run.plan(first)
     assert ranges(run.coordinator.partitions(first, second)) == [(0, 10, 12)]
     assert from_value(second).sequence == from_value(first).sequence + 1
-
-
-def test_a_batch_takes_no_more_than_it_may(start: Start) -> None:
-    run = start()
-    planned = from_value(run.latest(limits=LimitOptions(4), once=True))
-    assert sum(map(len, planned.ranges)) == 4
-
-
-def test_spark_asks_again_for_what_it_was_given(start: Start) -> None:
-    run = start()
-    first = run.plan()
-    run.logs.ends[P0] = 99
-    assert run.latest() == first
 
 
 def test_partitions_asked_twice_are_answered_the_same_and_those_of_the_constant_are_none(start: Start) -> None:
@@ -137,17 +133,6 @@ def test_start_comes_back_byte_for_byte_where_nothing_is_new(start: Start) -> No
     assert {str(answer) for answer in answers} == {str(foreign)}
 
 
-def test_a_skipped_batch_ends_the_query_and_is_not_committed(start: Start) -> None:
-    run = start()
-    first = run.batch()
-    run.logs.ends[P0] = 20
-    second = run.plan(first)
-    with pytest.raises(ConfigError, match="skip"):
-        run.latest(second)
-    run.coordinator.stop()
-    assert run.committed == {0: 10, 1: 10}
-
-
 def test_nothing_is_planned_where_the_group_rebalances_while_the_ends_are_asked_for(start: Start) -> None:
     """R9: the assignment that stood when the brokers were asked may be called in question when they answer."""
     run = start(source(group=GroupOptions("g", heartbeat_interval_ms=20)))
@@ -170,61 +155,13 @@ def test_nothing_is_planned_where_the_group_rebalances_while_the_ends_are_asked_
     assert ranges(run.coordinator.partitions(first, run.plan(first))) == [(0, 10, 20)]
 
 
-# -- replays ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_replay_reads_what_the_group_has_not_committed(start: Start) -> None:
-    group = ScriptedCoordinator(offsets={P0: CommittedOffset(3), P1: CommittedOffset(8)})
-    run = start(group=group)
-    end = document("other", "id", OffsetRange(P0, 0, 5), OffsetRange(P1, 0, 5))
-    tasks = run.coordinator.partitions(INITIAL, to_value(end))
-    assert ranges(tasks) == [(0, 3, 5)]
-    group.offsets[P0] = CommittedOffset(5)
-    assert run.coordinator.partitions(INITIAL, to_value(end)) == tasks, "Spark asks again, the batch is the same"
-
-
-def test_a_replay_reads_the_topic_that_was_planned_not_the_one_of_that_name(start: Start) -> None:
-    run = start(logs=logs_of([10, 10]))
-    run.logs.topic_ids = {"t": "recreated"}
-    end = document("other", "as planned", OffsetRange(P0, 0, 5))
-    (task,) = run.coordinator.partitions(INITIAL, to_value(end))
-    assert [r.topic_id for r in task.ranges] == ["as planned"]
-
-
 # -- triggers ---------------------------------------------------------------------------------------------------------
-
-
-def test_available_now_gets_empty_documents_while_the_group_forms_and_ends_at_its_snapshot(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spark_calls, "ASSIGNMENT_TIMEOUT_S", 0.05)
-    run = start(hold=JoinGroupRequest)
-    run.coordinator.prepare_available_now()
-    run.logs.ends |= {P0: 99, P1: 99}
-    empty = run.latest()
-    monkeypatch.setattr(spark_calls, "ASSIGNMENT_TIMEOUT_S", SOON)
-    assert empty != INITIAL, "start would end the query"
-    assert (from_value(empty).ranges, from_value(empty).sequence) == ((), 1)
-    assert run.coordinator.partitions(INITIAL, empty) == []
-    run.poller.release()
-    first = run.plan(empty)
-    while not from_value(first).ranges:
-        run.coordinator.partitions(empty, first)
-        empty, first = first, run.plan(first)
-    assert ranges(run.coordinator.partitions(empty, first)) == [(0, 0, 10), (1, 0, 10)]
-    assert run.latest(first) == first, "done"
-    assert run.committed == {0: 10, 1: 10}
 
 
 def test_once_waits_for_the_group_and_then_says_that_it_did_not_join(start: Start) -> None:
     run = start(source(group=GroupOptions("g", join_timeout_ms=50)), hold=JoinGroupRequest)
     with pytest.raises(TransportError, match=r"no batch could be planned within group\.joinTimeout .* Trigger\.Once"):
         run.latest(once=True)
-
-
-def test_once_reads_everything_when_it_has_joined(start: Start) -> None:
-    run = start()
-    assert len(from_value(run.latest(once=True)).ranges) == 2
 
 
 def test_once_waits_for_the_partitions_that_another_member_has_yet_to_give_up(start: Start) -> None:
@@ -257,16 +194,6 @@ def test_once_waits_for_the_leader_that_is_late(start: Start) -> None:
     assert len(from_value(start(logs=logs).latest(once=True)).ranges) == 2
 
 
-@pytest.mark.slow
-def test_once_gives_the_brokers_their_time_however_long_the_join_took(start: Start) -> None:
-    logs = logs_of((10, 10))
-    logs.slow = {P1}
-    logs.hook = lambda: logs.slow.clear() if sum(at == LATEST for at, _ in logs.listings) > 2 else None
-    run = start(source(client=client(default_api_timeout_ms=1_000)), logs=logs, hold=JoinGroupRequest)
-    threading.Timer(1.2, run.poller.release).start()
-    assert len(from_value(run.latest(once=True)).ranges) == 2
-
-
 def test_a_rebalance_does_not_wait_for_an_empty_document(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark may ask again only at its next trigger, and nothing is in flight."""
     monkeypatch.setattr(spark_calls, "ASSIGNMENT_TIMEOUT_S", 0.05)
@@ -283,24 +210,6 @@ def test_a_rebalance_does_not_wait_for_an_empty_document(start: Start, monkeypat
     assert not run.coordinator.status()["idle"], "nobody has proven it meanwhile"
 
 
-def test_an_empty_document_is_planned_under_the_lock(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A drain or stop of the run meanwhile comes either before or after."""
-    monkeypatch.setattr(spark_calls, "ASSIGNMENT_TIMEOUT_S", 0.05)
-    run = start(hold=JoinGroupRequest)
-    coordinator = run.coordinator
-    held: list[bool] = []
-    empty = coordinator._planner.empty
-
-    def noted(previous: Document) -> Document:
-        held.append(coordinator._inbox._lock._is_owned())  # type: ignore[attr-defined]
-        return empty(previous)
-
-    monkeypatch.setattr(coordinator._planner, "empty", noted)
-    coordinator.prepare_available_now()
-    run.latest()
-    assert held == [True]
-
-
 @pytest.mark.slow
 def test_once_tells_what_no_broker_has_reported(start: Start) -> None:
     logs = logs_of((10, 10))
@@ -311,12 +220,6 @@ def test_once_tells_what_no_broker_has_reported(start: Start) -> None:
 
 
 # -- what goes wrong --------------------------------------------------------------------------------------------------
-
-
-def test_a_topic_that_does_not_exist_is_named(start: Start) -> None:
-    run = start(source(topics=("t", "nowhere")))
-    with pytest.raises(ConfigError, match="'nowhere'"):
-        run.latest()
 
 
 def test_servers_whose_names_nobody_knows_end_the_start_and_only_that(
@@ -359,39 +262,6 @@ def test_what_ends_the_watching_of_the_logs_ends_the_query(
     run.logs.failures = [error]
     with pytest.raises(told):
         run.plan(first)
-
-
-def test_a_group_that_may_not_be_joined_ends_the_query(start: Start) -> None:
-    group = ScriptedCoordinator(fetch_refusals=[ErrorCode.GROUP_AUTHORIZATION_FAILED])
-    run = start(group=group)
-    with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
-        run.plan()
-
-
-def test_starting_offsets_are_asked_for_again_and_in_the_end_the_query_ends(start: Start) -> None:
-    run = start(source(EARLIEST))
-
-    def fail() -> None:
-        raise TransportError("down")
-
-    run.logs.hook = fail
-    with pytest.raises(TransportError, match="down"):
-        run.plan()
-    assert len(run.logs.listings) >= 4, "fetchOffset.numRetries"
-
-
-def test_records_that_are_gone_end_the_query_or_are_stepped_over(start: Start) -> None:
-    group = ScriptedCoordinator(offsets={P0: CommittedOffset(2), P1: CommittedOffset(2)})
-    logs = logs_of([10, 10])
-    logs.starts = {P0: 5}
-    strict = start(logs=logs, group=group)
-    checkpoint = {"t": {"0": 2, "1": 2}}
-    with pytest.raises(DataLossError, match="t-0"):
-        strict.plan(checkpoint)
-    strict.coordinator.stop()
-    lenient = start(source(fail_on_data_loss=False), logs=logs, group=group)
-    planned = lenient.plan(checkpoint)
-    assert ranges(lenient.coordinator.partitions(checkpoint, planned)) == [(0, 5, 10), (1, 2, 10)]
 
 
 # -- what is told -----------------------------------------------------------------------------------------------------
@@ -686,3 +556,192 @@ def test_a_question_of_the_other_kind_is_a_defect_that_is_named(make: Make) -> N
         answerer.answer(ask.DescribeGroup(1.0))
     with pytest.raises(AssertionError, match="no background task asks SnapshotEnds"):
         answerer.post(ask.SnapshotEnds())
+
+
+# -- brokers whose answers are stale for a moment (R8) ----------------------------------------------------------------
+
+
+ALONE = pytest.mark.parametrize("mode", [GroupMode.COMMIT, GroupMode.OFF], ids=lambda mode: mode.value)
+
+
+@pytest.fixture
+def believe_after(start: Start, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Set after how many seconds a loss is believed. At first that is longer than any stale answer of these tests."""
+
+    def after(seconds: float) -> None:
+        monkeypatch.setattr(loss, "BELIEVED_AFTER_S", seconds)
+
+    after(TIMEOUT_S)
+    return after
+
+
+def alone(mode: GroupMode) -> SourceOptions:
+    return source(group=GroupOptions("g" if mode is GroupMode.COMMIT else "", mode=mode))
+
+
+def polled(run: Run, last: dict[str, object], seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        assert run.latest(last) == last
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("believe_after")
+def test_a_new_leader_whose_high_watermark_lags_behind(start: Start) -> None:
+    """Before Kafka 2.2, for up to 500 ms after a clean election (KIP-207). No leader epochs are known there."""
+    logs = logs_of([10, 10])
+    logs.epochs = dict.fromkeys(logs.ends, -1)
+    run = start(logs=logs)
+    first = run.batch()
+    assert run.latest(first) == first
+    run.logs.ends[P0] = 8
+    threading.Timer(0.1, run.logs.ends.__setitem__, [P0, 10]).start()
+    polled(run, first, 0.5)
+    run.logs.ends[P0] = 12
+    assert run.plan(first) != first
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("believe_after")
+@ALONE
+def test_a_broker_that_does_not_know_the_topic_yet(start: Start, mode: GroupMode) -> None:
+    run = start(alone(mode))
+    first = run.batch()
+    assert run.latest(first) == first
+    ends = dict(run.logs.ends)
+    run.logs.ends.clear()
+    threading.Timer(0.1, run.logs.ends.update, [ends]).start()
+    run.coordinator._watcher.refresh_metadata()
+    polled(run, first, 0.5)
+
+
+@ALONE
+def test_a_topic_that_stays_away_is_lost(start: Start, mode: GroupMode, believe_after: Callable[[float], None]) -> None:
+    believe_after(0.1)
+    run = start(alone(mode))
+    first = run.batch()
+    assert run.latest(first) == first
+    run.logs.ends.clear()
+    run.coordinator._watcher.refresh_metadata()
+    with pytest.raises(DataLossError, match="t-0: records from offset 10 on are gone"):
+        polled(run, first, TIMEOUT_S)
+
+
+@ALONE
+@pytest.mark.parametrize("back", [True, False], ids=["comes back", "stays away"])
+def test_a_partition_of_the_checkpoint_that_the_first_metadata_lacks(
+    start: Start, mode: GroupMode, back: bool, believe_after: Callable[[float], None]
+) -> None:
+    """The first broker asked has just started, and lags behind the controller."""
+    logs = logs_of([10, 10])
+    run = start(alone(mode), logs=logs)
+    gone = {tp: logs.ends.pop(tp) for tp in list(logs.ends) if tp != P0}
+    if back:
+        threading.Timer(0.1, logs.ends.update, [gone]).start()
+        assert run.plan({"t": {"0": 5, "1": 5}})
+    else:
+        believe_after(0.1)
+        with pytest.raises(DataLossError, match="t-1: records from offset 5 on are gone"):
+            run.plan({"t": {"0": 5, "1": 5}})
+
+
+@pytest.mark.slow
+def test_metadata_that_is_slow_to_come_holds_up_neither_the_loss_nor_the_other_partitions(
+    start: Start, monkeypatch: pytest.MonkeyPatch, believe_after: Callable[[float], None]
+) -> None:
+    """One look at the metadata takes longer than the time between two looks."""
+    logs = logs_of([10, 10])
+    logs.topic_ids, logs.epochs = {}, dict.fromkeys(logs.ends, -1)
+    run = start(logs=logs)
+    first = run.batch()
+    assert run.latest(first) == first
+    topics = logs.topics
+
+    def slowly(wanted: Collection[str] | None) -> dict[str, TopicInfo]:
+        time.sleep(0.3)
+        return topics(wanted)
+
+    monkeypatch.setattr(logs, "topics", slowly)
+    run.logs.ends |= {P0: 8, P1: 12}
+    second = run.plan(first)
+    assert ranges(run.coordinator.partitions(first, second)) == [(1, 10, 12)], "the other goes on"
+    believe_after(1.0)
+    with pytest.raises(DataLossError, match="t-0"):
+        polled(run, second, TIMEOUT_S)
+
+
+# -- one member per group and application, one live member per lineage (R28) ------------------------------------------
+
+
+def trouble(run: Run) -> dict[str, dict[str, Any]]:
+    """The kinds that have occurred."""
+    return {kind: counter for kind, counter in run.coordinator.status()["trouble"].items() if counter["count"]}
+
+
+@pytest.mark.slow
+def test_a_commit_that_is_not_acknowledged_at_the_end_leaves_a_repeat(
+    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(spark_calls, "COMMIT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(lifecycle, "LEAVE_TIMEOUT_S", 0.2)
+    run = start()
+    first = run.batch()
+    run.held.add(OffsetCommitRequest)
+    run.latest(first)
+    for _ in range(2):
+        run.coordinator.stop()
+    assert trouble(run)["repeat"]["count"] == 1
+    assert "the commit of the last batch was acknowledged: up to 20 offsets may be repeated" in caplog.text
+
+
+# -- one member per group and application -----------------------------------------------------------------------------
+
+
+def test_the_claim_is_made_when_the_run_begins_and_given_up_when_it_ends(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "TAKE_TIMEOUT_S", 0.1)
+    tmp_path.chmod(0o700)
+    home = tmp_path / "1"
+    one, two, named = start(home=home), start(home=home), start(source(group=GroupOptions("g", member="x")), home=home)
+    one.plan()
+    with pytest.raises(ConfigError, match=f"already .run {one.coordinator.run} "):
+        two.latest()
+    named.plan()
+    two.coordinator.stop()
+    one.coordinator.stop()
+    start(home=home).plan()
+
+
+# -- one live member per lineage --------------------------------------------------------------------------------------
+
+
+def test_every_strategy_offered_tells_whose_checkpoint_it_is(start: Start) -> None:
+    run = start()
+    saved = to_value(document("before", "id", OffsetRange(P0, 0, 5), OffsetRange(P1, 0, 5)))
+    run.plan(saved)
+    (mine,) = run.group.members.values()
+    told = {decode_identity(decode_subscription(p.metadata).user_data) for p in mine.protocols}
+    assert told == {RunIdentity("lineage", run.coordinator.run)}
+
+
+def described(*others: RunIdentity) -> GroupDescription:
+    members = tuple(
+        MemberDescription(f"other-{n}", "copy", "/h", topics=("t",), user_data=encode_identity(other))
+        for n, other in enumerate(others)
+    )
+    return GroupDescription("g", GroupState.STABLE, members=members)
+
+
+@pytest.mark.slow
+def test_beside_a_live_copy_nothing_is_planned_and_in_the_end_the_query_fails(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = start(source(group=GroupOptions("g", session_timeout_ms=1_000, heartbeat_interval_ms=100)))
+    found = {"g": described(RunIdentity("lineage", "r", admitted=True))}
+    monkeypatch.setattr(assemble, "describe_groups", lambda cluster, names, deadline: found)
+    saved = to_value(document("before", "id", OffsetRange(P0, 0, 5), OffsetRange(P1, 0, 5)))
+    began = time.monotonic()
+    with pytest.raises(ConfigError, match=r"'g'.*client id 'copy' at /h"):
+        until(lambda: run.latest(saved) != saved, "planned beside a copy")
+    assert time.monotonic() - began >= 1.0

@@ -45,12 +45,6 @@ def test_stop_commits_leaves_and_ends_the_threads(start: Start) -> None:
     assert run.committed == {0: 10, 1: 10}
 
 
-def test_stop_before_the_first_call_connects_to_nothing(start: Start) -> None:
-    run = start()
-    run.coordinator.stop()
-    assert (run.poller.handles, run.logs.snapshots) == ([], 0)
-
-
 def test_a_query_that_outlives_its_context_leaves_and_its_next_call_raises_the_reason(start: Start) -> None:
     run = start()
     first = run.batch()
@@ -76,52 +70,6 @@ def test_a_query_that_outlives_its_context_ends_with_the_call_that_is_under_way(
         until(lambda: run.poller.asked(JoinGroupRequest) == 1, "joining")
         run.coordinator.end_query(StreamGroupError("the SparkContext has stopped"))
     assert [str(error) for error in raised] == ["the SparkContext has stopped"]
-
-
-def test_whoever_stops_while_another_thread_is_leaving_waits_for_the_leaving(start: Start) -> None:
-    run = start()
-    run.latest(run.batch())
-    run.held.add(LeaveGroupRequest)
-    with running(run.coordinator.stop):
-        until(lambda: run.poller.asked(LeaveGroupRequest) == 1, "leaving")
-        second = threading.Thread(target=run.coordinator.stop)
-        second.start()
-        second.join(0.1)
-        assert second.is_alive(), "whoever calls may end the process next"
-        assert run.group.members
-        run.poller.release()
-        second.join(SOON)
-    assert run.group.members == {}
-
-
-def test_leaving_takes_no_longer_than_it_may_when_nobody_answers(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle, "LEAVE_TIMEOUT_S", 0.2)
-    run = start()
-    run.latest(run.batch())
-    run.held |= {LeaveGroupRequest, OffsetCommitRequest}
-    began = time.monotonic()
-    run.coordinator.stop()
-    assert 0.2 <= time.monotonic() - began < SOON
-    monkeypatch.setattr(lifecycle, "LEAVE_TIMEOUT_S", SOON)
-    began = time.monotonic()
-    run.coordinator.stop()
-    assert time.monotonic() - began < SOON / 2, "that is over: there is nothing to wait for"
-
-
-def test_a_stop_leaves_when_its_commit_is_answered(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A member that leaves before does not know what will be repeated."""
-    monkeypatch.setattr(lifecycle, "LEAVE_TIMEOUT_S", SOON)
-    monkeypatch.setattr(lifecycle, "STOP_TIMEOUT_S", SOON)
-    run = start()
-    first = run.batch()
-    run.latest(first)
-    asked = run.poller.asked(OffsetCommitRequest)
-    run.held.add(OffsetCommitRequest)
-    with running(run.coordinator.stop):
-        until(lambda: run.poller.asked(OffsetCommitRequest) > asked, "the commit of all that is held")
-        assert run.coordinator.status()["state"] == "stable", "it waits for the answer"
-        run.poller.release()
-    assert run.group.members == {}
 
 
 # -- draining ---------------------------------------------------------------------------------------------------------
@@ -216,17 +164,6 @@ def test_who_is_stopped_or_drained_while_the_brokers_are_asked_for_the_topics_do
     ending.join(SOON)
     assert run.coordinator.status()["state"] == "left"
     assert run.poller.asked(JoinGroupRequest) == 0
-
-
-def test_a_drain_of_what_has_not_begun_has_nothing_to_wait_for(start: Start) -> None:
-    run = start()
-    assert run.coordinator.drain(SOON) == {
-        "drained": True,
-        "group": "g",
-        "run": run.coordinator.run,
-        "in_flight": False,
-        "why": "",
-    }
 
 
 def test_a_drain_that_comes_while_a_replay_is_being_prepared_waits_for_its_batch(
@@ -404,35 +341,6 @@ def test_a_stop_waits_shortly_for_the_listeners_word_of_the_batch_in_flight(star
     assert (run.committed, run.group.members) == ({0: 10, 1: 10}, {})
 
 
-@pytest.mark.parametrize(
-    ("listened", "last_word", "waits"),
-    [(True, True, True), (False, True, False), (True, False, False)],
-    ids=["listened to", "nobody listens", "the JVM is gone"],
-)
-def test_a_stop_waits_for_a_last_word_only_where_one_may_come_and_not_for_long(
-    start: Start, monkeypatch: pytest.MonkeyPatch, listened: bool, last_word: bool, waits: bool
-) -> None:
-    monkeypatch.setattr(lifecycle, "LAST_WORD_TIMEOUT_S", 0.3 if waits else SOON)
-    run = start()
-    run.coordinator.listen(lambda: listened)
-    run.batch()
-    began = time.monotonic()
-    run.coordinator.stop(last_word=last_word)
-    took = time.monotonic() - began
-    assert took >= 0.3 if waits else took < SOON / 2
-    assert (run.committed, run.group.members) == ({0: 0, 1: 0}, {})
-
-
-def test_nothing_in_flight_is_nothing_to_hear_of(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle, "LAST_WORD_TIMEOUT_S", SOON)
-    run = start()
-    run.coordinator.listen(lambda: True)
-    run.latest(run.batch())
-    began = time.monotonic()
-    run.coordinator.stop()
-    assert time.monotonic() - began < SOON / 2
-
-
 # -- drained from outside ---------------------------------------------------------------------------------------------
 
 
@@ -462,18 +370,6 @@ def test_a_query_whose_drain_came_too_late_is_ended_with_that_reason(start: Star
         run.latest(first)
 
 
-def test_a_query_whose_drainer_has_died_is_ended_after_a_while(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle, "END_GRACE_S", 0.0)
-    monkeypatch.setattr(spark_calls, "END_TIMEOUT_S", 0.01)
-    run = start()
-    first = run.batch()
-    run.latest(first)
-    run.coordinator.drain(0.2, ends=True)
-    time.sleep(0.2)
-    with pytest.raises(DrainedError):
-        run.latest(first)
-
-
 def test_a_query_drained_from_outside_before_its_first_call_ends_with_that(start: Start) -> None:
     run = start()
     assert run.coordinator.drain(SOON, ends=True)["drained"]
@@ -481,3 +377,29 @@ def test_a_query_drained_from_outside_before_its_first_call_ends_with_that(start
     with pytest.raises(DrainedError):
         run.latest()
     assert run.poller.asked(JoinGroupRequest) == 0
+
+
+# -- a drain and Spark's thread at once (R30) -------------------------------------------------------------------------
+
+
+def test_a_drained_query_plans_nothing_however_late_the_drain_sees_that_its_batch_has_sunk(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark asks for the next batch with the proof of the last one; its thread may well be the faster one."""
+    run = start()
+    monkeypatch.setattr(spark_calls, "END_TIMEOUT_S", 0.0)  # Spark asks before the drain ends
+    first = run.batch()
+    run.logs.ends[P0] = 99
+    looks, is_settled = threading.Event(), Shutdown.is_settled
+    monkeypatch.setattr(Shutdown, "is_settled", lambda shutdown: looks.is_set() and is_settled(shutdown))
+    answers: list[dict[str, Any]] = []
+    with running(lambda: answers.append(run.coordinator.drain(SOON))):
+        until(lambda: run.coordinator.status()["draining"], "draining")
+        assert run.latest(first) == first
+        until(lambda: run.committed == {0: 10, 1: 10}, "the commit")
+        for _ in range(3):
+            assert run.latest(first) == first, "it could plan, and must not"
+        looks.set()
+        run.coordinator.status()  # any call has the run look again
+    assert answers[0]["drained"]
+    assert run.committed == {0: 10, 1: 10}

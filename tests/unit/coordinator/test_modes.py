@@ -108,14 +108,6 @@ def test_off_replays_batch_0_and_goes_on_behind_it(start: Start) -> None:
     assert ranges(again.coordinator.partitions(to_value(batch), following)) == [(0, 14, 20), (1, 10, 20)]
 
 
-def test_off_reads_a_new_partition_from_its_beginning_though_it_starts_at_latest(start: Start) -> None:
-    run = start(off(LATEST, client=client(metadata_max_age_ms=50)))
-    first = run.plan()
-    run.logs.ends[TopicPartition("t", 2)] = 7
-    planned = run.plan(first)
-    assert ranges(run.coordinator.partitions(first, planned)) == [(2, 0, 7)]
-
-
 @pytest.mark.parametrize("strict", [True, False])
 def test_off_tells_of_what_the_checkpoint_knows_and_the_cluster_does_not(
     start: Start, strict: bool, caplog: pytest.LogCaptureFixture

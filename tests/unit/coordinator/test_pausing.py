@@ -86,13 +86,6 @@ def test_a_driver_whose_jvm_is_stopped_leaves_after_a_session_and_joins_again(st
         jvm.wait(SOON)
 
 
-def test_what_is_proven_is_committed_before_a_silent_driver_leaves(start: Start) -> None:
-    run = start(source(group=GroupOptions("g", max_silence_ms=1)))
-    run.latest(run.batch())
-    pause(run)
-    assert (run.committed, run.group.members) == ({0: 10, 1: 10}, {})
-
-
 def test_a_batch_in_flight_that_a_silent_driver_leaves_is_a_possible_repeat_reported_once(start: Start) -> None:
     run = start(source(group=GroupOptions("g", max_silence_ms=1)))
     run.batch()

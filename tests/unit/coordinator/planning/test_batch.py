@@ -81,11 +81,6 @@ def test_available_now_goes_no_further_than_its_snapshot() -> None:
     assert plan({A: 100, B: 100}, targets={A: 10, B: 15}) is None
 
 
-def test_available_now_leaves_a_partition_that_came_after_its_snapshot() -> None:
-    assert plan({A: 100, B: 100}, targets={C: 3}) is None
-    assert not below_targets(HELD, {C: 3})
-
-
 @pytest.mark.parametrize(
     ("targets", "below"), [({A: 10, B: 20}, ()), ({A: 11, B: 20}, (A,)), ({A: 3}, ()), ({C: 99}, ()), ({}, ())]
 )
@@ -99,12 +94,6 @@ def test_available_now_is_done_at_the_end_of_a_log_that_was_cut_below_its_target
     assert below_targets(HELD, {A: 15}, {A: 15, B: 20}) == {A}
     assert below_targets(HELD, {A: 15}, {A: 11}) == {A}
     assert not below_targets(HELD, {A: 15}, {A: 10})
-
-
-def test_the_first_document_follows_the_constant() -> None:
-    document = next_document(INITIAL_DOCUMENT, group="g", lineage="l", run="r", positions=HELD, ends={A: 11})
-    assert document is not None
-    assert document.sequence == 1
 
 
 def test_an_empty_document_differs_from_the_one_before() -> None:

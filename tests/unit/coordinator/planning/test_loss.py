@@ -165,16 +165,6 @@ def test_with_fail_on_data_loss_the_error_tells_of_all_losses_and_the_ways_out()
     assert "t-2" not in str(caught.value)
 
 
-def test_of_a_group_in_zookeeper_the_offsets_are_set_there() -> None:
-    with pytest.raises(DataLossError) as caught:
-        settle(POSITIONS, VERDICTS, location=OffsetLocation("etl", StoredIn.ZOOKEEPER), fail_on_data_loss=True)
-    assert "group 'etl', t-1" in str(caught.value)
-    assert "all members, and write the group's offsets into ZooKeeper's nodes /consumers/etl/offsets" in str(
-        caught.value
-    )
-    assert "kafka-consumer-groups" not in str(caught.value)
-
-
 def test_a_recheck_is_no_loss() -> None:
     settled = settle({TP: AT_100}, {TP: Recheck(Cause.DELETED)}, location=ETL, fail_on_data_loss=True)
     assert (settled.positions, settled.messages) == ({}, ())

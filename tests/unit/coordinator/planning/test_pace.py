@@ -22,7 +22,6 @@ from streamgroup.coordinator.planning.pace import (
 )
 from streamgroup.coordinator.planning.packing import pack
 from streamgroup.coordinator.run import interface as io
-from streamgroup.group import events as ev
 from streamgroup.model import INITIAL_DOCUMENT, Broker, Document, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import LimitOptions
 from tests.unit.coordinator.run.run_shell import P0, P1, Shell
@@ -138,10 +137,6 @@ def test_the_end_counts_once_and_only_for_a_batch_with_tasks() -> None:
     assert sizer.offsets == FIRST
 
 
-def test_the_same_batches_lead_to_the_same_sizes() -> None:
-    assert run(BatchSizer(), 1e-4, 0.3) == run(BatchSizer(), 1e-4, 0.3)
-
-
 LEADER = Broker(1, "b1", 9092)
 
 
@@ -179,10 +174,6 @@ def tasks_of(application: Application, batches: int, partitions: int, records: i
     return [len(application.batch(partitions, records)) for _ in range(batches)]
 
 
-def test_the_first_batch_has_a_task_for_each_partition() -> None:
-    assert tasks_of(Application(cores=8, record_s=0.1), 1, partitions=8, records=20) == [8]
-
-
 @pytest.mark.parametrize("cores", [1, 2, 8, 64])
 def test_expensive_records_keep_a_task_for_each_partition(cores: int) -> None:
     application = Application(cores=cores, record_s=0.1)
@@ -214,14 +205,6 @@ def test_records_that_become_expensive_have_tasks_of_their_own_again() -> None:
     assert tasks_of(application, 10, partitions=8, records=20)[-1] == 1
     application.record_s = 0.1
     assert tasks_of(application, 5, partitions=8, records=20) == [1, 8, 8, 8, 8]
-
-
-@pytest.mark.slow
-def test_many_partitions_with_few_records_end_in_one_task() -> None:
-    application = Application(cores=2, record_s=1e-6)
-    counts = tasks_of(application, 20, partitions=2_000, records=1)
-    assert counts[0] > 100
-    assert counts[-1] == 1
 
 
 @pytest.mark.parametrize("end", [lambda limit: limit.end(9.0), lambda limit: None])
@@ -300,17 +283,6 @@ def sink(shell: Shell, start: Document, end: Document) -> None:
     shell.result(io.Partitions(start, end))
 
 
-def test_a_run_plans_what_its_rate_allows_and_then_nothing_until_time_has_passed() -> None:
-    shell = Shell()
-    first = plan(shell)
-    assert sum(map(len, first.ranges)) == 10
-    sink(shell, INITIAL_DOCUMENT, first)
-    assert plan(shell, first) is first, "Spark asks again"
-    shell.now += 0.5
-    second = plan(shell, first)
-    assert sum(map(len, second.ranges)) == 5 - 1, "each of two partitions has its share, rounded down"
-
-
 def test_a_rate_of_bytes_counts_the_bytes_of_the_estimate() -> None:
     shell = Shell()
     limits = LimitOptions(max_bytes_per_second=100)
@@ -318,31 +290,6 @@ def test_a_rate_of_bytes_counts_the_bytes_of_the_estimate() -> None:
     assert sum(map(len, first.ranges)) == 10, "10 bytes each"
     sink(shell, INITIAL_DOCUMENT, first)
     assert plan(shell, first, limits) is first
-
-
-def test_available_now_waits_for_its_rate_and_makes_no_empty_batch() -> None:
-    shell = Shell()
-    shell.result(io.PrepareAvailableNow())
-    first = plan(shell)
-    sink(shell, INITIAL_DOCUMENT, first)
-    shell.call(io.LatestOffset(first, RATED))
-    for after, is_over in ((0.0, False), (0.05, False), (0.05, True)):
-        shell.step(ev.Tick(), after)
-        shell.serve()
-        assert bool(shell.of(io.CallReply)) is is_over
-    ((reply),) = shell.of(io.CallReply)
-    assert reply.result.ranges
-
-
-def test_a_drain_ends_the_wait_for_a_rate() -> None:
-    shell = Shell()
-    shell.result(io.PrepareAvailableNow())
-    first = plan(shell)
-    sink(shell, INITIAL_DOCUMENT, first)
-    call = shell.call(io.LatestOffset(first, RATED))
-    shell.call(io.DrainRun(10.0))
-    shell.serve()
-    assert io.CallReply(call, first) in shell.out
 
 
 def test_a_target_lets_no_batch_be_empty_while_there_is_a_backlog() -> None:

@@ -27,7 +27,7 @@ from streamgroup.group import events as ev
 from streamgroup.group.events import WARNING
 from streamgroup.group.state_machine import State
 from streamgroup.options.types import GroupMode, GroupOptions
-from tests.unit.coordinator.run.calls import Call, config
+from tests.unit.coordinator.run.run_shell import Call, config
 
 
 class Member:
@@ -98,16 +98,6 @@ def test_a_stop_that_nobody_answers_takes_no_longer_than_it_may(member: Member) 
     stop.at(LEAVE_TIMEOUT_S * COMMIT_SHARE)
     assert done == ["commit", ev.Stop()]
     assert stop.at(LEAVE_TIMEOUT_S).is_over
-
-
-def test_a_stop_waits_for_the_listener_to_report_the_batch_in_flight(member: Member) -> None:
-    shutdown, done = shutdown_of(member, listened=True)
-    member.is_in_flight()
-    stop = Call(shutdown.stop(0.0))
-    assert done == []
-    member.has_sunk()
-    stop.at(0.1)
-    assert done == ["commit", ev.Stop()]
 
 
 def test_a_report_that_never_comes_leaves_time_for_the_commit(member: Member) -> None:
@@ -188,12 +178,6 @@ def test_a_second_stop_waits_for_the_first(member: Member) -> None:
     assert second.at(0.1).result is False
 
 
-def test_a_run_that_was_stopped_before_its_first_call_never_begins(member: Member) -> None:
-    shutdown, done = shutdown_of(member, begun=False)
-    assert Call(shutdown.stop(0.0)).result is False
-    assert (shutdown.begin(), done) == (False, [])
-
-
 def test_a_drain_waits_for_the_batch_in_flight_then_for_its_commit(member: Member) -> None:
     shutdown, done = shutdown_of(member)
     member.is_in_flight()
@@ -217,14 +201,6 @@ def test_a_drain_whose_last_commit_was_not_answered_says_that_a_batch_may_be_rep
     assert (done, drain.at(0.1).result) == (["commit", ev.Stop()], False)
 
 
-def test_a_drain_whose_time_is_over_leaves_and_says_that_a_batch_may_be_repeated(member: Member) -> None:
-    shutdown, done = shutdown_of(member)
-    member.is_in_flight()
-    drain = Call(shutdown.drain(0.0, 1.0)).at(1.0)
-    member.leaves()
-    assert (done, drain.at(1.1).result) == (["commit", ev.Stop()], False)
-
-
 def test_a_drain_waits_for_the_member_that_commits_what_a_lost_generation_could_not(member: Member) -> None:
     shutdown, _ = shutdown_of(member)
     member.ledger.awaits_holding, member.stable = True, False
@@ -233,12 +209,6 @@ def test_a_drain_waits_for_the_member_that_commits_what_a_lost_generation_could_
     member.stable = True
     drain.at(6.0)
     assert shutdown.stopped
-
-
-def test_a_drain_before_the_first_call_is_settled_at_once(member: Member) -> None:
-    shutdown, done = shutdown_of(member, begun=False)
-    assert Call(shutdown.drain(0.0, 10.0)).result is True
-    assert done == []
 
 
 def test_a_drain_from_outside_ends_the_query_once_all_coordinators_are_done_or_a_while_after_its_time(
@@ -394,16 +364,6 @@ def test_the_reason_to_leave_comes_once_for_each_silence(options: dict[str, Any]
         assert silence.look(401.0, jvm_is_stopped=stopped) is None
 
 
-def test_nothing_is_silent_while_a_call_of_spark_runs() -> None:
-    silence = Silence(GroupOptions("g", max_silence_ms=1_000))
-    silence.watch.begin_call(silence.now)
-    assert silence.look(1_000) is None
-    silence.watch.end_call(silence.now)
-    assert silence.look(0.5) is None
-    assert silence.look(1.0) is not None
-    assert silence.notes == []
-
-
 SESSION_S, POLL_S = 45.0, 300.0
 
 
@@ -469,16 +429,6 @@ def test_before_its_first_call_there_is_nothing_to_compare_with() -> None:
 
 
 # -- a hung driver ----------------------------------------------------------------------------------------------------
-
-
-def test_after_max_silence_the_member_leaves_once() -> None:
-    time = Time(max_silence_s=60)
-    time.call()
-    assert time.after(60) is SilenceVerdict.GO_ON
-    assert time.after(1) is SilenceVerdict.LEAVE
-    assert time.after(1000) is SilenceVerdict.GO_ON
-    time.call()
-    assert time.after(61) is SilenceVerdict.LEAVE
 
 
 def test_a_jvm_stopped_for_longer_than_a_session_is_left_for() -> None:

@@ -21,7 +21,7 @@ from streamgroup.errors import BrokerError, ConfigError, TransportError
 from streamgroup.group import events as ev
 from streamgroup.group.user_data import RunIdentity, decode_identity, encode_identity
 from streamgroup.model import GroupDescription, MemberDescription
-from tests.unit.coordinator.run.calls import Call
+from tests.unit.coordinator.run.run_shell import Call
 
 ME = RunIdentity("l", "r5")
 
@@ -124,17 +124,6 @@ def test_a_duplicate_is_waited_for_until_a_session_timeout_has_passed() -> None:
     for told in ("'g'", "'client-old'", "/10.0.0.1", "run r0", "6 s", "checkpoint directory of its own"):
         assert told in str(refused.value)
     assert not one.clear
-
-
-def test_a_predecessor_whose_session_ends_meanwhile_is_forgotten() -> None:
-    one = check(6.0)
-    one.assigned("me", 1, 0.0)
-    one.described(group(MINE, member("old", RunIdentity("l", "r0"))), 0.0)
-    assert one.described(group(state="PreparingRebalance"), 3.0) is None
-    assert not one.clear, "its end rebalances the group: nobody tells anything then"
-    assert asks(one, 3.0 + LOOK_AGAIN_S)
-    assert one.described(group(MINE), 7.0) is None
-    assert one.clear
 
 
 def looks(one: DuplicateLineageCheck, state: str, began: float, seconds: float) -> None:
@@ -270,24 +259,6 @@ def test_a_run_beside_duplicates_is_refused_after_two_session_timeouts_at_most(p
         look_until_the_end()
 
 
-def test_no_answer_holds_up_nothing_unless_a_duplicate_was_seen() -> None:
-    one = check()
-    one.assigned("me", 1, 0.0)
-    assert asks(one, 0.0)
-    one.unanswered(1.0)
-    assert one.clear
-    assert not asks(one, 9.0), "asked again with the next assignment"
-    assert not one.asks_again
-    one.assigned("me", 1, 10.0)
-    assert not one.clear
-    assert asks(one, 10.0)
-    one.described(group(member("old", RunIdentity("l", "r0"))), 10.0)
-    one.unanswered(11.0)
-    assert not one.clear
-    assert one.asks_again
-    assert asks(one, 11.0 + LOOK_AGAIN_S)
-
-
 def test_a_session_timeout_without_an_answer_proves_no_live_duplicate() -> None:
     """While the servers are away sessions stand still, and with another leader they begin anew."""
     one = check(6.0)
@@ -317,16 +288,6 @@ def test_an_old_description_does_not_tell_who_is_a_member_now() -> None:
     assert asks(one, 30.5)
     one.described(group(MINE), 30.6)
     assert one.admitted
-
-
-def test_who_comes_back_after_losing_its_membership_looks_again() -> None:
-    one = check()
-    one.assigned("me", 1, 0.0)
-    one.described(group(MINE), 0.0)
-    one.lost()
-    one.assigned("me-2", 2, 5.0)
-    assert not one.clear
-    assert asks(one, 5.0)
 
 
 # -- static members ---------------------------------------------------------------------------------------------------
@@ -437,16 +398,6 @@ def test_the_first_join_tells_the_lineage_and_the_one_after_admission_that() -> 
     assert len(asked.looks) == 1, "who is admitted looks no more"
 
 
-def test_an_answer_from_before_the_last_assignment_counts_for_nothing() -> None:
-    asked = Asked()
-    asked.assigned()
-    asked.assigned()
-    asked.looks[0].answered(group(MINE))
-    assert not asked.watch.is_clear
-    asked.answered(group(MINE))
-    assert asked.watch.is_clear
-
-
 def test_a_duplicate_is_reported_once_and_in_the_end_the_query_fails() -> None:
     asked = Asked(session_s=0.0)
     asked.assigned()
@@ -458,19 +409,6 @@ def test_a_duplicate_is_reported_once_and_in_the_end_the_query_fails() -> None:
         waiting.answered(group(MINE, OLD))
     assert not waiting.watch.is_clear
     assert waiting.warnings("reads with this query's checkpoint, too") == 1
-
-
-def test_a_duplicate_is_looked_for_again_and_again_until_a_session_timeout_has_passed() -> None:
-    asked = Asked(session_s=6.0)
-    asked.assigned()
-    for _ in range(int(6.0 / LOOK_AGAIN_S)):
-        asked.answered(group(MINE, OLD))
-        assert asked.looks[-1].question is None
-        assert asked.looks[-1].wake_at == asked.now + LOOK_AGAIN_S
-        asked.later(LOOK_AGAIN_S)
-    with pytest.raises(ConfigError, match="another live member reads with a copy of this query's checkpoint"):
-        asked.answered(group(MINE, OLD))
-    assert asked.warnings("reads with this query's checkpoint, too") == 1
 
 
 @pytest.mark.parametrize("between", [group(MINE, OLD), group(state="PreparingRebalance")], ids=["there", "rebalancing"])

@@ -28,7 +28,7 @@ from streamgroup.model import (
 from streamgroup.options.types import FetchOptions, GroupMode, GroupOptions
 from tests.fakes.broker07 import tp
 from tests.fakes.cluster import NODES
-from tests.unit.coordinator.run.calls import Call, config
+from tests.unit.coordinator.run.run_shell import Call, config
 
 HERE, AWAY = tp(0, 0), tp(1, 2)
 OTHERS = TopicPartition("not subscribed", 10_002)

@@ -6,7 +6,6 @@ import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from streamgroup.coordinator.planning import loss
 from streamgroup.coordinator.run.planner import PlannableLogs, Planner
 from streamgroup.coordinator.run.run_events import RunEvents
 from streamgroup.coordinator.threads.log_checks import LogChecks
-from streamgroup.errors import DataLossError, DecodeError
+from streamgroup.errors import DataLossError
 from streamgroup.kafka.cluster.requests import EpochEnd
 from streamgroup.logline import parse
 from streamgroup.model import (
@@ -36,7 +35,6 @@ from tests.fakes.cluster import NODES
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 OTHER = TopicPartition("not subscribed any more", 0)
-NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 TOLD: list[tuple[int, str]] = []
 IN_ZOOKEEPER = OffsetLocation("g", StoredIn.ZOOKEEPER)
 
@@ -167,17 +165,6 @@ def test_a_log_that_ends_below_the_position_is_loss_only_after_a_refresh_of_the_
     assert made.look(logs).moved == {P0: 3}
 
 
-def test_what_was_only_old_metadata_is_no_loss() -> None:
-    watcher = FakeWatcher()
-    made = planner(FakeLedger({P0: 9}), watcher, strict=True)
-    made.look({P0: LogRange(0, 3)})
-    watcher.refreshed()
-    assert made.look({P0: LogRange(0, 12)}) == ({P0: LogRange(0, 12)}, {})
-    watcher.metadata_at = time.monotonic()
-    made.look({P0: LogRange(0, 3)})
-    assert watcher.doubted == [P0, P0], "another suspicion, another look"
-
-
 def test_a_position_up_to_the_end_of_its_log_that_has_no_epoch_gets_the_newest_one() -> None:
     """A position at the end included: a log that an unclean election cuts and fills again would show nothing else."""
     ledger, watcher = FakeLedger({P0: 10, P1: 4}), FakeWatcher()
@@ -194,15 +181,6 @@ def test_an_open_transaction_is_no_loss() -> None:
     logs = {P0: LogRange(0, 7)}  # the last stable offset fell behind the position
     assert made.look(logs) == (logs, {})
     assert made.next(INITIAL_DOCUMENT, logs, LimitOptions(), now=0.0) is None
-
-
-def test_another_topic_of_that_name_is_read_from_its_start() -> None:
-    watcher = FakeWatcher(topic_id="recreated")
-    made = planner(FakeLedger({P0: 4}), watcher)
-    logs = {P0: LogRange(0, 100)}
-    assert made.look(logs) == ({}, {})
-    watcher.refreshed()
-    assert made.look(logs).moved == {P0: 0}
 
 
 def test_available_now_is_done_at_its_targets_and_does_not_wait_for_what_is_deleted() -> None:
@@ -316,16 +294,6 @@ def test_nothing_is_planned_from_a_position_before_a_message_was_found_there() -
     assert len(watcher.questions) == 1
 
 
-def test_a_position_inside_of_a_message_is_reported_with_the_node_to_mend() -> None:
-    watcher = old(FakeWatcher(partitions=1))
-    ledger = FakeLedger({P0: 4})
-    made = planner(ledger, watcher)
-    made.ask(ledger.positions(), {P0: LogRange(0, 10)}, LimitOptions(), 0.0)
-    watcher.questions[0][1].set_exception(DecodeError("t 0-0: position 4: no message begins there"))
-    with pytest.raises(DecodeError, match=r"group g: t 0-0: position 4: .*/consumers/g/offsets/<topic>/<partition>"):
-        made.ask(ledger.positions(), {P0: LogRange(0, 10)}, LimitOptions(), 0.0)
-
-
 def test_a_partition_whose_broker_is_away_waits_and_nothing_is_lost() -> None:
     watcher = old(FakeWatcher(partitions=1))
     watcher.refreshed()
@@ -376,13 +344,6 @@ def test_a_limit_inside_of_a_segment_waits_for_where_messages_end() -> None:
         document = made.next(INITIAL_DOCUMENT, logs, LimitOptions(limit), now=0.0)
         assert document is not None
         assert document.ranges == (OffsetRange(P0, 4, until),)
-
-
-def test_offsets_that_are_no_bytes_are_not_walked() -> None:
-    watcher = FakeWatcher()
-    ledger = FakeLedger({P0: 4})
-    planner(ledger, watcher).ask(ledger.positions(), {P0: LogRange(0, 100)}, LimitOptions(50), 0.0)
-    assert not watcher.questions
 
 
 class SteadyLedger(FakeLedger):

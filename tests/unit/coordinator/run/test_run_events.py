@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from streamgroup.model import Document, OffsetRange, TopicPartition
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 DOCUMENT = Document("g", "l", "r0", 7, (OffsetRange(P0, 0, 5), OffsetRange(P1, 3, 10)))
 FLIGHT = InFlightBatch(DOCUMENT, planned_here=True)
-NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 class Told:

@@ -39,8 +39,7 @@ from streamgroup.model import (
 )
 from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions
 from tests.fakes.cluster import NODES
-from tests.unit.coordinator.run.calls import Call
-from tests.unit.coordinator.run.run_shell import MEMBER, OFF, P0, P1, PLAN, Shell
+from tests.unit.coordinator.run.run_shell import MEMBER, OFF, P0, P1, PLAN, Call, Shell
 
 COMMIT = GroupOptions("g", mode=GroupMode.COMMIT)
 ALL = (OffsetRange(P0, 0, 10), OffsetRange(P1, 0, 10))
@@ -131,12 +130,6 @@ def test_available_now_does_not_end_by_the_positions_from_before_its_assignment_
 
 
 # -- a batch ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_batch_without_anything_new_has_no_tasks_and_asks_no_broker() -> None:
-    shell = Shell()
-    call = shell.call(io.Partitions(INITIAL_DOCUMENT, INITIAL_DOCUMENT))
-    assert shell.out == [io.CallReply(call, [])]
 
 
 def test_spark_gets_the_same_batch_again_before_it_has_asked_for_its_tasks() -> None:
@@ -326,15 +319,6 @@ def test_only_the_first_call_waits_for_an_assignment_unless_the_trigger_ends(
     run = Run()
     run.plans = False
     assert [run.call(**trigger).wake_at for _ in timeouts] == [NOW + timeout for timeout in timeouts]
-
-
-def test_a_call_whose_time_is_over_does_not_plan() -> None:
-    run = Run()
-    run.plans = False
-    call = run.call()
-    assert not call.at(NOW + ASSIGNMENT_TIMEOUT_S - 0.01).is_over
-    assert call.at(NOW + ASSIGNMENT_TIMEOUT_S).is_over
-    assert call.result is False
 
 
 @pytest.mark.parametrize("what", ["plans", "is_clear"])
@@ -541,14 +525,6 @@ def test_partitions_without_an_answer_for_too_long_are_named_with_the_option() -
         r"Check the leaders .*raise kafka\.default\.api\.timeout\.ms$",
     ):
         run.gate.check_unanswered([Q1, Q0], "Trigger.Once", NOW + 30.0)
-
-
-def test_only_the_partitions_that_are_late_are_named() -> None:
-    run = Run("", api_timeout_s=30.0)
-    run.gate.check_unanswered([Q0], "Trigger.AvailableNow", NOW)
-    run.gate.check_unanswered([Q0, Q1], "Trigger.AvailableNow", NOW + 10.0)
-    with pytest.raises(TransportError, match=r"^cannot plan t-0 under Trigger\.AvailableNow"):
-        run.gate.check_unanswered([Q0, Q1], "Trigger.AvailableNow", NOW + 30.0)
 
 
 def test_a_partition_that_was_answered_in_between_has_its_time_anew() -> None:

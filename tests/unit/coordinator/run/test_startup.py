@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,7 +36,7 @@ from streamgroup.model import (
 )
 from streamgroup.options.types import GroupMode, GroupOptions, Isolation, OffsetsStorage, Subscription
 from tests.fakes.cluster import NODES, FakeCluster, Logs, logs_of
-from tests.unit.coordinator.run.calls import Call, config
+from tests.unit.coordinator.run.run_shell import Call, config
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 ALONE = GroupOptions("g", mode=GroupMode.COMMIT)
@@ -109,15 +108,6 @@ def test_a_run_asks_for_the_topics_of_its_subscription_and_follows_those_that_ex
     assert starting.done == [followed]
     assert starting.startup.there == there
     assert [tp for tp in (T0, T1, U0) if not starting.startup.is_new(tp)] == sorted(there)
-
-
-@pytest.mark.parametrize("error", [TransportError("no broker answers"), ConfigError("no such server")])
-def test_what_the_connection_raises_ends_the_call(error: Exception) -> None:
-    starting = Starting()
-    call = Call(starting.startup.open())
-    with pytest.raises(type(error)):
-        call.failed(error)
-    assert starting.done == []
 
 
 NAMED = pytest.mark.parametrize("subscription", [Subscription(topics=("t",)), Subscription(assign=(T1,))])
@@ -238,14 +228,6 @@ def test_a_partition_that_stays_away_is_believed_to_be_gone() -> None:
     assert startup.gone(CHECKPOINT) == {T1: Position(6)}
 
 
-def test_brokers_that_do_not_answer_the_second_look_end_the_call() -> None:
-    starting = Starting()
-    starting.opened(snapshot(t=1))
-    look = starting.looks_again().at(LOOK_EVERY_S)
-    with pytest.raises(TransportError):
-        look.failed(TransportError("no broker answers"))
-
-
 def test_a_stop_ends_the_second_look() -> None:
     starting = Starting()
     starting.opened(snapshot(t=1))
@@ -261,14 +243,6 @@ def test_topics_of_the_other_members_are_followed_beside_the_subscribed_ones() -
     starting = Starting()
     starting.opened(snapshot(t=2)).follow(("u", "t"))
     assert starting.done[-1] == {"t", "u"}
-
-
-def test_new_metadata_goes_to_the_member() -> None:
-    starting = Starting()
-    startup = starting.opened(snapshot(t=2))
-    starting.done.clear()
-    startup.see(snapshot(t=2, u=1), frozenset({"t", "u"}), 1.0)
-    assert starting.done == [ev.MetadataRefreshed(snapshot(t=2, u=1).topics, frozenset({"t", "u"}))]
 
 
 def test_topics_that_come_to_match_the_pattern_are_subscribed_before_the_member_sees_them() -> None:
@@ -294,7 +268,6 @@ P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 FOUNDED = Resolve(4, {P0: Origin.STARTING, P1: Origin.STARTING})
 IN_ZOOKEEPER = GroupOptions("g", offsets_storage=OffsetsStorage.ZOOKEEPER)
 SPEC = ConfiguredOffsets(LATEST)
-NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 
 
 class Finder:
@@ -351,13 +324,6 @@ def found(logs: Logs, origins: Mapping[TopicPartition, Origin], **options: Any) 
 
 
 # -- what is found ----------------------------------------------------------------------------------------------------
-
-
-def test_what_the_log_tells_is_reported_with_the_generation_that_asked() -> None:
-    finder = Finder(logs_of([10, 20]))
-    finder.find()
-    assert finder.found == [(4, {P0: 10, P1: 20})]
-    assert finder.actions == ["the member's actions"]
 
 
 def test_what_came_to_be_after_the_run_began_starts_at_earliest() -> None:
@@ -490,35 +456,9 @@ def test_brokers_that_do_not_answer_are_asked_again_as_often_as_said(
     ]
 
 
-@pytest.mark.parametrize("where", ["the question", "who hears the answer"])
-def test_whatever_else_is_raised_ends_the_search(where: str) -> None:
-    """The run fails the query with it: see test_machine.py."""
-    logs = logs_of([10, 20])
-    finder = Finder(logs)
-
-    def fail() -> None:
-        raise ZeroDivisionError("a defect")
-
-    if where == "the question":
-        logs.hook = fail
-    else:
-        finder.hears = fail
-    with pytest.raises(ZeroDivisionError, match="a defect"):
-        finder.find()
-    assert finder.found == []
-
-
 def test_an_error_of_a_broker_is_not_asked_about_again() -> None:
     logs = logs_of([10, 20])
     logs.failures = [BrokerError(29, "t")]
     with pytest.raises(BrokerError):
         Finder(logs).find()
     assert len(logs.listings) == 1
-
-
-def test_the_search_waits_for_no_broker() -> None:
-    finder = Finder(logs_of([10, 20]))
-    call = Call(finder.starts.find(FOUNDED))
-    assert call.question == ListOffsets({P0: LATEST, P1: LATEST}, 60.0)
-    assert not call.is_over
-    assert finder.actions == []

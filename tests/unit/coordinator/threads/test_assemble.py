@@ -26,8 +26,7 @@ from streamgroup.model import CommittedOffset, Dialect, GroupDescription, GroupS
 from streamgroup.options.parse import parse_source
 from streamgroup.options.types import GroupMode, GroupOptions, OffsetsStorage
 from tests.fakes.cluster import logs_of
-from tests.unit.coordinator.fake_inbox import FakeInbox
-from tests.unit.coordinator.shells import SOON, source
+from tests.unit.coordinator.shells import SOON, FakeInbox, source
 
 COMMITS = {TopicPartition("t", 0): CommittedOffset(7, "metadata", 3)}
 MEMBER = GroupOptions("g")

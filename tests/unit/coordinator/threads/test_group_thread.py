@@ -24,8 +24,7 @@ from streamgroup.model import Broker, ClusterSnapshot
 from streamgroup.options.types import ClientOptions
 from tests.fakes.answers import api_versions
 from tests.fakes.broker import SILENCE, FakeBroker
-from tests.unit.coordinator.fake_inbox import FakeInbox
-from tests.unit.coordinator.shells import SOON, VERSIONS, ScriptedPoller, client, until
+from tests.unit.coordinator.shells import SOON, VERSIONS, FakeInbox, ScriptedPoller, client, until
 
 GONE = TransportError("gone")
 HOME = Broker(7, "home", 9092)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from streamgroup.advice import NO_LOCATION, OffsetLocation, StoredIn
-from streamgroup.coordinator.planning.packing import UNIT
 from streamgroup.coordinator.threads.log_checks import LogChecks
 from streamgroup.errors import BrokerError, DataLossError, DecodeError, ErrorCode, TooLarge, TransportError
 from streamgroup.kafka.cluster.requests import EpochCheck, EpochEnd
@@ -50,14 +49,6 @@ def epoch_answer(watcher: FakeWatcher, ends: dict[Any, EpochEnd]) -> None:
 
 def ask(made: Planning, ledger: FakeLedger) -> None:
     made.checks.epochs.ask(ledger.positions(), 0.0)
-
-
-def test_as_long_as_no_leader_changes_nothing_is_asked() -> None:
-    ledger, watcher = FakeLedger({P0: 4, P1: 8}), FakeWatcher()
-    made = planner(ledger, watcher, strict=True)
-    ask(made, ledger)
-    assert made.look(LOGS_OF_EPOCHS) == (LOGS_OF_EPOCHS, {})
-    assert watcher.questions == []
 
 
 def test_a_suspect_is_not_planned_until_its_leader_has_answered_then_the_epoch_is_taken_over() -> None:
@@ -148,16 +139,6 @@ def test_what_was_not_answered_is_asked_again(unanswered: Any) -> None:
     assert len(watcher.questions) == 2
 
 
-def test_a_log_that_may_not_be_asked_about_ends_the_query() -> None:
-    ledger, watcher = FakeLedger({P0: 9}), FakeWatcher()
-    made = planner(ledger, watcher)
-    watcher.know(1, epoch=2)
-    ask(made, ledger)
-    watcher.questions[0][1].set_exception(BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "t-0"))
-    with pytest.raises(BrokerError):
-        ask(made, ledger)
-
-
 def test_a_suspect_without_a_leader_is_asked_about_when_it_has_one() -> None:
     ledger, watcher = FakeLedger({P0: 9}), FakeWatcher()
     made = planner(ledger, watcher)
@@ -217,21 +198,6 @@ def test_positions_of_the_newest_epochs_without_a_limit_of_bytes_ask_nothing() -
     assert checks.suspects(POSITIONS) == {}
 
 
-def test_a_position_of_an_older_epoch_is_suspect_until_its_leader_has_told_where_that_ended() -> None:
-    watcher = FakeWatcher()
-    checks = checks_of(watcher)
-    watcher.know(2, epoch=3)
-    positions = {**POSITIONS, P1: Position(20, "id", 3)}
-    checks.ask(positions, LOGS, NO_LIMIT, None, 0.0)
-    suspects = checks.suspects(positions)
-    assert suspects == {P0: EpochCheck(1, 3)}
-    assert checks.epoch_ends(suspects) == {}
-    answer(watcher, {P0: EpochEnd(1, 6)})
-    checks.ask(positions, LOGS, NO_LIMIT, None, 0.0)
-    assert checks.epoch_ends(suspects) == {P0: EpochEnd(1, 6)}
-    assert len(watcher.questions) == 1
-
-
 def test_a_leader_that_refuses_is_an_error_of_the_call() -> None:
     watcher = FakeWatcher()
     checks = checks_of(watcher)
@@ -242,36 +208,12 @@ def test_a_leader_that_refuses_is_an_error_of_the_call() -> None:
         checks.ask(POSITIONS, LOGS, NO_LIMIT, None, 0.0)
 
 
-def test_a_limit_of_bytes_samples_the_logs_and_the_estimate_follows() -> None:
-    watcher = FakeWatcher()
-    checks = checks_of(watcher)
-    limits = LimitOptions(max_bytes_per_trigger=1_000)
-    before = checks.densities([P0])[P0]
-    checks.ask(POSITIONS, LOGS, limits, None, 0.0)
-    answer(watcher, {P0: (300, 3)})
-    checks.ask(POSITIONS, LOGS, limits, None, 0.0)
-    assert checks.densities([P0]) == {P0: 100 * UNIT}
-    assert before > 100 * UNIT, "a partition without a sample is taken for one of large records"
-
-
 def test_every_offset_of_a_later_kafka_is_a_boundary() -> None:
     checks = checks_of(FakeWatcher())
     assert (checks.boundaries(LOGS), checks.unsound(POSITIONS, LOGS)) == (None, frozenset())
 
 
 # -- Kafka 0.7 ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_position_of_kafka_07_is_planned_from_once_a_message_was_found_there() -> None:
-    watcher = Watcher07()
-    checks = checks_of(watcher)
-    at = {OLD: Position(30)}
-    checks.ask(at, OLD_LOGS, NO_LIMIT, None, 0.0)
-    assert checks.unsound(at, OLD_LOGS) == {OLD}
-    answer(watcher, {OLD: (60,)})
-    checks.ask(at, OLD_LOGS, NO_LIMIT, None, 0.0)
-    assert checks.unsound(at, OLD_LOGS) == frozenset()
-    assert len(watcher.questions) == 1, "without a limit no boundary is looked for"
 
 
 def test_where_a_plan_ends_the_next_one_begins_without_a_check() -> None:
@@ -304,12 +246,6 @@ def test_the_smaller_limit_has_the_log_scanned_for_the_end_of_the_batch(limits: 
     found = checks.boundaries(OLD_LOGS)
     assert found is not None
     assert (found.segment_starts, found.message_ends) == ({OLD: (0, 5_000)}, {OLD: (5_030, 5_060, 5_090)})
-
-
-def test_a_limit_that_the_backlog_does_not_reach_scans_nothing() -> None:
-    watcher = Watcher07()
-    checks_of(watcher).ask({OLD: Position(5_000)}, OLD_LOGS, LimitOptions(max_offsets_per_trigger=5_000), None, 0.0)
-    assert watcher.questions == []
 
 
 def test_a_position_that_is_not_known_to_be_a_boundary_is_not_scanned_from() -> None:

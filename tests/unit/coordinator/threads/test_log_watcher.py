@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,7 @@ from streamgroup.coordinator.threads.log_watcher import LogWatcher
 from streamgroup.errors import BrokerError, DecodeError, ErrorCode, StreamGroupError, TransportError
 from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, LogRange, TopicPartition
 from streamgroup.options.types import FetchOptions, Isolation, SourceOptions, Subscription
-from tests.fakes.cluster import FakeCluster, Logs, logs_of
+from tests.fakes.cluster import Logs, logs_of
 from tests.unit.coordinator.shells import SOON, client, running, source, until
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
@@ -80,14 +79,6 @@ def test_under_a_pattern_all_topics_are_looked_at_and_those_of_interest_kept(
     until(lambda: "t2" in watcher.snapshot.topics, "a topic that comes to match")
 
 
-def test_a_pattern_that_matches_nothing_is_looked_at_again(logs: Logs, watch: Callable[..., Watch]) -> None:
-    watching = watch(source(subscription=Subscription(pattern="x"), client=client(metadata_max_age_ms=20)))
-    watching.follow()
-    assert watching.snapshots[0][0].topics == {}
-    logs.ends[TopicPartition("x", 0)] = 1
-    until(lambda: "x" in watching.watcher.snapshot.topics, "it matches something")
-
-
 # -- ends -------------------------------------------------------------------------------------------------------------
 
 
@@ -108,31 +99,6 @@ def test_what_was_written_before_a_call_is_in_its_answer_however_short_ago_the_e
     for end in range(11, 21):
         logs.ends[P0] = end
         assert watcher.ends([P0], SOON)[P0].latest == end
-
-
-def test_a_call_waits_for_the_next_listing_and_these_are_paced(
-    logs: Logs, watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log_read_schedule, "LISTING_EVERY_S", 0.02)
-    watcher = watch().follow("t")
-    began = time.monotonic()
-    watcher.ends([P0], SOON)
-    first = len(logs.listings)
-    for _ in range(10):
-        watcher.ends([P0], SOON)
-    assert time.monotonic() - began >= 10 * 0.02
-    assert len(logs.listings) - first == 10
-
-
-def test_a_partition_more_is_listed_at_once(
-    logs: Logs, watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log_read_schedule, "LISTING_EVERY_S", 60.0)
-    watcher = watch().follow("t")
-    watcher.ends([P0], SOON)
-    assert set(watcher.ends([P0, P1], SOON)) == {P0, P1}
-    assert logs.listings[2:] == [(LATEST, (P0, P1)), (EARLIEST, (P0, P1))]
-    assert watcher.ends([], SOON) == {}
 
 
 def test_ends_that_do_not_come_in_time_are_the_last_known_ones(logs: Logs, watch: Callable[..., Watch]) -> None:
@@ -194,15 +160,6 @@ def test_under_read_committed_the_watermark_is_known_beside_the_end(logs: Logs, 
     assert watcher.watermarks(ends) == {P0: LogRange(0, 10), P1: LogRange(0, 20)}
 
 
-def test_a_doubted_log_is_asked_for_anew_with_its_start(logs: Logs, watch: Callable[..., Watch]) -> None:
-    watcher = watch().follow("t")
-    watcher.ends([P0], SOON)
-    logs.starts, logs.ends[P0] = {P0: 2}, 3
-    watcher.doubt([P0], time.monotonic())
-    assert watcher.known([P0]) == {}
-    assert watcher.ends([P0], SOON) == {P0: LogRange(2, 3)}
-
-
 def test_a_log_doubted_while_its_end_is_asked_for_has_its_start_asked_for_too(
     logs: Logs, watch: Callable[..., Watch]
 ) -> None:
@@ -211,23 +168,6 @@ def test_a_log_doubted_while_its_end_is_asked_for_has_its_start_asked_for_too(
     logs.hook = lambda: (setattr(logs, "hook", None), watcher.doubt([P0], time.monotonic()))[-1]  # type: ignore[func-returns-value]
     logs.starts = {P0: 5}
     assert watcher.ends([P0], SOON) == {P0: LogRange(5, 10)}
-
-
-def test_an_answer_that_was_on_its_way_when_its_log_was_doubted_counts_for_nothing(
-    logs: Logs, watch: Callable[..., Watch]
-) -> None:
-    watcher = watch().follow("t")
-    watcher.ends([P0, P1], SOON)
-
-    def forget() -> None:
-        watcher.doubt([P0], time.monotonic())
-        logs.hook = shrink
-
-    def shrink() -> None:
-        logs.ends[P0] = 3
-
-    logs.hook = forget
-    assert watcher.ends([P0, P1], SOON) == {P0: LogRange(0, 3), P1: LogRange(0, 20)}
 
 
 def test_the_log_of_a_topic_made_anew_is_another_and_its_leader_believed_when_it_must_have_heard_of_it(
@@ -253,77 +193,10 @@ def test_the_log_of_a_topic_made_anew_is_another_and_its_leader_believed_when_it
 # -- leader epochs ----------------------------------------------------------------------------------------------------
 
 
-def test_the_newest_leader_epoch_is_the_metadatas_or_the_one_that_an_end_came_with(
-    logs: Logs, watch: Callable[..., Watch]
-) -> None:
-    logs.epochs, logs.epochs_listed = {P1: 4, P2: -1}, {P0: 3, P1: 2}
-    watcher = watch().follow("t")
-    assert watcher.leader_epochs([P0, P1, P2]) == {P0: 1, P1: 4}
-    watcher.ends([P0, P1, P2], SOON)
-    assert watcher.leader_epochs([P0, P1, P2]) == {P0: 3, P1: 4}
-
-
-@pytest.mark.parametrize("newer", [2, 0], ids=["another leader", "another topic"])
-def test_an_end_that_an_earlier_leader_reported_is_known_no_more(
-    newer: int, logs: Logs, watch: Callable[..., Watch]
-) -> None:
-    logs.epochs_listed = {P0: 1, P1: 1}
-    run = watch()
-    watcher = run.follow("t")
-    watcher.ends([P0, P1, P2], SOON)
-    logs.epochs = {P0: newer}
-    seen = len(run.snapshots)
-    watcher.refresh_metadata()
-    until(lambda: len(run.snapshots) > seen, "the metadata refreshed")
-    assert watcher.known([P0, P1, P2]) == {P1: LogRange(0, 20), P2: LogRange(0, 30)}
-    assert watcher.leader_epochs([P0]) == {P0: newer}
-
-
 # -- metadata ---------------------------------------------------------------------------------------------------------
 
 
-def test_metadata_is_read_when_followed_when_asked_and_when_it_is_old(logs: Logs, watch: Callable[..., Watch]) -> None:
-    run = watch(source(client=client(metadata_max_age_ms=300)))
-    watcher = run.follow("t")
-    assert run.snapshots[0] == (watcher.snapshot, frozenset({"t"}))
-    first = watcher.metadata_at
-    assert 0 < first <= time.monotonic()
-    watcher.refresh_metadata()
-    until(lambda: watcher.metadata_at > first, "the refresh that was asked for")
-    asked = len(run.snapshots)
-    until(lambda: len(run.snapshots) > asked, "the refresh of what is old")
-
-
-def test_topics_followed_while_the_metadata_is_read_are_read_next(logs: Logs, watch: Callable[..., Watch]) -> None:
-    run = watch()
-    run.on_metadata = lambda: run.watcher.follow(["t", "u"]) if len(run.snapshots) == 1 else None
-    run.follow("t")
-    until(lambda: len(run.snapshots) == 2, "both")
-    assert [asked for _, asked in run.snapshots] == [{"t"}, {"t", "u"}]
-
-
 # -- questions --------------------------------------------------------------------------------------------------------
-
-
-def test_what_changes_while_the_metadata_is_read_is_read_next(logs: Logs, watch: Callable[..., Watch]) -> None:
-    watching = watch()
-    reading, changed, snapshot = threading.Event(), threading.Event(), FakeCluster.snapshot
-
-    def slow(self: FakeCluster, *args: Any, **others: Any) -> ClusterSnapshot:
-        found = snapshot(self, *args, **others)
-        reading.set()
-        assert changed.wait(SOON)
-        return found
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FakeCluster, "snapshot", slow)
-        watching.watcher.start()
-        watching.watcher.follow(["t"])
-        assert reading.wait(SOON)
-        logs.ends[TopicPartition("t", 7)] = 1
-        watching.watcher.refresh_metadata()
-        changed.set()
-        until(lambda: watching.watcher.snapshot.partition(TopicPartition("t", 7)) is not None, "the change")
 
 
 def test_what_a_question_raises_belongs_to_who_asked(logs: Logs, watch: Callable[..., Watch]) -> None:
@@ -434,17 +307,6 @@ def test_stop_fails_the_questions_that_are_left_and_wakes_who_waits(logs: Logs, 
 # -- Kafka 0.7 ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_starts_of_segments_stay_known_between_two_looks_at_the_starts_of_logs(
-    logs: Logs, watch: Callable[..., Watch]
-) -> None:
-    logs.segments = {P0: (0, 4, 8)}
-    watcher = watch().follow("t")
-    assert watcher.ends([P0, P1], SOON) == {P0: LogRange(0, 10, (0, 4, 8)), P1: LogRange(0, 20)}
-    logs.ends[P0] = 15
-    until(lambda: watcher.ends([P0, P1], SOON)[P0] == LogRange(0, 15, (0, 4, 8)), "the new end")
-    assert watcher.watermarks(watcher.known([P0]))[P0].segments == (0, 4, 8)
-
-
 def test_a_change_in_zookeeper_refreshes_the_metadata(
     monkeypatch: pytest.MonkeyPatch, logs: Logs, watch: Callable[..., Watch]
 ) -> None:
@@ -497,17 +359,3 @@ def test_ends_are_the_same_object_until_a_broker_tells_something_else(
     since = watcher.known_since
     watcher.doubt([P0], time.monotonic())
     assert watcher.known_since[0] is not since[0], "what is known is less now"
-
-
-def test_a_look_that_takes_long_is_not_made_again_soon(
-    logs: Logs, watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The ends of 10,000 logs take a tenth of a second of this process's time, and Spark polls every 10 ms."""
-    monkeypatch.setattr(log_read_schedule, "REST_MOST_S", 60.0)
-    watcher = watch().follow("t")
-    watcher.ends((P0, P1), SOON)
-    watcher._schedule.listing_took(60.0)
-    listed = len(logs.listings)
-    assert watcher.ends((P0, P1), 0.1) == {P0: LogRange(0, 10), P1: LogRange(0, 20)}
-    assert len(logs.listings) == listed
-    assert watcher.ends((P0, P1, P2), SOON).keys() == {P0, P1, P2}, "a partition more is asked for all the same"

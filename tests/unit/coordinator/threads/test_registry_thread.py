@@ -45,8 +45,7 @@ from streamgroup.zookeeper.client import RefusedError, UnansweredError
 from tests.fakes.cluster import logs_of
 from tests.fakes.nodes import NodeTree
 from tests.fakes.offsets import OFFSETS_VERSION, commit_answer
-from tests.unit.coordinator.fake_inbox import FakeInbox
-from tests.unit.coordinator.shells import SOON, client
+from tests.unit.coordinator.shells import SOON, FakeInbox, client
 from tests.unit.coordinator.threads.test_assemble import ALONE, GROUP, IN_KAFKA, ONCE, ZOOKEEPER, backend
 from tests.waiting import wait_until
 
@@ -568,13 +567,6 @@ def test_members_are_the_consumers_with_what_our_own_tell_of_themselves(make: Ma
         (one, "h1", b"lineage"),
         (two, "h2", b""),
     ]
-
-
-def test_an_error_of_the_session_is_an_error_of_the_call(make: Make) -> None:
-    taken = make({})
-    FakeSession.made[-1].fails = ConfigError("zookeeper.connect: the chroot does not exist")
-    with pytest.raises(ConfigError, match="the chroot does not exist"):
-        taken.committed(SOON)
 
 
 def test_a_query_that_is_not_a_member_keeps_its_place_outside_of_the_group_when_the_brokers_are_known(
