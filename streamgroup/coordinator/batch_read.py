@@ -9,10 +9,17 @@ from contextlib import closing
 from dataclasses import replace
 
 from streamgroup.coordinator.log_output import NOTES
-from streamgroup.coordinator.planning import starts as planned
 from streamgroup.coordinator.planning.loss import BELIEVED_AFTER_S, LOOK_EVERY_S
 from streamgroup.coordinator.planning.packing import pack
-from streamgroup.coordinator.planning.starts import RangeBound, refuse_crossed, unread, within
+from streamgroup.coordinator.planning.starts import (
+    RangeBound,
+    fallbacks,
+    lookups,
+    refuse_crossed,
+    resolve,
+    unread,
+    within,
+)
 from streamgroup.coordinator.planning.subscription import (
     lacking,
     require_columns,
@@ -46,6 +53,8 @@ from streamgroup.model import (
 from streamgroup.options.types import Isolation, SourceOptions, Subscription
 from streamgroup.text import MOST_NAMED, first_of, host_port
 
+log = logging.getLogger("streamgroup")
+
 
 def offsets_of(
     cluster: Cluster,
@@ -60,10 +69,10 @@ def offsets_of(
 
     Raises ConfigError if `configured` lacks a partition, or no record has the timestamp that it gives.
     """
-    lookups = planned.lookups(configured, partitions, bound=bound)
-    listed = _listed(cluster, lookups, isolation, deadline, ends=bound is RangeBound.BATCH_END)
-    listed |= _listed(cluster, planned.fallbacks(configured, listed), isolation, deadline)
-    return planned.resolve(configured, partitions, listed, bound=bound)
+    wanted = lookups(configured, partitions, bound=bound)
+    listed = _listed(cluster, wanted, isolation, deadline, ends=bound is RangeBound.BATCH_END)
+    listed |= _listed(cluster, fallbacks(configured, listed), isolation, deadline)
+    return resolve(configured, partitions, listed, bound=bound)
 
 
 def log_ends(
@@ -94,9 +103,6 @@ def _listed(
             "times of segments only, so reading would end before the last records of that time. Use endingOffsets"
         )
     return {tp: (o.offset, o.timestamp) for tp, o in found.items()}
-
-
-log = logging.getLogger("streamgroup")
 
 
 def plan_batch(options: SourceOptions) -> list[FetchTask]:

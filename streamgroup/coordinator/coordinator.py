@@ -30,8 +30,7 @@ from streamgroup.coordinator.planning.batch import whole_batch
 from streamgroup.coordinator.planning.document import DocumentCache, from_value, to_value
 from streamgroup.coordinator.planning.memo import Memo
 from streamgroup.coordinator.planning.subscription import is_subscribed, of_interest, require_columns
-from streamgroup.coordinator.run import interface as ask
-from streamgroup.coordinator.run import interface as io
+from streamgroup.coordinator.run import interface
 from streamgroup.coordinator.run.interface import Question
 from streamgroup.coordinator.run.machine import Run
 from streamgroup.coordinator.run.planner import Planner
@@ -120,24 +119,24 @@ class Coordinator:
 
     def prepare_available_now(self) -> None:
         """Take the ends of all subscribed partitions as the targets of AvailableNow (R11)."""
-        self._inbox.call(io.PrepareAvailableNow())
+        self._inbox.call(interface.PrepareAvailableNow())
 
     def latest_offset(self, start: Mapping[str, Any], *, limits: LimitOptions, once: bool = False) -> dict[str, Any]:
         """Mark the batch of `start` as sunk, commit it and plan the next: its document, or `start` if none."""
         document = self._documents.read(start)
-        planned = self._inbox.call(io.LatestOffset(document, limits, once))
+        planned = self._inbox.call(interface.LatestOffset(document, limits, once))
         return dict(start) if planned is document else to_value(planned)
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[FetchTask]:
         """Return the tasks of the batch that `end` describes. The answer is kept: Spark may ask again (R12)."""
         first = self._documents.read(start)
         last = whole_batch(first, self._documents.read(end))
-        tasks: list[FetchTask] = self._inbox.call(io.Partitions(first, last))
+        tasks: list[FetchTask] = self._inbox.call(interface.Partitions(first, last))
         return tasks
 
     def report_latest(self) -> dict[str, dict[str, int]] | None:
         """Return the ends of the logs held, in the format of Spark's Kafka connector; None before the first listing."""
-        logs = self._inbox.call(io.GetEnds())
+        logs = self._inbox.call(interface.GetEnds())
         return self._reported.get(lambda: _by_topic(logs), logs) or None
 
     def stop(self, *, last_word: bool = True) -> None:
@@ -146,7 +145,7 @@ class Coordinator:
         `last_word`: see `Shutdown.stop`.
         """
         self.stopping = True
-        if self._inbox.call(io.StopRun(last_word)):
+        if self._inbox.call(interface.StopRun(last_word)):
             self._backend.thread.stop(GROUP_THREAD_TIMEOUT_S)
             self._watcher.stop(WATCHER_TIMEOUT_S)
         self._end_unbegun()
@@ -169,21 +168,21 @@ class Coordinator:
 
     def look_at_silence(self, *, jvm_is_stopped: bool) -> None:
         """Let the run look for how long Spark has been silent (R27)."""
-        self._inbox.post(io.SilenceLook(jvm_is_stopped))
+        self._inbox.post(interface.SilenceLook(jvm_is_stopped))
 
     # --- the control channel's requests ------------------------------------------------------------------------------
 
     def sunk(self, document: Mapping[str, Any], batch: int | None, query: Mapping[str, Any]) -> dict[str, Any]:
         """Take the listener's report that the batch of `document` has sunk (R15)."""
-        return dict(self._inbox.call(io.BatchSunk(from_value(document), batch, query)))
+        return dict(self._inbox.call(interface.BatchSunk(from_value(document), batch, query)))
 
     def ranges(self) -> dict[str, Any]:
         """Return the ranges of the batch in flight."""
-        return dict(self._inbox.call(io.GetRanges()))
+        return dict(self._inbox.call(interface.GetRanges()))
 
     def log_ends(self) -> dict[str, Any]:
         """Return as `ends` the ends of the logs held, listed now, in the format of Spark's Kafka connector."""
-        return {"ends": _by_topic(self._inbox.call(io.ListHeldEnds()))}
+        return {"ends": _by_topic(self._inbox.call(interface.ListHeldEnds()))}
 
     def listen(self, is_announced: Callable[[], bool]) -> None:
         """Use `is_announced` to find whether the application has a listener that reports sunk batches."""
@@ -191,7 +190,7 @@ class Coordinator:
 
     def end(self) -> dict[str, Any]:
         """End the query with Spark's next call: every coordinator of the query is drained."""
-        self._inbox.call(io.EndAtNextCall())
+        self._inbox.call(interface.EndAtNextCall())
         return {}
 
     def drain(self, timeout: float, *, ends: bool = False) -> dict[str, Any]:
@@ -200,18 +199,18 @@ class Coordinator:
         Returns `{"drained": bool, "why": str, ...}`: False if `timeout` seconds passed before, or for another reason,
         which `why` gives; then one batch may be repeated.
         """
-        result = self._inbox.call(io.DrainRun(timeout, ends))
+        result = self._inbox.call(interface.DrainRun(timeout, ends))
         self._end_unbegun()
         return {**result, "group": self._group.group_id, "run": self.run}
 
     def pause(self, partitions: Collection[TopicPartition] | None, *, is_paused: bool) -> dict[str, Any]:
         """Pause the reading of `partitions`, or resume it; None means the entire query. Raises PauseRefused."""
         chosen = None if partitions is None else frozenset(partitions)
-        return dict(self._inbox.call(io.SetPaused(chosen, is_paused)))
+        return dict(self._inbox.call(interface.SetPaused(chosen, is_paused)))
 
     def status(self) -> dict[str, Any]:
         """Return the state of the member, its positions and its events."""
-        status = self._inbox.call(io.GetStatus())
+        status = self._inbox.call(interface.GetStatus())
         epoch = time.time() - time.monotonic()  # each time: the system's clock may have been set
         for counter in status["trouble"].values():
             counter["last"] = None if counter["last"] is None else _utc(epoch + counter["last"])
@@ -229,14 +228,14 @@ class Coordinator:
 
     # --- the shell of the inbox --------------------------------------------------------------------------------------
 
-    def carry_out(self, action: io.RunAction) -> None:
+    def carry_out(self, action: interface.RunAction) -> None:
         """Carry out an action of the run without waiting."""
         match action:
-            case io.Follow(topics):
+            case interface.Follow(topics):
                 self._watcher.follow(topics)
-            case io.RefreshMetadata():
+            case interface.RefreshMetadata():
                 self._watcher.refresh_metadata()
-            case io.CallReply() | io.Raise() | io.Ask():
+            case interface.CallReply() | interface.Raise() | interface.Ask():
                 raise AssertionError(f"the inbox handles {action}")
             case _:
                 self._backend.thread.carry_out(action)
@@ -256,10 +255,10 @@ class Coordinator:
     def _answered(self, task: int, answer: Future[Any]) -> None:
         error = answer.exception()
         if error is None:
-            self._inbox.post(io.QuestionAnswered(task, answer.result()))
+            self._inbox.post(interface.QuestionAnswered(task, answer.result()))
         else:
             self._inbox.post(
-                io.QuestionFailed(task, error if isinstance(error, Exception) else StreamGroupError(repr(error)))
+                interface.QuestionFailed(task, error if isinstance(error, Exception) else StreamGroupError(repr(error)))
             )
 
     def _is_missed(self, tp: TopicPartition) -> bool:
@@ -267,11 +266,11 @@ class Coordinator:
         return tp in self._ledger.positions() and tp not in self._planner.deleted
 
     def _metadata_read(self, snapshot: ClusterSnapshot, asked: frozenset[str]) -> None:
-        self._inbox.post(io.TopicsRead(snapshot, asked))
+        self._inbox.post(interface.TopicsRead(snapshot, asked))
 
     def _fail(self, error: StreamGroupError) -> None:
         """Fail the query: its next call raises `error`."""
-        self._inbox.post(io.ThreadFailed(error))
+        self._inbox.post(interface.ThreadFailed(error))
 
 
 def _by_topic(logs: Mapping[TopicPartition, LogRange]) -> dict[str, dict[str, int]]:
@@ -289,6 +288,9 @@ def _new_id() -> str:
 def _utc(at: float) -> str:
     """Return a time in seconds since 1970 in ISO 8601. Rounded, since readings of two clocks differ a little."""
     return datetime.fromtimestamp(round(at), UTC).isoformat(timespec="seconds")
+
+
+# --- the questions of the run ----------------------------------------------------------------------------------------
 
 
 class QuestionAnswerer:
@@ -314,26 +316,26 @@ class QuestionAnswerer:
         self._is_stopped = is_stopped
         self._timeout_s = options.client.default_api_timeout_ms / 1000
 
-    def answer(self, question: ask.Question) -> object:
+    def answer(self, question: interface.Question) -> object:
         """Answer a question of a call. Called without a lock."""
         answer: object = None
         match question:
-            case ask.Connect(topics):
+            case interface.Connect(topics):
                 answer = self._connect(topics)
-            case ask.ReadTopics(topics):
+            case interface.ReadTopics(topics):
                 answer = self._snapshot(topics, self._timeout_s)
-            case ask.SnapshotEnds():
+            case interface.SnapshotEnds():
                 subscription, isolation = self._options.subscription, self._options.fetch.isolation
                 answer = self._watcher.ask(
                     lambda cluster, deadline: log_ends(cluster, deadline, subscription, isolation), self._timeout_s
                 )
-            case ask.ListEnds(positions, timeout):
+            case interface.ListEnds(positions, timeout):
                 answer = self._watcher.ends(positions, timeout)
-            case ask.CheckPositions(positions, logs, limits, timeout):
+            case interface.CheckPositions(positions, logs, limits, timeout):
                 self._checks.ask(positions, logs, limits, self._planner.targets, timeout)
-            case ask.FetchCommitted(timeout, wanted):
+            case interface.FetchCommitted(timeout, wanted):
                 answer = self._backend.committed(timeout, wanted)
-            case ask.MakeFetchTasks(document, ranges, packed):
+            case interface.MakeFetchTasks(document, ranges, packed):
                 logs = self._watcher.known([r.partition for r in ranges])
                 snapshot, options = self._watcher.snapshot, self._options
                 answer = tasks_of(ranges, snapshot, options, document.positions, logs, packed_offsets=packed)
@@ -341,15 +343,15 @@ class QuestionAnswerer:
                 raise AssertionError(f"no call asks {question}")
         return answer
 
-    def post(self, question: ask.Question) -> Future[Any]:
+    def post(self, question: interface.Question) -> Future[Any]:
         """Have a question of a background task answered by the thread of the watcher or of the registry."""
         match question:
-            case ask.ListOffsets(wanted, timeout):
+            case interface.ListOffsets(wanted, timeout):
                 isolation = self._options.fetch.isolation
                 return self._watcher.post(
                     lambda cluster, deadline: cluster.list_offsets(wanted, isolation, deadline), timeout
                 )
-            case ask.DescribeGroup(timeout):
+            case interface.DescribeGroup(timeout):
                 return self._backend.described(timeout)
         raise AssertionError(f"no background task asks {question}")
 
@@ -378,6 +380,8 @@ class QuestionAnswerer:
         return self._watcher.ask(read, timeout)
 
 
+# --- the inbox of the run --------------------------------------------------------------------------------------------
+
 LONGEST_WAIT_S = 5.0
 """A call that waits looks this often whether a timer is due."""
 
@@ -385,7 +389,7 @@ LONGEST_WAIT_S = 5.0
 class Shell(Protocol):
     """Carries out the run's actions."""
 
-    def carry_out(self, action: io.RunAction) -> None:
+    def carry_out(self, action: interface.RunAction) -> None:
         """Carry out an action without waiting; the lock is held."""
 
     def answer(self, question: Question) -> object:
@@ -407,15 +411,15 @@ class Inbox:
         self._shell = shell
         self._clock = clock
         self._lock = threading.RLock()
-        self._events: deque[io.Event] = deque()
+        self._events: deque[interface.Event] = deque()
         self._is_stepping = False
         self._is_interrupted = False
         self._numbers = itertools.count()
-        self._calls: dict[int, SimpleQueue[io.CallReply | io.Raise | io.Ask]] = {}
+        self._calls: dict[int, SimpleQueue[interface.CallReply | interface.Raise | interface.Ask]] = {}
         self.wake_at: float | None = None
         """The monotonic time when the run wants a `Tick`."""
 
-    def post(self, event: io.Event) -> None:
+    def post(self, event: interface.Event) -> None:
         """Post an event. When this returns, the run has handled it and the events that follow from it."""
         try:
             with self._lock:
@@ -439,13 +443,13 @@ class Inbox:
         if self.wake_at is not None and (before is None or self.wake_at < before):
             self._shell.wake()
 
-    def _try(self, action: io.RunAction) -> None:
+    def _try(self, action: interface.RunAction) -> None:
         """Carry out an action. An error must not end the thread that carries it out, but the query."""
         try:
             self._carry_out(action)
         except Exception as error:
             log.exception("an action of the run has failed")
-            self._events.append(io.ThreadFailed(StreamGroupError(f"an action of the run has failed: {error!r}")))
+            self._events.append(interface.ThreadFailed(StreamGroupError(f"an action of the run has failed: {error!r}")))
 
     def interrupt(self) -> None:
         """End the main thread's call, from a signal handler: at once while it waits, else after its step.
@@ -463,11 +467,11 @@ class Inbox:
         if wake_at is not None and now >= wake_at:
             self.post(ev.Tick())
 
-    def _carry_out(self, action: io.RunAction) -> None:
+    def _carry_out(self, action: interface.RunAction) -> None:
         match action:
-            case io.Ask(call, question) if call < 0:
+            case interface.Ask(call, question) if call < 0:
                 self._shell.post(call, question)
-            case io.CallReply(call) | io.Raise(call) | io.Ask(call):
+            case interface.CallReply(call) | interface.Raise(call) | interface.Ask(call):
                 if (mail := self._calls.get(call)) is not None:
                     mail.put(action)
             case ev.Note(level, text):
@@ -475,37 +479,39 @@ class Inbox:
             case _:
                 self._shell.carry_out(action)
 
-    def call(self, request: io.Request) -> Any:
+    def call(self, request: interface.Request) -> Any:
         """Make a request and wait for its result in this thread. Raises the run's error."""
         number = next(self._numbers)
         mail = self._calls[number] = SimpleQueue()
         is_over = False
         try:
-            self.post(io.Called(number, request))
+            self.post(interface.Called(number, request))
             while True:
                 match self._wait(mail):
-                    case io.Ask(_, question):
+                    case interface.Ask(_, question):
                         self._answer(number, question)
-                    case io.Raise(_, error):
+                    case interface.Raise(_, error):
                         is_over = True
                         raise error
-                    case io.CallReply(_, result):
+                    case interface.CallReply(_, result):
                         is_over = True
                         return result
         finally:
             del self._calls[number]
             if not is_over:  # a signal has ended the wait
-                self.post(io.CallAbandoned(number))
+                self.post(interface.CallAbandoned(number))
 
     def _answer(self, number: int, question: Question) -> None:
         try:
             found = self._shell.answer(question)
         except Exception as error:  # the call decides what an error means
-            self.post(io.QuestionFailed(number, error))
+            self.post(interface.QuestionFailed(number, error))
         else:
-            self.post(io.QuestionAnswered(number, found))
+            self.post(interface.QuestionAnswered(number, found))
 
-    def _wait(self, mail: SimpleQueue[io.CallReply | io.Raise | io.Ask]) -> io.CallReply | io.Raise | io.Ask:
+    def _wait(
+        self, mail: SimpleQueue[interface.CallReply | interface.Raise | interface.Ask]
+    ) -> interface.CallReply | interface.Raise | interface.Ask:
         while True:
             now, wake_at = self._clock(), self.wake_at
             due = now + LONGEST_WAIT_S if wake_at is None else min(wake_at, now + LONGEST_WAIT_S)

@@ -131,7 +131,9 @@ def _write(to: int, data: bytes) -> None:
             select.select([], [to], [], 1.0)
 
 
-_MOST = 1000
+# --- notes on options ------------------------------------------------------------------------------------------------
+
+_MOST_NOTES = 1000
 """Notes that are remembered: a driver that runs for months plans many batches with many options."""
 
 
@@ -140,7 +142,7 @@ class OptionNotesLog:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._said: dict[str, None] = {}
+        self._logged: dict[str, None] = {}
 
     def log(self, notes: Iterable[str], group: str = "") -> None:
         """Log the notes that are new in this process: cautions as warnings, others after the name of `group`."""
@@ -153,15 +155,15 @@ class OptionNotesLog:
     def forget(self) -> None:
         """Begin as a new process does."""
         with self._lock:
-            self._said.clear()
+            self._logged.clear()
 
     def _is_new(self, text: str) -> bool:
         with self._lock:
-            if text in self._said:
+            if text in self._logged:
                 return False
-            if len(self._said) >= _MOST:
-                self._said.clear()
-            self._said[text] = None
+            if len(self._logged) >= _MOST_NOTES:
+                self._logged.clear()
+            self._logged[text] = None
             return True
 
 

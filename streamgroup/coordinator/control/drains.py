@@ -82,6 +82,8 @@ def _end(pid: int, runs: Sequence[str]) -> None:
             log.debug("%s", error)
 
 
+# --- failures of queries ---------------------------------------------------------------------------------------------
+
 MOST = 20
 """Failures that the file of a driver keeps, the newest ones."""
 _MOST_BYTES = 1 << 20

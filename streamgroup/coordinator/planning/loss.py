@@ -200,6 +200,8 @@ def _ways_out(location: OffsetLocation) -> str:
     return f"To continue: set failOnDataLoss=false, which skips the lost records and logs a warning{other}"
 
 
+# -- suspicions -------------------------------------------------------------------------------------------------------
+
 BELIEVED_AFTER_S = 3.0
 """Seconds for which the brokers' answers must show a loss before the data-loss policy is applied to it."""
 LOOK_EVERY_S = 0.5

@@ -12,6 +12,8 @@ from streamgroup.model import FetchTask
 if TYPE_CHECKING:
     from streamgroup.options.types import LimitOptions
 
+# -- rates ------------------------------------------------------------------------------------------------------------
+
 BURST_S: Final = 1.0
 """A batch takes what this many seconds allow, or the time since Spark's last call if that is longer."""
 
@@ -50,6 +52,8 @@ class Rate:
         """Take the tokens of a planned batch."""
         self._tokens -= tokens
 
+
+# -- the duration of a batch ------------------------------------------------------------------------------------------
 
 FIRST: Final = 10_000
 """The offsets of a run's first batch."""
@@ -119,6 +123,8 @@ class BatchSizer:
             self._fixed_s = max(0.0, small[1] - small[0] * cost_s)
             self._too_long = 0
 
+
+# -- packing ----------------------------------------------------------------------------------------------------------
 
 FIXED_S: Final = 0.15
 """Seconds that a batch without records takes: Spark's planning, its two logs, and the report that it has sunk."""

@@ -218,6 +218,8 @@ def _range_of(range_: FetchRange) -> tuple[TopicPartition, int]:
     return range_.range.partition, range_.range.start
 
 
+# -- sizes of records -------------------------------------------------------------------------------------------------
+
 UNIT: Final = 1024
 """A density is the bytes of this many offsets: an integer in which the fractions of small records count."""
 KEPT: Final = 5

@@ -85,16 +85,16 @@ class Shutdown:
         """Return whether the run begins with this call. A run that was stopped before its first call never begins."""
         if self.state is not RunState.NEW:
             return False
-        self._take(RunCue.CALL)
+        self._take(RunCause.CALL)
         self.has_begun = True
         return True
 
     def join(self) -> None:
         """Take note that the member is started."""
-        self._take(RunCue.JOIN)
+        self._take(RunCause.JOIN)
 
-    def _take(self, cue: RunCue) -> None:
-        self.state = TABLE.next_state(self.state, cue)
+    def _take(self, cause: RunCause) -> None:
+        self.state = TABLE.next_state(self.state, cause)
 
     # --- stopping ----------------------------------------------------------------------------------------------------
 
@@ -109,7 +109,7 @@ class Shutdown:
         if self.stopped:  # another thread may be leaving, and the caller may end the process
             yield Until(lambda _: self.state is RunState.STOPPED, STOP_TIMEOUT_S)
             return False
-        self._take(RunCue.STOP)
+        self._take(RunCause.STOP)
         if self.state is RunState.STOPPED:  # it has never begun
             self._clean = True
             return False
@@ -145,13 +145,13 @@ class Shutdown:
             self._ends_at = deadline + END_GRACE_S
         if self.state is RunState.NEW:
             self._clean = True
-        self._take(RunCue.DRAIN)
+        self._take(RunCause.DRAIN)
         now = yield Until(lambda _: self.stopped or self._has_failed() or self.is_settled(), timeout)
         if self.stopped:  # Spark has ended the query, another drain has stopped it, or it has never begun
             yield Until(lambda _: self.state is RunState.STOPPED, ONCE_LAST_WORD_TIMEOUT_S + STOP_TIMEOUT_S)
         else:
             self.is_overdue = not (self._has_failed() or self.is_settled())
-            self._take(RunCue.STOP)
+            self._take(RunCause.STOP)
             yield from self._leave(now, max(deadline, now + LEAVE_TIMEOUT_S))
         return self._clean and not self._has_failed()
 
@@ -183,7 +183,7 @@ class Shutdown:
     def _leave(self, now: float, deadline: float) -> Steps[None]:
         now = yield from self._commit_all(now, deadline)
         yield from self._leave_group(now, deadline)
-        self._take(RunCue.LEFT)
+        self._take(RunCause.LEFT)
 
     def _commit_all(self, now: float, deadline: float) -> Steps[float]:
         ledger = self._member.ledger
@@ -206,7 +206,7 @@ class Shutdown:
         has_member = self._member.membership.state not in {State.UNJOINED, State.LEFT}
         if self.state is not RunState.RUNNING or not has_member or self._has_failed():
             return False
-        self._take(RunCue.PAUSE)
+        self._take(RunCause.PAUSE)
         deadline = now + LEAVE_TIMEOUT_S
         now = yield from self._commit_all(now, deadline)
         yield from self._leave_group(now, deadline)
@@ -220,7 +220,7 @@ class Shutdown:
         now = yield Until(lambda _: membership.state is not State.LEAVING, LEAVE_TIMEOUT_S)
         if self.stopped or membership.state is not State.LEFT:  # a stop or a drain may have begun meanwhile
             return False
-        self._take(RunCue.RESUME)
+        self._take(RunCause.RESUME)
         self._perform(self._member.step(ev.Start(membership.topics), now))
         return True
 
@@ -232,6 +232,9 @@ def _drained(group: str, *, clean: bool) -> str:
         f"group {group}: stopped by a drain that has not seen the last batch proven sunk and committed (its time was "
         "over, or another member has its partitions by now): that batch may be repeated; start the query again to go on"
     )
+
+
+# --- states ----------------------------------------------------------------------------------------------------------
 
 
 class RunState(Enum):
@@ -253,7 +256,7 @@ class RunState(Enum):
     """The member has left permanently, or was never started."""
 
 
-class RunCue(Enum):
+class RunCause(Enum):
     """The causes of transitions."""
 
     CALL = "Spark's first call"
@@ -272,31 +275,35 @@ TABLE = TransitionTable(
     "run",
     {RunState.NEW: ""},
     (
-        Transition(_NEW, RunCue.CALL, _OPENING),
-        Transition(_NEW, RunCue.DRAIN, _STOPPED),
-        Transition(_NEW, RunCue.STOP, _STOPPED),
-        Transition(_OPENING, RunCue.JOIN, _RUNNING),
-        Transition(_OPENING, RunCue.DRAIN, _DRAINING),
-        Transition(_OPENING, RunCue.STOP, _LEAVING),
-        Transition(_RUNNING, RunCue.PAUSE, _PAUSED),
-        Transition(_RUNNING, RunCue.DRAIN, _DRAINING),
-        Transition(_RUNNING, RunCue.STOP, _LEAVING),
-        Transition(_PAUSED, RunCue.RESUME, _RUNNING),
-        Transition(_PAUSED, RunCue.DRAIN, _DRAINING),
-        Transition(_PAUSED, RunCue.STOP, _LEAVING),
+        Transition(_NEW, RunCause.CALL, _OPENING),
+        Transition(_NEW, RunCause.DRAIN, _STOPPED),
+        Transition(_NEW, RunCause.STOP, _STOPPED),
+        Transition(_OPENING, RunCause.JOIN, _RUNNING),
+        Transition(_OPENING, RunCause.DRAIN, _DRAINING),
+        Transition(_OPENING, RunCause.STOP, _LEAVING),
+        Transition(_RUNNING, RunCause.PAUSE, _PAUSED),
+        Transition(_RUNNING, RunCause.DRAIN, _DRAINING),
+        Transition(_RUNNING, RunCause.STOP, _LEAVING),
+        Transition(_PAUSED, RunCause.RESUME, _RUNNING),
+        Transition(_PAUSED, RunCause.DRAIN, _DRAINING),
+        Transition(_PAUSED, RunCause.STOP, _LEAVING),
         # A drain waits for a call of Spark that is under way: the batch that it replays must sink, too.
-        Transition(_DRAINING, RunCue.JOIN, _DRAINING),
+        Transition(_DRAINING, RunCause.JOIN, _DRAINING),
         # If a batch has sunk after the member left, the member joins again and commits it.
-        Transition(_DRAINING, RunCue.RESUME, _DRAINING),
-        Transition(_DRAINING, RunCue.DRAIN, _DRAINING),
-        Transition(_DRAINING, RunCue.STOP, _LEAVING),
-        Transition(_LEAVING, RunCue.DRAIN, _LEAVING),
-        Transition(_LEAVING, RunCue.LEFT, _STOPPED),
-        Transition(_STOPPED, RunCue.DRAIN, _STOPPED),
+        Transition(_DRAINING, RunCause.RESUME, _DRAINING),
+        Transition(_DRAINING, RunCause.DRAIN, _DRAINING),
+        Transition(_DRAINING, RunCause.STOP, _LEAVING),
+        Transition(_LEAVING, RunCause.DRAIN, _LEAVING),
+        Transition(_LEAVING, RunCause.LEFT, _STOPPED),
+        Transition(_STOPPED, RunCause.DRAIN, _STOPPED),
     ),
 )
 
 
+# --- a Spark that makes no calls (R22, R27) --------------------------------------------------------------------------
+
+LONG_TRIGGER_S = 10.0
+"""Longer triggers need a listener: without one only the next trigger proves that a batch has sunk (R22)."""
 _LISTEN = (
     "{group}: {gap:.0f} s passed between two calls of Spark. A batch that completes in that time is committed only "
     "with the next call, and a rebalance may wait for the commit. If the trigger interval is that long, call "
@@ -335,10 +342,6 @@ class SilenceWatch:
         if look.verdict is SilenceVerdict.WARN:
             self._note(WARNING, f"{self._group}: {look.reason}. Is the driver hung?{self._keeps}")
         return look.reason if look.verdict is SilenceVerdict.LEAVE else None
-
-
-LONG_TRIGGER_S = 10.0
-"""Longer triggers need a listener: without one only the next trigger proves that a batch has sunk (R22)."""
 
 
 class SilenceVerdict(Enum):

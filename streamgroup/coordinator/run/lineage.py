@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Set
 
-from streamgroup.coordinator.run import interface as ask
+from streamgroup.coordinator.run import interface
 from streamgroup.coordinator.run.steps import NOW, Steps, Until
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.group import events as ev
@@ -86,7 +86,7 @@ class LineageWatch:
                 return
             check.asked(now)
             try:
-                now, group = yield ask.DescribeGroup(DESCRIBE_TIMEOUT_S)
+                now, group = yield interface.DescribeGroup(DESCRIBE_TIMEOUT_S)
             except TransportError as error:
                 text = (
                     f"group {self._group}: cannot check yet for a second query on a copy of this checkpoint: the group "
@@ -136,6 +136,8 @@ class LineageWatch:
             f"{state}. The query continues, and checks again when the group is stable"
         )
 
+
+# --- the decision ----------------------------------------------------------------------------------------------------
 
 LOOK_AGAIN_S = 0.5
 """Seconds until a run describes again a group that rebalances or has a duplicate."""

@@ -12,8 +12,7 @@ from typing import Any
 
 from streamgroup.coordinator.planning.memo import Memo
 from streamgroup.coordinator.planning.pace import Pace
-from streamgroup.coordinator.run import interface as ask
-from streamgroup.coordinator.run import interface as io
+from streamgroup.coordinator.run import interface
 from streamgroup.coordinator.run.interface import Question, RunConfig
 from streamgroup.coordinator.run.lifecycle import Shutdown, SilenceWatch
 from streamgroup.coordinator.run.lineage import LineageWatch
@@ -43,7 +42,7 @@ class Run:
         self._now = 0.0
         self._assignment_clock = AssignmentClock()
         self._batch_clock = BatchClock()
-        self._actions: list[io.RunAction] = []
+        self._actions: list[interface.RunAction] = []
         self._scheduler = StepScheduler(self)
         self._numbers = itertools.count(-1, -1)
         self._describing: int | None = None
@@ -111,7 +110,7 @@ class Run:
         times = [time for time in (self._member.wake_at, self._scheduler.wake_at) if time is not None]
         return min(times, default=None)
 
-    def step(self, event: io.Event, now: float) -> list[io.RunAction]:
+    def step(self, event: interface.Event, now: float) -> list[interface.RunAction]:
         """Take one event at monotonic time `now`; return the actions to carry out, in order."""
         self._now = self._events.now = now
         self._actions = []
@@ -123,22 +122,22 @@ class Run:
         self._batch_clock.look(self._ledger.in_flight, now)
         return self._actions
 
-    def _take(self, event: io.Event, now: float) -> None:
+    def _take(self, event: interface.Event, now: float) -> None:
         match event:
-            case io.Called(call, request):
+            case interface.Called(call, request):
                 self._begin(call, request)
-            case io.QuestionAnswered(call, answer):
+            case interface.QuestionAnswered(call, answer):
                 self._scheduler.answer(call, answer, now)
-            case io.QuestionFailed(call, error):
+            case interface.QuestionFailed(call, error):
                 self._scheduler.fail(call, error, now)
-            case io.CallAbandoned(call):
+            case interface.CallAbandoned(call):
                 self._scheduler.abandon(call)
                 self._end_spark_call(call, now)
-            case io.TopicsRead(snapshot, asked):
+            case interface.TopicsRead(snapshot, asked):
                 self.startup.see(snapshot, asked, now)
-            case io.SilenceLook(jvm_is_stopped):
+            case interface.SilenceLook(jvm_is_stopped):
                 self._look_at_silence(jvm_is_stopped, now)
-            case io.ThreadFailed(error):
+            case interface.ThreadFailed(error):
                 self._perform([ev.Fail(error)])
             case ev.Tick():
                 if self._member.wake_at is not None and now >= self._member.wake_at:
@@ -156,8 +155,8 @@ class Run:
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
-    def _begin(self, call: int, request: io.Request) -> None:
-        if isinstance(request, io.SparkRequest):
+    def _begin(self, call: int, request: interface.Request) -> None:
+        if isinstance(request, interface.SparkRequest):
             self._spark.add(call)
             self._silence.begin_call(self._now)
         self._scheduler.begin(call, self._steps(request), self._now)
@@ -167,40 +166,40 @@ class Run:
             self._spark.remove(call)
             self._silence.end_call(now)
 
-    def _steps(self, request: io.Request) -> Steps[Any]:
+    def _steps(self, request: interface.Request) -> Steps[Any]:
         steps: Steps[Any]
         match request:
-            case io.PrepareAvailableNow():
+            case interface.PrepareAvailableNow():
                 steps = self._calls.prepare_available_now()
-            case io.LatestOffset(start, limits, once):
+            case interface.LatestOffset(start, limits, once):
                 steps = self._calls.latest_offset(start, limits, once=once)
-            case io.Partitions(start, end):
+            case interface.Partitions(start, end):
                 steps = self._calls.partitions(start, end)
-            case io.ListHeldEnds():
+            case interface.ListHeldEnds():
                 steps = self._list_ends()
-            case io.StopRun(last_word):
+            case interface.StopRun(last_word):
                 steps = self._stop(last_word)
-            case io.DrainRun(timeout, ends):
+            case interface.DrainRun(timeout, ends):
                 steps = self._drain(timeout, ends)
             case _:
                 steps = self._at_once(request)
         return steps
 
-    def _at_once(self, request: io.Request) -> Steps[Any]:
+    def _at_once(self, request: interface.Request) -> Steps[Any]:
         """Answer a request that waits for nothing."""
         now = yield NOW
         match request:
-            case io.BatchSunk(document, batch, query):
+            case interface.BatchSunk(document, batch, query):
                 return self.completion.mark_sunk(document, batch, query, now)
-            case io.GetRanges():
+            case interface.GetRanges():
                 return self.completion.ranges()
-            case io.EndAtNextCall():
+            case interface.EndAtNextCall():
                 self.shutdown.end()
-            case io.GetEnds():
+            case interface.GetEnds():
                 return self._known_ends()
-            case io.GetStatus():
+            case interface.GetStatus():
                 return self._status()
-            case io.SetPaused(partitions, is_paused):
+            case interface.SetPaused(partitions, is_paused):
                 return self._pause_reading(partitions, is_paused=is_paused)
         return None
 
@@ -211,7 +210,7 @@ class Run:
 
     def _list_ends(self) -> Steps[Logs]:
         logs: Logs
-        _, logs = yield ask.ListEnds(self._ledger.positions(), LISTING_TIMEOUT_S)
+        _, logs = yield interface.ListEnds(self._ledger.positions(), LISTING_TIMEOUT_S)
         return logs
 
     def _pause_reading(self, partitions: frozenset[TopicPartition] | None, *, is_paused: bool) -> dict[str, Any]:
@@ -279,26 +278,26 @@ class Run:
         if self.shutdown.uncommitted:
             return "the commit of the last batch was not acknowledged"
         if lost := self._ledger.commits.outstanding:
-            return f"the member lost {name_some(lost)} before the last batch was committed, and another may have them"
+            return f"the member lost {name_some(lost)} before it could commit the last batch, and another may have them"
         return "the time was over before the member held the partitions of the last batch again"
 
     # --- results of tasks ------------------------------------------------------------------------------------------
 
     def asks(self, task: int, question: Question) -> None:
         """Take a question of a call or of a background task."""
-        self._actions.append(io.Ask(task, question))
+        self._actions.append(interface.Ask(task, question))
 
     def is_over(self, task: int, result: Any, now: float) -> None:
         """Take the result of a call; a background task has none."""
         self._end_spark_call(task, now)
         if task >= 0:
-            self._actions.append(io.CallReply(task, result))
+            self._actions.append(interface.CallReply(task, result))
 
     def has_failed(self, task: int, error: Exception, now: float) -> None:
         """Take the error of a call, or that of a background task, which ends the query."""
         self._end_spark_call(task, now)
         if task >= 0:
-            self._actions.append(io.Raise(task, error))
+            self._actions.append(interface.Raise(task, error))
         else:
             self._fail_by(error)
 
@@ -357,7 +356,7 @@ class Run:
                 case Resolve():
                     begun.append(self._find_starts(action))
                 case MetadataStale():
-                    self._actions.append(io.RefreshMetadata())
+                    self._actions.append(interface.RefreshMetadata())
                 case ev.Fail(error):
                     self._failure.set(error)
                 case ev.Assigned():
@@ -382,7 +381,7 @@ class Run:
         self._perform(self._member.step(ev.UserDataChanged(identity, lasts=False, rejoins=rejoins), now))
 
     def _follow(self, topics: frozenset[str]) -> None:
-        self._actions.append(io.Follow(topics))
+        self._actions.append(interface.Follow(topics))
 
     def _note(self, level: int, text: str) -> None:
         self._actions.append(ev.Note(level, text))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from streamgroup.coordinator.planning.subscription import is_subscribed, topics_to_ask
-from streamgroup.coordinator.run import interface as ask
+from streamgroup.coordinator.run import interface
 from streamgroup.coordinator.run.steps import Steps, Until
 from streamgroup.errors import DataLossError, DecodeError, TransportError
 from streamgroup.logformat import KAFKA07_LOG, broker_partition
@@ -51,7 +51,7 @@ class OfflineBrokers:
         grows at this moment would look like one with an offline broker.
         """
         if self._snapshot().log_format.is_broker_bound:
-            _, self._before = yield ask.FetchCommitted(self._config.api_timeout_s, self._is_subscribed)
+            _, self._before = yield interface.FetchCommitted(self._config.api_timeout_s, self._is_subscribed)
 
     def compare(self, checkpoint: Document, targets: Targets) -> None:
         """Find the partitions that AvailableNow leaves out: known when the run began, but without a target.
@@ -76,7 +76,7 @@ class OfflineBrokers:
             known = yield from self._known(checkpoint, self._config.api_timeout_s if once else STREAM_TIMEOUT_S)
             if once and any(snapshot.partition(tp) is None for tp in known):
                 # A topic may have grown since the metadata was read, and a member have committed there already.
-                _, snapshot = yield ask.ReadTopics(topics_to_ask(self._config.subscription))
+                _, snapshot = yield interface.ReadTopics(topics_to_ask(self._config.subscription))
         except (TransportError, DecodeError) as error:
             if once:
                 raise
@@ -155,7 +155,7 @@ class OfflineBrokers:
 
     def _known(self, checkpoint: Document, timeout_s: float) -> Steps[Targets]:
         """Fetch the commits, and return the known partitions as `_known_from` does."""
-        _, commits = yield ask.FetchCommitted(timeout_s, self._is_subscribed)
+        _, commits = yield interface.FetchCommitted(timeout_s, self._is_subscribed)
         return self._known_from(checkpoint, commits)
 
     def _known_from(self, checkpoint: Document, commits: Commits) -> Targets:

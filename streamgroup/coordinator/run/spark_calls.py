@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from streamgroup.coordinator.planning import loss
 from streamgroup.coordinator.planning.batch import replay_ranges
 from streamgroup.coordinator.planning.pace import Pace
-from streamgroup.coordinator.run import interface as ask
+from streamgroup.coordinator.run import interface
 from streamgroup.coordinator.run.interface import RunConfig
 from streamgroup.coordinator.run.lifecycle import Shutdown
 from streamgroup.coordinator.run.lineage import LineageWatch
@@ -86,7 +86,7 @@ class SparkCalls:
         """Take the ends of all subscribed partitions as the run's targets (R11)."""
         yield from self._open()
         yield from self._offline.prepare()
-        _, self._planner.targets = yield ask.SnapshotEnds()
+        _, self._planner.targets = yield interface.SnapshotEnds()
 
     def latest_offset(self, start: Document, limits: LimitOptions, *, once: bool = False) -> Steps[Document]:
         """Mark the batch of `start` as sunk, commit it and plan the next: its document, or `start` itself if none."""
@@ -124,13 +124,13 @@ class SparkCalls:
         if self._ledger.is_planned_here(end):
             ranges, actions = self._member.handed_out(end, now)
         else:  # the filter of a replay counts only if it is fetched now
-            now, committed = yield ask.FetchCommitted(self._config.api_timeout_s)
+            now, committed = yield interface.FetchCommitted(self._config.api_timeout_s)
             ranges, actions = self._replay(start, end, committed, now)
         self._perform(actions)
         self._join(start, now)
         yield from self._offline.wait_for_brokers(ranges, lambda: self._failure.error is not None)
         self._failure.raise_it()
-        now, tasks = yield ask.MakeFetchTasks(end, ranges, self._pace.packing.offsets)
+        now, tasks = yield interface.MakeFetchTasks(end, ranges, self._pace.packing.offsets)
         self._tasks = end, tasks
         self._pace.begin(tasks, now)
         return tasks
@@ -174,8 +174,8 @@ class SparkCalls:
         if not may_plan:
             return None
         generation, positions = self._ledger.generation, self._ledger.positions()
-        _, logs = yield ask.ListEnds(positions, LISTING_TIMEOUT_S)
-        yield ask.CheckPositions(positions, logs, limits, LISTING_TIMEOUT_S)
+        _, logs = yield interface.ListEnds(positions, LISTING_TIMEOUT_S)
+        yield interface.CheckPositions(positions, logs, limits, LISTING_TIMEOUT_S)
         if planner.targets is None:
             yield from self._offline.find(previous, once=once)
         now = yield NOW
@@ -300,6 +300,8 @@ class SparkCalls:
         self._events.replaying(end, ranges)
         return ranges, self._member.replayed(start, end, ranges, committed, now)
 
+
+# --- the wait for a membership that may plan -------------------------------------------------------------------------
 
 COMMIT_TIMEOUT_S = 0.5
 """A commit is one round trip (R9). `latestOffset` waits this long for its answer, then returns `start`."""

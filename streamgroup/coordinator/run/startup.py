@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from streamgroup.advice import OffsetLocation, how_to_reset
-from streamgroup.coordinator.planning import loss as suspicions
+from streamgroup.coordinator.planning import loss
 from streamgroup.coordinator.planning.starts import fallbacks, lookups, resolve
 from streamgroup.coordinator.planning.subscription import (
     is_subscribed,
@@ -19,7 +19,7 @@ from streamgroup.coordinator.planning.subscription import (
     subscribed_topics,
     topics_to_ask,
 )
-from streamgroup.coordinator.run import interface as ask
+from streamgroup.coordinator.run import interface
 from streamgroup.coordinator.run.interface import RunConfig
 from streamgroup.coordinator.run.run_events import LostRecords, RunEvents
 from streamgroup.coordinator.run.steps import NOW, Steps, Until
@@ -75,13 +75,13 @@ class Startup:
         named topics count as missing only after `BELIEVED_AFTER_S`. Raises ConfigError if named topics, partitions or
         servers do not exist, TransportError.
         """
-        began, snapshot = yield ask.Connect(topics_to_ask(self._subscription))
+        began, snapshot = yield interface.Connect(topics_to_ask(self._subscription))
         now = began
-        while lacking(self._subscription, snapshot) and now < began + suspicions.BELIEVED_AFTER_S:
-            yield Until(lambda _: self._is_stopped(), suspicions.LOOK_EVERY_S)
+        while lacking(self._subscription, snapshot) and now < began + loss.BELIEVED_AFTER_S:
+            yield Until(lambda _: self._is_stopped(), loss.LOOK_EVERY_S)
             if self._is_stopped():
                 break
-            now, snapshot = yield ask.ReadTopics(topics_to_ask(self._subscription))
+            now, snapshot = yield interface.ReadTopics(topics_to_ask(self._subscription))
         self.there = frozenset(subscribed_partitions(self._subscription, snapshot))
         self._topics = subscribed_topics(self._subscription, snapshot)
         self._follow(self._topics)
@@ -104,11 +104,11 @@ class Startup:
         if self._metadata.snapshot.log_format.is_broker_bound:  # a partition comes and goes with its broker
             return
         began = now = yield NOW
-        while (gone := self.gone(checkpoint)) and now < began + suspicions.BELIEVED_AFTER_S:
-            yield Until(lambda _: self._is_stopped(), suspicions.LOOK_EVERY_S)
+        while (gone := self.gone(checkpoint)) and now < began + loss.BELIEVED_AFTER_S:
+            yield Until(lambda _: self._is_stopped(), loss.LOOK_EVERY_S)
             if self._is_stopped():
                 return
-            now, snapshot = yield ask.ReadTopics(topics_to_ask(self._subscription))
+            now, snapshot = yield interface.ReadTopics(topics_to_ask(self._subscription))
             back = gone.keys() & subscribed_partitions(self._subscription, snapshot)
             if back:
                 self.there |= back
@@ -157,6 +157,8 @@ class Startup:
                 self._perform(self._member.step(ev.Subscribed(tuple(sorted(topics))), now))
         self._perform(self._member.step(ev.MetadataRefreshed(snapshot.topics, asked), now))
 
+
+# --- starting offsets ------------------------------------------------------------------------------------------------
 
 Listed = Mapping[TopicPartition, "ListedOffset"]
 
@@ -236,7 +238,7 @@ def _list(wanted: Mapping[TopicPartition, int], deadline: float) -> Steps[Listed
     if not wanted:
         return {}
     now = yield NOW
-    _, listed = yield ask.ListOffsets(wanted, max(0.0, deadline - now))
+    _, listed = yield interface.ListOffsets(wanted, max(0.0, deadline - now))
     return listed  # type: ignore[no-any-return]
 
 
@@ -268,4 +270,4 @@ def _loss(group: str, tp: TopicPartition, origin: Origin, offset: int) -> LostRe
 def refuse(location: OffsetLocation, losses: Collection[LostRecords]) -> DataLossError:
     """Return the error that ends a query for `losses`. `location` is where an operator can reset its offsets."""
     other = f"; or {how_to_reset(location)}" if location.group else ""
-    return DataLossError("\n".join(loss.text for loss in losses) + f"\nTo continue: set failOnDataLoss=false{other}")
+    return DataLossError("\n".join(lost.text for lost in losses) + f"\nTo continue: set failOnDataLoss=false{other}")

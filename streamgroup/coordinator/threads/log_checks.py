@@ -93,6 +93,8 @@ class EpochChecks:
         return {tp: end for tp, (check, end) in answers.items() if check == suspects[tp]}
 
 
+# --- all checks of one run -------------------------------------------------------------------------------------------
+
 Logs = Mapping[TopicPartition, LogRange]
 Positions = Mapping[TopicPartition, Position]
 
@@ -170,6 +172,8 @@ class LogChecks:
         """Take note that `ranges` are planned: they end at boundaries."""
         self._checks.planned(ranges)
 
+
+# --- sizes of records ------------------------------------------------------------------------------------------------
 
 SAMPLE_TIMEOUT_S = 2.0
 """How long leaders have to answer; the next plan sends the request again. Other callers need the watcher meanwhile."""

@@ -18,7 +18,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from streamgroup.coordinator.planning import log_read_schedule as steps
+from streamgroup.coordinator.planning import log_read_schedule as schedule
 from streamgroup.coordinator.planning.known_logs import REFRESH_DEADLINE_MS
 from streamgroup.coordinator.planning.memo import Memo
 from streamgroup.coordinator.planning.subscription import of_interest
@@ -70,7 +70,7 @@ class LogWatcher:
         self._on_failure = on_failure
         self._lock = threading.Lock()
         """Guards `_schedule` and `_callers`."""
-        self._schedule: steps.LogReadSchedule[_PostedQuestion] = steps.LogReadSchedule(
+        self._schedule: schedule.LogReadSchedule[_PostedQuestion] = schedule.LogReadSchedule(
             options.client.metadata_max_age_ms / 1000, has_pattern=options.subscription.pattern is not None
         )
         self._callers: dict[SimpleQueue[None], float] = {}
@@ -210,7 +210,7 @@ class LogWatcher:
         with closing(open_cluster(self._options.client, self.refresh_metadata)) as cluster:
             try:
                 done: Done = self._schedule.answered
-                while not isinstance(step := self._next_step(done), steps.EndReading):
+                while not isinstance(step := self._next_step(done), schedule.EndReading):
                     done = self._try(step, cluster)
             except Exception as error:  # any defect must fail the query, which would wait forever without this thread
                 log.exception("watching the logs has failed")
@@ -221,7 +221,7 @@ class LogWatcher:
         for posted in left:  # without the lock: the callbacks take other locks
             posted.answer.set_exception(TransportError("the coordinator is stopping"))
 
-    def _next_step(self, done: Done) -> steps.Step[_PostedQuestion]:
+    def _next_step(self, done: Done) -> schedule.Step[_PostedQuestion]:
         """Pass the result of the last step to the schedule, and return the next step."""
         with self._lock:
             now = self._clock()
@@ -232,28 +232,28 @@ class LogWatcher:
             log.warning("%s", warning)
         return step
 
-    def _try(self, step: steps.Step[_PostedQuestion], cluster: Cluster) -> Done:
+    def _try(self, step: schedule.Step[_PostedQuestion], cluster: Cluster) -> Done:
         try:
             return self._carry_out(step, cluster)
         except (TransportError, BrokerError) as error:
             return partial(self._schedule.failed, error)
 
-    def _carry_out(self, step: steps.Step[_PostedQuestion], cluster: Cluster) -> Done:
+    def _carry_out(self, step: schedule.Step[_PostedQuestion], cluster: Cluster) -> Done:
         match step:
-            case steps.Wait(seconds):
+            case schedule.Wait(seconds):
                 self._wait(seconds)
                 return _nothing
-            case steps.Answer(posted):
+            case schedule.Answer(posted):
                 _answer(cluster, posted)
-            case steps.PublishMetadata(snapshot, topics):
+            case schedule.PublishMetadata(snapshot, topics):
                 self._on_metadata(snapshot, topics)
-            case steps.FailQuery(error):
+            case schedule.FailQuery(error):
                 self._on_failure(error)
                 return _nothing
-            case steps.FetchMetadata():
+            case schedule.FetchMetadata():
                 began_cpu_s = time.thread_time()
                 return partial(self._take_metadata, step, self._fetched(cluster, step), began_cpu_s)
-            case steps.ListLogs():
+            case schedule.ListLogs():
                 began_cpu_s = time.thread_time()
                 return partial(self._take_listing, self._listing(cluster, step), began_cpu_s)
         return self._schedule.answered
@@ -265,13 +265,13 @@ class LogWatcher:
             while True:
                 self._wake.get_nowait()
 
-    def _fetched(self, cluster: Cluster, step: steps.FetchMetadata) -> ClusterSnapshot:
+    def _fetched(self, cluster: Cluster, step: schedule.FetchMetadata) -> ClusterSnapshot:
         if step.elsewhere:
             cluster.distrust_metadata()
         snapshot = cluster.snapshot(None if step.reads_all else step.topics, _deadline(cluster), refresh=True)
         return of_interest(snapshot, self._options.subscription, step.topics) if step.reads_all else snapshot
 
-    def _listing(self, cluster: Cluster, step: steps.ListLogs) -> steps.Listing:
+    def _listing(self, cluster: Cluster, step: schedule.ListLogs) -> schedule.Listing:
         """List the logs. A slow or missing leader must not delay the partitions of the others."""
         isolation = self._options.fetch.isolation
         ends, causes = _listed(cluster, step.asked, LATEST, isolation, step.epoch)
@@ -281,15 +281,15 @@ class LogWatcher:
         with self._lock:
             lists_starts = self._schedule.lists_starts(step, ends)
         starts = _listed(cluster, ends, EARLIEST, isolation, step.epoch)[0] if lists_starts else None
-        return steps.Listing(step, ends, watermarks, starts, causes)
+        return schedule.Listing(step, ends, watermarks, starts, causes)
 
     def _take_metadata(
-        self, step: steps.FetchMetadata, snapshot: ClusterSnapshot, began_cpu_s: float, now: float
+        self, step: schedule.FetchMetadata, snapshot: ClusterSnapshot, began_cpu_s: float, now: float
     ) -> None:
         self._schedule.metadata_took(time.thread_time() - began_cpu_s)
         self._schedule.metadata_read(step, snapshot, now)
 
-    def _take_listing(self, listing: steps.Listing, began_cpu_s: float, now: float) -> str | None:
+    def _take_listing(self, listing: schedule.Listing, began_cpu_s: float, now: float) -> str | None:
         warning = self._schedule.listed(listing, now)
         self._schedule.listing_took(time.thread_time() - began_cpu_s)
         return warning

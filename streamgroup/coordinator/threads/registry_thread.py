@@ -36,7 +36,7 @@ from streamgroup.group.offsets.kafka import commit_request, commit_verdicts
 from streamgroup.group.offsets.store import Answer, CommitOffsets, NoAnswer, OffsetsCommitted, OffsetsFetched, Request
 from streamgroup.group.reactions import offsets_error
 from streamgroup.group.registry import events as zk
-from streamgroup.group.registry import work as steps
+from streamgroup.group.registry import work
 from streamgroup.group.registry.membership import RegistryMembership
 from streamgroup.group.registry.nodes import GroupPaths, Incarnation, committed_in, committed_subtrees
 from streamgroup.group.registry.view import describe_members, member_subtrees
@@ -266,28 +266,28 @@ class RegistryThread:
 
     # --- steps -------------------------------------------------------------------------------------------------------
 
-    def _carry_out(self, step: steps.Step[_Posted], now: float) -> None:
+    def _carry_out(self, step: work.Step[_Posted], now: float) -> None:
         match step:
-            case steps.Tell(event):
+            case work.Tell(event):
                 self._step(event)
-            case steps.Open():
+            case work.Open():
                 self._open_session()
-            case steps.Refuse():
+            case work.Refuse():
                 assert self._session.refusal is not None
                 self.fail(self._session.refusal)
-            case steps.Begin(deadline):
+            case work.Begin(deadline):
                 self._begin(deadline)
-            case steps.Close():
+            case work.Close():
                 self._session.close(CLOSE_TIMEOUT_S)
                 self._session = self._new_session()
-            case steps.Read(request, deadline):
+            case work.Read(request, deadline):
                 try:
                     self._step(zk.SubtreesRead(request.token, self._session.read(request.subtrees, deadline)))
                 except StreamGroupError as error:
                     self._not_done(request.token, error)
-            case steps.Write(transactions, deadline):
+            case work.Write(transactions, deadline):
                 self._write(transactions, deadline)
-            case steps.AnswerQuestion(asked, connects_by):
+            case work.AnswerQuestion(asked, connects_by):
                 self._answer(asked, connects_by)
 
     def _write(self, transactions: Sequence[zk.Transact], deadline: float) -> None:
@@ -424,6 +424,8 @@ class RegistryBackend:
             lambda session, until: describe_members(paths, session.read(member_subtrees(paths), until)), timeout
         )
 
+
+# --- offsets that Kafka keeps ----------------------------------------------------------------------------------------
 
 _OF_MEMBERS = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
 

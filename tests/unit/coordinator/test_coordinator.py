@@ -18,8 +18,7 @@ from streamgroup.coordinator.coordinator import QuestionAnswerer
 from streamgroup.coordinator.log_output import NOTES
 from streamgroup.coordinator.planning import loss
 from streamgroup.coordinator.planning.document import from_value, to_value
-from streamgroup.coordinator.run import interface as ask
-from streamgroup.coordinator.run import lifecycle, spark_calls
+from streamgroup.coordinator.run import interface, lifecycle, spark_calls
 from streamgroup.coordinator.threads import assemble
 from streamgroup.coordinator.threads import log_watcher as watching
 from streamgroup.coordinator.threads.log_watcher import LogWatcher
@@ -441,7 +440,7 @@ def test_a_member_claims_its_name_before_it_connects_and_joins_after_the_brokers
     make: Make, peers: Peers
 ) -> None:
     answerer = make(is_started=False)
-    snapshot: Any = answerer.answer(ask.Connect(frozenset({"t"})))
+    snapshot: Any = answerer.answer(interface.Connect(frozenset({"t"})))
     assert snapshot.topics.keys() == {"t"}
     assert peers.calls == [("claim", False), ("opened", Dialect.KAFKA), "group's thread started"]
     assert answerer.watcher.snapshot == snapshot
@@ -449,19 +448,19 @@ def test_a_member_claims_its_name_before_it_connects_and_joins_after_the_brokers
 
 @pytest.mark.parametrize("mode", [GroupMode.COMMIT, GroupMode.OFF])
 def test_a_query_that_is_not_a_member_claims_no_name(mode: GroupMode, make: Make, peers: Peers) -> None:
-    make(source(group=GroupOptions("g", mode=mode)), is_started=False).answer(ask.Connect(None))
+    make(source(group=GroupOptions("g", mode=mode)), is_started=False).answer(interface.Connect(None))
     assert peers.calls == [("opened", Dialect.KAFKA), "group's thread started"]
 
 
 def test_notes_about_the_options_are_logged_with_the_group(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "streamgroup")
-    make(source(notes=("maxOffsetsPerTrigger is 5",)), is_started=False).answer(ask.Connect(None))
+    make(source(notes=("maxOffsetsPerTrigger is 5",)), is_started=False).answer(interface.Connect(None))
     assert [record.getMessage() for record in caplog.records] == ["g: maxOffsetsPerTrigger is 5"]
 
 
 def test_options_that_do_not_fit_the_brokers_end_the_start_before_the_group_is_joined(make: Make, peers: Peers) -> None:
     with pytest.raises(ConfigError, match=r"includeInnerIndex is for Kafka 0\.7"):
-        make(source(fetch=FetchOptions(include_inner_index=True)), is_started=False).answer(ask.Connect(None))
+        make(source(fetch=FetchOptions(include_inner_index=True)), is_started=False).answer(interface.Connect(None))
     assert peers.calls == [("claim", False)]
 
 
@@ -470,7 +469,7 @@ def test_brokers_that_do_not_answer_end_the_start_before_the_group_is_joined(
 ) -> None:
     logs.failures += [TransportError("127.0.0.1:9092: Connection refused")]
     with pytest.raises(TransportError, match="Connection refused"):
-        make(is_started=False).answer(ask.Connect(None))
+        make(is_started=False).answer(interface.Connect(None))
     assert peers.calls == [("claim", False)]
 
 
@@ -479,30 +478,30 @@ def test_brokers_that_do_not_answer_end_the_start_before_the_group_is_joined(
 
 def test_metadata_of_all_topics_are_kept_for_the_subscribed_ones_only(make: Make) -> None:
     answerer = make()
-    snapshot: Any = answerer.answer(ask.ReadTopics(None))
+    snapshot: Any = answerer.answer(interface.ReadTopics(None))
     assert snapshot.topics.keys() == {"another", "t"}
     assert answerer.watcher.snapshot.topics.keys() == {"t"}
 
 
 def test_the_ends_of_all_subscribed_partitions_are_those_that_may_be_read(make: Make, logs: Logs) -> None:
     logs.stable[ASKED_1] = 15
-    assert make().answer(ask.SnapshotEnds()) == {ASKED_0: 10, ASKED_1: 20}
+    assert make().answer(interface.SnapshotEnds()) == {ASKED_0: 10, ASKED_1: 20}
     committed = source(fetch=FetchOptions(isolation=Isolation.READ_COMMITTED))
-    assert make(committed).answer(ask.SnapshotEnds()) == {ASKED_0: 10, ASKED_1: 15}
+    assert make(committed).answer(interface.SnapshotEnds()) == {ASKED_0: 10, ASKED_1: 15}
 
 
 def test_the_ends_of_held_partitions_are_listed_anew(make: Make, logs: Logs) -> None:
     answerer = make()
-    answerer.answer(ask.ReadTopics(None))
-    assert answerer.answer(ask.ListEnds({ASKED_1: Position(7)}, SOON)) == {ASKED_1: LogRange(5, 20)}
+    answerer.answer(interface.ReadTopics(None))
+    assert answerer.answer(interface.ListEnds({ASKED_1: Position(7)}, SOON)) == {ASKED_1: LogRange(5, 20)}
     logs.ends[ASKED_1] = 25
-    assert answerer.answer(ask.ListEnds({ASKED_1: Position(7)}, SOON)) == {ASKED_1: LogRange(5, 25)}
+    assert answerer.answer(interface.ListEnds({ASKED_1: Position(7)}, SOON)) == {ASKED_1: LogRange(5, 25)}
 
 
 def test_commits_are_fetched_for_the_wanted_partitions_within_the_timeout_of_the_question(
     make: Make, peers: Peers
 ) -> None:
-    answer = make().answer(ask.FetchCommitted(3.0, lambda tp: tp == ASKED_1))
+    answer = make().answer(interface.FetchCommitted(3.0, lambda tp: tp == ASKED_1))
     assert (answer, peers.calls) == ({ASKED_1: CommittedOffset(7)}, [("committed", 3.0)])
 
 
@@ -512,7 +511,7 @@ def test_positions_are_checked_up_to_the_targets_of_available_now(make: Make, pe
         {ASKED_0: LogRange(0, 10)},
         LimitOptions(max_offsets_per_trigger=5),
     )
-    assert make().answer(ask.CheckPositions(positions, known, limits, 2.0)) is None
+    assert make().answer(interface.CheckPositions(positions, known, limits, 2.0)) is None
     assert peers.calls == [(positions, known, limits, TARGETS, 2.0)]
 
 
@@ -521,13 +520,13 @@ def test_tasks_read_the_planned_ranges_at_the_leaders_of_now_under_the_planned_t
     answerer = make()
     logs.topic_ids["t"] = "recreated"
     logs.epochs[ASKED_1] = 4
-    answerer.answer(ask.ReadTopics(None))
+    answerer.answer(interface.ReadTopics(None))
     ranges = (OffsetRange(ASKED_0, 2, 6), OffsetRange(ASKED_1, 5, 9))
     document = Document("g", "l", "r", 1, ranges, {ASKED_0: Position(6, "id"), ASKED_1: Position(9, "id")})
-    tasks: Any = answerer.answer(ask.MakeFetchTasks(document, ranges))
+    tasks: Any = answerer.answer(interface.MakeFetchTasks(document, ranges))
     located = sorted((r.range, r.topic_id, r.leader.node_id, r.leader_epoch) for task in tasks for r in task.ranges)
     assert located == [(ranges[0], "id", 0, 1), (ranges[1], "id", 1, 4)]
-    packed: Any = answerer.answer(ask.MakeFetchTasks(document, ranges, packed_offsets=100))
+    packed: Any = answerer.answer(interface.MakeFetchTasks(document, ranges, packed_offsets=100))
     assert (len(tasks), len(packed)) == (2, 1)
 
 
@@ -536,14 +535,14 @@ def test_tasks_read_the_planned_ranges_at_the_leaders_of_now_under_the_planned_t
 
 def test_offsets_are_listed_without_waiting_for_the_brokers(make: Make, logs: Logs) -> None:
     answerer = make(is_started=False)
-    future = answerer.post(ask.ListOffsets({ASKED_0: LATEST, ASKED_1: EARLIEST}, SOON))
+    future = answerer.post(interface.ListOffsets({ASKED_0: LATEST, ASKED_1: EARLIEST}, SOON))
     assert not future.done()
     answerer.watcher.start()
     assert future.result(SOON) == {ASKED_0: ListedOffset(10), ASKED_1: ListedOffset(5)}
 
 
 def test_the_group_is_described_by_its_store(make: Make, peers: Peers) -> None:
-    future = make().post(ask.DescribeGroup(4.0))
+    future = make().post(interface.DescribeGroup(4.0))
     assert not future.done()
     peers.description.set_result(GroupDescription("g", GroupState.STABLE))
     assert future.result(0).state == GroupState.STABLE
@@ -553,9 +552,9 @@ def test_the_group_is_described_by_its_store(make: Make, peers: Peers) -> None:
 def test_a_question_of_the_other_kind_is_a_defect_that_is_named(make: Make) -> None:
     answerer = make()
     with pytest.raises(AssertionError, match="no call asks DescribeGroup"):
-        answerer.answer(ask.DescribeGroup(1.0))
+        answerer.answer(interface.DescribeGroup(1.0))
     with pytest.raises(AssertionError, match="no background task asks SnapshotEnds"):
-        answerer.post(ask.SnapshotEnds())
+        answerer.post(interface.SnapshotEnds())
 
 
 # -- brokers whose answers are stale for a moment (R8) ----------------------------------------------------------------

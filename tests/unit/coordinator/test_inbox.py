@@ -8,16 +8,15 @@ from typing import Any
 import pytest
 
 from streamgroup.coordinator.coordinator import Inbox
-from streamgroup.coordinator.run import interface as ask
-from streamgroup.coordinator.run import interface as io
+from streamgroup.coordinator.run import interface
 from streamgroup.errors import (
     DataLossError,
 )
 from streamgroup.group import events as ev
 from tests.unit.coordinator.shells import running, until
 
-STATUS = io.GetStatus()
-QUESTION = ask.SnapshotEnds()
+STATUS = interface.GetStatus()
+QUESTION = interface.SnapshotEnds()
 
 
 class FakeRun:
@@ -36,19 +35,19 @@ class FakeRun:
 class FakeShell:
     def __init__(self) -> None:
         self.carried_out: list[Any] = []
-        self.posted: list[tuple[int, ask.Question]] = []
+        self.posted: list[tuple[int, interface.Question]] = []
         self.woken = 0
         self.on_action: Callable[[Any], None] = lambda action: None
-        self.answers: Callable[[ask.Question], object] = lambda question: "an answer"
+        self.answers: Callable[[interface.Question], object] = lambda question: "an answer"
 
     def carry_out(self, action: Any) -> None:
         self.carried_out.append(action)
         self.on_action(action)
 
-    def answer(self, question: ask.Question) -> object:
+    def answer(self, question: interface.Question) -> object:
         return self.answers(question)
 
-    def post(self, task: int, question: ask.Question) -> None:
+    def post(self, task: int, question: interface.Question) -> None:
         self.posted.append((task, question))
 
     def wake(self) -> None:
@@ -65,12 +64,12 @@ def make_inbox(script: Callable[[Any], list[Any]]) -> tuple[Inbox, FakeRun, Fake
 def asks_first(event: Any) -> list[Any]:
     """The run of a call that asks one question."""
     match event:
-        case io.Called(call):
-            return [io.Ask(call, QUESTION)]
-        case io.QuestionAnswered(call, answer):
-            return [io.CallReply(call, f"{answer}, taken")]
-        case io.QuestionFailed(call, error):
-            return [io.Raise(call, error)]
+        case interface.Called(call):
+            return [interface.Ask(call, QUESTION)]
+        case interface.QuestionAnswered(call, answer):
+            return [interface.CallReply(call, f"{answer}, taken")]
+        case interface.QuestionFailed(call, error):
+            return [interface.Raise(call, error)]
     return []
 
 
@@ -78,47 +77,49 @@ def test_a_call_answers_its_own_question_without_the_lock() -> None:
     inbox, run, shell = make_inbox(asks_first)
     shell.answers = lambda question: inbox._lock._is_owned()  # type: ignore[attr-defined]
     assert inbox.call(STATUS) == "False, taken"
-    assert run.heard == [io.Called(0, STATUS), io.QuestionAnswered(0, False)]
+    assert run.heard == [interface.Called(0, STATUS), interface.QuestionAnswered(0, False)]
 
 
 def test_an_error_in_place_of_the_answer_is_the_runs_to_judge() -> None:
     inbox, run, shell = make_inbox(asks_first)
     error = DataLossError("gone")
 
-    def fail(question: ask.Question) -> object:
+    def fail(question: interface.Question) -> object:
         raise error
 
     shell.answers = fail
     with pytest.raises(DataLossError, match="gone"):
         inbox.call(STATUS)
-    assert run.heard == [io.Called(0, STATUS), io.QuestionFailed(0, error)]
+    assert run.heard == [interface.Called(0, STATUS), interface.QuestionFailed(0, error)]
 
 
 def test_a_question_of_a_background_task_goes_to_another_thread() -> None:
-    inbox, _, shell = make_inbox(lambda event: [io.Ask(-1, QUESTION)])
+    inbox, _, shell = make_inbox(lambda event: [interface.Ask(-1, QUESTION)])
     inbox.post(ev.Tick())
     assert shell.posted == [(-1, QUESTION)]
 
 
 def test_an_event_that_an_action_leads_to_follows_after_the_step() -> None:
     inbox, run, shell = make_inbox(
-        lambda event: [io.RefreshMetadata(), io.Follow(frozenset("t"))] if event == "first" else []
+        lambda event: [interface.RefreshMetadata(), interface.Follow(frozenset("t"))] if event == "first" else []
     )
-    shell.on_action = lambda action: inbox.post("second") if isinstance(action, io.RefreshMetadata) else None  # type: ignore[arg-type]
+    shell.on_action = lambda action: inbox.post("second") if isinstance(action, interface.RefreshMetadata) else None  # type: ignore[arg-type]
     inbox.post("first")  # type: ignore[arg-type]
     assert run.heard == ["first", "second"]
-    assert shell.carried_out == [io.RefreshMetadata(), io.Follow(frozenset("t"))]
+    assert shell.carried_out == [interface.RefreshMetadata(), interface.Follow(frozenset("t"))]
 
 
 def test_a_reply_to_a_call_that_is_gone_is_dropped() -> None:
-    inbox, _, _ = make_inbox(lambda event: [io.CallReply(7, None), io.Raise(8, ValueError()), io.Ask(9, QUESTION)])
+    inbox, _, _ = make_inbox(
+        lambda event: [interface.CallReply(7, None), interface.Raise(8, ValueError()), interface.Ask(9, QUESTION)]
+    )
     inbox.post(ev.Tick())
 
 
 def test_a_call_that_waits_keeps_the_timers() -> None:
     def script(event: Any) -> list[Any]:
-        run.wake_at = 0.0 if isinstance(event, io.Called) else None
-        return [io.CallReply(0, "in time")] if isinstance(event, ev.Tick) else []
+        run.wake_at = 0.0 if isinstance(event, interface.Called) else None
+        return [interface.CallReply(0, "in time")] if isinstance(event, ev.Tick) else []
 
     inbox, run, shell = make_inbox(script)
     assert inbox.call(STATUS) == "in time"
@@ -138,16 +139,16 @@ def test_calls_of_two_threads_get_their_own_results() -> None:
 
     def script(event: Any) -> list[Any]:
         match event:
-            case io.Called(call, io.GetRanges()):
+            case interface.Called(call, interface.GetRanges()):
                 waiting.append(call)
                 return []
-            case io.Called(call):
-                return [io.CallReply(call, "second"), io.CallReply(waiting[0], "first")]
+            case interface.Called(call):
+                return [interface.CallReply(call, "second"), interface.CallReply(waiting[0], "first")]
         return []
 
     inbox, _, _ = make_inbox(script)
     results: list[str] = []
-    with running(lambda: results.append(inbox.call(io.GetRanges()))):
+    with running(lambda: results.append(inbox.call(interface.GetRanges()))):
         until(lambda: bool(waiting), "the first call")
         assert inbox.call(STATUS) == "second"
     assert results == ["first"]
@@ -156,32 +157,32 @@ def test_calls_of_two_threads_get_their_own_results() -> None:
 def test_a_call_that_a_signal_ends_is_abandoned() -> None:
     inbox, run, shell = make_inbox(asks_first)
 
-    def interrupted(question: ask.Question) -> object:
+    def interrupted(question: interface.Question) -> object:
         inbox.interrupt()
         return None
 
     shell.answers = interrupted
     with pytest.raises(SystemExit):
         inbox.call(STATUS)
-    assert run.heard[-1] == io.CallAbandoned(0)
+    assert run.heard[-1] == interface.CallAbandoned(0)
 
 
 def test_a_signal_in_the_middle_of_a_step_ends_the_call_after_it() -> None:
     taken: list[Any] = []
 
     def script(event: Any) -> list[Any]:
-        if isinstance(event, io.Called):
+        if isinstance(event, interface.Called):
             inbox.interrupt()
             taken.append(event)
-            return [io.RefreshMetadata()]
+            return [interface.RefreshMetadata()]
         return []
 
     inbox, run, shell = make_inbox(script)
     with pytest.raises(SystemExit):
         inbox.call(STATUS)
     assert taken
-    assert shell.carried_out == [io.RefreshMetadata()]
-    assert run.heard[-1] == io.CallAbandoned(0)
+    assert shell.carried_out == [interface.RefreshMetadata()]
+    assert run.heard[-1] == interface.CallAbandoned(0)
     assert inbox._lock.acquire(blocking=False)
 
 
@@ -198,16 +199,16 @@ def test_only_the_main_thread_ends_by_its_signal() -> None:
 
 
 def test_an_action_that_cannot_be_carried_out_ends_the_query_and_not_the_thread() -> None:
-    both = [io.RefreshMetadata(), io.Follow(frozenset("t"))]
+    both = [interface.RefreshMetadata(), interface.Follow(frozenset("t"))]
     inbox, run, shell = make_inbox(lambda event: both if isinstance(event, ev.Tick) else [])
 
     def fail(action: Any) -> None:
-        if isinstance(action, io.RefreshMetadata):
+        if isinstance(action, interface.RefreshMetadata):
             raise ZeroDivisionError("a defect")
 
     shell.on_action = fail
     inbox.post(ev.Tick())
     assert shell.carried_out == both
     (failed,) = run.heard[1:]
-    assert isinstance(failed, io.ThreadFailed)
+    assert isinstance(failed, interface.ThreadFailed)
     assert "a defect" in str(failed.error)

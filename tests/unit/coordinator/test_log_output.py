@@ -230,4 +230,4 @@ def test_a_caution_stays_one_on_its_way_to_another_process() -> None:
 def test_the_memory_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     notes = OptionNotesLog()
     notes.log(map(str, range(5_000)))
-    assert len(notes._said) <= 1_000
+    assert len(notes._logged) <= 1_000

@@ -21,7 +21,7 @@ from streamgroup.coordinator.planning.pace import (
     Rate,
 )
 from streamgroup.coordinator.planning.packing import pack
-from streamgroup.coordinator.run import interface as io
+from streamgroup.coordinator.run import interface
 from streamgroup.model import INITIAL_DOCUMENT, Broker, Document, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import LimitOptions
 from tests.unit.coordinator.run.run_shell import P0, P1, Shell
@@ -274,13 +274,13 @@ def test_a_target_sizes_batches_within_the_other_limits() -> None:
 
 
 def plan(shell: Shell, start: Document = INITIAL_DOCUMENT, limits: LimitOptions = RATED) -> Document:
-    document = shell.result(io.LatestOffset(start, limits))
+    document = shell.result(interface.LatestOffset(start, limits))
     assert isinstance(document, Document)
     return document
 
 
 def sink(shell: Shell, start: Document, end: Document) -> None:
-    shell.result(io.Partitions(start, end))
+    shell.result(interface.Partitions(start, end))
 
 
 def test_a_rate_of_bytes_counts_the_bytes_of_the_estimate() -> None:

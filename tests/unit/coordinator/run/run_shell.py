@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from streamgroup.coordinator.planning.packing import UNIT
-from streamgroup.coordinator.run import interface as ask
-from streamgroup.coordinator.run import interface as io
+from streamgroup.coordinator.run import interface
 from streamgroup.coordinator.run.interface import Question, RunConfig
 from streamgroup.coordinator.run.machine import Run
 from streamgroup.coordinator.run.planner import Planner
@@ -44,7 +43,7 @@ A = TypeVar("A")
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 MEMBER, OFF = GroupOptions("g"), GroupOptions(mode=GroupMode.OFF)
 SILENT = GroupOptions("g", max_silence_ms=60_000)
-PLAN = io.LatestOffset(INITIAL_DOCUMENT, LimitOptions())
+PLAN = interface.LatestOffset(INITIAL_DOCUMENT, LimitOptions())
 
 
 def snapshot(partitions: int = 2, topic: str = "t") -> ClusterSnapshot:
@@ -116,7 +115,7 @@ class Shell:
         self.sent: list[ev.Send] = []
         self.out: list[Any] = []
         """All actions of the last event and of the coordinator's answers that followed from it."""
-        self.questions: dict[int, ask.Question] = {}
+        self.questions: dict[int, interface.Question] = {}
         rng = random.Random(1)
         self.ledger = ledger_of(group, "r1", "lineage")
         machine = machine_of(given, group, rng, lambda tp: False)
@@ -136,10 +135,10 @@ class Shell:
 
     # -- events -------------------------------------------------------------------------------------------------------
 
-    def step(self, event: io.Event, after: float = 0.0) -> list[Any]:
+    def step(self, event: interface.Event, after: float = 0.0) -> list[Any]:
         self.now += after
         self.out = []
-        queue: list[io.Event] = [event]
+        queue: list[interface.Event] = [event]
         while queue:
             for action in self.run.step(queue.pop(0), self.now):
                 self.out.append(action)
@@ -152,10 +151,10 @@ class Shell:
                             queue.append(self._answered(action))
                     case ev.Note(_, text):
                         self.lines.append(text)
-                    case io.Ask(task, question):
+                    case interface.Ask(task, question):
                         self.questions[task] = question
-                    case io.Follow(topics):
-                        queue.append(io.TopicsRead(self.logs.snapshot, topics))
+                    case interface.Follow(topics):
+                        queue.append(interface.TopicsRead(self.logs.snapshot, topics))
         return self.out
 
     def _answered(self, send: ev.Send) -> ev.RequestAnswered:
@@ -175,46 +174,46 @@ class Shell:
         self.out = out
         return out
 
-    def call(self, request: io.Request) -> int:
+    def call(self, request: interface.Request) -> int:
         """Make a request and return the number of the call."""
         self.calls += 1
-        self.step(io.Called(self.calls, request))
+        self.step(interface.Called(self.calls, request))
         return self.calls
 
     def answer(self, task: int, answer: object) -> list[Any]:
         self.questions.pop(task)
-        return self.step(io.QuestionAnswered(task, answer))
+        return self.step(interface.QuestionAnswered(task, answer))
 
     def fail(self, task: int, error: Exception) -> list[Any]:
         self.questions.pop(task)
-        return self.step(io.QuestionFailed(task, error))
+        return self.step(interface.QuestionFailed(task, error))
 
     def serve(self) -> list[Any]:
         """Answer all questions until none is left; return what this and the last event led to."""
         out = self.out
         while self.questions:
             task, question = self.questions.popitem()
-            out = out + self.step(io.QuestionAnswered(task, self.found(question)))
+            out = out + self.step(interface.QuestionAnswered(task, self.found(question)))
         self.out = out
         return out
 
-    def found(self, question: ask.Question) -> object:
+    def found(self, question: interface.Question) -> object:
         """The answer of brokers that are well."""
         answer: object = None
         match question:
-            case ask.Connect() | ask.ReadTopics():
+            case interface.Connect() | interface.ReadTopics():
                 answer = self.logs.snapshot = self.cluster
-            case ask.ListOffsets(wanted):
+            case interface.ListOffsets(wanted):
                 answer = {tp: ListedOffset(0 if at == EARLIEST else self.logs.ends[tp]) for tp, at in wanted.items()}
-            case ask.ListEnds(positions):
+            case interface.ListEnds(positions):
                 answer = self.logs.known(positions)
-            case ask.SnapshotEnds():
+            case interface.SnapshotEnds():
                 answer = dict(self.logs.ends)
-            case ask.FetchCommitted():
+            case interface.FetchCommitted():
                 answer = dict(self.coordinator.offsets)
-            case ask.DescribeGroup():
+            case interface.DescribeGroup():
                 answer = GroupDescription("g", GroupState.STABLE)
-            case ask.MakeFetchTasks(_, ranges, packed):
+            case interface.MakeFetchTasks(_, ranges, packed):
                 self.packed_offsets.append(packed)
                 answer = [FetchTask((FetchRange(range_, None),)) for range_ in ranges]
         return answer
@@ -224,17 +223,17 @@ class Shell:
     def of(self, kind: type[A]) -> list[A]:
         return [action for action in self.out if isinstance(action, kind)]
 
-    def result(self, request: io.Request) -> Any:
+    def result(self, request: interface.Request) -> Any:
         """Make a request whose questions are answered at once."""
         call = self.call(request)
         self.serve()
-        (reply,) = self.of(io.CallReply)
+        (reply,) = self.of(interface.CallReply)
         assert reply.call == call
         return reply.result
 
     def batch(self, start: Document = INITIAL_DOCUMENT) -> Document:
-        document = self.result(io.LatestOffset(start, LimitOptions()))
-        assert self.result(io.Partitions(start, document))
+        document = self.result(interface.LatestOffset(start, LimitOptions()))
+        assert self.result(interface.Partitions(start, document))
         return document  # type: ignore[no-any-return]
 
     def asked(self, api: type[Any]) -> int:

@@ -15,7 +15,7 @@ from streamgroup.coordinator.run.lifecycle import (
     ONCE_LAST_WORD_TIMEOUT_S,
     STOP_TIMEOUT_S,
     TABLE,
-    RunCue,
+    RunCause,
     RunState,
     Shutdown,
     SilenceVerdict,
@@ -268,28 +268,28 @@ def test_a_call_after_a_pause_does_not_join_where_a_stop_has_begun_meanwhile(mem
 
 @pytest.mark.parametrize("state", RunState)
 def test_a_run_that_is_stopped_or_drained_in_any_state_comes_to_its_end(state: RunState) -> None:
-    for way in (RunCue.STOP, RunCue.DRAIN):
+    for way in (RunCause.STOP, RunCause.DRAIN):
         now = state
-        for cue in (way, RunCue.STOP, RunCue.LEFT):
-            if now in {RunState.LEAVING, RunState.STOPPED} and cue is RunCue.STOP:
+        for cause in (way, RunCause.STOP, RunCause.LEFT):
+            if now in {RunState.LEAVING, RunState.STOPPED} and cause is RunCause.STOP:
                 continue  # `Shutdown.stop` waits for the one that leaves
-            now = now if now is RunState.STOPPED else TABLE.next_state(now, cue)
+            now = now if now is RunState.STOPPED else TABLE.next_state(now, cause)
         assert now is RunState.STOPPED
 
 
 @pytest.mark.parametrize(
-    ("state", "cue"),
+    ("state", "cause"),
     [
-        (RunState.NEW, RunCue.JOIN),
-        (RunState.OPENING, RunCue.PAUSE),
-        (RunState.RUNNING, RunCue.CALL),
-        (RunState.LEAVING, RunCue.RESUME),
-        (RunState.STOPPED, RunCue.JOIN),
+        (RunState.NEW, RunCause.JOIN),
+        (RunState.OPENING, RunCause.PAUSE),
+        (RunState.RUNNING, RunCause.CALL),
+        (RunState.LEAVING, RunCause.RESUME),
+        (RunState.STOPPED, RunCause.JOIN),
     ],
 )
-def test_an_illegal_transition_raises(state: RunState, cue: RunCue) -> None:
+def test_an_illegal_transition_raises(state: RunState, cause: RunCause) -> None:
     with pytest.raises(ValueError, match=f"a run that is {state.value} cannot take"):
-        TABLE.next_state(state, cue)
+        TABLE.next_state(state, cause)
 
 
 class Silence:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from streamgroup.coordinator.run import interface as ask
-from streamgroup.coordinator.run import interface as io
+from streamgroup.coordinator.run import interface
 from streamgroup.coordinator.run.lifecycle import RunState
 from streamgroup.coordinator.run.lineage import DESCRIBE_TIMEOUT_S, LOOK_AGAIN_S
 from streamgroup.coordinator.run.spark_calls import ASSIGNMENT_TIMEOUT_S
@@ -48,24 +47,24 @@ from tests.unit.coordinator.run.run_shell import MEMBER, OFF, P0, P1, P2, PLAN, 
 def test_a_first_plan_goes_from_new_to_a_reply() -> None:
     shell = Shell()
     assert shell.run.shutdown.state is RunState.NEW
-    assert shell.step(io.Called(7, PLAN)) == [io.Ask(7, ask.Connect(frozenset({"t"})))]
+    assert shell.step(interface.Called(7, PLAN)) == [interface.Ask(7, interface.Connect(frozenset({"t"})))]
     assert shell.run.shutdown.state is RunState.OPENING
     shell.answer(7, shell.found(shell.questions[7]))
     assert shell.run.shutdown.state is RunState.RUNNING
-    assert shell.out[0] == io.Follow(frozenset({"t"}))
-    asks = {action.call: action.question for action in shell.of(io.Ask)}
-    listing = ask.ListOffsets({P0: EARLIEST, P1: EARLIEST}, 60.0)
-    assert asks == {-1: ask.DescribeGroup(DESCRIBE_TIMEOUT_S), -2: listing}
+    assert shell.out[0] == interface.Follow(frozenset({"t"}))
+    asks = {action.call: action.question for action in shell.of(interface.Ask)}
+    listing = interface.ListOffsets({P0: EARLIEST, P1: EARLIEST}, 60.0)
+    assert asks == {-1: interface.DescribeGroup(DESCRIBE_TIMEOUT_S), -2: listing}
     shell.answer(-2, shell.found(listing))
     assert shell.committed == {0: 0, 1: 0}, "the starts are committed before a batch is planned (R6)"
-    assert shell.of(io.Ask) == [], "a second query on the same checkpoint is looked for first (R28)"
+    assert shell.of(interface.Ask) == [], "a second query on the same checkpoint is looked for first (R28)"
     shell.answer(-1, shell.found(asks[-1]))
     positions = shell.ledger.positions()
-    assert shell.of(io.Ask) == [io.Ask(7, ask.ListEnds(positions, 1.0))]
+    assert shell.of(interface.Ask) == [interface.Ask(7, interface.ListEnds(positions, 1.0))]
     logs = shell.logs.known(positions)
-    assert shell.answer(7, logs) == [io.Ask(7, ask.CheckPositions(positions, logs, PLAN.limits, 1.0))]
+    assert shell.answer(7, logs) == [interface.Ask(7, interface.CheckPositions(positions, logs, PLAN.limits, 1.0))]
     shell.answer(7, None)
-    ((call, document),) = ((reply.call, reply.result) for reply in shell.of(io.CallReply))
+    ((call, document),) = ((reply.call, reply.result) for reply in shell.of(interface.CallReply))
     assert call == 7
     assert document.ranges == (OffsetRange(P0, 0, 10), OffsetRange(P1, 0, 10))
     assert (document.group, document.lineage, document.run) == ("g", "lineage", "r1")
@@ -75,25 +74,25 @@ def test_a_first_plan_goes_from_new_to_a_reply() -> None:
 def test_small_ranges_share_a_task_once_a_batch_has_shown_that_records_are_cheap(listened: bool) -> None:
     shell = Shell()
     document = shell.result(PLAN)
-    shell.result(io.Partitions(INITIAL_DOCUMENT, document))
+    shell.result(interface.Partitions(INITIAL_DOCUMENT, document))
     assert shell.packed_offsets == [0], "nothing is known yet"
     longest = max(map(len, document.ranges))
     if listened:
         shell.now += 0.1
-        shell.result(io.BatchSunk(document, 0, {}))
+        shell.result(interface.BatchSunk(document, 0, {}))
         shell.now += 5.0  # the trigger interval: the batch was over long before
     shell.logs.ends = {P0: 12, P1: 11}
-    following = shell.result(io.LatestOffset(document, LimitOptions()))
-    shell.result(io.Partitions(document, following))
+    following = shell.result(interface.LatestOffset(document, LimitOptions()))
+    shell.result(interface.Partitions(document, following))
     assert shell.packed_offsets == [0, 2 * longest]
 
 
 def test_the_ends_of_available_now_are_taken_before_the_member_joins() -> None:
     shell = Shell()
-    call = shell.call(io.PrepareAvailableNow())
+    call = shell.call(interface.PrepareAvailableNow())
     shell.answer(call, shell.found(shell.questions[call]))
-    assert shell.of(io.Ask) == [io.Ask(call, ask.SnapshotEnds())]
-    assert shell.answer(call, {P0: 4, P1: 10}) == [io.CallReply(call, None)]
+    assert shell.of(interface.Ask) == [interface.Ask(call, interface.SnapshotEnds())]
+    assert shell.answer(call, {P0: 4, P1: 10}) == [interface.CallReply(call, None)]
     assert shell.sent == []
     assert shell.result(PLAN).ranges == (OffsetRange(P0, 0, 4), OffsetRange(P1, 0, 10))
 
@@ -108,25 +107,25 @@ def test_available_now_does_not_miss_a_partition_that_came_after_its_targets() -
     shell = Shell(MEMBER, OffsetCommitRequest)
     shell.cluster = before
     shell.logs.ends = {P0: 10}
-    shell.result(io.PrepareAvailableNow())
+    shell.result(interface.PrepareAvailableNow())
     shell.logs.ends[new] = 10
     shell.logs.snapshot = shell.cluster = after
     shell.call(PLAN)
     shell.serve()
     shell.step(ev.Tick(), ASSIGNMENT_TIMEOUT_S)
-    (empty,) = (reply.result for reply in shell.of(io.CallReply))
+    (empty,) = (reply.result for reply in shell.of(interface.CallReply))
     assert (empty.ranges, empty.positions.keys()) == ((), {P0, new})
     shell.release()
     document = shell.batch(empty)
     assert document.ranges == (OffsetRange(P0, 0, 10),)
-    assert shell.result(io.LatestOffset(document, LimitOptions())) is document, "the query ends"
+    assert shell.result(interface.LatestOffset(document, LimitOptions())) is document, "the query ends"
 
 
 def test_an_error_in_place_of_an_answer_is_raised_in_the_call_alone() -> None:
     shell = Shell()
     call = shell.call(PLAN)
     error = TransportError("no broker answers")
-    assert shell.fail(call, error) == [io.Raise(call, error)]
+    assert shell.fail(call, error) == [interface.Raise(call, error)]
     assert shell.run.failure is None
 
 
@@ -134,14 +133,14 @@ def test_a_call_that_waits_ends_with_its_time_and_wakes_the_run_for_that() -> No
     shell = Shell(MEMBER, JoinGroupRequest)
     call = shell.call(PLAN)
     shell.answer(call, shell.found(shell.questions[call]))
-    assert shell.of(io.CallReply) == []
+    assert shell.of(interface.CallReply) == []
     limit = shell.now + ASSIGNMENT_TIMEOUT_S
     assert shell.run.wake_at is not None
     assert shell.run.wake_at <= limit
-    while (wake_at := shell.run.wake_at) is not None and shell.of(io.CallReply) == []:
+    while (wake_at := shell.run.wake_at) is not None and shell.of(interface.CallReply) == []:
         assert wake_at <= limit
         shell.step(ev.Tick(), wake_at - shell.now)
-    assert shell.of(io.CallReply) == [io.CallReply(call, INITIAL_DOCUMENT)]
+    assert shell.of(interface.CallReply) == [interface.CallReply(call, INITIAL_DOCUMENT)]
     assert shell.now == limit
 
 
@@ -177,9 +176,9 @@ def test_a_stop_ends_a_call_that_waits() -> None:
     shell = Shell(MEMBER, JoinGroupRequest)
     first = shell.call(PLAN)
     shell.answer(first, shell.found(shell.questions[first]))
-    assert shell.of(io.CallReply) == []
-    second = shell.call(io.StopRun())
-    assert [(reply.call, reply.result) for reply in shell.of(io.CallReply)] == [
+    assert shell.of(interface.CallReply) == []
+    second = shell.call(interface.StopRun())
+    assert [(reply.call, reply.result) for reply in shell.of(interface.CallReply)] == [
         (second, True),
         (first, INITIAL_DOCUMENT),
     ]
@@ -189,18 +188,18 @@ def test_a_stop_ends_a_call_that_waits() -> None:
 def test_a_stop_does_not_wait_for_a_call_whose_question_is_unanswered() -> None:
     shell = Shell()
     first = shell.call(PLAN)
-    second = shell.call(io.StopRun())
-    assert shell.out == [io.CallReply(second, True)]
+    second = shell.call(interface.StopRun())
+    assert shell.out == [interface.CallReply(second, True)]
     shell.serve()
-    assert shell.of(io.CallReply)[-1] == io.CallReply(first, INITIAL_DOCUMENT)
+    assert shell.of(interface.CallReply)[-1] == interface.CallReply(first, INITIAL_DOCUMENT)
     assert shell.asked(JoinGroupRequest) == 0, "a run that is stopped does not join"
 
 
 def test_a_stop_commits_what_has_sunk_and_leaves() -> None:
     shell = Shell()
     document = shell.batch()
-    assert shell.result(io.BatchSunk(document, 0, {})) == {"proven": True, "why": ""}
-    assert shell.result(io.StopRun()) is True
+    assert shell.result(interface.BatchSunk(document, 0, {})) == {"proven": True, "why": ""}
+    assert shell.result(interface.StopRun()) is True
     assert shell.committed == {0: 10, 1: 10}
     assert (shell.asked(LeaveGroupRequest), shell.coordinator.members) == (1, {})
     assert "repeat" not in "".join(shell.lines)
@@ -209,25 +208,27 @@ def test_a_stop_commits_what_has_sunk_and_leaves() -> None:
 def test_a_drain_waits_for_the_batch_in_flight_and_ends_the_query() -> None:
     shell = Shell()
     document = shell.batch()
-    drain = shell.call(io.DrainRun(30.0, ends=True))
+    drain = shell.call(interface.DrainRun(30.0, ends=True))
     assert shell.out == []
     assert shell.run.wake_at is not None
-    call = shell.call(io.BatchSunk(document, 0, {}))
-    replies = {reply.call: reply.result for reply in shell.of(io.CallReply)}
+    call = shell.call(interface.BatchSunk(document, 0, {}))
+    replies = {reply.call: reply.result for reply in shell.of(interface.CallReply)}
     assert replies == {call: {"proven": True, "why": ""}, drain: {"drained": True, "in_flight": False, "why": ""}}
-    assert shell.result(io.EndAtNextCall()) is None
-    shell.call(io.LatestOffset(document, LimitOptions()))
-    (raised,) = shell.of(io.Raise)
+    assert shell.result(interface.EndAtNextCall()) is None
+    shell.call(interface.LatestOffset(document, LimitOptions()))
+    (raised,) = shell.of(interface.Raise)
     assert "drained: nothing will be repeated" in str(raised.error)
 
 
 def test_a_drain_whose_time_is_over_tells_of_the_batch_that_may_be_repeated() -> None:
     shell = Shell()
     shell.batch()
-    drain = shell.call(io.DrainRun(2.0))
+    drain = shell.call(interface.DrainRun(2.0))
     shell.step(ev.Tick(), 2.0)
     why = "the time was over before the batch in flight had sunk"
-    assert shell.of(io.CallReply) == [io.CallReply(drain, {"drained": False, "in_flight": True, "why": why})]
+    assert shell.of(interface.CallReply) == [
+        interface.CallReply(drain, {"drained": False, "in_flight": True, "why": why})
+    ]
     assert [line.count("the drain's time was over") > 0 for line in shell.lines if "event=repeat" in line] == [True]
 
 
@@ -235,10 +236,10 @@ def test_a_drain_of_a_query_that_fails_meanwhile_names_the_error() -> None:
     """Spark, which would show it, calls no more."""
     shell = Shell()
     shell.batch()
-    drain = shell.call(io.DrainRun(30.0))
-    shell.step(io.ThreadFailed(ConfigError("the topic is gone")))
+    drain = shell.call(interface.DrainRun(30.0))
+    shell.step(interface.ThreadFailed(ConfigError("the topic is gone")))
     answer = {"drained": False, "in_flight": True, "why": "the query has failed: the topic is gone"}
-    assert shell.of(io.CallReply) == [io.CallReply(drain, answer)]
+    assert shell.of(interface.CallReply) == [interface.CallReply(drain, answer)]
     assert ["the query has failed before the batch in flight" in line for line in shell.lines if "repeat" in line] == [
         True
     ]
@@ -250,10 +251,10 @@ def test_a_drain_of_a_query_that_fails_meanwhile_names_the_error() -> None:
 def test_the_answer_to_an_abandoned_call_leads_to_nothing() -> None:
     shell = Shell()
     call = shell.call(PLAN)
-    assert shell.step(io.CallAbandoned(call)) == []
+    assert shell.step(interface.CallAbandoned(call)) == []
     assert shell.answer(call, snapshot()) == []
-    assert shell.step(io.QuestionFailed(call, TransportError("late"))) == []
-    assert shell.step(io.CallAbandoned(call)) == [], "twice is harmless"
+    assert shell.step(interface.QuestionFailed(call, TransportError("late"))) == []
+    assert shell.step(interface.CallAbandoned(call)) == [], "twice is harmless"
 
 
 def test_an_abandoned_call_that_waits_wakes_the_run_no_more() -> None:
@@ -261,7 +262,7 @@ def test_an_abandoned_call_that_waits_wakes_the_run_no_more() -> None:
     call = shell.call(PLAN)
     shell.answer(call, shell.found(shell.questions[call]))
     assert shell.run.wake_at == shell.now + ASSIGNMENT_TIMEOUT_S, "it waits for its starting offsets"
-    shell.step(io.CallAbandoned(call))
+    shell.step(interface.CallAbandoned(call))
     assert shell.run.wake_at is None
     assert shell.result(PLAN).ranges
 
@@ -270,14 +271,14 @@ def test_spark_is_silent_once_its_last_call_is_abandoned() -> None:
     shell = Shell(SILENT)
     shell.batch()
     call = shell.call(PLAN)
-    other = shell.call(io.Partitions(INITIAL_DOCUMENT, Document("g", "lineage", "other", 7)))
+    other = shell.call(interface.Partitions(INITIAL_DOCUMENT, Document("g", "lineage", "other", 7)))
     for each in (call, other):
-        shell.step(io.SilenceLook(jvm_is_stopped=False), 100.0)
+        shell.step(interface.SilenceLook(jvm_is_stopped=False), 100.0)
         assert shell.asked(LeaveGroupRequest) == 0, "a call of Spark is under way"
-        shell.step(io.CallAbandoned(each))
-    shell.step(io.SilenceLook(jvm_is_stopped=False), 59.0)
+        shell.step(interface.CallAbandoned(each))
+    shell.step(interface.SilenceLook(jvm_is_stopped=False), 59.0)
     assert shell.asked(LeaveGroupRequest) == 0
-    shell.step(io.SilenceLook(jvm_is_stopped=False), 2.0)
+    shell.step(interface.SilenceLook(jvm_is_stopped=False), 2.0)
     assert shell.asked(LeaveGroupRequest) == 1
 
 
@@ -287,17 +288,17 @@ def test_spark_is_silent_once_its_last_call_is_abandoned() -> None:
 @pytest.mark.parametrize("error", [BrokerError(29, "t"), ConfigError("no record is as late")])
 def test_an_error_of_a_background_task_ends_the_query(error: StreamGroupError) -> None:
     shell = founding()
-    shell.fail(shell.task_that_asks(ask.ListOffsets), error)
+    shell.fail(shell.task_that_asks(interface.ListOffsets), error)
     assert shell.run.failure is error
-    assert shell.of(io.Raise) == [io.Raise(1, error)]
+    assert shell.of(interface.Raise) == [interface.Raise(1, error)]
     shell.call(PLAN)
-    assert shell.out == [io.Raise(2, error)]
+    assert shell.out == [interface.Raise(2, error)]
 
 
 @pytest.mark.parametrize("where", ["the question", "who hears the answer"])
 def test_whatever_else_a_background_task_raises_fails_the_query(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shell = founding()
-    task = shell.task_that_asks(ask.ListOffsets)
+    task = shell.task_that_asks(interface.ListOffsets)
     if where == "the question":
         shell.fail(task, ZeroDivisionError("a defect"))
     else:
@@ -314,11 +315,11 @@ def test_whatever_else_a_background_task_raises_fails_the_query(where: str, monk
 @pytest.mark.parametrize("group", [MEMBER, OFF], ids=["member", "off"])
 def test_the_error_of_a_background_task_counts_in_its_generation_only(group: GroupOptions) -> None:
     shell = founding(group)
-    task = shell.task_that_asks(ask.ListOffsets)
+    task = shell.task_that_asks(interface.ListOffsets)
     generation = shell.ledger.generation
     if group is OFF:
         shell.logs.snapshot = snapshot(3)
-        shell.step(io.TopicsRead(shell.logs.snapshot, frozenset({"t"})))
+        shell.step(interface.TopicsRead(shell.logs.snapshot, frozenset({"t"})))
     else:
         shell.coordinator.gather()
         while shell.ledger.generation == generation:
@@ -331,8 +332,8 @@ def test_the_error_of_a_background_task_counts_in_its_generation_only(group: Gro
 
 def test_the_error_of_a_background_task_does_not_count_after_a_stop() -> None:
     shell = founding()
-    task = shell.task_that_asks(ask.ListOffsets)
-    assert shell.call(io.StopRun())
+    task = shell.task_that_asks(interface.ListOffsets)
+    assert shell.call(interface.StopRun())
     shell.fail(task, BrokerError(29, "t"))
     assert shell.run.failure is None
 
@@ -351,7 +352,7 @@ def test_a_defect_in_a_step_ends_the_query_and_not_the_thread(monkeypatch: pytes
     assert "Traceback" in note.text
     shell.call(PLAN)
     shell.serve()
-    (raised,) = shell.of(io.Raise)
+    (raised,) = shell.of(interface.Raise)
     assert "the run has failed: ZeroDivisionError('a defect')" in str(raised.error)
 
 
@@ -364,21 +365,21 @@ def test_an_error_of_a_thread_ends_the_query_with_sparks_call(waits: bool) -> No
     else:
         shell.serve()
     first, later = FencedError("another member"), ConfigError("another error")
-    shell.step(io.ThreadFailed(first))
-    assert shell.of(io.Raise) == ([io.Raise(call, first)] if waits else [])
-    shell.step(io.ThreadFailed(later))
+    shell.step(interface.ThreadFailed(first))
+    assert shell.of(interface.Raise) == ([interface.Raise(call, first)] if waits else [])
+    shell.step(interface.ThreadFailed(later))
     assert shell.run.failure is first, "the first one counts"
     assert sum("event=fence" in line for line in shell.lines) == 1
     shell.call(PLAN)
-    assert shell.out == [io.Raise(2, first)]
+    assert shell.out == [interface.Raise(2, first)]
 
 
 def test_a_call_that_is_not_of_spark_goes_on_after_a_failure() -> None:
     shell = Shell()
     document = shell.batch()
-    shell.step(io.ThreadFailed(FencedError("another member")))
-    assert shell.result(io.BatchSunk(document, 0, {}))["proven"]
-    assert shell.result(io.StopRun()) is True
+    shell.step(interface.ThreadFailed(FencedError("another member")))
+    assert shell.result(interface.BatchSunk(document, 0, {}))["proven"]
+    assert shell.result(interface.StopRun()) is True
 
 
 # -- a second query on a copy of the checkpoint (R28) -----------------------------------------------------------------
@@ -386,14 +387,14 @@ def test_a_call_that_is_not_of_spark_goes_on_after_a_failure() -> None:
 
 def test_a_description_from_before_the_newest_assignment_counts_for_nothing() -> None:
     shell = founding()
-    first = shell.task_that_asks(ask.DescribeGroup)
+    first = shell.task_that_asks(interface.DescribeGroup)
     del shell.questions[first]
     shell.coordinator.gather()
-    while not any(isinstance(question, ask.DescribeGroup) for question in shell.questions.values()):
+    while not any(isinstance(question, interface.DescribeGroup) for question in shell.questions.values()):
         assert shell.run.wake_at is not None
         shell.step(ev.Tick(), max(0.0, shell.run.wake_at - shell.now))
-    assert shell.step(io.QuestionAnswered(first, GroupDescription("g", GroupState.STABLE))) == []
-    second = shell.task_that_asks(ask.DescribeGroup)
+    assert shell.step(interface.QuestionAnswered(first, GroupDescription("g", GroupState.STABLE))) == []
+    second = shell.task_that_asks(interface.DescribeGroup)
     assert second != first
     shell.answer(second, GroupDescription("g", GroupState.STABLE))
     assert shell.serve()
@@ -401,11 +402,11 @@ def test_a_description_from_before_the_newest_assignment_counts_for_nothing() ->
 
 def test_a_run_wakes_to_look_again_for_a_duplicate() -> None:
     shell = founding()
-    shell.answer(shell.task_that_asks(ask.DescribeGroup), GroupDescription("g", GroupState.PREPARING_REBALANCE))
+    shell.answer(shell.task_that_asks(interface.DescribeGroup), GroupDescription("g", GroupState.PREPARING_REBALANCE))
     assert shell.run.wake_at is not None
     assert shell.run.wake_at <= shell.now + LOOK_AGAIN_S
     shell.step(ev.Tick(), LOOK_AGAIN_S)
-    assert [action.question for action in shell.of(io.Ask)] == [ask.DescribeGroup(DESCRIBE_TIMEOUT_S)]
+    assert [action.question for action in shell.of(interface.Ask)] == [interface.DescribeGroup(DESCRIBE_TIMEOUT_S)]
 
 
 # -- metadata and reports ---------------------------------------------------------------------------------------------
@@ -415,10 +416,10 @@ def test_metadata_with_a_new_partition_leads_to_its_start() -> None:
     shell = Shell(OFF)
     first = shell.batch()
     shell.logs.snapshot = snapshot(3)
-    shell.step(io.TopicsRead(shell.logs.snapshot, frozenset({"t"})))
-    assert [action.question for action in shell.of(io.Ask)] == [ask.ListOffsets({P2: EARLIEST}, 60.0)]
+    shell.step(interface.TopicsRead(shell.logs.snapshot, frozenset({"t"})))
+    assert [action.question for action in shell.of(interface.Ask)] == [interface.ListOffsets({P2: EARLIEST}, 60.0)]
     shell.serve()
-    assert shell.result(io.LatestOffset(first, LimitOptions())).ranges == (OffsetRange(P2, 0, 10),)
+    assert shell.result(interface.LatestOffset(first, LimitOptions())).ranges == (OffsetRange(P2, 0, 10),)
 
 
 def test_metadata_that_an_answer_contradicts_is_read_again() -> None:
@@ -426,25 +427,25 @@ def test_metadata_that_an_answer_contradicts_is_read_again() -> None:
     call = shell.call(PLAN)
     shell.answer(call, snapshot())
     assert not shell.of(MetadataStale), "an action of the member alone"
-    assert shell.of(io.RefreshMetadata) == [io.RefreshMetadata()]
+    assert shell.of(interface.RefreshMetadata) == [interface.RefreshMetadata()]
 
 
 def test_reports_wait_for_nothing() -> None:
     shell = Shell()
-    assert shell.result(io.GetEnds()) == {}
-    assert shell.result(io.GetRanges())["ranges"] is None
+    assert shell.result(interface.GetEnds()) == {}
+    assert shell.result(interface.GetRanges())["ranges"] is None
     document = shell.batch()
-    assert shell.result(io.GetEnds()) == {P0: LogRange(0, 10), P1: LogRange(0, 10)}
-    assert shell.result(io.GetRanges())["ranges"] == [["t", 0, 0, 10], ["t", 1, 0, 10]]
+    assert shell.result(interface.GetEnds()) == {P0: LogRange(0, 10), P1: LogRange(0, 10)}
+    assert shell.result(interface.GetRanges())["ranges"] == [["t", 0, 0, 10], ["t", 1, 0, 10]]
     shell.now += 7.5
-    status = shell.result(io.GetStatus())
+    status = shell.result(interface.GetStatus())
     assert (status["state"], status["generation"], status["idle"]) == ("stable", shell.ledger.generation, False)
     assert status["in_flight_s"] == 7.5, "since Spark got the batch, and not since someone asked"
     assert status["positions"] == {"t-0": 0, "t-1": 0}
     assert status["trouble"]["rebalance"]["count"] == 1
     figures = {"batch": 0, "rows": 20}
-    shell.result(io.BatchSunk(document, 0, {"name": "orders", "batch": figures}))
-    status = shell.result(io.GetStatus())
+    shell.result(interface.BatchSunk(document, 0, {"name": "orders", "batch": figures}))
+    status = shell.result(interface.GetStatus())
     assert (status["query"], status["batches"]) == ({"name": "orders"}, [figures])
     assert (status["idle"], status["in_flight_s"]) == (True, None)
 
@@ -455,9 +456,9 @@ def test_reports_wait_for_nothing() -> None:
 def test_a_silent_run_leaves_the_group_and_joins_again_with_sparks_next_call() -> None:
     shell = Shell(SILENT)
     first = shell.batch()
-    shell.step(io.SilenceLook(jvm_is_stopped=False), 59.0)
+    shell.step(interface.SilenceLook(jvm_is_stopped=False), 59.0)
     assert shell.run.shutdown.state is RunState.RUNNING
-    shell.step(io.SilenceLook(jvm_is_stopped=False), 2.0)
+    shell.step(interface.SilenceLook(jvm_is_stopped=False), 2.0)
     assert shell.run.shutdown.state is RunState.PAUSED
     assert shell.coordinator.members == {}
     assert [note.text for note in shell.of(ev.Note) if "Spark has been silent" in note.text] == [
@@ -466,7 +467,7 @@ def test_a_silent_run_leaves_the_group_and_joins_again_with_sparks_next_call() -
     ]
     assert sum("left while Spark was silent" in line for line in shell.lines) == 1
     joined = shell.asked(JoinGroupRequest)
-    shell.result(io.LatestOffset(first, LimitOptions()))
+    shell.result(interface.LatestOffset(first, LimitOptions()))
     assert shell.run.shutdown.state is RunState.RUNNING
     assert shell.asked(JoinGroupRequest) > joined
     assert shell.committed == {0: 10, 1: 10}
@@ -475,7 +476,7 @@ def test_a_silent_run_leaves_the_group_and_joins_again_with_sparks_next_call() -
 def test_a_silent_static_member_reports_that_it_keeps_its_partitions_until_its_session_expires() -> None:
     shell = Shell(replace(SILENT, instance_id="i"))
     shell.batch()
-    shell.step(io.SilenceLook(jvm_is_stopped=False), 61.0)
+    shell.step(interface.SilenceLook(jvm_is_stopped=False), 61.0)
     assert shell.asked(LeaveGroupRequest) == 0
     assert [note.text for note in shell.of(ev.Note) if "Spark has been silent" in note.text] == [
         "group g: Spark has been silent for 61 s, longer than group.maxSilence: the member stops its heartbeats. As a "
@@ -490,16 +491,16 @@ def test_a_pause_waits_for_the_answers_of_the_coordinator_without_holding_up_the
     shell = Shell(SILENT)
     shell.batch()
     shell.held = {LeaveGroupRequest}
-    shell.step(io.SilenceLook(jvm_is_stopped=False), 61.0)
+    shell.step(interface.SilenceLook(jvm_is_stopped=False), 61.0)
     assert shell.run.shutdown.state is RunState.PAUSED
     assert not [note for note in shell.of(ev.Note) if "left the group" in note.text]
-    assert shell.result(io.GetStatus())["state"] == "leaving"
+    assert shell.result(interface.GetStatus())["state"] == "leaving"
     shell.release()
     assert [note for note in shell.of(ev.Note) if "left the group" in note.text]
 
 
-ONCE = io.LatestOffset(INITIAL_DOCUMENT, LimitOptions(), once=True)
-STOPPED, RUNS = io.SilenceLook(jvm_is_stopped=True), io.SilenceLook(jvm_is_stopped=False)
+ONCE = interface.LatestOffset(INITIAL_DOCUMENT, LimitOptions(), once=True)
+STOPPED, RUNS = interface.SilenceLook(jvm_is_stopped=True), interface.SilenceLook(jvm_is_stopped=False)
 SHORT_SESSION = GroupOptions("g", session_timeout_ms=6_000)
 
 
@@ -522,7 +523,7 @@ def test_a_call_of_once_that_waits_joins_again_each_time_the_jvm_goes_on() -> No
     del shell.waiting[:-1]  # of members that have left
     shell.release()
     shell.serve()
-    (reply,) = shell.of(io.CallReply)
+    (reply,) = shell.of(interface.CallReply)
     assert reply.result.ranges == (OffsetRange(P0, 0, 10), OffsetRange(P1, 0, 10))
 
 
@@ -533,12 +534,12 @@ def test_the_time_of_a_pause_does_not_count_for_the_join_timeout_of_once() -> No
     shell.step(STOPPED, 50.0)
     for _ in range(2):
         shell.step(STOPPED, 40.0)
-    assert shell.of(io.Raise) == []
+    assert shell.of(interface.Raise) == []
     shell.step(RUNS, 40.0)
     shell.step(ev.Tick(), 59.9)
-    assert shell.of(io.Raise) == []
+    assert shell.of(interface.Raise) == []
     shell.step(ev.Tick(), 0.2)
-    (failed,) = shell.of(io.Raise)
+    (failed,) = shell.of(interface.Raise)
     assert "no batch could be planned within group.joinTimeout (60 s) under Trigger.Once: the member is joining" in str(
         failed.error
     )
@@ -546,16 +547,16 @@ def test_the_time_of_a_pause_does_not_count_for_the_join_timeout_of_once() -> No
 
 def test_the_time_of_a_pause_does_not_count_for_the_join_timeout_of_available_now() -> None:
     shell = Shell(SILENT, JoinGroupRequest)
-    shell.result(io.PrepareAvailableNow())
+    shell.result(interface.PrepareAvailableNow())
     shell.call(PLAN)
     shell.serve()
     shell.step(ev.Tick(), ASSIGNMENT_TIMEOUT_S)
-    (first,) = shell.of(io.CallReply)
+    (first,) = shell.of(interface.CallReply)
     shell.step(RUNS, 61.0)
     assert shell.run.shutdown.state is RunState.PAUSED
-    shell.call(io.LatestOffset(first.result, LimitOptions()))
+    shell.call(interface.LatestOffset(first.result, LimitOptions()))
     shell.step(ev.Tick(), ASSIGNMENT_TIMEOUT_S)
-    (second,) = shell.of(io.CallReply)
+    (second,) = shell.of(interface.CallReply)
     assert (second.result.sequence, second.result.ranges) == (first.result.sequence + 1, ())
 
 
@@ -563,10 +564,10 @@ def test_a_call_that_comes_before_a_pause_has_left_joins_again() -> None:
     shell = Shell(GroupOptions("g", max_silence_ms=1_000))
     first = shell.batch()
     shell.held = {OffsetCommitRequest}
-    shell.result(io.BatchSunk(first, 0, {}))
+    shell.result(interface.BatchSunk(first, 0, {}))
     shell.step(RUNS, 1.1)
     assert shell.run.shutdown.state is RunState.PAUSED
-    shell.call(io.LatestOffset(first, LimitOptions()))
+    shell.call(interface.LatestOffset(first, LimitOptions()))
     assert shell.asked(LeaveGroupRequest) == 0, "its commit is unanswered"
     shell.release()
     shell.step(RUNS)
@@ -576,5 +577,5 @@ def test_a_call_that_comes_before_a_pause_has_left_joins_again() -> None:
 def test_a_run_without_a_group_has_nothing_to_leave() -> None:
     shell = Shell(replace(OFF, max_silence_ms=60_000))
     shell.batch()
-    assert shell.step(io.SilenceLook(jvm_is_stopped=False), 61.0) == []
+    assert shell.step(interface.SilenceLook(jvm_is_stopped=False), 61.0) == []
     assert shell.run.shutdown.state is RunState.RUNNING

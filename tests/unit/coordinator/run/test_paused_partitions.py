@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import pytest
 
-from streamgroup.coordinator.run import interface as io
+from streamgroup.coordinator.run import interface
 from streamgroup.coordinator.run.paused_partitions import PausedPartitions, PauseRefused
 from streamgroup.group import events as ev
 from streamgroup.model import INITIAL_DOCUMENT, Document, OffsetRange
@@ -20,11 +20,11 @@ MODES = pytest.mark.parametrize(
 
 def pause(shell: Shell, *partitions: object, is_paused: bool = True) -> None:
     chosen = frozenset(partitions) if partitions else None
-    shell.result(io.SetPaused(chosen, is_paused))  # type: ignore[arg-type]
+    shell.result(interface.SetPaused(chosen, is_paused))  # type: ignore[arg-type]
 
 
 def plan(shell: Shell, start: Document, *, once: bool = False) -> Document:
-    document = shell.result(io.LatestOffset(start, LimitOptions(), once))
+    document = shell.result(interface.LatestOffset(start, LimitOptions(), once))
     assert isinstance(document, Document)
     return document
 
@@ -62,7 +62,7 @@ def test_a_paused_query_plans_nothing_and_the_status_says_so() -> None:
     shell.logs.ends = {P0: 20, P1: 20}
     pause(shell)
     assert plan(shell, first) is first
-    status = shell.result(io.GetStatus())
+    status = shell.result(interface.GetStatus())
     assert (status["paused"], status["paused_whole"], status["state"]) == (["t-0", "t-1"], True, "stable")
     pause(shell, is_paused=False)
     assert len(shell.batch(first).ranges) == 2
@@ -72,10 +72,10 @@ def test_a_replay_reads_what_it_planned_paused_or_not() -> None:
     """A restart has no pauses, but a pause may come before Spark asks for the batch again (R13)."""
     shell = Shell()
     planned = Document("g", "lineage", "r0", 1, (OffsetRange(P0, 0, 10), OffsetRange(P1, 0, 10)), {})
-    shell.result(io.LatestOffset(INITIAL_DOCUMENT, LimitOptions()))
+    shell.result(interface.LatestOffset(INITIAL_DOCUMENT, LimitOptions()))
     pause(shell, P0)
-    shell.result(io.Partitions(INITIAL_DOCUMENT, planned))
-    assert {r.range for task in shell.of(io.CallReply)[0].result for r in task.ranges} == set(planned.ranges)
+    shell.result(interface.Partitions(INITIAL_DOCUMENT, planned))
+    assert {r.range for task in shell.of(interface.CallReply)[0].result for r in task.ranges} == set(planned.ranges)
 
 
 def test_available_now_ends_without_a_paused_partition_and_says_what_it_leaves_out() -> None:
@@ -83,11 +83,11 @@ def test_available_now_ends_without_a_paused_partition_and_says_what_it_leaves_o
     shell.logs.ends = {P0: 0, P1: 0}
     first = plan(shell, INITIAL_DOCUMENT)  # the member joins
     shell.logs.ends = {P0: 10, P1: 10}
-    shell.result(io.PrepareAvailableNow())
+    shell.result(interface.PrepareAvailableNow())
     pause(shell, P0)
     second = plan(shell, first)
     assert second.ranges == (OffsetRange(P1, 0, 10),)
-    shell.result(io.Partitions(first, second))
+    shell.result(interface.Partitions(first, second))
     assert plan(shell, second) is second, "it ends"
     assert notes(shell) == [
         "group g: Trigger.AvailableNow leaves out paused partitions: t-0 from 0 to 10. The next run reads them"
@@ -115,7 +115,7 @@ def test_a_trigger_that_ends_does_not_wait_for_the_broker_of_a_paused_partition(
     first = plan(shell, INITIAL_DOCUMENT)
     shell.logs.ends = {P0: 10, P1: 0}
     if not once:
-        shell.result(io.PrepareAvailableNow())
+        shell.result(interface.PrepareAvailableNow())
     monkeypatch.setattr(shell.logs, "unsound", lambda positions, logs: frozenset({P0}))
     pause(shell, P0)
     assert plan(shell, first, once=once) is first
@@ -124,8 +124,8 @@ def test_a_trigger_that_ends_does_not_wait_for_the_broker_of_a_paused_partition(
 def test_a_partition_that_is_not_held_is_refused_and_the_query_goes_on() -> None:
     shell = Shell()
     first = shell.batch()
-    shell.call(io.SetPaused(frozenset({P2}), is_paused=True))
-    ((failed),) = shell.of(io.Raise)
+    shell.call(interface.SetPaused(frozenset({P2}), is_paused=True))
+    ((failed),) = shell.of(interface.Raise)
     assert isinstance(failed.error, PauseRefused)
     assert "cannot pause t-2: the query does not hold it now. It holds t-0, t-1" in str(failed.error)
     assert shell.run.failure is None
@@ -178,7 +178,7 @@ def test_a_rebalance_of_the_run_ends_the_pause_of_a_partition_that_moves() -> No
     shell.run._perform(
         [ev.Assigned(ledger.generation + 1, ledger.member_id, (P1,), frozenset({P1}), "range", False, 2, 2)]
     )
-    assert shell.result(io.GetStatus())["paused"] == []
+    assert shell.result(interface.GetStatus())["paused"] == []
     assert first.positions[P0].offset == 10
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from streamgroup.coordinator.planning.loss import BELIEVED_AFTER_S, LOOK_EVERY_S
-from streamgroup.coordinator.run import interface as ask
-from streamgroup.coordinator.run import interface as io
+from streamgroup.coordinator.run import interface
 from streamgroup.coordinator.run.lineage import LOOK_AGAIN_S
 from streamgroup.coordinator.run.spark_calls import (
     ASSIGNMENT_TIMEOUT_S,
@@ -53,19 +52,19 @@ def test_batches_follow_each_other_in_every_mode(group: GroupOptions) -> None:
     second = shell.batch(first)
     assert second.ranges == (OffsetRange(P0, 10, 12),)
     assert shell.committed == ({} if group is OFF else {0: 10, 1: 10})
-    assert shell.result(io.LatestOffset(second, LimitOptions())) is second, "nothing is new"
+    assert shell.result(interface.LatestOffset(second, LimitOptions())) is second, "nothing is new"
     assert shell.committed == ({} if group is OFF else {0: 12, 1: 10})
 
 
 def test_the_tasks_of_a_batch_are_made_once() -> None:
     shell = Shell()
     document = shell.result(PLAN)
-    request = io.Partitions(INITIAL_DOCUMENT, document)
+    request = interface.Partitions(INITIAL_DOCUMENT, document)
     tasks = [FetchTask((FetchRange(range_, None),)) for range_ in document.ranges]
     assert len(tasks) == 2
     assert shell.result(request) == tasks
     call = shell.call(request)
-    assert shell.out == [io.CallReply(call, tasks)]
+    assert shell.out == [interface.CallReply(call, tasks)]
 
 
 def test_available_now_does_not_end_by_facts_from_before_an_assignment() -> None:
@@ -78,19 +77,19 @@ def test_available_now_does_not_end_by_facts_from_before_an_assignment() -> None
     shell = Shell()
     shell.cluster = registered[0]
     shell.logs.ends = {P0: 10, away: 10}
-    shell.result(io.PrepareAvailableNow())
+    shell.result(interface.PrepareAvailableNow())
     document = shell.batch()
     shell.logs.snapshot = registered[1]
-    call = shell.call(io.LatestOffset(document, LimitOptions()))
-    while not isinstance(question := shell.questions[call], ask.FetchCommitted):
+    call = shell.call(interface.LatestOffset(document, LimitOptions()))
+    while not isinstance(question := shell.questions[call], interface.FetchCommitted):
         shell.answer(call, shell.found(question))
     shell.ledger.assigned(shell.ledger.member_id, shell.ledger.generation, [P0, away], [P0, away])
     shell.answer(call, shell.found(question))
-    assert not shell.of(io.CallReply)
+    assert not shell.of(interface.CallReply)
     shell.step(ev.Tick(), LOOK_AGAIN_S)
-    assert isinstance(shell.questions[call], ask.ListEnds), "it looks at the logs again"
+    assert isinstance(shell.questions[call], interface.ListEnds), "it looks at the logs again"
     shell.serve()
-    assert [reply.result for reply in shell.of(io.CallReply)] == [document]
+    assert [reply.result for reply in shell.of(interface.CallReply)] == [document]
 
 
 def test_nothing_is_planned_by_the_positions_of_an_earlier_generation() -> None:
@@ -98,11 +97,11 @@ def test_nothing_is_planned_by_the_positions_of_an_earlier_generation() -> None:
     shell = Shell()
     first = shell.batch()
     shell.logs.ends = {P0: 12, P1: 12}
-    call = shell.call(io.LatestOffset(first, LimitOptions()))
-    assert isinstance(shell.questions[call], ask.ListEnds)
+    call = shell.call(interface.LatestOffset(first, LimitOptions()))
+    assert isinstance(shell.questions[call], interface.ListEnds)
     shell.ledger.assigned(shell.ledger.member_id, shell.ledger.generation + 1, [P0, P1], [P0, P1])
     shell.serve()
-    assert [reply.result for reply in shell.of(io.CallReply)] == [first]
+    assert [reply.result for reply in shell.of(interface.CallReply)] == [first]
     assert shell.batch(first).ranges == (OffsetRange(P0, 10, 12), OffsetRange(P1, 10, 12))
 
 
@@ -111,7 +110,7 @@ def test_available_now_does_not_end_by_the_positions_from_before_its_assignment_
 ) -> None:
     """A partition that comes while the run waits for the last ones has not been judged: its log ends below it."""
     shell = Shell()
-    shell.result(io.PrepareAvailableNow())
+    shell.result(interface.PrepareAvailableNow())
     document = shell.batch()
     until_complete, waits = shell.run._calls._gate.until_complete, []
 
@@ -124,9 +123,9 @@ def test_available_now_does_not_end_by_the_positions_from_before_its_assignment_
         return until_complete()
 
     monkeypatch.setattr(shell.run._calls._gate, "until_complete", gain)
-    shell.call(io.LatestOffset(document, LimitOptions()))
+    shell.call(interface.LatestOffset(document, LimitOptions()))
     shell.serve()
-    assert not shell.of(io.CallReply), "it looks again"
+    assert not shell.of(interface.CallReply), "it looks again"
 
 
 # -- a batch ----------------------------------------------------------------------------------------------------------
@@ -143,9 +142,9 @@ def test_spark_gets_the_same_batch_again_before_it_has_asked_for_its_tasks() -> 
 def test_a_batch_whose_tasks_spark_never_asked_for_was_skipped_by_its_sink() -> None:
     shell = Shell()
     document = shell.result(PLAN)
-    call = shell.call(io.LatestOffset(document, LimitOptions()))
+    call = shell.call(interface.LatestOffset(document, LimitOptions()))
     shell.serve()
-    (raised,) = shell.of(io.Raise)
+    (raised,) = shell.of(interface.Raise)
     assert raised.call == call
     assert isinstance(raised.error, SkippedBatchError)
     assert sum("event=skip" in line for line in shell.lines) == 1
@@ -173,7 +172,7 @@ def test_a_replay_leaves_out_what_the_group_has_committed_since(
     shell = Shell(group)
     shell.coordinator.offsets[P0] = committed
     planned = Document("g", "lineage", "before", 5, (OffsetRange(P0, 1, 10), OffsetRange(P1, 2, 10)))
-    tasks = shell.result(io.Partitions(INITIAL_DOCUMENT, planned))
+    tasks = shell.result(interface.Partitions(INITIAL_DOCUMENT, planned))
     assert tasks == [FetchTask((FetchRange(range_, None),)) for range_ in read]
 
 
@@ -185,33 +184,33 @@ def test_a_member_without_an_assignment_returns_sparks_own_start() -> None:
     shell.call(PLAN)
     shell.serve()
     shell.step(ev.Tick(), ASSIGNMENT_TIMEOUT_S)
-    (reply,) = shell.of(io.CallReply)
+    (reply,) = shell.of(interface.CallReply)
     assert reply.result is INITIAL_DOCUMENT
 
 
 def test_available_now_returns_an_empty_batch_without_an_assignment_since_its_start_would_end_the_query() -> None:
     shell = Shell(MEMBER, JoinGroupRequest)
-    shell.result(io.PrepareAvailableNow())
+    shell.result(interface.PrepareAvailableNow())
     shell.call(PLAN)
     shell.serve()
     shell.step(ev.Tick(), ASSIGNMENT_TIMEOUT_S)
-    (reply,) = shell.of(io.CallReply)
+    (reply,) = shell.of(interface.CallReply)
     assert (reply.result.ranges, reply.result.sequence) == ((), INITIAL_DOCUMENT.sequence + 1)
 
 
 def test_once_takes_everything_whatever_the_rate() -> None:
     shell = Shell()
-    document = shell.result(io.LatestOffset(INITIAL_DOCUMENT, LimitOptions(max_offsets_per_second=4), once=True))
+    document = shell.result(interface.LatestOffset(INITIAL_DOCUMENT, LimitOptions(max_offsets_per_second=4), once=True))
     assert document.ranges == ALL
 
 
 def call_behind_a_batch(shell: Shell) -> tuple[int, Any]:
     """Make the call of AvailableNow for the batch behind one that has used up the rate; returns it and that one."""
     limits = LimitOptions(max_offsets_per_second=4)
-    shell.result(io.PrepareAvailableNow())
-    first = shell.result(io.LatestOffset(INITIAL_DOCUMENT, limits))
-    shell.result(io.Partitions(INITIAL_DOCUMENT, first))
-    call = shell.call(io.LatestOffset(first, limits))
+    shell.result(interface.PrepareAvailableNow())
+    first = shell.result(interface.LatestOffset(INITIAL_DOCUMENT, limits))
+    shell.result(interface.Partitions(INITIAL_DOCUMENT, first))
+    call = shell.call(interface.LatestOffset(first, limits))
     shell.serve()
     return call, first
 
@@ -219,10 +218,10 @@ def call_behind_a_batch(shell: Shell) -> tuple[int, Any]:
 def test_a_batch_takes_no_more_than_the_rate_and_the_next_call_returns_its_start() -> None:
     shell = Shell()
     limits = LimitOptions(max_offsets_per_second=4)
-    first = shell.result(io.LatestOffset(INITIAL_DOCUMENT, limits))
+    first = shell.result(interface.LatestOffset(INITIAL_DOCUMENT, limits))
     assert sum(map(len, first.ranges)) == 4
-    shell.result(io.Partitions(INITIAL_DOCUMENT, first))
-    assert shell.result(io.LatestOffset(first, limits)) is first
+    shell.result(interface.Partitions(INITIAL_DOCUMENT, first))
+    assert shell.result(interface.LatestOffset(first, limits)) is first
     assert shell.committed == {0: 2, 1: 2}, "the batch has sunk all the same"
 
 
@@ -230,13 +229,13 @@ def test_available_now_waits_until_the_rate_allows_the_next_batch() -> None:
     """Spark runs a batch for each answer, so early answers would be batches without rows."""
     shell = Shell()
     call, _ = call_behind_a_batch(shell)
-    assert shell.of(io.CallReply) == []
+    assert shell.of(interface.CallReply) == []
     began = shell.now
-    while not shell.of(io.CallReply):
+    while not shell.of(interface.CallReply):
         assert shell.run.wake_at is not None
         shell.step(ev.Tick(), shell.run.wake_at - shell.now)
         shell.serve()
-    (reply,) = shell.of(io.CallReply)
+    (reply,) = shell.of(interface.CallReply)
     assert reply.call == call
     assert sum(map(len, reply.result.ranges)) > 0
     assert 0 < shell.now - began <= 1.0
@@ -245,9 +244,9 @@ def test_available_now_waits_until_the_rate_allows_the_next_batch() -> None:
 def test_a_stop_ends_the_wait_for_the_rate() -> None:
     shell = Shell()
     call, first = call_behind_a_batch(shell)
-    stop = shell.call(io.StopRun())
+    stop = shell.call(interface.StopRun())
     shell.serve()
-    assert {reply.call: reply.result for reply in shell.of(io.CallReply)} == {stop: True, call: first}
+    assert {reply.call: reply.result for reply in shell.of(interface.CallReply)} == {stop: True, call: first}
 
 
 Q0, Q1 = TopicPartition("t", 0), TopicPartition("t", 1)

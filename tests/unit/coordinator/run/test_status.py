@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streamgroup.coordinator.planning.pace import Pace
-from streamgroup.coordinator.run import interface as io
+from streamgroup.coordinator.run import interface
 from streamgroup.coordinator.run.status import MOST_BATCHES, AssignmentClock, BatchClock, BatchCompletion, Failure
 from streamgroup.errors import ConfigError, FencedError, SkippedBatchError
 from streamgroup.group import events as ev
@@ -238,7 +238,7 @@ def test_ranges_are_those_of_the_batch_in_flight_from_the_call_for_its_tasks_on(
     document = shell.result(PLAN)
     planned = nothing | {"lineage": "lineage", "sequence": document.sequence}
     assert reports.completion.ranges() == planned, "Spark has not asked for its tasks"
-    shell.result(io.Partitions(INITIAL_DOCUMENT, document))
+    shell.result(interface.Partitions(INITIAL_DOCUMENT, document))
     assert reports.completion.ranges() == planned | {"ranges": [["t", 0, 0, 10], ["t", 1, 0, 10]]}
     reports.sunk(document)
     assert reports.completion.ranges() == nothing
