@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streamgroup.coordinator import batch_read
-from streamgroup.coordinator.batch_read import log_ends, offsets_of, plan_batch, subscribed_partitions, tasks_of
+from streamgroup.coordinator.batch_read import log_ends, offsets_of, plan_batch, tasks_of
 from streamgroup.coordinator.log_output import NOTES
 from streamgroup.coordinator.planning.starts import RangeBound
 from streamgroup.errors import BrokerError, ConfigError, DataLossError, ErrorCode, TransportError
@@ -251,33 +251,6 @@ def topic(name: str, partitions: int, *, internal: bool = False) -> TopicInfo:
 CLUSTER = ClusterSnapshot(
     NODES, {t.name: t for t in (topic("a", 2), topic("ab", 1), topic("__a", 1, internal=True), topic("b", 1))}
 )
-
-
-@pytest.mark.parametrize(
-    ("subscription", "names"),
-    [
-        (Subscription(topics=("b", "a")), ["a-0", "a-1", "b-0"]),
-        (Subscription(pattern="a.*"), ["a-0", "a-1", "ab-0"]),
-        (Subscription(pattern=".*a$"), ["a-0", "a-1"]),
-        (Subscription(pattern="nothing"), []),
-        (Subscription(assign=(TopicPartition("b", 0), TopicPartition("a", 1))), ["a-1", "b-0"]),
-    ],
-    ids=["topics", "a whole name", "no internal topic", "none", "assign"],
-)
-def test_a_subscription_means_partitions(subscription: Subscription, names: list[str]) -> None:
-    assert [str(tp) for tp in subscribed_partitions(subscription, CLUSTER)] == names
-
-
-@pytest.mark.parametrize(
-    ("subscription", "told"),
-    [
-        (Subscription(topics=("a", "x", "y")), r"no topic 'x', 'y'"),
-        (Subscription(assign=(TopicPartition("x", 0),)), "no topic 'x'"),
-    ],
-)
-def test_what_does_not_exist_is_named(subscription: Subscription, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
-        subscribed_partitions(subscription, CLUSTER)
 
 
 def test_a_named_topic_that_a_lagging_broker_leaves_out_at_first_is_read(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -25,10 +24,19 @@ from streamgroup.model import (
 )
 from streamgroup.options.types import GroupOptions, LimitOptions
 from tests.fakes.cluster import FakeCluster
-from tests.unit.coordinator.runs import INITIAL, P0, Start, document, start
+from tests.unit.coordinator.runs import INITIAL, P0, Run, Start, document, start
 from tests.unit.coordinator.shells import SOON, running, source, until
 
 __all__ = ["start"]
+
+
+@contextmanager
+def draining(run: Run, timeout_s: float = SOON) -> Iterator[list[dict[str, Any]]]:
+    """Drain in another thread, which has begun when the block begins and ended when the block has; yield its answer."""
+    answers: list[dict[str, Any]] = []
+    with running(lambda: answers.append(run.coordinator.drain(timeout_s))):
+        until(lambda: run.coordinator.status()["draining"], "draining")
+        yield answers
 
 
 # -- stopping ---------------------------------------------------------------------------------------------------------
@@ -78,9 +86,7 @@ def test_a_query_that_outlives_its_context_ends_with_the_call_that_is_under_way(
 def test_a_drain_waits_until_the_last_batch_is_proven_sunk_commits_and_leaves(start: Start) -> None:
     run = start()
     first = run.batch()
-    answers: list[dict[str, Any]] = []
-    with running(lambda: answers.append(run.coordinator.drain(SOON))):
-        until(lambda: run.coordinator.status()["draining"], "draining")
+    with draining(run) as answers:
         assert not answers
         run.logs.ends[P0] = 99
         assert run.latest(first) == first, "nothing is planned any more"
@@ -192,18 +198,6 @@ def test_a_drain_that_comes_while_a_replay_is_being_prepared_waits_for_its_batch
 # -- draining while the group rebalances ------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_a_drain_before_the_first_assignment_has_nothing_to_wait_for(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spark_calls, "ASSIGNMENT_TIMEOUT_S", 0.05)
-    run = start(hold=JoinGroupRequest)
-    assert run.latest() == INITIAL
-    began = time.monotonic()
-    assert run.coordinator.drain(SOON)["drained"]
-    assert time.monotonic() - began < SOON / 2, "nothing is in flight, nothing is owed"
-
-
 def test_a_drain_while_others_rejoin_does_not_wait_for_them_when_all_is_committed(start: Start) -> None:
     run = start(source(group=GroupOptions("g", heartbeat_interval_ms=20)))
     first = run.batch()
@@ -224,9 +218,7 @@ def test_a_drain_waits_for_the_rebalance_where_the_proof_of_a_batch_is_still_to_
     with run.poller.changed:
         run.group.expel(run.coordinator.status()["member"])
     until(lambda: run.coordinator.status()["state"] == "joining", "rejoining as a new member")
-    answers: list[dict[str, Any]] = []
-    with running(lambda: answers.append(run.coordinator.drain(SOON))):
-        until(lambda: run.coordinator.status()["draining"], "draining")
+    with draining(run) as answers:
         assert run.latest(first) == first
         assert not answers
         run.poller.release()
@@ -243,9 +235,7 @@ def test_a_commit_refused_during_a_drain_is_made_again_by_a_member_that_has_rejo
         run.group.expel(run.coordinator.status()["member"])  # else the group would wait for the old member
     else:
         run.group.refusals.append(code)
-    answers: list[dict[str, Any]] = []
-    with running(lambda: answers.append(run.coordinator.drain(SOON))):
-        until(lambda: run.coordinator.status()["draining"], "draining")
+    with draining(run) as answers:
         run.latest(first)
     assert answers[0]["drained"]
     assert run.committed == {0: 10, 1: 10}
@@ -266,9 +256,7 @@ def test_a_batch_whose_partition_another_member_has_by_now_is_no_drained_one(
     with run.poller.changed:
         run.group.expel(run.coordinator.status()["member"])
     until(lambda: [len(r.coordinator.status()["positions"]) for r in (run, other)] == [1, 1], "they share")
-    answers: list[dict[str, Any]] = []
-    with running(lambda: answers.append(run.coordinator.drain(SOON))):
-        until(lambda: run.coordinator.status()["draining"], "draining")
+    with draining(run) as answers:
         run.latest(first)
     assert sorted(run.committed.values()) == [0, 10]
     assert (answers[0]["drained"], answers[0]["in_flight"]) == (False, False)
@@ -284,9 +272,7 @@ def test_a_commit_that_is_never_answered_is_no_drained_batch(start: Start, monke
     run = start()
     first = run.batch()
     run.held.add(OffsetCommitRequest)
-    answers: list[dict[str, Any]] = []
-    with running(lambda: answers.append(run.coordinator.drain(0.5))):
-        until(lambda: run.coordinator.status()["draining"], "draining")
+    with draining(run, 0.5) as answers:
         run.latest(first)
     assert (answers[0]["drained"], answers[0]["in_flight"]) == (False, False)
     assert answers[0]["why"] == "the commit of the last batch was not acknowledged"
@@ -299,9 +285,7 @@ def test_a_query_that_spark_ends_while_it_is_drained_is_drained_all_the_same(sta
     """AvailableNow ends when nothing is planned any more: the stop and the last commit come together."""
     run = start()
     first = run.batch()
-    answers: list[dict[str, Any]] = []
-    with running(lambda: answers.append(run.coordinator.drain(SOON))):
-        until(lambda: run.coordinator.status()["draining"], "draining")
+    with draining(run) as answers:
         run.latest(first)
         run.coordinator.stop()
     assert answers[0]["drained"]
@@ -312,9 +296,7 @@ def test_a_query_that_spark_ends_while_it_is_drained_is_drained_all_the_same(sta
 def test_a_query_that_spark_ends_in_a_batch_that_is_drained_is_not(start: Start) -> None:
     run = start()
     run.batch()
-    answers: list[dict[str, Any]] = []
-    with running(lambda: answers.append(run.coordinator.drain(SOON))):
-        until(lambda: run.coordinator.status()["draining"], "draining")
+    with draining(run) as answers:
         run.coordinator.stop()
     assert (answers[0]["drained"], answers[0]["in_flight"]) == (False, True)
     assert answers[0]["why"] == "the query was stopped before the batch in flight had sunk"
@@ -392,9 +374,7 @@ def test_a_drained_query_plans_nothing_however_late_the_drain_sees_that_its_batc
     run.logs.ends[P0] = 99
     looks, is_settled = threading.Event(), Shutdown.is_settled
     monkeypatch.setattr(Shutdown, "is_settled", lambda shutdown: looks.is_set() and is_settled(shutdown))
-    answers: list[dict[str, Any]] = []
-    with running(lambda: answers.append(run.coordinator.drain(SOON))):
-        until(lambda: run.coordinator.status()["draining"], "draining")
+    with draining(run) as answers:
         assert run.latest(first) == first
         until(lambda: run.committed == {0: 10, 1: 10}, "the commit")
         for _ in range(3):

@@ -203,14 +203,6 @@ def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     return [(record.levelname, record.message) for record in caplog.records]
 
 
-def test_each_sentence_is_logged_once_and_a_caution_as_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    notes = OptionNotesLog()
-    with caplog.at_level("INFO", "streamgroup"):
-        for _ in range(2):
-            notes.log(["ignored option a", Caution("anybody can read it")])
-    assert said(caplog) == [("INFO", "ignored option a"), ("WARNING", "anybody can read it")]
-
-
 def test_a_caution_is_logged_once_for_all_groups_of_a_process(caplog: pytest.LogCaptureFixture) -> None:
     notes = OptionNotesLog()
     with caplog.at_level("INFO", "streamgroup"):

@@ -273,22 +273,6 @@ def test_commit_fails_where_the_members_stay(start: Start) -> None:
     assert run.committed == {}
 
 
-@pytest.mark.slow
-def test_once_in_a_group_with_members_says_so(start: Start) -> None:
-    run = start(commit())
-    members(run, "m")
-    with pytest.raises(ConfigError, match="it has members"):
-        run.latest(once=True)
-
-
-def test_commit_drains_and_leaves_its_last_commit(start: Start) -> None:
-    run = start(commit())
-    first = run.batch()
-    run.latest(first)
-    assert run.coordinator.drain(2.0)["drained"]
-    assert run.committed == {0: 10, 1: 10}
-
-
 # -- from one mode to another -----------------------------------------------------------------------------------------
 
 
@@ -306,13 +290,6 @@ def test_a_checkpoint_may_be_taken_from_one_mode_to_another(
     logs.ends |= {P0: 15, P1: 11}
     second = start(source(LATEST, group=after), group=group, logs=logs)
     assert ranges(second.coordinator.partitions(batch, second.plan(batch))) == [(0, 10, 15), (1, 10, 11)]
-
-
-@pytest.mark.parametrize("mode", [OFF, COMMIT], ids=["off", "commit"])
-def test_a_checkpoint_of_sparks_own_connector_is_a_start(start: Start, mode: GroupOptions) -> None:
-    run = start(source(LATEST, group=mode))
-    own = {"t": {"0": 4, "1": 9}}
-    assert ranges(run.coordinator.partitions(own, run.plan(own))) == [(0, 4, 10), (1, 9, 10)]
 
 
 @pytest.mark.parametrize("mode", [OFF, COMMIT, GroupOptions("g")], ids=["off", "commit", "member"])
@@ -347,12 +324,6 @@ def test_a_batch_that_sparks_own_connector_planned_is_delivered_once(start: Star
 
 
 # -- assign and patterns ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("mode", [OFF, COMMIT], ids=["off", "commit"])
-def test_assigned_partitions_alone_are_read(start: Start, mode: GroupOptions) -> None:
-    run = start(source(EARLIEST, group=mode, subscription=Subscription(assign=(P1,))))
-    assert ranges(run.coordinator.partitions(INITIAL, run.plan())) == [(1, 0, 10)]
 
 
 @pytest.mark.parametrize("mode", [OFF, COMMIT], ids=["off", "commit"])
@@ -446,15 +417,6 @@ def test_a_trigger_that_ends_takes_what_there_is(start: Start) -> None:
     assert ranges(run.coordinator.partitions(INITIAL, first)) == [(0, 0, 10), (1, 0, 10)]
     run.logs.ends[P0] = 11
     assert run.latest(first) == first, "the ends of the start count"
-
-
-def test_available_now_does_not_join_before_it_knows_the_checkpoint(start: Start) -> None:
-    run = start()
-    run.coordinator.prepare_available_now()
-    time.sleep(0.05)
-    assert run.poller.asked(FindCoordinatorRequest) == 0
-    run.plan()
-    assert run.poller.asked(FindCoordinatorRequest) == 1
 
 
 def test_available_now_waits_for_a_group_that_never_forms_as_long_as_said(

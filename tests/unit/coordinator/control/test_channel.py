@@ -29,6 +29,7 @@ from tests.unit.coordinator.shells import SOON, running, until
 __all__ = ["home", "serve"]
 
 pytestmark = pytest.mark.usefixtures("home")
+Serve = Callable[..., FakeCoordinator]
 
 
 def say(home: Path, message: bytes, run: str = "r1") -> dict[str, Any]:
@@ -43,7 +44,7 @@ def say(home: Path, message: bytes, run: str = "r1") -> dict[str, Any]:
 # -- conversations ----------------------------------------------------------------------------------------------------
 
 
-def test_requests_reach_the_coordinator_of_their_run(serve: Callable[..., FakeCoordinator]) -> None:
+def test_requests_reach_the_coordinator_of_their_run(serve: Serve) -> None:
     one, two = serve("r1", "l1"), serve("r2", "l2")
     assert channel.runs(JVM) == ["r1", "r2"]
     assert channel.ask(JVM, "r2", "status")["lineage"] == "l2"
@@ -52,9 +53,7 @@ def test_requests_reach_the_coordinator_of_their_run(serve: Callable[..., FakeCo
 
 
 @pytest.mark.parametrize("token", ["", "wrong", "ä", None, 7, ["x"]])
-def test_without_the_token_of_the_run_nothing_is_done(
-    serve: Callable[..., FakeCoordinator], home: Path, token: Any
-) -> None:
+def test_without_the_token_of_the_run_nothing_is_done(serve: Serve, home: Path, token: Any) -> None:
     coordinator = serve()
     answer = say(home, json.dumps({"token": token, "request": "drain", "timeout": 1}).encode())
     assert list(answer) == ["error"]
@@ -63,14 +62,14 @@ def test_without_the_token_of_the_run_nothing_is_done(
 
 @pytest.mark.parametrize("message", [b"[1, 2]", b'"drain"', b"null", b"no json", b"\xff", b"{}", b"[" * 5_000])
 def test_a_message_that_is_no_request_is_refused_and_the_channel_goes_on(
-    serve: Callable[..., FakeCoordinator], home: Path, message: bytes
+    serve: Serve, home: Path, message: bytes
 ) -> None:
     serve()
     assert list(say(home, message)) == ["error"]
     assert channel.ask(JVM, "r1", "status")["run"] == "r1"
 
 
-def test_requests_that_the_channel_does_not_know_are_named(serve: Callable[..., FakeCoordinator]) -> None:
+def test_requests_that_the_channel_does_not_know_are_named(serve: Serve) -> None:
     coordinator = serve()
     with pytest.raises(StreamGroupError, match="not a request of this channel: 'explode'"):
         channel.ask(JVM, "r1", "explode")
@@ -81,9 +80,7 @@ def test_requests_that_the_channel_does_not_know_are_named(serve: Callable[..., 
         channel.ask(JVM, "r1", "drain", timeout=1)
 
 
-def test_a_message_beyond_the_bound_ends_the_conversation_only(
-    serve: Callable[..., FakeCoordinator], home: Path
-) -> None:
+def test_a_message_beyond_the_bound_ends_the_conversation_only(serve: Serve, home: Path) -> None:
     serve()
     with pytest.raises((EOFError, OSError)):  # closed while it is being sent, or without an answer
         say(home, b" " * (channel.LARGEST_MESSAGE + 1))
@@ -95,7 +92,7 @@ def test_a_message_beyond_the_bound_ends_the_conversation_only(
 
 @pytest.mark.slow
 def test_a_client_that_says_nothing_is_hung_up_on_and_holds_up_nobody(
-    serve: Callable[..., FakeCoordinator], home: Path, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel, "MESSAGE_TIMEOUT_S", 1.0)
     serve()
@@ -108,7 +105,7 @@ def test_a_client_that_says_nothing_is_hung_up_on_and_holds_up_nobody(
 
 @pytest.mark.slow
 def test_a_client_that_sends_half_a_message_is_hung_up_on(
-    serve: Callable[..., FakeCoordinator], home: Path, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel, "MESSAGE_TIMEOUT_S", 1.0)
     serve()
@@ -121,7 +118,7 @@ def test_a_client_that_sends_half_a_message_is_hung_up_on(
 
 
 def test_a_coordinator_that_never_answers_is_waited_for_as_long_as_said(
-    serve: Callable[..., FakeCoordinator], monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel, "MESSAGE_TIMEOUT_S", SOON)
     serve().may_answer.clear()
@@ -132,7 +129,7 @@ def test_a_coordinator_that_never_answers_is_waited_for_as_long_as_said(
 
 
 def test_a_coordinator_that_is_stopped_is_waited_for_no_longer_by_many(
-    serve: Callable[..., FakeCoordinator], home: Path, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel, "MESSAGE_TIMEOUT_S", SOON)
     monkeypatch.setattr(channel, "_BACKLOG", 1)
@@ -147,7 +144,7 @@ def test_a_coordinator_that_is_stopped_is_waited_for_no_longer_by_many(
 
 @pytest.mark.parametrize("answer", [b"[1]", b"no json", b"\xff", b"[" * 5_000])
 def test_an_answer_that_is_not_an_object_is_an_error_that_names_the_run(
-    serve: Callable[..., FakeCoordinator], monkeypatch: pytest.MonkeyPatch, answer: bytes
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, answer: bytes
 ) -> None:
     serve()
 
@@ -200,7 +197,7 @@ server.close()
 
 
 def test_a_directory_that_others_may_read_is_not_used(
-    serve: Callable[..., FakeCoordinator], home: Path, caplog: pytest.LogCaptureFixture
+    serve: Serve, home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     home.mkdir(mode=0o700)
     home.chmod(0o750)
@@ -211,7 +208,7 @@ def test_a_directory_that_others_may_read_is_not_used(
 
 
 def test_a_directory_that_is_anothers_is_not_used(
-    serve: Callable[..., FakeCoordinator], home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    serve: Serve, home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     home.mkdir(mode=0o700)
     uid = os.getuid()
@@ -222,9 +219,7 @@ def test_a_directory_that_is_anothers_is_not_used(
     assert "not a private directory" in caplog.text
 
 
-def test_a_link_to_a_private_directory_is_not_used(
-    serve: Callable[..., FakeCoordinator], home: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_link_to_a_private_directory_is_not_used(serve: Serve, home: Path, caplog: pytest.LogCaptureFixture) -> None:
     elsewhere = home.parent / "elsewhere"
     (elsewhere / "999999999").mkdir(parents=True)
     elsewhere.chmod(0o700)
@@ -236,7 +231,7 @@ def test_a_link_to_a_private_directory_is_not_used(
 
 @pytest.mark.parametrize("open_to_others", ["home", "driver"])
 def test_who_asks_believes_no_channel_that_another_user_could_have_made(
-    serve: Callable[..., FakeCoordinator], home: Path, open_to_others: str
+    serve: Serve, home: Path, open_to_others: str
 ) -> None:
     """The temporary directory is everybody's: whoever makes ours first could tell a sink what its batch covers."""
     coordinator = serve()
@@ -251,14 +246,14 @@ def test_who_asks_believes_no_channel_that_another_user_could_have_made(
 @pytest.mark.parametrize(
     "timeout", [pytest.param(-(10**400), id="hundreds of digits"), float("inf"), float("nan"), 1e9]
 )
-def test_a_drain_without_an_end_is_refused(serve: Callable[..., FakeCoordinator], timeout: float) -> None:
+def test_a_drain_without_an_end_is_refused(serve: Serve, timeout: float) -> None:
     coordinator = serve()
     with pytest.raises(StreamGroupError, match="at most 604800 seconds"):
         channel.ask(JVM, "r1", "drain", timeout=timeout)
     assert coordinator.drains == []
 
 
-def test_what_drivers_left_that_are_dead_is_swept(serve: Callable[..., FakeCoordinator], home: Path) -> None:
+def test_what_drivers_left_that_are_dead_is_swept(serve: Serve, home: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait(SOON)
     for name in (str(ended.pid), str(os.getppid()), "notes"):
@@ -270,7 +265,7 @@ def test_what_drivers_left_that_are_dead_is_swept(serve: Callable[..., FakeCoord
 
 
 def test_a_socket_that_cannot_be_made_is_said_and_survived(
-    serve: Callable[..., FakeCoordinator], home: Path, caplog: pytest.LogCaptureFixture
+    serve: Serve, home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     serve("r" * 120)
     until(lambda: "cannot open the control channel" in caplog.text, "a warning")
@@ -289,9 +284,7 @@ def deep_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return deep / home.name
 
 
-def test_a_temporary_directory_with_a_long_path_has_a_channel(
-    serve: Callable[..., FakeCoordinator], deep_home: Path
-) -> None:
+def test_a_temporary_directory_with_a_long_path_has_a_channel(serve: Serve, deep_home: Path) -> None:
     coordinator = serve()
     assert channel.ask(JVM, "r1", "drain", timeout=7)["group"] == "group of r1"
     assert coordinator.drains == [7.0]
@@ -300,7 +293,7 @@ def test_a_temporary_directory_with_a_long_path_has_a_channel(
 
 
 def test_a_long_path_on_a_system_without_proc_is_refused_with_the_remedy(
-    serve: Callable[..., FakeCoordinator],
+    serve: Serve,
     deep_home: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -311,9 +304,7 @@ def test_a_long_path_on_a_system_without_proc_is_refused_with_the_remedy(
     assert channel.runs(JVM) == []
 
 
-def test_the_files_of_a_driver_never_grow_old(
-    serve: Callable[..., FakeCoordinator], home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_files_of_a_driver_never_grow_old(serve: Serve, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel, "KEEP_EVERY_S", 0.05)
     serve()
     channel.announce_listener(JVM)
@@ -335,7 +326,7 @@ def remove_socket(home: Path) -> None:
 
 @pytest.mark.parametrize("remove", [remove_token, remove_socket, shutil.rmtree], ids=lambda remove: remove.__name__)
 def test_a_channel_that_was_cleaned_away_is_made_anew(
-    serve: Callable[..., FakeCoordinator],
+    serve: Serve,
     home: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -353,7 +344,7 @@ def test_a_channel_that_was_cleaned_away_is_made_anew(
 
 
 def test_a_channel_that_cannot_be_made_anew_is_said_once(
-    serve: Callable[..., FakeCoordinator], home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    serve: Serve, home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(channel, "KEEP_EVERY_S", 0.01)
     serve()
@@ -380,7 +371,7 @@ def test_a_channel_that_is_closed_makes_nothing_anew(home: Path, monkeypatch: py
 # -- word from outside ------------------------------------------------------------------------------------------------
 
 
-def test_every_request_arrives_with_its_arguments(serve: Callable[..., FakeCoordinator]) -> None:
+def test_every_request_arrives_with_its_arguments(serve: Serve) -> None:
     coordinator = serve()
     assert channel.ask(JVM, "r1", "sunk", document={"n": 1}, batch=7, query={"id": "q"}) == {"proven": True, "why": ""}
     assert channel.ask(JVM, "r1", "sunk", document={"n": 2}, batch=None, query={})["proven"]
@@ -398,9 +389,7 @@ def test_every_request_arrives_with_its_arguments(serve: Callable[..., FakeCoord
 @pytest.mark.parametrize(
     "arguments", [{}, {"document": "text", "batch": 1, "query": {}}, {"document": {}, "batch": "1", "query": {}}]
 )
-def test_a_sunk_without_a_document_is_no_request(
-    serve: Callable[..., FakeCoordinator], arguments: dict[str, Any]
-) -> None:
+def test_a_sunk_without_a_document_is_no_request(serve: Serve, arguments: dict[str, Any]) -> None:
     coordinator = serve()
     with pytest.raises(StreamGroupError, match="not a request of this channel: 'sunk'"):
         channel.ask(JVM, "r1", "sunk", **arguments)
@@ -450,9 +439,7 @@ def test_an_answer_that_takes_long_does_not_keep_a_process_from_its_end(
 # -- the listener's mark ----------------------------------------------------------------------------------------------
 
 
-def test_a_drivers_listener_is_known_to_its_coordinators_alone(
-    serve: Callable[..., FakeCoordinator], home: Path
-) -> None:
+def test_a_drivers_listener_is_known_to_its_coordinators_alone(serve: Serve, home: Path) -> None:
     serve()
     assert not channel.is_listened(JVM)
     channel.announce_listener(JVM)
@@ -464,7 +451,7 @@ def test_a_drivers_listener_is_known_to_its_coordinators_alone(
     assert not channel.is_listened(JVM)
 
 
-def test_the_mark_of_a_dead_driver_is_swept(serve: Callable[..., FakeCoordinator], home: Path) -> None:
+def test_the_mark_of_a_dead_driver_is_swept(serve: Serve, home: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait(SOON)
     channel.announce_listener(ended.pid)

@@ -129,13 +129,3 @@ def test_where_the_directory_cannot_be_made_the_query_goes_on(home: Path, caplog
         Claim(home, "g", "", run).take()
     assert "cannot check for another query of this application" in caplog.text
     assert "private" in caplog.text
-
-
-def test_a_claim_that_says_nothing_is_a_claim_all_the_same(home: Path) -> None:
-    first = Claim(home, "g", "", "r1")
-    first.take()
-    (file,) = home.iterdir()
-    file.write_text("{}")
-    with pytest.raises(ConfigError, match="its run is not known"):
-        Claim(home, "g", "", "r2").take(timeout=0.0)
-    first.release()

@@ -151,7 +151,7 @@ def test_bytes_that_are_no_text_leave_the_file_out(home: Path) -> None:
     assert recorded_failures() == []
 
 
-def test_the_failures_of_an_ended_driver_stay_for_an_hour(home: Path, serve: Callable[..., FakeCoordinator]) -> None:
+def test_the_failures_of_an_ended_driver_stay_for_an_hour(home: Path, serve: Serve) -> None:
     record_failure(NO_PROCESS, failure())
     serve("r1")  # sweeps
     assert recorded_failures() == [failure()]
@@ -165,7 +165,7 @@ def test_the_failures_of_an_ended_driver_stay_for_an_hour(home: Path, serve: Cal
 
 
 def test_a_file_that_another_sweep_has_removed_meanwhile_opens_the_channel_all_the_same(
-    home: Path, serve: Callable[..., FakeCoordinator], monkeypatch: pytest.MonkeyPatch
+    home: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record_failure(NO_PROCESS, failure())
     gone = home / f"{NO_PROCESS}{channel.FAILURES}"
@@ -182,7 +182,7 @@ def test_a_file_that_another_sweep_has_removed_meanwhile_opens_the_channel_all_t
     assert channel.runs(JVM) == ["r1"]
 
 
-def test_the_failures_of_a_driver_that_lives_are_not_swept(home: Path, serve: Callable[..., FakeCoordinator]) -> None:
+def test_the_failures_of_a_driver_that_lives_are_not_swept(home: Path, serve: Serve) -> None:
     record_failure(os.getpid(), failure())
     path = home / f"{os.getpid()}{channel.FAILURES}"
     os.utime(path, (0, 0))

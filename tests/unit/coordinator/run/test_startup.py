@@ -180,22 +180,16 @@ def test_positions_of_subscribed_partitions_that_do_not_exist_are_gone() -> None
     assert startup.gone(CHECKPOINT) == {}, "from now on the member knows"
 
 
-def test_a_member_misses_nothing_since_another_one_may_hold_it() -> None:
-    starting = Starting(group=GroupOptions("g"))
-    assert starting.opened(snapshot(t=1)).gone(CHECKPOINT) == {}
+@pytest.mark.parametrize(
+    ("group", "found"),
+    [(GroupOptions("g"), snapshot(t=1)), (ALONE, snapshot(t=2)), (ALONE, snapshot(Dialect.KAFKA07, t=1))],
+    ids=["another member may hold it", "nothing is gone", "a broker of Kafka 0.7 is away"],
+)
+def test_the_metadata_is_not_read_again(group: GroupOptions, found: ClusterSnapshot) -> None:
+    starting = Starting(group=group)
+    startup = starting.opened(found)
     assert starting.looks_again().is_over
-
-
-def test_nothing_is_looked_at_again_where_nothing_is_gone() -> None:
-    starting = Starting()
-    starting.opened(snapshot(t=2))
-    assert starting.looks_again().is_over
-
-
-def test_a_partition_of_kafka_07_comes_and_goes_with_its_broker() -> None:
-    starting = Starting()
-    starting.opened(snapshot(Dialect.KAFKA07, t=1))
-    assert starting.looks_again().is_over
+    assert startup.gone(CHECKPOINT) == ({T1: Position(6)} if found.log_format.is_broker_bound else {})
 
 
 def test_a_partition_that_comes_back_was_there_when_the_run_began() -> None:
@@ -354,19 +348,6 @@ def test_a_timestamp_beyond_the_last_record_asks_for_the_end_in_the_time_that_is
 
 
 # -- records that may have been missed --------------------------------------------------------------------------------
-
-
-def test_losses_that_are_allowed_are_said() -> None:
-    logs = logs_of([10, 20])
-    logs.starts = {P0: 5}
-    finder = Finder(logs, fail_on_data_loss=False)
-    finder.find(Resolve(1, {P0: Origin.EARLIEST}))
-    assert finder.found == [(1, {P0: 5})]
-    ((level, line),) = finder.lines
-    assert (level, "its log starts at 5" in line) == (ev.WARNING, True)
-    fields = parse(line)
-    assert (fields["event"], fields["to"], fields["count"]) == ("data_loss", "5", "5")
-    assert "failed" not in fields
 
 
 def test_losses_that_are_not_allowed_fail_at_once() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from streamgroup.coordinator.threads import group_thread
 from streamgroup.coordinator.threads.group_thread import GroupThread
-from streamgroup.errors import ConfigError, StreamGroupError, TlsError, TransportError, UnsupportedVersionError
+from streamgroup.errors import ConfigError, StreamGroupError, TlsError, TransportError
 from streamgroup.group import events as ev
 from streamgroup.group.events import Lane, Send
 from streamgroup.kafka.net.poller import ConnectionIdle, ConnectionLost, ConnectionReady, ResponseReceived
@@ -28,6 +28,7 @@ from tests.unit.coordinator.shells import SOON, VERSIONS, FakeInbox, ScriptedPol
 
 GONE = TransportError("gone")
 HOME = Broker(7, "home", 9092)
+Start = Callable[..., "Group"]
 
 
 class Group(FakeInbox):
@@ -56,7 +57,7 @@ def poller(monkeypatch: pytest.MonkeyPatch) -> ScriptedPoller:
 
 
 @pytest.fixture
-def group() -> Iterator[Callable[..., Group]]:
+def group() -> Iterator[Start]:
     made: list[Group] = []
 
     def start(options: ClientOptions | None = None, snapshot: ClusterSnapshot | None = None) -> Group:
@@ -90,9 +91,7 @@ def broken(poller: ScriptedPoller, tag: str, number: int = 0) -> ConnectionLost:
 # -- sending ----------------------------------------------------------------------------------------------------------
 
 
-def test_requests_wait_for_the_handshake_and_go_out_in_order(
-    poller: ScriptedPoller, group: Callable[..., Group]
-) -> None:
+def test_requests_wait_for_the_handshake_and_go_out_in_order(poller: ScriptedPoller, group: Start) -> None:
     run = group()
     run.want(ev.CoordinatorFound(HOME), send(1), send(2))
     assert (poller.handle("coordinator").host, poller.sent) == ("home", [])
@@ -109,14 +108,6 @@ def test_requests_wait_for_the_handshake_and_go_out_in_order(
     run.hears(ev.RequestAnswered(2, "second", version), ev.RequestAnswered(1, "first", version))
 
 
-def test_what_the_broker_does_not_speak_fails_the_query(poller: ScriptedPoller, group: Callable[..., Group]) -> None:
-    run = group()
-    run.want(send(1))
-    poller.deliver(ConnectionReady(poller.handle("coordinator"), BrokerVersions("old", {})))
-    run.until(lambda: bool(run.failures))
-    assert isinstance(run.failures[0], UnsupportedVersionError)
-
-
 @pytest.mark.parametrize(
     ("api", "release", "words"),
     [
@@ -125,7 +116,7 @@ def test_what_the_broker_does_not_speak_fails_the_query(poller: ScriptedPoller, 
     ],
 )
 def test_a_group_that_the_brokers_are_too_old_for_is_shown_the_ways_out(
-    api: Any, release: str, words: str, poller: ScriptedPoller, group: Callable[..., Group]
+    api: Any, release: str, words: str, poller: ScriptedPoller, group: Start
 ) -> None:
     run = group()
     run.want(replace(send(1), api=api))
@@ -136,7 +127,7 @@ def test_a_group_that_the_brokers_are_too_old_for_is_shown_the_ways_out(
         assert part in str(run.failures[0])
 
 
-def test_the_member_learns_what_the_broker_does_not_speak(poller: ScriptedPoller, group: Callable[..., Group]) -> None:
+def test_the_member_learns_what_the_broker_does_not_speak(poller: ScriptedPoller, group: Start) -> None:
     run = group()
     run.want(replace(send(1), optional=True))
     poller.deliver(ConnectionReady(poller.handle("coordinator"), BrokerVersions("old", {}, "0.8.1")))
@@ -146,7 +137,7 @@ def test_the_member_learns_what_the_broker_does_not_speak(poller: ScriptedPoller
     assert not run.failures
 
 
-def test_no_version_above_the_ceiling_is_sent(poller: ScriptedPoller, group: Callable[..., Group]) -> None:
+def test_no_version_above_the_ceiling_is_sent(poller: ScriptedPoller, group: Start) -> None:
     run = group()
     run.want(replace(send(1), api=OffsetFetchRequest, ceiling=0, build=lambda version: version))
     versions = BrokerVersions("b", {OffsetFetchRequest.API_KEY: (0, 5)})
@@ -155,20 +146,10 @@ def test_no_version_above_the_ceiling_is_sent(poller: ScriptedPoller, group: Cal
     assert poller.sent[0].request == 0
 
 
-def test_the_member_is_woken_when_it_wants(poller: ScriptedPoller, group: Callable[..., Group]) -> None:
-    run = group()
-    with run.changed:
-        run.wake_at = 0.0
-    poller.wake()
-    run.until(lambda: ev.Tick() in run.heard)
-
-
 # -- where to ----------------------------------------------------------------------------------------------------------
 
 
-def test_find_coordinator_goes_on_to_the_next_address_of_the_list(
-    poller: ScriptedPoller, group: Callable[..., Group]
-) -> None:
+def test_find_coordinator_goes_on_to_the_next_address_of_the_list(poller: ScriptedPoller, group: Start) -> None:
     run = group(client(("dead", 1), ("alive", 2)))
     run.script = lambda event: [find(event.token + 1)] if isinstance(event, ev.RequestFailed) else []
     run.want(find(1))
@@ -178,9 +159,7 @@ def test_find_coordinator_goes_on_to_the_next_address_of_the_list(
     assert poller.handle("any", 2).host == "dead", "over and over"
 
 
-def test_brokers_that_are_known_are_asked_before_the_bootstrap_list(
-    poller: ScriptedPoller, group: Callable[..., Group]
-) -> None:
+def test_brokers_that_are_known_are_asked_before_the_bootstrap_list(poller: ScriptedPoller, group: Start) -> None:
     run = group(client(("dead", 1), ("home", 9092)), ClusterSnapshot({7: HOME}, {}))
     run.script = lambda event: [find(event.token + 1)] if isinstance(event, ev.RequestFailed) else []
     run.want(find(1))
@@ -189,7 +168,7 @@ def test_brokers_that_are_known_are_asked_before_the_bootstrap_list(
     assert [(h.host, h.port) for h in poller.handles] == [("home", 9092), ("dead", 1)]
 
 
-def test_a_dead_bootstrap_server_is_passed_over_on_real_sockets(group: Callable[..., Group]) -> None:
+def test_a_dead_bootstrap_server_is_passed_over_on_real_sockets(group: Start) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         dead = closed.getsockname()[1]
     found = FindCoordinatorResponse(node_id=1, host="localhost", port=9092)
@@ -216,7 +195,7 @@ def test_a_dead_bootstrap_server_is_passed_over_on_real_sockets(group: Callable[
 
 @pytest.mark.parametrize("error", [TlsError("untrusted"), ConfigError("no such file")])
 def test_a_broker_to_which_no_retry_connects_fails_the_query(
-    error: StreamGroupError, poller: ScriptedPoller, group: Callable[..., Group]
+    error: StreamGroupError, poller: ScriptedPoller, group: Start
 ) -> None:
     run = group()
     run.want(find(1))
@@ -225,7 +204,7 @@ def test_a_broker_to_which_no_retry_connects_fails_the_query(
 
 
 def test_another_coordinator_ends_the_connections_to_the_old_one_and_the_same_one_does_not(
-    poller: ScriptedPoller, group: Callable[..., Group]
+    poller: ScriptedPoller, group: Start
 ) -> None:
     run = group()
     run.want(ev.CoordinatorFound(HOME), send(1), send(2, Lane.JOIN), find(3))
@@ -245,7 +224,7 @@ def test_another_coordinator_ends_the_connections_to_the_old_one_and_the_same_on
 
 
 def test_a_send_on_a_lane_that_breaks_later_in_the_same_list_fails_and_is_tried_again(
-    poller: ScriptedPoller, group: Callable[..., Group]
+    poller: ScriptedPoller, group: Start
 ) -> None:
     run = group()
     run.want(send(1), send(2, Lane.JOIN))
@@ -270,36 +249,9 @@ def test_a_send_on_a_lane_that_breaks_later_in_the_same_list_fails_and_is_tried_
     assert run.failures == [], "nothing has failed for good"
 
 
-def test_a_connection_that_breaks_with_its_handshake_fails_what_waited_for_it(
-    poller: ScriptedPoller, group: Callable[..., Group]
-) -> None:
-    run = group()
-    run.want(send(1), send(2))
-    poller.deliver(connected(poller, "coordinator"), broken(poller, "coordinator"))
-    run.hears(ev.RequestFailed(1, "gone"), ev.RequestFailed(2, "gone"))
-    assert poller.sent == []
-
-
-@pytest.mark.parametrize(
-    ("lane", "told"), [(Lane.JOIN, []), (Lane.ANY, []), (Lane.COORDINATOR, [ev.CoordinatorGone("gone")])]
-)
-def test_of_idle_connections_only_the_coordinators_end_is_a_loss(
-    poller: ScriptedPoller, group: Callable[..., Group], lane: Lane, told: list[ev.Event]
-) -> None:
-    run = group()
-    run.want(send(1, lane))
-    poller.deliver(connected(poller, lane.value))
-    handle = poller.request(0).handle
-    poller.deliver(ResponseReceived(handle, 0, "x"), broken(poller, lane.value))
-    run.carried_out()
-    run.hears(ev.RequestAnswered(1, "x", HeartbeatRequest.VERSIONS[1]), *told)
-    run.want(send(2, lane))
-    assert poller.handle(lane.value, 1), "the next request has a connection of its own"
-
-
 @pytest.mark.parametrize("lane", list(Lane))
 def test_a_connection_that_was_closed_as_idle_is_no_loss_and_is_opened_again(
-    poller: ScriptedPoller, group: Callable[..., Group], lane: Lane
+    poller: ScriptedPoller, group: Start, lane: Lane
 ) -> None:
     run = group()
     run.want(send(1, lane))
@@ -312,9 +264,7 @@ def test_a_connection_that_was_closed_as_idle_is_no_loss_and_is_opened_again(
     assert poller.handle(lane.value, 1), "the next request has a connection of its own"
 
 
-def test_a_reset_fails_what_is_out_and_takes_no_answer_any_more(
-    poller: ScriptedPoller, group: Callable[..., Group]
-) -> None:
+def test_a_reset_fails_what_is_out_and_takes_no_answer_any_more(poller: ScriptedPoller, group: Start) -> None:
     run = group()
     run.want(send(1, Lane.JOIN))
     handle = poller.handle("join")
@@ -332,7 +282,7 @@ def test_a_reset_fails_what_is_out_and_takes_no_answer_any_more(
 
 
 def test_an_overdue_request_resets_its_connection_and_fails_all_that_was_on_it(
-    poller: ScriptedPoller, group: Callable[..., Group]
+    poller: ScriptedPoller, group: Start
 ) -> None:
     run = group()
     run.want(send(1), find(3))
@@ -345,7 +295,7 @@ def test_an_overdue_request_resets_its_connection_and_fails_all_that_was_on_it(
     assert poller.dropped == [(coordinator, True)], "the other lane is not concerned"
 
 
-def test_on_real_sockets_an_overdue_request_ends_in_a_reset(group: Callable[..., Group]) -> None:
+def test_on_real_sockets_an_overdue_request_ends_in_a_reset(group: Start) -> None:
     broker = FakeBroker(
         {
             ApiVersionsRequest: lambda request, version: api_versions(findcoordinator=(3, 3), apiversions=(0, 3)),
@@ -365,18 +315,8 @@ def test_on_real_sockets_an_overdue_request_ends_in_a_reset(group: Callable[...,
     assert "no answer to FindCoordinator in time" in run.heard[0].reason  # type: ignore[union-attr]
 
 
-def test_a_handshake_that_takes_too_long_fails_its_requests(
-    poller: ScriptedPoller, group: Callable[..., Group]
-) -> None:
-    run = group()
-    run.want(send(1, timeout_ms=10))
-    handle = poller.handle("coordinator")
-    run.hears(ev.RequestFailed(1, f"{handle}: no answer to Heartbeat in time"))
-    assert poller.dropped == [(handle, True)]
-
-
 def test_lanes_overdue_together_where_the_first_failure_gives_the_second_up(
-    poller: ScriptedPoller, group: Callable[..., Group]
+    poller: ScriptedPoller, group: Start
 ) -> None:
     run = group()
 
@@ -398,7 +338,7 @@ def test_lanes_overdue_together_where_the_first_failure_gives_the_second_up(
 
 
 def test_whatever_the_member_raises_fails_the_query(
-    poller: ScriptedPoller, group: Callable[..., Group], caplog: pytest.LogCaptureFixture
+    poller: ScriptedPoller, group: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = group()
 
@@ -414,7 +354,7 @@ def test_whatever_the_member_raises_fails_the_query(
     until(lambda: poller.closed, "closed")
 
 
-def test_stop_ends_the_thread_and_closes_its_connections(poller: ScriptedPoller, group: Callable[..., Group]) -> None:
+def test_stop_ends_the_thread_and_closes_its_connections(poller: ScriptedPoller, group: Start) -> None:
     run = group()
     run.want(Send(1, Lane.JOIN, JoinGroupRequest, lambda version: None, 30_000))
     poller.handle("join")

@@ -18,6 +18,7 @@ from tests.fakes.cluster import Logs, logs_of
 from tests.unit.coordinator.shells import SOON, client, running, source, until
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
+Start = Callable[..., "Watch"]
 
 
 class Watch:
@@ -50,7 +51,7 @@ def logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
 
 
 @pytest.fixture
-def watch() -> Iterator[Callable[..., Watch]]:
+def watch() -> Iterator[Start]:
     made: list[Watch] = []
 
     def make(options: SourceOptions | None = None) -> Watch:
@@ -65,9 +66,7 @@ def watch() -> Iterator[Callable[..., Watch]]:
 # -- topics -----------------------------------------------------------------------------------------------------------
 
 
-def test_under_a_pattern_all_topics_are_looked_at_and_those_of_interest_kept(
-    logs: Logs, watch: Callable[..., Watch]
-) -> None:
+def test_under_a_pattern_all_topics_are_looked_at_and_those_of_interest_kept(logs: Logs, watch: Start) -> None:
     others = {TopicPartition(name, 0): 1 for name in ("t1", "other", "needed")}
     logs.ends |= others
     watching = watch(source(subscription=Subscription(pattern="^t.*"), client=client(metadata_max_age_ms=20)))
@@ -82,7 +81,7 @@ def test_under_a_pattern_all_topics_are_looked_at_and_those_of_interest_kept(
 # -- ends -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_ends_are_those_of_now_and_the_starts_those_of_a_while_ago(logs: Logs, watch: Callable[..., Watch]) -> None:
+def test_the_ends_are_those_of_now_and_the_starts_those_of_a_while_ago(logs: Logs, watch: Start) -> None:
     watcher = watch().follow("t")
     logs.starts = {P0: 4}
     assert watcher.ends([P0, P1], SOON) == {P0: LogRange(4, 10), P1: LogRange(0, 20)}
@@ -93,7 +92,7 @@ def test_the_ends_are_those_of_now_and_the_starts_those_of_a_while_ago(logs: Log
 
 @pytest.mark.slow
 def test_what_was_written_before_a_call_is_in_its_answer_however_short_ago_the_ends_were_listed(
-    logs: Logs, watch: Callable[..., Watch]
+    logs: Logs, watch: Start
 ) -> None:
     watcher = watch().follow("t")
     for end in range(11, 21):
@@ -101,7 +100,7 @@ def test_what_was_written_before_a_call_is_in_its_answer_however_short_ago_the_e
         assert watcher.ends([P0], SOON)[P0].latest == end
 
 
-def test_ends_that_do_not_come_in_time_are_the_last_known_ones(logs: Logs, watch: Callable[..., Watch]) -> None:
+def test_ends_that_do_not_come_in_time_are_the_last_known_ones(logs: Logs, watch: Start) -> None:
     watcher = watch().follow("t")
     watcher.ends([P0], SOON)
     answering = threading.Event()
@@ -113,7 +112,7 @@ def test_ends_that_do_not_come_in_time_are_the_last_known_ones(logs: Logs, watch
 
 
 def test_a_partition_without_a_leader_does_not_hold_up_the_others(
-    logs: Logs, watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
+    logs: Logs, watch: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_read_schedule, "LEADERLESS_EVERY_S", 0.01)
     logs.leaderless = {P1}
@@ -129,7 +128,7 @@ def test_a_partition_without_a_leader_does_not_hold_up_the_others(
 @pytest.mark.parametrize("isolation", Isolation)
 def test_a_slow_leader_does_not_hold_up_the_others_and_what_it_reported_before_stays_known(
     logs: Logs,
-    watch: Callable[..., Watch],
+    watch: Start,
     monkeypatch: pytest.MonkeyPatch,
     isolation: Isolation,
     caplog: pytest.LogCaptureFixture,
@@ -152,7 +151,7 @@ def test_a_slow_leader_does_not_hold_up_the_others_and_what_it_reported_before_s
     assert watcher.ends([P2], SOON) == {P2: LogRange(0, 30)}
 
 
-def test_under_read_committed_the_watermark_is_known_beside_the_end(logs: Logs, watch: Callable[..., Watch]) -> None:
+def test_under_read_committed_the_watermark_is_known_beside_the_end(logs: Logs, watch: Start) -> None:
     logs.stable = {P0: 7}
     watcher = watch(source(fetch=FetchOptions(isolation=Isolation.READ_COMMITTED))).follow("t")
     ends = watcher.ends([P0, P1], SOON)
@@ -160,9 +159,7 @@ def test_under_read_committed_the_watermark_is_known_beside_the_end(logs: Logs, 
     assert watcher.watermarks(ends) == {P0: LogRange(0, 10), P1: LogRange(0, 20)}
 
 
-def test_a_log_doubted_while_its_end_is_asked_for_has_its_start_asked_for_too(
-    logs: Logs, watch: Callable[..., Watch]
-) -> None:
+def test_a_log_doubted_while_its_end_is_asked_for_has_its_start_asked_for_too(logs: Logs, watch: Start) -> None:
     watcher = watch().follow("t")
     watcher.ends([P0], SOON)
     logs.hook = lambda: (setattr(logs, "hook", None), watcher.doubt([P0], time.monotonic()))[-1]  # type: ignore[func-returns-value]
@@ -171,7 +168,7 @@ def test_a_log_doubted_while_its_end_is_asked_for_has_its_start_asked_for_too(
 
 
 def test_the_log_of_a_topic_made_anew_is_another_and_its_leader_believed_when_it_must_have_heard_of_it(
-    logs: Logs, watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
+    logs: Logs, watch: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(known_logs, "SETTLING_S", SOON)
     logs.epochs_listed = {P0: 1, P1: 1, P2: 1}  # the same epoch as before
@@ -199,7 +196,7 @@ def test_the_log_of_a_topic_made_anew_is_another_and_its_leader_believed_when_it
 # -- questions --------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_question_raises_belongs_to_who_asked(logs: Logs, watch: Callable[..., Watch]) -> None:
+def test_what_a_question_raises_belongs_to_who_asked(logs: Logs, watch: Start) -> None:
     run = watch()
     watcher = run.follow("t")
 
@@ -212,7 +209,7 @@ def test_what_a_question_raises_belongs_to_who_asked(logs: Logs, watch: Callable
     assert run.failures == []
 
 
-def test_a_question_without_an_answer_in_time_is_a_transport_error(logs: Logs, watch: Callable[..., Watch]) -> None:
+def test_a_question_without_an_answer_in_time_is_a_transport_error(logs: Logs, watch: Start) -> None:
     watcher = watch().watcher  # it never starts: nobody answers
     with pytest.raises(TransportError, match=r"did not answer within .* s; they are connected but slow"):
         watcher.ask(lambda cluster, deadline: 42, -0.95)  # of the second more that an answer may take
@@ -225,7 +222,7 @@ def test_a_question_without_an_answer_in_time_is_a_transport_error(logs: Logs, w
     "error", [TransportError("down"), BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "moved")], ids=type
 )
 def test_what_may_pass_is_tried_again_and_said_once(
-    logs: Logs, watch: Callable[..., Watch], error: Exception, caplog: pytest.LogCaptureFixture
+    logs: Logs, watch: Start, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     logs.failures = [error] * 3
     run = watch()
@@ -235,7 +232,7 @@ def test_what_may_pass_is_tried_again_and_said_once(
     assert len([r for r in caplog.records if "trying again" in r.message]) == 1
 
 
-def test_a_broker_error_that_no_retry_mends_fails_the_query(logs: Logs, watch: Callable[..., Watch]) -> None:
+def test_a_broker_error_that_no_retry_mends_fails_the_query(logs: Logs, watch: Start) -> None:
     run = watch()
     watcher = run.follow("t")
     logs.failures = [BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "t: its offsets")]
@@ -246,7 +243,7 @@ def test_a_broker_error_that_no_retry_mends_fails_the_query(logs: Logs, watch: C
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("a defect"), DecodeError("not a response")], ids=type)
 def test_whatever_else_is_raised_fails_the_query_and_nobody_waits_any_more(
-    logs: Logs, watch: Callable[..., Watch], error: Exception, caplog: pytest.LogCaptureFixture
+    logs: Logs, watch: Start, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = watch()
     watcher = run.follow("t")
@@ -270,7 +267,7 @@ def test_whatever_else_is_raised_fails_the_query_and_nobody_waits_any_more(
     assert logs.closed == 1
 
 
-def test_what_the_listener_of_the_metadata_raises_fails_the_query(logs: Logs, watch: Callable[..., Watch]) -> None:
+def test_what_the_listener_of_the_metadata_raises_fails_the_query(logs: Logs, watch: Start) -> None:
     run = watch()
 
     def fail() -> None:
@@ -282,7 +279,7 @@ def test_what_the_listener_of_the_metadata_raises_fails_the_query(logs: Logs, wa
     assert "a defect" in str(run.failures[0])
 
 
-def test_stop_fails_the_questions_that_are_left_and_wakes_who_waits(logs: Logs, watch: Callable[..., Watch]) -> None:
+def test_stop_fails_the_questions_that_are_left_and_wakes_who_waits(logs: Logs, watch: Start) -> None:
     watcher = watch().follow("t")
     asked, go = threading.Event(), threading.Event()
 
@@ -308,7 +305,7 @@ def test_stop_fails_the_questions_that_are_left_and_wakes_who_waits(logs: Logs, 
 
 
 def test_a_change_in_zookeeper_refreshes_the_metadata(
-    monkeypatch: pytest.MonkeyPatch, logs: Logs, watch: Callable[..., Watch]
+    monkeypatch: pytest.MonkeyPatch, logs: Logs, watch: Start
 ) -> None:
     told: list[Callable[[], None]] = []
 
@@ -325,7 +322,7 @@ def test_a_change_in_zookeeper_refreshes_the_metadata(
 
 
 def test_the_time_to_read_the_metadata_paces_its_refreshes(
-    logs: Logs, watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
+    logs: Logs, watch: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_read_schedule, "METADATA_EVERY_S", 0.01)
     monkeypatch.setattr(log_read_schedule, "METADATA_REST", 1e9)
@@ -341,7 +338,7 @@ def test_the_time_to_read_the_metadata_paces_its_refreshes(
 
 
 def test_ends_are_the_same_object_until_a_broker_tells_something_else(
-    logs: Logs, watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
+    logs: Logs, watch: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_read_schedule, "LISTING_EVERY_S", 0.0)
     monkeypatch.setattr(log_read_schedule, "REST", 0)

@@ -282,14 +282,6 @@ def test_what_an_earlier_session_tells_late_is_nobodys(running: Running) -> None
     running.hears(zk.SessionBegan(8, GRANTED_MS))
 
 
-def test_a_session_that_a_question_has_opened_is_the_members_too(running: Running) -> None:
-    assert running.thread.post(lambda session, deadline: session.session_id, SOON).result(SOON) == 99
-    assert running.heard == []
-    running.want(zk.OpenSession())
-    running.hears(zk.SessionBegan(99, GRANTED_MS))
-    assert len(FakeSession.made) == 1
-
-
 @pytest.mark.slow
 def test_a_question_is_asked_again_until_its_time_is_over(running: Running) -> None:
     asked: list[float] = []
@@ -307,24 +299,6 @@ def test_a_question_is_asked_again_until_its_time_is_over(running: Running) -> N
     running.session.fails = None
     with pytest.raises(ZeroDivisionError):
         running.thread.post(lambda session, deadline: 1 / 0, SOON).result(SOON)
-
-
-def test_a_question_waits_for_one_action_however_many_the_member_has(running: Running) -> None:
-    """In a group that changes all the time the member always has another look to make."""
-    session = running.in_session()
-    session.gate.clear()
-    running.want(look(1))
-    running.until(lambda: len(session.looked) == 1)
-    order: list[str] = []
-    asked = [running.thread.post(lambda _session, _until, name=name: order.append(name), SOON) for name in "ab"]
-    for token in (2, 3, 4):
-        running.want(look(token))
-    session.read = lambda subtrees, deadline: order.append("look") or {}  # type: ignore[method-assign,func-returns-value]
-    session.gate.set()
-    for answer in asked:
-        answer.result(SOON)
-    running.until(lambda: len(order) == 5)
-    assert order == ["a", "look", "b", "look", "look"]
 
 
 @pytest.mark.slow
