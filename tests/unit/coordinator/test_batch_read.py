@@ -38,34 +38,35 @@ from streamgroup.options.parse import parse_source
 from streamgroup.options.types import Isolation, SourceOptions, SplitOptions, Subscription
 from tests.fakes.cluster import NODES, FakeCluster, Logs, logs_of
 from tests.fakes.registry07 import client07
+from tests.unit.coordinator.runs import ranges
 from tests.unit.coordinator.shells import client, source
 
-Q0, Q1, P2 = (TopicPartition("t", n) for n in range(3))
+P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 COMMITTED = Isolation.READ_COMMITTED
 NEVER = float("inf")
 
 
 def test_a_spec_becomes_offsets_with_one_listing_for_what_only_the_log_knows() -> None:
     logs = logs_of([10, 20, 30])
-    logs.starts, logs.stable = {Q0: 3}, {P2: 25}
-    spec = ConfiguredOffsets(LATEST, offsets={Q0: EARLIEST, Q1: 7, P2: LATEST})
-    found = offsets_of(FakeCluster(logs), NEVER, spec, [Q0, Q1, P2], isolation=COMMITTED)  # type: ignore[arg-type]
-    assert found == {Q0: 3, Q1: 7, P2: 25}
-    assert logs.listings == [(EARLIEST, (Q0,)), (LATEST, (P2,))]
+    logs.starts, logs.stable = {P0: 3}, {P2: 25}
+    spec = ConfiguredOffsets(LATEST, offsets={P0: EARLIEST, P1: 7, P2: LATEST})
+    found = offsets_of(FakeCluster(logs), NEVER, spec, [P0, P1, P2], isolation=COMMITTED)  # type: ignore[arg-type]
+    assert found == {P0: 3, P1: 7, P2: 25}
+    assert logs.listings == [(EARLIEST, (P0,)), (LATEST, (P2,))]
 
 
 def test_offsets_that_are_given_ask_nobody() -> None:
     logs = logs_of([10])
-    spec = ConfiguredOffsets(LATEST, offsets={Q0: 4})
-    assert offsets_of(FakeCluster(logs), NEVER, spec, [Q0], isolation=COMMITTED) == {Q0: 4}  # type: ignore[arg-type]
+    spec = ConfiguredOffsets(LATEST, offsets={P0: 4})
+    assert offsets_of(FakeCluster(logs), NEVER, spec, [P0], isolation=COMMITTED) == {P0: 4}  # type: ignore[arg-type]
     assert logs.listings == []
 
 
 def test_the_ends_are_those_of_all_partitions_as_far_as_they_may_be_read() -> None:
     logs = logs_of([10, 20])
-    logs.stable = {Q1: 15}
+    logs.stable = {P1: 15}
     ends = log_ends(FakeCluster(logs), NEVER, Subscription(topics=("t",)), COMMITTED)  # type: ignore[arg-type]
-    assert ends == {Q0: 10, Q1: 15}
+    assert ends == {P0: 10, P1: 15}
 
 
 class OfSegments(FakeCluster):
@@ -85,9 +86,6 @@ def test_where_brokers_know_the_times_of_segments_only_a_start_is_early_and_an_e
         offsets_of(cluster, 0.0, spec, [tp], isolation=Isolation.READ_UNCOMMITTED, bound=RangeBound.BATCH_END)
 
 
-P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
 @pytest.fixture
 def logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
     made = logs_of([10, 20])
@@ -102,10 +100,6 @@ def options(
     return replace(
         given, starting=starting or ConfiguredOffsets(EARLIEST), ending=ending or ConfiguredOffsets(LATEST), group=None
     )
-
-
-def ranges(tasks: list[FetchTask]) -> list[tuple[int, int, int]]:
-    return sorted((r.range.partition.partition, r.range.start, r.range.until) for task in tasks for r in task.ranges)
 
 
 def located(tasks: list[FetchTask]) -> tuple[Broker | None, str, int]:

@@ -345,8 +345,8 @@ def test_the_status_names_group_run_lineage_and_positions(start: Start) -> None:
     assert run.poller.asked(FindCoordinatorRequest) == 1
 
 
-ASKED_0, ASKED_1, OTHER = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("another", 0)
-TARGETS = {ASKED_0: 9}
+OTHER = TopicPartition("another", 0)
+TARGETS = {P0: 9}
 
 
 class Peers:
@@ -371,7 +371,7 @@ class Peers:
         self, timeout: float, wanted: Callable[[TopicPartition], bool]
     ) -> Mapping[TopicPartition, CommittedOffset]:
         self.calls.append(("committed", timeout))
-        return {tp: CommittedOffset(7) for tp in (ASKED_0, ASKED_1) if wanted(tp)}
+        return {tp: CommittedOffset(7) for tp in (P0, P1) if wanted(tp)}
 
     def described(self, timeout: float) -> Future[GroupDescription]:
         self.calls.append(("described", timeout))
@@ -393,7 +393,7 @@ Make = Callable[..., Answerer]
 @pytest.fixture
 def logs() -> Logs:
     made = logs_of([10, 20])
-    made.starts[ASKED_1] = 5
+    made.starts[P1] = 5
     made.ends[OTHER] = 30
     return made
 
@@ -484,31 +484,31 @@ def test_metadata_of_all_topics_are_kept_for_the_subscribed_ones_only(make: Make
 
 
 def test_the_ends_of_all_subscribed_partitions_are_those_that_may_be_read(make: Make, logs: Logs) -> None:
-    logs.stable[ASKED_1] = 15
-    assert make().answer(interface.SnapshotEnds()) == {ASKED_0: 10, ASKED_1: 20}
+    logs.stable[P1] = 15
+    assert make().answer(interface.SnapshotEnds()) == {P0: 10, P1: 20}
     committed = source(fetch=FetchOptions(isolation=Isolation.READ_COMMITTED))
-    assert make(committed).answer(interface.SnapshotEnds()) == {ASKED_0: 10, ASKED_1: 15}
+    assert make(committed).answer(interface.SnapshotEnds()) == {P0: 10, P1: 15}
 
 
 def test_the_ends_of_held_partitions_are_listed_anew(make: Make, logs: Logs) -> None:
     answerer = make()
     answerer.answer(interface.ReadTopics(None))
-    assert answerer.answer(interface.ListEnds({ASKED_1: Position(7)}, SOON)) == {ASKED_1: LogRange(5, 20)}
-    logs.ends[ASKED_1] = 25
-    assert answerer.answer(interface.ListEnds({ASKED_1: Position(7)}, SOON)) == {ASKED_1: LogRange(5, 25)}
+    assert answerer.answer(interface.ListEnds({P1: Position(7)}, SOON)) == {P1: LogRange(5, 20)}
+    logs.ends[P1] = 25
+    assert answerer.answer(interface.ListEnds({P1: Position(7)}, SOON)) == {P1: LogRange(5, 25)}
 
 
 def test_commits_are_fetched_for_the_wanted_partitions_within_the_timeout_of_the_question(
     make: Make, peers: Peers
 ) -> None:
-    answer = make().answer(interface.FetchCommitted(3.0, lambda tp: tp == ASKED_1))
-    assert (answer, peers.calls) == ({ASKED_1: CommittedOffset(7)}, [("committed", 3.0)])
+    answer = make().answer(interface.FetchCommitted(3.0, lambda tp: tp == P1))
+    assert (answer, peers.calls) == ({P1: CommittedOffset(7)}, [("committed", 3.0)])
 
 
 def test_positions_are_checked_up_to_the_targets_of_available_now(make: Make, peers: Peers) -> None:
     positions, known, limits = (
-        {ASKED_0: Position(3)},
-        {ASKED_0: LogRange(0, 10)},
+        {P0: Position(3)},
+        {P0: LogRange(0, 10)},
         LimitOptions(max_offsets_per_trigger=5),
     )
     assert make().answer(interface.CheckPositions(positions, known, limits, 2.0)) is None
@@ -519,10 +519,10 @@ def test_tasks_read_the_planned_ranges_at_the_leaders_of_now_under_the_planned_t
     """R8: a replay must not read a topic that was created again under its name."""
     answerer = make()
     logs.topic_ids["t"] = "recreated"
-    logs.epochs[ASKED_1] = 4
+    logs.epochs[P1] = 4
     answerer.answer(interface.ReadTopics(None))
-    ranges = (OffsetRange(ASKED_0, 2, 6), OffsetRange(ASKED_1, 5, 9))
-    document = Document("g", "l", "r", 1, ranges, {ASKED_0: Position(6, "id"), ASKED_1: Position(9, "id")})
+    ranges = (OffsetRange(P0, 2, 6), OffsetRange(P1, 5, 9))
+    document = Document("g", "l", "r", 1, ranges, {P0: Position(6, "id"), P1: Position(9, "id")})
     tasks: Any = answerer.answer(interface.MakeFetchTasks(document, ranges))
     located = sorted((r.range, r.topic_id, r.leader.node_id, r.leader_epoch) for task in tasks for r in task.ranges)
     assert located == [(ranges[0], "id", 0, 1), (ranges[1], "id", 1, 4)]
@@ -535,10 +535,10 @@ def test_tasks_read_the_planned_ranges_at_the_leaders_of_now_under_the_planned_t
 
 def test_offsets_are_listed_without_waiting_for_the_brokers(make: Make, logs: Logs) -> None:
     answerer = make(is_started=False)
-    future = answerer.post(interface.ListOffsets({ASKED_0: LATEST, ASKED_1: EARLIEST}, SOON))
+    future = answerer.post(interface.ListOffsets({P0: LATEST, P1: EARLIEST}, SOON))
     assert not future.done()
     answerer.watcher.start()
-    assert future.result(SOON) == {ASKED_0: ListedOffset(10), ASKED_1: ListedOffset(5)}
+    assert future.result(SOON) == {P0: ListedOffset(10), P1: ListedOffset(5)}
 
 
 def test_the_group_is_described_by_its_store(make: Make, peers: Peers) -> None:

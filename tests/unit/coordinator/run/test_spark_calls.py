@@ -250,7 +250,6 @@ def test_a_stop_ends_the_wait_for_the_rate() -> None:
     assert {reply.call: reply.result for reply in shell.of(interface.CallReply)} == {stop: True, call: first}
 
 
-Q0, Q1 = TopicPartition("t", 0), TopicPartition("t", 1)
 JOIN_TIMEOUT_S = 10.0
 NOW = 100.0
 
@@ -517,44 +516,44 @@ def test_partitions_on_their_way_are_not_waited_for_where_the_run_is_over() -> N
 
 def test_partitions_without_an_answer_for_too_long_are_named_with_the_option() -> None:
     run = Run("orders", api_timeout_s=30.0)
-    run.gate.check_unanswered([Q1, Q0], "Trigger.Once", NOW)
-    run.gate.check_unanswered([Q1, Q0], "Trigger.Once", NOW + 29.9)
+    run.gate.check_unanswered([P1, P0], "Trigger.Once", NOW)
+    run.gate.check_unanswered([P1, P0], "Trigger.Once", NOW + 29.9)
     with pytest.raises(
         TransportError,
         match=r"^group orders: cannot plan t-0, t-1 under Trigger\.Once: for 30 s no broker has .*"
         r"Check the leaders .*raise kafka\.default\.api\.timeout\.ms$",
     ):
-        run.gate.check_unanswered([Q1, Q0], "Trigger.Once", NOW + 30.0)
+        run.gate.check_unanswered([P1, P0], "Trigger.Once", NOW + 30.0)
 
 
 def test_a_partition_that_was_answered_in_between_has_its_time_anew() -> None:
     run = Run(api_timeout_s=30.0)
-    run.gate.check_unanswered([Q0, Q1], "Trigger.Once", NOW)
-    run.gate.check_unanswered([Q1], "Trigger.Once", NOW + 20.0)
-    run.gate.check_unanswered([Q0], "Trigger.Once", NOW + 30.0)
-    run.gate.check_unanswered([Q0], "Trigger.Once", NOW + 59.9)
+    run.gate.check_unanswered([P0, P1], "Trigger.Once", NOW)
+    run.gate.check_unanswered([P1], "Trigger.Once", NOW + 20.0)
+    run.gate.check_unanswered([P0], "Trigger.Once", NOW + 30.0)
+    run.gate.check_unanswered([P0], "Trigger.Once", NOW + 59.9)
     with pytest.raises(TransportError, match="cannot plan t-0 "):
-        run.gate.check_unanswered([Q0], "Trigger.Once", NOW + 60.0)
+        run.gate.check_unanswered([P0], "Trigger.Once", NOW + 60.0)
 
 
 @pytest.mark.parametrize("what", ["a batch was planned", "the member could not plan"])
 def test_the_time_begins_anew_after_a_batch_and_after_a_member_that_could_not_plan(what: str) -> None:
     run = Run(api_timeout_s=30.0)
-    run.gate.check_unanswered([Q0], "Trigger.AvailableNow", NOW)
+    run.gate.check_unanswered([P0], "Trigger.AvailableNow", NOW)
     if what == "a batch was planned":
         run.gate.answered()
     else:
         run.plans = False
         run.call(NOW + 29.0, ends=True)
-    run.gate.check_unanswered([Q0], "Trigger.AvailableNow", NOW + 30.0)
+    run.gate.check_unanswered([P0], "Trigger.AvailableNow", NOW + 30.0)
     with pytest.raises(TransportError):
-        run.gate.check_unanswered([Q0], "Trigger.AvailableNow", NOW + 60.0)
+        run.gate.check_unanswered([P0], "Trigger.AvailableNow", NOW + 60.0)
 
 
 def test_a_short_timeout_leaves_the_time_in_which_a_suspected_loss_is_believed() -> None:
     run = Run(api_timeout_s=0.5)
     least = BELIEVED_AFTER_S + 2 * LOOK_EVERY_S
-    run.gate.check_unanswered([Q0], "Trigger.Once", NOW)
-    run.gate.check_unanswered([Q0], "Trigger.Once", NOW + least - 0.01)
+    run.gate.check_unanswered([P0], "Trigger.Once", NOW)
+    run.gate.check_unanswered([P0], "Trigger.Once", NOW + least - 0.01)
     with pytest.raises(TransportError, match=f"for {least:g} s"):
-        run.gate.check_unanswered([Q0], "Trigger.Once", NOW + least)
+        run.gate.check_unanswered([P0], "Trigger.Once", NOW + least)

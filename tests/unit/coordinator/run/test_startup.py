@@ -38,9 +38,10 @@ from streamgroup.options.types import GroupMode, GroupOptions, Isolation, Offset
 from tests.fakes.cluster import NODES, FakeCluster, Logs, logs_of
 from tests.unit.coordinator.run.run_shell import Call, config
 
-T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
+U0 = TopicPartition("u", 0)
 ALONE = GroupOptions("g", mode=GroupMode.COMMIT)
-CHECKPOINT = replace(INITIAL_DOCUMENT, positions={T0: Position(5), T1: Position(6), U0: Position(7)})
+CHECKPOINT = replace(INITIAL_DOCUMENT, positions={P0: Position(5), P1: Position(6), U0: Position(7)})
 
 
 def snapshot(dialect: Dialect = Dialect.KAFKA, **partitions: int) -> ClusterSnapshot:
@@ -90,9 +91,9 @@ class Starting:
 @pytest.mark.parametrize(
     ("subscription", "asked", "followed", "there"),
     [
-        (Subscription(topics=("t",)), frozenset({"t"}), {"t"}, {T0, T1}),
-        (Subscription(pattern="t|v"), None, {"t"}, {T0, T1}),
-        (Subscription(assign=(T1, U0)), frozenset({"t", "u"}), {"t", "u"}, {T1, U0}),
+        (Subscription(topics=("t",)), frozenset({"t"}), {"t"}, {P0, P1}),
+        (Subscription(pattern="t|v"), None, {"t"}, {P0, P1}),
+        (Subscription(assign=(P1, U0)), frozenset({"t", "u"}), {"t", "u"}, {P1, U0}),
     ],
     ids=["topics", "pattern", "assign"],
 )
@@ -107,10 +108,10 @@ def test_a_run_asks_for_the_topics_of_its_subscription_and_follows_those_that_ex
     assert call.is_over
     assert starting.done == [followed]
     assert starting.startup.there == there
-    assert [tp for tp in (T0, T1, U0) if not starting.startup.is_new(tp)] == sorted(there)
+    assert [tp for tp in (P0, P1, U0) if not starting.startup.is_new(tp)] == sorted(there)
 
 
-NAMED = pytest.mark.parametrize("subscription", [Subscription(topics=("t",)), Subscription(assign=(T1,))])
+NAMED = pytest.mark.parametrize("subscription", [Subscription(topics=("t",)), Subscription(assign=(P1,))])
 
 
 @NAMED
@@ -122,7 +123,7 @@ def test_a_named_topic_that_a_lagging_broker_leaves_out_at_first_is_read(subscri
     assert call.question == ReadTopics(frozenset({"t"}))
     call.answered(snapshot(t=2))
     assert call.is_over
-    assert T1 in starting.startup.there
+    assert P1 in starting.startup.there
     assert starting.done == [{"t"}]
 
 
@@ -175,7 +176,7 @@ def test_the_member_starts_with_its_identity_and_the_topics(identity: bytes | No
 
 def test_positions_of_subscribed_partitions_that_do_not_exist_are_gone() -> None:
     startup = Starting().opened(snapshot(t=1))
-    assert startup.gone(CHECKPOINT) == {T1: Position(6)}, "u is not subscribed any more"
+    assert startup.gone(CHECKPOINT) == {P1: Position(6)}, "u is not subscribed any more"
     startup.join(None, 0.0)
     assert startup.gone(CHECKPOINT) == {}, "from now on the member knows"
 
@@ -189,7 +190,7 @@ def test_the_metadata_is_not_read_again(group: GroupOptions, found: ClusterSnaps
     starting = Starting(group=group)
     startup = starting.opened(found)
     assert starting.looks_again().is_over
-    assert startup.gone(CHECKPOINT) == ({T1: Position(6)} if found.log_format.is_broker_bound else {})
+    assert startup.gone(CHECKPOINT) == ({P1: Position(6)} if found.log_format.is_broker_bound else {})
 
 
 def test_a_partition_that_comes_back_was_there_when_the_run_began() -> None:
@@ -219,7 +220,7 @@ def test_a_partition_that_stays_away_is_believed_to_be_gone() -> None:
         assert look.at(now).question == ReadTopics(frozenset({"t"}))
         look.answered(snapshot(t=1))
     assert now == pytest.approx(100.0 + BELIEVED_AFTER_S, abs=LOOK_EVERY_S)
-    assert startup.gone(CHECKPOINT) == {T1: Position(6)}
+    assert startup.gone(CHECKPOINT) == {P1: Position(6)}
 
 
 def test_a_stop_ends_the_second_look() -> None:
@@ -258,7 +259,6 @@ def test_topics_that_come_to_match_the_pattern_are_subscribed_before_the_member_
     assert starting.done == [ev.MetadataRefreshed(snapshot(t=2).topics, asked)], "the same topics as before"
 
 
-P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 FOUNDED = Resolve(4, {P0: Origin.STARTING, P1: Origin.STARTING})
 IN_ZOOKEEPER = GroupOptions("g", offsets_storage=OffsetsStorage.ZOOKEEPER)
 SPEC = ConfiguredOffsets(LATEST)

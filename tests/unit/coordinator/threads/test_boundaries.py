@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -16,22 +15,12 @@ from streamgroup.model import LogRange, OffsetRange, Position, TopicPartition
 from tests.clock import Clock
 from tests.fakes.broker07 import tp
 from tests.fakes.registry07 import FakeNodes, client07
+from tests.unit.coordinator.run.test_planner import FakeWatcher
 from tests.unit.coordinator.shells import SOON
 
 A, B = tp(0, 0), tp(1, 2)
 POSITIONS = {A: Position(10), B: Position(20)}
 LOGS = {A: LogRange(0, 110, (0, 50)), B: LogRange(0, 120, (0,))}
-
-
-class FakeWatcher:
-    """Keeps the questions."""
-
-    def __init__(self) -> None:
-        self.questions: list[Future[Any]] = []
-
-    def post(self, question: object, timeout: float) -> Future[Any]:
-        self.questions.append(Future())
-        return self.questions[-1]
 
 
 @pytest.fixture
@@ -54,7 +43,7 @@ def test_only_what_no_segment_tells_is_asked_and_once(scans: BoundaryScans, watc
 
 def test_an_answer_that_came_late_is_at_hand_for_the_next_plan(scans: BoundaryScans, watcher: FakeWatcher) -> None:
     scans.ask(POSITIONS, LOGS, 100, None, 0.0)
-    watcher.questions[0].set_result({B: (31, 64)})
+    watcher.questions[0][1].set_result({B: (31, 64)})
     scans.ask(POSITIONS, LOGS, 100, None, 0.0)
     assert scans.known(LOGS).message_ends == {B: (31, 64)}
     assert len(watcher.questions) == 1
@@ -62,7 +51,7 @@ def test_an_answer_that_came_late_is_at_hand_for_the_next_plan(scans: BoundarySc
 
 def test_answers_count_only_from_where_they_were_walked(scans: BoundaryScans, watcher: FakeWatcher) -> None:
     scans.ask(POSITIONS, LOGS, 100, None, 0.0)
-    watcher.questions[0].set_result({B: (31, 64)})
+    watcher.questions[0][1].set_result({B: (31, 64)})
     scans.ask(POSITIONS, LOGS, 100, None, 0.0)
     scans.ask({**POSITIONS, B: Position(64)}, LOGS, 60, None, 0.0)
     assert scans.known(LOGS).message_ends == {}
@@ -77,7 +66,7 @@ def test_no_limit_in_the_way_asks_nothing(scans: BoundaryScans, watcher: FakeWat
 
 def test_brokers_that_are_away_are_asked_again(scans: BoundaryScans, watcher: FakeWatcher) -> None:
     scans.ask(POSITIONS, LOGS, 100, None, 0.0)
-    watcher.questions[0].set_exception(TransportError("away"))
+    watcher.questions[0][1].set_exception(TransportError("away"))
     scans.ask(POSITIONS, LOGS, 100, None, 0.0)
     scans.ask(POSITIONS, LOGS, 100, None, 0.0)
     assert len(watcher.questions) == 2
@@ -85,7 +74,7 @@ def test_brokers_that_are_away_are_asked_again(scans: BoundaryScans, watcher: Fa
 
 def test_a_position_that_is_no_boundary_ends_the_query(scans: BoundaryScans, watcher: FakeWatcher) -> None:
     scans.ask(POSITIONS, LOGS, 100, None, 0.0)
-    watcher.questions[0].set_exception(DecodeError("position 20: no message begins there"))
+    watcher.questions[0][1].set_exception(DecodeError("position 20: no message begins there"))
     with pytest.raises(DecodeError, match="position 20"):
         scans.ask(POSITIONS, LOGS, 100, None, 0.0)
 
@@ -108,14 +97,14 @@ def test_a_position_is_sound_once_a_message_was_found_there(
 ) -> None:
     checks.ask(POSITIONS, LOGS, 0.0)
     assert checks.unsound(POSITIONS, LOGS) == {A, B}
-    watcher.questions[0].set_result({A: (40,)})
+    watcher.questions[0][1].set_result({A: (40,)})
     checks.ask(POSITIONS, LOGS, 0.0)
     assert checks.unsound(POSITIONS, LOGS) == {B}
     checks.ask(POSITIONS, LOGS, 5.0)
     assert len(watcher.questions) == 1, "not before a while: and the other can be planned from meanwhile"
     clock.now += boundaries.CHECK_EVERY_S
     checks.ask(POSITIONS, LOGS, 0.0)
-    watcher.questions[1].set_result({B: (50,)})
+    watcher.questions[1][1].set_result({B: (50,)})
     checks.ask(POSITIONS, LOGS, 0.0)
     assert checks.unsound(POSITIONS, LOGS) == frozenset()
 
@@ -124,7 +113,7 @@ def test_the_first_answer_is_waited_for_that_a_query_fails_before_it_has_begun(
     checks: PositionChecks, watcher: FakeWatcher
 ) -> None:
     told = {A: Position(50), B: Position(20)}
-    threading.Timer(0.2, lambda: watcher.questions[0].set_exception(DecodeError("position 20"))).start()
+    threading.Timer(0.2, lambda: watcher.questions[0][1].set_exception(DecodeError("position 20"))).start()
     with pytest.raises(DecodeError, match="position 20"):
         checks.ask(told, LOGS, SOON)
     checks.ask(told, LOGS, SOON)  # and not again: A can be planned from
@@ -136,7 +125,7 @@ def test_where_a_plan_has_ended_the_next_one_may_begin_and_nowhere_else(
 ) -> None:
     """A partition may be lost, and held again somewhere else, between two plans."""
     checks.ask({A: Position(20)}, {A: LOGS[A]}, 0.0)
-    watcher.questions[0].set_result({A: (40,)})
+    watcher.questions[0][1].set_result({A: (40,)})
     checks.ask({A: Position(20)}, {A: LOGS[A]}, 0.0)
     checks.planned([OffsetRange(A, 20, 70)])
     assert checks.unsound({A: Position(70)}, LOGS) == frozenset()
@@ -155,8 +144,8 @@ def test_a_check_that_nobody_answers_is_given_up(
     began = clock.now
     while checks.unsound({A: Position(20)}, LOGS) and clock.now < began + 60:
         checks.ask({A: Position(20)}, {A: LOGS[A]}, 0.0)
-        if not watcher.questions[-1].done():
-            watcher.questions[-1].set_exception(TransportError("it hangs up"))
+        if not watcher.questions[-1][1].done():
+            watcher.questions[-1][1].set_exception(TransportError("it hangs up"))
         clock.now += 0.5
     assert boundaries.CHECK_TIMEOUT_S <= clock.now - began <= boundaries.CHECK_TIMEOUT_S + 2
     assert len(watcher.questions) <= boundaries.CHECK_TIMEOUT_S / boundaries.CHECK_EVERY_S + 1
@@ -186,13 +175,13 @@ def test_who_comes_back_or_is_set_back_is_asked_about_anew(
     checks: PositionChecks, watcher: FakeWatcher, clock: Clock
 ) -> None:
     checks.ask({A: Position(20)}, {A: LOGS[A]}, 0.0)
-    watcher.questions[0].set_result({A: (40,)})
+    watcher.questions[0][1].set_result({A: (40,)})
     checks.ask({A: Position(20)}, {A: LOGS[A]}, 0.0)
     assert checks.unsound({A: Position(20)}, LOGS) == frozenset()
     clock.now += boundaries.CHECK_EVERY_S
     checks.ask({A: Position(17)}, {A: LOGS[A]}, 0.0)
     assert checks.unsound({A: Position(17)}, LOGS) == {A}
-    watcher.questions[1].set_result({A: (40,)})
+    watcher.questions[1][1].set_result({A: (40,)})
     checks.ask({}, {}, 0.0)
     checks.ask({A: Position(40)}, {A: LOGS[A]}, 0.0)
     assert checks.unsound({A: Position(40)}, LOGS) == {A}
@@ -202,7 +191,7 @@ def test_a_position_inside_of_a_message_ends_the_query_before_it_is_planned(
     checks: PositionChecks, watcher: FakeWatcher
 ) -> None:
     checks.ask(POSITIONS, LOGS, 0.0)
-    watcher.questions[0].set_exception(DecodeError("position 20: no message begins there"))
+    watcher.questions[0][1].set_exception(DecodeError("position 20: no message begins there"))
     with pytest.raises(DecodeError, match="position 20"):
         checks.ask(POSITIONS, LOGS, 0.0)
     assert checks.unsound(POSITIONS, LOGS) == {A, B}

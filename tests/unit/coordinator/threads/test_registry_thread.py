@@ -552,8 +552,7 @@ def test_a_query_that_is_not_a_member_keeps_its_place_outside_of_the_group_when_
     assert taken.committed(SOON) == {P0: CommittedOffset(7)}
 
 
-STORED_0 = TopicPartition("t", 0)
-COMMIT = CommitOffsets(6, "g", "g_host-1-aa", 1 << 40, {STORED_0: CommittedOffset(9, "m")}, 1000)
+COMMIT = CommitOffsets(6, "g", "g_host-1-aa", 1 << 40, {P0: CommittedOffset(9, "m")}, 1000)
 
 
 class _Cluster:
@@ -582,7 +581,7 @@ def test_a_commit_is_of_no_member_and_keeps_its_offsets() -> None:
     cluster = _Cluster(0)
     with closing(OffsetsThread(client(), "g", print, print)) as offsets:
         answer = offsets._commit(cast("Any", cluster), COMMIT, 0.0, 0)
-    assert (answer.token, answer.verdicts[STORED_0].verdict) == (6, Verdict.COMMITTED)
+    assert (answer.token, answer.verdicts[P0].verdict) == (6, Verdict.COMMITTED)
     (request,) = cluster.requests
     assert (request.member_id, request.generation_id_or_member_epoch, request.group_instance_id) == ("", -1, None)
     ((row,),) = (topic.partitions for topic in request.topics)
@@ -599,7 +598,7 @@ def test_a_commit_is_of_no_member_and_keeps_its_offsets() -> None:
 def test_a_group_in_kafka_that_takes_no_commits_ends_the_query(code: int, told: str) -> None:
     with closing(OffsetsThread(client(), "g", print, print)) as offsets:
         verdicts = commit(offsets, ErrorCode.INVALID_COMMIT_OFFSET_SIZE).verdicts
-        assert verdicts[STORED_0].verdict is Verdict.TOO_LARGE
+        assert verdicts[P0].verdict is Verdict.TOO_LARGE
         with pytest.raises(StreamGroupError, match=told):
             commit(offsets, code)
 
@@ -637,7 +636,7 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> _Brokers:
 def test_requests_are_answered_in_order_and_a_broker_that_is_away_gives_no_answer(
     brokers: _Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = {STORED_0: CommittedOffset(3)}
+    found = {P0: CommittedOffset(3)}
     monkeypatch.setattr(registry_thread, "committed", lambda *_, in_zookeeper: found)
     answers: SimpleQueue[Answer] = SimpleQueue()
     with closing(OffsetsThread(client(), "g", answers.put, print)) as offsets:
@@ -645,7 +644,7 @@ def test_requests_are_answered_in_order_and_a_broker_that_is_away_gives_no_answe
         offsets.take(FetchOffsets(5, "g", frozenset(), 1000))
         offsets.take(COMMIT)
         assert answers.get(timeout=SOON) == OffsetsFetched(5, found)
-        assert answers.get(timeout=SOON) == OffsetsCommitted(6, {STORED_0: COMMITTED})
+        assert answers.get(timeout=SOON) == OffsetsCommitted(6, {P0: COMMITTED})
         brokers.code = -1
         offsets.take(COMMIT)
         assert answers.get(timeout=SOON) == NoAnswer(6, "the broker is away")
