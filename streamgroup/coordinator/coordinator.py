@@ -170,18 +170,15 @@ class Coordinator:
         """Let the run look for how long Spark has been silent (R27)."""
         self._inbox.post(interface.SilenceLook(jvm_is_stopped))
 
-    # --- the control channel's requests ------------------------------------------------------------------------------
+    # --- the control channel's requests: see `ControlledRun` ---------------------------------------------------------
 
     def sunk(self, document: Mapping[str, Any], batch: int | None, query: Mapping[str, Any]) -> dict[str, Any]:
-        """Take the listener's report that the batch of `document` has sunk (R15)."""
         return dict(self._inbox.call(interface.BatchSunk(from_value(document), batch, query)))
 
     def ranges(self) -> dict[str, Any]:
-        """Return the ranges of the batch in flight."""
         return dict(self._inbox.call(interface.GetRanges()))
 
     def log_ends(self) -> dict[str, Any]:
-        """Return as `ends` the ends of the logs held, listed now, in the format of Spark's Kafka connector."""
         return {"ends": _by_topic(self._inbox.call(interface.ListHeldEnds()))}
 
     def listen(self, is_announced: Callable[[], bool]) -> None:
@@ -189,7 +186,6 @@ class Coordinator:
         self._run.completion.is_announced = is_announced
 
     def end(self) -> dict[str, Any]:
-        """End the query with Spark's next call: every coordinator of the query is drained."""
         self._inbox.call(interface.EndAtNextCall())
         return {}
 
@@ -204,12 +200,11 @@ class Coordinator:
         return {**result, "group": self._group.group_id, "run": self.run}
 
     def pause(self, partitions: Collection[TopicPartition] | None, *, is_paused: bool) -> dict[str, Any]:
-        """Pause the reading of `partitions`, or resume it; None means the entire query. Raises PauseRefused."""
+        """Serve `pause` of `ControlledRun`. Raises PauseRefused."""
         chosen = None if partitions is None else frozenset(partitions)
         return dict(self._inbox.call(interface.SetPaused(chosen, is_paused)))
 
     def status(self) -> dict[str, Any]:
-        """Return the state of the member, its positions and its events."""
         status = self._inbox.call(interface.GetStatus())
         epoch = time.time() - time.monotonic()  # each time: the system's clock may have been set
         for counter in status["trouble"].values():
@@ -269,7 +264,6 @@ class Coordinator:
         self._inbox.post(interface.TopicsRead(snapshot, asked))
 
     def _fail(self, error: StreamGroupError) -> None:
-        """Fail the query: its next call raises `error`."""
         self._inbox.post(interface.ThreadFailed(error))
 
 

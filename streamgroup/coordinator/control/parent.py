@@ -116,7 +116,6 @@ class EndedWatch:
                 self._pidfd.register(descriptor, select.POLLIN)
 
     def __call__(self) -> bool:
-        """Return whether the JVM has ended."""
         if self._is_parent:
             return os.getppid() != self._pid
         if not self._ended:
@@ -179,7 +178,6 @@ class ContextWatch:
         self._touched_at: float | None = None
 
     def __call__(self, now: float) -> bool:
-        """Return whether the context has stopped at `now`, in monotonic seconds."""
         if self._touched_at is None or now - self._touched_at >= TOUCH_EVERY_S:
             self._touched_at = now
             for path in self._directories:

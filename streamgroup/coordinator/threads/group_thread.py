@@ -38,7 +38,7 @@ LONGEST_WAIT_S = 5.0
 
 
 class GroupThread:
-    """Sends the requests of the member of `group` to brokers."""
+    """Sends the requests of the member of `group` to brokers: an `ActionExecutor`."""
 
     def __init__(
         self, inbox: RunInbox, options: ClientOptions, group: str, snapshot: Callable[[], ClusterSnapshot]
@@ -61,19 +61,16 @@ class GroupThread:
         self._thread.start()
 
     def stop(self, timeout: float) -> None:
-        """Close the connections in order and end the thread."""
         self._stopping = True
         self._poller.wake()
         if self._thread.is_alive():
             self._thread.join(timeout)
 
     def carry_out(self, action: MemberAction) -> None:
-        """Queue an action for this thread."""
         self._outbox.append(action)
         self.wake()
 
     def wake(self) -> None:
-        """Have the loop check the run's timers again."""
         if threading.get_ident() != self._thread.ident:
             self._poller.wake()
 

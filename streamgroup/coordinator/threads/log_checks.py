@@ -100,7 +100,10 @@ Positions = Mapping[TopicPartition, Position]
 
 
 class LogChecks:
-    """The checks of one run. `ask` is called without the coordinator's lock, all other methods with it."""
+    """The checks of one run: the planner's `LogCheckResults`.
+
+    `ask` is called without the coordinator's lock, all other methods with it.
+    """
 
     def __init__(
         self, watcher: LogWatcher, location: OffsetLocation, clock: Callable[[], float] = time.monotonic
@@ -147,29 +150,23 @@ class LogChecks:
         return named
 
     def suspects(self, positions: Positions) -> Mapping[TopicPartition, EpochCheck]:
-        """Return the positions taken under a leader epoch that is not the newest."""
         return self.epochs.suspects(positions)
 
     def epoch_ends(self, suspects: Mapping[TopicPartition, EpochCheck]) -> Mapping[TopicPartition, EpochEnd]:
-        """Return the end offsets of the epochs of these suspects, as far as the leaders have answered."""
         return self.epochs.ends(suspects)
 
     def unsound(self, positions: Positions, logs: Logs) -> frozenset[TopicPartition]:
-        """Return the positions not yet known to be message boundaries; none if every offset is a boundary."""
         if not self._watcher.snapshot.log_format.has_boundaries:
             return frozenset()
         return self._checks.unsound(positions, logs)
 
     def boundaries(self, logs: Logs) -> Boundaries | None:
-        """Return the known ends of messages; None if every offset is a boundary."""
         return self._scans.known(logs) if self._watcher.snapshot.log_format.has_boundaries else None
 
     def densities(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the estimated bytes of `record_sizes.UNIT` offsets of each partition."""
         return self._sizes.densities(partitions)
 
     def planned(self, ranges: Iterable[OffsetRange]) -> None:
-        """Take note that `ranges` are planned: they end at boundaries."""
         self._checks.planned(ranges)
 
 
@@ -217,5 +214,4 @@ class SizeSamples:
             self._sizes.add(tp, asked[tp], size, offsets)
 
     def densities(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the estimated bytes of `record_sizes.UNIT` offsets of each partition."""
         return self._sizes.densities(partitions)

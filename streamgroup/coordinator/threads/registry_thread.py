@@ -116,19 +116,16 @@ class RegistryThread:
                 self._thread.start()
 
     def stop(self, timeout: float) -> None:
-        """Close the session in order and end the thread."""
         self._stopping = True
         self._inbox.put(None)
         if self._thread.is_alive():
             self._thread.join(timeout)
 
     def carry_out(self, action: MemberAction) -> None:
-        """Queue an action for this thread."""
         self._outbox.append(action)
         self.wake()
 
     def wake(self) -> None:
-        """Have the loop check the run's timers again."""
         if threading.get_ident() != self._thread.ident:
             self._inbox.put(None)
 

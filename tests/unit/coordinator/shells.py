@@ -1,4 +1,4 @@
-"""The peers of the driver's threads, in memory: a poller that a test scripts, and one with a coordinator behind it.
+"""The peers of the coordinator's threads, in memory: pollers, the inbox of a run; and the options that they take.
 
 Every wait has a deadline.
 """

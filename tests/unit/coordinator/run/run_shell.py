@@ -1,4 +1,4 @@
-"""A run as a machine, with a real member and a group's coordinator in memory, for the tests of its rooms."""
+"""A run as a machine, with a real member and a group coordinator in memory; and single calls of a run."""
 
 from __future__ import annotations
 
