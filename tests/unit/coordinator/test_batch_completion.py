@@ -41,11 +41,6 @@ def test_a_batch_reported_as_sunk_is_committed_without_another_call_of_spark(sta
     assert (status["idle"], status["query"]) == (True, QUERY)
 
 
-def test_what_is_no_document_is_refused(start: Start) -> None:
-    with pytest.raises(ConfigError, match="neither a document"):
-        sunk(start(), {"streamgroup": 1})
-
-
 def test_a_skipped_batch_found_out_by_the_listener_fails_the_query_at_its_next_call(start: Start) -> None:
     run = start()
     planned = run.plan()  # its partitions are never asked

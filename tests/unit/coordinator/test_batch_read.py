@@ -12,7 +12,6 @@ import pytest
 
 from streamgroup.coordinator import batch_read
 from streamgroup.coordinator.batch_read import log_ends, offsets_of, plan_batch, tasks_of
-from streamgroup.coordinator.log_output import NOTES
 from streamgroup.coordinator.planning.starts import RangeBound
 from streamgroup.errors import BrokerError, ConfigError, DataLossError, ErrorCode, TransportError
 from streamgroup.kafka.cluster.requests import ListedOffset
@@ -34,7 +33,6 @@ from streamgroup.model import (
     TopicInfo,
     TopicPartition,
 )
-from streamgroup.options.parse import parse_source
 from streamgroup.options.types import Isolation, SourceOptions, SplitOptions, Subscription
 from tests.fakes.cluster import NODES, FakeCluster, Logs, logs_of
 from tests.fakes.registry07 import client07
@@ -53,13 +51,6 @@ def test_a_spec_becomes_offsets_with_one_listing_for_what_only_the_log_knows() -
     found = offsets_of(FakeCluster(logs), NEVER, spec, [P0, P1, P2], isolation=COMMITTED)  # type: ignore[arg-type]
     assert found == {P0: 3, P1: 7, P2: 25}
     assert logs.listings == [(EARLIEST, (P0,)), (LATEST, (P2,))]
-
-
-def test_offsets_that_are_given_ask_nobody() -> None:
-    logs = logs_of([10])
-    spec = ConfiguredOffsets(LATEST, offsets={P0: 4})
-    assert offsets_of(FakeCluster(logs), NEVER, spec, [P0], isolation=COMMITTED) == {P0: 4}  # type: ignore[arg-type]
-    assert logs.listings == []
 
 
 def test_the_ends_are_those_of_all_partitions_as_far_as_they_may_be_read() -> None:
@@ -182,29 +173,6 @@ def test_the_notes_of_the_options_are_said_once(logs: Logs, caplog: pytest.LogCa
     with caplog.at_level("INFO"):
         plan_batch(options(notes=("fetch.max.bytes is without effect",)))
     assert [r.message for r in caplog.records].count("fetch.max.bytes is without effect") == 1
-
-
-def test_a_password_in_the_clear_is_one_warning_in_a_process(logs: Logs, caplog: pytest.LogCaptureFixture) -> None:
-    given = parse_source(
-        {
-            "kafka.bootstrap.servers": "127.0.0.1:1",
-            "subscribe": "t",
-            "kafka.security.protocol": "SASL_PLAINTEXT",
-            "kafka.sasl.mechanism": "PLAIN",
-            "kafka.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
-            'username="ann" password="hunter2";',
-        },
-        streaming=False,
-    )
-    NOTES.forget()
-    with caplog.at_level("INFO"):
-        for _ in range(3):
-            plan_batch(given)
-    (warning,) = [r for r in caplog.records if r.levelname == "WARNING"]
-    assert warning.message == (
-        "kafka.security.protocol is SASL_PLAINTEXT: with PLAIN everybody on the way can read the credentials. "
-        "Use SASL_SSL"
-    )
 
 
 @pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,7 +50,6 @@ from streamgroup.model import (
     MemberDescription,
     OffsetRange,
     Position,
-    TopicInfo,
     TopicPartition,
 )
 from streamgroup.options.types import (
@@ -464,15 +463,6 @@ def test_options_that_do_not_fit_the_brokers_end_the_start_before_the_group_is_j
     assert peers.calls == [("claim", False)]
 
 
-def test_brokers_that_do_not_answer_end_the_start_before_the_group_is_joined(
-    make: Make, peers: Peers, logs: Logs
-) -> None:
-    logs.failures += [TransportError("127.0.0.1:9092: Connection refused")]
-    with pytest.raises(TransportError, match="Connection refused"):
-        make(is_started=False).answer(interface.Connect(None))
-    assert peers.calls == [("claim", False)]
-
-
 # -- questions of a call -----------------------------------------------------------------------------------------------
 
 
@@ -642,31 +632,6 @@ def test_a_partition_of_the_checkpoint_that_the_first_metadata_lacks(
         believe_after(0.1)
         with pytest.raises(DataLossError, match="t-1: records from offset 5 on are gone"):
             run.plan({"t": {"0": 5, "1": 5}})
-
-
-@pytest.mark.slow
-def test_metadata_that_is_slow_to_come_holds_up_neither_the_loss_nor_the_other_partitions(
-    start: Start, monkeypatch: pytest.MonkeyPatch, believe_after: Callable[[float], None]
-) -> None:
-    """One look at the metadata takes longer than the time between two looks."""
-    logs = logs_of([10, 10])
-    logs.topic_ids, logs.epochs = {}, dict.fromkeys(logs.ends, -1)
-    run = start(logs=logs)
-    first = run.batch()
-    assert run.latest(first) == first
-    topics = logs.topics
-
-    def slowly(wanted: Collection[str] | None) -> dict[str, TopicInfo]:
-        time.sleep(0.3)
-        return topics(wanted)
-
-    monkeypatch.setattr(logs, "topics", slowly)
-    run.logs.ends |= {P0: 8, P1: 12}
-    second = run.plan(first)
-    assert ranges(run.coordinator.partitions(first, second)) == [(1, 10, 12)], "the other goes on"
-    believe_after(1.0)
-    with pytest.raises(DataLossError, match="t-0"):
-        polled(run, second, TIMEOUT_S)
 
 
 # -- one member per group and application, one live member per lineage (R28) ------------------------------------------

@@ -451,14 +451,6 @@ def test_a_drivers_listener_is_known_to_its_coordinators_alone(serve: Serve, hom
     assert not channel.is_listened(JVM)
 
 
-def test_the_mark_of_a_dead_driver_is_swept(serve: Serve, home: Path) -> None:
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait(SOON)
-    channel.announce_listener(ended.pid)
-    serve()
-    assert not channel.is_listened(ended.pid)
-
-
 def test_a_listener_alone_leaves_nothing_behind(home: Path) -> None:
     channel.announce_listener(JVM)
     channel.unannounce_listener(JVM)

@@ -165,11 +165,6 @@ def test_with_fail_on_data_loss_the_error_tells_of_all_losses_and_the_ways_out()
     assert "t-2" not in str(caught.value)
 
 
-def test_a_recheck_is_no_loss() -> None:
-    settled = settle({TP: AT_100}, {TP: Recheck(Cause.DELETED)}, location=ETL, fail_on_data_loss=True)
-    assert (settled.positions, settled.messages) == ({}, ())
-
-
 def test_a_batch_read_has_no_group_to_reset() -> None:
     with pytest.raises(DataLossError) as caught:
         settle(POSITIONS, VERDICTS, location=NO_LOCATION, fail_on_data_loss=True)
@@ -231,26 +226,12 @@ def test_a_log_that_ends_below_the_position_is_believed_after_the_time() -> None
     assert isinstance(judged(suspicions, CUT, 100.0 + BELIEVED_AFTER_S), loss.Moved)
 
 
-def test_a_new_leader_that_lags_for_a_moment_loses_nothing_and_the_time_begins_anew() -> None:
-    suspicions = Suspicions()
-    assert judged(suspicions, CUT, 100.0) == RECHECK
-    assert judged(suspicions, SOUND, 100.5) == KEEP
-    assert judged(suspicions, CUT, 100.0 + BELIEVED_AFTER_S) == RECHECK
-
-
 def test_metadata_of_before_is_no_proof_however_long_ago_the_suspicion_arose() -> None:
     suspicions = Suspicions()
     judged(suspicions, CUT, 100.0)
     late = 100.0 + 10 * BELIEVED_AFTER_S
     assert judged(suspicions, CUT, late, metadata_at=100.0 + BELIEVED_AFTER_S - 0.01) == RECHECK
     assert isinstance(judged(suspicions, CUT, late, metadata_at=100.0 + BELIEVED_AFTER_S), loss.Moved)
-
-
-def test_a_log_that_does_not_answer_leaves_the_suspicion_as_it_is() -> None:
-    suspicions = Suspicions()
-    judged(suspicions, CUT, 100.0)
-    assert judged(suspicions, None, 101.0) == KEEP, "no answer proves nothing"
-    assert isinstance(judged(suspicions, CUT, 100.0 + BELIEVED_AFTER_S), loss.Moved)
 
 
 def test_a_topic_that_the_metadata_lacks_is_deleted_after_the_time() -> None:

@@ -64,15 +64,6 @@ def test_a_partition_that_is_not_listed_is_an_error_that_names_it_and_the_option
         resolve(ConfiguredOffsets(LATEST, timestamps={A: 1}), [A, C, B], {}, bound=bound)
 
 
-def test_an_error_about_a_thousand_partitions_names_a_few() -> None:
-    many = [TopicPartition("t", number) for number in range(1_000)]
-    with pytest.raises(ConfigError, match=r"and lacks t-1, t-2, t-3 and 996 more partitions: list all"):
-        lookups(ConfiguredOffsets(LATEST, offsets={A: 1}), many)
-    listed = dict.fromkeys(many, (-1, -1))
-    with pytest.raises(ConfigError, match=r"t-0 at timestamp 9, .* and 997 more partitions. Give an earlier one"):
-        fallbacks(ConfiguredOffsets(LATEST, timestamp=9), listed)
-
-
 def test_a_partition_that_another_member_holds_need_not_be_there() -> None:
     assert resolve(ConfiguredOffsets(LATEST, offsets={A: 1, B: 2}), [B], {}) == {B: 2}
 

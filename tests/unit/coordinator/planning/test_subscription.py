@@ -70,12 +70,6 @@ def test_what_is_named_and_does_not_exist_is_an_error(subscription: Subscription
         subscribed_partitions(subscription, THERE)
 
 
-def test_an_error_about_a_thousand_topics_names_a_few() -> None:
-    topics = tuple(f"t{number:03}" for number in range(1_000))
-    with pytest.raises(ConfigError, match="has no topic 't000', 't001', 't002' and 997 more topics: create it"):
-        subscribed_partitions(Subscription(topics=topics), ClusterSnapshot({}, {}))
-
-
 def test_an_assigned_partition_that_does_not_exist_is_left_out_as_in_spark() -> None:
     subscription = Subscription(assign=(A0, TopicPartition("a", 3), TopicPartition("a", 2)))
     assert subscribed_partitions(subscription, THERE) == [A0]

@@ -60,11 +60,6 @@ def test_a_duplicate_has_my_lineage_another_run_and_goes_before_me(
     assert bool(find_duplicates(group(MINE, member("x", other)), ME, "me")) is is_duplicate
 
 
-def test_members_that_cannot_be_read_are_nobodys_duplicates() -> None:
-    strange = (member("x", None, user_data=b"\x00"), member("y", None))
-    assert find_duplicates(group(*strange, MINE), ME, "me") == {}
-
-
 @given(st.lists(st.tuples(st.text("ab", min_size=1, max_size=4), st.booleans()), min_size=2, max_size=5, unique=True))
 def test_of_several_that_look_at_the_same_group_at_most_one_stays(runs: list[tuple[str, bool]]) -> None:
     """One admitted before them at most: who is admitted looks no more."""

@@ -195,16 +195,6 @@ def test_a_stop_does_not_wait_for_a_call_whose_question_is_unanswered() -> None:
     assert shell.asked(JoinGroupRequest) == 0, "a run that is stopped does not join"
 
 
-def test_a_stop_commits_what_has_sunk_and_leaves() -> None:
-    shell = Shell()
-    document = shell.batch()
-    assert shell.result(interface.BatchSunk(document, 0, {})) == {"proven": True, "why": ""}
-    assert shell.result(interface.StopRun()) is True
-    assert shell.committed == {0: 10, 1: 10}
-    assert (shell.asked(LeaveGroupRequest), shell.coordinator.members) == (1, {})
-    assert "repeat" not in "".join(shell.lines)
-
-
 def test_a_drain_waits_for_the_batch_in_flight_and_ends_the_query() -> None:
     shell = Shell()
     document = shell.batch()
@@ -394,6 +384,7 @@ def test_a_description_from_before_the_newest_assignment_counts_for_nothing() ->
         assert shell.run.wake_at is not None
         shell.step(ev.Tick(), max(0.0, shell.run.wake_at - shell.now))
     assert shell.step(interface.QuestionAnswered(first, GroupDescription("g", GroupState.STABLE))) == []
+    assert not shell.run._lineages.is_clear
     second = shell.task_that_asks(interface.DescribeGroup)
     assert second != first
     shell.answer(second, GroupDescription("g", GroupState.STABLE))

@@ -412,16 +412,6 @@ def test_what_is_in_doubt_is_judged_each_time(monkeypatch: pytest.MonkeyPatch) -
     assert len(judged) <= 2, "its loss was told, and nothing changes any more"
 
 
-def test_a_position_outside_of_its_log_is_never_taken_for_one_that_was_judged_before() -> None:
-    ledger, watcher = SteadyLedger({P0: 4}), FakeWatcher()
-    made = planner(ledger, watcher)
-    whole, cut = {P0: LogRange(0, 10)}, {P0: LogRange(6, 10)}
-    assert made.look(whole).moved == {}
-    assert made.look(whole).moved == {}
-    for _ in range(2):
-        assert made.look(cut).moved == {P0: 6}
-
-
 def test_deleted_partitions_that_are_held_no_more_are_forgotten() -> None:
     ledger, watcher = SteadyLedger({P0: 4, P1: 8}), FakeWatcher(partitions=1)
     made = planner(ledger, watcher)

@@ -25,12 +25,6 @@ def batch() -> InFlightBatch:
     return InFlightBatch(Document("g", "l", "r", 3), planned_here=True)
 
 
-def test_a_batch_grows_older_until_it_has_sunk() -> None:
-    clock, flying = BatchClock(), batch()
-    assert [clock.look(flying, now) for now in (10.0, 12.5, 70.0)] == [0.0, 2.5, 60.0]
-    assert clock.look(None, 71.0) is None
-
-
 def test_the_next_batch_has_an_age_of_its_own_even_if_it_equals_the_last() -> None:
     clock = BatchClock()
     first, replay = batch(), batch()
@@ -124,15 +118,6 @@ class Reports:
 # -- reports that a batch has sunk ------------------------------------------------------------------------------------
 
 
-def test_the_batch_in_flight_is_proven_and_its_commit_is_sent_at_once() -> None:
-    reports = Reports()
-    document = reports.batch()
-    assert reports.sunk(document) == PROVEN
-    assert reports.shell.ledger.in_flight is None
-    assert reports.commits == 1
-    assert reports.skipped == []
-
-
 CHANGED: dict[str, Callable[[Document], Document]] = {
     "another run": lambda document: replace(document, run="another"),
     "a later document": lambda document: replace(document, sequence=document.sequence + 1),
@@ -163,16 +148,6 @@ def test_a_batch_is_proven_once() -> None:
     reports.sunk(document)
     assert reports.sunk(document)["why"].endswith("is not in flight: nothing is in flight")
     assert reports.commits == 1
-
-
-def test_a_batch_that_the_sink_skipped_fails_the_query_and_commits_nothing() -> None:
-    reports = Reports()
-    document = reports.shell.result(PLAN)  # Spark never asks for its tasks
-    answer = reports.sunk(document)
-    ((skipped, error),) = reports.skipped
-    assert (skipped, answer) == (document, {"proven": False, "why": str(error)})
-    assert "the sink skipped a batch" in str(error)
-    assert reports.actions == []
 
 
 def test_the_duration_of_a_batch_ends_with_its_report() -> None:

@@ -22,7 +22,7 @@ from streamgroup.group.offsets.store import MemoryOffsetStore
 from streamgroup.group.offsets.zookeeper import ZooKeeperOffsetStore
 from streamgroup.group.registry.membership import RegistryMembership
 from streamgroup.group.standalone import StandaloneMember
-from streamgroup.model import CommittedOffset, Dialect, GroupDescription, GroupState, TopicPartition
+from streamgroup.model import CommittedOffset, GroupDescription, GroupState, TopicPartition
 from streamgroup.options.parse import parse_source
 from streamgroup.options.types import GroupMode, GroupOptions, OffsetsStorage
 from tests.fakes.cluster import logs_of
@@ -124,15 +124,6 @@ def test_an_error_of_the_coordinator_is_raised_where_the_answer_is_taken(
         backend.committed(SOON)
     with pytest.raises(type(failure), match=str(failure).split(":")[0]):
         backend.described(SOON).result(SOON)
-
-
-def test_once_the_brokers_are_known_the_offsets_stay_where_they_are(make: Make, admin: Admin) -> None:
-    """Each connection finds out what its broker speaks. Only nodes of ZooKeeper have names and formats by release."""
-    backend = make(MEMBER)
-    before = backend.member.store
-    backend.opened(Dialect.KAFKA)
-    assert backend.member.store is before
-    assert backend.committed(SOON) == COMMITS
 
 
 ZOOKEEPER = {"zookeeper.connect": "zk"}

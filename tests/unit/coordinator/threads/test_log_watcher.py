@@ -267,18 +267,6 @@ def test_whatever_else_is_raised_fails_the_query_and_nobody_waits_any_more(
     assert logs.closed == 1
 
 
-def test_what_the_listener_of_the_metadata_raises_fails_the_query(logs: Logs, watch: Start) -> None:
-    run = watch()
-
-    def fail() -> None:
-        raise KeyError("a defect")
-
-    run.on_metadata = fail
-    run.follow("t")
-    until(lambda: bool(run.failures), "told")
-    assert "a defect" in str(run.failures[0])
-
-
 def test_stop_fails_the_questions_that_are_left_and_wakes_who_waits(logs: Logs, watch: Start) -> None:
     watcher = watch().follow("t")
     asked, go = threading.Event(), threading.Event()
