@@ -350,6 +350,15 @@ def test_a_timestamp_beyond_the_last_record_asks_for_the_end_in_the_time_that_is
 # -- records that may have been missed --------------------------------------------------------------------------------
 
 
+def test_losses_that_are_allowed_are_warnings() -> None:
+    logs = logs_of([10, 20])
+    logs.starts = {P0: 5}
+    finder = Finder(logs, fail_on_data_loss=False)
+    finder.find(Resolve(1, {P0: Origin.EARLIEST}))
+    ((level, line),) = finder.lines
+    assert (level, "failed" in parse(line)) == (ev.WARNING, False)
+
+
 def test_losses_that_are_not_allowed_fail_at_once() -> None:
     logs = logs_of([10, 20])
     logs.starts = {P0: 5}
