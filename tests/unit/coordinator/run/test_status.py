@@ -150,6 +150,16 @@ def test_a_batch_is_proven_once() -> None:
     assert reports.commits == 1
 
 
+def test_a_batch_that_the_sink_skipped_fails_the_query_and_commits_nothing() -> None:
+    reports = Reports()
+    document = reports.shell.result(PLAN)  # Spark never asks for its tasks
+    answer = reports.sunk(document)
+    ((skipped, error),) = reports.skipped
+    assert (skipped, answer) == (document, {"proven": False, "why": str(error)})
+    assert "the sink skipped a batch" in str(error)
+    assert reports.actions == []
+
+
 def test_the_duration_of_a_batch_ends_with_its_report() -> None:
     """The pace learns from it how many small ranges share a task; a longer duration would stand for slow records."""
     reports = Reports()
