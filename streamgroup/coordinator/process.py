@@ -69,8 +69,8 @@ def _leave_process_group() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         os.setpgid(0, 0)
-    except PermissionError:  # a wrapper has made it a session leader, which has a process group of its own
-        log.debug("setpgid refused: the coordinator process leads a session, in a process group of its own")
+    except PermissionError:  # a wrapper has made it a session leader, which leads its own process group
+        log.debug("setpgid refused: the coordinator process leads a session and its own process group")
 
 
 def _find_jvm() -> int:

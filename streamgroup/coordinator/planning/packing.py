@@ -143,7 +143,7 @@ def _enough_for_few(ranges: Sequence[FetchRange]) -> int:
 def _packed(ranges: Iterable[FetchRange], bound: int) -> list[_Bin]:
     """Return bins of at most `bound` offsets: first each leader's ranges together, then the rest of all leaders.
 
-    A range that is larger has a bin of its own.
+    A larger range has its own bin.
     """
     by_leader: dict[int, list[_Bin]] = {}
     alone: list[_Bin] = []
@@ -214,7 +214,7 @@ def _spread(bins: list[_Bin], at_least: int) -> list[FetchTask]:
 
 
 def _range_of(range_: FetchRange) -> tuple[TopicPartition, int]:
-    """Return a key that sorts as the range does, and faster: the start tells ranges of one partition apart."""
+    """Return a key that sorts as the range does, and faster: no two ranges of a partition have the same start."""
     return range_.range.partition, range_.range.start
 
 

@@ -311,8 +311,8 @@ class DuplicateLineageCheck:
         return (
             f"group {self._group!r}: another live member reads with a copy of this query's checkpoint: "
             f"{described(duplicate)}, run {run}; {waited_for} in the group for {self._session_timeout_s:g} s "
-            "(session.timeout.ms). Each of the two would replay batches of the other. Give this query a checkpoint "
-            "directory of its own: a new, empty one continues from the group's committed offsets (a file sink needs a "
+            "(session.timeout.ms). Each of the two would replay batches of the other. Give this query its own "
+            "checkpoint directory: a new, empty one continues from the group's committed offsets (a file sink needs a "
             "new output directory with it). If the other query is the superfluous one, stop it and start this one again"
         )
 

@@ -426,7 +426,7 @@ class PlanGate:
         """Raise TransportError if the brokers give no usable answer for one of `partitions` for too long.
 
         Only `partitions` are left to plan. A trigger that ends would never end, or end without their records. A
-        suspected loss takes longer to be believed than a short `default.api.timeout.ms` and raises an error of its own.
+        suspected loss takes longer to be believed than a short `default.api.timeout.ms` and raises its own error.
         """
         self._unanswered_since = {tp: self._unanswered_since.get(tp, now) for tp in partitions}
         most = max(self._api_timeout_s, loss.BELIEVED_AFTER_S + 2 * loss.LOOK_EVERY_S)

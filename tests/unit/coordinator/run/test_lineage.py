@@ -116,7 +116,7 @@ def test_a_duplicate_is_waited_for_until_a_session_timeout_has_passed() -> None:
     assert asks(one, 6.0)
     with pytest.raises(ConfigError) as refused:
         one.described(group(MINE, duplicate), 6.0)
-    for told in ("'g'", "'client-old'", "/10.0.0.1", "run r0", "6 s", "checkpoint directory of its own"):
+    for told in ("'g'", "'client-old'", "/10.0.0.1", "run r0", "6 s", "its own checkpoint directory"):
         assert told in str(refused.value)
     assert not one.clear
 
