@@ -26,10 +26,7 @@ from streamgroup.kafka.wire.messages.group import (
 )
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from streamgroup.kafka.wire.versions import BrokerVersions
-from streamgroup.model import (
-    EARLIEST,
-    ConfiguredOffsets,
-)
+from streamgroup.model import EARLIEST, ConfiguredOffsets
 from streamgroup.options.types import (
     ClientOptions,
     FetchOptions,

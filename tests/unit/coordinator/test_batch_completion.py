@@ -89,6 +89,3 @@ def test_the_member_learns_with_each_batch_whether_a_listener_tells_of_it(start:
     run.logs.ends[P0] = 12
     run.coordinator.partitions(first, run.plan(first))
     assert batch.listened, "it has told of one"
-
-
-# -- ranges -----------------------------------------------------------------------------------------------------------

@@ -22,14 +22,7 @@ from streamgroup.coordinator.run import interface, lifecycle, spark_calls
 from streamgroup.coordinator.threads import assemble
 from streamgroup.coordinator.threads import log_watcher as watching
 from streamgroup.coordinator.threads.log_watcher import LogWatcher
-from streamgroup.errors import (
-    BrokerError,
-    ConfigError,
-    DataLossError,
-    ErrorCode,
-    StreamGroupError,
-    TransportError,
-)
+from streamgroup.errors import BrokerError, ConfigError, DataLossError, ErrorCode, StreamGroupError, TransportError
 from streamgroup.group.user_data import RunIdentity, decode_identity, encode_identity
 from streamgroup.kafka.cluster.requests import ListedOffset
 from streamgroup.kafka.net import resolve
@@ -52,14 +45,7 @@ from streamgroup.model import (
     Position,
     TopicPartition,
 )
-from streamgroup.options.types import (
-    FetchOptions,
-    GroupMode,
-    GroupOptions,
-    Isolation,
-    LimitOptions,
-    SourceOptions,
-)
+from streamgroup.options.types import FetchOptions, GroupMode, GroupOptions, Isolation, LimitOptions, SourceOptions
 from tests.fakes.cluster import Logs, logs_of
 from tests.unit.coordinator.runs import INITIAL, P0, P1, Run, Start, document, ranges, start
 from tests.unit.coordinator.shells import SOON, client, running, source, until
@@ -634,12 +620,7 @@ def test_a_partition_of_the_checkpoint_that_the_first_metadata_lacks(
             run.plan({"t": {"0": 5, "1": 5}})
 
 
-# -- one member per group and application, one live member per lineage (R28) ------------------------------------------
-
-
-def trouble(run: Run) -> dict[str, dict[str, Any]]:
-    """The kinds that have occurred."""
-    return {kind: counter for kind, counter in run.coordinator.status()["trouble"].items() if counter["count"]}
+# -- queries that a coordinator refuses (R28) -------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -654,11 +635,8 @@ def test_a_commit_that_is_not_acknowledged_at_the_end_leaves_a_repeat(
     run.latest(first)
     for _ in range(2):
         run.coordinator.stop()
-    assert trouble(run)["repeat"]["count"] == 1
+    assert run.coordinator.status()["trouble"]["repeat"]["count"] == 1
     assert "the commit of the last batch was acknowledged: up to 20 offsets may be repeated" in caplog.text
-
-
-# -- one member per group and application -----------------------------------------------------------------------------
 
 
 def test_the_claim_is_made_when_the_run_begins_and_given_up_when_it_ends(
@@ -675,9 +653,6 @@ def test_the_claim_is_made_when_the_run_begins_and_given_up_when_it_ends(
     two.coordinator.stop()
     one.coordinator.stop()
     start(home=home).plan()
-
-
-# -- one live member per lineage --------------------------------------------------------------------------------------
 
 
 def test_every_strategy_offered_tells_whose_checkpoint_it_is(start: Start) -> None:

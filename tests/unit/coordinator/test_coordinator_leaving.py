@@ -18,10 +18,7 @@ from streamgroup.coordinator.threads import assemble
 from streamgroup.errors import DrainedError, StreamGroupError, TransportError
 from streamgroup.kafka.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest
-from streamgroup.model import (
-    ClusterSnapshot,
-    OffsetRange,
-)
+from streamgroup.model import ClusterSnapshot, OffsetRange
 from streamgroup.options.types import GroupOptions, LimitOptions
 from tests.fakes.cluster import FakeCluster
 from tests.unit.coordinator.runs import INITIAL, P0, Run, Start, document, start

@@ -9,9 +9,7 @@ import pytest
 
 from streamgroup.coordinator.coordinator import Inbox
 from streamgroup.coordinator.run import interface
-from streamgroup.errors import (
-    DataLossError,
-)
+from streamgroup.errors import DataLossError
 from streamgroup.group import events as ev
 from tests.unit.coordinator.shells import running, until
 

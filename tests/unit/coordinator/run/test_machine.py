@@ -11,13 +11,7 @@ from streamgroup.coordinator.run import interface
 from streamgroup.coordinator.run.lifecycle import RunState
 from streamgroup.coordinator.run.lineage import DESCRIBE_TIMEOUT_S, LOOK_AGAIN_S
 from streamgroup.coordinator.run.spark_calls import ASSIGNMENT_TIMEOUT_S
-from streamgroup.errors import (
-    BrokerError,
-    ConfigError,
-    FencedError,
-    StreamGroupError,
-    TransportError,
-)
+from streamgroup.errors import BrokerError, ConfigError, FencedError, StreamGroupError, TransportError
 from streamgroup.group import events as ev
 from streamgroup.group.member import MetadataStale
 from streamgroup.kafka.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
