@@ -174,6 +174,10 @@ def test_a_replay_leaves_out_what_the_group_has_committed_since(
     planned = Document("g", "lineage", "before", 5, (OffsetRange(P0, 1, 10), OffsetRange(P1, 2, 10)))
     tasks = shell.result(interface.Partitions(INITIAL_DOCUMENT, planned))
     assert tasks == [FetchTask((FetchRange(range_, None),)) for range_ in read]
+    shell.coordinator.offsets[P0] = CommittedOffset(10)
+    assert shell.result(interface.Partitions(INITIAL_DOCUMENT, planned)) == tasks, (
+        "Spark asks again, the batch is the same"
+    )
     assert sum("event=replay" in line for line in shell.lines) == 1
 
 
