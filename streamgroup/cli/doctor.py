@@ -35,7 +35,7 @@ from streamgroup.cli._click import (
     timeout_option,
 )
 from streamgroup.cli._cluster import EITHER, ClusterAddress, client_options, cluster_options
-from streamgroup.cli._doctor_checks import CheckVerdict, Finding, of_clocks, of_executors, of_pyspark
+from streamgroup.cli._doctor_checks import CheckVerdict, Finding, of_executors, of_pyspark
 from streamgroup.cli._group_stores import OFFSETS_TOPIC, GroupStore, opened_store
 from streamgroup.cli._properties import without_prefix
 from streamgroup.errors import AuthorizationError, ConfigError, NoBrokersYetError, StreamGroupError
@@ -170,7 +170,7 @@ def _tried(subject: str, look: Callable[[], str]) -> Finding:
 
 
 def of_cluster(options: ClientOptions) -> Iterator[Finding | ApiVersions]:
-    """Check that the cluster can be reached, which versions each broker supports, and the brokers' clocks."""
+    """Check that the cluster can be reached, and which versions each broker supports."""
     where = "zookeeper" if options.zookeeper and not options.bootstrap_servers else "cluster"
     try:
         with closing(open_cluster(options)) as cluster:
@@ -193,15 +193,13 @@ def of_cluster(options: ClientOptions) -> Iterator[Finding | ApiVersions]:
                 coordinates |= row.used is not None
     if coordinates and problem:
         yield Finding("groups", CheckVerdict.WARN, problem)
-    if snapshot.dialect is Dialect.KAFKA:
-        yield from of_clocks(options)
 
 
 def _of_offsets_topic(cluster: Cluster, snapshot: ClusterSnapshot) -> str:
     """Return why groups may have no coordinator, empty if the topic of their offsets shows no reason."""
     try:
         topic = cluster.snapshot([OFFSETS_TOPIC], cluster.deadline()).topics.get(OFFSETS_TOPIC)
-    except AuthorizationError:  # the check of the clocks reports this
+    except AuthorizationError:  # other checks do not need to describe this topic
         return ""
     if topic is not None:
         without = sum(info.leader not in snapshot.brokers for info in topic.partitions)
@@ -427,8 +425,8 @@ def doctor(
     """Check what a query needs: this machine, and if given a Kafka cluster, consumer groups and Spark's executors.
 
     This machine: the versions of streamgroup, Python, Java and the packages, and whether streamgroup is tested with
-    this PySpark. Cluster: whether each broker answers, its version, and whether its clock agrees with this machine's.
-    The cluster may run any Kafka from 0.7 on. The command changes nothing. Its exit code is 1 if a check is FAIL.
+    this PySpark. Cluster: whether each broker answers, and its version. The cluster may run any Kafka from 0.7 on.
+    The command changes nothing. Its exit code is 1 if a check is FAIL.
     """
     checks: itertools.chain[Finding | ApiVersions] = itertools.chain(of_this_machine())
     if where != ClusterAddress():
