@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from streamgroup.monitoring.families import (
     log_ends,
 )
 from streamgroup.monitoring.query_totals import QueryTotals
+from tools.reference.metrics import NAME, page
 
 MEMBER = ("a-1", "billing-job", "/10.0.0.7")
 """The labels of the member of `status`."""
@@ -343,3 +346,22 @@ def test_points_are_bounded_and_a_position_nearer_to_the_end_is_never_further_be
     known = [one for one in seconds if one is not None]
     assert known == sorted(known, reverse=True)
     assert len(known) == len(seconds) or not any(known)
+
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def test_the_page_is_that_of_the_metrics() -> None:
+    assert (DOCS / NAME).read_text() == page(), "write it anew: make docs"
+
+
+def test_the_page_lists_every_metric_with_what_it_is() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*) \| (\S.*) \|$", page(), re.MULTILINE)
+    served = families([], [], "")
+    assert sorted(row[:2] for row in rows) == sorted((family.name, family.kind.value) for family in served)
+    assert all(family.doc.endswith(".") for family in served)
+
+
+def test_every_label_is_explained() -> None:
+    labels = {label for family in families([], [], "") for label in family.labels}
+    assert labels <= set(re.findall(r"`(\w+)`", (DOCS / "metrics.md").read_text()))
