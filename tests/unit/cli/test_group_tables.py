@@ -6,8 +6,8 @@ import pytest
 
 from streamgroup.cli import _group_tables as tables
 from streamgroup.cli._click import json_rows, table
-from streamgroup.cli._group_tables import EventRow, OffsetRow
-from streamgroup.model import CommittedOffset, GroupDescription, GroupListing, MemberDescription, TopicPartition
+from streamgroup.cli._group_tables import OffsetRow
+from streamgroup.model import CommittedOffset, GroupDescription, MemberDescription, TopicPartition
 from tests.unit.cli.shown import orders
 
 
@@ -62,11 +62,6 @@ def test_each_partition_that_is_held_or_committed_has_one_row_and_members_withou
     ]
 
 
-def test_a_group_without_members_and_commits_has_no_rows() -> None:
-    assert tables.offset_rows(group(), {}, {}) == []
-    assert tables.member_rows(group()) == []
-
-
 def test_partitions_have_the_names_that_the_cluster_gives_them() -> None:
     named = group(member("a", orders(10001), TopicPartition("payments", 20000)))
     label = lambda number: f"{number // 10000}-{number % 10000}"  # noqa: E731
@@ -75,43 +70,7 @@ def test_partitions_have_the_names_that_the_cluster_gives_them() -> None:
     assert shown["assignment"] == "orders(1-1),payments(2-0)"
 
 
-@pytest.mark.parametrize(("epoch", "shown"), [(-1, None), (0, 0), (4, 4)])
-def test_the_leader_epoch_of_a_commit_is_shown_where_the_broker_knows_it(epoch: int, shown: int | None) -> None:
-    row = OffsetRow("g", orders(0), CommittedOffset(1, leader_epoch=epoch), None, None, 0)
-    assert json_rows(tables.OFFSETS, [row])[0]["leader_epoch"] == shown
-
-
-def test_a_member_without_a_partition_has_its_own_columns_only() -> None:
-    (row,) = json_rows(tables.OFFSETS, [OffsetRow("g", None, None, None, MemberDescription("m-1", host="/h"))])
-    assert {name: value for name, value in row.items() if value is not None} == {
-        "group": "g",
-        "consumer_id": "m-1",
-        "host": "/h",
-    }
-
-
 def test_an_unreadable_assignment_is_unknown_not_empty() -> None:
     rows = tables.member_rows(group(MemberDescription("a", assigned=None), MemberDescription("b")))
     shown = [(row["partitions"], row["assignment"]) for row in json_rows(tables.MEMBERS, rows)]
     assert shown == [(None, None), (0, None)]
-
-
-def test_only_groups_of_consumers_and_of_commits_alone_are_listed_by_name() -> None:
-    listed = [
-        GroupListing("z", "consumer"),
-        GroupListing("sink", "connect"),
-        GroupListing("commits"),
-        GroupListing("a", "consumer"),
-        GroupListing("shared", "share"),
-    ]
-    assert [found.group_id for found in tables.consumer_groups(listed)] == ["a", "commits", "z"]
-
-
-def test_each_kind_of_trouble_that_a_member_has_had_is_a_row_and_an_unknown_member_has_one_without_a_kind() -> None:
-    fences = {"count": 2, "last": "2026-11-21T00:31:02+00:00", "reason": "another member has its id"}
-    troubles = {"a-1": {"fence": fences, "skip": {"count": 0, "last": None, "reason": None}}, "c-1": {}}
-    rows = tables.member_rows(group(member("c"), member("b"), member("a")), troubles)
-    assert [row.member.member_id for row in rows] == ["a-1", "b-1", "c-1"]
-    assert tables.event_rows(rows) == [EventRow("a-1", "fence", fences), EventRow("b-1", None, {})]
-    counts = json_rows(tables.COUNTS, rows)
-    assert [(row["fence"], row["skip"], row["replay"]) for row in counts] == [(2, 0, None)] + [(None,) * 3] * 2

@@ -599,12 +599,6 @@ def test_what_is_written_is_read_again() -> None:
     }
 
 
-def test_one_group_is_left_out_of_the_lines_as_kafkas_tool_does() -> None:
-    text = write_csv(LINES[:1], with_group=False)
-    assert text == "orders,0,7"
-    assert read_csv(f"{text}\n\n", ["g"], KAFKA_LOG) == {"g": {TopicPartition("orders", 0): 7}}
-
-
 def test_lines_of_other_groups_are_left_out() -> None:
     text = write_csv(LINES, with_group=True)
     assert read_csv(text, ["g"], KAFKA_LOG) == {"g": {TopicPartition("orders", 0): 7}}

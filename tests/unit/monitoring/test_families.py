@@ -237,21 +237,6 @@ def lag() -> Family:
     return Family("lag", MetricKind.GAUGE, "Records behind.", ("group", "topic"))
 
 
-def test_a_metric_without_a_sample_has_none(lag: Family) -> None:
-    assert lag.samples == []
-
-
-def test_samples_come_in_the_order_in_which_they_were_added(lag: Family) -> None:
-    for topic in ("b", "a", "c"):
-        lag.add({"group": "g", "topic": topic}, 1)
-    assert [sample.labels for sample in lag.samples] == [("g", "b"), ("g", "a"), ("g", "c")]
-
-
-def test_labels_have_the_order_of_the_metric_whatever_the_order_of_the_sample(lag: Family) -> None:
-    lag.add({"topic": "t", "group": "g"}, 7)
-    assert lag.samples == [Sample(("g", "t"), 7)]
-
-
 def test_a_label_that_a_sample_lacks_is_empty_and_one_that_the_metric_lacks_is_dropped(lag: Family) -> None:
     lag.add({"topic": "t", "partition": "0"}, 7)
     assert lag.samples == [Sample(("", "t"), 7)]
@@ -270,14 +255,6 @@ def test_a_summary_has_a_sum_and_a_count_and_other_samples_count_nothing() -> No
     assert commits.samples == [Sample((), 0.5, 4)]
     commits.add({}, 0.6)
     assert commits.samples == [Sample((), 0.6, 0)]
-
-
-def test_a_kind_is_written_as_prometheus_names_it() -> None:
-    assert [f"# TYPE x {kind}" for kind in (MetricKind.GAUGE, MetricKind.COUNTER, MetricKind.SUMMARY)] == [
-        "# TYPE x gauge",
-        "# TYPE x counter",
-        "# TYPE x summary",
-    ]
 
 
 def times(*readings: tuple[float, int]) -> LogTimes[str]:

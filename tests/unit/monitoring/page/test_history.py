@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from streamgroup.model import GroupState, TopicPartition
 from streamgroup.monitoring.page.history.group import Limits
 from streamgroup.monitoring.page.history.history import History
 from streamgroup.monitoring.page.history.offset_series import Total
@@ -34,41 +33,7 @@ def test_lag_and_rates_are_those_of_all_partitions() -> None:
     assert list(history.groups["etl"].totals) == [Total(100, 25), Total(110, 45, 5.0, 7.0)]
 
 
-def test_a_lag_that_no_log_end_is_known_of_is_unknown_and_not_zero() -> None:
-    history = History()
-    history.add(reading(100, group(committed={P[0]: 10})))
-    assert history.groups["etl"].totals[-1].lag is None
-
-
 # -- the timeline ------------------------------------------------------------------------------------------------------
-
-
-def test_a_rebalance_moves_partitions_on_the_timeline_and_leaves_marks() -> None:
-    history = History()
-    history.add(reading(100, group(held={"a": P})))
-    history.add(reading(105, group(held={"a": [], "b": []}, state=GroupState.PREPARING_REBALANCE)))
-    history.add(reading(110, group(held={"a": P[:2], "b": P[2:]})))
-    history.add(reading(115, group(held={"a": P[:2], "b": P[2:]})))
-    found = history.groups["etl"].ownership.spans()
-    assert [(s.start, s.end, s.owner) for s in found[P[0]]] == [(100, 105, "a"), (110, 115, "a")]
-    assert [(s.start, s.end, s.owner) for s in found[P[3]]] == [(100, 105, "a"), (110, 115, "b")]
-    assert kinds(history) == [
-        (MarkKind.JOIN, "client-b joined"),
-        (MarkKind.REBALANCE, "rebalance begins (PreparingRebalance)"),
-        (MarkKind.REBALANCE, "assigned: 4 partitions to 2 members"),
-    ]
-
-
-def test_a_cooperative_rebalance_between_two_readings_names_what_moved() -> None:
-    history = History()
-    history.add(reading(100, group(held={"a": P[:3], "b": P[3:]})))
-    history.add(reading(105, group(held={"a": P[:2], "b": P[2:]})))
-    history.add(reading(110, group(held={"b": P})))
-    assert kinds(history) == [
-        (MarkKind.REBALANCE, "orders-2 moved"),
-        (MarkKind.LEAVE, "client-a left"),
-        (MarkKind.REBALANCE, "2 partitions moved"),
-    ]
 
 
 def test_the_timeline_forgets_what_is_older_than_the_series() -> None:
@@ -79,17 +44,6 @@ def test_the_timeline_forgets_what_is_older_than_the_series() -> None:
 
 
 # -- members of this machine -------------------------------------------------------------------------------------------
-
-
-def test_fences_and_drains_of_members_are_marks_with_their_reasons() -> None:
-    history = History()
-    lost = {"fence": {"count": 1, "last": "2026-01-01T00:00:07+00:00", "reason": "session over"}}
-    history.add(reading(100, group(), statuses=[status("a", trouble={"fence": {"count": 0}})]))
-    history.add(reading(105, group(), statuses=[status("a", trouble=lost), status("b", group="other")]))
-    history.add(reading(110, group(), statuses=[status("a", trouble=lost, draining=True, name="east")]))
-    history.add(reading(115, group(), statuses=[status("a", trouble=lost, draining=True, name="east")]))
-    assert kinds(history) == [(MarkKind.FENCE, "session over"), (MarkKind.DRAIN, "east drains")]
-    assert history.groups["etl"].marks[0].at == 1767225607
 
 
 def test_an_error_that_ends_a_query_is_a_mark_of_its_groups_and_a_note_of_the_cluster() -> None:
@@ -122,13 +76,6 @@ def test_a_batch_that_several_statuses_repeat_is_kept_once() -> None:
     (found,) = history.groups["etl"].batches.runs().values()
     assert [(b.number, b.rows, b.phases) for b in found.batches] == [(n, 10 * n, {"addBatch": n}) for n in (3, 4, 5)]
     assert found.name == "orders"
-
-
-@pytest.mark.parametrize("batch", [None, {}, {"batch": 1, "began": "soon", "rows": 1, "durations_ms": {}}])
-def test_a_batch_of_another_shape_is_left_out(batch: object) -> None:
-    history = History()
-    history.add(reading(0, group(), statuses=[status("a", batches=[batch])]))
-    assert [list(run.batches) for run in history.groups["etl"].batches.runs().values()] == [[]]
 
 
 # -- bounds ------------------------------------------------------------------------------------------------------------
@@ -165,13 +112,6 @@ def test_an_error_that_repeats_is_counted_and_what_is_known_stays() -> None:
     assert (history.failed, history.sequence, list(history.groups)) == ("no broker answers", 3, ["etl"])
     history.add(reading(15, group()))
     assert history.failed == ""
-
-
-def test_a_partition_without_a_commit_keeps_its_row_while_the_group_rebalances() -> None:
-    history = History()
-    history.add(reading(0, group(held={"a": P[:1]})))
-    history.add(reading(5, group(held={"a": []}, state=GroupState.COMPLETING_REBALANCE)))
-    assert set(history.groups["etl"].ownership.spans()) == {TopicPartition("orders", 0)}
 
 
 def test_a_group_that_is_not_read_keeps_its_history_and_counts_for_the_bounds() -> None:
