@@ -228,14 +228,6 @@ def test_what_is_not_a_local_checkpoint_is_refused(store: FakeStore, path: str, 
         CliRunner().invoke(module.checkpoint, [path, "--to-spark"], catch_exceptions=False)
 
 
-def test_a_file_url_is_a_local_path(store: FakeStore, tmp_path: Path) -> None:
-    home = tmp_path / "with space"
-    home.mkdir()
-    write(home, {0: [FIRST]}, sunk=0)
-    assert run(home.as_uri(), "--to-spark").exit_code == 0
-    assert sources(home, 0) == [offsets(10, 20)]
-
-
 @pytest.mark.parametrize(
     ("batches", "sunk", "error"),
     [
@@ -250,13 +242,6 @@ def test_a_checkpoint_that_cannot_be_rewritten_is_explained(
     home = write(tmp_path, batches, sunk)
     assert error in str(run(home, "--to-spark").exception)
     assert not list(home.glob("before*"))
-
-
-@pytest.mark.parametrize("text", ["", "v1", "v9\n{}\n{}", "1\n{}\n{}"])
-def test_a_damaged_file_of_offsets_is_an_error_with_its_path(store: FakeStore, tmp_path: Path, text: str) -> None:
-    home = write(tmp_path, {0: [FIRST]}, sunk=0)
-    (home / "offsets" / "0").write_text(text)
-    assert f"cannot read {home}/offsets/0" in str(run(home, "--to-spark").exception)
 
 
 def test_a_second_rewriting_has_nothing_to_do(store: FakeStore, tmp_path: Path) -> None:

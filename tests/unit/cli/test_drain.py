@@ -114,12 +114,6 @@ def test_a_query_that_is_not_drained_is_json_and_an_error(serve: Serve, chosen: 
     assert result.stderr.startswith("Error: ")
 
 
-def test_a_drain_without_a_query_is_an_error() -> None:
-    result = run()
-    assert result.exit_code == 1
-    assert "no streamgroup query of this user runs on this machine" in result.output
-
-
 def test_several_queries_are_listed_and_none_is_drained(serve: Serve) -> None:
     one, two = serve("r1", "l1"), serve("r2", "l2", OTHER_JVM)
     two.name, two.query, two.idle = "b", {"id": "q-2", "name": "orders"}, False
@@ -145,14 +139,6 @@ def test_one_of_several_is_chosen(serve: Serve, chosen: tuple[str, str]) -> None
     assert (one.drains, two.drains) == ([], [60.0])
 
 
-def test_options_without_a_matching_query_are_an_error_that_lists_the_queries(serve: Serve) -> None:
-    serve()
-    result = run("--group", "another")
-    assert result.exit_code == 1
-    assert "no query matches the options. These run on this machine:" in result.output
-    assert "group of r1" in result.output
-
-
 def test_the_other_coordinators_of_a_listened_query_are_drained_with_the_one_that_is_named(serve: Serve) -> None:
     both = serve("r1", "l1"), serve("r2", "l2")
     together = threading.Barrier(2)
@@ -171,12 +157,6 @@ def test_without_a_listener_all_groups_of_a_query_name_it(serve: Serve) -> None:
     assert [one.ended for one in both] == [1, 0]
     assert run("--group", "group of r1", "--group", "group of r2").exit_code == 0
     assert [one.ended for one in both] == [2, 1]
-
-
-def test_groups_of_different_drivers_are_no_query(serve: Serve) -> None:
-    both = serve("r1", "l1"), serve("r2", "l2", OTHER_JVM)
-    assert run("--group", "group of r1", "--group", "group of r2").exit_code == 1
-    assert [one.drains for one in both] == [[], []]
 
 
 def test_a_drain_after_its_timeout_ends_the_query_and_says_what_may_be_repeated(serve: Serve) -> None:

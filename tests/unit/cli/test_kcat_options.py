@@ -201,20 +201,6 @@ def test_properties_are_kafkas_with_or_without_the_prefix() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("value", "reason"),
-    [
-        ("fetch.min.bytes", "expected NAME=VALUE"),
-        ("=1", "expected NAME=VALUE"),
-        ("bootstrap.servers=b:1", "use --bootstrap-server"),
-        ("auto.offset.reset=latest", "use -o"),
-    ],
-)
-def test_properties_that_mean_nothing_or_have_an_option_are_refused(value: str, reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        parse_consume_properties([value])
-
-
 BROKERS = ClusterAddress(bootstrap_server="b:1")
 
 

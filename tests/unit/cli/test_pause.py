@@ -6,13 +6,11 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import click
 import pytest
 from click.testing import CliRunner, Result
 
-from streamgroup.cli._pausing import NotHeldError, PauseRequest, pause_options
+from streamgroup.cli._pausing import NotHeldError, PauseRequest
 from streamgroup.cli._pausing import run as run_pausing
-from streamgroup.cli._running import NotChosen
 from streamgroup.cli.main import main
 from streamgroup.coordinator.control import channel
 from streamgroup.errors import StreamGroupError, TransportError
@@ -58,15 +56,6 @@ def test_a_list_pauses_nothing(serve: Serve) -> None:
     (row,) = json.loads(run("pause", "--list", "--json").stdout)
     assert row["paused"] == "t-0"
     assert (coordinator.paused, coordinator.is_whole) == ({"t-0"}, False)
-
-
-@pytest.mark.usefixtures("home")
-def test_each_source_of_a_query_gets_its_own_partitions(serve: Serve) -> None:
-    one, two = holding(serve, "t-0"), holding(serve, "u-0", run="r2")
-    one.query = two.query = {"id": "q", "name": ""}
-    result = run("pause", "--topic-partition", "u-0")
-    assert result.exit_code == 0, result.output
-    assert (one.paused, two.paused) == (set(), {"u-0"})
 
 
 @pytest.mark.usefixtures("home")
@@ -139,14 +128,6 @@ def test_without_names_everything_that_the_query_has_paused_is_read_again(serve:
 
 
 @pytest.mark.usefixtures("home")
-def test_a_partition_that_is_not_paused_stays_read(serve: Serve) -> None:
-    coordinator = paused(serve, "t-0")
-    coordinator.paused = set()
-    assert run_resume("--topic-partition", "t-0").exit_code == 0
-    assert coordinator.paused == set()
-
-
-@pytest.mark.usefixtures("home")
 def test_one_of_several_queries_is_chosen_by_its_group(serve: Serve) -> None:
     one, two = paused(serve, "t-0"), paused(serve, "u-0", run="r2")
     assert run_resume().exit_code == 1
@@ -199,6 +180,13 @@ def test_each_source_gets_its_share_of_the_partitions(
 
 
 @pytest.mark.usefixtures("home")
+def test_a_query_without_partitions_holds_nothing(serve: Serve) -> None:
+    serve()
+    with pytest.raises(NotHeldError, match=r"does not hold t-0 now\. It holds nothing\."):
+        run_pausing(request(T0), is_paused=False)
+
+
+@pytest.mark.usefixtures("home")
 def test_without_partitions_all_sources_are_paused_and_resumed_as_a_whole(
     both: tuple[FakeCoordinator, FakeCoordinator], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -211,104 +199,9 @@ def test_without_partitions_all_sources_are_paused_and_resumed_as_a_whole(
 
 
 @pytest.mark.usefixtures("home")
-def test_a_source_that_holds_nothing_is_paused_as_a_whole_and_says_so(
-    serve: Serve, capsys: pytest.CaptureFixture[str]
-) -> None:
-    serve()
-    run_pausing(request(as_json=True), is_paused=True)
-    assert json.loads(capsys.readouterr().out)[0]["paused"] == "all"
-
-
-@pytest.mark.usefixtures("home")
-def test_one_partition_that_no_source_holds_pauses_none(both: tuple[FakeCoordinator, FakeCoordinator]) -> None:
-    with pytest.raises(NotHeldError) as refused:
-        run_pausing(request(T0, TopicPartition("t", 9), TopicPartition("x", 0)), is_paused=True)
-    assert "the query does not hold t-9, x-0 now. It holds t-0, t-1, u-0." in str(refused.value)
-    assert "run the command on its machine" in str(refused.value)
-    assert paused_coordinator(both) == [set(), set()]
-
-
-@pytest.mark.usefixtures("home")
-def test_a_query_without_partitions_holds_nothing(serve: Serve) -> None:
-    serve()
-    with pytest.raises(NotHeldError, match=r"does not hold t-0 now\. It holds nothing\."):
-        run_pausing(request(T0), is_paused=False)
-
-
-@pytest.mark.usefixtures("home")
-def test_a_list_has_the_queries_that_the_options_choose_and_asks_for_no_pause(
-    both: tuple[FakeCoordinator, FakeCoordinator], capsys: pytest.CaptureFixture[str]
-) -> None:
-    run_pausing(request(T0, lists=True, groups=("group of r2",), as_json=True), is_paused=True)
-    assert [row["run"] for row in json.loads(capsys.readouterr().out)] == ["r2"]
-    run_pausing(request(lists=True, groups=("absent",), as_json=True), is_paused=True)
-    assert json.loads(capsys.readouterr().out) == []
-    assert paused_coordinator(both) == [set(), set()]
-
-
-@pytest.mark.usefixtures("home")
 def test_the_table_afterwards_has_the_chosen_query_only(serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:
     serve("r1", "l1")
     other = serve("r2", "l2")
     run_pausing(request(groups=("group of r1",), as_json=True), is_paused=True)
     assert [row["run"] for row in json.loads(capsys.readouterr().out)] == ["r1"]
     assert not other.is_whole
-
-
-@pytest.mark.usefixtures("home")
-def test_a_refusal_and_a_choice_of_several_queries_are_errors(serve: Serve) -> None:
-    first = serve("r1", "l1")
-    first.refusal = TransportError("the coordinator leaves the group")
-    with pytest.raises(StreamGroupError, match="the coordinator leaves the group"):
-        run_pausing(request(), is_paused=True)
-    serve("r2", "l2")
-    with pytest.raises(NotChosen, match="2 queries match the options"):
-        run_pausing(request(), is_paused=True)
-
-
-def request_of(*arguments: str) -> PauseRequest:
-    taken: list[PauseRequest] = []
-
-    @click.command
-    @pause_options("Partitions of the test.")
-    def command(request: PauseRequest) -> None:
-        taken.append(request)
-
-    result = CliRunner().invoke(command, arguments, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    (request,) = taken
-    return request
-
-
-def refused(*arguments: str) -> Result:
-    @click.command
-    @pause_options("Partitions of the test.")
-    def command(request: PauseRequest) -> None:
-        pytest.fail(f"the command was called with {request}")
-
-    return CliRunner().invoke(command, arguments)
-
-
-def test_without_options_the_request_is_for_the_whole_of_the_only_query() -> None:
-    assert request_of() == PauseRequest((), None, None, lists=False, partitions=(), as_json=False)
-
-
-def test_each_option_is_in_the_request() -> None:
-    queries = ("--group", "a", "--group", "b", "--member", "m", "--pid", "17", "--list", "--json")
-    request = request_of(*queries, "--topic-partition", "t-1", "--topic-partition", "t-0")
-    assert request == PauseRequest(
-        ("a", "b"), "m", 17, lists=True, partitions=(TopicPartition("t", 1), TopicPartition("t", 0)), as_json=True
-    )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"), [(("--pid", "x"), "--pid"), (("--topic-partition", "t"), "--topic-partition")]
-)
-def test_a_value_of_the_wrong_kind_does_not_reach_the_command(arguments: tuple[str, str], named: str) -> None:
-    result = refused(*arguments)
-    assert result.exit_code == 2
-    assert f"Invalid value for '{named}'" in result.stderr
-
-
-def test_help_has_the_text_for_the_partitions() -> None:
-    assert "Partitions of the test." in refused("--help").stdout

@@ -368,16 +368,6 @@ def test_what_kafka_07_cannot_do_is_an_error(
     assert said in result.stderr
 
 
-def test_later_brokers_are_found_in_zookeeper(
-    cluster: ScriptedCluster, through_zookeeper: Callable[..., FakeNodes]
-) -> None:
-    _, port = cluster.addresses[0]
-    through_zookeeper({"/brokers/ids/0": b'{"host":"127.0.0.1","port":%d,"version":1}' % port})
-    result = CliRunner().invoke(main, ["produce", "--zookeeper", "zk1:2181", "-t", "orders", "-p", "0"], input=b"a")
-    assert result.exit_code == 0, result.output
-    assert cluster.values("orders", 0) == [b"a"]
-
-
 def input_records(*chunks: bytes, delimiter: bytes = b"\n") -> list[bytes]:
     return [record for found in split(chunks, delimiter) for record in found]
 

@@ -11,7 +11,7 @@ from streamgroup.cli import _record_writer as module
 from streamgroup.cli._cluster import ClusterAddress
 from streamgroup.cli._kcat_options import sink_options
 from streamgroup.cli._record_writer import RecordWriter
-from streamgroup.errors import ConfigError, EncodeError, ErrorCode, ProduceError
+from streamgroup.errors import ConfigError, EncodeError
 from streamgroup.kafka.cluster.registered import ClusterFromZooKeeper
 from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG
 from streamgroup.options.types import ClientOptions, SinkOptions
@@ -92,15 +92,6 @@ def test_rows_that_are_refused_are_counted_as_rows_and_not_as_written(cluster: S
             writer.write(values(b"b", b"c", partition=7))
         writer.flush()
         assert (writer.rows, writer.written.records) == (3, 1)
-
-
-def test_a_refusal_of_the_broker_is_an_error_of_the_flush_that_names_the_partition(cluster: ScriptedCluster) -> None:
-    cluster.answer(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "orders", 1)
-    with RecordWriter(of(cluster)) as writer:
-        writer.write(values(b"a", partition=1))
-        with pytest.raises(ProduceError, match="orders-1"):
-            writer.flush()
-        assert writer.written.records == 0
 
 
 def test_a_new_topic_of_kafka_07_spreads_once_its_brokers_have_registered_it(

@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from streamgroup.cli import skip as module
 from streamgroup.cli.main import main
-from streamgroup.cli.skip import Commits, Skip, plan_skips
+from streamgroup.cli.skip import Commits, plan_skips
 from streamgroup.coordinator.control import channel
 from streamgroup.coordinator.planning.batch import replay_ranges
 from streamgroup.coordinator.planning.document import from_value
@@ -116,10 +114,6 @@ def test_one_partition_to_an_offset_leaves_the_rest_of_its_range_and_the_others(
     ]
 
 
-def test_an_offset_beyond_the_batch_skips_what_follows_it_too(store: Store, home: Path) -> None:
-    assert given_up(run(home, "--topic-partition", "orders-0", "--to-offset", "60", "--json")) == [(0, 15, 60)]
-
-
 def test_what_the_group_has_committed_of_the_batch_is_not_given_up(store: Store, home: Path) -> None:
     store.commits[ZERO] = CommittedOffset(20, OURS)
     assert given_up(run(home, "--json")) == [(0, 20, 30), (1, 22, 25)]
@@ -127,12 +121,6 @@ def test_what_the_group_has_committed_of_the_batch_is_not_given_up(store: Store,
     result = run(home)
     assert result.exit_code == 1
     assert "nothing to skip: the group has committed the ends of these ranges already" in result.output
-
-
-def test_a_commit_that_the_query_owes_is_not_given_up_as_unread(store: Store, home: Path) -> None:
-    """It has sunk up to 15 and committed 10 only: records below 15 are not given up, they have sunk (R5a)."""
-    store.commits[ZERO] = CommittedOffset(10, OURS)
-    assert given_up(run(home, "--json"))[0] == (0, 15, 30)
 
 
 def test_a_reset_behind_the_batch_is_not_undone(store: Store, home: Path) -> None:
@@ -245,10 +233,6 @@ def planned(
     return [str(skip.range) for skip in skips]
 
 
-def test_without_commits_the_whole_batch_is_given_up() -> None:
-    assert planned() == ["orders-0[10, 20)", "orders-1[5, 9)"]
-
-
 @pytest.mark.parametrize(
     ("commit", "expected"),
     [
@@ -304,10 +288,6 @@ def test_an_offset_that_skips_nothing_is_refused_with_the_way_to_read_again(
     assert "streamgroup groups --reset-offsets" in str(refused.value)
 
 
-def test_a_sunk_batch_has_nothing_to_give_up() -> None:
-    assert planned(is_sunk=True) == []
-
-
 @pytest.mark.parametrize(
     ("partition", "to_offset", "is_sunk", "reason", "known"),
     [
@@ -324,14 +304,3 @@ def test_a_partition_that_the_batch_does_not_have_is_named_with_those_that_it_ha
         planned({}, [orders(partition)], to_offset, is_sunk=is_sunk)
     assert f"cannot skip orders-{partition}: {reason}" in str(refused.value)
     assert known in str(refused.value)
-
-
-@settings(max_examples=40)
-@given(committed=st.integers(10, 40), to_offset=st.none() | st.integers(41, 60))
-def test_what_is_given_up_and_what_is_committed_never_overlap_and_leave_no_gap(
-    committed: int, to_offset: int | None
-) -> None:
-    skips = plan_skips(DOCUMENT, {orders(0): CommittedOffset(committed)}, [orders(0)], to_offset, is_sunk=False)
-    until = 20 if to_offset is None else to_offset
-    expected = [Skip("g", OffsetRange(orders(0), committed, until))] if committed < until else []
-    assert skips == expected

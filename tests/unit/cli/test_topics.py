@@ -12,7 +12,6 @@ from streamgroup.cli.topics import TopicChange, carry_out
 from streamgroup.errors import StreamGroupError
 from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.model import Dialect
-from streamgroup.options.types import ClientOptions
 from tests.fakes.cluster import FakeCluster
 from tests.unit.cli.clusters import orders_cluster
 from tests.unit.cli.shown import cells
@@ -105,15 +104,6 @@ def test_without_a_cluster_the_error_names_the_options() -> None:
 # -- changes -----------------------------------------------------------------------------------------------------------
 
 
-def test_topics_are_created(cluster: FakeCluster, changes: list[tuple[object, ...]]) -> None:
-    words = ["--create", "--topic", "a", "--topic", "b", "--partitions", "3", "--config", "retention.ms=1"]
-    result = run(*words)
-    assert (result.exit_code, result.stdout) == (0, "Created topic a.\nCreated topic b.\n")
-    ((action, topics, _, settings),) = changes
-    assert (action, topics) == ("create", {"a": 3, "b": 3})
-    assert settings == {"replication_factor": -1, "configs": {name: {"retention.ms": "1"} for name in "ab"}}
-
-
 @pytest.mark.parametrize(
     ("words", "asked"),
     [
@@ -135,35 +125,6 @@ def test_an_action_reaches_the_cluster_with_its_options(
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        ["--create", "--topic", "a"],
-        ["--describe", "--partitions", "3"],
-        ["--list", "--create", "--topic", "a", "--partitions", "3"],
-    ],
-)
-def test_wrong_usage_changes_nothing(words: list[str], cluster: FakeCluster, changes: list[tuple[object, ...]]) -> None:
-    assert run(*words).exit_code == 2
-    assert changes == []
-
-
-CREATE = TopicChange("create", ("a", "b"), 3)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        CREATE,
-        TopicChange("create", ("a",), 1, 3, ("retention.ms=1", "cleanup.policy=", "x=y=z"), if_not_exists=True),
-        TopicChange("alter", ("a",), 4),
-        TopicChange("delete", ("a", "b")),
-    ],
-)
-def test_a_change_with_the_options_of_its_action_is_accepted(change: TopicChange) -> None:
-    change.check()
-
-
-@pytest.mark.parametrize(
     ("change", "reason"),
     [
         (TopicChange("create", (), 3), "--create requires --topic"),
@@ -181,12 +142,6 @@ def test_a_change_with_the_options_of_its_action_is_accepted(change: TopicChange
 def test_a_change_with_other_options_names_the_one_that_is_wrong(change: TopicChange, reason: str) -> None:
     with pytest.raises(click.UsageError, match=reason):
         change.check()
-
-
-@pytest.fixture
-def changed_cluster() -> KafkaCluster:
-    """Connects at its first request, so never in these tests."""
-    return KafkaCluster(ClientOptions((("127.0.0.1", 1),)))
 
 
 def test_new_topics_have_the_brokers_default_replication_and_the_text_behind_the_first_equals_sign(

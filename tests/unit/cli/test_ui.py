@@ -385,16 +385,6 @@ def test_a_reading_has_the_consumer_groups_and_the_logs_that_have_a_leader() -> 
     assert (found.at, found.notes) == (7.0, ())
 
 
-def test_a_reading_of_chosen_groups_has_those_only() -> None:
-    assert [group.name for group in read_all(ReadStore(), "g").groups] == ["g"]
-
-
-def test_a_group_that_the_user_may_not_see_is_a_note_and_the_others_are_read() -> None:
-    found = read_all(ReadStore({"g": AuthorizationError("not authorized to describe group 'g'")}))
-    assert [group.name for group in found.groups] == ["done", "turning"]
-    assert found.notes == ("not authorized to describe group 'g'",)
-
-
 def test_offsets_that_a_leader_does_not_tell_are_a_note_and_the_groups_are_shown() -> None:
     found = read_all(ReadStore({"logs": TransportError("broker 1 does not answer")}))
     assert (len(found.groups), found.log_ends) == (3, {})
