@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
 import subprocess
 import sys
@@ -10,6 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 import streamgroup
+import streamgroup.cli
+from streamgroup.cli._click import Column
 from streamgroup.cli.main import CommandsByFile, main
 from streamgroup.errors import StreamGroupError
 from tests.unit.cli.commands import commands
@@ -82,3 +86,30 @@ def test_a_command_loads_no_other_commands_imports() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "cli-screens.md"
+
+
+def titles() -> set[str]:
+    """The titles of all columns of all commands."""
+    found = set()
+    for module in pkgutil.iter_modules(streamgroup.cli.__path__):
+        for value in vars(importlib.import_module(f"streamgroup.cli.{module.name}")).values():
+            columns = value if isinstance(value, tuple) else (value,)
+            found |= {column.title for column in columns if isinstance(column, Column)}
+    return found
+
+
+def test_the_headings_of_the_screens_are_titles_of_columns() -> None:
+    headings = re.findall(r"^    ([A-Z]+[A-Z-]*  +[A-Z#].*)$", PAGE.read_text(), re.MULTILINE)
+    assert len(headings) >= 9
+    known = titles()
+    for heading in headings:
+        assert set(re.split(r"  +", heading)) <= known, heading
+
+
+def test_every_command_for_operators_has_a_screen() -> None:
+    shown = set(re.findall(r"^    \$ streamgroup (\w+)", PAGE.read_text(), re.MULTILINE))
+    names = set(main.list_commands(click.Context(main)))
+    assert names - shown == {"produce", "kafka", "demo", "completion"}, "docs/cli.md and their own pages say enough"
