@@ -23,7 +23,7 @@ from streamgroup.cli._click import (
 from streamgroup.cli._output import Notices
 from streamgroup.cli.main import main
 from streamgroup.model import TopicPartition
-from tests.unit.cli.commands import commands
+from tests.unit.cli.shown import commands
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import streamgroup.cli
 from streamgroup.cli._click import Column
 from streamgroup.cli.main import CommandsByFile, main
 from streamgroup.errors import StreamGroupError
-from tests.unit.cli.commands import commands
+from tests.unit.cli.shown import commands
 
 
 def test_the_version_is_shown() -> None:
