@@ -36,8 +36,7 @@ from streamgroup.model import CommittedOffset, Dialect, FetchRange, FetchTask, O
 from streamgroup.options.types import Isolation, LimitOptions, SourceOptions
 from tests.clock import Clock
 from tests.fakes.cluster import FakeCluster
-from tests.unit.cli.clusters import orders_cluster
-from tests.unit.cli.shown import orders
+from tests.unit.cli.shown import orders, orders_cluster
 
 STEP = 10
 """In Kafka 0.7 the fake's messages take as many bytes."""

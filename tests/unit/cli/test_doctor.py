@@ -25,7 +25,7 @@ from streamgroup.kafka.wire.messages.log import FetchRequest
 from streamgroup.kafka.wire.versions import BrokerVersions
 from streamgroup.model import Broker, ClusterSnapshot, Dialect, GroupDescription, GroupState, PartitionInfo, TopicInfo
 from streamgroup.options.types import ClientOptions, ZooKeeperOptions
-from tests.unit.cli.clusters import orders_cluster
+from tests.unit.cli.shown import orders_cluster
 
 NOWHERE = ClientOptions((("127.0.0.1", 1),), default_api_timeout_ms=300, retry_backoff_ms=50)
 

@@ -38,9 +38,8 @@ from streamgroup.zookeeper.client import RefusedError
 from streamgroup.zookeeper.session import Session
 from tests.fakes.cluster import FakeCluster, Logs
 from tests.fakes.nodes import NodeTree
-from tests.unit.cli.clusters import orders_cluster
 from tests.unit.cli.fake_session import FakeSession
-from tests.unit.cli.shown import orders
+from tests.unit.cli.shown import orders, orders_cluster
 
 
 def store(dialect: Dialect, tree: Mapping[str, str], *, more: Collection[str] = ()) -> InZooKeeper:

@@ -28,7 +28,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.model import Dialect, TopicPartition
 from streamgroup.options.secrets import Secret
 from streamgroup.options.types import GroupMode, Isolation, SinkOptions
-from tests.unit.cli.clusters import orders_cluster
+from tests.unit.cli.shown import orders_cluster
 
 BROKER = ClusterAddress("127.0.0.1:9092")
 

@@ -13,8 +13,7 @@ from streamgroup.errors import StreamGroupError
 from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.model import Dialect
 from tests.fakes.cluster import FakeCluster
-from tests.unit.cli.clusters import orders_cluster
-from tests.unit.cli.shown import cells
+from tests.unit.cli.shown import cells, orders_cluster
 from tests.unit.cli.topic_requests import changes
 
 __all__ = ["changes"]

@@ -30,7 +30,7 @@ from streamgroup.monitoring.page import server
 from streamgroup.monitoring.page.access import Access
 from streamgroup.monitoring.page.history import views
 from streamgroup.monitoring.page.history.history import History
-from tests.unit.cli.clusters import orders_cluster
+from tests.unit.cli.shown import orders_cluster
 from tests.unit.cli.test_group_stores import KAFKA07, store
 from tests.unit.cli.test_groups import FakeStore, group, orders
 from tests.waiting import soon
