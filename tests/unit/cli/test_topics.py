@@ -14,7 +14,6 @@ from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.model import Dialect
 from tests.fakes.cluster import FakeCluster
 from tests.unit.cli.shown import cells, orders_cluster
-from tests.unit.cli.topic_requests import changes
 
 __all__ = ["changes"]
 
@@ -187,3 +186,18 @@ def test_a_refusal_of_the_brokers_prints_nothing(
     with pytest.raises(StreamGroupError, match="cannot grow topic 'a'"):
         carry_out(TopicChange("alter", ("a",), 1), cluster, 1.0, as_json=False)
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.fixture
+def changes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
+    """The changes that the cluster was asked for, each with its deadline; the topic `old` exists there."""
+    made: list[tuple[object, ...]] = []
+
+    def create(_: object, topics: dict[str, int], deadline: float, **settings: object) -> frozenset[str]:
+        made.append(("create", topics, deadline, settings))
+        return frozenset(topics) - {"old"}
+
+    monkeypatch.setattr(module, "create_topics", create)
+    monkeypatch.setattr(module, "grow_topics", lambda _, counts, deadline: made.append(("grow", counts, deadline)))
+    monkeypatch.setattr(module, "delete_topics", lambda _, names, deadline: made.append(("delete", names, deadline)))
+    return made
