@@ -6,8 +6,7 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 
-from streamgroup.options.properties import PREFIX
-from streamgroup.options.rows import Option
+from streamgroup.options.rows import PREFIX, Option
 from streamgroup.options.zookeeper import PREFIX as ZOOKEEPER_PREFIX
 
 _NAME = re.compile(r"(?P<before>\boption ')?(?<![\w./:@-])kafka\.(?P<name>\w+(?:\.\w+)*)", re.IGNORECASE)

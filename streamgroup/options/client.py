@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from streamgroup.options import kinds
-from streamgroup.options.properties import ignored, refused, used
-from streamgroup.options.rows import Option
+from streamgroup.options.rows import Option, ignored, refused, used
 from streamgroup.options.sasl import TOKEN_PROVIDER
 
 SASL: tuple[Option, ...] = (

@@ -9,8 +9,7 @@ from __future__ import annotations
 from streamgroup.options import kinds
 from streamgroup.options.client import CLIENT, CLIENT_IGNORED, CLIENT_REFUSED, JAVA
 from streamgroup.options.foreign_names import COMMITS_FOLLOW_THE_SINK, OLD_CONSUMERS, OLD_PRODUCERS, STARTS_AND_LOSS
-from streamgroup.options.properties import ignored, refused, used
-from streamgroup.options.rows import Option, Scope
+from streamgroup.options.rows import Option, Scope, ignored, refused, used
 
 _OPERATIONS = (
     used(

@@ -14,9 +14,8 @@ from streamgroup.options.client import CLIENT, CLIENT_IGNORED, CLIENT_REFUSED, T
 from streamgroup.options.foreign_names import LIBRDKAFKA_HINTS
 from streamgroup.options.kafka import KAFKA
 from streamgroup.options.producer import PRODUCER
-from streamgroup.options.properties import PREFIX
 from streamgroup.options.reading import OptionsReader, all_together
-from streamgroup.options.rows import SCOPE_OF_MODE, Effect, Option, Scope
+from streamgroup.options.rows import PREFIX, SCOPE_OF_MODE, Effect, Option, Scope
 from streamgroup.options.sink import SINK, SINK_HINTS, SINK_ZOOKEEPER
 from streamgroup.options.source import HINTS, SOURCE
 from streamgroup.options.types import (

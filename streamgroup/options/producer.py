@@ -12,8 +12,7 @@ from streamgroup.options import kinds
 from streamgroup.options.client import CLIENT, CLIENT_IGNORED, CLIENT_REFUSED
 from streamgroup.options.foreign_names import BYTES_ALREADY, OLD_PRODUCERS
 from streamgroup.options.kafka import KAFKA
-from streamgroup.options.properties import ignored, refused, used
-from streamgroup.options.rows import Option, Scope
+from streamgroup.options.rows import Option, Scope, ignored, refused, used
 
 _NON_NEGATIVE = kinds.integer(0)
 _NON_NEGATIVE_LONG = kinds.integer(0, kinds.LONG_MAX)

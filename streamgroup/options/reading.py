@@ -9,8 +9,7 @@ from typing import Any
 from streamgroup.errors import ConfigError
 from streamgroup.options import kinds
 from streamgroup.options.notes import Caution
-from streamgroup.options.properties import PREFIX
-from streamgroup.options.rows import Effect, Option, Scope
+from streamgroup.options.rows import PREFIX, Effect, Option, Scope
 from streamgroup.options.sasl import TOKEN_PROVIDER, SaslOptions, sasl_options, without_effect
 from streamgroup.options.secrets import Secret, has_secret, is_secret
 from streamgroup.options.settings_reader import SettingsReader, near_miss, nearest, together

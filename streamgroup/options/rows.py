@@ -6,6 +6,7 @@ from dataclasses import MISSING, dataclass, fields
 from enum import Enum, Flag, auto
 from typing import Any
 
+from streamgroup.options import kinds
 from streamgroup.options.kinds import TEXT, ValueKind
 from streamgroup.options.tls import TlsOptions
 from streamgroup.options.types import (
@@ -114,3 +115,20 @@ def default_of(option: Option) -> Any:
     if not section:
         return MISSING
     return next(field.default for field in fields(SECTIONS[section]) if field.name == name)
+
+
+PREFIX = "kafka."
+
+
+def used(
+    name: str, doc: str, kind: kinds.ValueKind, target: str = "", *, default: str = "", scope: Scope = Scope.ALL
+) -> Option:
+    return Option(PREFIX + name, doc, kind, target, default, scope)
+
+
+def refused(name: str, why: str) -> Option:
+    return Option(PREFIX + name, scope=Scope.NONE, elsewhere=Effect.REFUSED, why=why)
+
+
+def ignored(names: str, why: str) -> tuple[Option, ...]:
+    return tuple(Option(PREFIX + name, scope=Scope.NONE, why=why) for name in names.split())

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from streamgroup.options.kinds import ValueKind
-from streamgroup.options.properties import PREFIX
+from streamgroup.options.rows import PREFIX
 
 _SIMILAR = 0.6
 """The least ratio of difflib at which one name is suggested for another."""

@@ -10,8 +10,7 @@ from streamgroup.options.foreign_names import OLD_CONSUMERS, OLD_PRODUCERS
 from streamgroup.options.kafka import KAFKA
 from streamgroup.options.kinds import SECRET
 from streamgroup.options.producer import PRODUCER
-from streamgroup.options.properties import PREFIX
-from streamgroup.options.rows import SECTIONS, Option, Scope, default_of
+from streamgroup.options.rows import PREFIX, SECTIONS, Option, Scope, default_of
 from streamgroup.options.secrets import is_secret
 from streamgroup.options.sink import SINK, SINK_HINTS, SINK_ZOOKEEPER
 from streamgroup.options.source import HINTS, SOURCE
