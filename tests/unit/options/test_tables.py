@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from streamgroup.options.docs import PAGES
 from streamgroup.options.foreign_names import OLD_CONSUMERS, OLD_PRODUCERS
 from streamgroup.options.kafka import KAFKA
 from streamgroup.options.kinds import SECRET
@@ -192,3 +193,25 @@ def test_a_used_secret_option_has_the_kind_secret(table: dict[str, Option]) -> N
     secret = [o.name for o in used if o.kind is SECRET]
     assert secret == [o.name for o in used if is_secret(o.name)]
     assert {"zookeeper.password", "kafka.ssl.keystore.key", "kafka.ssl.truststore.certificates"} < set(secret)
+
+
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE_TABLES = {"options.md": (*SOURCE, *ZOOKEEPER, *KAFKA), "write-options.md": (*SINK, *SINK_ZOOKEEPER, *PRODUCER)}
+
+each_page = pytest.mark.parametrize("page", PAGES)
+
+
+@each_page
+def test_the_docs_are_those_of_the_tables(page: str) -> None:
+    assert (DOCS / page).read_text() == PAGES[page](), "run: make docs"
+
+
+@each_page
+def test_every_option_stands_in_the_docs(page: str) -> None:
+    text = (DOCS / page).read_text()
+    assert [option.name for option in PAGE_TABLES[page] if f"`{option.name}`" not in text] == []
+
+
+@pytest.mark.parametrize("line", [line for page in PAGES.values() for line in page().splitlines() if line[:1] == "|"])
+def test_every_row_has_the_cells_of_its_table(line: str) -> None:
+    assert line.count("|") in (3, 4, 5, 6)
