@@ -1,4 +1,4 @@
-"""`streamgroup pause`: a query on this machine stops reading some partitions, or all, and keeps them."""
+"""`streamgroup pause`: stop reading some or all partitions of a query on this machine. `resume` shares its parts."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from streamgroup.cli._doctor_checks import TRIED
+from streamgroup.cli.doctor import TRIED
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
 from tests.spark.support import committed

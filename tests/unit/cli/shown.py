@@ -1,4 +1,4 @@
-"""Helpers for the tests of several commands: a partition by its number, and the rows of a printed table."""
+"""Helpers for the tests of several commands: a cluster, a partition, the rows of a table, and all commands."""
 
 from __future__ import annotations
 
