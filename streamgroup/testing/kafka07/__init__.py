@@ -14,7 +14,7 @@ from __future__ import annotations
 from streamgroup.testing.kafka07.cluster import Kafka07Server
 from streamgroup.testing.kafka07.config import BrokerConfig, broker_config
 from streamgroup.testing.kafka07.handler import Reply, RequestHandler
-from streamgroup.testing.kafka07.logs import Logs
+from streamgroup.testing.kafka07.log import Logs
 from streamgroup.testing.kafka07.producer import Compressed, Producer07, message_set
 from streamgroup.testing.kafka07.server import BrokerServer, serve
 

@@ -24,8 +24,7 @@ from streamgroup.kafka.wire.kafka07 import (
     decode_request,
 )
 from streamgroup.kafka.wire.primitives import Bytes
-from streamgroup.testing.kafka07.log import NegativeFetchSize, OffsetOutOfRange
-from streamgroup.testing.kafka07.logs import IllegalTopic, Logs, WrongPartition
+from streamgroup.testing.kafka07.log import IllegalTopic, Logs, NegativeFetchSize, OffsetOutOfRange, WrongPartition
 
 _HEADER = struct.Struct(">ih")
 _ERRORS: dict[type[Exception], ErrorCode07] = {

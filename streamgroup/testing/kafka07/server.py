@@ -13,7 +13,7 @@ from typing import Final, Self
 from streamgroup.errors import ConfigError
 from streamgroup.testing.kafka07.config import BrokerConfig
 from streamgroup.testing.kafka07.handler import Reply, RequestHandler
-from streamgroup.testing.kafka07.logs import Logs
+from streamgroup.testing.kafka07.log import Logs
 from streamgroup.testing.kafka07.registry import Registry
 from streamgroup.testing.ports import LOOPBACK
 
