@@ -26,6 +26,8 @@ from streamgroup.kafka.wire.kafka07 import (
     message07,
 )
 from streamgroup.testing.kafka07 import BrokerServer
+from tests.kafka07_replay import LEFT_OUT, PROPERTIES, replay
+from tests.kafka07_samples import samples
 from tests.unit.testing.kafka07.brokers import TIMEOUT_S, config, connect, is_open, read, read_frame
 from tests.waiting import wait_until
 
@@ -239,3 +241,12 @@ def test_a_disk_that_fails_closes_the_connection(tmp_path: Path) -> None:
         connection.sendall(ProduceRequest07("t", 0, A).encode())
         assert read(connection, 1) == b""
     assert "the disk has failed" in lines[0]
+
+
+def test_every_captured_sample_is_answered_byte_by_byte(tmp_path: Path) -> None:
+    with BrokerServer(config(tmp_path, **PROPERTIES)) as broker:
+        assert replay(broker.address) == []
+
+
+def test_the_produces_before_a_sample_belong_to_one_sample(tmp_path: Path) -> None:
+    assert LEFT_OUT.keys() <= {sample.name for sample in samples()}
