@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,6 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key, p
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.testing.java import java_executable
 from streamgroup.testing.security.certificates import Authority, Identity, write_jks, write_pem, write_pkcs12
-from tests.unit.testing.security.keytool import keytool_list
 
 AUTHORITY = Authority.create()
 GOOD = AUTHORITY.issue()
@@ -189,3 +189,17 @@ def test_the_words_of_a_keytool_that_fails_are_in_the_error(tmp_path: Path, monk
     with pytest.raises(StreamGroupError, match=r"cannot write .*/a\.jks: keytool failed: keytool error: too short"):
         write_jks(tmp_path / "a.jks", GOOD, "secret")
     assert os.listdir(tmp_path) == ["java"], "neither a store nor the files that keytool read are left"
+
+
+def keytool_list(store: Path, password: str) -> str:
+    """The output of `keytool -list` about a store."""
+    ran = subprocess.run(
+        [java_executable().resolve().parent / "keytool", "-list", "-keystore", store, "-storepass:env", "PASSWORD"],
+        env={**os.environ, "PASSWORD": password},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
