@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from streamgroup.errors import ConfigError
 from streamgroup.testing import kafka
 from streamgroup.testing.node import NodePlan
 from streamgroup.testing.releases import Listeners, release_of
+from streamgroup.testing.security import kdc as module
 from streamgroup.testing.security.kdc import Kdc
 from streamgroup.testing.security.material import Passwords, SecurityFiles
 from streamgroup.testing.security.server import broker_jvm_flags, broker_properties
@@ -134,3 +136,12 @@ def test_brokers_of_kerberos_have_a_keytab_and_the_krb5_conf_of_the_server(versi
         assert found["listener.name.sasl_plaintext.gssapi.sasl.jaas.config"].endswith(expected)
     assert expected in file_text(settings.mechanisms, PASSWORDS.users, kdc)
     assert "-Djava.security.krb5.conf=/s/kdc/krb5.conf" in broker_jvm_flags(settings, release, FILES, None, kdc=kdc)
+
+
+def test_missing_programs_name_the_packages_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"there is no krb5kdc\..*apt-get install krb5-kdc krb5-admin-server"):
+        Kdc(tmp_path / "kdc", ["client"]).start()
+    assert not (tmp_path / "kdc").exists()
