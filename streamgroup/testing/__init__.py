@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streamgroup.testing.archiving import archive_classes
     from streamgroup.testing.flow import End, Fault
-    from streamgroup.testing.kafka import KafkaServer
+    from streamgroup.testing.kafka import KafkaServer, create_topic
     from streamgroup.testing.kafka07 import Compressed, Kafka07Server, Producer07
     from streamgroup.testing.ports import java_tool
     from streamgroup.testing.processes import ServerStartError
     from streamgroup.testing.proxy import Direction, Proxy, Which
     from streamgroup.testing.security.certificates import Authority, Identity, write_jks, write_pem, write_pkcs12
     from streamgroup.testing.security.client import ClientSettings
-    from streamgroup.testing.topics import create_topic
     from streamgroup.testing.zookeeper import ZooKeeperServer
 
 __all__ = [
@@ -63,7 +62,7 @@ _HOMES = {
     "Which": "streamgroup.testing.proxy",
     "ZooKeeperServer": "streamgroup.testing.zookeeper",
     "archive_classes": "streamgroup.testing.archiving",
-    "create_topic": "streamgroup.testing.topics",
+    "create_topic": "streamgroup.testing.kafka",
     "java_tool": "streamgroup.testing.ports",
     "write_jks": "streamgroup.testing.security.certificates",
     "write_pem": "streamgroup.testing.security.certificates",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import functools
+import json
 import shutil
 import subprocess
 import sys
@@ -15,18 +16,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from kazoo.client import KazooClient
+from kazoo.exceptions import NodeExistsError
+
 from streamgroup.errors import ConfigError
 from streamgroup.testing.directories import cache_directory, write_private
 from streamgroup.testing.java import archive_flags, java_command, write_log4j2
 from streamgroup.testing.metadata_mode import MetadataMode, check_data_dir, refuse_reserved
 from streamgroup.testing.node import PLAINTEXT, KafkaNode, NodePlan, listeners_text, properties_text
 from streamgroup.testing.ports import LOOPBACK, free_ports, kafka_classpath
-from streamgroup.testing.probe import brokers_known_to
+from streamgroup.testing.probe import brokers_known_to, leaders_known_to
 from streamgroup.testing.processes import START_TIMEOUT_S, ServerProcess, ServerStartError, on_free_ports
 from streamgroup.testing.proxy import Proxy
 from streamgroup.testing.releases import DEFAULT_VERSION, Quorum, Release, release_of
 from streamgroup.testing.zookeeper import ZooKeeperServer
-from streamgroup.testing.zookeeper_mode import ZooKeeperMode
+from streamgroup.testing.zookeeper_mode import ZooKeeperMode, zookeeper_client
 
 if TYPE_CHECKING:
     from streamgroup.testing.security.certificates import Authority, Identity
@@ -630,3 +634,70 @@ def bootstrap_checkpoint(version: str, classpath: Sequence[Path]) -> Path:
             raise ServerStartError(f"cannot format Kafka {version}:\n{ran.stdout[-2000:]}{ran.stderr[-2000:]}")
         made.replace(kept)
     return kept
+
+
+_TIMEOUT_S = 30.0
+
+
+def create_topic(
+    server: KafkaServer,
+    name: str,
+    partitions: int = 1,
+    *,
+    replication: int = 1,
+    config: Mapping[str, str] | None = None,
+    timeout_s: float = _TIMEOUT_S,
+) -> None:
+    """Create a topic and wait until every running broker knows a leader of each partition.
+
+    Raises ConfigError if the topic exists, if there are fewer brokers than replicas, or in KRaft mode (use the
+    AdminClient of any client library); ServerStartError if a partition has no leader after `timeout_s`.
+    """
+    if not server.zookeeper_connect:
+        raise ConfigError(f"cannot create topic {name}: Kafka {server.version} runs in KRaft mode. Use an AdminClient")
+    if release_of(server.version).number < (0, 8):
+        raise ConfigError(
+            f"cannot create topic {name}: Kafka {server.version} creates topics only by the first produce"
+        )
+    ids = [broker.node_id for broker in server.brokers]
+    if not 1 <= replication <= len(ids):
+        raise ConfigError(f"cannot create topic {name}: {replication} replicas on {len(ids)} brokers")
+    assignment = {str(p): replicas for p, replicas in enumerate(spread(ids, partitions, replication))}
+    with zookeeper_client(server.zookeeper_connect) as client:
+        try:
+            # The controller reacts to the second node, so the configuration must exist before.
+            client.ensure_path("/config/topics")
+            _put(client, f"/config/topics/{name}", {"version": 1, "config": dict(config or {})})
+            client.create(f"/brokers/topics/{name}", _json({"version": 1, "partitions": assignment}))
+        except NodeExistsError as error:
+            raise ConfigError(f"cannot create topic {name}: it exists at {server.zookeeper_connect}") from error
+    _await_leaders(server, name, partitions, timeout_s)
+
+
+def spread(brokers: Sequence[int], partitions: int, replication: int) -> list[list[int]]:
+    """Return the replicas of each partition, round robin, the leader first."""
+    return [[brokers[(p + r) % len(brokers)] for r in range(replication)] for p in range(partitions)]
+
+
+def _put(client: KazooClient, path: str, value: object) -> None:
+    """A topic that was deleted leaves its configuration."""
+    if client.exists(path):
+        client.set(path, _json(value))
+    else:
+        client.create(path, _json(value))
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _await_leaders(server: KafkaServer, name: str, partitions: int, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    for broker in (each for each in server.brokers if each.alive):
+        while len(found := leaders_known_to(LOOPBACK, broker.plan.plain_port or 0, name)) < partitions:
+            if time.monotonic() >= deadline:
+                raise ServerStartError(
+                    f"no leaders of topic {name}: {broker.name} knows those of {len(found)} of {partitions} partitions "
+                    f"after {timeout_s:.0f} s. The end of its log, {broker.log}:\n{broker.process.log_tail()}"
+                )
+            time.sleep(_POLL_S)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.testing import KafkaServer, ZooKeeperServer, kafka
+from streamgroup.testing import KafkaServer, ZooKeeperServer, create_topic, kafka
+from streamgroup.testing.kafka import spread
 from streamgroup.testing.releases import DEFAULT_VERSION, RELEASES
 from streamgroup.testing.zookeeper import configuration
 
@@ -153,3 +154,14 @@ def test_a_node_is_formatted_once(tmp_path: Path) -> None:
     assert (tmp_path / "data" / "bootstrap.checkpoint").read_bytes() == b"features"
     kafka.format_node(node, tmp_path / "data", "another", bootstrap)
     assert meta.read_text() == first
+
+
+def test_leaders_and_replicas_go_round() -> None:
+    assert spread([0, 1, 2], 4, 2) == [[0, 1], [1, 2], [2, 0], [0, 1]]
+    assert spread([5], 2, 1) == [[5], [5]]
+
+
+@pytest.mark.parametrize("version", ["0.8.2.2", "4.1.1"])
+def test_topics_need_a_server_that_was_started(version: str) -> None:
+    with pytest.raises(ConfigError, match="is not started"):
+        create_topic(KafkaServer(version), "t")
