@@ -326,15 +326,6 @@ def terminal_of(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return made
 
 
-def test_a_log_has_one_line_and_no_intermediate_states(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress("fetching the jars of Kafka 3.9.1") as shown:
-        for done in range(3):
-            shown.update("kafka-clients-3.9.1.jar", done, 3)
-    printed = capsys.readouterr()
-    assert printed.err == "streamgroup: fetching the jars of Kafka 3.9.1\n"
-    assert printed.out == "", "standard output belongs to the program that uses it"
-
-
 def test_a_terminal_shows_the_step_and_how_many_of_how_many_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = terminal_of(monkeypatch)
     with progress("fetching the jars of Kafka 3.9.1") as shown:
@@ -343,23 +334,3 @@ def test_a_terminal_shows_the_step_and_how_many_of_how_many_are_done(monkeypatch
     assert text.startswith("streamgroup: fetching the jars of Kafka 3.9.1\n")
     assert "kafka-clients-3.9.1.jar" in text
     assert "2/7" in text
-
-
-def test_a_terminal_shows_a_step_whose_total_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = terminal_of(monkeypatch)
-    with progress("fetching") as shown:
-        shown.update("resolving", 4, None)
-    assert "resolving" in terminal.getvalue()
-    assert "4/?" in terminal.getvalue()
-
-
-def test_an_error_within_the_block_is_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = terminal_of(monkeypatch)
-
-    def download() -> None:
-        with progress("fetching"):
-            raise OSError("disk full")
-
-    with pytest.raises(OSError, match="disk full"):
-        download()
-    assert terminal.getvalue().startswith("streamgroup: fetching\n")

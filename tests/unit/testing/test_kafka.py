@@ -10,13 +10,7 @@ import pytest
 from streamgroup.errors import ConfigError
 from streamgroup.testing import KafkaServer, ZooKeeperServer, create_topic, kafka
 from streamgroup.testing.kafka import spread
-from streamgroup.testing.releases import DEFAULT_VERSION, RELEASES
 from streamgroup.testing.zookeeper import configuration
-
-
-def test_an_unknown_version_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(ConfigError, match=r"unsupported Kafka 2\.0\.0: available are 0\.7.*3\.9\.1.*4\.1\.1"):
-        KafkaServer("2.0.0")
 
 
 def test_a_zookeeper_for_brokers_that_know_none_is_refused() -> None:
@@ -44,10 +38,6 @@ def test_no_brokers_are_refused() -> None:
 def test_racks_are_for_all_brokers_or_none() -> None:
     with pytest.raises(ConfigError, match="expected one for each of 2 brokers"):
         KafkaServer(brokers=2, racks=("a",))
-
-
-def test_the_default_version_can_be_started() -> None:
-    assert DEFAULT_VERSION in RELEASES
 
 
 def test_proxies_cannot_outlive_the_process_that_they_are_threads_of() -> None:

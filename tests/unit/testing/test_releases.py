@@ -7,7 +7,7 @@ import re
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.testing.releases import DEFAULT_VERSION, RELEASES, Coordinate, Listeners, release_of
+from streamgroup.testing.releases import DEFAULT_VERSION, RELEASES, Listeners, release_of
 
 VERSIONS = ["0.7", "0.8.2.2", "0.9.0.1", "0.10.2.2", "1.1.1", "3.9.1", "4.1.1"]
 
@@ -39,10 +39,6 @@ def test_jars_are_named_as_maven_names_them(version: str, broker: str, tools: st
     assert str(release.coordinate) == broker
     assert (None if release.tools is None else str(release.tools)) == tools
     assert [str(each) for each in release.extra] == extra
-
-
-def test_a_coordinate_is_shown_with_colons() -> None:
-    assert f"{Coordinate('a.b', 'c', '1.0')}" == "a.b:c:1.0"
 
 
 def test_only_kafka_0_7_is_emulated_and_has_neither_tools_nor_another_advertised_port() -> None:

@@ -87,10 +87,6 @@ def test_fetch_cuts_where_the_size_ends(broker: Broker, max_size: int) -> None:
     assert fetch(broker, "t", 0, 0, max_size)[6:] == (A + A)[:max_size]
 
 
-def test_fetch_off_a_boundary_is_not_noticed(broker: Broker) -> None:
-    assert fetch(broker, "t", 0, 7) == struct.pack(">ih", 17, 0) + (A + A)[7:]
-
-
 @pytest.mark.parametrize("max_size", [-1, -2, -100, -(2**31)])
 def test_fetch_of_a_negative_size_is_a_nonsense_header_and_the_end(broker: Broker, max_size: int) -> None:
     reply = broker.ask(FetchRequest07("t", 0, 0, max_size))
@@ -239,13 +235,6 @@ def test_a_bad_set_makes_its_topic_all_the_same(tmp_path: Path) -> None:
     assert broker.segments("new", 2)[0].stat().st_size == 0
 
 
-@pytest.mark.parametrize("topic", ILLEGAL, ids=ascii)
-def test_a_set_for_an_illegal_topic_closes(broker: Broker, topic: str) -> None:
-    for partition in (0, -1):
-        assert broker.produce(A, topic, partition)[:2] == (b"", True)
-    assert broker.logs.topics == ["t"]
-
-
 @pytest.mark.parametrize("partition", [-2, PARTITIONS, 99])
 def test_a_set_for_a_partition_that_cannot_be_closes_and_makes_no_topic(broker: Broker, partition: int) -> None:
     assert broker.produce(A, "new", partition)[:2] == (b"", True)
@@ -311,13 +300,6 @@ def test_a_bomb_closes_before_it_has_expanded(broker: Broker, monkeypatch: pytes
         assert "TooLarge" in reply.why
 
 
-def test_wrappers_without_end_close(broker: Broker) -> None:
-    data = A
-    for _ in range(40):
-        data = wrapper_of(data)
-    assert broker.produce(data).close
-
-
 # MULTIPRODUCE
 
 
@@ -349,10 +331,6 @@ def test_a_part_too_large_is_dropped_and_the_next_is_written(tmp_path: Path) -> 
     broker = Broker(tmp_path)
     assert multiproduce(broker, ("p", 0, message07(bytes(1_000_001))), ("p", 0, A)) == SILENT
     assert broker.offsets(topic="p", most=1) == [len(A)]
-
-
-def test_none_is_fine(broker: Broker) -> None:
-    assert multiproduce(broker) == SILENT
 
 
 def test_parts_that_do_not_fit_the_body_are_noticed_before_any_is_written(tmp_path: Path) -> None:
@@ -389,11 +367,6 @@ def test_an_invalid_request_closes_the_connection(broker: Broker, frame: bytes) 
     assert (reply.data, reply.close) == (b"", True)
     assert reply.why
     assert broker.offsets() == [22, 0]
-
-
-def test_bytes_behind_a_request_are_ignored(broker: Broker) -> None:
-    request = FetchRequest07("t", 0, 0, 1000).encode()[4:]
-    assert broker.handler.handle(request + b"more") == broker.handler.handle(request)
 
 
 @pytest.fixture(scope="module")

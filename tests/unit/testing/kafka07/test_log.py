@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamgroup.errors import ChecksumMismatch, DecodeError, TooLarge, Truncated, UnsupportedCodec, UnsupportedMagic
-from streamgroup.kafka.wire.kafka07 import EARLIEST_TIME, RANDOM_PARTITION, ErrorCode07, message07, message_set07
+from streamgroup.errors import ChecksumMismatch, TooLarge, Truncated, UnsupportedMagic
+from streamgroup.kafka.wire.kafka07 import EARLIEST_TIME, ErrorCode07, message07, message_set07
 from streamgroup.testing.kafka07 import Compressed, Logs, message_set
 from streamgroup.testing.kafka07.codecs import GZIP, NONE, SNAPPY, compress_gzip
 from streamgroup.testing.kafka07.log import (
@@ -18,12 +18,10 @@ from streamgroup.testing.kafka07.log import (
     DamagedLog,
     IllegalTopic,
     Log,
-    LogMessage,
-    WrongPartition,
     check_set,
     messages_of,
 )
-from tests.unit.testing.kafka07.brokers import PARTITIONS, Broker, config
+from tests.unit.testing.kafka07.brokers import Broker, config
 
 MESSAGE = message07(b"%030d" % 7)
 assert len(MESSAGE) == 40
@@ -111,15 +109,6 @@ def test_a_wrapper_with_nothing_in_it_is_only_visible_with_the_next_message(tmp_
     assert broker.fetch(len(empty)).error == ErrorCode07.OFFSET_OUT_OF_RANGE
     broker.produce(MESSAGE)
     assert bytes(broker.fetch(0).records) == empty + MESSAGE
-
-
-def test_a_wrapper_that_was_never_counted_does_not_come_between_segments(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, log_file_size=50)
-    broker.produce(MESSAGE)
-    broker.produce(message_set([Compressed("gzip", [])]))
-    broker.produce(MESSAGE)
-    assert names(broker) == [f"{start:020}.kafka" for start in (0, 40)]
-    assert Broker(tmp_path).offsets() == [80, 40, 0]
 
 
 def test_a_segment_of_uncounted_messages_only_starts_again(tmp_path: Path) -> None:
@@ -376,16 +365,6 @@ def test_a_message_of_magic_1_has_the_codec_in_two_bits_of_its_attributes() -> N
     assert [message.codec for message in messages_of(others)] == [GZIP]
 
 
-@pytest.mark.parametrize("rest", [b"\0", b"\0\0\0", ONE[:4], ONE[:-1]], ids=["a byte", "3 bytes", "length", "cut"])
-def test_a_partial_message_at_the_end_is_left_out(rest: bytes) -> None:
-    assert list(messages_of(ONE + rest)) == [LogMessage(NONE, b"one", 13)]
-
-
-@pytest.mark.parametrize("data", [b"", b"\0", b"\0\0\0"])
-def test_a_set_of_fewer_bytes_than_a_length_has_no_messages(data: bytes) -> None:
-    assert list(messages_of(data)) == []
-
-
 @pytest.mark.parametrize(
     ("data", "error", "said"),
     [
@@ -404,66 +383,12 @@ def test_damage_is_named_with_the_byte_where_its_message_begins(data: bytes, err
         list(messages_of(data))
 
 
-def test_the_messages_before_the_damage_are_yielded() -> None:
-    found = messages_of(ONE + damaged(ONE))
-    assert next(found).payload == b"one"
-    with pytest.raises(ChecksumMismatch):
-        next(found)
-
-
 # -- a set of a PRODUCE -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("data", "checked"),
-    [
-        (b"", Checked(0, 0)),
-        (ONE * 3, Checked(39, 3)),
-        (ONE + ONE[:7], Checked(13, 1)),
-        (message_set([Compressed("gzip", [])]), Checked(len(message_set([Compressed("gzip", [])])), 0)),
-    ],
-    ids=["empty", "three", "a partial one", "an empty wrapper"],
-)
-def test_a_set_counts_its_whole_messages_and_their_bytes(data: bytes, checked: Checked) -> None:
-    assert check_set(data, LIMIT) == checked
-
-
-@pytest.mark.parametrize("codec", ["gzip", "snappy", "snappy-raw"])
-def test_a_consumer_reads_the_messages_within_wrappers_of_any_depth(codec: str) -> None:
-    data = message_set([b"a", Compressed(codec, [b"b", Compressed(codec, [b"c", b"d"])])])
-    assert check_set(data, LIMIT) == Checked(len(data), 4)
-
-
-@pytest.mark.parametrize(("size", "is_taken"), [(LIMIT, True), (LIMIT + 1, False)])
-def test_one_payload_above_the_limit_drops_the_whole_set(size: int, is_taken: bool) -> None:
-    data = message_set07([b"a", bytes(size), b"b"])
-    assert check_set(data, LIMIT) == (Checked(len(data), 3) if is_taken else None)
-
-
-def test_the_limit_holds_for_the_wrapper_and_not_for_the_messages_in_it() -> None:
-    data = message_set([Compressed("gzip", [bytes(LIMIT + 1)])])
-    assert check_set(data, LIMIT) == Checked(len(data), 1)
-    assert check_set(data, 10) is None
 
 
 def test_a_payload_above_the_limit_is_found_before_the_damage_in_a_wrapper() -> None:
     data = message07(compress_gzip(damaged(ONE)), codec=GZIP) + message07(bytes(LIMIT + 1))
     assert check_set(data, LIMIT) is None
-
-
-@pytest.mark.parametrize(
-    ("data", "error"),
-    [
-        (message07(compress_gzip(damaged(ONE)), codec=GZIP), ChecksumMismatch),
-        (message07(compress_gzip(ONE[:-1]), codec=GZIP), Truncated),
-        (message07(b"not gzip", codec=GZIP), DecodeError),
-        (message07(ONE, codec=3), UnsupportedCodec),
-    ],
-    ids=["checksum", "cut off", "not compressed", "unknown codec"],
-)
-def test_damage_within_a_wrapper_is_an_error(data: bytes, error: type[Exception]) -> None:
-    with pytest.raises(error):
-        check_set(data, LIMIT)
 
 
 @pytest.mark.parametrize(("levels", "is_taken"), [(32, True), (33, False)])
@@ -526,13 +451,6 @@ def test_a_topic_is_announced_once_with_its_first_log(tmp_path: Path) -> None:
     assert announced == [], "the topic was on disk before"
 
 
-def test_a_random_partition_is_one_that_the_topic_has(tmp_path: Path) -> None:
-    logs = Logs(config(tmp_path, **{"topic.partition.count.map": "one:1"}))
-    found = {id(logs.find_or_make("t", RANDOM_PARTITION)) for _ in range(100)}
-    assert found == {id(logs.find("t", partition)) for partition in range(PARTITIONS)}
-    assert logs.find_or_make("one", RANDOM_PARTITION) is logs.find("one", 0)
-
-
 @pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "a\0b", "a\x7fb", "\ud800", "\uffff", "t" * 256])
 def test_a_name_that_cannot_be_a_directory_is_refused(tmp_path: Path, topic: str) -> None:
     logs = Logs(config(tmp_path))
@@ -548,24 +466,6 @@ def test_any_other_name_is_a_topic(tmp_path: Path, topic: str) -> None:
     assert (tmp_path / f"{topic}-1").is_dir()
 
 
-@pytest.mark.parametrize(
-    ("topic", "partition", "said"),
-    [
-        ("t", PARTITIONS, "invalid partition 3: t has 3 partitions on this broker"),
-        ("t", -2, "invalid partition -2: t has 3 partitions on this broker"),
-        ("one", 1, "invalid partition 1: one has 1 partition on this broker"),
-    ],
-)
-def test_a_partition_that_the_topic_does_not_have_is_refused(
-    tmp_path: Path, topic: str, partition: int, said: str
-) -> None:
-    logs = Logs(config(tmp_path, **{"topic.partition.count.map": "one:1"}))
-    for ask in (logs.find, logs.find_or_make):
-        with pytest.raises(WrongPartition, match=said):
-            ask(topic, partition)
-    assert logs.topics == []
-
-
 def test_retention_counts_the_removed_segments_of_all_logs(tmp_path: Path) -> None:
     broker = Broker(tmp_path, log_file_size=1, log_retention_hours=1)
     for topic in ("t", "u"):
@@ -576,17 +476,3 @@ def test_retention_counts_the_removed_segments_of_all_logs(tmp_path: Path) -> No
     assert broker.logs.clean_up() == 4
     assert broker.logs.clean_up() == 0
     assert [len(broker.segments(topic)) for topic in ("t", "u")] == [1, 1]
-
-
-def test_a_due_flush_makes_the_messages_of_all_logs_visible(tmp_path: Path) -> None:
-    now = [1000.0]
-    own = config(tmp_path, log_flush_interval=100, log_default_flush_interval_ms=500)
-    logs = Logs(own, clock=lambda: now[0])
-    made = [logs.find_or_make(topic, 0) for topic in ("t", "u")]
-    for log in made:
-        log.append(MESSAGE)
-    logs.flush_due()
-    assert [log.end for log in made] == [0, 0]
-    now[0] += 0.6
-    logs.flush_due()
-    assert [log.end for log in made] == [40, 40]

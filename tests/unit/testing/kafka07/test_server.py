@@ -63,13 +63,6 @@ ANSWERS = (
 )
 
 
-def test_requests_behind_each_other_are_answered_in_their_order(broker: BrokerServer) -> None:
-    with connect(broker.address) as connection:
-        connection.sendall(REQUESTS)
-        assert read(connection, len(ANSWERS)) == ANSWERS
-        assert is_open(connection)
-
-
 @given(st.sets(st.integers(1, len(REQUESTS) - 1), max_size=12))
 @settings(max_examples=25, deadline=None)
 def test_any_split_of_the_stream_gives_the_same_answers(broker: BrokerServer, cuts: set[int]) -> None:
@@ -108,21 +101,11 @@ def test_a_size_that_cannot_be_closes_without_an_answer(broker: BrokerServer, si
         assert read(connection, 1) == b""
 
 
-def test_size_1_closes_without_an_answer(broker: BrokerServer) -> None:
-    with connect(broker.address) as connection:
-        connection.sendall(struct.pack(">ib", 1, 0))
-        assert read(connection, 1) == b""
-
-
 def test_a_request_of_exactly_the_bound_is_read(broker: BrokerServer) -> None:
     with connect(broker.address) as connection:
         body = FETCH.encode()[4:]
         connection.sendall(struct.pack(">i", 2000) + body + bytes(2000 - len(body)))
         assert read(connection, len(FETCHED)) == FETCHED
-
-
-def test_the_bound_is_kafkas_where_nothing_is_said(tmp_path: Path) -> None:
-    assert config(tmp_path).max_request_bytes == 104_857_600
 
 
 @given(st.binary(min_size=1, max_size=80))
@@ -144,14 +127,6 @@ def test_connections_are_served_side_by_side(broker: BrokerServer) -> None:
         assert is_open(quick)
         slow.sendall(FETCH.encode()[10:])
         assert read(slow, len(FETCHED)) == FETCHED
-
-
-def test_a_client_that_disconnects_within_a_request_affects_no_other(broker: BrokerServer) -> None:
-    connection = connect(broker.address)
-    connection.sendall(FETCH.encode()[:7])
-    connection.close()
-    with connect(broker.address) as other:
-        assert is_open(other)
 
 
 # A broker's life

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,14 +9,11 @@ import pytest
 from streamgroup.errors import ConfigError
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.releases import release_of
-from streamgroup.testing.security.kdc import Kdc
 from streamgroup.testing.security.settings import (
     SaslMechanism,
     authorizer_of,
-    broker_entries,
     entry,
     file_text,
-    keytab_options,
     settings_of,
 )
 
@@ -90,56 +86,9 @@ def test_a_secured_server_that_was_not_started_says_so() -> None:
         security.add_acl("client", "READ", topic="orders")
 
 
-def test_both_scrams_share_a_login_module_in_a_jaas_file() -> None:
-    text = file_text((SaslMechanism.PLAIN, SaslMechanism.SCRAM_SHA_256, SaslMechanism.SCRAM_SHA_512), {"admin": "a"})
-    assert text.splitlines() == [
-        "KafkaServer {",
-        '    org.apache.kafka.common.security.plain.PlainLoginModule required user_admin="a";',
-        "    org.apache.kafka.common.security.scram.ScramLoginModule required;",
-        "};",
-    ]
-
-
 def test_quotes_and_backslashes_in_a_jaas_entry_are_escaped() -> None:
     text = entry(SaslMechanism.PLAIN, {"password": 'a"b\\c'})
     assert text.endswith('PlainLoginModule required password="a\\"b\\\\c";')
-
-
-@pytest.mark.parametrize("mechanism", SaslMechanism)
-def test_every_mechanism_has_a_login_module(mechanism: SaslMechanism) -> None:
-    module = {
-        "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
-        "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
-        "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
-        "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
-        "GSSAPI": "com.sun.security.auth.module.Krb5LoginModule",
-    }[mechanism]
-    assert entry(mechanism, {}) == f"{module} required;"
-    assert entry(mechanism, {"a": "1", "b": ""}) == f'{module} required a="1" b="";', "the options keep their order"
-
-
-def test_only_the_entry_of_plain_names_the_users() -> None:
-    found = broker_entries((SaslMechanism.PLAIN, SaslMechanism.SCRAM_SHA_512), {"admin": "a", "client": 'c"'})
-    assert list(found) == [SaslMechanism.PLAIN, SaslMechanism.SCRAM_SHA_512]
-    assert found[SaslMechanism.PLAIN].endswith(' required user_admin="a" user_client="c\\"";')
-    assert found[SaslMechanism.SCRAM_SHA_512].endswith("ScramLoginModule required;")
-
-
-def test_a_broker_of_kerberos_logs_in_by_its_keytab() -> None:
-    kdc = Kdc(Path("/s/kdc"), ["client"])
-    found = broker_entries((SaslMechanism.GSSAPI,), {"admin": "a"}, kdc)
-    assert found == {SaslMechanism.GSSAPI: entry(SaslMechanism.GSSAPI, keytab_options(kdc.broker, kdc.broker_keytab))}
-    assert f'keyTab="{kdc.broker_keytab}" principal="{kdc.broker}";' in found[SaslMechanism.GSSAPI]
-    assert list(broker_entries((SaslMechanism.PLAIN,), {}, kdc)) == [SaslMechanism.PLAIN]
-
-
-def test_the_options_of_a_keytab_store_the_key_for_java() -> None:
-    assert keytab_options("kafka/h@R", Path("/k")) == {
-        "useKeyTab": "true",
-        "storeKey": "true",
-        "keyTab": "/k",
-        "principal": "kafka/h@R",
-    }
 
 
 def test_a_jaas_file_has_one_line_for_each_login_module_in_order() -> None:

@@ -63,15 +63,6 @@ def test_a_token_is_three_parts_of_base64url_without_padding() -> None:
     assert check(token, KEY.jwks()) == {"sub": "~~~???>>>", "aud": "kafka", "exp": 1}
 
 
-def test_the_addresses_are_on_loopback_and_kafka_4_may_open_both() -> None:
-    address = TokenServerAddress(5000)
-    assert address.issuer == "http://127.0.0.1:5000"
-    assert (address.token_url, address.jwks_url) == ("http://127.0.0.1:5000/token", "http://127.0.0.1:5000/jwks")
-    name, _, urls = address.jvm_flag.partition("=")
-    assert name == "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls"
-    assert urls.split(",") == [address.token_url, address.jwks_url]
-
-
 def test_the_repr_of_a_key_does_not_show_it() -> None:
     assert "PRIVATE" in KEY.pem().decode()
     assert str(KEY.key.private_numbers().d) not in repr(KEY)
