@@ -12,7 +12,7 @@ from streamgroup.options.notes import Caution
 from streamgroup.options.rows import PREFIX, Effect, Option, Scope
 from streamgroup.options.sasl import TOKEN_PROVIDER, SaslOptions, sasl_options, without_effect
 from streamgroup.options.secrets import Secret, has_secret, is_secret
-from streamgroup.options.settings_reader import SettingsReader, near_miss, nearest, together
+from streamgroup.options.settings_reader import SettingsReader, near_miss, together
 from streamgroup.options.tls import SASL_PLAINTEXT, SASL_SSL, SSL, TlsOptions, contradictions, warnings
 from streamgroup.options.types import ClientOptions, ZooKeeperOptions
 
@@ -110,7 +110,7 @@ class OptionsReader(SettingsReader[Option]):
         if hint := self._hint(lower):
             return f"unknown option {key!r}: {hint}"
         prefixed = self.rows.get(PREFIX + lower)
-        near = prefixed or self.rows.get(near_miss(lower, self.rows) or "") or self._nearest(lower)
+        near = prefixed or self.rows.get(near_miss(lower, self.rows) or "")
         if near is None:
             return f"unknown option {key!r}"
         if near.effect(self.scope) is Effect.REFUSED:
@@ -212,15 +212,6 @@ class OptionsReader(SettingsReader[Option]):
             for why, names in self.ignored.items()
         )
         return (*self.notes, *ignored)
-
-    def _nearest(self, lower: str) -> Option | None:
-        """Return the option with the most similar name. Names with Kafka's prefix are compared without it."""
-        if not lower.startswith(PREFIX):
-            return self.rows.get(nearest(lower, self.rows) or "")
-        # With the prefix, names that have nothing else in common would be similar.
-        properties = (name.removeprefix(PREFIX) for name in self.rows if name.startswith(PREFIX))
-        near = nearest(lower.removeprefix(PREFIX), properties)
-        return None if near is None else self.rows[PREFIX + near]
 
 
 _MISSING = {

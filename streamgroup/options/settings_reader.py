@@ -6,7 +6,6 @@ kind, and collects all problems, so that one error can name them together.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 from abc import ABC, abstractmethod
@@ -16,9 +15,6 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from streamgroup.options.kinds import ValueKind
 from streamgroup.options.rows import PREFIX
-
-_SIMILAR = 0.6
-"""The least ratio of difflib at which one name is suggested for another."""
 
 
 class Row(Protocol):
@@ -92,22 +88,9 @@ class SettingsReader(ABC, Generic[R]):
         """Return the problem of a key that no row has."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that is most similar to `name`, or None where none is similar. Both are in lower case."""
-    matcher = difflib.SequenceMatcher(b=name)  # it prepares `name` once
-    best, found = _SIMILAR, None
-    for candidate in sorted(known, key=lambda each: abs(len(each) - len(name))):
-        matcher.set_seq1(candidate)
-        # The bounds first: they take a tenth of the time, and most candidates are below the best one so far.
-        if matcher.real_quick_ratio() >= best and matcher.quick_ratio() >= best and (ratio := matcher.ratio()) >= best:
-            found = candidate if found is None or ratio > best else max(found, candidate)
-            best = ratio
-    return found
-
-
 def suggestion(name: str, known: Iterable[str], template: str = "{!r}") -> str:
     """Return `. Did you mean 'x'?` for the most similar known name, or an empty text."""
-    near = nearest(name.lower(), known)
+    near = near_miss(name.lower(), known)
     return "" if near is None else f". Did you mean {template.format(near)}?"
 
 

@@ -104,7 +104,7 @@ def test_one_problem_stands_alone_and_several_are_listed() -> None:
 @pytest.mark.parametrize(
     ("document", "problem"),
     [
-        ({"skin": {}}, "unknown section [skin]. Did you mean [sink]?"),
+        ({"snik": {}}, "unknown section [snik]. Did you mean [sink]?"),
         ({"xyz": {}}, "unknown section [xyz]. The sections are [source], [sink], [spark]"),
         ({"format": "csv"}, "key 'format' has no section. Move it below [sink]"),
         ({"xyz": 1}, "key 'xyz' has no section. The sections are [source], [sink], [spark]"),

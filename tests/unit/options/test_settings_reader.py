@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroup.options import settings_reader as near_miss_module
+from streamgroup.options import settings_reader as module
 from streamgroup.options.kinds import BOOLEAN, ValueKind, integer
 from streamgroup.options.parse import OPTIONS, SINK_OPTIONS
-from streamgroup.options.settings_reader import SettingsReader, mistakes, near_miss, nearest, suggestion, together
+from streamgroup.options.settings_reader import SettingsReader, mistakes, near_miss, suggestion, together
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,6 @@ def test_an_entry_with_an_invalid_value_counts_as_given_but_has_no_value() -> No
     assert (reader.given, reader.values) == ({"size"}, {})
 
 
-@pytest.mark.parametrize(("name", "near"), [("sizes", "size"), ("quux", None)])
-def test_only_a_similar_name_is_suggested(name: str, near: str | None) -> None:
-    assert nearest(name, ["size", "fast"]) == near
-
-
 def test_one_problem_stands_alone_and_several_are_a_list() -> None:
     assert together(["a is wrong"], "problems") == "a is wrong"
     assert together(["a is wrong", "b is wrong"], "problems") == "2 problems:\n  - a is wrong\n  - b is wrong"
@@ -94,7 +89,7 @@ def test_a_mistake_is_one_letter_or_two_neighbours_exchanged(written: str, meant
 
 @given(NAMES, NAMES)
 def test_the_letters_alone_never_show_more_mistakes_than_there_are(one: str, other: str) -> None:
-    assert near_miss_module._fewest_mistakes(one, other) <= mistakes(one, other)
+    assert module._fewest_mistakes(one, other) <= mistakes(one, other)
 
 
 @given(NAMES, NAMES)
