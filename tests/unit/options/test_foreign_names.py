@@ -16,39 +16,6 @@ PRODUCER_ROWS = {row.name: row for row in OLD_PRODUCERS}
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        # by the documentation of 0.7
-        ("zk.connect", "zookeeper.connect"),
-        ("zk.sessiontimeout.ms", "zookeeper.session.timeout.ms"),
-        ("zk.connectiontimeout.ms", "zookeeper.connection.timeout.ms"),
-        ("buffer.size", "kafka.send.buffer.bytes"),
-        ("connect.timeout.ms", "kafka.socket.connection.setup.timeout.ms"),
-        ("socket.timeout.ms", "kafka.request.timeout.ms"),
-        ("max.message.size", "kafka.max.request.size"),
-        ("num.retries", "kafka.retries"),
-        ("queue.time", "kafka.linger.ms"),
-        ("queue.enqueueTimeout.ms", "kafka.max.block.ms"),
-        ("compression.codec", "kafka.compression.type"),
-        # by the documentation of 0.8
-        ("metadata.broker.list", "kafka.bootstrap.servers"),
-        ("request.required.acks", "kafka.acks"),
-        ("message.send.max.retries", "kafka.retries"),
-        ("topic.metadata.refresh.interval.ms", "kafka.metadata.max.age.ms"),
-        ("queue.buffering.max.ms", "kafka.linger.ms"),
-        ("queue.enqueue.timeout.ms", "kafka.max.block.ms"),
-        # by the documentation of the Java producer of 0.8.2
-        ("metadata.fetch.timeout.ms", "kafka.max.block.ms"),
-        ("timeout.ms", "kafka.request.timeout.ms"),
-    ],
-)
-def test_a_property_that_has_a_new_name_is_refused_with_that_name(old: str, new: str) -> None:
-    row = PRODUCER_ROWS[f"kafka.{old}"]
-    assert row.effect(Scope.WRITE) is Effect.REFUSED
-    assert row.reason(Scope.WRITE).endswith(f"Set '{new}'")
-
-
-@pytest.mark.parametrize(
     ("names", "instead"),
     [
         ("broker.list", "'zookeeper.connect', or 'kafka.bootstrap.servers' for later brokers"),
@@ -76,10 +43,6 @@ def test_the_properties_whose_loss_changes_no_record_are_the_only_ones_that_are_
         "reconnect.time.interval.ms",
         "block.on.buffer.full",
     }
-
-
-def test_no_property_of_an_old_producer_takes_effect_in_any_read_or_write() -> None:
-    assert [row.name for row in OLD_PRODUCERS if row.effect(Scope.ALL | Scope.WRITE) is Effect.USED] == []
 
 
 SERVERS = {"kafka.bootstrap.servers": "b1:9092"}
@@ -156,10 +119,6 @@ def test_an_ignored_property_ends_no_read_and_the_log_says_why_it_has_no_effect(
         assert option.name in note
         assert option.why in note
         assert given.fetch == plain.fetch
-
-
-def test_no_property_of_an_old_consumer_takes_effect_in_any_read_or_write() -> None:
-    assert [option.name for option in OLD_CONSUMERS if option.effect(Scope.ALL | Scope.WRITE) is Effect.USED] == []
 
 
 @pytest.mark.parametrize("name", ["kafka.offsets.storage", "kafka.dual.commit.enabled"])

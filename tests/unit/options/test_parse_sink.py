@@ -313,30 +313,6 @@ def invalid(name: str, text: str) -> str:
     return str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "target"),
-    [
-        ("acks", "producer.acks"),
-        ("enable.idempotence", "producer.enable_idempotence"),
-        ("retries", "producer.retries"),
-        ("delivery.timeout.ms", "producer.delivery_timeout_ms"),
-        ("max.in.flight.requests.per.connection", "producer.max_in_flight"),
-        ("max.block.ms", "producer.max_block_ms"),
-        ("batch.size", "producer.batch_size"),
-        ("linger.ms", "producer.linger_ms"),
-        ("buffer.memory", "producer.buffer_memory"),
-        ("max.request.size", "producer.max_request_size"),
-        ("compression.type", "producer.compression"),
-        ("partitioner.ignore.keys", "producer.ignore_keys"),
-        ("partitioner.adaptive.partitioning.enable", "producer.adaptive_partitioning"),
-    ],
-)
-def test_a_used_property_sets_its_field_of_the_producer(name: str, target: str) -> None:
-    row = ROWS[name]
-    assert row.effect(Scope.WRITE) is Effect.USED
-    assert row.target == target
-
-
 @pytest.mark.parametrize(("name", "default"), [("acks", -1), ("batch.size", 524_288)])
 def test_all_replicas_acknowledge_by_default_and_a_batch_is_larger_than_javas(name: str, default: int) -> None:
     assert default_of(ROWS[name]) == default

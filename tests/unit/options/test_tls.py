@@ -27,14 +27,6 @@ def refused(**ssl: str) -> str:
     return str(caught.value)
 
 
-# -- cipher suites -------------------------------------------------------------------------------------------------
-
-
-def test_the_suite_that_was_meant_is_among_the_similar_ones() -> None:
-    text = refused(cipher__suites="TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA256")
-    assert "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384" in text.partition("Similar ones are ")[2]
-
-
 # -- versions ------------------------------------------------------------------------------------------------------
 
 
@@ -172,13 +164,6 @@ def test_the_file_of_a_reference_is_known() -> None:
     assert Secret("hunter2").file is None
 
 
-def test_the_path_of_a_trust_store_is_shown_in_messages() -> None:
-    assert "for option kafka.ssl.truststore.location: expected a text that is not empty" in refused(
-        truststore__location=" "
-    )
-    assert "'BCFKS' for option kafka.ssl.truststore.type" in refused(truststore__type="BCFKS")
-
-
 VECTORS = Path(__file__).parents[2] / "vectors" / "options" / "cipher-suites-openssl-3.0.tsv"
 """The list of `openssl ciphers -stdname 'ALL:@SECLEVEL=0'`: the name of IANA's registry, and OpenSSL's own."""
 
@@ -188,10 +173,6 @@ def test_the_names_of_cipher_suites_are_those_of_openssl() -> None:
     assert len(OPENSSL_NAMES) == 30
     assert {name: listed.get(name) for name in OPENSSL_NAMES} == OPENSSL_NAMES
     assert all(OPENSSL_NAMES[name] == name for name in TLS13)
-
-
-def test_cipher_suites_may_have_any_case() -> None:
-    assert openssl_name("tls_dhe_rsa_with_aes_128_cbc_sha") == "DHE-RSA-AES128-SHA"
 
 
 @pytest.mark.parametrize("suite", ["TLS_RSA_WITH_RC4_128_SHA", "ECDHE-RSA-AES256-GCM-SHA384", "x", "TLS_ECDHE_RSA"])

@@ -66,13 +66,6 @@ def test_the_poll_timeout_is_in_seconds_and_by_default_sparks(given_ms: int | No
 
 
 @pytest.mark.parametrize(
-    ("mode", "is_member"), [(GroupMode.MEMBER, True), (GroupMode.COMMIT, False), (GroupMode.OFF, False)]
-)
-def test_only_the_mode_member_joins_the_group(mode: GroupMode, is_member: bool) -> None:
-    assert GroupOptions("etl", mode).is_member is is_member
-
-
-@pytest.mark.parametrize(
     ("mode", "storage", "dual", "stored_in"),
     [
         (GroupMode.MEMBER, None, False, StoredIn.KAFKA),
