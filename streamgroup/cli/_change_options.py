@@ -101,7 +101,7 @@ _OPTIONS = (
         _NEW_OFFSETS,
         "--to-datetime",
         metavar="TIME",
-        help="The first record of this time or later: YYYY-MM-DDThh:mm:ss.sss, in UTC, or with +hh:mm behind it.",
+        help="First record of this time or later: YYYY-MM-DDThh:mm:ss.sss, in UTC, or with an offset (+hh:mm).",
     ),
     option(
         _NEW_OFFSETS,

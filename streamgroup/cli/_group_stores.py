@@ -56,7 +56,7 @@ _OTHER_PROTOCOL = (
     "later"
 )
 _ALONE = (
-    "the brokers do not return the offsets of group {group!r}: the offsets of {which} are those in ZooKeeper alone "
+    "the brokers do not return the offsets of group {group!r}: the offsets of {which} are only those in ZooKeeper "
     "({error})"
 )
 
@@ -540,7 +540,7 @@ def _transact(
         if error.path == paths.ids and error.refusal in (Refusal.NOT_EMPTY, Refusal.NODE_EXISTS):
             cause = "a consumer is registered"
         elif error.refusal in (Refusal.NO_NODE, Refusal.NODE_EXISTS, Refusal.BAD_VERSION, Refusal.NOT_EMPTY):
-            cause = f"somebody else has written {error.path} since this command looked"
+            cause = f"another client has written {error.path} since this command looked"
         else:
             raise
         raise ChangeRefusedError(

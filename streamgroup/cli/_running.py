@@ -21,7 +21,7 @@ NOTHING_RUNS = (
 
 _SILENT = (
     "a streamgroup query runs on this machine, and its coordinator does not answer: {which}. Its process may be "
-    "stopped (state T in `ps -e -o pid,ppid,stat,args`): `kill -CONT` lets it go on. Or it hangs, or the machine is "
+    "stopped (state T in `ps -e -o pid,ppid,stat,args`): `kill -CONT` continues it. Or it hangs, or the machine is "
     "too busy"
 )
 

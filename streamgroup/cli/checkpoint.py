@@ -65,7 +65,7 @@ COLUMNS: tuple[Column[CheckpointRow], ...] = (
 @flag(
     "Actions (the default shows the offsets)",
     "--to-spark",
-    help='Rewrite the offsets, so that a query with format("kafka") goes on with this checkpoint. Drain the query '
+    help='Rewrite the offsets, so that a query with format("kafka") continues from this checkpoint. Drain the query '
     "first. A copy of the original files stays in the checkpoint, in the directory before-to-spark-TIME.",
 )
 @json_option("Print the batch and its offsets as JSON.")
@@ -96,7 +96,7 @@ def _rewrite(history: CheckpointHistory, where: ClusterAddress, timeout: int, *,
     if not history.newest:
         raise ConfigError(
             f"cannot rewrite the checkpoint {history.files.home}: its newest batch has no source of streamgroup. "
-            'Spark goes on with it by format("kafka") as it is'
+            'Spark can continue from it with format("kafka")'
         )
     if not history.is_sunk and history.last > 0 and history.last - 1 not in history.batches:
         raise ConfigError(
@@ -264,8 +264,8 @@ def of_replay(
         elif commit is not None and commit.offset < start and not _is_behind(document, start, commit):
             raise ConfigError(
                 f"cannot rewrite the checkpoint: its newest batch starts {tp} at {start}, and the group was reset to "
-                f"{commit.offset}. Spark cannot go back behind a planned batch. Let the query sink the batch first, or "
-                f"set the group to {start} (streamgroup groups --reset-offsets --to-offset {start})"
+                f"{commit.offset}. Spark cannot go back to offsets before a planned batch. Let the query complete the "
+                f"batch first, or set the group to {start} (streamgroup groups --reset-offsets --to-offset {start})"
             )
         starts[tp], ends[tp] = start, until
     others = _of_others(document, committed, topics)

@@ -263,7 +263,7 @@ class StartingPositions:
         for tp, found in sorted(listed.items()):
             if found.coarse:
                 self._notices.say(
-                    f"{self._log_format.name(tp)}: the broker knows the times of segments only. Starting at offset "
+                    f"{self._log_format.name(tp)}: the broker looks up timestamps by segment only. Starting at offset "
                     f"{found.offset}, where a segment starts"
                 )
         return {
@@ -430,7 +430,7 @@ class LogReader:
         if coarse := sorted(tp for tp, listed in found.items() if listed.coarse):
             raise ConfigError(
                 f"cannot stop at a timestamp in {name_some(coarse, self._log_format.name)}: brokers before 0.10.1 "
-                "know the times of segments only. Leave e@ out"
+                "look up timestamps by segment only. Leave e@ out"
             )
         self._stops.update((tp, listed.offset) for tp, listed in found.items() if listed.offset != NO_OFFSET)
 
@@ -446,7 +446,7 @@ class LogReader:
             waited = now - self._shorter_since.setdefault(tp, now)
             if waited >= self._options.client.default_api_timeout_ms / 1000:
                 raise DataLossError(
-                    f"cannot go on reading {self._log_format.name(tp)} at offset {position}: for {waited:.0f} s its "
+                    f"cannot continue reading {self._log_format.name(tp)} at offset {position}: for {waited:.0f} s its "
                     f"log has ended at offset {end}. The topic was created again, or the log was truncated. Start "
                     "again with -o"
                 )

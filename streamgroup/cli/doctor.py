@@ -318,7 +318,7 @@ def _of_broker(
                 connection.send(OffsetsRequest07("streamgroup-doctor", 0, LATEST_TIME, 1))
                 connection.receive(deadline)
                 seen = "Kafka 0.7: ZooKeeper stores its groups and their offsets, and an offset is a byte position"
-                yield Finding(subject, CheckVerdict.OK, f"{host_port(host, port)} speaks {seen}")
+                yield Finding(subject, CheckVerdict.OK, f"{host_port(host, port)} runs {seen}")
                 return
             versions = connection.versions
     except StreamGroupError as error:
@@ -329,7 +329,7 @@ def _of_broker(
 
 
 def _of_versions(address: str, versions: BrokerVersions, options: ClientOptions) -> tuple[CheckVerdict, str]:
-    text = f"{address} speaks {release_of(versions)}"
+    text = f"{address} runs {release_of(versions)}"
     if versions.speaks(JoinGroupRequest, JoinGroupRequest.VERSIONS[0]) or JoinGroupRequest.API_KEY in versions.ranges:
         return CheckVerdict.OK, f"{text}: it coordinates groups"
     if options.zookeeper is not None:

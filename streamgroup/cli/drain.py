@@ -63,7 +63,7 @@ class Report:
     default=60,
     show_default=True,
     metavar="SECONDS",
-    help=f"How long to wait until the last batch has sunk. In seconds, {OR_UNITS}.",
+    help=f"How long to wait until the last batch is completed. In seconds, {OR_UNITS}.",
 )
 @json_option("Print the result and the queries on this machine as JSON.")
 def drain(

@@ -96,7 +96,7 @@ def _shares(chosen: Sequence[Running], partitions: Sequence[TopicPartition]) -> 
     cls=SectionedCommand,
     examples={
         "streamgroup pause --list": "the queries on this machine and what they have paused; none is paused",
-        "streamgroup pause --group orders-ingest --topic-partition orders-3": "one partition; the others go on",
+        "streamgroup pause --group orders-ingest --topic-partition orders-3": "one partition; the others continue",
         "streamgroup pause --group orders-ingest": "the whole query, also partitions that it gains",
     },
 )

@@ -69,7 +69,7 @@ COLUMNS: tuple[Column[Skip], ...] = (
             "the range of one partition"
         ),
         "streamgroup skip /data/orders-checkpoint -b localhost:9092 --topic-partition orders-3 --to-offset 4712 "
-        "--execute": "one partition to an offset, such as that behind the bad record",
+        "--execute": "one partition to an offset, such as the one after the bad record",
     },
 )
 @click.argument("path")
@@ -85,7 +85,7 @@ COLUMNS: tuple[Column[Skip], ...] = (
     "Actions (the default is a dry run)",
     "--execute",
     "executes",
-    help="Give the records up: commit the offsets behind them to the group.",
+    help="Give the records up: commit the offsets after them to the group.",
 )
 @json_option("Print the given-up offsets as JSON.")
 @cluster_options
@@ -144,7 +144,7 @@ def _documents(history: CheckpointHistory) -> list[Document]:
         raise ConfigError(
             f"cannot skip records of {history.files.home}: its query has no group (group.mode=off), so only its "
             "checkpoint knows its positions, and a batch in it cannot be changed safely. Start the query with a new "
-            f"checkpoint and startingOffsets behind the records; the newest batch ends at {_starting(alone, ends)}"
+            f"checkpoint and startingOffsets after the records; the newest batch ends at {_starting(alone, ends)}"
         )
     return documents
 
@@ -310,7 +310,7 @@ def plan_skips(
             skips.append(Skip(document.group, OffsetRange(tp, begin, until)))
         elif to_offset is not None:
             raise ConfigError(
-                f"cannot skip {tp} to offset {to_offset}: group {document.group!r} goes on at {begin}, which is not "
+                f"cannot skip {tp} to offset {to_offset}: group {document.group!r} continues at {begin}, which is not "
                 "before it. To read records again, reset the group: streamgroup groups --reset-offsets"
             )
     return skips
@@ -327,7 +327,7 @@ def _begin(document: Document, tp: TopicPartition, start: int, commit: Committed
         return start  # the query has sunk up to there, and ended before its commit (R5a)
     batch = "the newest batch ends" if is_sunk else "the batch that has not sunk begins"
     raise ConfigError(
-        f"cannot skip records of {tp}: group {document.group!r} stands at {commit.offset}, and {batch} at {start}, "
-        "because the group was reset or another member has read behind it. Set the group to the offset that you want: "
+        f"cannot skip records of {tp}: group {document.group!r} is at {commit.offset}, and {batch} at {start}, "
+        "because the group was reset or another member has read after it. Set the group to the offset that you want: "
         "streamgroup groups --reset-offsets --to-offset"
     )

@@ -28,8 +28,8 @@ SASL: tuple[Option, ...] = (
     ),
     used(
         "sasl.oauthbearer.token.endpoint.url",
-        "Where OAUTHBEARER gets tokens: `https:` or `http:` asks a token endpoint with the client's credentials, "
-        "`file:` reads a file for each connection.",
+        "Where OAUTHBEARER gets tokens: `https:` or `http:` requests them from a token endpoint with the client's "
+        "credentials, `file:` reads a file for each connection.",
         kinds.TEXT,
     ),
     used(
@@ -43,7 +43,7 @@ SASL: tuple[Option, ...] = (
         "`kafka.sasl.jaas.config` is the older way.",
         kinds.SECRET,
     ),
-    used("sasl.oauthbearer.scope", "The scope to ask the token endpoint for.", kinds.TEXT),
+    used("sasl.oauthbearer.scope", "The scope to request from the token endpoint.", kinds.TEXT),
     used(
         "sasl.oauthbearer.header.urlencode",
         "Whether the client percent-encodes its credentials for the token endpoint, as RFC 6749 says.",
@@ -52,7 +52,7 @@ SASL: tuple[Option, ...] = (
     ),
     used(
         "sasl.login.callback.handler.class",
-        "Java needs it beside a token endpoint. Only the handlers of Kafka itself are accepted, and change nothing.",
+        "Java needs it in addition to a token endpoint. Only Kafka's own handlers are accepted, and change nothing.",
         kinds.LOGIN_HANDLER,
     ),
     used(
@@ -66,7 +66,7 @@ SASL: tuple[Option, ...] = (
 TOKEN_ROW = Option(
     TOKEN_PROVIDER,
     "A Python function `module:function` that returns a token for OAUTHBEARER, or a token and its end in "
-    "milliseconds since 1970. No token endpoint is asked. Set it for the signer of a cloud, such as that for "
+    "milliseconds since 1970. No token endpoint is used. Set it for the signer of a cloud, such as that for "
     "Amazon MSK.",
     kinds.TEXT,
 )
@@ -96,7 +96,7 @@ SASL_REFUSED: tuple[Option, ...] = (
 SASL_IGNORED: tuple[Option, ...] = (
     *ignored(
         "sasl.kerberos.kinit.cmd",
-        "the client runs no program: it gets tickets from a keytab by itself, and reads a ticket cache as it is",
+        "the client runs no program: it gets tickets from a keytab itself, and reads a ticket cache unchanged",
     ),
     *ignored(
         "sasl.kerberos.min.time.before.relogin sasl.kerberos.ticket.renew.jitter "
@@ -125,8 +125,8 @@ SASL_IGNORED: tuple[Option, ...] = (
 _CONNECTION: tuple[Option, ...] = (
     used(
         "bootstrap.servers",
-        "Addresses of some brokers, separated by commas; the client asks them for all others. Write an IPv6 address in "
-        "brackets. Required unless `zookeeper.connect` is set.",
+        "Addresses of some brokers, separated by commas; the client learns all others from them. Write an IPv6 address "
+        "in brackets. Required unless `zookeeper.connect` is set.",
         kinds.SERVERS,
         "client.bootstrap_servers",
     ),
@@ -206,7 +206,7 @@ TLS: tuple[Option, ...] = (
     ),
     used(
         "ssl.protocol",
-        "The newest version of TLS to use. Set TLSv1.2 for brokers that fail with TLS 1.3. TLS stands for the newest.",
+        "The newest version of TLS to use. Set TLSv1.2 for brokers that fail with TLS 1.3. TLS means the newest.",
         kinds.TLS_PROTOCOL,
         "tls.protocol",
     ),
@@ -284,7 +284,7 @@ TLS: tuple[Option, ...] = (
     ),
     used(
         "ssl.key.password",
-        "Password of the private key where it is encrypted PEM, or a reference to it: `env:NAME` or `file:/path`.",
+        "Password of the private key if it is encrypted PEM, or a reference to it: `env:NAME` or `file:/path`.",
         kinds.SECRET,
         "tls.key_password",
     ),

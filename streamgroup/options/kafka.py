@@ -54,7 +54,7 @@ _FETCH = (
         "client.rack",
         "Rack or availability zone of the executors, as in the brokers' `broker.rack`. Tasks then fetch from the "
         "replica that the leader names for this rack, if the brokers have a `replica.selector.class` (Kafka 2.4 and "
-        "later). When that replica fails or is behind, they fetch from the leader for `kafka.metadata.max.age.ms`.",
+        "later). When that replica fails or lags, they fetch from the leader for `kafka.metadata.max.age.ms`.",
         kinds.RACK,
         "fetch.rack",
         default="none",
@@ -151,7 +151,7 @@ _IGNORED = (
     *ignored("auto.commit.interval.ms", COMMITS_FOLLOW_THE_SINK),
     *ignored("exclude.internal.topics", "a pattern never matches internal topics"),
     *ignored(
-        "group.remote.assignor", "the property is for the group protocol of KIP-848, which streamgroup does not speak"
+        "group.remote.assignor", "the property is for the group protocol of KIP-848, which streamgroup does not support"
     ),
     *ignored("max.poll.records", "tasks do not poll; 'maxRecordsPerPartition' limits a task"),
     *ignored("internal.leave.group.on.close internal.throw.on.fetch.stable.offset.unsupported", JAVA),

@@ -181,14 +181,14 @@ class OptionsReader(SettingsReader[Option]):
         if options.sends_secret and protocol == SASL_PLAINTEXT:
             self.notes.append(
                 Caution(
-                    f"kafka.security.protocol is SASL_PLAINTEXT: with {options.mechanism} everybody on the way can "
+                    f"kafka.security.protocol is SASL_PLAINTEXT: with {options.mechanism} anyone on the network can "
                     "read the credentials. Use SASL_SSL"
                 )
             )
         if options.shows_client_secret:
             self.notes.append(
                 Caution(
-                    "kafka.sasl.oauthbearer.token.endpoint.url begins with http: everybody on the way can read the "
+                    "kafka.sasl.oauthbearer.token.endpoint.url begins with http: anyone on the network can read the "
                     "client secret and the tokens. Use https"
                 )
             )

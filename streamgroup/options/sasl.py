@@ -35,7 +35,7 @@ TOKEN_PROVIDER = "sasl.tokenProvider"
 TOKEN_MANAGER = "spark.kafka.clusters."
 """The beginning of the settings of the manager of delegation tokens in Spark's Kafka connector."""
 TOKEN_MANAGER_HINT = (
-    "Spark hands these delegation tokens to Java classes alone, so a source in Python never sees them. Leave the "
+    "Spark passes these delegation tokens only to Java classes, so a source in Python never sees them. Leave the "
     "settings out, and write the id and the HMAC of a token into 'kafka.sasl.jaas.config', with tokenauth=true"
 )
 TOKEN_MANAGER_HINTS = {TOKEN_MANAGER + "*": TOKEN_MANAGER_HINT}
@@ -167,7 +167,7 @@ def sasl_options(settings: Mapping[str, str], prefix: str, token_provider: str =
         raise ConfigError(
             f"cannot use {chosen}: option {prefix}{_JAAS} is not set. Set "
             + (f"{others}{prefix}{_JAAS}" if is_default else "it")
-            + f" to: {example} (Spark's spark.kafka.clusters.* gives tokens to Java classes alone, so a source in "
+            + f" to: {example} (Spark's spark.kafka.clusters.* passes tokens only to Java classes, so a source in "
             "Python never sees them)"
         )
     if is_reference(config.strip()):
@@ -261,7 +261,9 @@ def _from_provider(source: _Source, provider: str) -> OAuthOptions:
             "my_company.tokens:for_kafka"
         )
     if source.setting(_ENDPOINT):
-        raise ConfigError(f"cannot use {TOKEN_PROVIDER} beside {source.prefix}{_ENDPOINT}. Remove one of the two")
+        raise ConfigError(
+            f"cannot use {TOKEN_PROVIDER} together with {source.prefix}{_ENDPOINT}. Remove one of the two"
+        )
     return OAuthOptions(provider=provider, extensions=source.starting_with("extension_"))
 
 
@@ -275,7 +277,7 @@ def _from_endpoint(source: _Source, url: str) -> OAuthOptions:
     retriever = source.setting(_RETRIEVER)
     if scheme in _SCHEMES and scheme not in _SCHEMES_OF.get(retriever, _SCHEMES):
         raise ConfigError(
-            f"cannot use {source.prefix}{_RETRIEVER}={retriever} beside a {scheme}: URL in {source.prefix}{_ENDPOINT}. "
+            f"cannot use {source.prefix}{_RETRIEVER}={retriever} with a {scheme}: URL in {source.prefix}{_ENDPOINT}. "
             "Remove the class: the URL decides"
         )
     if scheme == "file":
@@ -342,7 +344,7 @@ def _kerberos(source: _Source) -> SaslOptions:
     use_keytab, use_cache = source.switch("useKeyTab"), source.switch("useTicketCache")
     if not (use_keytab or use_cache):
         raise source.invalid(
-            "the login module uses neither a keytab nor a ticket cache, and nobody can type a password",
+            "the login module uses neither a keytab nor a ticket cache, and the client cannot ask for a password",
             'Write useKeyTab=true keyTab="/path" principal="...", or useTicketCache=true',
         )
     for path, used, name, switch in (

@@ -138,7 +138,7 @@ SOURCE: tuple[Option, ...] = (
     ),
     Option(
         "maxBytesPerTrigger",
-        "The most bytes in one batch, as the records lie in the logs: compressed. The driver estimates the bytes of "
+        "The most bytes in one batch, as stored in the logs: compressed. The driver estimates the bytes of "
         "an offset from samples of the logs; of `maxOffsetsPerTrigger` and this option the smaller limit holds. Each "
         "partition takes one offset at least, however large its record is. Set it where the records' sizes vary, so "
         "that the offsets of a batch do not tell how long it takes.",
@@ -289,9 +289,9 @@ SOURCE: tuple[Option, ...] = (
     ),
     Option(
         "group.targetBatchDuration",
-        "How long a batch is to last, from its tasks until it has sunk. The query adapts the number of offsets of each "
-        "batch to what earlier batches took, within the other limits. Register `streamgroup.listen`: without it the "
-        "wait for the next trigger counts as part of a batch. Trigger.Once ignores it.",
+        "How long a batch is to last, from its tasks until it is completed. The query adapts the number of offsets of "
+        "each batch to what earlier batches took, within the other limits. Register `streamgroup.listen`: without it "
+        "the wait for the next trigger counts as part of a batch. Trigger.Once ignores it.",
         kinds.DURATION,
         "limits.target_batch_duration_ms",
         scope=Scope.STREAM,

@@ -169,7 +169,7 @@ def section(
         problems.append("zookeeper.sasl.mechanism requires a user. Set zookeeper.username and zookeeper.password")
     if options.username and not options.sasl_mechanism and options.tls is None:
         notes.append(
-            "the connection to ZooKeeper is without TLS: everybody on the way can read zookeeper.password. Set "
+            "the connection to ZooKeeper is without TLS: anyone on the network can read zookeeper.password. Set "
             f"{ENABLE}=true"
         )
     return options

@@ -34,7 +34,7 @@ def java_executable() -> Path:
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
     if found is None:
-        where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on the PATH"
+        where = f"JAVA_HOME is {home}, which has no bin/java" if home else "no java on the PATH"
         raise ConfigError(f"cannot find Java: {where}. {_NEXT_STEP}")
     feature = java_version(found)[1]
     if feature < MINIMUM_JAVA:

@@ -135,7 +135,7 @@ def test_doctor_tells_what_brokers_of_kafka_07_speak(kafka07: Kafka07Server) -> 
     told = rows("doctor", "-z", kafka07.zookeeper_connect)
     brokers = [row for row in told["findings"] if row["check"].startswith("broker")]
     assert [row["verdict"] for row in brokers] == ["ok", "ok"]
-    assert all("speaks Kafka 0.7" in row["found"] for row in brokers)
+    assert all("runs Kafka 0.7" in row["found"] for row in brokers)
 
 
 def test_brokers_of_kafka_07_given_as_bootstrap_servers_are_reported(kafka07: Kafka07Server) -> None:
@@ -238,7 +238,7 @@ def test_doctor_names_the_release_of_a_broker_that_knows_no_apiversions(
     findings = {row["check"]: row for row in rows("doctor", "-b", kafka08.bootstrap_servers)["findings"]}
     broker = findings[f"broker {kafka08.brokers[0].node_id}"]
     assert broker["verdict"] == "warn"
-    assert "speaks Kafka 0.8.2, which has no group protocol" in broker["found"]
+    assert "runs Kafka 0.8.2, which has no group protocol" in broker["found"]
 
 
 def test_a_new_cluster_of_082_is_healthy_before_it_has_topics() -> None:
@@ -248,7 +248,7 @@ def test_a_new_cluster_of_082_is_healthy_before_it_has_topics() -> None:
             assert result.exit_code == 0, result.output
             cluster, broker = json.loads(result.stdout)["findings"][-2:]
             assert (cluster["verdict"], "first topic: create a topic" in cluster["found"]) == ("warn", True)
-            assert f"{new.bootstrap_servers} speaks Kafka 0.8.2" in broker["found"]
+            assert f"{new.bootstrap_servers} runs Kafka 0.8.2" in broker["found"]
 
 
 def test_groups_of_an_082_broker_itself_are_an_error_that_names_zookeeper(kafka08: KafkaServer) -> None:

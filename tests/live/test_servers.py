@@ -292,7 +292,7 @@ def test_the_command_starts_an_old_one_and_tells_its_zookeeper(
         port = registered_port(client.get("/brokers/ids/0")[0])
         client.stop()
         client.close()
-        # Consumers of 0.7 find its brokers in ZooKeeper alone.
+        # Consumers of 0.7 find its brokers only those in ZooKeeper.
         ways = [*([] if version == "0.7" else [f"{LOOPBACK}:{port}"]), f"zookeeper.connect={connect}"]
         assert up.stdout.splitlines() == ways
         status = run(main, ["kafka", "status"])

@@ -230,7 +230,7 @@ def write_jks(file: Path, of: Identity | Authority, password: str) -> Path:
     keytool = shutil.which("keytool", path=str(java_executable().resolve().parent))
     if keytool is None:
         raise ConfigError(
-            f"cannot write {file}: keytool is not installed beside {java_executable()}. Install a whole Java"
+            f"cannot write {file}: keytool is not installed next to {java_executable()}. Install a whole Java"
         )
     with tempfile.TemporaryDirectory(dir=file.parent) as work:
         made = Path(work, "made.jks")

@@ -247,7 +247,7 @@ def test_a_checkpoint_that_cannot_be_rewritten_is_explained(
 def test_a_second_rewriting_has_nothing_to_do(store: FakeStore, tmp_path: Path) -> None:
     home = write(tmp_path, {0: [FIRST]}, sunk=0)
     run(home, "--to-spark")
-    assert "Spark goes on with it" in str(run(home, "--to-spark").exception)
+    assert "Spark can continue from it" in str(run(home, "--to-spark").exception)
 
 
 def test_a_rewriting_that_was_interrupted_is_completed_by_the_next(

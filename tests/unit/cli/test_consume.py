@@ -273,7 +273,7 @@ def test_where_the_broker_knows_the_times_of_segments_only_the_user_is_told(
     reading_cluster.at_noon[ZERO] = ListedOffset(40, coarse=True)
     assert starts(reading_cluster, ConsumeStart(StartKind.TIMESTAMP, NOON), ZERO) == [ReadPosition(40)]
     said = capsys.readouterr().err
-    assert "orders-0: the broker knows the times of segments only. Starting at offset 40" in said
+    assert "orders-0: the broker looks up timestamps by segment only. Starting at offset 40" in said
 
 
 def test_the_end_under_read_committed_is_the_last_stable_offset(reading_cluster: TimedCluster) -> None:
@@ -437,7 +437,7 @@ def test_a_log_that_stays_shorter_than_what_was_read_is_an_error_with_the_offset
     reading_cluster.logs.ends[ZERO] = 20
     with pytest.raises(DataLossError) as lost:
         next(made)
-    assert "cannot go on reading orders-0 at offset 100: for 2 s its log has ended at offset 20" in str(lost.value)
+    assert "cannot continue reading orders-0 at offset 100: for 2 s its log has ended at offset 20" in str(lost.value)
     assert "Start again with -o" in str(lost.value)
     assert clock.now == pytest.approx(2, abs=0.1)
 

@@ -190,7 +190,7 @@ def test_a_broker_without_the_group_protocol_needs_zookeeper() -> None:
     with_registry = ClientOptions((), zookeeper=ZooKeeperOptions((("zk1", 2181),)))
     assert module._of_versions("broker:9092", old, with_registry) == (
         CheckVerdict.OK,
-        "broker:9092 speaks Kafka 0.8.2: ZooKeeper stores its groups",
+        "broker:9092 runs Kafka 0.8.2: ZooKeeper stores its groups",
     )
 
 
@@ -204,7 +204,7 @@ def test_partitions_without_a_leader_are_warned_of() -> None:
 
 def test_verbose_shows_the_versions_of_each_api(monkeypatch: pytest.MonkeyPatch) -> None:
     def of_cluster(options: ClientOptions) -> Iterator[Finding | ApiVersions]:
-        yield Finding("broker 1", CheckVerdict.OK, "one:9092 speaks Kafka 0.10.0")
+        yield Finding("broker 1", CheckVerdict.OK, "one:9092 runs Kafka 0.10.0")
         yield module._api_versions("broker 1", FetchRequest, versions(2))
         yield module._api_versions("broker 1", JoinGroupRequest, versions(2, join=None))
 
@@ -221,7 +221,7 @@ def test_verbose_shows_the_versions_of_each_api(monkeypatch: pytest.MonkeyPatch)
     assert told["findings"][-1] == {
         "check": "broker 1",
         "verdict": "ok",
-        "found": "one:9092 speaks Kafka 0.10.0",
+        "found": "one:9092 runs Kafka 0.10.0",
     }
 
 

@@ -127,7 +127,7 @@ def test_a_reset_behind_the_batch_is_not_undone(store: Store, home: Path) -> Non
     store.commits[ZERO] = CommittedOffset(10)
     result = run(home, "--execute")
     assert result.exit_code == 1
-    assert "cannot skip records of orders-0: group 'g' stands at 10" in result.output
+    assert "cannot skip records of orders-0: group 'g' is at 10" in result.output
     assert store.set == []
 
 
@@ -138,7 +138,7 @@ def test_a_sunk_batch_has_nothing_to_skip_unless_an_offset_is_given(store: Store
     ahead = run(home, "--topic-partition", "orders-1", "--to-offset", "31", "--json")
     assert given_up(ahead) == [(1, 20, 31)]
     behind = run(home, "--topic-partition", "orders-1", "--to-offset", "20")
-    assert "cannot skip orders-1 to offset 20: group 'g' goes on at 20, which is not before it" in behind.output
+    assert "cannot skip orders-1 to offset 20: group 'g' continues at 20, which is not before it" in behind.output
 
 
 def test_a_running_query_and_a_group_with_members_are_refused(
@@ -161,7 +161,7 @@ def test_without_a_group_there_is_no_safe_way_and_the_error_gives_the_offsets(st
     home = write(tmp_path, {0: [document(1, (5, 10), (0, 20), group="")]}, sunk=-1)
     result = run(home, "--execute")
     assert result.exit_code == 1
-    assert 'startingOffsets behind the records; the newest batch ends at {"orders": {"0": 10, "1": 20}}' in (
+    assert 'startingOffsets after the records; the newest batch ends at {"orders": {"0": 10, "1": 20}}' in (
         result.output
     )
 
@@ -254,13 +254,13 @@ def test_a_commit_behind_the_batch_that_is_not_of_the_query_is_left_alone(metada
     with pytest.raises(ConfigError) as refused:
         planned({orders(0): CommittedOffset(7, metadata)})
     text = str(refused.value)
-    assert "cannot skip records of orders-0: group 'g' stands at 7" in text
+    assert "cannot skip records of orders-0: group 'g' is at 7" in text
     assert "the batch that has not sunk begins at 10" in text
     assert "streamgroup groups --reset-offsets --to-offset" in text
 
 
 def test_a_commit_behind_a_sunk_batch_is_left_alone_too() -> None:
-    with pytest.raises(ConfigError, match="stands at 19, and the newest batch ends at 20"):
+    with pytest.raises(ConfigError, match="is at 19, and the newest batch ends at 20"):
         planned({orders(0): CommittedOffset(19)}, [orders(0)], 30, is_sunk=True)
 
 
@@ -284,7 +284,7 @@ def test_an_offset_that_skips_nothing_is_refused_with_the_way_to_read_again(
 ) -> None:
     with pytest.raises(ConfigError) as refused:
         planned({}, [orders(0)], to_offset, is_sunk=is_sunk)
-    assert f"cannot skip orders-0 to offset {to_offset}: group 'g' goes on at {begin}" in str(refused.value)
+    assert f"cannot skip orders-0 to offset {to_offset}: group 'g' continues at {begin}" in str(refused.value)
     assert "streamgroup groups --reset-offsets" in str(refused.value)
 
 

@@ -30,14 +30,14 @@ def test_the_mechanism_and_the_login_module_give_the_credentials() -> None:
 def test_a_password_in_the_clear_is_warned_of() -> None:
     options = write("SASL_PLAINTEXT", {"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.jaas.config": PLAIN_JAAS})
     assert options.client.tls is None
-    assert any("with PLAIN everybody on the way can read the credentials. Use SASL_SSL" in n for n in options.notes)
+    assert any("with PLAIN anyone on the network can read the credentials. Use SASL_SSL" in n for n in options.notes)
 
 
 def test_a_token_endpoint_without_tls_is_warned_of() -> None:
     name = "kafka.sasl.oauthbearer"
     credentials = {f"{name}.client.credentials.client.id": "me", f"{name}.client.credentials.client.secret": "s"}
     options = write("SASL_SSL", {**OAUTH, **credentials, f"{name}.token.endpoint.url": "http://idp/token"})
-    assert any("begins with http: everybody on the way can read the client secret" in note for note in options.notes)
+    assert any("begins with http: anyone on the network can read the client secret" in note for note in options.notes)
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
@@ -107,7 +107,7 @@ def test_credentials_for_a_token_endpoint_need_no_login_module() -> None:
     ("options", "message"),
     [
         ({"kafka.sasl.mechanism": "PLAIN"}, "option kafka.sasl.jaas.config is not set. Set it to: org.apache"),
-        ({"kafka.sasl.mechanism": "SCRAM-SHA-512"}, r"spark\.kafka\.clusters\.\* gives tokens to Java classes alone"),
+        ({"kafka.sasl.mechanism": "SCRAM-SHA-512"}, r"spark\.kafka\.clusters\.\* passes tokens only to Java classes"),
         (
             {"sasl.tokenProvider": "m:f"},
             r"mechanism is not set, and its default is GSSAPI\. Set kafka\.sasl\.mechanism=OA",
@@ -115,7 +115,7 @@ def test_credentials_for_a_token_endpoint_need_no_login_module() -> None:
         ({**OAUTH, "sasl.tokenProvider": "no colon"}, "expected module:function, for example"),
         (
             {**OAUTH, "sasl.tokenProvider": "m:f", "kafka.sasl.oauthbearer.token.endpoint.url": "https://idp"},
-            "cannot use sasl.tokenProvider beside kafka.sasl.oauthbearer.token.endpoint.url",
+            "cannot use sasl.tokenProvider together with kafka.sasl.oauthbearer.token.endpoint.url",
         ),
         ({**OAUTH, "kafka.sasl.login.callback.handler.class": "com.acme.X"}, "Set kafka|set sasl.tokenProvider"),
         ({"kafka.sasl.client.callback.handler.class": "com.acme.X"}, "it names a Java class, which Python cannot run"),

@@ -192,12 +192,12 @@ def test_a_problem_names_the_option_to_write_and_no_value(
         (
             "clientId=a clientSecret=b",
             {"url": URL, "sasl_oauthbearer_jwt_retriever_class": "FileJwtRetriever"},
-            "sasl.oauthbearer.jwt.retriever.class=FileJwtRetriever beside a https: URL",
+            "sasl.oauthbearer.jwt.retriever.class=FileJwtRetriever with a https: URL",
         ),
         (
             "",
             {"url": "file:/token", "sasl_oauthbearer_jwt_retriever_class": "ClientCredentialsJwtRetriever"},
-            "sasl.oauthbearer.jwt.retriever.class=ClientCredentialsJwtRetriever beside a file: URL",
+            "sasl.oauthbearer.jwt.retriever.class=ClientCredentialsJwtRetriever with a file: URL",
         ),
         (
             "ssl.truststore.location=hunter2 clientId=a clientSecret=b",

@@ -222,7 +222,7 @@ def test_a_client_certificate_is_an_identity_for_acls() -> None:
 
 def test_a_weak_connection_to_zookeeper_is_noted() -> None:
     (note,) = drain(**USER).notes
-    assert "everybody on the way can read zookeeper.password" in note
+    assert "anyone on the network can read zookeeper.password" in note
     (note,) = drain(**TLS, zookeeper__ssl__endpoint__identification__algorithm="").notes
     assert note.startswith("host names of ZooKeeper servers are not verified")
     assert drain(**TLS, **USER).notes == ()

@@ -179,7 +179,7 @@ def test_a_java_without_keytool_is_an_error_that_names_the_next_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(tmp_path / "java", monkeypatch, None)
-    with pytest.raises(ConfigError, match=r"cannot write .*/a\.jks: keytool is not installed beside .* whole Java"):
+    with pytest.raises(ConfigError, match=r"cannot write .*/a\.jks: keytool is not installed next to .* whole Java"):
         write_jks(tmp_path / "a.jks", GOOD, "secret")
     assert not (tmp_path / "a.jks").exists()
 
