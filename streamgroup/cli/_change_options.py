@@ -37,7 +37,6 @@ class ChangeOptions:
 
     @property
     def has_action(self) -> bool:
-        """Whether the command line asks for a change or an export."""
         return self.resets or self.deletes or self.deletes_offsets or self.exports
 
     def check(self) -> None:

@@ -51,7 +51,6 @@ class OffsetLines:
         )
 
     def text(self) -> str:
-        """Return the content of the file."""
         lines = (f"{before}{source}" for before, source in zip(self.ids, self.sources, strict=True))
         return "\n".join((*self.head, *lines))
 
@@ -100,7 +99,6 @@ class CheckpointFiles:
         return OffsetLines((lines[0], lines[1]), ids, texts)
 
     def has_initial(self, source: str) -> bool:
-        """Return whether the initial offset of a source is written."""
         return (self.home / "sources" / source / "0").exists()
 
     # -- writing -------------------------------------------------------------------------------------------------------
@@ -177,7 +175,6 @@ class CheckpointHistory:
         return self.batches[self.last].source_id(source)
 
     def topics_of(self, source: int) -> frozenset[str]:
-        """Return the topics that the source has read."""
         found = (documents[source] for documents in self.documents.values() if source in documents)
         return frozenset(tp.topic for document in found for tp in document.positions)
 

@@ -49,7 +49,6 @@ class SectionedCommand(click.Command):
         self.examples = dict(examples or {})
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options by section."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
@@ -75,7 +74,6 @@ def option(section: str, *names: str, **settings: Any) -> Callable[[Any], Any]:
 
 
 def flag(section: str, *names: str, **settings: Any) -> Callable[[Any], Any]:
-    """Return an option without a value."""
     return option(section, *names, is_flag=True, **settings)
 
 
@@ -258,7 +256,6 @@ def _shorten_first(cells: list[list[str]], width: int) -> None:
 
 
 def json_rows(columns: Sequence[Column[R]], rows: Iterable[R]) -> list[dict[str, Any]]:
-    """Return the rows for JSON, with every column."""
     return [{column.name: column.of(row) for column in columns} for row in rows]
 
 

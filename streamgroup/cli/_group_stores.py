@@ -147,7 +147,6 @@ class AtBrokers:
         self.notes: list[str] = []
 
     def snapshot(self, deadline: float) -> ClusterSnapshot:
-        """Brokers and topics."""
         return self._cluster.snapshot(None, deadline, refresh=True)
 
     def list_groups(self, deadline: float) -> dict[str, GroupListing]:
@@ -156,7 +155,6 @@ class AtBrokers:
             return admin.list_groups(self._cluster, deadline)
 
     def list_groups_once(self, deadline: float) -> dict[str, GroupListing]:
-        """Asks all brokers at once."""
         self._listed = {}
         with _zookeeper_named():
             self._listed, causes = admin.list_groups_once(
@@ -196,11 +194,9 @@ class AtBrokers:
             return None
 
     def committed(self, group: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
-        """The commits in the group's offsets topic."""
         return admin.committed(self._cluster, group, deadline, stable=False)
 
     def log_ends(self, partitions: Iterable[TopicPartition], deadline: float) -> dict[TopicPartition, int]:
-        """The high watermarks."""
         return log_ends(self._cluster, partitions, deadline, self.notes)
 
     def coordinator(self, group: str, deadline: float) -> str:
@@ -212,11 +208,9 @@ class AtBrokers:
 
     @property
     def log_format(self) -> LogFormat:
-        """Offsets count records."""
         return KAFKA_LOG
 
     def partitions(self, topics: Collection[str], deadline: float) -> dict[str, tuple[int, ...]]:
-        """Those of the metadata."""
         return partitions_of(self._cluster, topics, deadline)
 
     def offsets_at(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
@@ -224,11 +218,9 @@ class AtBrokers:
         return offsets_at(self._cluster, wanted, deadline)
 
     def offsets_once(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
-        """Asks each leader once."""
         return offsets_once(self._cluster, wanted, deadline, self.notes)
 
     def starts_message(self, tp: TopicPartition, offset: int, deadline: float) -> bool:
-        """Every offset can be read from."""
         return True
 
     def set_offsets(self, group: str, offsets: Mapping[TopicPartition, int], deadline: float) -> None:
@@ -261,7 +253,6 @@ class InZooKeeper:
         self.notes: list[str] = []
 
     def snapshot(self, deadline: float) -> ClusterSnapshot:
-        """Brokers and topics that are registered."""
         self._silent = False  # a page reads again and again, and the brokers may be back
         return self._cluster.snapshot(None, deadline, refresh=True)
 
@@ -344,7 +335,6 @@ class InZooKeeper:
         return offsets_at(self._cluster, wanted, deadline)
 
     def offsets_once(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
-        """Asks each leader once."""
         return offsets_once(self._cluster, wanted, deadline, self.notes)
 
     def starts_message(self, tp: TopicPartition, offset: int, deadline: float) -> bool:

@@ -37,7 +37,6 @@ class RecordPrinter:
 
     @property
     def is_done(self) -> bool:
-        """Whether `count` records are printed."""
         return self.left == 0
 
     def print(self, batch: pa.RecordBatch, log_format: LogFormat) -> bool:

@@ -91,7 +91,6 @@ class RecordWriter:
         self.close()
 
     def _registered(self) -> ClusterSnapshot:
-        """Return the brokers and topics that are registered now."""
         assert self._refreshed is not None
         topics = None if self.options.topic is None else [self.options.topic]
         return self._refreshed.snapshot(topics, self._refreshed.deadline(), refresh=True)

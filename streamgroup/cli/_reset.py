@@ -52,7 +52,6 @@ class Reset:
 
     @property
     def is_by_time(self) -> bool:
-        """Whether `value` is a time."""
         return self.way in (Way.DATETIME, Way.DURATION)
 
 

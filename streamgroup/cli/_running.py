@@ -40,7 +40,6 @@ class Running:
 
     @property
     def answers(self) -> bool:
-        """Return whether its process answers."""
         return bool(self.status)
 
     @property
@@ -148,7 +147,6 @@ def choose(running: Sequence[Running], groups: Sequence[str], member: str | None
 
 
 def select(running: Sequence[Running], groups: Sequence[str], member: str | None, pid: int | None) -> list[Running]:
-    """Return the coordinators that all the options match."""
     return [
         one
         for one in running

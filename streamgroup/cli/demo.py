@@ -84,7 +84,6 @@ class _Demo:
         self.step = 0
 
     def run(self) -> bool:
-        """Run all steps. Return whether every record arrived exactly once."""
         with ExitStack() as stack:
             self.say("starting Kafka 4.1.1 (one broker, KRaft)")
             kafka = stack.enter_context(KafkaServer("4.1.1", data_dir=self.home / "kafka"))
@@ -199,7 +198,6 @@ spark.ui.enabled = "false"
 
 
 def settings_of(servers: str, group: str, topic: str, home: Path) -> str:
-    """Return the text of the jobs' TOML file."""
     return _SETTINGS.format(servers=servers, group=group, topic=topic, home=home)
 
 
@@ -341,7 +339,6 @@ class Watch:
         self._cluster.close()
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        """Create the demo's topic."""
         create_topics(self._cluster, {topic: partitions}, self._cluster.deadline())
 
     def describe(self) -> list[OffsetRow]:

@@ -38,7 +38,6 @@ class Report:
     has_ended: bool = False
 
     def document(self) -> dict[str, Any]:
-        """Return the value for JSON."""
         return {
             "drained": self.is_drained,
             "ended": self.has_ended,

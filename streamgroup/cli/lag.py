@@ -148,7 +148,6 @@ def _read(store: GroupStore, names: Sequence[str], deadline: float) -> list[Offs
 
 
 def _warn(store: GroupStore, warned: set[str]) -> None:
-    """Show what could not be read. A refresh repeats no warning of an earlier one."""
     for note in dict.fromkeys(store.notes):
         if note not in warned:
             click.echo(f"Warning: {note}", err=True)

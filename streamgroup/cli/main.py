@@ -32,7 +32,6 @@ class CommandsByFile(click.Group):
         return command if isinstance(command, click.Command) else None
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the subcommand. An error of streamgroup becomes its message and exit code 1."""
         try:
             return super().invoke(ctx)
         except StreamGroupError as error:

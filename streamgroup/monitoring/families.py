@@ -375,7 +375,6 @@ class Family:
 
     @property
     def samples(self) -> list[Sample]:
-        """Return the samples in the order in which they came."""
         return list(self._samples.values())
 
 

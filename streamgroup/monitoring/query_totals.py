@@ -78,7 +78,6 @@ def failure_of(text: str, spark_class: str | None) -> str | None:
 
 
 def is_ours(text: str) -> bool:
-    """Return whether the `text` of an exception has an error of streamgroup."""
     return _OURS.search(text) is not None
 
 

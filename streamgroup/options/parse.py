@@ -283,7 +283,6 @@ def parse_client(options: Mapping[str, str]) -> tuple[ClientOptions, tuple[str, 
 
 
 def of_connection(options: Mapping[str, str]) -> dict[str, str]:
-    """Return those of `options` that concern the connection."""
     return {name: text for name, text in options.items() if name.lower() in CLIENT_OPTIONS}
 
 

@@ -76,7 +76,6 @@ class OptionsReader(SettingsReader[Option]):
         )
 
     def find(self, key: str) -> Option | None:
-        """Return the option of this name, in any case."""
         return self.rows.get(key.lower())
 
     def parse(self, row: Option, value: Any) -> None:
@@ -90,11 +89,9 @@ class OptionsReader(SettingsReader[Option]):
                 self.problems.append(f"cannot use option {row.name}: {row.reason(self.scope)}")
 
     def kind(self, row: Option) -> kinds.ValueKind:
-        """Return the kind of value that the option takes in this read or write."""
         return row.kind_in(self.scope)
 
     def label(self, row: Option) -> str:
-        """Return `option <name>`."""
         return f"option {row.name}"
 
     def shown(self, row: Option, value: Any) -> str:
@@ -224,5 +221,4 @@ _MISSING = {
 
 
 def all_together(problems: list[str]) -> str:
-    """Return the text of one error for all problems with options."""
     return together(problems, "problems with the options")

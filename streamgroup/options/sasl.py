@@ -470,7 +470,6 @@ def _module(first: _Token | None, tokens: Iterator[_Token]) -> LoginModule:
 
 
 def _flag(token: _Token | None) -> ControlFlag:
-    """Return the flag, in any case of letters."""
     words = {flag.name: flag for flag in ControlFlag}
     if token is None or token.text is None or token.text.upper() not in words:
         raise ValueError("the login module is not followed by a control flag. Write 'required' after its class name")

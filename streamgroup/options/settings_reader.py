@@ -68,11 +68,9 @@ class SettingsReader(ABC, Generic[R]):
             self.invalid[row.name] = self.problems[-1]
 
     def find(self, key: str) -> R | None:
-        """Return the row for a key as the user has written it."""
         return self.rows.get(key)
 
     def kind(self, row: R) -> ValueKind:
-        """Return the kind of value that the row takes."""
         return row.kind
 
     @abstractmethod

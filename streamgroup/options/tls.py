@@ -89,7 +89,6 @@ class TlsOptions:
 
     @property
     def has_keystore(self) -> bool:
-        """Return whether the options name a certificate that identifies this client."""
         return self.keystore_location is not None or self.keystore_key is not None
 
 

@@ -176,7 +176,6 @@ def section(
 
 
 def _fields(section_name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parsed values of a section's options by the field."""
     targets = ((option.name, *option.target.split(".", 1)) for option in ZOOKEEPER if option.target)
     return {field: values[name] for name, of, field in targets if of == section_name and name in values}
 

@@ -110,7 +110,6 @@ class Guard:
         self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return

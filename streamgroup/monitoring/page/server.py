@@ -183,7 +183,6 @@ class Board:
         """Tells apart the sequences of two starts of the server."""
 
     def add(self, reading: Reading) -> None:
-        """Add a reading."""
         with self._lock:
             self._history.add(reading)
             self._answers.clear()
@@ -235,7 +234,6 @@ class BoardPoller:
         self._thread = threading.Thread(target=self._run, name="streamgroup-ui-poller", daemon=True)
 
     def start(self) -> None:
-        """Begin to read."""
         self._thread.start()
 
     def stop(self, timeout: float) -> None:

@@ -61,7 +61,6 @@ class GroupBatches:
             del self._runs[next(iter(self._runs))]
 
     def runs(self) -> dict[str, RunBatches]:
-        """Return the batches by run."""
         return dict(self._runs)
 
 
@@ -103,7 +102,6 @@ class GroupReading:
 
     @property
     def name(self) -> str:
-        """The group id."""
         return self.description.group_id
 
     def owners(self) -> dict[TopicPartition, str]:

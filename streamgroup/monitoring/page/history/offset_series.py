@@ -34,7 +34,6 @@ class OffsetSeries:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the ring."""
         return self._times.nbytes + self._committed.nbytes + self._ends.nbytes
 
     def add(
@@ -85,7 +84,6 @@ class OffsetSeries:
         return self._times[rows], self._committed[rows], self._ends[rows]
 
     def lags(self) -> Offsets:
-        """Return the lags, in the same shape; UNKNOWN where an offset is."""
         return lags(self.committed(), self.ends())
 
     def _rows(self) -> NDArray[np.intp]:

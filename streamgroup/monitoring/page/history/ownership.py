@@ -46,7 +46,6 @@ class Ownership:
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
-        """The partitions of the newest assignment."""
         return self._assignments[-1].partitions if self._assignments else ()
 
     def add(self, at: float, partitions: tuple[TopicPartition, ...], owners: Mapping[TopicPartition, str]) -> bool:
@@ -206,7 +205,6 @@ class QueryEnds:
 
 
 def _text_of(failure: QueryFailure) -> str:
-    """Return a failure as a sentence."""
     return f"query {failure.query} has ended with {failure.error}: {failure.text}"
 
 
