@@ -1,4 +1,4 @@
-"""The options of `streamgroup groups` that change or export offsets, in the words of kafka-consumer-groups.sh."""
+"""The options of `streamgroup groups` that change or export offsets, named as in kafka-consumer-groups.sh."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class ChangeOptions:
-    """The options of the command line about changes. `reset` is None without a way to reset offsets."""
+    """The options that change or export offsets. `reset` is None if no way to reset offsets is given."""
 
     resets: bool = False
     deletes: bool = False

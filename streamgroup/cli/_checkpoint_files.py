@@ -1,7 +1,7 @@
 """The files of a checkpoint of Structured Streaming that hold offsets, in a local directory.
 
-    offsets/N      v1, a line of metadata, a line for each source: what batch N ends at
-    commits/N      exists if batch N has sunk
+    offsets/N      v1, a line of metadata, a line for each source: the offsets at which batch N ends
+    commits/N      exists if batch N is completed
     sources/I/0    of Spark's Kafka source I: where batch 0 began
 
 In version 2 of offsets/N the line of a source begins with its id and a colon. `-` stands for a source without offsets.
@@ -28,11 +28,11 @@ from streamgroup.model import Document, TopicPartition
 VOID = "-"
 _VERSIONS = ("v1", "v2")
 _HEAD = 2
-"""The lines of offsets/N before those of the sources: version and metadata."""
+"""The number of lines in offsets/N before the sources: the version and the metadata."""
 _FILE_URL = re.compile(r"file:(?://(?:localhost)?(?=/)|(?!//))", re.IGNORECASE)
 """The part before the path in a `file:` URL of this machine."""
 _OTHER_URL = re.compile(r"[a-z][a-z0-9+.-]*:|//", re.IGNORECASE)
-"""The begin of a URL of another file system or host."""
+"""The beginning of a URL of another file system or host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class CheckpointFiles:
         return batch in _numbers(self.home / "commits")
 
     def offsets(self, batch: int) -> OffsetLines:
-        """Return the lines of offsets/`batch`. Raises ConfigError for a file that Spark has not written like this."""
+        """Return the lines of offsets/`batch`. Raises ConfigError if Spark did not write the file in this format."""
         path = self.home / "offsets" / str(batch)
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
@@ -112,7 +112,7 @@ class CheckpointFiles:
                 shutil.copytree(self.home / each, target / each)
 
     def write_offsets(self, batch: int, lines: OffsetLines) -> None:
-        """Replace offsets/`batch`, at once or not at all."""
+        """Replace offsets/`batch` atomically."""
         _replace(self.home / "offsets" / str(batch), lines.text().encode())
 
     def write_initial(self, source: str, value: Any) -> None:
@@ -144,7 +144,7 @@ def _numbers(directory: Path) -> list[int]:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Write a file whole. Hadoop's checksum beside it is of the old content, so it is removed if it exists."""
+    """Write a file atomically, and remove Hadoop's checksum file, which is of the old content."""
     new = path.with_name(f".{path.name}.streamgroup")
     with new.open("wb") as file:
         file.write(data)
@@ -179,12 +179,15 @@ class CheckpointHistory:
         return frozenset(tp.topic for document in found for tp in document.positions)
 
     def lineages(self) -> frozenset[str]:
-        """Return the lineages of the newest documents, by which a running query is known."""
+        """Return the lineages of the newest offsets. A running query is identified by its lineage."""
         return frozenset(document.lineage for document in self.newest.values() if document.lineage)
 
 
 def documents_in(lines: OffsetLines) -> dict[int, Document]:
-    """Return the documents of streamgroup by the index of their source. Raises ConfigError for one that is invalid."""
+    """Return the offsets of streamgroup's sources by the index of the source.
+
+    Raises ConfigError if they are invalid.
+    """
     found = {}
     for index, text in enumerate(lines.sources):
         try:
@@ -198,7 +201,7 @@ def documents_in(lines: OffsetLines) -> dict[int, Document]:
 
 
 def batch_of(document: Document, tp: TopicPartition) -> tuple[int, int]:
-    """Return the offsets of one partition that the batch of a document starts and ends at."""
+    """Return the offsets at which the batch of `document` starts and ends in one partition."""
     for each in document.ranges:
         if each.partition == tp:
             return each.start, each.until
@@ -207,9 +210,9 @@ def batch_of(document: Document, tp: TopicPartition) -> tuple[int, int]:
 
 
 def refuse_running(what: str, lineages: Collection[str]) -> None:
-    """Raise StillRunningError if a query with one of `lineages` runs on this machine. `what` is what it prevents.
+    """Raise StillRunningError if a query with one of `lineages` runs on this machine. `what` is the action.
 
-    It is raised, too, if a coordinator process does not answer: its query may have one of them.
+    Also raises it if a coordinator process does not answer, because its query may have one of these lineages.
     """
     if not lineages:
         return

@@ -1,4 +1,4 @@
-"""Lengths of time on the command line: a number in the option's own unit, or a number with a unit."""
+"""The parts that commands share: options with sections and units, kcat's exit codes, and tables of columns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamgroup.coordinator.control import channel
 from streamgroup.model import TopicPartition
 
 OTHERS = "Other options"
-"""The section of the options without one, which is the last."""
+"""The last section: the options that name no section."""
 CONNECTION = "Connection"
 OUTPUT = "Output"
 _LAST = (OUTPUT, CONNECTION, OTHERS)
@@ -39,9 +39,9 @@ class SectionedOption(click.Option):
 
 
 class SectionedCommand(click.Command):
-    """A command whose help has a section for each group of options: its own first, the connection last.
+    """A command whose help shows its options in sections: the command's own first, the connection last.
 
-    `examples` are command lines, with what they do. They stand at the end of the help.
+    `examples` maps command lines to descriptions. The help ends with them.
     """
 
     def __init__(self, *arguments: Any, examples: Mapping[str, str] | None = None, **settings: Any) -> None:
@@ -117,7 +117,7 @@ class Duration(_Floats):
 
 
 def timeout_option(default_ms: int, text: str) -> Callable[[Any], Any]:
-    """Return `--timeout` in milliseconds. Its help is `text` with the units behind it."""
+    """Return `--timeout` in milliseconds. Its help is `text`, followed by the units."""
     return option(
         CONNECTION,
         "--timeout",
@@ -204,7 +204,7 @@ def notice_options(command: Command) -> Command:
 
 
 def parsed(option: str, parse: Callable[[], T]) -> T:
-    """Return what `parse` returns. A ValueError is a wrong use of `option`."""
+    """Return what `parse` returns. Raises BadParameter for `option` on a ValueError."""
     try:
         return parse()
     except ValueError as error:

@@ -23,12 +23,12 @@ from streamgroup.options.zookeeper import CONNECT
 from streamgroup.options.zookeeper import PREFIX as ZOOKEEPER_PREFIX
 
 PORT = 9092
-"""Of a broker whose port the command line does not name."""
+"""The port of a broker if the command line names none."""
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _FOR = "for Kafka before 0.9 and for groups of old consumers"
 EITHER = f"--bootstrap-server, or --zookeeper {_FOR}"
-"""The options of which a command needs one."""
+"""A command needs one of these options."""
 _BROKERS = option(
     CONNECTION,
     "-b",
@@ -65,7 +65,7 @@ class ClusterAddress:
     command_config: Path | None = None
 
     def properties(self) -> dict[str, str]:
-        """Return the properties of the file, Kafka's with their prefix, and what the command line says of ZooKeeper.
+        """Return the properties of the file, Kafka's with their prefix, and the command line's options of ZooKeeper.
 
         Without `--zookeeper` the file's properties of ZooKeeper have no effect. Raises ConfigError.
         """
@@ -98,7 +98,7 @@ def cluster_options_without_z(command: Command) -> Command:
 
 
 def with_ports(servers: str) -> str:
-    """Return `servers` with the port 9092 behind each host that has none, as kcat takes them."""
+    """Return `servers` with port 9092 for each host without a port, as in kcat."""
     return ",".join(_with_port(server.strip()) for server in servers.split(","))
 
 
@@ -183,7 +183,7 @@ def opened(where: ClusterAddress, client_id: str, timeout_ms: int) -> Cluster:
 
 
 def cluster_of(servers: str, client_id: str, timeout_ms: int) -> KafkaCluster:
-    """Return the cluster behind `--bootstrap-server`, which connects at its first request.
+    """Return the cluster of `--bootstrap-server`, which connects at its first request.
 
     Raises ConfigError for an invalid address.
     """

@@ -1,6 +1,6 @@
 """Where groups are looked up: at the brokers, or in the ZooKeeper where old consumers register.
 
-Both answer in the same values.
+Both return the same types.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _ALONE = (
 class GroupStore(Protocol):
     """Reads and changes groups and their offsets for `streamgroup groups`.
 
-    `notes` name what could not be read so far. `is_whole`: one service keeps all groups, so that either all of them can
+    `notes` names what could not be read so far. `is_whole`: one service stores all groups, so either all of them can
     be read or none.
     """
 
@@ -78,19 +78,19 @@ class GroupStore(Protocol):
         """All groups by id; a state may be empty."""
 
     def list_groups_once(self, deadline: float) -> dict[str, GroupListing]:
-        """Do as `list_groups` in one attempt, without the groups of brokers that do not answer; `notes` say why."""
+        """Return the groups of the brokers that answer the first attempt. `notes` names the others."""
 
     def describe(self, names: Collection[str], deadline: float) -> dict[str, GroupDescription]:
-        """State and members; one that does not exist is DEAD. A group with members may lack them: see `notes`."""
+        """State and members. A group that does not exist is DEAD. If members cannot be read, `notes` says so."""
 
     def committed(self, group: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
         """The last commits, without waiting for open transactions, as Kafka's own tool shows them."""
 
     def log_ends(self, partitions: Iterable[TopicPartition], deadline: float) -> dict[TopicPartition, int]:
-        """The ends of those whose leader is there: a deleted topic's commits are still shown."""
+        """The log ends of the partitions that have a leader: commits of a deleted topic are still shown."""
 
     def coordinator(self, group: str, deadline: float) -> str:
-        """The broker or ZooKeeper that keeps the group."""
+        """The broker (group coordinator) or ZooKeeper that stores the group."""
 
     def name_of(self, partition: int) -> Partition:
         """A partition as this cluster's tools show it."""
@@ -115,7 +115,7 @@ class GroupStore(Protocol):
         """Whether a member can read from this offset of the log."""
 
     def set_offsets(self, group: str, offsets: Mapping[TopicPartition, int], deadline: float) -> None:
-        """Commit as an operator. Raises StreamGroupError if the group has got members meanwhile."""
+        """Commit as an operator. Raises StreamGroupError if the group has members by then."""
 
     def delete_group(self, group: str, deadline: float) -> None:
         """Delete the group with its offsets. Raises StreamGroupError if it has members or does not exist."""
@@ -128,7 +128,7 @@ class GroupStore(Protocol):
 
 @contextmanager
 def _zookeeper_named() -> Iterator[None]:
-    """Name ZooKeeper in the error of a broker without groups: its consumers may keep theirs there."""
+    """Name ZooKeeper in the error of a broker without groups: its consumers may use ZooKeeper."""
     try:
         yield
     except UnsupportedVersionError as error:
@@ -143,14 +143,14 @@ class AtBrokers:
     def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster = cluster
         self._listed: dict[str, GroupListing] | None = None
-        """The newest list of `list_groups_once`, which is made anew before the groups of each reading."""
+        """The newest result of `list_groups_once`, which each reading requests again."""
         self.notes: list[str] = []
 
     def snapshot(self, deadline: float) -> ClusterSnapshot:
         return self._cluster.snapshot(None, deadline, refresh=True)
 
     def list_groups(self, deadline: float) -> dict[str, GroupListing]:
-        """All groups by id; brokers before 2.6 tell no states."""
+        """All groups by id. Brokers before 2.6 return no states."""
         with _zookeeper_named():
             return admin.list_groups(self._cluster, deadline)
 
@@ -166,9 +166,9 @@ class AtBrokers:
     def describe(self, names: Collection[str], deadline: float) -> dict[str, GroupDescription]:
         """State and members of `names`.
 
-        EMPTY is also what brokers before 0.10.1 call dead: commits without members. A group that is listed and not
-        described has another protocol, as KIP-848's: it has the state of the list, and `notes` say that its members are
-        not known.
+        Brokers before 0.10.1 report a group with commits and no members as dead: it becomes EMPTY. A group that is
+        listed and not described has another protocol, as KIP-848's: it has the state of the list, and `notes` say that
+        its members are not known.
         """
         with _zookeeper_named():
             found = admin.describe_groups(self._cluster, names, deadline)
@@ -214,7 +214,7 @@ class AtBrokers:
         return partitions_of(self._cluster, topics, deadline)
 
     def offsets_at(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
-        """Asks the leaders, and tries until the deadline where one is missing."""
+        """Requests the offsets from the leaders, and retries until the deadline if a leader is missing."""
         return offsets_at(self._cluster, wanted, deadline)
 
     def offsets_once(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
@@ -224,23 +224,23 @@ class AtBrokers:
         return True
 
     def set_offsets(self, group: str, offsets: Mapping[TopicPartition, int], deadline: float) -> None:
-        """The coordinator refuses the commit if the group has members."""
+        """The group coordinator rejects the commit if the group has members."""
         changes.commit_as_admin(self._cluster, group, offsets, deadline)
 
     def delete_group(self, group: str, deadline: float) -> None:
-        """The coordinator refuses if the group has members."""
+        """The group coordinator rejects the deletion if the group has members."""
         changes.delete_group(self._cluster, group, deadline)
 
     def delete_offsets(
         self, group: str, partitions: Collection[TopicPartition], deadline: float
     ) -> dict[TopicPartition, str | None]:
-        """The coordinator refuses topics that a member subscribes to."""
+        """The group coordinator rejects topics that a member subscribes to."""
         answers = changes.delete_offsets(self._cluster, group, partitions, deadline)
         return {tp: None if error is None else str(error) for tp, error in answers.items()}
 
 
 class InZooKeeper:
-    """The groups that old consumers, and ours beside them, keep in ZooKeeper."""
+    """The groups that old consumers, and streamgroup's members among them, store in ZooKeeper."""
 
     is_whole = True
 
@@ -249,11 +249,11 @@ class InZooKeeper:
         self._cluster = cluster
         self._dialect = dialect
         self._silent = False
-        """The brokers have not answered once: a second wait would take the time of what else is asked."""
+        """Whether the brokers did not answer once. A second wait would take the time of other requests."""
         self.notes: list[str] = []
 
     def snapshot(self, deadline: float) -> ClusterSnapshot:
-        self._silent = False  # a page reads again and again, and the brokers may be back
+        self._silent = False  # the page reads repeatedly, and the brokers may answer again
         return self._cluster.snapshot(None, deadline, refresh=True)
 
     def list_groups(self, deadline: float) -> dict[str, GroupListing]:
@@ -266,15 +266,18 @@ class InZooKeeper:
         return self.list_groups(deadline)
 
     def describe(self, names: Collection[str], deadline: float) -> dict[str, GroupDescription]:
-        """The consumers and what they own; rebalancing are those where a partition is not with whom it falls to."""
+        """The consumers and the partitions that they own.
+
+        A group rebalances while an owner differs from the assignment.
+        """
         return {name: describe_holders(name, self._view(name, deadline)) for name in sorted(names)}
 
     def committed(self, group: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
-        """The larger of what stands in ZooKeeper and in Kafka, as a member takes it while a group migrates."""
+        """The larger of the offsets in ZooKeeper and in Kafka, as a member uses while a group migrates."""
         return larger(self._in_nodes(group, deadline), self._in_kafka(group, deadline))
 
     def _in_nodes(self, group: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
-        """The offset nodes; one that holds no number is noted and left out."""
+        """The offsets in the nodes. A node without a number is left out, and `notes` names it."""
         paths = GroupPaths(group, self._dialect)
         nodes = self._session.read([Subtree(paths.offsets(), 2, watch=False)], deadline)
         found: dict[TopicPartition, CommittedOffset] = {}
@@ -290,13 +293,13 @@ class InZooKeeper:
         return found
 
     def _in_kafka(self, group: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
-        """The offsets that brokers since 0.8.2 keep (`offsets.storage=kafka`).
+        """The offsets that brokers since 0.8.2 store (`offsets.storage=kafka`).
 
-        Without their topic the brokers keep nothing, and the search for a coordinator would create the topic.
+        Without their topic the brokers store nothing, and a FindCoordinator request would create the topic.
         """
         if self._dialect is Dialect.KAFKA07 or self._silent:
             return {}
-        until = (time.monotonic() + deadline) / 2  # the ends of the logs are still to be asked for
+        until = (time.monotonic() + deadline) / 2  # leaves time to request the log ends
         try:
             if OFFSETS_TOPIC not in self._cluster.snapshot([OFFSETS_TOPIC], until).topics:
                 return {}
@@ -311,7 +314,7 @@ class InZooKeeper:
         return {}
 
     def log_ends(self, partitions: Iterable[TopicPartition], deadline: float) -> dict[TopicPartition, int]:
-        """The ends that brokers tell; of Kafka 0.7 those that are flushed."""
+        """The ends that the brokers return; in Kafka 0.7 the flushed ends."""
         return log_ends(self._cluster, partitions, deadline, self.notes)
 
     def coordinator(self, group: str, deadline: float) -> str:
@@ -327,26 +330,26 @@ class InZooKeeper:
         return self._dialect.log_format
 
     def partitions(self, topics: Collection[str], deadline: float) -> dict[str, tuple[int, ...]]:
-        """In Kafka 0.7 those of brokers that are registered."""
+        """In Kafka 0.7 only the partitions of registered brokers."""
         return partitions_of(self._cluster, topics, deadline)
 
     def offsets_at(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
-        """Brokers before 0.10.1 know the times of segments only."""
+        """Brokers before 0.10.1 look up timestamps by segment only."""
         return offsets_at(self._cluster, wanted, deadline)
 
     def offsets_once(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
         return offsets_once(self._cluster, wanted, deadline, self.notes)
 
     def starts_message(self, tp: TopicPartition, offset: int, deadline: float) -> bool:
-        """In Kafka 0.7 only some positions can be read from (R34)."""
+        """In Kafka 0.7 a member can read only from the start of a message (R34)."""
         if not self.log_format.has_boundaries:
             return True
         return kafka07_of(self._cluster, deadline).is_message_start(tp, offset, deadline)
 
     def set_offsets(self, group: str, offsets: Mapping[TopicPartition, int], deadline: float) -> None:
-        """Write the offset nodes, and commit to the brokers where they keep a commit too: the larger one counts.
+        """Write the offset nodes, and commit to the brokers if they store a commit too: the larger offset counts.
 
-        Our metadata beside the nodes is left: it does not count for another offset (R32).
+        streamgroup's metadata nodes stay: they do not apply to another offset (R32).
         """
         kept = self._in_kafka(group, deadline)
         set_offsets(self._session, GroupPaths(group, self._dialect), offsets, deadline)
@@ -355,7 +358,7 @@ class InZooKeeper:
             changes.commit_as_admin(kafka_of(self._cluster, deadline), group, both, deadline)
 
     def delete_group(self, group: str, deadline: float) -> None:
-        """Delete all nodes of the group, and what brokers keep of it."""
+        """Delete all nodes of the group, and its commits at the brokers."""
         kept = self._in_kafka(group, deadline)
         delete_group(self._session, GroupPaths(group, self._dialect), deadline)
         if kept:
@@ -365,7 +368,7 @@ class InZooKeeper:
     def delete_offsets(
         self, group: str, partitions: Collection[TopicPartition], deadline: float
     ) -> dict[TopicPartition, str | None]:
-        """Delete the offset nodes with our metadata, and what brokers keep."""
+        """Delete the offset nodes with streamgroup's metadata, and the commits at the brokers."""
         kept = self._in_kafka(group, deadline).keys() & set(partitions)
         delete_offsets(self._session, GroupPaths(group, self._dialect), partitions, deadline)
         found: dict[TopicPartition, str | None] = dict.fromkeys(partitions)
@@ -383,7 +386,7 @@ class InZooKeeper:
             self.notes.append(f"the brokers still keep offsets of group {group!r}, which count on: {error}")
 
     def _view(self, group: str, deadline: float) -> View | None:
-        """The nodes of `group` in ZooKeeper; None where the group has none."""
+        """The nodes of `group` in ZooKeeper; None if it has none."""
         paths = GroupPaths(group, self._dialect)
         wanted = [*subtrees(paths, None, watch=False), *owner_subtrees(paths, None, watch=False)]
         nodes = self._session.read([Subtree(paths.root, 0, watch=False), *wanted], deadline)
@@ -397,13 +400,13 @@ class InZooKeeper:
 def log_ends(
     cluster: Cluster, partitions: Iterable[TopicPartition], deadline: float, notes: list[str]
 ) -> dict[TopicPartition, int]:
-    """The ends of the logs of those that have a leader, and that the user may describe. `notes` tell of the others."""
+    """The log ends of the partitions that have a leader and that the user may describe. `notes` names the others."""
     wanted = list(partitions)
     try:
         snapshot = cluster.snapshot({tp.topic for tp in wanted}, deadline)
     except AuthorizationError as error:
         notes.append(f"the lag is not known of topics that this user may not describe: {error}")
-        snapshot = cluster.snapshot(None, deadline)  # the brokers leave out these topics where none is named
+        snapshot = cluster.snapshot(None, deadline)  # a request for all topics leaves these topics out
     led = {tp: LATEST for tp in wanted if snapshot.leader(tp) is not None}
     if not led:
         return {}
@@ -436,7 +439,7 @@ def offsets_at(cluster: Cluster, wanted: Mapping[TopicPartition, int], deadline:
 def offsets_once(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], deadline: float, notes: list[str]
 ) -> dict[TopicPartition, int]:
-    """The offsets at EARLIEST or LATEST that the leaders tell by the deadline. `notes` tell of the others."""
+    """The offsets at EARLIEST or LATEST that the leaders return by the deadline. `notes` names the others."""
     if not wanted:
         return {}
     listed, causes = cluster.list_offsets_once(
@@ -452,14 +455,14 @@ def _left(deadline: float) -> float:
 
 @contextmanager
 def opened_store(options: ClientOptions) -> Iterator[GroupStore]:
-    """Where the groups are: in the ZooKeeper that is named, else at the brokers."""
+    """The store of the groups: ZooKeeper if the options name it, else the brokers."""
     with opened_stores(options) as stores:
         yield stores[0]
 
 
 @contextmanager
 def opened_stores(options: ClientOptions) -> Iterator[tuple[GroupStore, ...]]:
-    """All places where the groups may be: the ZooKeeper that is named, and the brokers that are named."""
+    """All stores that may hold the groups: ZooKeeper and the brokers, as far as the options name them."""
     with closing(open_cluster(options)) as cluster:
         brokers = (AtBrokers(cluster),) if isinstance(cluster, KafkaCluster) else ()
         if options.zookeeper is None:
@@ -472,17 +475,20 @@ def opened_stores(options: ClientOptions) -> Iterator[tuple[GroupStore, ...]]:
 
 
 _MOST_OPERATIONS = 500
-"""Of one transaction: some 100 KiB, where ZooKeeper takes a mebibyte (`jute.maxbuffer`)."""
+"""Operations of one transaction: about 100 KiB. ZooKeeper accepts 1 MiB (`jute.maxbuffer`)."""
 _DEPTH = 8
-"""Levels below a group's node that are deleted with it; consumers make three."""
+"""Levels below a group's node that are deleted with it. Consumers create three."""
 
 
 class ChangeRefusedError(StreamGroupError):
-    """A consumer has registered, or has written a node, since the command looked."""
+    """A consumer has registered, or has written a node, since the command read the nodes."""
 
 
 def set_offsets(session: Session, paths: GroupPaths, offsets: Mapping[TopicPartition, int], deadline: float) -> None:
-    """Write the offset nodes. Raises ChangeRefusedError if a consumer is registered; some may be written by then."""
+    """Write the offset nodes.
+
+    Raises ChangeRefusedError if a consumer is registered; some nodes may be written by then.
+    """
     wanted = [Subtree(paths.offset(tp), 0, watch=False) for tp in offsets]
     nodes = session.read([Subtree(paths.ids, 0, watch=False), *wanted], deadline)
     operations: list[Operation] = []
@@ -497,7 +503,7 @@ def set_offsets(session: Session, paths: GroupPaths, offsets: Mapping[TopicParti
 def delete_offsets(
     session: Session, paths: GroupPaths, partitions: Collection[TopicPartition], deadline: float
 ) -> None:
-    """Delete the offset nodes, and our metadata beside them. Raises as `set_offsets`."""
+    """Delete the offset nodes and streamgroup's metadata. Raises as `set_offsets`."""
     wanted = [path for tp in sorted(partitions) for path in (paths.metadata_of(tp), paths.offset(tp))]
     nodes = session.read([Subtree(path, 0, watch=False) for path in (paths.ids, *wanted)], deadline)
     operations = [Delete(path) for path in wanted if path in nodes]
@@ -540,7 +546,7 @@ def _transact(
 
 
 def _without_consumers(paths: GroupPaths, has_ids: bool) -> Iterator[Operation]:
-    """Yield what succeeds only while no consumer is registered."""
+    """Yield operations that fail if a consumer is registered."""
     if not has_ids:
         yield Create(paths.ids)
     yield Delete(paths.ids)

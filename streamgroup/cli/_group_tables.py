@@ -1,4 +1,4 @@
-"""The tables of `streamgroup groups`: what the brokers said, as rows. Pure.
+"""The tables of `streamgroup groups`: descriptions of groups as rows. Pure.
 
 Columns and their order are those of kafka-consumer-groups.sh.
 """
@@ -21,7 +21,7 @@ def _number(partition: int) -> Partition:
 
 @dataclass(frozen=True, slots=True)
 class OffsetRow:
-    """A partition of a group; without one, a member that holds none."""
+    """A partition of a group, or a member that holds no partition (`partition` is None)."""
 
     group: str
     partition: TopicPartition | None
@@ -29,7 +29,7 @@ class OffsetRow:
     log_end: int | None
     member: MemberDescription | None
     name: Partition | None = None
-    """The partition's, as the cluster's tools show it."""
+    """The name of the partition, as the cluster's tools show it."""
 
     @property
     def lag(self) -> int | None:
@@ -57,7 +57,7 @@ Trouble = Mapping[str, Mapping[str, Any]]
 class MemberRow:
     """A member of a group.
 
-    `trouble` is None where its coordinator cannot be asked.
+    `trouble` is None if its coordinator process does not run on this machine.
     """
 
     group: str
@@ -68,7 +68,7 @@ class MemberRow:
 
 @dataclass(frozen=True, slots=True)
 class StateRow:
-    """A group as a whole; `coordinator` is who keeps it."""
+    """The state of a group. `coordinator` is the broker or ZooKeeper that stores it."""
 
     group: GroupDescription
     coordinator: str
@@ -76,7 +76,10 @@ class StateRow:
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """One kind of trouble of one member; a member whose coordinator cannot be asked has one row without a kind."""
+    """One kind of event of one member.
+
+    A member without a coordinator process on this machine has one row without a kind.
+    """
 
     member_id: str
     kind: str | None
@@ -151,7 +154,10 @@ LISTED: tuple[Column[GroupListing], ...] = (
 
 
 def consumer_groups(groups: Iterable[GroupListing]) -> list[GroupListing]:
-    """Those of consumers, by name: Connect's workers form groups of another kind, a group that only commits of none."""
+    """Return the groups of consumers, by name, and groups that only commit.
+
+    Connect's workers form groups of another type.
+    """
     return sorted((g for g in groups if g.protocol_type in (PROTOCOL_TYPE, "")), key=lambda g: g.group_id)
 
 
@@ -161,7 +167,7 @@ def offset_rows(
     log_ends: Mapping[TopicPartition, int],
     name_of: Callable[[int], Partition] = _number,
 ) -> list[OffsetRow]:
-    """Every partition that a member holds or that has a commit, by topic and number; then the members without any."""
+    """Return a row for each partition that is held or committed, sorted, then one for each idle member."""
     holders: dict[TopicPartition, MemberDescription] = {}
     idle: list[MemberDescription] = []
     for member in _sorted(group.members):
@@ -180,7 +186,10 @@ def member_rows(
     troubles: Mapping[str, Trouble] | None = None,
     name_of: Callable[[int], Partition] = _number,
 ) -> list[MemberRow]:
-    """The members by id; `troubles` are the counters of those whose coordinators could be asked, by member id."""
+    """Return the members by id.
+
+    `troubles` has the counters of members with a coordinator process on this machine, by id.
+    """
     by_member = troubles or {}
     return [
         MemberRow(group.group_id, member, by_member.get(member.member_id), name_of) for member in _sorted(group.members)
@@ -188,7 +197,7 @@ def member_rows(
 
 
 def event_rows(members: Iterable[MemberRow]) -> list[EventRow]:
-    """A row for each kind of trouble that a member has had."""
+    """Return a row for each kind of event that a member has counted."""
     rows: list[EventRow] = []
     for row in members:
         if row.trouble is None:

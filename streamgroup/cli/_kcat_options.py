@@ -1,4 +1,4 @@
-"""Turns the options of `streamgroup produce` into the options of a write."""
+"""The options that `consume` and `produce` have from kcat, as options of a read or a write."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _OWN_OF_PRODUCE = {
 }
 """The properties that have an option of their own."""
 _OTHERS_OF_PRODUCE = {"partitioner": "partitioner", "verify": "verify", "verifywaitms": "verifyWaitMs"}
-"""The options of the sink besides Kafka's that `-X` takes, by their names in lower case."""
+"""The sink's options besides Kafka's that `-X` accepts, by name in lower case."""
 _LINGER_MS = 20
 _BATCH_BYTES = 128 * 1024
-"""Larger batches than Java's, since a command writes what it has read at once."""
+"""Larger batches than Java's, because a command writes records as fast as it reads them."""
 
 
 def parse_produce_properties(values: Sequence[str]) -> dict[str, str]:
@@ -110,7 +110,7 @@ class ConsumeStart:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The values of `-o`. `start` is None where none was given. `stop` is a timestamp (ms) that is not printed."""
+    """The values of `-o`. `start` is None if none was given. Printing stops before the timestamp `stop` (ms)."""
 
     start: ConsumeStart | None = None
     stop: int | None = None
@@ -138,14 +138,17 @@ def parse_bounds(values: Sequence[str]) -> Bounds:
 
 @dataclass(frozen=True, slots=True)
 class TopicArgument:
-    """A topic of the command line, whole or one partition of it, as the cluster calls that (`1-2` in Kafka 0.7)."""
+    """A topic of the command line, or one partition of it by the cluster's name (`1-2` in Kafka 0.7)."""
 
     topic: str
     partition: str | None = None
 
 
 def parse_topics(topics: Sequence[str], partition: str | None) -> tuple[TopicArgument, ...]:
-    """Return what `-t TOPIC` or `-t TOPIC:PARTITION` and `-p` name, each once. Raises ValueError for an empty name."""
+    """Return the topics of `-t TOPIC`, `-t TOPIC:PARTITION` and `-p`, each once.
+
+    Raises ValueError for an empty name.
+    """
     wanted = []
     for text in topics:
         topic, colon, name = text.partition(":")

@@ -1,4 +1,4 @@
-"""Where `streamgroup consume` writes: records to standard output, notices to standard error; and what ends it."""
+"""The output of `streamgroup consume`: records, notices on standard error, and the signals that end it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ class _LogLines(logging.Formatter):
 
 
 class Notices:
-    """Notices and log lines on standard error. `verbosity` is 0 for none but errors, 1 by default, 2 for more."""
+    """Notices and log lines on standard error.
+
+    `verbosity` is 0 for errors only, 1 by default, 2 or more for more notices.
+    """
 
     def __init__(self, verbosity: int) -> None:
         self.verbosity = verbosity
@@ -71,7 +74,7 @@ class Notices:
 
     @contextlib.contextmanager
     def logging(self) -> Iterator[None]:
-        """Show streamgroup's log lines meanwhile: from warnings on by default."""
+        """Show streamgroup's log lines within the block: warnings and errors by default."""
         log = logging.getLogger("streamgroup")
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(_LogLines("%% %(levelname)s: %(message)s"))
@@ -88,7 +91,7 @@ class Notices:
 
 
 class StopSignals:
-    """SIGINT and SIGTERM end the command: at once where it waits, else when what it does is complete.
+    """SIGINT and SIGTERM end the command: at once while it waits, else when its current step is complete.
 
     A second signal ends it at once, with exit code 1. Signals are handled in the main thread only.
     """
@@ -121,7 +124,7 @@ class StopSignals:
 
     @contextlib.contextmanager
     def waiting(self, interrupt: Callable[[], None] = lambda: sys.exit(0)) -> Iterator[None]:
-        """Have a signal call `interrupt` meanwhile, which ends the wait by an exception."""
+        """Have a signal call `interrupt` within the block. It ends the wait by an exception."""
         before, self._interrupt = self._interrupt, interrupt
         try:
             if self.asked:
@@ -132,7 +135,7 @@ class StopSignals:
 
     @contextlib.contextmanager
     def completing(self) -> Iterator[None]:
-        """Complete what happens meanwhile: a signal ends a surrounding wait only afterwards."""
+        """Complete the block: a signal ends a surrounding wait only afterwards."""
         interrupt, self._interrupt = self._interrupt, None
         try:
             yield
@@ -143,7 +146,7 @@ class StopSignals:
 
     @contextlib.contextmanager
     def ending(self) -> Iterator[None]:
-        """Ignore signals meanwhile: the command is ending, in a time of its own limit."""
+        """Ignore signals within the block: the command is ending, within its own time limit."""
         self._is_ending = True
         try:
             yield

@@ -1,4 +1,4 @@
-"""Parses the options `-X NAME=VALUE`, and names properties in messages as a command line and its files do."""
+"""Parses the options `-X NAME=VALUE`, and removes the prefix `kafka.` from property names in messages."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def parse_properties(
 
 
 def without_prefix(message: str) -> str:
-    """Return `message` with the names of properties as Kafka's files and `-X` have them: without `kafka.`.
+    """Return `message` with property names as in Kafka's files and `-X`: without `kafka.`.
 
-    Other words that begin so, such as the host `kafka.example.com`, are kept.
+    Other words with this beginning, such as the host `kafka.example.com`, are kept.
     """
 
     def replace(found: re.Match[str]) -> str:

@@ -29,7 +29,7 @@ _TIMESTAMP_TYPES = {0: "create", 1: "logappend"}
 
 
 class FormatToken(Enum):
-    """A token of a format string: the field of a record that it prints. The value is the letter behind `%`."""
+    """A token of a format string: the field of a record that it prints. The value is the letter after `%`."""
 
     VALUE = "s"
     VALUE_LENGTH = "S"
@@ -41,7 +41,7 @@ class FormatToken(Enum):
     """-1 for null."""
     TOPIC = "t"
     PARTITION = "p"
-    """As the cluster calls it: `1-2` in Kafka 0.7."""
+    """The cluster's name of the partition: `1-2` in Kafka 0.7."""
     OFFSET = "o"
     TIMESTAMP = "T"
     """In milliseconds since 1970; -1 for a record without one."""
@@ -79,7 +79,7 @@ def unescape(text: bytes) -> bytes:
 
 
 def parse_format(text: bytes) -> tuple[Piece, ...]:
-    """Return the pieces of a format string; neighbouring literals are one. Raises ValueError for an unknown token."""
+    """Return the pieces of a format string; adjacent literals are joined. Raises ValueError for an unknown token."""
     pieces: list[Piece] = []
     end = 0
     for found in _TOKEN.finditer(text):
@@ -264,4 +264,4 @@ _COLUMNS: Mapping[FormatToken, Callable[[pa.RecordBatch], bytes | pa.Array]] = {
     FormatToken.OFFSET: lambda batch: _text(batch["offset"]),
     FormatToken.TIMESTAMP: lambda batch: _text(batch["timestamp"]),
 }
-"""The columns that need nothing but the batch."""
+"""The columns that depend only on the batch."""

@@ -1,4 +1,4 @@
-"""Writes record batches to the cluster of a command line, by the producer of its version."""
+"""Writes record batches to the cluster of a command line, with the producer for its version."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from streamgroup.options.types import SinkOptions
 
 
 class RecordWriter:
-    """Writes record batches with the columns of a write. One thread uses it, and closes it in the end.
+    """Writes record batches with the columns of a write. Only one thread may use it and close it.
 
-    Of Kafka 0.7 it watches brokers and topics in ZooKeeper, so a new topic soon gets records in all its partitions.
+    For Kafka 0.7 it watches brokers and topics in ZooKeeper, so it soon writes to all partitions of a new topic.
     """
 
     def __init__(self, options: SinkOptions) -> None:
-        """Find the brokers. Raises ConfigError, and TransportError where ZooKeeper has none."""
+        """Find the brokers. Raises ConfigError, and TransportError if ZooKeeper has no brokers."""
         self.rows = 0
-        """The rows of all batches so far, also of those that were refused."""
+        """The rows of all batches so far, including rejected batches."""
         self._changed = threading.Event()
         self._closing = ExitStack()
         with ExitStack() as unfinished:
@@ -68,7 +68,7 @@ class RecordWriter:
         return self._producer.written
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Hand a batch to the producer. Raises ProduceError, which may be that of an earlier batch, and EncodeError."""
+        """Pass a batch to the producer. Raises EncodeError, and ProduceError, possibly of an earlier batch."""
         if self._refreshed is not None and self._changed.is_set():
             self._changed.clear()
             assert isinstance(self._producer, Kafka07TaskProducer)
@@ -81,7 +81,7 @@ class RecordWriter:
         self._producer.flush()
 
     def close(self) -> None:
-        """Close all connections, and give up what is not delivered."""
+        """Close all connections, and discard undelivered records."""
         self._closing.close()
 
     def __enter__(self) -> Self:

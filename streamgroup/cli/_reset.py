@@ -1,4 +1,4 @@
-"""The new offsets of `streamgroup groups --reset-offsets`: which offset each partition gets. Pure.
+"""The new offsets of `streamgroup groups --reset-offsets`: the offset for each partition. Pure.
 
 The ways and their limits are those of kafka-consumer-groups.sh.
 """
@@ -27,7 +27,7 @@ _DURATION = re.compile(
 
 
 class CannotResetError(StreamGroupError):
-    """The offsets of a group cannot be set as the command line says."""
+    """The offsets of a group cannot be set to the values that the command line requests."""
 
 
 class Way(Enum):
@@ -67,12 +67,12 @@ class LogOffsets:
 
 @dataclass(frozen=True, slots=True)
 class ResetRow:
-    """The new offset of one partition; `committed` is the present one, None without a commit."""
+    """The new offset of one partition; `committed` is the current one, None without a commit."""
 
     group: str
     partition: TopicPartition
     name: int | str
-    """The partition's, as the cluster's tools show it."""
+    """The name of the partition, as the cluster's tools show it."""
     committed: int | None
     new_offset: int
 
@@ -84,7 +84,7 @@ def new_offsets(
     logs: LogOffsets,
     from_file: Mapping[TopicPartition, int] | None = None,
 ) -> tuple[dict[TopicPartition, int], list[str]]:
-    """Return the new offset of each partition, and warnings for offsets that the log does not hold.
+    """Return the new offset of each partition, and warnings for offsets outside the log.
 
     An offset beyond an end of the log becomes that end. `from_file` has the offsets of `--from-file`. Raises
     CannotResetError where an offset to shift is not committed.
@@ -144,7 +144,7 @@ def _at_time(tp: TopicPartition, logs: LogOffsets, warnings: list[str]) -> int:
 
 
 def parse_datetime(text: str) -> int:
-    """Return the time of `2026-11-21T08:30:00.000` in ms since 1970; it is UTC unless it has an offset.
+    """Return the time of `2026-11-21T08:30:00.000` in ms since 1970; in UTC unless the text has an offset.
 
     Raises ValueError.
     """
@@ -187,7 +187,7 @@ class TopicScope:
 
 
 def parse_topic(text: str) -> TopicScope:
-    """Return what `orders` or `orders:0,1` names. Raises ValueError."""
+    """Parse `orders` or `orders:0,1`. Raises ValueError."""
     topic, colon, names = text.partition(":")
     partitions = tuple(name.strip() for name in names.split(",")) if colon else ()
     if not topic or (colon and not all(partitions)):

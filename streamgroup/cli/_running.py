@@ -1,4 +1,4 @@
-"""The queries on this machine, as `drain`, `pause` and `resume` find and choose them by their control channels."""
+"""The queries on this machine, which `drain`, `pause` and `resume` find and choose through their control channels."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class NotChosen(StreamGroupError):
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A coordinator on this machine, and its status; an empty one if it does not answer."""
+    """A coordinator on this machine and its status. The status is empty if the coordinator does not answer."""
 
     pid: int
     run: str
@@ -54,7 +54,10 @@ class Running:
 
     @property
     def query(self) -> tuple[int, str]:
-        """Return what coordinators of one query share: Spark's id of it if a listener has reported it, else the run."""
+        """Return the key that coordinators of one query share:
+
+        Spark's query id if a listener has reported it, else the run.
+        """
         return self.pid, str(self.status.get("query", {}).get("id") or self.run)
 
 
@@ -101,7 +104,7 @@ def query_options(command: Any) -> Any:
 def print_list(
     rows: Sequence[Running], *, as_json: bool, columns: tuple[tables.Column[Running], ...] = COLUMNS
 ) -> None:
-    """Print a table of queries, or that nothing runs."""
+    """Print a table of queries, or a hint if no query runs."""
     if as_json:
         click.echo(json.dumps(tables.json_rows(columns, rows), indent=2))
     elif rows:
@@ -111,7 +114,7 @@ def print_list(
 
 
 def find() -> list[Running]:
-    """Return the coordinators of this user on this machine: of each driver those that answer, then the others."""
+    """Return the coordinators of this user on this machine: for each driver those that answer, then the others."""
     found = []
     for pid in channel.drivers():
         statuses, silent = channel.survey(pid)
@@ -123,7 +126,7 @@ def find() -> list[Running]:
 def choose(running: Sequence[Running], groups: Sequence[str], member: str | None, pid: int | None) -> list[Running]:
     """Return the coordinators of the query that the options choose: all of them, if a listener has reported them.
 
-    Coordinators that do not answer are passed over. Raises NotChosen, with a list of the queries, if the options choose
+    Coordinators that do not answer are skipped. Raises NotChosen, with a list of the queries, if the options choose
     no query or more than one.
     """
     answering = [one for one in running if one.answers]

@@ -1,4 +1,4 @@
-"""`streamgroup checkpoint`: the offsets in a query's checkpoint, and their rewriting for Spark's own Kafka source."""
+"""`streamgroup checkpoint`: show the offsets in a query's checkpoint, or rewrite them for Spark's own Kafka source."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _rewrite(history: CheckpointHistory, where: ClusterAddress, timeout: int, *,
 
 
 def _commits_of(groups: Collection[str], where: ClusterAddress, timeout: int) -> dict[str, Commits]:
-    """Return the commits of the groups; a query without a group has none. Raises StillRunningError for members."""
+    """Return the commits of the groups. Raises StillRunningError if a group has members."""
     found: dict[str, Commits] = {"": {}}
     if not (named := sorted(group for group in groups if group)):
         return found
@@ -159,9 +159,9 @@ def _commits_of(groups: Collection[str], where: ClusterAddress, timeout: int) ->
 
 
 def _write(history: CheckpointHistory, planned: Mapping[int, SparkOffsets]) -> None:
-    """Write all offsets, the newest last: until then the command can be run again.
+    """Write all offsets, the newest last. The command can be run again until the newest is written.
 
-    Where the newest batch has not sunk, the offsets before it become those that it starts at.
+    If the newest batch has not sunk, the offsets of the batch before it become its starting offsets.
     """
     files, last = history.files, history.last
     is_first = last == 0 and not history.is_sunk
@@ -179,7 +179,7 @@ def _write(history: CheckpointHistory, planned: Mapping[int, SparkOffsets]) -> N
 
 
 def _first_starts(history: CheckpointHistory, source: int, offsets: SparkOffsets) -> dict[TopicPartition, int]:
-    """Return where the oldest batch of the checkpoint began; Spark reads it where batch 0 is replayed."""
+    """Return the offsets at which the oldest batch began. Spark reads them if it replays batch 0."""
     oldest = min(batch for batch, documents in history.documents.items() if source in documents)
     if oldest == history.last and not history.is_sunk:
         return dict(offsets.starts)
@@ -188,7 +188,7 @@ def _first_starts(history: CheckpointHistory, source: int, offsets: SparkOffsets
 
 
 def _text(offsets: Mapping[TopicPartition, int]) -> str:
-    """Return the line of a source; one that has not read anything has no offsets."""
+    """Return the line of a source. A source that has not read anything has no offsets."""
     return json.dumps(spark_value(offsets), separators=(",", ":")) if offsets else VOID
 
 
@@ -215,21 +215,21 @@ class SparkOffsets:
     starts: Offsets
     ends: Offsets
     notes: tuple[str, ...] = ()
-    """Where the group's commits changed what the document says."""
+    """Notes about partitions whose offsets come from the group's commits instead of the document."""
 
 
 def of_document(document: Document) -> Offsets:
-    """Return the positions of a document that has sunk, as they are."""
+    """Return the positions in the document of a batch that has sunk."""
     return {tp: position.offset for tp, position in sorted(document.positions.items())}
 
 
 def after_sunk(
     document: Document, committed: Mapping[TopicPartition, CommittedOffset], topics: Collection[str]
 ) -> SparkOffsets:
-    """Return the offsets where Spark goes on behind `document`, whose batch has sunk.
+    """Return the offsets at which Spark continues after `document`, whose batch has sunk.
 
-    A member of the group would follow the group's commit where it differs (R5b). It would go on at the document where
-    the query itself has committed less than it sank. `topics` are those of the query.
+    A member of the group would follow the group's commit if it differs (R5b), except if the query itself has committed
+    less than it has written. `topics` are those of the query.
     """
     ends, notes = of_document(document), []
     for tp, position in document.positions.items():

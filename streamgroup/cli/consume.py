@@ -184,7 +184,7 @@ def consume(
 
 
 def _stored_group(bounds: Bounds, properties: dict[str, str]) -> str | None:
-    """Take the group of `-o stored` out of `properties`; None if the start is another. Raises UsageError."""
+    """Remove the group of `-o stored` from `properties` and return it; None for another start. Raises UsageError."""
     group = properties.pop(GROUP_ID, None)
     is_stored = bounds.start is not None and bounds.start.kind is StartKind.STORED
     if is_stored and not group:
@@ -198,21 +198,24 @@ def _stored_group(bounds: Bounds, properties: dict[str, str]) -> str | None:
 
 SHORTEST_PAUSE_S = 0.01
 LONGEST_PAUSE_S = 0.1
-"""Between two looks at the ends of logs that do not grow: it doubles from the shortest to the longest."""
+"""The wait before the log ends are listed again. It doubles from the shortest to the longest while no log grows."""
 
 Listed = Mapping[TopicPartition, ListedOffset]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPosition:
-    """Where a partition is read from. Records before `first` are left out."""
+    """The offset from which a partition is read. Records before `first` are left out."""
 
     offset: int
     first: int = 0
 
 
 class StartingPositions:
-    """Finds where partitions start. `committed` are the offsets of `stored`, without which a partition's end is."""
+    """Finds the starting offsets.
+
+    `committed` has the offsets of `stored`; a partition without one starts at its end.
+    """
 
     def __init__(
         self,
@@ -232,7 +235,7 @@ class StartingPositions:
         self._notices = notices
 
     def find(self, partitions: Collection[TopicPartition], deadline: float) -> dict[TopicPartition, ReadPosition]:
-        """Return where `partitions` start.
+        """Return the starting positions of `partitions`.
 
         An offset that a log does not hold becomes the nearest one that it does. Where only some offsets can be read
         from (Kafka 0.7), a partition is read from the start of the segment that holds the offset.
@@ -294,7 +297,7 @@ def opened_reading(
     until_ends: bool,
     notices: Notices,
 ) -> Iterator[LogReader]:
-    """Find the partitions and where they start; `stored_group` is the group whose offsets `stored` means.
+    """Find the partitions and their starts. `stored_group` is the group of `-o stored`.
 
     Raises NoSuchPartition, ConfigError, TransportError.
     """
@@ -321,7 +324,7 @@ def _committed(options: SourceOptions, group: str, deadline: float) -> dict[Topi
 
 
 class LogReader:
-    """Reads `positions` round after round: lists the ends of the logs, and fetches up to them.
+    """Reads from `positions` in rounds: each lists the log ends and fetches up to them.
 
     `stop` is a timestamp (ms): a partition is done before its first record of this time or later. With `until_ends` a
     partition is done at the end that its log had in the first round.
@@ -343,7 +346,7 @@ class LogReader:
         self._first = {tp: position.first for tp, position in positions.items() if position.first > position.offset}
         self._stop = stop
         self._stops: dict[TopicPartition, int] = {}
-        """The offset before which a partition stops, where its timestamp has one by now."""
+        """The offsets at which partitions stop, once a record has the stop timestamp."""
         self._until_ends = until_ends
         self._targets: dict[TopicPartition, int] = {}
         """The ends of the first round, with `until_ends`."""
@@ -376,7 +379,7 @@ class LogReader:
                 OffsetRange(tp, self._positions[tp], ends[tp]) for tp in sorted(ends) if ends[tp] > self._positions[tp]
             ]
             snapshot = self._snapshot()
-            # One process reads the tasks one after the other, so that packing costs nothing.
+            # One process reads the tasks one after the other, so packing costs nothing.
             for task in tasks_of(ranges, snapshot, self._options, packed_offsets=SMALL[snapshot.log_format]):
                 yield from self._read(task)
             self._note_ends(ends)
@@ -408,9 +411,9 @@ class LogReader:
     # -- where the partitions that are left end -----------------------------------------------------------------------
 
     def _ends(self) -> dict[TopicPartition, int]:
-        """Return the offsets up to which the partitions that are left can be read now."""
+        """Return the offsets up to which the remaining partitions can be read now."""
         deadline, isolation = self._cluster.deadline(), self._options.fetch.isolation
-        # Before the timestamps: no record of the stop timestamp is below an end that was listed before there was one.
+        # The ends are listed before the timestamps, so no record with the stop timestamp is below these ends.
         listed = self._cluster.list_offsets(dict.fromkeys(self._left, LATEST), isolation, deadline)
         ends = {tp: found.offset for tp, found in listed.items()}
         self._require_growth(ends)
@@ -422,7 +425,7 @@ class LogReader:
         return {tp: min(end, self._stops.get(tp, end)) for tp, end in ends.items()}
 
     def _find_stops(self, deadline: float) -> None:
-        """Look for the offsets of the stop timestamp that no record had so far. Raises ConfigError before 0.10.1."""
+        """Look up the stop timestamp in partitions that had no such record so far. Raises ConfigError before 0.10.1."""
         wanted = self._left - self._stops.keys()
         if self._stop is None or not wanted:
             return
@@ -435,7 +438,7 @@ class LogReader:
         self._stops.update((tp, listed.offset) for tp, listed in found.items() if listed.offset != NO_OFFSET)
 
     def _require_growth(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Raise DataLossError for a log that has ended before the position for longer than brokers may lag."""
+        """Raise DataLossError for a log whose end is below the position for longer than brokers may lag."""
         now = time.monotonic()
         for tp, end in ends.items():
             position = self._positions[tp]
@@ -452,7 +455,7 @@ class LogReader:
                 )
 
     def _note_ends(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Take partitions for done that are, and say which have reached their ends."""
+        """Mark finished partitions as done, and print a notice for each that has reached its end."""
         for tp, end in sorted(ends.items()):
             position = self._positions[tp]
             is_stopped = position >= self._stops.get(tp, position + 1)
@@ -471,19 +474,22 @@ class LogReader:
 
 
 PAUSE_S = 0.05
-"""Between two looks for records where the last one found none."""
+"""The wait before the next request if the last one found no records."""
 FIRST_BATCH = 1_000
 """Offsets of the first batch."""
 LARGEST_BATCH = 1_000_000
 SHORT_BATCH_S = 0.1
 LONG_BATCH_S = 0.5
-"""A rebalance and a signal wait for the batch in flight, so the next batch is smaller after one that took longer."""
+"""The longest time of a batch.
+
+A rebalance and a signal wait for the batch in flight, so the batch after a slower one is smaller.
+"""
 
 
 class GroupReader:
     """Reads the partitions that the group assigns to this member, and commits what is printed.
 
-    With `until_ends` it ends when the member has read what its partitions held at the beginning.
+    With `until_ends` it ends when the member has read its partitions up to their ends at the start.
     """
 
     def __init__(self, options: SourceOptions, *, until_ends: bool, notices: Notices) -> None:
@@ -496,12 +502,12 @@ class GroupReader:
         self._coordinator.listen(lambda: True)  # `sunk` reports each batch
         self._batch = FIRST_BATCH
         self._held: tuple[int, frozenset[str]] = (-1, frozenset())
-        """The generation and the partitions that were said last."""
+        """The generation and the partitions of the last notice."""
 
     def run(self, printer: RecordPrinter, signals: StopSignals) -> None:
         """Print and commit batches until the printer is done, the ends are reached, or a signal comes (SystemExit).
 
-        The member then leaves the group. A batch that was not printed whole is not committed.
+        The member then leaves the group. A partly printed batch is not committed.
         """
         try:
             self._run(printer, signals)
@@ -534,7 +540,7 @@ class GroupReader:
             start = end
 
     def _limits(self, printer: RecordPrinter) -> LimitOptions:
-        """Return the limits of the next batch: it holds no more records than are still to be printed."""
+        """Return the limits of the next batch: at most the records that are still to be printed."""
         if printer.left is None:
             return LimitOptions(max_offsets_per_trigger=self._batch)
         return LimitOptions(max_offsets_per_trigger=min(self._batch, printer.left), is_strict=True)
@@ -564,7 +570,7 @@ class GroupReader:
         return True
 
     def _say_held(self) -> None:
-        """Say which partitions the member holds, where that has changed."""
+        """Print the partitions that the member holds if they have changed."""
         status = self._coordinator.status()
         held = status["generation"], frozenset(status["positions"])
         if held != self._held and held[0] >= 0:

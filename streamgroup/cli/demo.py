@@ -165,9 +165,9 @@ COLUMNS = ("number", "partition")
 STOP_S = 60.0
 TIMEOUT_MS = 60_000
 QUIET_S = 3.0
-"""The shortest time between two lines about batches."""
+"""The shortest time between two lines about batches, in seconds."""
 _OTHERS_LINE = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d ")
-"""Where Spark's line begins before one of streamgroup has ended: several processes write into one pipe."""
+"""The beginning of a line of Spark within a line of streamgroup: several processes write into one pipe."""
 _SHOWN = re.compile(r"^ingest: .*|.* streamgroup: .*(joined|lost|leaving|left|rejoin).*")
 
 _SETTINGS = """\
@@ -230,7 +230,7 @@ class Load:
                 self._failed = error
 
     def _write(self, due: int) -> None:
-        """Write the numbers before `due`, and wait until the broker has them."""
+        """Write the numbers before `due`, and wait until the broker has acknowledged them."""
         if due > self.count:
             numbers = np.arange(self.count, due)
             columns = {

@@ -137,7 +137,10 @@ _RELEASE_OF_FETCH = {
     17: "3.9",
     18: "4.1",
 }
-"""The release that introduced each version of Fetch. Brokers do not tell their release, and Fetch has changed most."""
+"""The release that introduced each version of Fetch.
+
+Brokers do not report their release, and Fetch has changed most often.
+"""
 
 
 # -- this machine ------------------------------------------------------------------------------------------------------
@@ -193,7 +196,7 @@ TRIED = ("4.2", "4.3")
 
 
 def of_pyspark(version: str) -> Finding:
-    """Return whether `version`, such as `4.2.0`, is of a minor version that was tried."""
+    """Return whether streamgroup is tested with the minor version of `version`, such as `4.2.0`."""
     if ".".join(version.split(".")[:2]) in TRIED:
         return Finding("pyspark", CheckVerdict.OK, version)
     tried = " and ".join(TRIED)
@@ -231,7 +234,7 @@ def of_cluster(options: ClientOptions) -> Iterator[Finding | ApiVersions]:
 
 
 def _of_offsets_topic(cluster: Cluster, snapshot: ClusterSnapshot) -> str:
-    """Return why groups may have no coordinator, empty if the topic of their offsets shows no reason."""
+    """Return why groups may have no group coordinator, or an empty text."""
     try:
         topic = cluster.snapshot([OFFSETS_TOPIC], cluster.deadline()).topics.get(OFFSETS_TOPIC)
     except AuthorizationError:  # other checks do not need to describe this topic
@@ -249,7 +252,7 @@ def _of_offsets_factor(cluster: Cluster, snapshot: ClusterSnapshot) -> str:
     brokers = len(snapshot.brokers)
     try:
         factor = _offsets_factor(cluster, snapshot)
-    except StreamGroupError:  # such as a missing right, or brokers before 0.11
+    except StreamGroupError:  # such as a missing permission, or brokers before 0.11
         if brokers >= _OFFSETS_REPLICAS:
             return ""
         return (
@@ -291,7 +294,7 @@ def _of_snapshot(snapshot: ClusterSnapshot) -> tuple[CheckVerdict, str]:
 def _without_brokers(
     where: str, error: NoBrokersYetError, servers: Iterable[tuple[str, int]], options: ClientOptions
 ) -> Iterator[Finding | ApiVersions]:
-    """Check the bootstrap servers of a cluster whose metadata names no broker, as Kafka 0.8 begins."""
+    """Check the bootstrap servers of a cluster whose metadata names no broker, as in a new Kafka 0.8 cluster."""
     found = [
         row
         for host, port in servers
@@ -341,7 +344,7 @@ def _of_versions(address: str, versions: BrokerVersions, options: ClientOptions)
 
 
 def release_of(versions: BrokerVersions) -> str:
-    """Return Kafka's release, as far as the versions of its APIs show it."""
+    """Return Kafka's release, derived from the versions of its APIs."""
     if versions.release:
         return f"Kafka {versions.release}"
     newest = versions.ranges.get(FetchRequest.API_KEY, (0, 0))[1]
@@ -376,7 +379,7 @@ def of_groups(options: ClientOptions, names: Iterable[str]) -> Iterator[Finding]
             for name in wanted:
                 try:
                     yield Finding(f"group {name}", *_of_group(store, name, deadline))
-                except AuthorizationError as error:  # of this group: the user may look at the others
+                except AuthorizationError as error:  # the user may have permissions for the other groups
                     yield Finding(f"group {name}", CheckVerdict.FAIL, str(error))
             for note in dict.fromkeys(store.notes):
                 yield Finding("groups", CheckVerdict.WARN, note)
@@ -402,7 +405,7 @@ def _of_group(store: GroupStore, name: str, deadline: float) -> tuple[CheckVerdi
 # -- executors ---------------------------------------------------------------------------------------------------------
 
 START_AND_STOP_S = 30.0
-"""Added to the timeout of the tasks, for the JVM before them and the end of the session after them."""
+"""Seconds added to the timeout of the tasks, for the start of the JVM and the end of the session."""
 _SUBJECT = "executors"
 _MOST_HOSTS = 5
 _PROGRAM = "from streamgroup.jobs.executors import main\n\nmain()\n"
@@ -445,7 +448,7 @@ def _versions(look: Mapping[str, str]) -> str:
 
 
 def _report(master: str, conf: Sequence[str], timeout_s: float) -> dict[str, Any]:
-    """Return the report of the program. Raises StreamGroupError if it writes none."""
+    """Return the report of the program. Raises StreamGroupError if it writes no report."""
     with tempfile.TemporaryDirectory(prefix="streamgroup-doctor-") as home:
         program, report, log = (Path(home, name) for name in ("program.py", "report.json", "log"))
         program.write_text(_PROGRAM)
@@ -467,7 +470,10 @@ def _report(master: str, conf: Sequence[str], timeout_s: float) -> dict[str, Any
 
 
 def _run(command: Sequence[str], output: int, environment: Mapping[str, str], timeout_s: float) -> bool:
-    """Run a command in a session of its own. Return whether it has ended by itself; nothing of it runs afterwards."""
+    """Run a command in a new session.
+
+    Return whether it ended within the timeout. Its processes are killed afterwards.
+    """
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, start_new_session=True
     )

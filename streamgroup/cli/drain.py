@@ -20,7 +20,7 @@ from streamgroup.errors import StreamGroupError
 ENDED_S = 5.0
 """How long the command waits until a drained query has ended, which happens at Spark's next trigger."""
 _UNKNOWN_REASON = "its last batch has not sunk, or another member holds its partitions now"
-"""For the answer of a coordinator of an older release, which gives no reason."""
+"""The reason if the coordinator is of an older release, whose answer has no reason."""
 POLL_S = 0.1
 
 
@@ -30,7 +30,7 @@ class NotDrained(StreamGroupError):
 
 @dataclass(slots=True)
 class Report:
-    """The result of a drain for programs. `running` are all coordinators that were found, `chosen` the drained ones."""
+    """The result of a drain for programs. `running` has all coordinators that were found, `chosen` the drained ones."""
 
     running: Sequence[Running]
     chosen: Sequence[Running] = ()

@@ -229,13 +229,16 @@ def _remark(group: GroupDescription, view: str) -> None:
 
 
 ANSWER_S = 2.0
-"""How long to wait for one coordinator. One that does not answer at once is ending, and must not delay the others."""
+"""Seconds to wait for one coordinator.
+
+A coordinator that does not answer at once is ending, and must not delay the others.
+"""
 
 
 def troubles(groups: Collection[str], deadline: float) -> dict[str, Trouble]:
     """Return the event counts of members of `groups` by member id, for coordinators of this user on this machine.
 
-    `deadline` is on the monotonic clock. A coordinator that has not answered by then is left out.
+    `deadline` is on the monotonic clock. A coordinator that does not answer by then is left out.
     """
     return {
         status["member"]: status["trouble"]
@@ -247,7 +250,7 @@ def troubles(groups: Collection[str], deadline: float) -> dict[str, Trouble]:
 
 _DRY = "Dry run: no offset was changed. Add --execute to set these offsets."
 _CHOSEN = frozenset({Way.OFFSET, Way.SHIFT, Way.FILE})
-"""The ways whose offsets are the user's, not a log's."""
+"""The ways whose offsets come from the user, not from a log."""
 
 
 class NotChangedError(StreamGroupError):
@@ -298,7 +301,7 @@ class GroupChanges:
         self._verbose = verbose
 
     def run(self, names: Sequence[str]) -> None:
-        """Do what the options ask for. Errors of single groups are raised when the others are done."""
+        """Make the requested changes. Errors of single groups are raised after the other groups are done."""
         options = self._options
         if options.format == SPARK and len(names) != 1:
             raise click.UsageError("--format spark requires one --group")
@@ -359,7 +362,7 @@ class GroupChanges:
         return offsets
 
     def _check_boundaries(self, reset: Reset, offsets: Mapping[TopicPartition, int], logs: LogOffsets) -> None:
-        """Raise ConfigError for an offset of the user that a member cannot read from, as most are in Kafka 0.7."""
+        """Raise ConfigError for an offset of the user at which no message begins, which is possible in Kafka 0.7."""
         if reset.way not in _CHOSEN:
             return
         for tp, offset in offsets.items():
@@ -456,7 +459,7 @@ class GroupChanges:
         )
 
     def _chosen(self, committed: Collection[TopicPartition]) -> list[TopicPartition]:
-        """Return the partitions that the options choose, among the committed ones where no number is given."""
+        """Return the partitions that the options choose; a topic without numbers means its committed partitions."""
         if not self._options.topics:
             return sorted(committed)
         chosen: set[TopicPartition] = set()
@@ -533,7 +536,7 @@ class GroupChanges:
 
 
 def _each(names: Sequence[str], do: Callable[[str], Any]) -> tuple[dict[str, Any], dict[str, StreamGroupError]]:
-    """Return the results by name, and the errors of the others: one group must not hold up the next."""
+    """Return the results by group, and the errors: the error of one group must not stop the others."""
     found: dict[str, Any] = {}
     errors: dict[str, StreamGroupError] = {}
     for name in names:
@@ -566,7 +569,7 @@ class OffsetLine:
     group: str
     topic: str
     partition: int | str
-    """The partition, as the cluster's tools call it."""
+    """The name of the partition, as the cluster's tools show it."""
     offset: int
 
 
@@ -583,7 +586,7 @@ def write_csv(lines: Iterable[OffsetLine], *, with_group: bool) -> str:
 
 
 def read_csv(text: str, groups: Collection[str], log_format: LogFormat) -> dict[str, dict[TopicPartition, int]]:
-    """Return the offsets of `groups` in the rows of `--from-file`; those of other groups are left out.
+    """Return the offsets of `groups` in the rows of `--from-file`; rows of other groups are left out.
 
     Raises ConfigError, which names the line.
     """

@@ -163,7 +163,7 @@ def up(
 
 
 def _serve_page(known: BackgroundKafka) -> None:
-    """Serve the live page of a Kafka. Brokers before 0.9 keep no groups: theirs are in ZooKeeper."""
+    """Serve the live page of a Kafka. Groups of brokers before 0.9 are in ZooKeeper."""
     from streamgroup.cli._cluster import ClusterAddress  # noqa: PLC0415
     from streamgroup.cli.ui import serve_page  # noqa: PLC0415
 
@@ -178,7 +178,7 @@ def _serve_page(known: BackgroundKafka) -> None:
 
 
 def _document(known: BackgroundKafka | None) -> str:
-    """Return a Kafka in the background, or none, as JSON."""
+    """Return the Kafka in the background as JSON."""
     nodes = [{"name": n.name, "pid": n.pid, "alive": n.alive} for n in known.nodes] if known else []
     running = known is not None and known.running
     return json.dumps({**(known.as_json() if known else {}), "running": running, "nodes": nodes})

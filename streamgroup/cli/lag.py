@@ -41,7 +41,7 @@ Statuses = Sequence[tuple[int, Mapping[str, Any]]]
 """The process of each query's driver on this machine, and the query's status."""
 _WATCH = "Live table"
 ANSWER_S = 2.0
-"""How long to wait for the queries on this machine, which tell what they have paused."""
+"""Seconds to wait for the queries on this machine to report their paused partitions."""
 
 
 @click.command(
@@ -168,7 +168,7 @@ def _statuses() -> Statuses:
 
 
 def _paused(rows: Iterable[OffsetRow], statuses: Statuses) -> dict[tuple[str, str], bool]:
-    """Return by group and partition whether it is paused, of those that queries on this machine hold."""
+    """Return whether each partition that queries on this machine hold is paused, by group and partition."""
     only = [status for _, status in statuses]
     return {
         (group, name): is_paused for group in {r.group for r in rows} for name, is_paused in pauses(only, group).items()
@@ -206,9 +206,9 @@ Key = tuple[str, TopicPartition]
 
 @dataclass(frozen=True, slots=True)
 class LagRow:
-    """A partition of a group, and its offsets as they were `seconds` before; None where they were unknown.
+    """A partition of a group, and its offsets `seconds` earlier; None if they were unknown.
 
-    `paused` is None where no query on this machine holds the partition.
+    `paused` is None if no query on this machine holds the partition.
     """
 
     now: OffsetRow
@@ -251,7 +251,7 @@ def lag_rows(
     seconds: float,
     paused: Mapping[tuple[str, str], bool] | None = None,
 ) -> list[LagRow]:
-    """Return a row for each partition, the largest lag first, and those of an unknown lag last.
+    """Return a row for each partition: the largest lag first, unknown lags last.
 
     `paused` is by group and name of the partition.
     """

@@ -21,7 +21,7 @@ from streamgroup.text import MOST_NAMED, first_of
 
 @dataclass(frozen=True, slots=True)
 class PauseRequest:
-    """The query that the command line chooses, and its partitions; no partitions are the whole query."""
+    """The query that the command line chooses, and its partitions; no partitions mean the whole query."""
 
     groups: tuple[str, ...]
     member: str | None
@@ -57,7 +57,7 @@ PAUSES: tuple[tables.Column[Running], ...] = (*COLUMNS, tables.Column("PAUSED", 
 
 
 def run(request: PauseRequest, *, is_paused: bool) -> None:
-    """List the queries, or pause or resume one. Raises NotChosen, NotHeldError, and the refusal of a coordinator."""
+    """List the queries, or pause or resume one. Raises NotChosen, NotHeldError, and the error of a coordinator."""
     running = find()
     if request.lists:
         listed = select(running, request.groups, request.member, request.pid)
@@ -72,9 +72,9 @@ def run(request: PauseRequest, *, is_paused: bool) -> None:
 
 
 def _shares(chosen: Sequence[Running], partitions: Sequence[TopicPartition]) -> list[tuple[Running, list[str] | None]]:
-    """Return each coordinator with its share of the partitions; all of them with None where no partition is named.
+    """Return each coordinator with its share of the partitions; all of them with None if no partition is named.
 
-    Raises NotHeldError before any coordinator is asked: the command pauses all partitions or none.
+    Raises NotHeldError before any request is sent: the command pauses all partitions or none.
     """
     if not partitions:
         return [(one, None) for one in chosen]
@@ -106,8 +106,8 @@ def _shares(chosen: Sequence[Running], partitions: Sequence[TopicPartition]) -> 
 def pause(request: PauseRequest) -> None:
     """Stop a query on this machine from reading partitions, without leaving its group.
 
-    Run it on the machine of Spark's driver, as the driver's user. The batch in flight goes on. Later batches leave the
-    partitions out. The query keeps them, their positions and their commits. A pause ends with `streamgroup resume`,
+    Run it on the machine of Spark's driver, as the driver's user. The batch in flight continues. Later batches leave
+    the partitions out. The query keeps them, their positions and their commits. A pause ends with `streamgroup resume`,
     when the partition moves to another member, and when the query is started again.
     """
     run(request, is_paused=True)

@@ -34,7 +34,7 @@ COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 class StopReading(Exception):
-    """A signal has asked the command to end. Whole records that were read until then are written."""
+    """A signal ends the command. Complete records that were read until then are written."""
 
 
 def _headers(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> list[tuple[str, bytes]]:
@@ -197,14 +197,14 @@ def _send(
     notices: Notices,
     topic: str | None,
 ) -> None:
-    """Write all records, and say how many were delivered, also where an error ends it."""
+    """Write all records, and print how many were delivered, even if an error ends it."""
     began, read = time.monotonic(), 0
     try:
         with _bar(topic or "records", quiet=notices.verbosity == 0) as advance:
             with contextlib.suppress(StopReading):
                 for batch in records:
                     if not batch:
-                        writer.flush()  # nothing comes for a while
+                        writer.flush()  # no input for a while
                         continue
                     _write(writer, batch, reader, read + 1)
                     read += len(batch)
@@ -238,14 +238,14 @@ def _write(writer: RecordWriter, records: list[bytes], reader: RecordReader, fir
             index = error.row - before
             raise InvalidRecord(first + index, index, reason) from None
     except InvalidRecord as error:
-        if error.index:  # a record before it may name an unknown partition: its reader has not looked for that
+        if error.index:  # an earlier record may name an unknown partition, which the reader does not check
             _write(writer, records[: error.index], reader, first)
         writer.flush()
         raise
 
 
 def _worth(writer: RecordWriter) -> str:
-    """Return what it is worth that Kafka 0.7 has read records, where that is in question."""
+    """Return a note that Kafka 0.7 does not acknowledge records, unless they are read back."""
     if writer.log_format is not KAFKA07_LOG or writer.options.verify or not writer.written.records:
         return ""
     return ". Kafka 0.7 acknowledges nothing: -X verify=true reads records back"
@@ -254,7 +254,7 @@ def _worth(writer: RecordWriter) -> str:
 def _require_topic(writer: RecordWriter, partition: int | None, create: int | None, timeout_ms: int) -> None:
     """Require that the topic exists and has `partition`, or create it.
 
-    A producer would wait for it, or have the broker create it.
+    A producer would wait for the topic, or have the broker create it.
     """
     options: SinkOptions = writer.options
     if options.topic is None:
@@ -307,7 +307,7 @@ def _is_partition(name: str, log_format: LogFormat) -> bool:
 def _is_utf8(text: str) -> bool:
     try:
         text.encode()
-    except UnicodeEncodeError:  # Python stands for such bytes of an argument by surrogates
+    except UnicodeEncodeError:  # Python represents such bytes of an argument by surrogates
         return False
     return True
 
@@ -336,7 +336,7 @@ def _opened(files: Sequence[Path]) -> Iterator[BinaryIO]:
 
 
 def _signalled(streams: Iterable[BinaryIO], signals: StopSignals) -> Iterator[bytes]:
-    """Yield the bytes of `streams`. Raises StopReading when a signal has asked the command to end."""
+    """Yield the bytes of `streams`. Raises StopReading after a signal."""
 
     for stream in streams:
         pieces = chunks(stream)
@@ -370,7 +370,7 @@ def _bar(topic: str, *, quiet: bool) -> Iterator[Callable[[int], None]]:
 CHUNK = 256 * 1024
 """Bytes to read at once. Their records are one batch."""
 PAUSE_S = 0.02
-"""If nothing comes for so long, what was read is flushed: a user types, or a program waits."""
+"""Seconds without input after which the records so far are flushed: a user types, or a program waits."""
 PAUSE = b""
 """Stands for such a pause between two chunks."""
 
@@ -382,7 +382,7 @@ _MAX_MS = (2**63 - 1) // 1000
 
 
 def chunks(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield the bytes of `stream` as they come, and `PAUSE` where none come for a while. A file has no pauses."""
+    """Yield the bytes of `stream` as they arrive, and `PAUSE` if no bytes arrive for a while. A file has no pauses."""
     try:
         number: int | None = stream.fileno()
     except (io.UnsupportedOperation, AttributeError):  # bytes in memory
@@ -398,7 +398,7 @@ def chunks(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def split(parts: Iterable[bytes], delimiter: bytes) -> Iterator[list[bytes]]:
-    r"""Yield the records between delimiters, those of one chunk together. An empty list stands for a pause.
+    r"""Yield the records between delimiters, in one list for each chunk. An empty list means a pause.
 
     The last record may lack its delimiter. Where this is `\n`, a `\r` before it belongs to it.
     """
@@ -453,7 +453,7 @@ class Constants:
 
 
 class TextReader:
-    """Reads values, or keys and values with a delimiter between them. `key` is one that all records have."""
+    """Reads values, or keys and values with a delimiter between them. `key` is the key of all records."""
 
     def __init__(self, constants: Constants, key_delimiter: bytes | None = None, key: bytes | None = None) -> None:
         self._constants = constants
@@ -535,7 +535,7 @@ class JsonReader:
         return {"topic": TOPIC.parse(topic), "partition": partition}
 
     def _headers(self, given: list[Any] | None) -> list[dict[str, Any]] | None:
-        """Return the headers of a list of names and values in turns, and behind them those of all records."""
+        """Return the headers of a list of names and values in turns, followed by the headers of all records."""
         texts = given or []
         names, values = texts[::2], texts[1::2]
         is_list = len(names) == len(values) and all(isinstance(name, str) for name in names)

@@ -19,6 +19,6 @@ from streamgroup.cli.pause import PauseRequest, pause_options, run
 def resume(request: PauseRequest) -> None:
     """Let a query on this machine read the partitions again that `streamgroup pause` has paused.
 
-    Run it on the machine of Spark's driver, as the driver's user. Reading goes on at the position of each partition.
+    Run it on the machine of Spark's driver, as the driver's user. Reading continues at the position of each partition.
     """
     run(request, is_paused=False)

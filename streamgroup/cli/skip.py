@@ -1,4 +1,4 @@
-"""`streamgroup skip`: give up records that a stopped query cannot get past, with a record of which they were."""
+"""`streamgroup skip`: give up records that a stopped query cannot process, and record which they were."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def skip(
 
 
 def _documents(history: CheckpointHistory) -> list[Document]:
-    """Return the newest documents of the checkpoint's sources. Raises ConfigError where a skip has no safe way."""
+    """Return the newest documents of the checkpoint's sources. Raises ConfigError if no safe skip is possible."""
     documents = list(history.newest.values())
     if not documents:
         raise ConfigError(
@@ -170,7 +170,7 @@ def _planned(
     partitions: Sequence[TopicPartition],
     to_offset: int | None,
 ) -> list[Skip]:
-    """Return what is to be given up. Raises StillRunningError for a group with members, ConfigError."""
+    """Return the offsets to give up. Raises StillRunningError for a group with members, ConfigError."""
     if history.is_sunk and to_offset is None:
         raise ConfigError(
             f"nothing to skip: batch {history.last} has sunk, and no batch is replayed. To skip records that were not "
@@ -216,7 +216,7 @@ def _require_in_logs(skips: Sequence[Skip], store: GroupStore, deadline: float, 
 
 
 def _execute(history: CheckpointHistory, skips: Sequence[Skip], store: GroupStore, deadline: float) -> None:
-    """Record the skip in the checkpoint, then commit. A record without its `done` shows a commit that may have failed.
+    """Record the skip in the checkpoint, then commit. If the record lacks the state `done`, the commit may have failed.
 
     Raises NotSkippedError if the record cannot be written, and the error of the store.
     """
@@ -282,11 +282,11 @@ def plan_skips(
     *,
     is_sunk: bool,
 ) -> list[Skip]:
-    """Return what to give up of `partitions`, or of the whole batch where none is named.
+    """Return the offsets to give up in `partitions`, or in the whole batch if none is named.
 
     If the newest batch has not sunk, it is replayed (R13) less what the group has committed, so a commit at the end of
-    its range skips it, and one within the range skips the first part. A member that starts later goes on at the commit
-    (R5). If the batch has sunk, only `to_offset` says how far to skip.
+    its range skips it, and one within the range skips the first part. A member that starts later continues at the
+    commit (R5). If the batch has sunk, only `to_offset` says how far to skip.
 
     Raises ConfigError for a partition that the batch does not have, an offset that skips nothing, and a commit that an
     operator has set back behind the batch: a skip would also pass over what was to be read again.

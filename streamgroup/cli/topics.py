@@ -1,4 +1,4 @@
-"""`streamgroup topics`: the topics of a cluster and their partitions, and changes of them."""
+"""`streamgroup topics`: list, describe and change the topics of a cluster."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ _ORDER = (
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """One change of topics, as the command line wants it. `action` is `create`, `alter` or `delete`."""
+    """One change of topics that the command line requests. `action` is `create`, `alter` or `delete`."""
 
     action: str
     names: tuple[str, ...]
@@ -222,7 +222,7 @@ class TopicChange:
     if_not_exists: bool = False
 
     def check(self) -> None:
-        """Raise UsageError for options that the action does not take or lacks."""
+        """Raise UsageError for options that the action does not accept, and for missing ones."""
         if not self.names:
             raise click.UsageError(f"--{self.action} requires --topic")
         if self.partitions is None and self.action in ("create", "alter"):

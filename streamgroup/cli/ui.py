@@ -141,17 +141,20 @@ def serve_page(
 MOST_GROUPS = 1_000
 """Groups that a reading describes. Further ones are left out, with a note."""
 _COORDINATORS_EVERY = 12
-"""Readings after which the coordinators are looked up again: a broker may have failed."""
+"""Readings after which the group coordinators are looked up again: a broker may have failed."""
 _LISTING_S = 2.0
 """How long a reading waits for a broker's list of groups."""
 _GROUP_S, _GROUP_SHARE = 1.5, 0.25
-"""The most that one group takes, in seconds and as a share of the time left. So others have time if it is silent."""
+"""The longest wait for one group, in seconds and as a share of the remaining time.
+
+Other groups need time if it does not answer.
+"""
 _TRIES = 2
-"""How many groups of one coordinator a reading tries that do not answer. One group alone may have moved."""
+"""How many groups of one group coordinator a reading tries if they do not answer. A single group may have moved."""
 _MOST_NAMED = 5
 """How many groups that were not read a note names."""
 _READ, _UNTRIED = -1, 0
-"""How the last reading of a group went. A group that failed has the number of that reading instead."""
+"""The result of the last reading of a group. A failed group has the number of that reading instead."""
 
 
 @dataclass(slots=True)
@@ -159,7 +162,7 @@ class KnownGroups:
     """The results of earlier readings of the groups of one place. They outlive the connection."""
 
     results: dict[str, int] = field(default_factory=dict)
-    """The groups that existed in the last reading, as far as is known, and how it went."""
+    """The groups that existed in the last reading, as far as known, with the result of their reading."""
     dead: set[str] = field(default_factory=set)
     """Chosen groups that did not exist when they were last read."""
     coordinators: dict[str, str] = field(default_factory=dict)
@@ -168,7 +171,7 @@ class KnownGroups:
 
 @dataclass(slots=True)
 class _Silence:
-    """Groups of one coordinator that a reading did not read: `tried` of them failed, the first one with `error`."""
+    """Groups of one group coordinator that were not read: `tried` of them failed, the first with `error`."""
 
     error: TransportError
     tried: int = 0
@@ -176,10 +179,10 @@ class _Silence:
 
 
 class GroupsReader:
-    """Reads the groups of one store. `only`: these groups, or all where it is empty.
+    """Reads the groups of one store. `only`: these groups, or all if it is empty.
 
-    A group is read until it does not exist any more, whether or not the brokers list it: those before 0.10.1 list no
-    group without members.
+    A group is read until it no longer exists, even if the brokers do not list it: brokers before 0.10.1 list no group
+    without members.
     """
 
     def __init__(self, store: GroupStore, only: Collection[str] = (), known: KnownGroups | None = None) -> None:
@@ -187,11 +190,11 @@ class GroupsReader:
         self._only = frozenset(only)
         self._known = known or KnownGroups()
         self._silent: dict[str, _Silence] = {}
-        """By coordinator; those whose coordinator is not found are under an empty name."""
+        """By group coordinator; an empty name if it is not found."""
         self.notes: list[str] = []
         """Errors of the newest reading."""
         self.unread: set[str] = set()
-        """The groups that exist, as far as is known, and could not be read."""
+        """The groups that exist, as far as known, and could not be read."""
 
     def read(self, deadline: float) -> list[GroupReading]:
         """Return the groups that could be read. Groups that the last reading could not read come last.
@@ -228,7 +231,10 @@ class GroupsReader:
         return list(found.values())
 
     def _read(self, name: str, deadline: float, found: dict[str, GroupReading]) -> int:
-        """Read one group into `found` if it exists, or skip it if its coordinator is silent. Return the result."""
+        """Read one group into `found` if it exists, or skip it if its group coordinator does not answer.
+
+        Return the result.
+        """
         coordinators, dead = self._known.coordinators, self._known.dead
         until = _soon(deadline)
         if name not in coordinators and not self._is_silent(""):
@@ -250,14 +256,14 @@ class GroupsReader:
         return coordinator in self._silent and self._silent[coordinator].tried >= _TRIES
 
     def _in_order(self, names: Collection[str]) -> list[str]:
-        """Return the names of groups that were read, then of those not tried, then of those whose failure is oldest.
+        """Return the groups that were read, then those not tried, then those that failed, the oldest failure first.
 
-        So each of many groups of a silent coordinator is tried in turn.
+        So the many groups of a silent group coordinator are tried in turn.
         """
         return sorted(names, key=lambda name: self._known.results.get(name, _READ))
 
     def _names(self, deadline: float) -> list[str]:
-        """Return the groups to read. Those that are known come first, for the page keeps their history."""
+        """Return the groups to read. Known groups come first, because the page keeps their history."""
         listed: Mapping[str, object] = {}
         try:
             groups = self._store.list_groups_once(min(deadline, time.monotonic() + _LISTING_S))
@@ -290,9 +296,9 @@ def _named(names: list[str]) -> str:
 MOST_PARTITIONS = 20_000
 """Partitions whose log starts and ends a reading lists. Those of groups come first."""
 _LOGS_S, _LOGS = 3.0, 0.4
-"""The time that is kept for the logs, in seconds and as a share of the whole. The ends have two thirds of it."""
+"""The time reserved for the logs, in seconds and as a share of all. The log ends get two thirds of it."""
 _STATUSES_S, _STATUSES = 1.5, 0.2
-"""The time that is kept for the coordinator processes of this machine."""
+"""The time reserved for the coordinator processes of this machine."""
 _STATUS_S = 1.0
 """How long a reading waits for one of them."""
 
@@ -315,9 +321,9 @@ class PageDataReader:
 
 
 class ClusterReader:
-    """Reads the cluster, and the groups of each store. The first store tells brokers, topics and logs.
+    """Reads the cluster, and the groups of each store. The first store provides brokers, topics and logs.
 
-    `known` is what the readings over earlier connections have found out, by the type of the store.
+    `known` has the results of readings over earlier connections, by the type of the store.
     """
 
     def __init__(
@@ -337,7 +343,7 @@ class ClusterReader:
         for store in self._stores:
             del store.notes[:]
         snapshot = self._stores[0].snapshot(deadline)
-        # Each part has time of its own, whatever the others take. The ends follow the commits, since a lag needs both.
+        # Each part has its own time. The ends follow the commits, since a lag needs both.
         left = deadline - time.monotonic()
         logs_until = deadline - min(_STATUSES_S, left * _STATUSES)
         groups, unread = self._groups(logs_until - min(_LOGS_S, left * _LOGS))
@@ -372,7 +378,7 @@ class ClusterReader:
             except UnsupportedVersionError:
                 if len(self._readers) == 1:
                     raise
-                continue  # brokers before 0.9 keep no groups
+                continue  # brokers before 0.9 store no groups
             for group in groups:
                 known = found.get(group.name)
                 if known is None or (group.description.members and not known.description.members):
@@ -402,7 +408,7 @@ class ClusterReader:
         return self._offsets_at(EARLIEST, wanted, begun + left), ends
 
     def _offsets_at(self, at: int, wanted: Collection[TopicPartition], deadline: float) -> dict[TopicPartition, int]:
-        """Return the offsets of the logs whose leaders answer in time. None at all if a log may not be described."""
+        """Return the offsets of the logs whose leaders answer in time; empty if the user may not describe a log."""
         try:
             return self._stores[0].offsets_once(dict.fromkeys(wanted, at), deadline)
         except StreamGroupError as error:
