@@ -14,10 +14,10 @@ from streamgroup.logline import snake_case
 from streamgroup.monitoring.query_totals import QueryTotals
 
 Status = Mapping[str, Any]
-"""The status of a coordinator, as its control channel answers it (docs/log-events.md)."""
+"""The status of a coordinator, as its control channel returns it (docs/log-events.md)."""
 
 LogKey = tuple[str, str]
-"""A log as one coordinator knows it: the coordinator's run, and the log's name, such as `orders-0`."""
+"""A log of one coordinator: the coordinator's run, and the partition's name, such as `orders-0`."""
 
 _OF_PARTITION = ("cluster_name", "group", "topic", "partition", "consumer_id", "client_id", "member_host")
 _OF_GROUP = ("cluster_name", "group")
@@ -34,7 +34,7 @@ def families(
     failures: Mapping[tuple[str, str], int] = {},
     seconds_behind: Callable[[LogKey, int], float | None] = lambda log, position: None,
 ) -> list[Family]:
-    """Return all metrics, those without a sample too. `failures` are counts by query and error.
+    """Return all metrics, including metrics without a sample. `failures` are counts by query and error.
 
     `seconds_behind` returns how many seconds a position of a log is behind, or None. A coordinator without a group, in
     mode `off`, has no samples of `kafka_consumergroup_*`.
@@ -45,7 +45,7 @@ def families(
 
 
 def log_ends(statuses: Iterable[Status]) -> dict[LogKey, int]:
-    """Return the ends of the logs that the coordinators know."""
+    """Return the log ends in the statuses of the coordinators."""
     return {(status["run"], name): end for status in statuses for name, end in status["ends"].items()}
 
 
@@ -108,7 +108,7 @@ def _lag(statuses: list[Status], cluster_name: str) -> Iterator[Family]:
 
 
 def _newest(statuses: list[Status], field: str) -> dict[tuple[str, str], int]:
-    """Return the largest offset that a coordinator knows of each log. The others have mostly listed it earlier."""
+    """Return the largest offset of each log that a coordinator reports. Smaller ones were listed earlier."""
     newest: dict[tuple[str, str], int] = {}
     for status in statuses:
         for partition, offset in status[field].items():
@@ -357,7 +357,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Family:
-    """All samples of one metric. Each has all of the labels `labels`, where it is not given one an empty one.
+    """All samples of one metric. Each has all of the `labels`, empty by default.
 
     The name of a counter ends in `_total`. No two samples have the same labels: Prometheus would refuse them.
     """
@@ -381,22 +381,22 @@ class Family:
 Key = TypeVar("Key", bound=Hashable)
 
 MOST_POINTS = 60
-"""Points that are kept of a log. Where there are more, every second one of the older points is forgotten."""
+"""Points that are stored for a log. Beyond them, every second one of the older points is removed."""
 KEPT_S = 600.0
-"""Seconds for which a log is kept that readings lack: its coordinator may be too busy to answer."""
+"""Seconds for which a log is stored although readings lack it: its coordinator may be too busy to answer."""
 
 
 class LogTimes(Generic[Key]):
-    """The ends of logs over time, as readings found them. A log has a key of the caller's."""
+    """The log ends over time, as readings found them. The caller chooses the key of a log."""
 
     def __init__(self) -> None:
         self._newest = float("-inf")
         self._points: dict[Key, list[tuple[float, int]]] = {}
-        """Times in seconds and ends. Of an end the first and the last time at which readings found it."""
+        """Times in seconds, and ends. Each end has the first and the last time at which readings found it."""
         self._seen: dict[Key, float] = {}
 
     def add(self, now: float, ends: Mapping[Key, int]) -> None:
-        """Take the ends of one reading at `now`, in seconds. One that is older than another is left out."""
+        """Add the ends of one reading at `now`, in seconds. An older reading than the newest is ignored."""
         if now < self._newest:
             return
         self._newest = now
@@ -416,7 +416,7 @@ class LogTimes(Generic[Key]):
             points[:-2] = points[:-2:2]
 
     def seconds_behind(self, key: Key, position: int, now: float) -> float | None:
-        """Return for how long the log has had records behind `position`.
+        """Return for how many seconds the log has had records after `position`.
 
         Between two readings the log grows evenly; before the first one, as between the first and the last. None if
         that is not known: of a log that has not grown since the first reading, a position before its end.

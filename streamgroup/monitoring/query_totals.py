@@ -28,7 +28,7 @@ class QueryTotals:
     phases: Counter[str] = field(default_factory=Counter)
     """The number of times that each phase took place."""
     dead_letters: int | None = None
-    """Records that were set aside; None if none was."""
+    """Records that were written as dead letters; None if there are none."""
 
     def add(self, rows: int, durations_ms: Mapping[str, int], behind: list[int], now: float) -> None:
         """Add a batch that sank at `now`, in seconds since 1970."""
@@ -42,11 +42,11 @@ class QueryTotals:
 
 
 OTHER = "other"
-"""The name of an error without a class of Spark's."""
+"""The name of an error that has no class of Spark."""
 MOST_CHARACTERS = 600
-"""How much of a message is kept."""
+"""The most characters of a message."""
 _OURS = re.compile(r"^streamgroup(?:\.\w+)*\.(\w+)(?:: *(.*))?$", re.MULTILINE)
-"""The last line of a traceback, of an error of ours."""
+"""The last line of the traceback of an error of streamgroup."""
 _RAISED = re.compile(r"^.*Traceback \(most recent call last\):\n(?:[ \t].*\n)+([\w.]+(?:: .*)?)$", re.MULTILINE)
 """The last line of a traceback. Lines before it are indented."""
 
@@ -55,7 +55,7 @@ _RAISED = re.compile(r"^.*Traceback \(most recent call last\):\n(?:[ \t].*\n)+([
 class QueryFailure:
     """An error that has ended a query at `at`, in seconds since 1970.
 
-    `query` is its name, or else its id. `groups` are those of its batches so far.
+    `query` is its name, or else its id. `groups` has the groups of its batches so far.
     """
 
     at: float
@@ -66,9 +66,9 @@ class QueryFailure:
 
 
 def failure_of(text: str, spark_class: str | None) -> str | None:
-    """Return the name of the error in the `text` of an exception: ours, or else Spark's class. None for a drain.
+    """Return streamgroup's class of the error in the `text` of an exception, or else Spark's. None for a drain.
 
-    The text itself is no label: it differs each time.
+    The text itself cannot be a label: it differs each time.
     """
     ours = _OURS.findall(text)
     if ours:
@@ -84,7 +84,8 @@ def is_ours(text: str) -> bool:
 def message_of(text: str) -> str:
     """Return the message in the `text` of an exception.
 
-    That of our error, or else the last line of the last traceback of Python, or else the first line of the text.
+    It is the message of streamgroup's error, or else the last line of the last Python traceback, or else the first
+    line.
     """
     ours = [message for _, message in _OURS.findall(text) if message]
     raised = _RAISED.findall(text)
@@ -94,7 +95,7 @@ def message_of(text: str) -> str:
 
 
 def pauses(statuses: Iterable[Mapping[str, Any]], group: str) -> dict[str, bool]:
-    """Return by name whether each partition is paused that a member of `group` holds; others are not known."""
+    """Return whether each partition that a member of `group` holds is paused, by name."""
     found: dict[str, bool] = {}
     for status in statuses:
         if status.get("group") == group:

@@ -1,1 +1,1 @@
-"""The options of a read: their tables, how they are parsed and validated, and which of their values are secret."""
+"""The options of reads and writes: their tables, their parsers and checks, and their secret values."""

@@ -1,4 +1,4 @@
-"""The default of `group.mode` for all streams of an application or a session: `off`, where a user has set it."""
+"""The default of `group.mode` for all streams of an application or a session, if a user has set it to `off`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def with_default_mode(
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the options of a stream with the default mode, and a note for the log if that changes them.
 
-    It changes the mode of a stream that has a group id and does not set `group.mode`. `where` is where it was set.
+    It changes the mode of a stream that has a group id and does not set `group.mode`. `where` names the place where it
+    was set.
     """
     given = {name.lower() for name in options}
     if default is GroupMode.MEMBER or _MODE in given or _GROUP not in given:

@@ -1,6 +1,7 @@
-"""The table of the `kafka.*` properties that only the producers of Kafka 0.7 and 0.8, and the first in Java, had.
+"""The properties that only old clients had (0.7, 0.8, the first Java producer), and librdkafka's names.
 
-A property with a new name is refused, and the error has the new name: the user's setting would be lost otherwise.
+A property with a new name is refused, and the error has the new name. If it were ignored, the user's setting would be
+lost.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ LIBRDKAFKA_HINTS: Mapping[str, str] = {
     "kafka.enable.ssl.certificate.verification": "it is librdkafka's name, and certificates of brokers are always "
     "verified. Add their authority to the file of 'kafka.ssl.truststore.location'",
 }
-"""The cause and the next step for these names, whose most similar names would mislead; keys in lower case."""
+"""The cause and the next step for these names, because their most similar names would mislead; keys in lower case."""
 
 
 COMMITS_FOLLOW_THE_SINK = "streamgroup commits offsets only after their batch has reached the sink, never on a timer"

@@ -1,4 +1,4 @@
-"""The kinds of option values: one parser each, which raises ValueError with the cause and what it expects.
+"""The kinds of option values. Each has a parser, which raises ValueError with the cause and the expected form.
 
 The caller adds the option's name, and its value unless that is secret.
 """
@@ -264,7 +264,7 @@ def _partition(number: object) -> int:
 
 
 def _per_partition(text: str, lowest: int, meaning: str) -> dict[TopicPartition, int]:
-    """Return the numbers of `{"topic": {"0": n}}`. Each n is at least `lowest`; `meaning` says what it is."""
+    """Return the numbers of `{"topic": {"0": n}}`. Each n is at least `lowest`; `meaning` describes it in errors."""
     numbers: dict[TopicPartition, int] = {}
     for topic, partitions in _object(text).items():
         if not isinstance(partitions, dict) or not partitions:
@@ -358,7 +358,7 @@ def _level(lowest: int, highest: int, default: int) -> ValueKind:
 BOOLEAN = ValueKind("boolean", _boolean)
 TEXT = ValueKind("text", _text)
 RACK = ValueKind("text", str.strip)
-"""An empty rack is none, as in Java's consumer."""
+"""An empty rack means no rack, as in Java's consumer."""
 DURATION = ValueKind("duration", _duration)
 TIME_STRING = ValueKind("time", time_string)
 """A time as Spark's own options take it."""

@@ -1,4 +1,4 @@
-"""Parse the options of a read, as Spark passes them, into `SourceOptions`."""
+"""Parse the options of reads, writes and connections, as Spark or a properties file passes them, into frozen values."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def parse_source(options: Mapping[str, str], *, streaming: bool, strict: bool = 
     """Return the options of a stream or of a batch read as values. `strict` is the default of the option `strict`.
 
     Raises ConfigError that names all problems together: misspelled, contradictory and missing options, invalid values,
-    and what is not supported. It never shows the value of a secret option.
+    and unsupported settings. It never shows the value of a secret option.
     """
     reading, subscription, parsed = _read(options, streaming=streaming, strict=strict)
     if reading.problems:
@@ -62,8 +62,8 @@ def parse_source(options: Mapping[str, str], *, streaming: bool, strict: bool = 
 def check_source(options: Mapping[str, str]) -> None:
     """Raise ConfigError for options that are valid neither in a stream nor in a batch read.
 
-    Spark's `load()` does not yet tell which of both it is. The error names the problems of both, or else of each. An
-    invalid value is a problem of both, although a stream refuses some options without a look at their values.
+    When Spark calls `load()`, it is unknown which of both it is. The error names the common problems, or else those of
+    each. An invalid value is a common problem, although a stream refuses some options without parsing their values.
     """
     stream, batch = (_read(options, streaming=streaming)[0] for streaming in (True, False))
     if not stream.problems or not batch.problems:
@@ -132,8 +132,8 @@ class _Reading(OptionsReader):
     def named(self, client: ClientOptions | None, group: GroupOptions | None) -> ClientOptions | None:
         """Return `client` with the member's name in its id, unless the user has set `kafka.client.id`.
 
-        Descriptions of the group show the client id, and would otherwise show the same one for all members. Brokers of
-        0.9 and 0.10.0 put it into names of JMX beans, where other characters than these are not legal.
+        Descriptions of the group show the client id, which would be the same for all members. Brokers of 0.9 and 0.10.0
+        use it in names of JMX beans, in which other characters are not legal.
         """
         if client is None or group is None or not group.is_member or not group.member:
             return client
@@ -254,7 +254,7 @@ _OF_OTHERS = frozenset(
 )
 """The other properties of Java's consumers, producers and admin clients, in lower case."""
 _OF_SERIALIZERS = tuple(f"{PREFIX}{start}" for start in ("basic.auth.", "bearer.auth.", "schema.registry."))
-"""How properties of a client of a schema registry begin. Files that Confluent offers for copying have them, too."""
+"""Prefixes of the properties of a schema registry's client. Confluent's sample files contain them too."""
 
 _LINE = re.compile(r"(?P<key>(?:\\.|[^\\=:\s])+)[ \t\f]*[=:]?[ \t\f]*(?P<value>.*)", re.DOTALL)
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -263,9 +263,9 @@ _CONTROL = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
 
 def parse_client(options: Mapping[str, str]) -> tuple[ClientOptions, tuple[str, ...]]:
-    """Return how to connect, and sentences for the log. `kafka.bootstrap.servers` may be missing.
+    """Return how to connect, and notes for the log. `kafka.bootstrap.servers` may be missing.
 
-    Properties that Java's clients know for other purposes have no effect, and one of the sentences names them.
+    Properties that Java's clients know for other purposes have no effect, and one of the notes names them.
 
     Raises ConfigError that names all problems together, and shows no secret.
     """
@@ -287,7 +287,7 @@ def of_connection(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def kafka_properties(text: str) -> dict[str, str]:
-    """Return the entries of a Java properties file as options: Kafka's get their prefix, ZooKeeper's have theirs.
+    """Return the entries of a Java properties file as options, Kafka's with the prefix `kafka.`.
 
     A name may have Kafka's prefix already, as in the options of a query. The last of equal keys counts.
 
@@ -351,7 +351,7 @@ def parse_sink(options: Mapping[str, str], *, strict: bool = False) -> SinkOptio
     """Return the options of a batch write or of a stream's sink as values. `strict` is the default of that option.
 
     Raises ConfigError that names all problems together: misspelled, contradictory and missing options, invalid values,
-    and what is not supported. It never shows the value of a secret option.
+    and unsupported settings. It never shows the value of a secret option.
     """
     reading = _SinkReader(strict)
     reading.take_all({key: text for key, text in options.items() if key.lower() not in _OF_SPARK})

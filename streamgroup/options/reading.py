@@ -1,4 +1,4 @@
-"""The reader of options that reads and writes share: it looks names up in a table, and fills the sections."""
+"""The reader of options that reads and writes share: it looks up names in a table, and fills the sections."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class OptionsReader(SettingsReader[Option]):
     """The options of one read or write while they are parsed.
 
     `options` is the table by names in lower case. `hints` has the cause and the next step for unknown names whose most
-    similar name would mislead; a key that ends with `*` is for all names that begin so. `strict` says whether every
-    unknown option is a problem unless the option `strict` says otherwise. A misspelled option is one in any case.
+    similar name would mislead; a key that ends with `*` is for all names that begin so. `strict` is the default of the
+    option `strict`: whether every unknown option is a problem. A misspelled option is always a problem.
     """
 
     def __init__(self, options: Mapping[str, Option], scope: Scope, hints: Mapping[str, str], *, strict: bool) -> None:
@@ -65,7 +65,7 @@ class OptionsReader(SettingsReader[Option]):
         if PREFIX + lower in self.rows:
             return False
         if lower.startswith(PREFIX) and lower in self.hints:
-            return True  # librdkafka's name of a setting: to ignore it would be to connect otherwise than asked
+            return True  # librdkafka's name of a setting, without which the connection would be another one
         return lower.startswith(_OWN) or near_miss(lower, self.rows) is not None
 
     def _hint(self, lower: str) -> str | None:
@@ -111,7 +111,7 @@ class OptionsReader(SettingsReader[Option]):
         if near is None:
             return f"unknown option {key!r}"
         if near.effect(self.scope) is Effect.REFUSED:
-            # To suggest a refused option would send the user from one error to the next.
+            # The suggestion of a refused option would lead the user from one error to the next.
             return f"unknown option {key!r}: '{near.name}' is refused too, because {near.reason(self.scope)}"
         cause = ": Kafka's properties begin with 'kafka.'" if prefixed else ""
         return f"unknown option {key!r}{cause}. Did you mean '{near.name}'?"
@@ -124,9 +124,9 @@ class OptionsReader(SettingsReader[Option]):
         return {target.partition(".")[2]: value for target, value in targets if target.startswith(section + ".")}
 
     def section(self, name: str, cls: type) -> Any:
-        """Return a section with the values that are set, or None where one that it requires has no valid value.
+        """Return a section with the values that are set, or None if a required option has no valid value.
 
-        A required option that is not set becomes a problem; one with an invalid value is a problem already.
+        A required option that is not set becomes a problem. An invalid value is a problem already.
         """
         given = self.fields(name)
         absent = [f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING and f.name not in given]
@@ -203,7 +203,7 @@ class OptionsReader(SettingsReader[Option]):
         return sorted(row.name for row in given if row.effect(self.scope) is Effect.USED)
 
     def all_notes(self) -> tuple[str, ...]:
-        """Return the sentences for the log: one for each reason for which options are ignored, and the other notes."""
+        """Return the notes for the log: one for each reason why options are ignored, and the other notes."""
         ignored = (
             f"ignored option{'s' if len(names) > 1 else ''} {', '.join(names)}: {why}"
             for why, names in self.ignored.items()

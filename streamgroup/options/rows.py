@@ -1,4 +1,4 @@
-"""One row of an option table: the option's name, meaning, kind of value, and scope."""
+"""The rows of option tables: an option's name, description, kind of value and scope. Java's properties get a prefix."""
 
 from __future__ import annotations
 
@@ -69,16 +69,16 @@ class Option:
     """The description: what the option does, its unit, when it applies, when to change it. Empty without a scope."""
     kind: ValueKind = TEXT
     target: str = ""
-    """The field that the option sets, such as `fetch.min_bytes`. Empty where `parse` combines several options."""
+    """The field that the option sets, such as `fetch.min_bytes`. Empty if `parse` combines several options."""
     default: str = ""
-    """The default as the docs show it, where no field of `target` has it."""
+    """The default as the docs show it, if no field of `target` has one."""
     scope: Scope = Scope.ALL
     elsewhere: Effect = Effect.IGNORED
     """The effect of setting the option outside its scope."""
     why: str = ""
-    """Why the option is ignored or refused outside its scope. Empty where the scope itself tells why."""
+    """Why the option is ignored or refused outside its scope. Empty if the scope itself is the reason."""
     batch_kind: ValueKind | None = None
-    """The kind of value in a batch read, where it differs from `kind`."""
+    """The kind of value in a batch read, if it differs from `kind`."""
 
     def effect(self, scope: Scope) -> Effect:
         """Return the effect of setting the option in a read of `scope`. `Scope.STREAM` is a stream of any mode."""

@@ -2,7 +2,7 @@
 
 Names and meanings are those of Java's client. Three differences:
 
-- `password` and `clientSecret` may be references, `env:NAME` or `file:/path`, which are followed where a connection
+- `password` and `clientSecret` may be references, `env:NAME` or `file:/path`, which are resolved when a connection
   opens.
 - A login module must be the one of the mechanism. Java accepts some others by accident.
 - `sasl.jaas.config` must be set. The JVM's JAAS file (`java.security.auth.login.config`) is not read.
@@ -30,7 +30,7 @@ GSSAPI = "GSSAPI"
 """Java's default of `sasl.mechanism`."""
 
 TOKEN_PROVIDER = "sasl.tokenProvider"
-"""The option for a function that returns tokens. Java has no such thing, so it has no prefix."""
+"""The option for a function that returns tokens. Java has no such option, so it has no prefix."""
 
 TOKEN_MANAGER = "spark.kafka.clusters."
 """The beginning of the settings of the manager of delegation tokens in Spark's Kafka connector."""
@@ -53,7 +53,7 @@ _SCHEMES_OF = {"ClientCredentialsJwtRetriever": ("https", "http"), "FileJwtRetri
 """The schemes of the URL that a class of Kafka's reads, if not all."""
 _UNSECURED = "unsecuredLogin"
 _SHADED = "kafkashaded."
-"""The prefix of Kafka's classes on Databricks, whose configurations users bring along."""
+"""The prefix of Kafka's classes on Databricks. Users copy such configurations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,9 @@ class OAuthOptions:
     client_id: str = ""
     client_secret: Secret | None = None
     scope: str = ""
-    """The scope to ask for; empty asks for none."""
+    """The scope to request; empty for none."""
     extensions: Pairs = field(default=(), repr=False)
-    """Names and values that the client sends beside the token (KIP-342)."""
+    """Names and values that the client sends with the token (KIP-342)."""
     header_urlencode: bool = False
     """Whether client id and secret are percent-encoded for the endpoint, as RFC 6749 says."""
     provider: str = ""
@@ -111,17 +111,17 @@ class SaslOptions:
 
     @property
     def shows_client_secret(self) -> bool:
-        """Return whether whoever reads the connection to the token endpoint gets the client secret."""
+        """Return whether the connection to the token endpoint shows the client secret to an eavesdropper."""
         return self.oauth is not None and self.oauth.token_endpoint_url.startswith("http:")
 
     @property
     def sends_secret(self) -> bool:
-        """Return whether whoever reads the connection can use what the client sends."""
+        """Return whether an eavesdropper can reuse the credentials that the client sends."""
         return self.mechanism in (PLAIN, OAUTHBEARER)
 
 
 def without_effect(options: SaslOptions, given: Iterable[str], prefix: str) -> dict[str, list[str]]:
-    """Return those settings among the names `given` that `options` do not use, by the reason."""
+    """Return the names in `given` that `options` do not use, by the reason."""
     unused: dict[str, list[str]] = {}
     for name in sorted(given):
         key = name.removeprefix(prefix)
@@ -189,7 +189,7 @@ def sasl_options(settings: Mapping[str, str], prefix: str, token_provider: str =
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Source:
-    """Where the values come from: the options of the login module, and the settings beside it."""
+    """The source of the values: the options of the login module, and the other settings."""
 
     settings: Mapping[str, str]
     prefix: str
@@ -293,7 +293,7 @@ def _from_endpoint(source: _Source, url: str) -> OAuthOptions:
             f"the login module's {', '.join(tls)} cannot be used for the token endpoint",
             "Leave them out: the client trusts the authorities of the system and those of kafka.ssl.truststore.*",
         )
-    # Since Kafka 4.1 options of their own stand before those of the login module.
+    # Since Kafka 4.1 these options take precedence over those of the login module.
     credentials = "sasl.oauthbearer.client.credentials.client"
     client_id = source.setting(f"{credentials}.id") or source.option("clientId").strip()
     secret = source.setting(f"{credentials}.secret") or source.option("clientSecret").strip()

@@ -13,21 +13,21 @@ HIDDEN = "*****"
 
 _MARKS = ("password", "passphrase", "secret", "jaas", "credential", "token")
 _OTHER_NAMES = ("(access|account|api|encryption|private)[._ -]?key", "[.]sas[.]", "passwd", "auth[.]pass")
-"""Regular expressions of names that file systems of cloud providers and sinks give to their secrets."""
+"""Regular expressions for the names of secrets of cloud file systems and sinks."""
 _IN_VALUES = (
     "://[^/ :@]*:[^ @]+@",
     "jdbc:oracle:[^/ @]+/[^ @]+@",
     "(sig|signature|pwd)=",
 )
-"""Regular expressions of secrets in values: user and password in a URL, signatures, and short names of passwords.
+"""Regular expressions for secrets in values: user and password in a URL, signatures, and short names of passwords.
 
-They have no backslashes, which `spark-defaults.conf` would take away."""
+They have no backslashes, which `spark-defaults.conf` would remove."""
 _PREFIXES = ("ssl.keystore.key", "ssl.keystore.certificate", "ssl.truststore.")
 _SHOWN = (
     *("ssl.truststore.location", "ssl.truststore.type", "sasl.tokenprovider"),
     *("sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.client.credentials.client.id"),
 )
-"""Names that look as if they were of secrets."""
+"""Names that look like names of secrets and are not."""
 
 REDACTION_REGEX = "(?i)" + "|".join(
     (*_MARKS, *_OTHER_NAMES, *_IN_VALUES, *(prefix.replace(".", "[.]") for prefix in _PREFIXES))

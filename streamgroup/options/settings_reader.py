@@ -18,7 +18,7 @@ from streamgroup.options.rows import PREFIX
 
 
 class Row(Protocol):
-    """A row as the reader needs it."""
+    """The part of a row that the reader needs."""
 
     @property
     def name(self) -> str:
@@ -35,7 +35,7 @@ R = TypeVar("R", bound=Row)
 class SettingsReader(ABC, Generic[R]):
     """Reads what the user has set: options of a read, or keys of a job file.
 
-    `rows` describe the settings that exist. A subclass words the problems.
+    `rows` describes the settings that exist. A subclass writes the texts of the problems.
     """
 
     def __init__(self, rows: Mapping[str, R], problems: list[str]) -> None:
@@ -78,7 +78,7 @@ class SettingsReader(ABC, Generic[R]):
         """Return how a problem names the row."""
 
     def shown(self, row: R, value: Any) -> str:
-        """Return the value as a problem shows it, with a space before it; empty where the value may be secret."""
+        """Return a space and the value as a problem shows it; empty if the value may be secret."""
         return ""
 
     @abstractmethod
@@ -101,10 +101,10 @@ def together(problems: list[str], heading: str) -> str:
 
 _SEPARATORS = re.compile(r"[._\s-]")
 _MISTAKES = ((8, 1), (14, 2))
-"""Below this many letters, this many mistakes make a near miss."""
+"""Below this many letters, up to this many mistakes are a near miss."""
 _MOST_MISTAKES = 3
 _OTHER_SOURCES = frozenset({"maxfilespertrigger"})
-"""Names that are near to one of ours, but are options of Spark's file source."""
+"""Names similar to one of streamgroup's that are options of Spark's file source."""
 
 
 def near_miss(name: str, known: Iterable[str]) -> str | None:
@@ -128,7 +128,7 @@ def near_miss(name: str, known: Iterable[str]) -> str | None:
 
 
 def mistakes(written: str, meant: str) -> int:
-    """Return how many letters are missing, too many, other ones, or exchanged with their neighbour."""
+    """Return the number of letters that are missing, added, replaced, or swapped with their neighbour."""
     before: list[int] = []
     row = list(range(len(meant) + 1))
     for i, letter in enumerate(written, 1):

@@ -98,4 +98,4 @@ SINK_HINTS: dict[str, str] = {
     "path": "save('…') and start('…') have a path, and Kafka has none. Name the topic with 'topic'",
     "topics": "a write has one topic or a column for it. Name the topic with 'topic', or add the column 'topic'",
 }
-"""The cause and the next step for an unknown option whose most similar name would mislead; keys in lower case."""
+"""The cause and the next step for unknown options whose most similar name would mislead; keys in lower case."""

@@ -22,7 +22,7 @@ SASL_SSL = "SASL_SSL"
 
 @dataclass(frozen=True, slots=True)
 class TlsServers:
-    """The kind of servers that options of TLS are for, in the words of messages."""
+    """The servers that TLS options are for, as messages name them."""
 
     prefix: str
     """The beginning of the options' names."""
@@ -30,7 +30,7 @@ class TlsServers:
     addresses: str
     """The setting that has the servers' host names."""
     without_tls: str
-    """The next step for a listener that speaks plaintext."""
+    """The next step for a plaintext listener."""
     clients: str
     """The machines that connect to them."""
 
@@ -98,7 +98,7 @@ def contradictions(options: TlsOptions) -> list[str]:
 
 
 def warnings(options: TlsOptions) -> list[str]:
-    """Return sentences for the log about settings that weaken the connection or have no effect."""
+    """Return notes for the log about settings that weaken the connection or have no effect."""
     found: list[str] = []
     servers = options.servers
     if not options.endpoint_identification:

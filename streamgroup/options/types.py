@@ -1,4 +1,4 @@
-"""The parsed options as frozen values. Each room takes the one that it needs.
+"""The parsed options as frozen values.
 
 Times are in milliseconds and sizes in bytes. Names and defaults are Kafka's; a comment gives the reason for any other
 default.
@@ -34,7 +34,7 @@ class ZooKeeperOptions:
     sasl_mechanism: str = ""
     """The SASL mechanism of `username`: DIGEST-MD5; empty for ZooKeeper's scheme digest."""
     creator_only: bool = False
-    """Whether only this user may write the nodes that a member creates. Everybody may read them."""
+    """Whether only this user may write the nodes that a member creates. All users may read them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class ClientOptions:
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
-    # Java's is 540,000. Load balancers of Azure drop a connection without a word when it was idle for 240 s.
+    # Java's is 540,000. Azure's load balancers silently drop a connection that was idle for 240 s.
     connections_max_idle_ms: int = 180_000
     # -1 leaves the size to the operating system, which grows it with the traffic. Java's 64 and 128 KiB would cap it.
     receive_buffer_bytes: int = -1
@@ -125,7 +125,7 @@ class OffsetsStorage(Enum):
 
     ZOOKEEPER = "zookeeper"
     KAFKA = "kafka"
-    """The brokers, from 0.8.2. They do not check the generation of a commit, so they fence no member (R35)."""
+    """The brokers, from 0.8.2. They do not check the generation of a commit, so they do not fence a member (R35)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ class LimitOptions:
     max_bytes_per_second: int | None = None
     """The most bytes per second of all batches together, by estimate. None means no maximum."""
     target_batch_duration_ms: int | None = None
-    """How long a batch is to last: the planner adapts its size. None sizes no batch by its duration."""
+    """The target duration of a batch: the planner adapts its size. None disables this."""
     is_spent: bool = False
     """Whether nothing may be planned now, because earlier batches have used up what the rates allow."""
 
@@ -262,7 +262,7 @@ class SinkOptions:
     include_timestamp: bool = False
     """Whether the column `timestamp` is the records' timestamp."""
     verify: bool = False
-    """Kafka 0.7: whether a task reads the logs back until it has found what it has written."""
+    """Kafka 0.7: whether a task reads the logs back until it has found the records that it has written."""
     verify_wait_ms: int = 10_000
     """Kafka 0.7: how long `verify` waits for the flush of messages that a broker has read."""
     notes: tuple[str, ...] = ()

@@ -200,7 +200,7 @@ def _tls(values: Mapping[str, Any], given: Collection[str], problems: list[str],
 def registered(
     group: GroupOptions, zookeeper: ZooKeeperOptions, given: Collection[str], problems: list[str]
 ) -> tuple[GroupOptions, dict[str, str]]:
-    """Return the options of a member whose group is registered in ZooKeeper, and why some of them are ignored there."""
+    """Return the options of a member whose group is registered in ZooKeeper, and why some options are ignored."""
     if "kafka.partition.assignment.strategy" in given and "range" not in group.strategies:
         problems.append(
             "invalid value for option kafka.partition.assignment.strategy: all members of a group in ZooKeeper compute "
@@ -219,7 +219,7 @@ def registered(
 def stored(
     group: GroupOptions, zookeeper: ZooKeeperOptions | None, given: Collection[str], problems: list[str]
 ) -> tuple[GroupOptions, dict[str, str]]:
-    """Return the options of a group with the storage of its offsets, and why some of them are ignored."""
+    """Return the options of a group with the storage of its offsets, and why some options are ignored."""
     if zookeeper is None:
         if group.offsets_storage is OffsetsStorage.ZOOKEEPER:
             problems.append(

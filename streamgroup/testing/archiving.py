@@ -34,7 +34,7 @@ def archive_classes(version: str = DEFAULT_VERSION) -> None:
 
 @contextlib.contextmanager
 def _written(main_class: str, classpath: Iterable[Path]) -> Iterator[tuple[tuple[str, ...], Path]]:
-    """Yield the flags of a JVM that writes the archive as it exits, none where it is there, and a directory for it."""
+    """Yield the flags of a JVM that writes the archive at its exit (none if it exists), and a data directory."""
     path = archive_path(main_class, classpath)
     make_own(path.parent.parent, 0o755)
     make_own(path.parent, 0o755)

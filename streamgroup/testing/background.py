@@ -35,7 +35,7 @@ _PS_TIMEOUT_S = 10.0
 _POLL_S = 0.1
 
 _STATE, _NUM_THREADS = 0, 17
-"""Of the fields of `/proc/<pid>/stat` behind the name of the program (proc(5))."""
+"""The index among the fields of `/proc/<pid>/stat` after the program name (proc(5))."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class BackgroundClient:
     properties: str
     """The path of the file for `--command-config` of Java's tools."""
     jvm_flags: tuple[str, ...] = ()
-    """The flags that Java's tools need besides."""
+    """Additional flags for Java's tools."""
 
 
 @dataclass(frozen=True, slots=True)

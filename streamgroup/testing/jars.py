@@ -115,7 +115,7 @@ def _download(coordinate: Coordinate, directory: Path, *, transitive: bool, time
         if pins is not None:
             _require_pinned(coordinate, manifest_sums(jars), pins)
         if directory.exists():
-            shutil.rmtree(directory)  # it has no manifest, so nobody uses it
+            shutil.rmtree(directory)  # it has no manifest, so no process uses it
         jars.rename(directory)
     finally:
         shutil.rmtree(work, ignore_errors=True)

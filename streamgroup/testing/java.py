@@ -133,7 +133,7 @@ def version_of(jar: Path) -> str:
 
 
 def archive_flags(main_class: str, classpath: Iterable[Path]) -> tuple[str, ...]:
-    """Return the flags of a JVM that maps its archive; none where there is no archive.
+    """Return the flags of a JVM that maps its archive; empty without an archive.
 
     Raises ConfigError if another user could have changed it.
     """

@@ -24,7 +24,7 @@ def brokers_known_to(host: str, port: int) -> frozenset[int]:
     """Return the ids of the brokers that the broker at `host:port` knows; empty if it does not answer."""
     answer = _metadata(host, port, _NO_TOPIC_NAMED)
     try:
-        # The brokers stand first; the topics after them may be many and do not matter.
+        # The brokers come first; the topics after them may be many and are not needed.
         return frozenset() if answer is None else broker_ids(answer)
     except struct.error:
         return frozenset()
@@ -87,7 +87,7 @@ def partition_leaders(answer: bytes) -> dict[int, int]:
 
 
 def _brokers(answer: bytes) -> tuple[list[int], int]:
-    """Return the broker ids and the position behind the brokers."""
+    """Return the broker ids and the position after the brokers."""
     _, count = struct.unpack_from(">ii", answer)
     ids, at = [], 8
     for _ in range(_counted(count)):

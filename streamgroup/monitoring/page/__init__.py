@@ -1,1 +1,1 @@
-"""The live page: what the brokers and the members of this machine answer, with a short history, in a browser."""
+"""The live page: the state of brokers, groups and this machine's members, with a short history, in a browser."""

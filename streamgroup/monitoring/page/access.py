@@ -1,4 +1,4 @@
-"""Access to the page: by which names it may be reached, and with which token. Pure."""
+"""Access to the page: the allowed host names and the token. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamgroup.errors import ConfigError
 
 LEAST_TOKEN = 16
-"""Characters of a token: fewer could be guessed over the network."""
+"""The least characters of a token: fewer could be guessed over the network."""
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 _COOKIE_OF = b"the cookie of streamgroup ui"
 
@@ -73,11 +73,11 @@ class Access:
         return address.is_loopback or not is_loopback(self.host)
 
     def allows_token(self, given: str) -> bool:
-        """Return whether `given` is the token. The time that it takes does not depend on where they differ."""
+        """Return whether `given` is the token. The comparison takes constant time."""
         return self.token is None or secrets.compare_digest(given.encode(), self.token.encode())
 
     def allows_cookie(self, given: str) -> bool:
-        """Return whether a browser that has this cookie has sent the token before."""
+        """Return whether the cookie proves that the browser has sent the token before."""
         return self.token is None or secrets.compare_digest(given.encode(), self.cookie().encode())
 
     def cookie(self) -> str:
@@ -88,7 +88,7 @@ class Access:
 
 COOKIE = "streamgroup-ui"
 _OPEN = ("/login", "/assets/login.css", "/assets/login.js", "/assets/theme.js")
-"""The paths that need no token: the form that asks for it, and the files of the form."""
+"""The paths that need no token: the form for the token, and the files of the form."""
 _BEARER = "Bearer "
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -103,7 +103,7 @@ _HEADERS = {
 
 
 class Guard:
-    """ASGI middleware. A request for another host, or without the token where there is one, reaches no view."""
+    """ASGI middleware. It rejects a request for another host, or without the required token."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -128,7 +128,7 @@ class Guard:
         await (self._app if refusal is None else refusal)(scope, receive, send_with_headers)
 
     def _refusal(self, request: HTTPConnection) -> Response | None:
-        """Return the answer to a request that must not reach the page, or None."""
+        """Return the response to a request that must not reach the page, or None."""
         if not self._access.allows_host(request.headers.get("host", "")):
             return PlainTextResponse(
                 "streamgroup ui does not serve this host name. Use its address, or start it with --name HOST",

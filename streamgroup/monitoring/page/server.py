@@ -1,4 +1,4 @@
-"""Serves the page until Ctrl-C."""
+"""The server of the live page: its views and files over HTTP, and the thread that reads the cluster."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from streamgroup.monitoring.page.history.history import History
 from streamgroup.text import host_port
 
 _STOP_S = 1
-"""Seconds that the end waits for a reading and for answers under way."""
+"""Seconds to wait at the end for a reading and for pending responses."""
 
 
 def serve(
@@ -45,7 +45,7 @@ def serve(
 ) -> None:
     """Serve the page at `access.host` and `port` until SIGINT or SIGTERM; 0 is any free port.
 
-    `on_start` gets the address when the server listens. Raises StreamGroupError if the port cannot be used.
+    `on_start` receives the address when the server listens. Raises StreamGroupError if the port cannot be used.
     """
     board = Board()
     config = uvicorn.Config(
@@ -125,7 +125,7 @@ def _topic(request: Request) -> tuple[tuple[str, ...], View]:
 def _view(board: Board, choose: Callable[[Request], tuple[tuple[str, ...], View]]) -> Callable[[Request], Response]:
     """Return an endpoint with the JSON of a view. A browser that has seen it gets 304.
 
-    Starlette runs the endpoint in a thread, since it is not a coroutine: a large view holds up no other request.
+    Starlette runs the endpoint in a thread, since it is not a coroutine: a large view delays no other request.
     """
 
     def endpoint(request: Request) -> Response:
@@ -169,18 +169,18 @@ def _login(access: Access) -> Callable[[Request], Any]:
 
 
 _MOST_ANSWERS = 64
-"""Answers kept until the next reading: browsers that show the same view share one."""
+"""Responses stored until the next reading: browsers that show the same view share one."""
 
 
 class Board:
-    """Keeps a history behind a lock, and the answers made of it until it changes."""
+    """Guards a history with a lock, and caches the responses until it changes."""
 
     def __init__(self, history: History | None = None) -> None:
         self._history = history or History()
         self._lock = threading.Lock()
         self._answers: dict[object, bytes | None] = {}
         self._start = secrets.token_hex(4)
-        """Tells apart the sequences of two starts of the server."""
+        """Distinguishes the sequences of two starts of the server."""
 
     def add(self, reading: Reading) -> None:
         with self._lock:
@@ -188,7 +188,7 @@ class Board:
             self._answers.clear()
 
     def fail(self, at: float, text: str) -> None:
-        """Take the error of a reading that failed."""
+        """Add the error of a failed reading."""
         with self._lock:
             self._history.fail(at, text)
             self._answers.clear()
@@ -198,7 +198,7 @@ class Board:
         return f"{self._start}-{self._history.sequence}"
 
     def answer(self, key: object, view: Callable[[History], dict[str, Any] | None]) -> tuple[str, bytes | None]:
-        """Return the version and the JSON of a view; None where what it is about does not exist.
+        """Return the version and the JSON of a view; None if its object does not exist.
 
         `key` identifies the view.
         """
@@ -221,7 +221,7 @@ Read = Callable[[], Reading]
 class BoardPoller:
     """Adds a reading to the board every `interval` seconds, from `start` until `stop`.
 
-    `opened` connects. After a reading that failed the poller closes what it has opened, and opens it again: a session
+    `opened` connects. After a failed reading the poller closes the connection and opens it again: a session
     with ZooKeeper may have ended.
     """
 
@@ -237,7 +237,7 @@ class BoardPoller:
         self._thread.start()
 
     def stop(self, timeout: float) -> None:
-        """Stop reading, and wait up to `timeout` seconds for the reading under way."""
+        """Stop reading, and wait up to `timeout` seconds for the current reading."""
         self._stopped.set()
         self._thread.join(timeout)
 
@@ -248,7 +248,7 @@ class BoardPoller:
                     self._read_until_stopped(read)
             except StreamGroupError as error:
                 self._fail(str(error))
-            except Exception as error:  # the page would show old data forever, and nobody would know
+            except Exception as error:  # the page would show old data forever without a sign
                 log.debug("cannot read the cluster", exc_info=True)
                 self._fail(f"unexpected error of streamgroup ui: {error!r}")
             self._stopped.wait(self._interval)

@@ -53,7 +53,7 @@ def decompress(codec: int, data: bytes) -> bytes:
 
 
 def _gunzip(data: bytes) -> bytes:
-    """Decompress all members; bytes behind the last are ignored, as in Java's GZIPInputStream."""
+    """Decompress all members; bytes after the last are ignored, as in Java's GZIPInputStream."""
     inflated, rest = bytearray(), data
     while True:
         member = zlib.decompressobj(wbits=31)

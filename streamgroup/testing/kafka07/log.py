@@ -1,4 +1,4 @@
-"""The log of one partition, in the segments that Kafka 0.7 keeps on disk.
+"""The logs of one emulated broker, in the segments that Kafka 0.7 writes.
 
 `<log.dir>/<topic>-<partition>/<start offset, 20 digits>.kafka` has the received bytes from that offset on. Appended
 bytes become visible when they are flushed. `Log` is thread-safe.

@@ -74,7 +74,7 @@ class Producer07:
         with Producer07(zookeeper="127.0.0.1:2181") as producer:
             producer.produce("events", [b"plain", Compressed("gzip", [b"a", b"b"])], partition=2, broker=0)
 
-    The broker never answers a PRODUCE, so each call sends a request behind it, whose response confirms the PRODUCE. The
+    The broker never answers a PRODUCE, so each call sends a second request, whose response confirms the PRODUCE. The
     broker silently drops messages beyond its `max.message.size`: `max_message_size` must not be larger.
     """
 

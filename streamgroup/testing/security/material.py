@@ -1,4 +1,4 @@
-"""The files and passwords of one secured server: made at its first start, found again where its data are kept."""
+"""The files and passwords of one secured server: created at its first start, and reused with its data directory."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ class Material:
 def prepare(
     directory: Path, settings: SecuritySettings, broker_identity: Callable[[Authority], Identity] | None = None
 ) -> Material:
-    """Return the material in `directory`, which nobody else may read, and make what is missing there.
+    """Return the material in `directory`, which only this user may read. Create missing files.
 
-    The brokers' key store is made anew: by `broker_identity`, or for localhost.
+    The brokers' key store is always created: by `broker_identity`, or for localhost.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory.chmod(0o700)

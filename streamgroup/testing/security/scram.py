@@ -1,4 +1,4 @@
-"""The credentials that a broker keeps of a user for SCRAM (RFC 5802, section 3)."""
+"""The SCRAM credentials of a user that a broker stores (RFC 5802, section 3)."""
 
 from __future__ import annotations
 

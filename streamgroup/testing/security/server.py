@@ -59,7 +59,7 @@ class SecuredCluster(Protocol):
 
 
 class ServerSecurity:
-    """The security of a `KafkaServer`, which calls `open` before it starts its brokers and `close` behind their end.
+    """The security of a `KafkaServer`, which calls `open` before it starts its brokers and `close` after their end.
 
     Its files lie in the server's data directory. A directory that is started again has the same users, passwords and
     authority.

@@ -1,4 +1,4 @@
-"""The security that a test asks of a server, and whether a release of Kafka has it."""
+"""The security that a test requests of a server, and the checks whether a Kafka release supports it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SecurityProtocol(StrEnum):
 
     @property
     def has_tls(self) -> bool:
-        """True if the listener speaks TLS."""
+        """True if the listener uses TLS."""
         return self is not SecurityProtocol.SASL_PLAINTEXT
 
     @property
@@ -71,7 +71,7 @@ _CLIENT_CERTIFICATES_WITH_SASL = (2, 8)
 
 @dataclass(frozen=True, slots=True)
 class SecuritySettings:
-    """The protocol of the listener for clients, how it knows them, and whether ACLs bind them.
+    """The protocol of the listener for clients, their authentication, and whether ACLs apply.
 
     `users` are those besides the super user `admin`. With `mutual_tls` the listener asks for client certificates.
     """
@@ -93,7 +93,7 @@ class SecuritySettings:
         return (ADMIN, *self.users)
 
     def principal(self, user: str) -> str:
-        """Return the principal by which the brokers know `user`, as ACLs name it."""
+        """Return the principal of `user`, as ACLs name it."""
         return f"User:{user}" if self.protocol.has_sasl else f"User:CN={user}"
 
 

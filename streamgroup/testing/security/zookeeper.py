@@ -1,4 +1,4 @@
-"""The security of one ZooKeeper: a TLS listener beside the plaintext one, and users for digest and SASL."""
+"""The security of one ZooKeeper: a TLS listener in addition to the plaintext one, and users for digest and SASL."""
 
 from __future__ import annotations
 

@@ -23,14 +23,14 @@ class SunkBatch:
 
 
 class RunBatches:
-    """The newest batches of one run, by a name that people know."""
+    """The newest batches of one run. `name` is for people."""
 
     def __init__(self, name: str, capacity: int) -> None:
         self.name = name
         self.batches: deque[SunkBatch] = deque(maxlen=capacity)
 
     def add(self, reported: Iterable[Any]) -> None:
-        """Add the batches of a status. It repeats those of the status before."""
+        """Add the new batches of a status. A status repeats the batches of the previous one."""
         newest = self.batches[-1].number if self.batches else -1
         for value in reported:
             batch = _batch_of(value)
@@ -40,7 +40,7 @@ class RunBatches:
 
 
 class GroupBatches:
-    """The batches of the runs of one group; the run that was silent for longest is forgotten first."""
+    """The batches of the runs of one group; the run without a batch for the longest time is removed first."""
 
     def __init__(self, runs: int, batches: int) -> None:
         self._most_runs = runs
@@ -71,7 +71,7 @@ def _name_of(status: Status) -> str:
 
 
 def _batch_of(value: Any) -> SunkBatch | None:
-    """Return a batch as a status has it; None for anything else: the process may be of another release."""
+    """Return a batch in a status; None for another form: the process may be of another release."""
     match value:
         case {
             "batch": int() as number,
@@ -89,12 +89,12 @@ def _batch_of(value: Any) -> SunkBatch | None:
 
 
 Status = Mapping[str, Any]
-"""The status of a coordinator process, as its control channel answers it (docs/log-events.md)."""
+"""The status of a coordinator process, as its control channel returns it (docs/log-events.md)."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupReading:
-    """One group: state, members, and the offset that it has committed of each partition."""
+    """One group: its state, members and committed offsets."""
 
     description: GroupDescription
     committed: Mapping[TopicPartition, int] = field(default_factory=dict)

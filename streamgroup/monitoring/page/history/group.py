@@ -1,4 +1,4 @@
-"""The history of one group."""
+"""The history of one group, and the limits of its size."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class GroupHistory:
         self._ends = QueryEnds()
 
     def add(self, group: GroupReading, reading: Reading) -> None:
-        """Add what `reading` says of this group."""
+        """Add the part of `reading` about this group."""
         at, partitions = reading.at, tuple(group.partitions())
         if self.now is not None:
             self.marks.extend(between(at, self.now, group, reading.snapshot.log_format))
@@ -45,36 +45,36 @@ class GroupHistory:
         self.is_read = True
 
     def miss(self, name: str, reading: Reading) -> None:
-        """Take a reading that lacks the group: its lag is not known until the next one that has it."""
+        """Note a reading without the group: its lag is unknown until the next reading with it."""
         self._add_local(name, reading)
         self.is_read = False
 
     def _add_local(self, name: str, reading: Reading) -> None:
-        """Add what the members of this machine say themselves."""
+        """Add the events and batches that members on this machine report."""
         statuses = list(reading.statuses_of(name))
         self.marks.extend(self._events.marks(reading.at, statuses))
         self.marks.extend(self._ends.marks(reading.failures_of(name)))
         self.batches.add(statuses)
 
     def committed(self, tp: TopicPartition) -> int | None:
-        """Return the committed offset of one partition in the newest reading; None where it is not known."""
+        """Return the committed offset of one partition in the newest reading; None if it is unknown."""
         return None if self.now is None or not self.is_read else self.now.committed.get(tp)
 
     def resize(self, limits: Limits, partitions: int) -> None:
-        """Keep as much as the limits allow where all groups together have `partitions`."""
+        """Adapt the sizes to the limits if all groups together have `partitions`."""
         self.offsets.resize(limits.samples_for(partitions))
         self.ownership.resize(limits.assignments_for(partitions))
 
     def lag_of(self, logs: Mapping[TopicPartition, int], tp: TopicPartition) -> int | None:
-        """Return the lag of one partition in the newest reading; None where it is not known."""
+        """Return the lag of one partition in the newest reading; None if it is unknown."""
         committed, end = self.committed(tp), logs.get(tp)
         return None if committed is None or end is None else max(0, end - committed)
 
     def _shown(self, group: GroupReading) -> tuple[TopicPartition, ...]:
         """Return the partitions of the timeline.
 
-        A partition without a commit counts while a member holds it. The brokers tell no holders while the group
-        rebalances, so the partitions from before stay until it is over.
+        A partition without a commit counts while a member holds it. The brokers return no assignment while the group
+        rebalances, so the earlier partitions stay until the rebalance ends.
         """
         found = group.partitions()
         if group.description.is_rebalancing:
@@ -82,7 +82,7 @@ class GroupHistory:
         return tuple(found)
 
     def _total(self, at: float) -> Total:
-        """Return the newest total. The rates are those since the sample before."""
+        """Return the newest total, with the rates since the previous sample."""
         times, committed, ends = self.offsets.newest(2)
         newest = lags(committed[-1:], ends[-1:])
         known = newest[newest != UNKNOWN]
@@ -95,25 +95,25 @@ class GroupHistory:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The most that is kept: samples of a series, offsets of all series, and of each group marks and the like."""
+    """The limits of the history: samples of a series, offsets of all series, and the marks of each group."""
 
     samples: int = 720
     """Samples of a series: an hour, at one every 5 s."""
     offsets: int = 4_000_000
     """Offsets of all groups together: groups x partitions x samples x 2, of 8 bytes each."""
     assignments: int = 100
-    """Assignments that the timeline of a group goes back."""
+    """Assignments in the timeline of a group."""
     owners: int = 4_000_000
     """Entries of all these assignments together: groups x partitions x assignments."""
     marks: int = 200
     batches: int = 200
     """Batches of one run of a query."""
     runs: int = 32
-    """Runs of a group, on this machine, whose batches are kept."""
+    """Runs of a group on this machine whose batches are stored."""
     errors: int = 50
 
     def samples_for(self, partitions: int) -> int:
-        """Return how many samples each series keeps where all groups together have `partitions`.
+        """Return how many samples each series has if all groups together have `partitions`.
 
         It is halved until all series fit, so that it seldom changes: each change copies the series.
         """

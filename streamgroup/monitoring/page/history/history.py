@@ -1,4 +1,4 @@
-"""The history of a cluster: that of each group, the newest reading, and errors."""
+"""The history of a cluster: the history of each group, the newest reading, and errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FIGURES = re.compile(r"\b(?:\d+ attempts?|\d+(?:\.\d+)? (?:s|ms))\b")
 
 @dataclass(frozen=True, slots=True)
 class ErrorNote:
-    """A reading that failed, or a part of it, or an error that has ended a query: `count` times, the last at `at`."""
+    """An error of a reading or of a query that has ended. It occurred `count` times, the last time at `at`."""
 
     at: float
     text: str
@@ -28,20 +28,20 @@ class History:
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.sequence = 0
-        """Grows with each reading, failed or not: a page that has seen it needs no answer."""
+        """Grows with each reading, failed or not. A page that has seen it needs no new data."""
         self.reading: Reading | None = None
         """The newest one."""
         self.groups: dict[str, GroupHistory] = {}
         self.errors: deque[ErrorNote] = deque(maxlen=self.limits.errors)
         """The errors of readings, and of parts of them."""
         self.failures: deque[ErrorNote] = deque(maxlen=self.limits.errors)
-        """The errors that have ended queries: they come once, and errors of readings again and again."""
+        """The errors that have ended queries. They occur once, and errors of readings repeatedly."""
         self._ends = QueryEnds()
         self.failed = ""
-        """The error of the newest reading; empty where it succeeded."""
+        """The error of the newest reading; empty if it succeeded."""
 
     def add(self, reading: Reading) -> None:
-        """Add a reading. A group that does not exist any more is forgotten, one that could not be read is kept."""
+        """Add a reading. A group that no longer exists is removed. A group that could not be read stays."""
         self.sequence += 1
         self.reading, self.failed = reading, ""
         kept = {name: self.groups[name] for name in reading.unread if name in self.groups}
@@ -63,14 +63,14 @@ class History:
             _add(self.failures, mark.at, mark.text)
 
     def fail(self, at: float, text: str) -> None:
-        """Take the error of a reading that failed. The series and marks so far stay."""
+        """Add the error of a failed reading. The series and marks so far stay."""
         self.sequence += 1
         self.failed = text
         _add(self.errors, at, text)
 
 
 def _add(errors: deque[ErrorNote], at: float, text: str) -> None:
-    """Add an error as the newest one. One that differs in its times and attempts only counts once more."""
+    """Add an error as the newest one. An error that differs only in times and attempts increases the count."""
     for known in errors:
         if _FIGURES.sub("", known.text) == _FIGURES.sub("", text):
             errors.remove(known)

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from streamgroup.model import TopicPartition
 
 UNKNOWN = -1
-"""Stands for an offset that is not known. No offset is negative."""
+"""An unknown offset. No offset is negative."""
 Offsets = NDArray[np.int64]
 
 
 class OffsetSeries:
-    """A ring of `capacity` samples. A partition that a sample lacks is forgotten with its earlier samples."""
+    """A ring of `capacity` samples. If a sample lacks a partition, its earlier samples are removed too."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -54,7 +54,7 @@ class OffsetSeries:
         self._count = min(self._count + 1, self._capacity)
 
     def resize(self, capacity: int) -> None:
-        """Keep `capacity` samples from now on, and the newest of those that there are."""
+        """Change the capacity, and keep the newest samples."""
         if capacity == self._capacity:
             return
         rows = self._rows()[-capacity:]
@@ -104,18 +104,18 @@ class OffsetSeries:
 
 
 def lags(committed: Offsets, ends: Offsets) -> Offsets:
-    """Return `ends - committed`, at least 0; UNKNOWN where either is.
+    """Return `ends - committed`, at least 0; UNKNOWN if either is.
 
-    The brokers answer for the ends before the group commits further, so that a difference may be negative.
+    The ends are older than the commits, so a difference may be negative.
     """
     known = (committed != UNKNOWN) & (ends != UNKNOWN)
     return np.where(known, np.maximum(ends - committed, 0), UNKNOWN)
 
 
 def advance(offsets: Offsets) -> NDArray[np.int64]:
-    """Return by how much all partitions together advanced between each sample and the one before.
+    """Return by how much all partitions together advanced between each sample and the previous one.
 
-    A partition counts where both samples know it. A step back, after a reset or a new topic, counts as none.
+    A partition counts if both samples have its offset. A step back, after a reset or for a new topic, counts as 0.
     """
     before, after = offsets[:-1], offsets[1:]
     known = (before != UNKNOWN) & (after != UNKNOWN)
@@ -124,17 +124,17 @@ def advance(offsets: Offsets) -> NDArray[np.int64]:
 
 
 TREND_S = 60.0
-"""How far back a trend looks."""
+"""Seconds of samples that a trend uses."""
 _STEADY = 0.02
-"""A change of the lag by less than this part of it is none."""
+"""A smaller relative change of the lag counts as steady."""
 _LEAST_SAMPLES = 3
 _TREND_SAMPLES = 6
-"""The samples that a trend looks at, at the least, where there are as many."""
+"""The least samples that a trend uses, if there are as many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """A group at one time. `lag` is None where no partition's is known; the rates are None in a first sample."""
+    """A group at one time. `lag` is None if no partition's lag is known; the rates are None in the first sample."""
 
     at: float
     lag: int | None
@@ -161,13 +161,13 @@ class Trend:
 
 
 def trend(totals: Sequence[Total] | deque[Total]) -> Trend:
-    """Return the trend of the newest samples, as far as TREND_S goes back, or of the last six.
+    """Return the trend of the samples of the last TREND_S seconds, or of the last six.
 
     It compares the means of the first and of the last third, because a lag goes up and down with each batch.
     """
     if not totals:
         return Trend(LagTrend.UNKNOWN)
-    # Where the cluster is read once a minute, a minute has too few samples.
+    # If the cluster is read once a minute, a minute has too few samples.
     since = min(totals[-1].at - TREND_S, totals[max(0, len(totals) - _TREND_SAMPLES)].at)
     newest = [total for total in totals if total.lag is not None and total.at >= since]
     if len(newest) < _LEAST_SAMPLES:

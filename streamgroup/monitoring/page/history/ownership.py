@@ -1,4 +1,4 @@
-"""The partitions that each member of a group has held, over time."""
+"""The timeline of a group: the partitions that each member has held, and marks for events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streamgroup.text import counted
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The owners of the group's partitions from `at` on, in the order of `partitions`; None: no member holds it."""
+    """The owners of the group's partitions from `at` on, in the order of `partitions`; None if no member holds it."""
 
     at: float
     partitions: tuple[TopicPartition, ...]
@@ -35,7 +35,7 @@ class Span:
 
 
 class Ownership:
-    """The last `capacity` assignments of one group. An assignment that repeats the last one is not kept."""
+    """The last `capacity` assignments of one group. An assignment equal to the last one is not stored."""
 
     def __init__(self, capacity: int) -> None:
         self._assignments: deque[Assignment] = deque(maxlen=capacity)
@@ -49,7 +49,7 @@ class Ownership:
         return self._assignments[-1].partitions if self._assignments else ()
 
     def add(self, at: float, partitions: tuple[TopicPartition, ...], owners: Mapping[TopicPartition, str]) -> bool:
-        """Add what was read at `at`, and return whether it differs from the assignment before."""
+        """Add the assignment read at `at`, and return whether it differs from the previous one."""
         last = self._assignments[-1] if self._assignments else None
         held = tuple(owners.get(tp) for tp in partitions)
         self._seen = at
@@ -71,7 +71,7 @@ class Ownership:
             self._assignments = deque(self._assignments, maxlen=capacity)
 
     def spans(self, since: float = 0.0) -> dict[TopicPartition, list[Span]]:
-        """Return by whom each partition was held from `since` on, in order of time.
+        """Return which member held each partition from `since` on, in order of time.
 
         The spans of a partition do not overlap. The last one ends with the newest reading.
         """
@@ -111,14 +111,14 @@ class MarkKind(StrEnum):
 
 
 _MOST_RUNS = 32
-"""Runs of a group whose counters are remembered. As many coordinators of one machine do not share a group."""
+"""Runs of a group whose counters are stored. One group has fewer coordinators on one machine."""
 _EVENTS = (MarkKind.FENCE, MarkKind.REPLAY, MarkKind.SKIP, MarkKind.REPEAT, MarkKind.DATA_LOSS)
-"""The events that members count. Their rebalances are left out: the description of the group shows those of all."""
+"""The events that members count. Rebalances are left out: the description of the group shows them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that has happened at `at` (seconds since 1970), to a member unless `member` is empty."""
+    """An event at `at` (seconds since 1970), of a member unless `member` is empty."""
 
     at: float
     kind: MarkKind
@@ -127,7 +127,7 @@ class Mark:
 
 
 def between(at: float, before: GroupReading, after: GroupReading, log_format: LogFormat) -> Iterator[Mark]:
-    """Yield what two readings of a group show: members that joined or left, and a rebalance."""
+    """Yield the differences of two readings of a group: members that joined or left, and a rebalance."""
     old = {member.member_id: member for member in before.description.members}
     new = {member.member_id: member for member in after.description.members}
     for name in sorted(new.keys() - old.keys()):
@@ -142,13 +142,13 @@ def between(at: float, before: GroupReading, after: GroupReading, log_format: Lo
 
 
 def _is_known(description: GroupDescription) -> bool:
-    """Return whether the brokers tell what each member holds."""
+    """Return whether the brokers return the assignment of each member."""
     return description.state in {GroupState.STABLE, GroupState.EMPTY}
 
 
 def _moved(at: float, before: GroupReading, after: GroupReading, log_format: LogFormat) -> Iterator[Mark]:
     old, new = before.owners(), after.owners()
-    if before.description.is_rebalancing:  # the brokers told no owners while the group rebalanced
+    if before.description.is_rebalancing:  # the brokers returned no assignment while the group rebalanced
         members = counted(len(after.description.members), "member")
         yield Mark(at, MarkKind.REBALANCE, f"assigned: {counted(len(new), 'partition')} to {members}")
         return
@@ -163,10 +163,10 @@ class MemberEvents:
 
     def __init__(self) -> None:
         self._counts: dict[str, dict[str, int]] = {}
-        """By run, the one that was read last at the end."""
+        """By run; the run that was read last is at the end."""
 
     def marks(self, at: float, statuses: Iterable[Status]) -> list[Mark]:
-        """Return the marks of `statuses`. Those of a new run tell of its past, at the time of each event."""
+        """Return the marks of `statuses`. The marks of a new run are at the times of its past events."""
         found: list[Mark] = []
         for status in statuses:
             run, member = str(status.get("run", "")), str(status.get("member", ""))
@@ -185,7 +185,7 @@ class MemberEvents:
             if counts["drain"] and not before.get("drain"):
                 found.append(Mark(at, MarkKind.DRAIN, f"{status.get('name') or member} drains", member))
             self._counts[run] = counts
-        for run in list(self._counts)[:-_MOST_RUNS]:  # a run may lack in readings while its coordinator is busy
+        for run in list(self._counts)[:-_MOST_RUNS]:  # a reading may lack a run while its coordinator is busy
             del self._counts[run]
         return found
 
@@ -209,7 +209,7 @@ def _text_of(failure: QueryFailure) -> str:
 
 
 def _time_of(text: Any, default: float) -> float:
-    """Return the time of an event, in seconds since 1970; `default` where the status has none."""
+    """Return the time of an event, in seconds since 1970; `default` if the status has none."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except (TypeError, ValueError):

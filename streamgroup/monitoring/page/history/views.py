@@ -20,9 +20,9 @@ from streamgroup.text import host_port
 Json = dict[str, Any]
 
 SPARK_POINTS = 40
-"""Points of the small curve beside each group."""
+"""Points of the small curve of each group."""
 POINTS = 240
-"""Most points of a chart and columns of a heat map: what a screen can show."""
+"""The most points of a chart and columns of a heat map that a screen can show."""
 LINES = 8
 """Partitions that have a line of their own in the chart of lags: those with the largest lag, if none are chosen."""
 
@@ -44,7 +44,7 @@ def group_view(history: History, name: str, chosen: Collection[str] = ()) -> Jso
     spans = group.ownership.spans(float(times[0]))
     owners = _Numbers()
     for span in sorted((span for found in spans.values() for span in found), key=lambda span: span.start):
-        owners.of(span.owner)  # a member that comes later has a higher number, so the others keep their colors
+        owners.of(span.owner)  # a later member has a higher number, so the earlier ones keep their colors
     label = reading.snapshot.log_format.partition_label
     paused = pauses(reading.statuses, name)
     partitions = [
@@ -77,7 +77,7 @@ def group_view(history: History, name: str, chosen: Collection[str] = ()) -> Jso
 
 
 def topics_view(history: History) -> Json:
-    """Return the topics, and of each its partitions, log size and groups."""
+    """Return the topics with their partitions, log sizes and groups."""
     reading = history.reading
     topics = [] if reading is None else _sorted(reading.snapshot.topics.values())
     readers = _readers(history)
@@ -225,7 +225,7 @@ def _member_row(member: MemberDescription, reading: Reading) -> Json:
 
 
 def _status_row(status: Status) -> Json:
-    """Return what the page shows of a member of this machine."""
+    """Return the data of a member on this machine."""
     trouble = status.get("trouble")
     counters: Mapping[str, Any] = trouble if isinstance(trouble, Mapping) else {}
     query = status.get("query")
@@ -327,7 +327,7 @@ def _sorted(topics: Iterable[TopicInfo]) -> list[TopicInfo]:
 
 
 class _Numbers:
-    """Numbers member ids, which are long, in the order in which they come."""
+    """Numbers member ids, which are long, in the order of their first use."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
