@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streamgroup.testing.archiving import archive_classes
     from streamgroup.testing.flow import End, Fault
+    from streamgroup.testing.jars import java_tool
     from streamgroup.testing.kafka import KafkaServer, create_topic
     from streamgroup.testing.kafka07 import Compressed, Kafka07Server, Producer07
-    from streamgroup.testing.ports import java_tool
     from streamgroup.testing.processes import ServerStartError
     from streamgroup.testing.proxy import Direction, Proxy, Which
     from streamgroup.testing.security.certificates import Authority, Identity, write_jks, write_pem, write_pkcs12
@@ -63,7 +63,7 @@ _HOMES = {
     "ZooKeeperServer": "streamgroup.testing.zookeeper",
     "archive_classes": "streamgroup.testing.archiving",
     "create_topic": "streamgroup.testing.kafka",
-    "java_tool": "streamgroup.testing.ports",
+    "java_tool": "streamgroup.testing.jars",
     "write_jks": "streamgroup.testing.security.certificates",
     "write_pem": "streamgroup.testing.security.certificates",
     "write_pkcs12": "streamgroup.testing.security.certificates",

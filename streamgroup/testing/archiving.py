@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 from streamgroup.testing import kafka, zookeeper
 from streamgroup.testing.directories import file_lock, make_own
+from streamgroup.testing.jars import kafka_classpath
 from streamgroup.testing.java import archive_path, logging_jars
-from streamgroup.testing.ports import kafka_classpath
 from streamgroup.testing.releases import DEFAULT_VERSION
 
 _LOCK_TIMEOUT_S = 180.0

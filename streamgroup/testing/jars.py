@@ -1,4 +1,4 @@
-"""Jars in the user's cache, which Ivy resolves once; later uses need no network.
+"""Jars in the user's cache, which Ivy resolves once (later uses need no network), and the jars of Kafka and its tools.
 
 A module's directory `<cache>/<module>-<revision>/` is renamed into place when it is complete, with a manifest of the
 sizes and SHA-256 of its files. `jars.sha256` pins the sums of the modules that this project uses. For other modules the
@@ -17,14 +17,14 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from streamgroup.errors import ChecksumMismatch, ConfigError, TransportError
 from streamgroup.testing.directories import cache_directory, file_lock, make_own, require_own, require_unmovable
-from streamgroup.testing.java import java_command, pyspark_jar_files
-from streamgroup.testing.releases import Coordinate
+from streamgroup.testing.java import java_command, logging_jars, pyspark_jar_files
+from streamgroup.testing.releases import Coordinate, release_of
 
 MANIFEST = "manifest.json"
 RESOLVE_TIMEOUT_S = 900.0
@@ -318,3 +318,37 @@ def progress(title: str) -> Iterator[Progress]:
                 bar.update(task, description=step, completed=done, total=total)
 
         yield _Rich()
+
+
+# -- the jars of Kafka -------------------------------------------------------------------------------------------------
+
+_OWN_LOGGING = ("slf4j-api", "log4j", "slf4j-log4j", "slf4j-reload4j", "reload4j")
+
+
+def kafka_classpath(version: str) -> tuple[Path, ...]:
+    """Return the jars of a Kafka version, downloaded if they are not cached, with PySpark's logging jars."""
+    release = release_of(version)
+    if release.emulated:
+        raise ConfigError(f"no jars of Kafka {version}: it is emulated in Python, without tools")
+    jars = list(_jars(release.coordinate))
+    for extra in release.extra:
+        jars.extend(_jars(extra, transitive=False))
+    return (*logging_jars(), *(jar for jar in jars if not jar.name.startswith(_OWN_LOGGING)))
+
+
+def java_tool(version: str, main_class: str, *arguments: str, jvm_flags: Sequence[str] = ("-Xmx256m",)) -> list[str]:
+    """Return the argv of one of Kafka's own tools, for `subprocess`.
+
+    For instance `org.apache.kafka.tools.consumer.ConsoleConsumer` and
+    `org.apache.kafka.tools.consumer.group.ConsumerGroupCommand`, which Kafka's shell scripts start too. Before 3.x they
+    are `kafka.tools.ConsoleConsumer`, `kafka.admin.ConsumerGroupCommand` and so on.
+    """
+    tools = release_of(version).tools
+    # Without its dependencies: the tools that call brokers need only those of the broker.
+    own = () if tools is None else _jars(tools, transitive=False)
+    flags = (*jvm_flags, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+    return java_command(main_class, arguments, classpath=(*kafka_classpath(version), *own), flags=flags)
+
+
+def _jars(of: Coordinate, *, transitive: bool = True) -> tuple[Path, ...]:
+    return resolve(of.organisation, of.module, of.revision, transitive=transitive)

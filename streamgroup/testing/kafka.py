@@ -21,10 +21,11 @@ from kazoo.exceptions import NodeExistsError
 
 from streamgroup.errors import ConfigError
 from streamgroup.testing.directories import cache_directory, write_private
+from streamgroup.testing.jars import kafka_classpath
 from streamgroup.testing.java import archive_flags, java_command, write_log4j2
 from streamgroup.testing.metadata_mode import MetadataMode, check_data_dir, refuse_reserved
 from streamgroup.testing.node import PLAINTEXT, KafkaNode, NodePlan, listeners_text, properties_text
-from streamgroup.testing.ports import LOOPBACK, free_ports, kafka_classpath
+from streamgroup.testing.ports import LOOPBACK, free_ports
 from streamgroup.testing.probe import brokers_known_to, leaders_known_to
 from streamgroup.testing.processes import START_TIMEOUT_S, ServerProcess, ServerStartError, on_free_ports
 from streamgroup.testing.proxy import Proxy

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from streamgroup.errors import ChecksumMismatch, ConfigError, TransportError
-from streamgroup.testing import jars
+from streamgroup.testing import jars, java_tool
 from streamgroup.testing.jars import progress
 from streamgroup.testing.releases import Coordinate
 from tests import bring_jars
@@ -334,3 +334,8 @@ def test_a_terminal_shows_the_step_and_how_many_of_how_many_are_done(monkeypatch
     assert text.startswith("streamgroup: fetching the jars of Kafka 3.9.1\n")
     assert "kafka-clients-3.9.1.jar" in text
     assert "2/7" in text
+
+
+def test_an_emulated_kafka_has_no_tools() -> None:
+    with pytest.raises(ConfigError, match=r"no jars of Kafka 0\.7"):
+        java_tool("0.7", "kafka.tools.ConsoleConsumer")

@@ -4,8 +4,6 @@ import socket
 
 import pytest
 
-from streamgroup.errors import ConfigError
-from streamgroup.testing import java_tool
 from streamgroup.testing.ports import LOOPBACK, free_ports, receive_exactly
 
 
@@ -38,8 +36,3 @@ def test_a_stream_that_ends_before_is_an_error() -> None:
             theirs.sendall(b"abc")
         with pytest.raises(ConnectionError, match="it closed the connection"):
             receive_exactly(ours, 4)
-
-
-def test_an_emulated_kafka_has_no_tools() -> None:
-    with pytest.raises(ConfigError, match=r"no jars of Kafka 0\.7"):
-        java_tool("0.7", "kafka.tools.ConsoleConsumer")
