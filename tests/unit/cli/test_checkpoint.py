@@ -215,20 +215,6 @@ def test_kafka_07_has_no_way_to_spark(store: FakeStore, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "error"),
-    [
-        ("hdfs://namenode/checkpoints/q", r"this command reads local directories only. Copy"),
-        ("s3a://bucket/q", "this command reads local directories only"),
-        ("file://other-host/q", "this command reads local directories only"),
-        ("/nowhere/at/all", "it has no directory offsets"),
-    ],
-)
-def test_what_is_not_a_local_checkpoint_is_refused(store: FakeStore, path: str, error: str) -> None:
-    with pytest.raises(ConfigError, match=error):
-        CliRunner().invoke(module.checkpoint, [path, "--to-spark"], catch_exceptions=False)
-
-
-@pytest.mark.parametrize(
     ("batches", "sunk", "error"),
     [
         ({}, -1, "has no offsets"),

@@ -79,11 +79,6 @@ def test_the_number_stands_behind_the_last_hyphen(name: str, topic: str, number:
     assert run("--topic-partition", name).stdout == f"{topic} {number}\n"
 
 
-def test_the_option_may_be_repeated_or_left_out() -> None:
-    assert run("--topic-partition", "b-1", "--topic-partition", "a-0").stdout == "b 1\na 0\n"
-    assert (run().exit_code, run().stdout) == (0, "")
-
-
 @pytest.mark.parametrize("name", ["", "orders", "orders-", "-0", "orders-x", "orders-1.5", "orders- 1"])
 def test_another_text_is_a_wrong_usage_that_names_the_option_and_the_form(name: str) -> None:
     result = run(f"--topic-partition={name}")
@@ -96,12 +91,6 @@ def test_another_text_is_a_wrong_usage_that_names_the_option_and_the_form(name: 
 def test_a_partition_is_taken_as_it_is() -> None:
     """Click converts a default that is a value already."""
     assert PartitionName().convert(TopicPartition("orders", 3), None, None) == TopicPartition("orders", 3)
-
-
-def test_help_has_the_text_of_the_command() -> None:
-    text = run("--help").stdout
-    assert "--topic-partition TOPIC-N" in text
-    assert "Which partition to look at." in text
 
 
 def number_of(text: str) -> int:
@@ -147,14 +136,6 @@ def test_a_value_that_the_command_refuses_has_exit_code_1_and_names_the_option_a
 def test_an_exit_code_that_the_command_chooses_stays(code: int) -> None:
     result = run_kcat("-n", "5", "--code", str(code))
     assert (result.exit_code, result.stdout) == (code, "5 1\n")
-
-
-def test_an_error_that_is_not_of_a_value_is_not_taken_for_a_wrong_usage() -> None:
-    def fail() -> None:
-        raise TypeError("a defect")
-
-    with pytest.raises(TypeError, match="a defect"):
-        parsed("-n", fail)
 
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:
@@ -253,3 +234,11 @@ def test_the_examples_of_help_and_pages_are_valid_command_lines(line: str) -> No
 def test_every_command_with_options_of_its_own_has_examples() -> None:
     without = {name for name, command in ALL.items() if not getattr(command, "examples", None)}
     assert without == {"kafka down", "kafka status", "demo", "completion"}
+
+
+def test_an_error_that_is_not_of_a_value_is_not_taken_for_a_wrong_usage() -> None:
+    def fail() -> None:
+        raise TypeError("a defect")
+
+    with pytest.raises(TypeError, match="a defect"):
+        parsed("-n", fail)

@@ -69,15 +69,6 @@ def test_every_command_authenticates_to_zookeeper_with_what_it_was_given(
 
 
 @commands
-def test_without_credentials_it_is_nobody_there(asked: list[ClientOptions], command: tuple[str, ...]) -> None:
-    run(*command, "-z", "zk1:2181")
-    assert asked
-    for options in asked:
-        assert options.zookeeper is not None
-        assert (options.zookeeper.username, options.zookeeper.password) == ("", None)
-
-
-@commands
 @pytest.mark.parametrize("reference", ["env:NO_SUCH_VARIABLE", "file:/no/such/file"])
 def test_a_broken_reference_is_an_error_that_names_it(command: tuple[str, ...], reference: str) -> None:
     given = ("--zookeeper-username", "eve", "--zookeeper-password", reference)

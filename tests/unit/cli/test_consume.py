@@ -84,10 +84,6 @@ def test_a_partition_is_printed_to_its_end(cluster: FakeCluster) -> None:
     assert cluster.logs.closed == 1
 
 
-def test_quiet_says_nothing(cluster: FakeCluster) -> None:
-    assert consume("-t", "orders", "-p", "1", "-e", "-q").stderr == ""
-
-
 def test_a_count_ends_the_command_in_the_middle_of_a_batch(cluster: FakeCluster) -> None:
     result = consume("-t", "orders:0", "-t", "orders:1", "-c", "3", "-f", "%t:%p:%o %k %s;", "-Z")
     assert (result.exit_code, result.stdout) == (0, "orders:0:10 NULL 10;orders:0:11 NULL 11;orders:0:12 NULL 12;")

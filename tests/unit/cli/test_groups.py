@@ -397,11 +397,6 @@ def test_every_way_resets_the_committed_partitions(
     assert changing_store.set == {"g": {orders(number): offset for number, offset in expected.items()}}
 
 
-def test_a_duration_counts_back_from_now(changing_store: ChangingStore) -> None:
-    run(*RESET, "--all-topics", "--by-duration", "PT1H")
-    assert changing_store.time == NOW_MS - 3_600_000
-
-
 def test_what_is_exported_sets_the_same_offsets_again(changing_store: ChangingStore, tmp_path: Path) -> None:
     exported = run("--export", "--group", "g")
     assert exported.stdout == "orders,0,50\norders,1,60\n"
@@ -621,11 +616,6 @@ def test_starting_offsets_have_every_partition_that_exists_and_no_other() -> Non
         "left out, because the topic does not have it: deleted-0, orders-9",
         "no committed offset, so Spark starts at the earliest (-2): orders-1",
     ]
-
-
-def test_starting_offsets_of_complete_commits_need_no_note() -> None:
-    offsets = {TopicPartition("a", 0): 1, TopicPartition("b", 0): 2}
-    assert starting_offsets(offsets, {"a": (0,), "b": (0,)}) == ('{"a":{"0":1},"b":{"0":2}}', [])
 
 
 __all__ = ["home", "serve"]

@@ -17,7 +17,6 @@ from streamgroup.cli._kcat_options import (
     TopicArgument,
     group_start,
     parse_bounds,
-    parse_consume_properties,
     parse_produce_properties,
     parse_topics,
     partitions_of,
@@ -26,7 +25,6 @@ from streamgroup.cli._kcat_options import (
 )
 from streamgroup.errors import ConfigError
 from streamgroup.model import Dialect, TopicPartition
-from streamgroup.options.secrets import Secret
 from streamgroup.options.types import GroupMode, Isolation, SinkOptions
 from tests.unit.cli.shown import orders_cluster
 
@@ -86,20 +84,6 @@ def test_a_property_takes_precedence_over_the_file_of_the_connection(tmp_path: P
     where = ClusterAddress("b:9092", command_config=file)
     assert options(where=where).client.client_id == "of the file"
     assert options({"kafka.client.id": "mine"}, where=where).client.client_id == "mine"
-
-
-@pytest.mark.parametrize(
-    ("properties", "reason"),
-    [
-        ({"kafka.acks": "7"}, "invalid value '7' for option kafka.acks"),
-        ({"kafka.linger.mss": "1"}, "Did you mean 'kafka.linger.ms'"),
-        ({"verifyWaitMs": "soon"}, "verifyWaitMs"),
-    ],
-)
-def test_an_invalid_property_is_an_error_with_the_name_of_the_option(properties: dict[str, str], reason: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        options(properties)
-    assert reason in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -191,16 +175,6 @@ def test_topics_and_partitions_that_do_not_exist_are_named_together() -> None:
         partitions_of([TopicArgument("no"), TopicArgument("orders", "9"), TopicArgument("orders", "1")], snapshot)
 
 
-def test_properties_are_kafkas_with_or_without_the_prefix() -> None:
-    given = ["isolation.level=read_uncommitted", "kafka.fetch.min.bytes=2", "FAILONDATALOSS=false", "client.id=a=b"]
-    assert parse_consume_properties(given) == {
-        "kafka.isolation.level": "read_uncommitted",
-        "kafka.fetch.min.bytes": "2",
-        "failOnDataLoss": "false",
-        "kafka.client.id": "a=b",
-    }
-
-
 BROKERS = ClusterAddress(bootstrap_server="b:1")
 
 
@@ -232,11 +206,3 @@ def test_a_group_makes_the_reader_a_member_that_starts_as_o_says() -> None:
 def test_a_group_starts_at_no_offset_and_stops_at_no_time(bounds: Bounds) -> None:
     with pytest.raises(ValueError, match="cannot"):
         group_start(bounds)
-
-
-def test_the_password_for_zookeeper_reaches_the_client() -> None:
-    where = ClusterAddress(zookeeper="z:2181/k", username="eve", password=Secret("env:EVES"))
-    registry = source_options(where, ["a"], {}, 1_000, include_headers=False).client.zookeeper
-    assert registry is not None
-    assert (registry.servers, registry.chroot) == ((("z", 2181),), "/k")
-    assert (registry.username, registry.password) == ("eve", Secret("env:EVES"))

@@ -32,12 +32,6 @@ def test_commands_are_found_by_their_files() -> None:
     assert "  main " not in result.output
 
 
-def test_an_unknown_command_is_a_usage_error() -> None:
-    result = CliRunner().invoke(main, ["no-such-thing"])
-    assert result.exit_code == 2
-    assert "No such command" in result.output
-
-
 def test_an_error_of_ours_is_its_message_and_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
     @click.command()
     def failing() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from streamgroup.cli import _record_writer
 from streamgroup.cli import produce as module
 from streamgroup.cli.main import main
-from streamgroup.cli.produce import PAUSE, Constants, InvalidRecord, TextReader, split
+from streamgroup.cli.produce import PAUSE, Constants, TextReader, split
 from streamgroup.errors import ErrorCode
 from streamgroup.kafka.cluster import changes
 from streamgroup.kafka.cluster.registered import ClusterFromZooKeeper
@@ -416,9 +416,3 @@ def test_a_pause_is_passed_on_and_cuts_nothing() -> None:
 def test_a_line_becomes_a_record(line: bytes, delimiter: bytes | None, key: bytes | None, value: bytes) -> None:
     (row,) = TextReader(Constants(), delimiter).read([line], 1).to_pylist()
     assert (row.get("key"), row["value"]) == (key, value)
-
-
-def test_a_line_without_the_delimiter_is_named_with_its_place() -> None:
-    with pytest.raises(InvalidRecord, match=r"cannot write line 8: no ':' after the key") as raised:
-        TextReader(Constants(), b":").read([b"a:b", b"abc"], 7)
-    assert raised.value.index == 1

@@ -618,13 +618,6 @@ def test_a_member_cannot_assign_partitions_to_itself() -> None:
         stream(**{**BY_ITSELF, "group.mode": "member"})
 
 
-def test_there_are_three_modes() -> None:
-    with pytest.raises(
-        ConfigError, match=r"^invalid value 'assign' for option group.mode: expected " r"member or commit or off$"
-    ):
-        stream(**{"group.mode": "assign"})
-
-
 @pytest.mark.parametrize(
     ("mode", "ignored"),
     [

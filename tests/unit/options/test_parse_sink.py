@@ -103,12 +103,6 @@ def test_the_examples_are_all_options_that_set_a_field_of_a_write() -> None:
     assert targets == SINK_EXAMPLES.keys()
 
 
-@pytest.mark.parametrize("change", [str.lower, str.upper, str.title])
-def test_names_of_the_sink_may_have_any_case(change: Any) -> None:
-    given = {SERVERS: "b1:9092", **{name: text for name, (text, _) in SINK_EXAMPLES.items()}, "kafka.acks": "all"}
-    assert parse_sink({change(name): text for name, text in given.items()}) == parse_sink(given)
-
-
 @pytest.mark.parametrize(("text", "acks"), [("all", -1), ("-1", -1), ("1", 1), ("0", 0)])
 def test_acks(text: str, acks: int) -> None:
     assert write(kafka__acks=text).producer.acks == acks
@@ -207,12 +201,6 @@ def test_a_delivery_timeout_stays_an_int() -> None:
     assert write(**{"kafka.linger.ms": str(2**62)}).producer.delivery_timeout_ms == 2**31 - 1
 
 
-def test_a_backoff_of_the_sink_beyond_its_maximum_is_constant() -> None:
-    options = write(**{"kafka.retry.backoff.ms": "5000"})
-    assert options.client.retry_backoff_max_ms == 5_000
-    assert "every backoff is 5000 ms" in options.notes[0]
-
-
 # -- partitioners ------------------------------------------------------------------------------------------------------
 
 
@@ -280,11 +268,6 @@ def test_a_property_that_would_break_a_guarantee_is_refused(name: str, why: str)
 def test_an_ignored_option_is_named_in_the_log(name: str, why: str) -> None:
     (note,) = write(**{name: "x"}).notes
     assert note.startswith(f"ignored option {name}: {why}")
-
-
-def test_one_error_names_all_problems_of_a_write() -> None:
-    text = refused(kafka__bootstrap__servers=None, kafka__acks="2", kafka__transactional__id="t", partitoner="x")
-    assert text.startswith("4 problems with the options:")
 
 
 def test_a_reason_names_only_options_that_exist_in_a_write() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streamgroup.testing.node import KafkaNode, NodePlan, listeners_text, properties_text
+from streamgroup.testing.node import KafkaNode, NodePlan, properties_text
 
 
 class Process:
@@ -86,19 +86,13 @@ def test_a_restart_stops_a_running_process_first_and_ends_when_the_new_one_serve
     assert log == ([*["stop"] * alive, "vacancy", "launch", "await_ready"])
 
 
-def test_its_text_names_the_process_its_address_and_whether_it_lives() -> None:
-    running, _ = node(NodePlan(0, 9092), alive=True)
-    assert repr(running) == "<broker 0 of Kafka 3.9.1 127.0.0.1:9092 alive>"
-    running.stop()
-    assert repr(running) == "<broker 0 of Kafka 3.9.1 127.0.0.1:9092 down>"
-
-
 def test_a_properties_file_survives_backslashes_and_line_ends() -> None:
     assert properties_text({"a": "C:\\x", "b": "1\n2"}) == "a=C:\\\\x\nb=1\\n2\n"
     assert properties_text({}) == ""
 
 
-def test_listeners_are_those_that_have_a_port() -> None:
-    ports = {"PLAINTEXT": 9092, "CONTROLLER": None, "INTERNAL": 9094}
-    assert listeners_text(ports) == "PLAINTEXT://127.0.0.1:9092,INTERNAL://127.0.0.1:9094"
-    assert listeners_text({}) == ""
+def test_its_text_names_the_process_its_address_and_whether_it_lives() -> None:
+    running, _ = node(NodePlan(0, 9092), alive=True)
+    assert repr(running) == "<broker 0 of Kafka 3.9.1 127.0.0.1:9092 alive>"
+    running.stop()
+    assert repr(running) == "<broker 0 of Kafka 3.9.1 127.0.0.1:9092 down>"

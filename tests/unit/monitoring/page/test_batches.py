@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from streamgroup.model import GroupDescription, GroupState, MemberDescription, TopicPartition
-from streamgroup.monitoring.page.history.batches import GroupBatches, GroupReading, Reading, RunBatches, SunkBatch
+from streamgroup.monitoring.page.history.batches import GroupBatches, GroupReading, RunBatches, SunkBatch
 from streamgroup.monitoring.query_totals import QueryFailure
-from tests.unit.monitoring.page.readings import group, partitions, reading, snapshot, status
+from tests.unit.monitoring.page.readings import group, partitions, reading, status
 
 BEGAN = 1767225600.0
 """2026-01-01T00:00:00Z."""
@@ -143,9 +143,3 @@ def test_a_query_of_several_groups_fails_for_each_of_them() -> None:
     found = reading(102, failures=[both, none])
     assert list(found.failures_of("etl")) == list(found.failures_of("audit")) == [both]
     assert list(found.failures_of("et")) == [], "a part of the name is another group"
-
-
-def test_a_reading_of_a_cluster_without_groups_is_empty() -> None:
-    found = Reading(100.0, snapshot({}))
-    assert (found.groups, found.statuses, found.notes, found.unread) == ((), (), (), frozenset())
-    assert (list(found.statuses_of("etl")), list(found.failures_of("etl"))) == ([], [])

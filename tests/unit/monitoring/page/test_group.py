@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from streamgroup.model import GroupState, TopicPartition
 from streamgroup.monitoring.page.history.batches import GroupReading
@@ -127,19 +125,3 @@ def test_series_are_halved_until_the_offsets_of_all_partitions_fit(partitions: i
 )
 def test_timelines_are_halved_until_the_owners_of_all_partitions_fit(partitions: int, assignments: int) -> None:
     assert Limits().assignments_for(partitions) == assignments
-
-
-@given(st.integers(1, 1000), st.integers(2, 100_000), st.integers(0, 2000))
-def test_what_is_kept_fits_or_is_the_least_that_shows_a_change(samples: int, offsets: int, partitions: int) -> None:
-    limits = Limits(samples=samples, offsets=offsets)
-    kept = limits.samples_for(partitions)
-    assert 1 <= kept <= samples
-    assert kept <= 2 or 2 * kept * partitions <= offsets
-
-
-@given(st.integers(0, 5000), st.integers(0, 5000))
-def test_more_partitions_never_give_longer_series(one: int, other: int) -> None:
-    limits = Limits(samples=64, assignments=16, offsets=10_000, owners=10_000)
-    fewer, more = sorted((one, other))
-    assert limits.samples_for(more) <= limits.samples_for(fewer)
-    assert limits.assignments_for(more) <= limits.assignments_for(fewer)

@@ -133,14 +133,6 @@ def test_a_group_that_is_not_read_keeps_its_history_and_counts_for_the_bounds() 
     assert len(history.groups["audit"].offsets) == 1
 
 
-def test_members_of_this_machine_tell_of_a_group_that_is_not_read() -> None:
-    history = History()
-    history.add(reading(100, group(), statuses=[status("a", trouble={"fence": {"count": 0}})]))
-    fenced = [status("a", trouble={"fence": {"count": 1}})]
-    history.add(replace(reading(105, statuses=fenced), unread=frozenset({"etl"})))
-    assert [kind for kind, _ in kinds(history)] == [MarkKind.FENCE]
-
-
 def test_a_member_that_one_reading_lacks_is_not_new() -> None:
     history = History()
     drains = [status("a", trouble={"fence": {"count": 1}}, draining=True)]

@@ -9,7 +9,7 @@ import pytest
 
 from streamgroup.errors import ConfigError, EncodeError, TransportError
 from streamgroup.kafka.wire.kafka07 import FetchRequest07, message07, message_set07
-from streamgroup.testing.kafka07 import BrokerServer, Compressed, Producer07, message_set
+from streamgroup.testing.kafka07 import BrokerServer, Producer07
 from streamgroup.testing.kafka07.codecs import decompress
 from streamgroup.testing.ports import LOOPBACK, free_ports
 from tests.unit.testing.kafka07.brokers import config, connect, read_frame
@@ -45,13 +45,6 @@ def test_a_codec_makes_one_message_of_all(broker: BrokerServer, codec: str) -> N
     data = fetched(broker, "t")
     assert int.from_bytes(data[:4], "big") == len(data) - 4
     assert decompress(data[5] & 3, data[10:]) == message_set07([b"a", b"b"], magic=0)
-
-
-def test_messages_may_be_mixed_and_nested(broker: BrokerServer) -> None:
-    payloads = [b"a", Compressed("gzip", [b"b", Compressed("snappy", [b"c"])]), b"d"]
-    with Producer07(broker.address) as producer:
-        producer.produce("t", payloads, partition=0)
-    assert fetched(broker, "t") == message_set(payloads)
 
 
 def test_several_partitions_in_one_request(broker: BrokerServer) -> None:
