@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,36 +14,25 @@ from streamgroup.testing.kafka import spread
 from streamgroup.testing.zookeeper import configuration
 
 
-def test_a_zookeeper_for_brokers_that_know_none_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"zookeeper=127\.0\.0\.1:2181: Kafka 4\.1\.1 runs in KRaft mode"):
-        KafkaServer("4.1.1", zookeeper="127.0.0.1:2181")
-    with pytest.raises(ConfigError, match="zookeeper_port=2181: Kafka 4"):
-        KafkaServer("4.1.1", zookeeper_port=2181)
-
-
-def test_a_port_is_for_a_zookeeper_that_is_started() -> None:
-    with pytest.raises(ConfigError, match=r"zookeeper=zk1:2181 with zookeeper_port=2181"):
-        KafkaServer("0.8.2.2", zookeeper="zk1:2181", zookeeper_port=2181)
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"zookeeper": "127.0.0.1:2181"}, r"zookeeper=127\.0\.0\.1:2181: Kafka 4\.1\.1 runs in KRaft mode"),
+        ({"zookeeper_port": 2181}, "zookeeper_port=2181: Kafka 4"),
+        ({"version": "0.8.2.2", "zookeeper": "zk1:2181", "zookeeper_port": 2181}, "zk1:2181 with zookeeper_port=2181"),
+        ({"brokers": 0}, "at least one"),
+        ({"brokers": 2, "racks": ("a",)}, "expected one for each of 2 brokers"),
+        ({"proxied": True, "detached": True}, "proxied=True with detached=True"),
+    ],
+)
+def test_arguments_that_contradict_each_other_are_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        KafkaServer(**given)
 
 
 def test_a_zookeeper_of_an_unknown_version_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"unsupported ZooKeeper 3\.4\.6: available are 3\.3\.6"):
         ZooKeeperServer(version="3.4.6")
-
-
-def test_no_brokers_are_refused() -> None:
-    with pytest.raises(ConfigError, match="at least one"):
-        KafkaServer(brokers=0)
-
-
-def test_racks_are_for_all_brokers_or_none() -> None:
-    with pytest.raises(ConfigError, match="expected one for each of 2 brokers"):
-        KafkaServer(brokers=2, racks=("a",))
-
-
-def test_proxies_cannot_outlive_the_process_that_they_are_threads_of() -> None:
-    with pytest.raises(ConfigError, match="proxied=True with detached=True"):
-        KafkaServer(proxied=True, detached=True)
 
 
 @pytest.mark.parametrize(
