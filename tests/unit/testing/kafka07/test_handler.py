@@ -48,38 +48,27 @@ def fetch(broker: Broker, topic: str, partition: int, offset: int, max_size: int
 # FETCH: what is answered
 
 
-@pytest.mark.parametrize("offset", [0, 5, -1, 1 << 60])
-@pytest.mark.parametrize(("topic", "partition"), [("unknown", 0), ("t", 1)])
-def test_fetch_of_a_topic_or_partition_without_a_log_is_empty(
-    broker: Broker, topic: str, partition: int, offset: int
+@pytest.mark.parametrize(
+    ("topic", "partition", "offset", "answer"),
+    [
+        *((topic, n, at, EMPTY) for topic, n in (("unknown", 0), ("t", 1)) for at in (0, 5, -1, 1 << 60)),
+        *((topic, 0, 0, EMPTY) for topic in ("t" * 255, "...", "a.b-c_d", "größe", "a b")),
+        ("t", 0, 22, EMPTY),
+        *(("t", 0, offset, OUT_OF_RANGE) for offset in (23, 1 << 60, -1, -2)),
+        *((topic, n, 0, WRONG_PARTITION) for topic in ("t", "unknown") for n in (-1, -2, PARTITIONS, 1 << 30)),
+    ],
+    ids=ascii,
+)
+def test_a_fetch_at_the_end_or_without_a_log_is_empty_and_another_has_its_code(
+    broker: Broker, topic: str, partition: int, offset: int, answer: bytes
 ) -> None:
-    assert fetch(broker, topic, partition, offset) == EMPTY
-
-
-@pytest.mark.parametrize("offset", [23, 1 << 60, -1, -2])
-def test_fetch_of_an_offset_that_is_not_there_is_error_1(broker: Broker, offset: int) -> None:
-    assert fetch(broker, "t", 0, offset) == OUT_OF_RANGE
-
-
-def test_fetch_at_the_end_is_empty(broker: Broker) -> None:
-    assert fetch(broker, "t", 0, 22) == EMPTY
-
-
-@pytest.mark.parametrize("partition", [-1, -2, PARTITIONS, 1 << 30])
-@pytest.mark.parametrize("topic", ["t", "unknown"])
-def test_fetch_of_a_partition_that_cannot_be_is_error_3(broker: Broker, topic: str, partition: int) -> None:
-    assert fetch(broker, topic, partition, 0) == WRONG_PARTITION
+    assert fetch(broker, topic, partition, offset) == answer
 
 
 @pytest.mark.parametrize("topic", ILLEGAL, ids=ascii)
 @pytest.mark.parametrize("partition", [0, 99])
 def test_fetch_of_an_illegal_topic_is_error_minus_1(broker: Broker, topic: str, partition: int) -> None:
     assert fetch(broker, topic, partition, 0) == UNKNOWN
-
-
-@pytest.mark.parametrize("topic", ["t" * 255, "...", "a.b-c_d", "größe", "a b"], ids=ascii)
-def test_other_names_are_legal(broker: Broker, topic: str) -> None:
-    assert fetch(broker, topic, 0, 0) == EMPTY
 
 
 @pytest.mark.parametrize("max_size", [0, 3, 10, 11, 15, 22, 23])
