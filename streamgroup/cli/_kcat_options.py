@@ -68,14 +68,14 @@ def sink_options(
 
 
 GROUP_ID = "kafka.group.id"
-_OWN = {
+_OWN_OF_CONSUME = {
     "kafka.bootstrap.servers": "--bootstrap-server",
     "zookeeper.connect": "--zookeeper",
     "kafka.default.api.timeout.ms": "--timeout",
     "kafka.auto.offset.reset": "-o",
 }
 """The properties that have an option of their own."""
-_OTHERS = {"failondataloss": "failOnDataLoss"}
+_OTHERS_OF_CONSUME = {"failondataloss": "failOnDataLoss"}
 """The options of the source besides Kafka's that `-X` takes, in lower case."""
 
 
@@ -183,7 +183,7 @@ def partitions_of(wanted: Collection[TopicArgument], snapshot: ClusterSnapshot) 
 
 def parse_consume_properties(values: Sequence[str]) -> dict[str, str]:
     """Return the options of the source that `-X NAME=VALUE` sets. Raises ValueError."""
-    return _properties.parse_properties(values, OPTIONS, own=_OWN, others=_OTHERS)
+    return _properties.parse_properties(values, OPTIONS, own=_OWN_OF_CONSUME, others=_OTHERS_OF_CONSUME)
 
 
 def source_options(

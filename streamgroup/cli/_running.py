@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from streamgroup.cli import _click as tables
-from streamgroup.cli._click import flag, option
+from streamgroup.cli._click import Column, flag, json_rows, option, table
 from streamgroup.coordinator.control import channel
 from streamgroup.errors import StreamGroupError
 
@@ -66,15 +65,15 @@ def _query_name(row: Running) -> str | None:
     return str(query.get("name") or query.get("id") or "") or None
 
 
-COLUMNS: tuple[tables.Column[Running], ...] = (
-    tables.Column("PID", "pid", lambda row: row.pid),
-    tables.Column("GROUP", "group", lambda row: row.group or None),
-    tables.Column("MEMBER", "member", lambda row: row.name or None),
-    tables.Column("STATE", "state", lambda row: row.status.get("state") if row.answers else "no answer"),
-    tables.Column("IN-FLIGHT", "in_flight", lambda row: not row.status.get("idle") if row.answers else None),
-    tables.Column("CONSUMER-ID", "consumer_id", lambda row: row.status.get("member") or None),
-    tables.Column("QUERY", "query", _query_name),
-    tables.Column("RUN", "run", lambda row: row.run),
+COLUMNS: tuple[Column[Running], ...] = (
+    Column("PID", "pid", lambda row: row.pid),
+    Column("GROUP", "group", lambda row: row.group or None),
+    Column("MEMBER", "member", lambda row: row.name or None),
+    Column("STATE", "state", lambda row: row.status.get("state") if row.answers else "no answer"),
+    Column("IN-FLIGHT", "in_flight", lambda row: not row.status.get("idle") if row.answers else None),
+    Column("CONSUMER-ID", "consumer_id", lambda row: row.status.get("member") or None),
+    Column("QUERY", "query", _query_name),
+    Column("RUN", "run", lambda row: row.run),
 )
 
 
@@ -101,14 +100,12 @@ def query_options(command: Any) -> Any:
     return command
 
 
-def print_list(
-    rows: Sequence[Running], *, as_json: bool, columns: tuple[tables.Column[Running], ...] = COLUMNS
-) -> None:
+def print_list(rows: Sequence[Running], *, as_json: bool, columns: tuple[Column[Running], ...] = COLUMNS) -> None:
     """Print a table of queries, or a hint if no query runs."""
     if as_json:
-        click.echo(json.dumps(tables.json_rows(columns, rows), indent=2))
+        click.echo(json.dumps(json_rows(columns, rows), indent=2))
     elif rows:
-        click.echo(tables.table(columns, rows))
+        click.echo(table(columns, rows))
     else:
         click.echo(NOTHING_RUNS, err=True)
 
@@ -136,7 +133,7 @@ def choose(running: Sequence[Running], groups: Sequence[str], member: str | None
     together = len(groups) > 1 and sorted(one.group for one in matching) == sorted(set(groups))
     if len(queries) == 1 or (together and len({one.pid for one in matching}) == 1):
         return [one for one in answering if one.query in queries]
-    listed = "\n\n" + tables.table(COLUMNS, running) if running else ""
+    listed = "\n\n" + table(COLUMNS, running) if running else ""
     if not running:
         raise NotChosen(NOTHING_RUNS)
     if not answering:

@@ -10,8 +10,7 @@ from typing import Any
 
 import click
 
-from streamgroup.cli import _click as tables
-from streamgroup.cli._click import OR_UNITS, OTHERS, Duration, SectionedCommand, json_option, option
+from streamgroup.cli._click import OR_UNITS, OTHERS, Duration, SectionedCommand, json_option, json_rows, option
 from streamgroup.cli._running import COLUMNS, Running, choose, find, print_list, query_options, select
 from streamgroup.coordinator.control import channel
 from streamgroup.coordinator.control.drains import drain_together
@@ -41,8 +40,8 @@ class Report:
         return {
             "drained": self.is_drained,
             "ended": self.has_ended,
-            "chosen": tables.json_rows(COLUMNS, self.chosen),
-            "running": tables.json_rows(COLUMNS, self.running),
+            "chosen": json_rows(COLUMNS, self.chosen),
+            "running": json_rows(COLUMNS, self.running),
         }
 
 

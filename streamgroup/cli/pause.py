@@ -10,8 +10,7 @@ from typing import Any
 
 import click
 
-from streamgroup.cli import _click as tables
-from streamgroup.cli._click import SectionedCommand, json_option, partitions_option
+from streamgroup.cli._click import Column, SectionedCommand, json_option, json_rows, partitions_option, table
 from streamgroup.cli._running import COLUMNS, Running, choose, find, print_list, query_options, select
 from streamgroup.coordinator.control import channel
 from streamgroup.errors import StreamGroupError
@@ -53,7 +52,7 @@ def _paused(row: Running) -> str | None:
     return ", ".join(row.status.get("paused", ())) or ("all" if row.status.get("paused_whole") else None)
 
 
-PAUSES: tuple[tables.Column[Running], ...] = (*COLUMNS, tables.Column("PAUSED", "paused", _paused))
+PAUSES: tuple[Column[Running], ...] = (*COLUMNS, Column("PAUSED", "paused", _paused))
 
 
 def run(request: PauseRequest, *, is_paused: bool) -> None:
@@ -68,7 +67,7 @@ def run(request: PauseRequest, *, is_paused: bool) -> None:
         channel.ask(one.pid, one.run, "pause", partitions=names, paused=is_paused)
     runs = {one.run for one in chosen}
     rows = [one for one in find() if one.run in runs]
-    click.echo(json.dumps(tables.json_rows(PAUSES, rows), indent=2) if request.as_json else tables.table(PAUSES, rows))
+    click.echo(json.dumps(json_rows(PAUSES, rows), indent=2) if request.as_json else table(PAUSES, rows))
 
 
 def _shares(chosen: Sequence[Running], partitions: Sequence[TopicPartition]) -> list[tuple[Running, list[str] | None]]:

@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from streamgroup.cli import _cluster as named
+from streamgroup.cli import _cluster as module
 from streamgroup.cli import doctor, groups
 from streamgroup.cli._cluster import ClusterAddress
-from streamgroup.cli._kcat_options import parse_consume_properties as parse_read_properties
-from streamgroup.cli._kcat_options import parse_produce_properties as parse_write_properties
-from streamgroup.cli._kcat_options import sink_options, source_options
+from streamgroup.cli._kcat_options import (
+    parse_consume_properties,
+    parse_produce_properties,
+    sink_options,
+    source_options,
+)
 from streamgroup.cli.main import main
 from streamgroup.errors import TransportError
 from streamgroup.options.secrets import Secret
@@ -46,7 +49,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[ClientOptions]:
         opened(options)
         yield
 
-    monkeypatch.setattr(named, "open_cluster", opened)
+    monkeypatch.setattr(module, "open_cluster", opened)
     monkeypatch.setattr(doctor, "open_cluster", opened)
     monkeypatch.setattr(doctor, "opened_store", store)
     monkeypatch.setattr(groups, "opened_store", store)
@@ -129,7 +132,7 @@ def test_what_was_given_shows_no_password() -> None:
     ],
 )
 def test_the_port_of_a_broker_is_9092_where_none_is_given(given: str, complete: str) -> None:
-    assert named.with_ports(given) == complete
+    assert module.with_ports(given) == complete
 
 
 def test_a_broker_without_a_port_is_asked_at_9092(asked: list[ClientOptions]) -> None:
@@ -277,7 +280,7 @@ def test_reads_and_writes_of_a_command_take_zookeepers_options(secured: str) -> 
 
 
 def test_x_takes_zookeepers_options_without_kafkas_prefix() -> None:
-    for parse in (parse_read_properties, parse_write_properties):
+    for parse in (parse_consume_properties, parse_produce_properties):
         assert parse(["Zookeeper.SSL.client.enable=true"]) == {"zookeeper.ssl.client.enable": "true"}
         with pytest.raises(ValueError, match="use --zookeeper"):
             parse(["zookeeper.connect=zk1"])

@@ -15,8 +15,6 @@ from streamgroup.model import Dialect
 from tests.fakes.cluster import FakeCluster
 from tests.unit.cli.shown import cells, orders_cluster
 
-__all__ = ["changes"]
-
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> FakeCluster:

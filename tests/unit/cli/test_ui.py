@@ -9,9 +9,7 @@ from typing import Any, cast
 import pytest
 from click.testing import CliRunner, Result
 
-from streamgroup.cli import ui as read_page
-from streamgroup.cli import ui as reading
-from streamgroup.cli import ui as ui_module
+from streamgroup.cli import ui as module
 from streamgroup.cli._group_stores import GroupStore
 from streamgroup.cli.ui import ClusterReader, GroupsReader, KnownGroups, ui
 from streamgroup.coordinator.control import channel
@@ -292,14 +290,14 @@ def test_a_note_names_the_groups_of_each_cause() -> None:
 
 
 def test_more_groups_than_the_limit_are_left_out_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ui_module, "MOST_GROUPS", 2)
+    monkeypatch.setattr(module, "MOST_GROUPS", 2)
     groups = reader(Store())
     assert read(groups) == ["done", "g"]
     assert groups.notes[0].startswith("3 groups exist: the page has the first 2")
 
 
 def test_the_limit_leaves_out_no_group_that_the_page_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ui_module, "MOST_GROUPS", 2)
+    monkeypatch.setattr(module, "MOST_GROUPS", 2)
     store = Store()
     store.hidden = {"done"}
     groups = reader(store)
@@ -319,7 +317,7 @@ def test_a_coordinator_that_has_moved_is_shown_after_some_readings() -> None:
 
 def test_groups_that_do_not_answer_leave_time_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(ui_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     store = Store()
     left: list[float] = []
 
@@ -392,7 +390,7 @@ def test_offsets_that_a_leader_does_not_tell_are_a_note_and_the_groups_are_shown
 
 
 def test_a_reading_of_more_partitions_than_the_limit_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MOST_PARTITIONS", 1)
+    monkeypatch.setattr(module, "MOST_PARTITIONS", 1)
     found = read_all(ReadStore())
     assert len(found.log_ends) == 1
     assert [note.partition(":")[0] for note in found.notes] == ["3 partitions exist"]
@@ -461,8 +459,7 @@ def test_groups_logs_and_members_of_this_machine_have_time_whatever_the_others_t
     seconds: float, ends: float, starts: float, statuses: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, given = [100.0], []
-    for read in (reading, read_page):
-        monkeypatch.setattr(read, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(channel, "drivers", lambda: [7])
     monkeypatch.setattr(channel, "statuses", lambda *_: {"r1": {"left": 100 + seconds - now[0]}})
     slow = ReadStore()
