@@ -82,6 +82,8 @@ def json_option(text: str) -> Callable[[Any], Any]:
     return flag(OUTPUT, "--json", "as_json", help=text)
 
 
+# -- lengths of time ---------------------------------------------------------------------------------------------------
+
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 """In milliseconds."""
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)?")
@@ -129,6 +131,8 @@ def timeout_option(default_ms: int, text: str) -> Callable[[Any], Any]:
     )
 
 
+# -- partitions --------------------------------------------------------------------------------------------------------
+
 if TYPE_CHECKING:
     _Partitions = click.ParamType[TopicPartition]
 else:
@@ -162,6 +166,8 @@ def partitions_option(text: str) -> Callable[[Any], Any]:
         help=text,
     )
 
+
+# -- usage and notices as in kcat --------------------------------------------------------------------------------------
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -210,6 +216,8 @@ def parsed(option: str, parse: Callable[[], T]) -> T:
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint=option) from None
 
+
+# -- tables ------------------------------------------------------------------------------------------------------------
 
 _NARROWEST = 12
 

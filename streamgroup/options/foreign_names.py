@@ -16,6 +16,8 @@ NO_JAVA_CLASS = (
     "instead"
 )
 
+# -- old producers -----------------------------------------------------------------------------------------------------
+
 _RENAMED_OF_PRODUCERS = {
     # 0.7
     "zk.connect": "zookeeper.connect",
@@ -83,6 +85,8 @@ OLD_PRODUCERS: tuple[Option, ...] = (
 )
 
 
+# -- librdkafka --------------------------------------------------------------------------------------------------------
+
 _CREDENTIALS = (
     "it is librdkafka's name. Write the user and the password into 'kafka.sasl.jaas.config', as in Java: "
     'org.apache.kafka.common.security.plain.PlainLoginModule required username="..." password="...";'
@@ -120,7 +124,9 @@ LIBRDKAFKA_HINTS: Mapping[str, str] = {
 
 COMMITS_FOLLOW_THE_SINK = "streamgroup commits offsets only after their batch has reached the sink, never on a timer"
 
-_RENAMED = {
+# -- old consumers -----------------------------------------------------------------------------------------------------
+
+_RENAMED_OF_CONSUMERS = {
     "zookeeper.connect": "zookeeper.connect",
     "zookeeper.session.timeout.ms": "zookeeper.session.timeout.ms",
     "zookeeper.connection.timeout.ms": "zookeeper.connection.timeout.ms",
@@ -143,7 +149,7 @@ STARTS_AND_LOSS = (
     "when records are gone"
 )
 
-_REFUSED = {
+_REFUSED_OF_CONSUMERS = {
     "auto.commit.enable autocommit.enable": f"{COMMITS_FOLLOW_THE_SINK}. Leave the option out",
     "autooffset.reset": STARTS_AND_LOSS,
     "mirror.topics.whitelist mirror.topics.blacklist": (
@@ -151,7 +157,7 @@ _REFUSED = {
     ),
 }
 
-_IGNORED = {
+_IGNORED_OF_CONSUMERS = {
     "autocommit.interval.ms": COMMITS_FOLLOW_THE_SINK,
     "consumer.id consumerid": (
         "streamgroup registers a new consumer id with each ZooKeeper session, to fence commits of older sessions"
@@ -176,9 +182,9 @@ _IGNORED = {
 OLD_CONSUMERS: tuple[Option, ...] = (
     *(
         row
-        for old, new in _RENAMED.items()
+        for old, new in _RENAMED_OF_CONSUMERS.items()
         for row in _rows(old, f"streamgroup names it differently. Set '{new}'", Effect.REFUSED)
     ),
-    *(row for names, why in _REFUSED.items() for row in _rows(names, why, Effect.REFUSED)),
-    *(row for names, why in _IGNORED.items() for row in _rows(names, why, Effect.IGNORED)),
+    *(row for names, why in _REFUSED_OF_CONSUMERS.items() for row in _rows(names, why, Effect.REFUSED)),
+    *(row for names, why in _IGNORED_OF_CONSUMERS.items() for row in _rows(names, why, Effect.IGNORED)),
 )

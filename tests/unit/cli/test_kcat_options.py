@@ -1,4 +1,4 @@
-"""The command line of `streamgroup produce` becomes a write whose records are delivered or fail within its timeout."""
+"""The command lines of `streamgroup produce` and `consume` become the options of a write or a read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`streamgroup pause`, with coordinators behind real control channels."""
+"""`streamgroup pause` and `resume`, with coordinators that have real control channels."""
 
 from __future__ import annotations
 

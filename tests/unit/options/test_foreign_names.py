@@ -1,4 +1,4 @@
-"""The properties of the producers of Kafka 0.7 and 0.8: a user learns the new name, or why there is none."""
+"""The properties of old clients and of librdkafka: an error has the new name, or the reason why there is none."""
 
 from __future__ import annotations
 

@@ -442,6 +442,8 @@ def test_any_options_are_understood_or_a_config_error(given: dict[str, str], on_
         assert (options.ending is None) == streaming
 
 
+# -- a connection, and its properties file -----------------------------------------------------------------------------
+
 FILE = r"""
 # for Kafka's own tools
 ! another comment
@@ -631,6 +633,9 @@ def test_options_outside_the_mode_are_ignored(mode: str, ignored: set[str]) -> N
     names, _, why = note.removeprefix("ignored options ").partition(": ")
     assert set(names.split(", ")) == ignored
     assert why.startswith(f"with group.mode={mode} ")
+
+
+# -- where a read starts and ends --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("word", "default"), [("earliest", EARLIEST), ("Latest", LATEST)])

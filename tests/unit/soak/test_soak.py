@@ -1,4 +1,4 @@
-"""The command of the soak: its exit codes, and what it says of a failed check."""
+"""The soak: its command and exit codes, the processes that it measures, its events and their announcements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slopes with their confidence intervals: they find a planted leak, and none where there is none."""
+"""Slopes with confidence intervals, which find a planted leak and no other, and the checks that judge a soak."""
 
 from __future__ import annotations
 

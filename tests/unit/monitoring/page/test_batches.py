@@ -1,4 +1,4 @@
-"""The batches of the queries on this machine, as the page shows them: rows, and the duration of each phase."""
+"""Readings of a cluster, and the batches of the queries on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history of one group: its lag and rates, its timeline and its marks, reading by reading."""
+"""The history of one group: its lag and rates, its timeline and its marks, and the limits of their size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timeline of a group: the member that held each partition, and from when until when."""
+"""The timeline of a group: the member that held each partition and when, and the marks for events."""
 
 from __future__ import annotations
 

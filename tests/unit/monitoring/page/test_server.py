@@ -1,4 +1,4 @@
-"""`serve` listens for browsers, reads the cluster beside, and ends both with Ctrl-C. No test waits for a signal."""
+"""`serve` listens for browsers and reads the cluster until Ctrl-C. No test waits for a signal."""
 
 from __future__ import annotations
 
