@@ -122,9 +122,9 @@ LIBRDKAFKA_HINTS: Mapping[str, str] = {
 """The cause and the next step for these names, because their most similar names would mislead; keys in lower case."""
 
 
-COMMITS_FOLLOW_THE_SINK = "streamgroup commits offsets only after their batch has reached the sink, never on a timer"
-
 # -- old consumers -----------------------------------------------------------------------------------------------------
+
+COMMITS_FOLLOW_THE_SINK = "streamgroup commits offsets only after their batch has reached the sink, never on a timer"
 
 _RENAMED_OF_CONSUMERS = {
     "zookeeper.connect": "zookeeper.connect",
