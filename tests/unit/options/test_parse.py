@@ -78,11 +78,6 @@ def test_names_may_have_any_case(change: Any) -> None:
     assert options.fetch.isolation is Isolation.READ_COMMITTED
 
 
-def test_one_option_in_two_spellings_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="option subscribe is set twice"):
-        stream(Subscribe="clicks")
-
-
 # -- every used option sets its field ----------------------------------------------------------------------------------
 
 ZOOKEEPER_TLS = {
@@ -310,18 +305,6 @@ def test_a_batch_read_ignores_the_limits_of_batches() -> None:
 # -- what contradicts itself -------------------------------------------------------------------------------------------
 
 
-def test_heartbeats_come_more_often_than_the_session_times_out() -> None:
-    with pytest.raises(
-        ConfigError, match=r"heartbeat.interval.ms \(6000\) must be below kafka.session.timeout.ms \(6000\)"
-    ):
-        stream(**{"kafka.session.timeout.ms": "6000", "kafka.heartbeat.interval.ms": "6000"})
-
-
-def test_a_fetch_must_be_answered_before_its_request_times_out() -> None:
-    with pytest.raises(ConfigError, match=r"fetch.max.wait.ms \(30000\) must be below kafka.request.timeout.ms"):
-        batch(**{"kafka.fetch.max.wait.ms": "30000"})
-
-
 def test_a_backoff_beyond_its_maximum_is_constant() -> None:
     options = batch(**{"kafka.retry.backoff.ms": "5000"})
     assert (options.client.retry_backoff_ms, options.client.retry_backoff_max_ms) == (5_000, 5_000)
@@ -402,13 +385,6 @@ def test_an_invalid_value_of_a_batch_read_is_not_reported_a_second_time_for_a_st
     problems = [line.removeprefix("  - ") for line in str(caught.value).splitlines() if "invalid value" in line]
     assert [line.partition(" for option ")[2].partition(":")[0] for line in problems] == expected
     assert "in a stream" not in str(caught.value)
-
-
-def test_an_invalid_value_is_shown() -> None:
-    with pytest.raises(
-        ConfigError, match=r"^invalid value '0' for option minPartitions: expected an " r"integer from 1 to 2147483647$"
-    ):
-        stream(minPartitions="0")
 
 
 def test_a_long_value_is_cut_short() -> None:
@@ -609,17 +585,6 @@ def test_the_mode_is_the_one_given_or_follows_from_group_and_subscription(given:
     assert stream(**given).group == GroupOptions("" if mode is GroupMode.OFF else "etl", mode)
 
 
-@pytest.mark.parametrize("mode", ["member", "commit"])
-def test_a_mode_with_a_group_requires_a_group_id(mode: str) -> None:
-    with pytest.raises(ConfigError, match=rf"group\.mode={mode}. Add option\('kafka.group.id', '<name>'\), or .*=off"):
-        stream(**{**NO_GROUP, "group.mode": mode})
-
-
-def test_a_member_cannot_assign_partitions_to_itself() -> None:
-    with pytest.raises(ConfigError, match=r"cannot use assign with group\.mode=member.*subscribe.*commit or off"):
-        stream(**{**BY_ITSELF, "group.mode": "member"})
-
-
 @pytest.mark.parametrize(
     ("mode", "ignored"),
     [
@@ -633,6 +598,29 @@ def test_options_outside_the_mode_are_ignored(mode: str, ignored: set[str]) -> N
     names, _, why = note.removeprefix("ignored options ").partition(": ")
     assert set(names.split(", ")) == ignored
     assert why.startswith(f"with group.mode={mode} ")
+
+
+SESSION = {"kafka.session.timeout.ms": "6000", "kafka.heartbeat.interval.ms": "6000"}
+ENDLESS = "cannot use option {}: a stream has no end"
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"Subscribe": "clicks"}, "option subscribe is set twice"),
+    ({"minPartitions": "0"}, r"^invalid value '0' for option minPartitions: expected an integer from 1 to 2147483647$"),
+    (SESSION, r"heartbeat.interval.ms \(6000\) must be below kafka.session.timeout.ms \(6000\)"),
+    ({"kafka.fetch.max.wait.ms": "30000"}, r"fetch.max.wait.ms \(30000\) must be below kafka.request.timeout.ms"),
+    *(
+        ({**NO_GROUP, "group.mode": mode}, rf"group\.mode={mode}. Add option\('kafka.group.id', '<name>'\), or .*=off")
+        for mode in ("member", "commit")
+    ),
+    ({**BY_ITSELF, "group.mode": "member"}, r"cannot use assign with group\.mode=member.*subscribe.*commit or off"),
+    ({"endingOffsets": "latest"}, ENDLESS.format("endingOffsets")),
+    ({"endingOffsetsByTimestamp": "{}"}, ENDLESS.format("endingOffsetsByTimestamp")),
+]
+
+
+@pytest.mark.parametrize(("given", "said"), REFUSED)
+def test_options_that_a_stream_cannot_have_are_refused_with_the_reason(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        stream(**given)
 
 
 # -- where a read starts and ends --------------------------------------------------------------------------------------
@@ -719,12 +707,6 @@ def test_only_numbers_that_are_taken_are_offered(
     assert offered[0] in said
     assert all(number in said for number in offered) or value == "middle", "an example needs one only"
     assert not any(number in said for number in refused)
-
-
-@pytest.mark.parametrize(("name", "value"), [("endingOffsets", "latest"), ("endingOffsetsByTimestamp", "{}")])
-def test_a_stream_has_no_end(name: str, value: str) -> None:
-    with pytest.raises(ConfigError, match=f"cannot use option {name}: a stream has no end"):
-        stream(**{name: value})
 
 
 def test_a_stream_ignores_an_ending_timestamp_as_sparks_source_does() -> None:

@@ -215,14 +215,11 @@ def test_an_event_without_a_time_is_at_the_time_of_the_reading(last: object) -> 
         {"fence": {}},
         {"fence": 3},
         {"fence": {"count": "x"}},
+        {"rebalance": {"count": 4}},  # the description of the group shows the rebalances
     ],
 )
 def test_a_status_without_events_has_no_marks(trouble: object) -> None:
     assert MemberEvents().marks(10.0, [status("a", trouble=trouble)]) == []
-
-
-def test_the_rebalances_that_a_member_counts_are_left_to_the_description_of_the_group() -> None:
-    assert MemberEvents().marks(10.0, [counted("rebalance", 4)]) == []
 
 
 def test_a_drain_is_marked_once_for_each_time_that_it_begins() -> None:
