@@ -15,11 +15,6 @@ _RESET = struct.pack("ii", 1, 0)
 _LONGEST_USER_TIMEOUT_MS = 2**31 - 1
 
 
-PROBE_TIMEOUT_S = 1.0
-"""Seconds that a server without TLS has to prove that (`kafka/net/tls/transport.py`). A server that takes longer is not
-recognized, and the client retries as after any lost connection."""
-
-
 def set_user_timeout(connected: socket.socket, milliseconds: int) -> None:
     """Set TCP_USER_TIMEOUT, where the system has it."""
     if hasattr(socket, "TCP_USER_TIMEOUT"):
@@ -47,12 +42,10 @@ class Transport(ABC):
         self._socket.close()
 
     @abstractmethod
-    def shake_hands(self, now: float) -> bool:
-        """Go on with the handshake of the transport at `now` seconds, and return whether it is done.
+    def shake_hands(self) -> bool:
+        """Continue the handshake of the transport, and return whether it is done. If not, call it on the next event.
 
-        If not, call it again on the next event, and after PROBE_TIMEOUT_S without one.
-
-        Raises TransportError if the connection is lost, and another StreamGroupError where no retry mends the failure.
+        Raises TransportError if the connection is lost, and another StreamGroupError if retrying will not help.
         """
 
     @abstractmethod
@@ -86,7 +79,7 @@ class PlainTransport(Transport):
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
 
-    def shake_hands(self, now: float) -> bool:
+    def shake_hands(self) -> bool:
         return True
 
     def interest(self, has_unsent: bool) -> int:

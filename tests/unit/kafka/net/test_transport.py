@@ -96,7 +96,7 @@ def test_only_unsent_bytes_make_it_wait_for_space_in_the_socket(ends: Ends) -> N
 
 def test_a_plaintext_connection_needs_no_handshake_and_any_loss_of_it_may_be_retried(ends: Ends) -> None:
     transport, broker = ends
-    assert transport.shake_hands(0.0)
+    assert transport.shake_hands()
     broker.sendall(b"x")
     wait(transport)
     assert not transport.pending, "the descriptor alone shows what has arrived"
