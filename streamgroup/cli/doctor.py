@@ -333,7 +333,7 @@ def _of_broker(
 
 def _of_versions(address: str, versions: BrokerVersions, options: ClientOptions) -> tuple[CheckVerdict, str]:
     text = f"{address} runs {release_of(versions)}"
-    if versions.speaks(JoinGroupRequest, JoinGroupRequest.VERSIONS[0]) or JoinGroupRequest.API_KEY in versions.ranges:
+    if versions.supports(JoinGroupRequest, JoinGroupRequest.VERSIONS[0]) or JoinGroupRequest.API_KEY in versions.ranges:
         return CheckVerdict.OK, f"{text}: it coordinates groups"
     if options.zookeeper is not None:
         return CheckVerdict.OK, f"{text}: ZooKeeper stores its groups"

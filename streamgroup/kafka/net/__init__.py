@@ -1,1 +1,1 @@
-"""The only sockets: connections and the cluster behind them."""
+"""Connections to brokers: the only sockets to them, with TLS and SASL."""

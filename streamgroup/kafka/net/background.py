@@ -1,4 +1,4 @@
-"""Work that takes long, in a thread of its own beside the thread that carries the connections."""
+"""Runs slow work, such as fetching a token, in another thread than the one that serves the connections."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class WaitTimeout(NamedTuple):
-    """The error of a connection that cannot wait any longer for its work: the cause, and the next step."""
+    """The error of a connection that has waited too long for its work: the cause, and the next step."""
 
     cause: str
     next_step: str

@@ -64,7 +64,7 @@ class Connection:
 
     @property
     def outstanding(self) -> int:
-        """Number of requests whose response `receive` has not returned yet."""
+        """Number of requests for which `receive` has not returned a response yet."""
         return 0 if self._link is None else len(self._link.unanswered) + len(self._answers)
 
     @property
@@ -74,7 +74,7 @@ class Connection:
 
     @property
     def throttled_s(self) -> float:
-        """For how many seconds the broker reads no requests, because of a quota. Requests wait that long."""
+        """Seconds for which the broker reads no requests, because of a quota. Requests wait that long."""
         return 0.0 if self._link is None else self._link.throttled_s(self._clock())
 
     def connect(self, deadline: float) -> None:
@@ -189,7 +189,7 @@ class Connection:
 
 
 def throttled(seconds: float) -> str:
-    """Return the end of an error about a missing response if the broker throttles the client."""
+    """Return what an error about a missing response adds if the broker throttles the client."""
     return f". The broker throttles this client, for another {seconds:.1f} s: raise its quota" if seconds > 0 else ""
 
 

@@ -1,7 +1,7 @@
-"""Counts the connections of this process to brokers, and knows the address that they come from.
+"""Counts the connections of this process to brokers.
 
-A coordinator has a process of its own, so these are the coordinator's figures. `Link`, which every connection to a
-broker has, counts them. Connections to ZooKeeper are not counted.
+Each coordinator is a process, so these are also the coordinator's counts. `Link`, which every connection to a broker
+has, reports them. Connections to ZooKeeper are not counted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ConnectionTotals:
         return self._local_host
 
     def on_opened(self, local_host: str) -> None:
-        """Count a connection from the address `local_host` whose handshake is completed."""
+        """Count a connection from the address `local_host` that has completed its handshake."""
         with self._lock:
             self._local_host = local_host
             self._counts["open"] += 1
@@ -55,8 +55,8 @@ class ConnectionTotals:
     def status(self) -> dict[str, float]:
         """Return the number of connections that are `open` now.
 
-        Beside it are those that were `opened`, that `failed` in their set-up and that were `lost` later, the requests
-        that the lost ones left `unanswered`, and the seconds (`throttled_s`) for which brokers have throttled them all.
+        The other counts are of connections that were `opened`, that `failed` in their set-up and that were `lost`
+        later, the requests `unanswered` by lost connections, and the seconds (`throttled_s`) of all throttle times.
         """
         with self._lock:
             return {name: round(count, 3) for name, count in self._counts.items()}

@@ -1,4 +1,4 @@
-"""Splits the bytes of a socket into frames: a 4-byte length, then that many bytes.
+"""Frames of a connection, a 4-byte length and then that many bytes: splits received bytes, queues bytes to send.
 
 Small frames are copied out of a shared read buffer. Of a large frame only the head is copied; the socket writes the
 rest straight into the memory of the frame. The kernel therefore makes the only copy of a Fetch response of some MiB.
@@ -17,7 +17,7 @@ SMALLEST = 4
 """The size of a correlation id, which every response has."""
 _READ_BUFFER = 64 * 1024
 _TLS_RECORDS = range(20, 24)
-"""The content types of TLS: the first byte of a TLS record, which this reader takes for the top byte of a length."""
+"""The content types of TLS: the first byte of a TLS record, at the place of the highest byte of a length."""
 _HTTP = int.from_bytes(b"HTTP", "big")
 
 
@@ -33,7 +33,7 @@ class FrameReader:
     def __init__(self, max_bytes: int, smallest: int = SMALLEST) -> None:
         self._max = max_bytes
         self.smallest = smallest
-        """Bytes that a frame has at least."""
+        """The fewest bytes that a frame may have."""
         self._buffer = memoryview(bytearray(_READ_BUFFER))
         self._begin = self._end = 0
         self._frame: memoryview | None = None
@@ -113,25 +113,25 @@ def _hint(size: int, is_first: bool) -> str:
 
 
 _SMALL = 16_384
-"""Bytes up to which pieces are joined. Larger ones are not copied."""
+"""Pieces of up to so many bytes are joined. Larger ones are not copied."""
 _AT_ONCE = 16
-"""Pieces for one call of the system."""
+"""Pieces per system call."""
 
 
 class Outgoing:
-    """Whole frames in the order in which they are to be sent. The socket may take a part of one."""
+    """The queue of frames to send. The socket may accept a part of one."""
 
     def __init__(self) -> None:
         self._chunks: deque[Bytes] = deque()
         self._taken = 0
-        """Bytes of the first chunk that the socket has taken."""
+        """Bytes of the first chunk that the socket has accepted."""
 
     def __len__(self) -> int:
-        """Return the bytes that are left."""
+        """Return the number of bytes that are left."""
         return sum(map(len, self._chunks)) - self._taken
 
     def add(self, *pieces: Bytes) -> None:
-        """Add a frame in pieces. The caller must not change them any more."""
+        """Add a frame in pieces. The caller must not change them afterwards."""
         for piece in pieces:
             if self._chunks and len(self._chunks[-1]) + len(piece) <= _SMALL:
                 self._chunks[-1] = bytes(self._chunks[-1]) + piece
@@ -139,14 +139,14 @@ class Outgoing:
                 self._chunks.append(piece)
 
     def next(self) -> list[memoryview]:
-        """Return the bytes to send next in pieces, not all where there are many; an empty list if there are none."""
+        """Return the first pieces to send; an empty list if there are none."""
         chunks = [memoryview(chunk) for chunk in islice(self._chunks, _AT_ONCE)]
         if chunks:
             chunks[0] = chunks[0][self._taken :]
         return chunks
 
     def taken(self, count: int) -> None:
-        """Forget the first `count` bytes of `next`, which the socket has taken."""
+        """Remove the first `count` bytes of `next`, which the socket has accepted."""
         self._taken += count
         while self._chunks and self._taken >= len(self._chunks[0]):
             self._taken -= len(self._chunks.popleft())

@@ -2,18 +2,18 @@
 
 A broker from 0.10 on answers ApiVersions (KIP-35, KIP-511). An older broker closes the connection on that request. The
 client then sends one probe for each older release, each on a connection of its own and the newest first, until a broker
-answers. It pipelines another ApiVersions behind each probe. A broker that answers this one is not old: it was only
+answers. It pipelines another ApiVersions after each probe. A broker that answers this one is not old: it was only
 starting or stopping. A broker that answers the probe and closes the connection on ApiVersions is old, and its release
 is remembered.
 
 A broker of 0.9.0 does not close the connection: it skips requests that it does not know. After PROBE_AFTER_S without a
-response the client therefore pipelines a probe behind ApiVersions. Brokers answer in order, so a broker that answers
+response the client therefore pipelines a probe after ApiVersions. Brokers answer in order, so a broker that answers
 only the probe has skipped ApiVersions. A broker that is only slow is never taken for an old one: responses in old
-versions lack headers and timestamps, and nobody would notice. In 0.9.0 the unknown request raises an exception that
-also drops requests of other clients. The client therefore probes as rarely as possible, and the driver passes the known
-releases to its tasks (`FetchTask.releases`).
+versions lack headers and timestamps, and no error would report that. In 0.9.0 the unknown request raises an exception
+that also drops requests of other clients. The client therefore probes as rarely as possible, and the driver passes the
+known releases to its tasks (`FetchTask.releases`).
 
-The contract: send `first_requests()` on each new connection. Hand each response to `on_response`. Call `on_hang_up`
+How to use it: send `first_requests()` on each new connection. Pass each response to `on_response`. Call `on_hang_up`
 when the connection ends before `versions` is known. After each PROBE_AFTER_S without a response send `pipelined_probe`,
 and call `on_probe_answered_first` when the response to that comes before the one to ApiVersions.
 """
@@ -89,7 +89,7 @@ RELEASES = (
 """All releases without ApiVersions, the newest first."""
 
 REMEMBERED_S = 600.0
-"""Seconds after which the client asks a broker for ApiVersions again: brokers get upgraded."""
+"""Seconds after which the client sends ApiVersions to a broker again: brokers get upgraded."""
 
 
 class ReleaseMemory:
@@ -116,7 +116,7 @@ class ReleaseMemory:
         """Remember that the broker at `peer` answered the probe of `release`."""
         now = self._clock()
         with self._lock:
-            # Nobody recalls brokers that are gone, so their entries are removed at this point.
+            # No caller recalls brokers that are gone, so their entries are removed here.
             self._known = {known: row for known, row in self._known.items() if now < row[1]}
             self._known[peer] = release, now + REMEMBERED_S
 
@@ -229,7 +229,7 @@ class Handshake:
             self._decoded(request, frame)
             self._probe_answered = True
             return None
-        code = int.from_bytes(frame[4:6], "big", signed=True)  # stands first in every version
+        code = int.from_bytes(frame[4:6], "big", signed=True)  # the first field of every version
         if code == ErrorCode.UNSUPPORTED_VERSION and request.version > 0:
             return _API_VERSIONS_V0
         if code and may_succeed_later(code):
@@ -251,7 +251,7 @@ class Handshake:
         return self._candidate < len(RELEASES)
 
     def pipelined_probe(self) -> HandshakeRequest | None:
-        """Return the probe to pipeline behind an unanswered ApiVersions, once per connection."""
+        """Return the probe to pipeline after an unanswered ApiVersions, once per connection."""
         if self._has_pipelined_probe:
             return None
         self._has_pipelined_probe = True

@@ -1,7 +1,7 @@
 """A non-blocking connection: a socket that carries a `Protocol`.
 
-`advance` performs every step: name look-up, connecting to each address in turn within the setup timeout, TLS where the
-options ask for it, handshake with SASL where they ask for it, and traffic. The handshake may take several connections
+`advance` performs every step: name look-up, connecting to each address in turn within the setup timeout, TLS and SASL
+if the options require them, the handshake, and traffic. The handshake may take several connections
 to the same address. The owner of the link waits until it can be advanced: `Connection` waits for one link, `Poller` for
 many.
 """
@@ -44,16 +44,16 @@ _READS = 32
 """Reads per `advance` at most, so that one link does not starve the others of its thread."""
 
 _KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-"""Seconds and probes, where the system has these options: the kernel notices within 30 s that the other end of an idle
-connection is gone. Firewalls and load balancers see that the connection lives."""
+"""Seconds and probes, if the system has these options: the kernel notices within 30 s that the other end of an idle
+connection is gone. Firewalls and load balancers see traffic and keep the connection."""
 _LEAST_USER_TIMEOUT_MS = 30_000
-"""TCP_USER_TIMEOUT ends a connection whose sent bytes are not acknowledged. It must not be shorter than the keepalive,
-which it would end, nor than a request, whose broker may take the bytes late. The throttle time of a broker is added."""
+"""TCP_USER_TIMEOUT ends a connection if sent bytes are not acknowledged. It must not be shorter than the keepalive, nor
+than the request timeout, since the broker may read late. The throttle time of a broker is added."""
 
 _SESSION_PART = 0.85
 """The part of a session's lifetime after which the client authenticates again. Java takes 0.85 to 0.95 (KIP-368)."""
 _SHORTEST_SESSION_S = 1.0
-"""Seconds from one exchange to the next at least: a broker cannot make the client authenticate without end."""
+"""Seconds from one exchange to the next at least: a broker must not make the client authenticate all the time."""
 
 AnyRequest = Request[Any] | Request07
 """A request of either dialect; a connection takes only requests of its own."""
@@ -89,7 +89,7 @@ class Link:
     """
 
     _take: Callable[[Any], None]
-    """Hands the result of the work in the background to the protocol."""
+    """Passes the result of the work in the background to the protocol."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Link:
 
     @property
     def versions(self) -> BrokerVersions | None:
-        """The API versions of the broker, from READY on; they stay after the connection is closed."""
+        """The API versions of the broker, from READY on, also after the connection is closed."""
         versions: BrokerVersions | None = self._protocol.versions
         return versions if self._set_up else None
 
@@ -199,7 +199,7 @@ class Link:
         return 0.0 if self._throttled_until is None else max(0.0, self._throttled_until - now)
 
     def _begin_throttling(self, seconds: float, now: float) -> None:
-        """Hold requests back, as KIP-219 demands: the broker would not read them, and they would time out."""
+        """Queue requests, as KIP-219 demands: the broker would not read them, and they would time out."""
         self._throttled_until = now + max(seconds, self.throttled_s(now))
         self._protocol.mute()
         if self._transport is not None:
@@ -267,13 +267,13 @@ class Link:
 
     @property
     def unsent(self) -> int:
-        """The bytes that the socket has not taken yet. Requests that wait for the handshake are not counted."""
+        """Number of bytes that the socket has not accepted yet, without requests that wait for the handshake."""
         unsent: int = self._protocol.unsent
         return unsent
 
     @property
     def has_sent_all(self) -> bool:
-        """Whether the socket has taken all requests, also those that waited for SASL or because of a quota."""
+        """Whether the socket has accepted all requests, also those that waited for SASL or because of a quota."""
         return not (self._protocol.unsent or self._protocol.has_held_back)
 
     def flush(self) -> None:
@@ -376,7 +376,7 @@ class Link:
         return TlsTransport(connected, self.peer, self._host, self._options.tls or TlsOptions())
 
     def _secure(self, now: float) -> None:
-        """Go on with the handshake of TLS; without TLS it is done."""
+        """Continue the TLS handshake; without TLS it is done."""
         assert self._transport is not None
         if self._transport.shake_hands():
             self.phase = Phase.HANDSHAKE
@@ -436,7 +436,7 @@ class Link:
                 f"{timeout.next_step}"
             )
         elif now >= self._setup_until:
-            what = "ApiVersions handshake" if self._protocol.versions is None else "exchange of SASL"
+            what = "ApiVersions handshake" if self._protocol.versions is None else "SASL exchange"
             raise TransportError(
                 f"no response from broker {self.peer} to the {what} within {self._setup_seconds}; "
                 f"pending: {self.describe_pending()}. {NOT_A_BROKER_HINT}"
@@ -446,7 +446,7 @@ class Link:
             self._protocol.on_handshake_timeout()
 
     def _authenticate(self, now: float) -> None:
-        """Go on with SASL: begin an exchange if one is due, take the result of its work, note the session's end."""
+        """Continue SASL: begin an exchange if one is due, use the result of its work, schedule the next exchange."""
         if self._background is None:
             if self._protocol.wants_mechanism:
                 self._background, self._take = self._begin_mechanism(), self._protocol.authenticate
@@ -520,7 +520,7 @@ class Link:
                 return
 
     def _connection_lost(self, error: OSError) -> StreamGroupError:
-        """Return the error of a lost connection, or that of a refusal which came before the connection was READY."""
+        """Return the error of a lost connection, or of a refusal that came before the connection was READY."""
         assert self._transport is not None
         refusal = None if self.phase is Phase.READY else self._transport.refusal(error)
         if refusal is not None:

@@ -1,7 +1,7 @@
 """Connections to other processes of this user over Unix sockets, with a timeout on every wait.
 
 `multiprocessing.connection` has no timeouts: it waits forever for a stopped process that does not accept, and for the
-rest of a message. Both ends ask the kernel which user is at the other one, where the system can tell (Linux).
+rest of a message. Both ends check the user at the other end, if the system reports it (Linux).
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def _connect(opened: socket.socket, address: str, until: float) -> None:
 def _stranger_at(connected: socket.socket) -> str | None:
     """Return the process at the other end, such as `process 7 of user 1000`, if it belongs to another user.
 
-    For a client that is the user who called `listen`, for a server the user who called `connect`.
+    For a client this is the user who called `listen`, for a server the user who called `connect`.
     """
     if not hasattr(socket, "SO_PEERCRED"):  # macOS: the directory, which only this user may enter, protects the socket
         return None

@@ -1,7 +1,7 @@
 """Non-blocking connections to many brokers, served by one thread.
 
-The poller sets no deadline for requests: its caller drops a connection whose response is overdue. Only connection setup
-times out by itself, after `connection_setup_timeout_ms`.
+The poller sets no deadline for requests: its caller drops a connection when a response is overdue. The poller itself
+ends only a connection setup, after `connection_setup_timeout_ms`.
 """
 
 from __future__ import annotations
@@ -115,11 +115,11 @@ class Poller:
         return self._links[handle].versions
 
     def has_sent_all(self, handle: Handle) -> bool:
-        """Return whether the socket has taken all requests of a connection. Raises KeyError for an invalid handle."""
+        """Return whether the socket has accepted all requests of `handle`. Raises KeyError for an invalid handle."""
         return self._links[handle].has_sent_all
 
     def throttled_s(self, handle: Handle) -> float:
-        """Return for how many seconds the broker reads no requests, because of a quota; 0 for an invalid handle."""
+        """Return the seconds for which the broker reads no requests, because of a quota; 0 for an invalid handle."""
         link = self._links.get(handle)
         return 0.0 if link is None else link.throttled_s(self._clock())
 
@@ -219,7 +219,7 @@ class Poller:
 
 
 def _has_work(link: Link) -> bool:
-    """Return whether `link` may advance without a socket event: it has a look-up, decrypted bytes, or bytes to send."""
+    """Return whether `link` may advance without a socket event: a look-up, decrypted bytes, or bytes to send."""
     return link.fileno is None or link.pending or bool(link.interest & select.POLLOUT)
 
 

@@ -1,14 +1,14 @@
 """The Kafka protocol of one connection without its socket: requests in, bytes out; bytes in, responses out.
 
-The contract: send the bytes of `outgoing` and pass their number to `sent`; receive into `space` and pass the number of
+How to use it: send the bytes of `outgoing` and pass their number to `sent`; receive into `space` and pass the number of
 bytes to `received`, which appends the responses. Requests are queued until the handshake (`handshake.py`) has
 negotiated the versions in which to write them. If the broker closes the connection before that, `on_hang_up` returns
 whether the handshake continues on another connection; the queue is kept. A broker answers the requests of a connection
 in order. A response with another correlation id than the next one means that the stream is corrupt.
 
-A protocol that `authenticates` queues requests until the broker has accepted the client, too: hand it a mechanism
-whenever `wants_mechanism` is true. Where a mechanism computes long for its next token, `work` is the computation: run
-it beside the connections, and hand its result to `worked`. After `expire` the protocol finishes the requests that are
+A protocol that `authenticates` also queues requests until the broker has accepted the client: pass it a mechanism
+whenever `wants_mechanism` is true. If the next token of a mechanism takes long to compute, `work` is the computation:
+run it in another thread, and pass its result to `worked`. After `expire` the protocol finishes the requests that are
 sent, and wants a mechanism again (KIP-368). From `mute` to `unmute` it queues requests, too.
 
 After an exception the connection is unusable: close or reset it.
@@ -47,10 +47,11 @@ from streamgroup.kafka.wire.versions import BrokerVersions
 
 _LAST_CORRELATION_ID = 2**31 - 1
 _WITHOUT_SASL = (
-    ", the first request behind the handshake. A listener with SASL does so to a client without SASL. If it is one, "
+    ", the first request after the handshake. A listener with SASL does so to a client without SASL. If it is one, "
     "set kafka.security.protocol to SASL_SSL, or to SASL_PLAINTEXT without TLS"
 )
-"""Brokers answer the handshake to every client. They hang up on another request of one that has not authenticated."""
+"""Brokers answer the handshake of every client. On another request they close the connection if the client has not
+authenticated."""
 
 
 class CorrelatedResponse(NamedTuple):
@@ -85,7 +86,7 @@ class FramedStream(ABC):
     ENDED_BY: ClassVar[str] = ""
     """The usual causes of a broker closing the connection, for error messages."""
     HINT: ClassVar[str] = ""
-    """The next step for the user where the bytes received are not of this protocol."""
+    """The next step for the user if the received bytes are not of this protocol."""
 
     _out: Outgoing
     _reader: FrameReader
@@ -105,7 +106,7 @@ class FramedStream(ABC):
 
     @property
     def work(self) -> Callable[[], SaslStep] | None:
-        """The computation of the next token; None if there is none that takes long."""
+        """The computation of the next token if it takes long, else None."""
         return None
 
     @property
@@ -139,7 +140,7 @@ class FramedStream(ABC):
         """Take over `count` bytes from `space()` and append the responses that they complete to `answers`.
 
         Raises TooLarge, DecodeError, UnsupportedVersionError, BrokerError if the broker refuses the handshake, or
-        TlsError if the server speaks TLS.
+        TlsError if the server uses TLS.
         """
         try:
             frames = self._reader.received(count)
@@ -157,7 +158,7 @@ class FramedStream(ABC):
 
     @abstractmethod
     def _on_frame(self, frame: memoryview, answers: list[CorrelatedResponse]) -> None:
-        """Handle a whole frame."""
+        """Handle one frame."""
 
 
 class Protocol(FramedStream):
@@ -165,16 +166,16 @@ class Protocol(FramedStream):
 
     _authentication: Authentication | None
     _sasl_sent: tuple[int, SaslRequest] | None
-    """The correlation id and the request of the exchange, None behind a token without a header."""
+    """The correlation id and the request of the exchange; None after a token without a header."""
     _work: Callable[[], SaslStep] | None
     _has_answered: bool
-    """Whether a request behind the handshake was answered on this connection."""
+    """Whether the broker has answered a request after the handshake on this connection."""
 
     def __init__(self, peer: str, client_id: str, max_frame_bytes: int, *, authenticates: bool = False) -> None:
         super().__init__(peer)
         self._authenticates = authenticates
         self._silent_ends = 0
-        """Connections that the broker has closed in place of an answer to a SASL token."""
+        """Number of connections that the broker has closed instead of answering a SASL token."""
         self._client_id = client_id
         self._max_frame_bytes = max_frame_bytes
         self._next_id = 0
@@ -225,13 +226,13 @@ class Protocol(FramedStream):
         self._send_sasl(self._authentication.first())
 
     def worked(self, answer: SaslStep) -> None:
-        """Go on with the result of `work`."""
+        """Continue with the result of `work`."""
         assert self._authentication is not None
         self._work = None
         self._go_on(self._authentication, answer)
 
     def expire(self) -> None:
-        """Queue the requests from now on until the broker has accepted the client once more."""
+        """Queue the requests from now on until the broker has accepted the client again."""
         self._is_authenticated = not self._authenticates
 
     def mute(self) -> None:
@@ -273,8 +274,8 @@ class Protocol(FramedStream):
     def on_hang_up(self) -> bool:
         """Handle the end of the connection before `is_ready`. Return whether to connect again.
 
-        `outgoing` then holds the first bytes of the new connection. Raises AuthenticationError if the broker has
-        ended two connections in place of an answer to a SASL token: one may be the end of a broker that stops.
+        `outgoing` then returns the first bytes of the new connection. Raises AuthenticationError if the broker has
+        closed two connections instead of answering a SASL token: a broker that stops closes one.
         """
         if self._authentication is not None and self._authentication.is_raw:
             self._silent_ends += 1
@@ -309,7 +310,7 @@ class Protocol(FramedStream):
     def _may_lack_sasl(self, versions: BrokerVersions) -> bool:
         """Return whether the broker has answered nothing but the handshake to a client without SASL."""
         is_first = bool(self._in_flight) and not self._has_answered
-        return is_first and not self._authenticates and versions.speaks(SaslHandshakeRequest, 0)
+        return is_first and not self._authenticates and versions.supports(SaslHandshakeRequest, 0)
 
     def _begin(self) -> None:
         """Reset the state for a new connection and queue its first requests."""
@@ -384,7 +385,7 @@ class Protocol(FramedStream):
     def _on_handshake_frame(self, correlation_id: int, frame: memoryview) -> None:
         """Handle a response of the handshake: continue it, or write the queued requests after its end."""
         expected, request = self._handshake_sent[0]
-        if self.versions is not None and correlation_id == expected:  # the probe behind it, too
+        if self.versions is not None and correlation_id == expected:  # also the response to the pipelined probe
             self._handshake_sent.popleft()
             return
         if len(self._handshake_sent) > 1 and self._handshake_sent[1][0] == correlation_id and request.may_be_skipped:
@@ -460,7 +461,7 @@ class Authentication:
     def __init__(self, mechanism: Mechanism, versions: BrokerVersions) -> None:
         self._mechanism = mechanism
         self._versions = versions
-        self._in_requests = versions.speaks(SaslHandshakeRequest, 1) and versions.speaks(SaslAuthenticateRequest, 0)
+        self._in_requests = versions.supports(SaslHandshakeRequest, 1) and versions.supports(SaslAuthenticateRequest, 0)
         self.done = self.is_raw = False
         self.session_lifetime_ms = 0
         """Milliseconds after which the broker ends the session unless the client authenticates again; 0 for never."""
@@ -472,7 +473,7 @@ class Authentication:
 
     @property
     def takes_long(self) -> bool:
-        """True if the next `on_response` or `on_token` computes long: call it beside the connections."""
+        """True if the next `on_response` or `on_token` takes long: call it in another thread."""
         return self._mechanism.takes_long
 
     def first(self) -> SaslRequest:
@@ -508,7 +509,7 @@ class Authentication:
         return self._sent(self._mechanism.next(token))
 
     def on_silent_end(self) -> AuthenticationError | TransportError:
-        """Return the error of a broker that ends the connection in place of an answer to a token without a header."""
+        """Return the error of a broker that closes the connection instead of answering a token without a header."""
         return self._mechanism.rejected("it closed the connection without an answer, as brokers before 1.0 do")
 
     def _sent(self, token: bytes | None) -> SaslStep:
@@ -527,7 +528,7 @@ class Authentication:
             )
         if response.error_code == ErrorCode.ILLEGAL_SASL_STATE:
             raise self._mechanism.error(
-                "the listener authenticates nobody by SASL",
+                "the listener does not use SASL",
                 "Set kafka.security.protocol to PLAINTEXT or SSL, or the port to that of a listener with SASL",
             )
         if response.error_code:
@@ -535,12 +536,12 @@ class Authentication:
 
     def _check(self, code: int, message: str) -> None:
         """Raise the error of an answer with an error code that is not about the credentials."""
-        said = f": {self._mechanism.excerpt(message)}" if message else ""
+        reported = f": {self._mechanism.excerpt(message)}" if message else ""
         error = error_of(code)
         if may_succeed_later(code):
-            context = f"SASL {self.name} with broker {self._versions.broker}{said}"
+            context = f"SASL {self.name} with broker {self._versions.broker}{reported}"
             raise TransportError(f"{context}: {error.name}. A retry may succeed")
-        # An AuthError ends the query in every room. The group's thread would connect again after a BrokerError.
+        # An AuthError ends the query. The group's thread would connect again after a BrokerError.
         raise self._mechanism.error(
-            f"the broker answered {error.name} ({code}): {error.text}{said}", "See the broker's log for the cause"
+            f"the broker answered {error.name} ({code}): {error.text}{reported}", "See the broker's log for the cause"
         )

@@ -1,4 +1,4 @@
-"""The Kafka 0.7 protocol of one connection without its socket; the contract is that of `protocol.py`.
+"""The Kafka 0.7 protocol of one connection without its socket, used as the one of `protocol.py`.
 
 Kafka 0.7 has no handshake, versions or correlation ids: ids are this client's own count, and responses come in the
 order of the requests. The broker closes the connection on a request that it refuses. The error for an end of the stream
@@ -26,11 +26,11 @@ _SMALLEST = 2
 """The size of the error code, which every response has."""
 _NO_VERSION = 0
 _NAMED = 3
-"""Number of parts of a MULTIFETCH that messages name."""
+"""Number of parts of a MULTIFETCH that error messages show."""
 _NEVER_ANSWERED = (ProduceRequest07, MultiProduceRequest07)
 _HANG_UP_CAUSES = (
-    ". Kafka 0.7 hangs up on an OFFSETS of a partition that it does not have, on a topic with an illegal name and on a "
-    "request that it cannot read; a Kafka of 0.8 or later does so on every request of 0.7 (then name it with "
+    ". Kafka 0.7 closes the connection on an OFFSETS of a partition that it does not have, on a topic with an illegal "
+    "name and on a request that it cannot read. Kafka 0.8 or later does so on every request of 0.7 (then set "
     "kafka.bootstrap.servers)"
 )
 
@@ -80,7 +80,7 @@ class Protocol07(FramedStream):
         half = f", {self._reader.missing} bytes before the end of a frame" if self._reader.missing else ""
         if not self._in_flight:
             return f"closed the connection{half}; pending: nothing"
-        behind = f", and {len(self._in_flight) - 1} requests behind it" if len(self._in_flight) > 1 else ""
+        behind = f", and {len(self._in_flight) - 1} more requests" if len(self._in_flight) > 1 else ""
         first = describe(self._in_flight[0].request)
         return f"closed the connection{half}; pending: {first}{behind}{self.ENDED_BY}"
 

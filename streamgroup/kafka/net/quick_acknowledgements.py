@@ -1,8 +1,8 @@
-"""Spares each task of a Python worker 40 ms that it would wait for the JVM.
+"""Saves each task of a Python worker 40 ms of waiting for the JVM, by TCP_QUICKACK.
 
-The JVM sends the last bytes of a task's input in a write of their own. Nagle's algorithm holds such bytes back until
-the worker's kernel has acknowledged the earlier ones, and Linux delays that by 40 ms. A worker that asks for quick
-acknowledgements does not wait. The kernel forgets the request when the worker answers, so each task asks again.
+The JVM sends the last bytes of a task's input in a separate write. Nagle's algorithm holds such bytes back until
+the worker's kernel has acknowledged the earlier ones, and Linux delays that by 40 ms. A worker that sets the option
+does not wait. The kernel resets the option when the worker answers, so each task sets it again.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path
 
 _DESCRIPTORS = Path("/proc/self/fd")
 _QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
-"""None where the system has no such option, as macOS."""
+"""None if the system has no such option, such as macOS."""
 
 
 def acknowledge_at_once() -> None:
-    """Ask the kernel to acknowledge at once what arrives at the TCP sockets of this process, the JVM's among them.
+    """Set TCP_QUICKACK on all TCP sockets of this process.
 
-    PySpark does not hand the JVM's socket to a data source. At a socket of a broker the call does no harm. Sockets of
-    another kind stay as they are, such as those of spark.python.unix.domain.socket.enabled.
+    PySpark does not pass the JVM's socket to a data source. On a socket of a broker the option does no harm. Sockets
+    of other kinds are not changed, such as those of spark.python.unix.domain.socket.enabled.
     """
     if _QUICKACK is None:
         return

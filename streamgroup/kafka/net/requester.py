@@ -1,4 +1,4 @@
-"""The user whom brokers see behind a connection, as far as the options tell: for the refusals of the authorizer."""
+"""The user that brokers see for a connection, as far as the options show it: for the errors of the authorizer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _principal(options: ClientOptions) -> str:
 
 
 def _sasl_user(sasl: SaslOptions) -> str:
-    """Return the user that the mechanism authenticates, empty if the options do not tell."""
+    """Return the user that the mechanism authenticates; empty if the options do not contain it."""
     if sasl.oauth is not None:
         return dict(sasl.oauth.unsecured_claims).get("sub", "")
     if sasl.kerberos is not None:  # brokers drop host and realm (sasl.kerberos.principal.to.local.rules=DEFAULT)

@@ -1,4 +1,4 @@
-"""Resolves host names with a deadline: getaddrinfo has none, so each look-up runs in a thread of its own."""
+"""Resolves host names with a deadline: getaddrinfo has none, so each look-up runs in its thread."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Address(NamedTuple):
 class HostLookup:
     """The addresses of one host, resolved in the background; a numeric host is resolved at once.
 
-    The thread of the look-up calls `notify` at the end. A look-up without a waiting caller ends by itself.
+    The thread of the look-up calls `notify` at the end. A caller need not wait for the end.
     """
 
     __slots__ = ("_addresses", "_done", "_error", "_host", "_notify", "_port")
@@ -77,7 +77,7 @@ def require_resolvable(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> float:
-    """Return as soon as one of `servers` has an address, with the seconds that are left of `timeout` seconds.
+    """Wait until one of `servers` has an address, and return the seconds that are left of `timeout` seconds.
 
     Called at the start of a query, when a wrong name is a mistake to report. Later an unresolvable name is a failed
     connection like any other, and retried. Look-ups that are still pending after `timeout` are not failures. Raises

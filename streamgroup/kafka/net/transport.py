@@ -1,4 +1,4 @@
-"""The bytes of one connected socket, which is never waited for: plain here, encrypted in `tls/transport.py`."""
+"""The bytes of one connected socket, without waiting: unencrypted here, encrypted in `tls/transport.py`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST_USER_TIMEOUT_MS = 2**31 - 1
 
 
 def set_user_timeout(connected: socket.socket, milliseconds: int) -> None:
-    """Set TCP_USER_TIMEOUT, where the system has it."""
+    """Set TCP_USER_TIMEOUT if the system has it."""
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, min(milliseconds, _LONGEST_USER_TIMEOUT_MS))
 
@@ -32,7 +32,7 @@ class Transport(ABC):
         return self._socket.fileno()
 
     def set_user_timeout(self, milliseconds: int) -> None:
-        """Have the kernel end the connection if the other end takes no bytes for so long."""
+        """Let the kernel end the connection if the other end accepts no bytes for so long."""
         set_user_timeout(self._socket, milliseconds)
 
     def close(self, *, reset: bool) -> None:
@@ -50,7 +50,7 @@ class Transport(ABC):
 
     @abstractmethod
     def interest(self, has_unsent: bool) -> int:
-        """Return the events to poll the descriptor for. `has_unsent` says that there are bytes to send."""
+        """Return the events to poll the descriptor for. `has_unsent` is true if there are bytes to send."""
 
     @property
     @abstractmethod
@@ -59,18 +59,18 @@ class Transport(ABC):
 
     @abstractmethod
     def send(self, pieces: Sequence[memoryview]) -> int:
-        """Send the first bytes of `pieces`, and return their number; 0 if the socket takes none now."""
+        """Send the first bytes of `pieces`, and return their number; 0 if the socket accepts none now."""
 
     @abstractmethod
     def receive_into(self, space: memoryview) -> int | None:
         """Receive into `space`, and return the number of bytes; 0 at the end of the stream, None if there are none yet.
 
-        Fewer bytes than `space` holds mean that the rest has not arrived, or that it is the turn of other connections.
+        Fewer bytes than `space` has mean that the rest has not arrived, or that other connections come first.
         """
 
     @abstractmethod
     def refusal(self, error: OSError) -> StreamGroupError | None:
-        """Return the error for `error`, which came before the first response, if no retry mends it."""
+        """Return the error for `error`, which came before the first response, if retrying will not help; else None."""
 
 
 class PlainTransport(Transport):

@@ -1,1 +1,1 @@
-"""Pure: bytes <-> values of the Kafka protocol."""
+"""Kafka's wire protocol, without sockets: messages to bytes, and bytes to messages."""

@@ -32,7 +32,7 @@ class TopicPartitions(Struct):
 class ConsumerSubscription(Message, versions="0-3"):
     """A member's subscription.
 
-    It has owned `owned_partitions` since `generation_id` (KIP-429, KIP-792); racks: KIP-881.
+    The member has owned `owned_partitions` since `generation_id` (KIP-429, KIP-792); racks: KIP-881.
     """
 
     topics: tuple[str, ...] = array("string", "0+")

@@ -56,8 +56,8 @@ NEVER = Versions(0, -1)
 class Struct:
     """The base class of messages and their parts. Instances are frozen and compared by value.
 
-    All classes share these methods. `dataclass` would compile its own for each of them, which takes a tenth of a second
-    of every process.
+    All classes share these methods. `dataclass` would compile new ones for each class, which would take every process a
+    tenth of a second.
     """
 
     __slots__ = ()

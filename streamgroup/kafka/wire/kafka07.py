@@ -1,13 +1,13 @@
-"""The wire protocol of Kafka 0.7: five requests, the three answers there are, and the framing of messages.
+"""The wire protocol of Kafka 0.7: five requests, three responses, and the framing of messages.
 
     request  = int32 size, int16 type, body          response = int32 size, int16 error, body
 
-Numbers are big-endian, and a size counts the bytes behind it. There is no correlation id, client id or version: the
+Numbers are big-endian. A size counts the bytes that follow. There is no correlation id, client id or version: the
 broker answers in the order of the requests. It never answers PRODUCE and MULTIPRODUCE. Offsets are byte positions in a
 partition's log. Sources: the wiki page "Writing a Driver for Kafka", and a running 0.7.2 where the two differ.
 
 Requests and responses have `encode() -> bytes`, which returns the frame with its size. `decode_response` reads a frame
-strictly. `decode_request` reads one as the broker does, which ignores bytes behind a request's end.
+strictly. `decode_request` reads one as the broker does, which ignores bytes after the end of a request.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RANDOM_PARTITION = -1
 
 
 class RequestType07(IntEnum):
-    """The types of requests, as the number behind the size."""
+    """The types of requests, as the number that follows the size."""
 
     PRODUCE = 0
     FETCH = 1
@@ -241,7 +241,7 @@ Response07: TypeAlias = FetchResponse07 | MultiFetchResponse07 | OffsetsResponse
 
 
 def decode_request(frame: Bytes) -> Request07:
-    """Decode the request in `frame` (without its size) as the broker does: it ignores bytes behind the request's end.
+    """Decode the request in `frame` (without its size) as the broker does: it ignores bytes after the end.
 
     The `messages` of a PRODUCE are a view of the frame and are not validated. A null topic of a PRODUCE is read as "":
     the broker refuses both only when it appends, after the parts before it. Raises DecodeError for an unknown type, any
@@ -258,7 +258,7 @@ def decode_request(frame: Bytes) -> Request07:
 def decode_response(request: Request07, frame: Bytes) -> Response07:
     """Decode the response to `request` in `frame` (without its size).
 
-    Raises DecodeError if it does not match the request or has bytes behind its end, Truncated if it is too short, and
+    Raises DecodeError if it does not match the request or has bytes left over, Truncated if it is too short, and
     EncodeError for a request that the broker never answers.
     """
     reader = Reader(frame)

@@ -34,8 +34,8 @@ class Reader:
     """Reads primitives from `data`, in order, never beyond its end.
 
     Every method raises Truncated if a value or its declared length passes the end. It raises DecodeError for a negative
-    length, a null in a field that is not nullable, an overlong varint and invalid UTF-8. `position` is where the next
-    value starts.
+    length, a null in a field that is not nullable, an overlong varint and invalid UTF-8. `position` is the index of
+    the next value.
     """
 
     __slots__ = ("data", "end", "position")

@@ -1,4 +1,4 @@
-"""The nodes that brokers write into ZooKeeper when they register themselves and their topics, decoded into values.
+"""Decodes the nodes in which brokers register themselves and their topics in ZooKeeper.
 
     /brokers/ids/<broker>              E  0.7: <creator>:<host>:<port>; 0.8: JSON
     /brokers/topics/<topic>/<broker>   E  0.7: the number of partitions that the topic has on this broker
@@ -38,7 +38,7 @@ def is_node_name(text: str) -> bool:
 
 
 def partition_in(log_format: LogFormat, name: str) -> int:
-    """Return the partition number that a node's name stands for. Raises DecodeError."""
+    """Return the partition number in the name of a node. Raises DecodeError."""
     try:
         return log_format.partition_number(name)
     except ValueError as error:
@@ -70,16 +70,16 @@ def read_broker(name: str, data: bytes, protocol: str = "PLAINTEXT") -> Broker:
 
 
 def _endpoint(value: Mapping[str, Any], protocol: str) -> tuple[str, int] | None:
-    """Return host and port of the listener that speaks `protocol`, as in `SASL_PLAINTEXT://h:9093`.
+    """Return host and port of the listener with this security protocol, as in `SASL_PLAINTEXT://h:9093`.
 
-    A listener may have a name of its own, which a map resolves to its protocol (KIP-103).
+    A listener may have another name, which a map resolves to its protocol (KIP-103).
     """
     endpoints, names = value.get("endpoints"), value.get("listener_security_protocol_map")
     for endpoint in endpoints if isinstance(endpoints, list) else ():
         found = re.fullmatch(r"([^:/]+)://\[?([^\[\]/]*)\]?:([0-9]{1,5})", endpoint) if type(endpoint) is str else None
         if found is not None and found[2]:
-            spoken = names.get(found[1], found[1]) if isinstance(names, dict) else found[1]
-            if spoken == protocol:
+            found_protocol = names.get(found[1], found[1]) if isinstance(names, dict) else found[1]
+            if found_protocol == protocol:
                 return found[2], int(found[3])
     return None
 
@@ -149,6 +149,6 @@ def read_number_name(name: str, where: str) -> int:
 
 
 def garbage(where: str, data: bytes, wanted: str) -> DecodeError:
-    """Return the error for a node that holds `data` where `wanted` is expected."""
+    """Return the error for a node with invalid `data`; `wanted` describes valid data."""
     shown = repr(data[:80])[1:] + ("..." if len(data) > 80 else "")
     return DecodeError(f"invalid node {where}: expected {wanted}, found {shown}")

@@ -123,7 +123,7 @@ def decode(cls: type[M], data: Bytes, version: int) -> M:
 
 
 def read(cls: type[M], reader: Reader, version: int) -> M:
-    """Decode the message at `reader`'s position and leave the bytes behind it unread. Raises as `decode` does."""
+    """Decode the message at `reader`'s position and leave the bytes after it unread. Raises as `decode` does."""
     _check_declared(cls, version)
     try:
         return cast(M, _reader(cls, version, cls.is_flexible(version))[0](reader))
@@ -134,7 +134,7 @@ def read(cls: type[M], reader: Reader, version: int) -> M:
 def _check_declared(cls: type[Message], version: int) -> None:
     if version not in cls.SCHEMA:
         raise UnsupportedVersionError(
-            f"{cls.__name__} v{version} is not supported: streamgroup knows versions {cls.SCHEMA}"
+            f"{cls.__name__} v{version} is not supported: streamgroup supports versions {cls.SCHEMA}"
         )
 
 
@@ -175,7 +175,7 @@ def _put(cls: type[Struct], name: str) -> Put:
 def _read_steps(
     cls: type[Struct], specs: list[FieldSpec], version: int, flexible: bool
 ) -> tuple[list[Callable[[Reader, Any], None]], int]:
-    """Return one step per field. Neighbours of fixed width share one step, which unpacks them at once."""
+    """Return one step per field. Adjacent fields of fixed width share one step, which unpacks them at once."""
     steps: list[Callable[[Reader, Any], None]] = []
     least = 0
     run: list[FieldSpec] = []
@@ -399,33 +399,32 @@ def _length_writer(flexible: bool, is_text: bool) -> Callable[[bytearray, int | 
 
 
 LARGE = 32_768
-"""Bytes from which on a value is not copied. A copy of fewer costs less than a piece of its own."""
+"""A value of at least so many bytes is not copied. To copy a smaller one costs less than another piece."""
 
 
 class Pieces(bytearray):
-    """A message under construction, of which `keep` takes large values without a copy.
+    """A message under construction. `keep` adds large values without a copy.
 
-    The owner of a value must not change it before the message is sent.
+    The owner of such a value must not change it before the message is sent.
     """
 
     def __init__(self, size: int = 0) -> None:
         super().__init__(size)
         self._kept: list[tuple[int, Bytes]] = []
-        """Where in the other bytes each value belongs, and the value."""
+        """Each large value, with its position among the other bytes."""
         self._kept_size = 0
 
     @property
     def size(self) -> int:
-        """The bytes of the whole message."""
+        """Number of bytes of the message, large values included."""
         return len(self) + self._kept_size
 
     def keep(self, value: Bytes) -> None:
-        """Append a large value."""
         self._kept.append((len(self), value))
         self._kept_size += len(value)
 
     def pieces(self) -> list[Bytes]:
-        """Return the whole message in pieces, in their order."""
+        """Return the message in pieces, in their order."""
         if not self._kept:
             return [self]
         pieces: list[Bytes] = []

@@ -31,7 +31,7 @@ class BrokerVersions:
         """Return the versions in a broker's response to ApiVersions."""
         return cls(broker, {api.api_key: (api.min_version, api.max_version) for api in response.api_keys})
 
-    def speaks(self, request_type: type[Request[Any]], version: int) -> bool:
+    def supports(self, request_type: type[Request[Any]], version: int) -> bool:
         """Return whether the broker supports this version of the API."""
         lowest, highest = self.ranges.get(request_type.API_KEY, (0, -1))
         return lowest <= version <= highest
@@ -57,9 +57,9 @@ class BrokerVersions:
             common = min(highest, theirs[1])
             if common >= max(lowest, theirs[0]):
                 return common
-        has = "does not have it" if theirs is None else f"speaks the versions {theirs[0]} to {theirs[1]}"
+        has = "does not have it" if theirs is None else f"supports versions {theirs[0]} to {theirs[1]}"
         broker = f"{self.broker} (Kafka {self.release})" if self.release else self.broker
         raise UnsupportedVersionError(
-            f"{request_type.NAME} (API {request_type.API_KEY}): broker {broker} {has}, "
-            f"here the versions {lowest} to {highest} are wanted; use a broker or an option that does without"
+            f"{request_type.NAME} (API {request_type.API_KEY}): broker {broker} {has}, streamgroup needs version "
+            f"{lowest} to {highest}. Use another broker, or an option that does not need this API"
         )

@@ -1,4 +1,4 @@
-"""The mechanism of one exchange with one broker."""
+"""Makes the SASL mechanism of one exchange from the options: the password, the token or the ticket."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def begin_mechanism(
 ) -> Background[Mechanism]:
     """Return the mechanism of one exchange with the broker at `peer`, which is made in the background.
 
-    A token endpoint or a KDC may take seconds, and a file as long as its disk. Its `result` raises as `make_mechanism`.
+    A token endpoint or a KDC may take seconds. The `result` raises as `make_mechanism`.
     """
     return Background(
         lambda: make_mechanism(options, tls, peer), _TIMEOUTS.get(options.mechanism, _PASSWORD_TIMEOUT), notify
@@ -35,7 +35,7 @@ def begin_mechanism(
 
 
 def make_mechanism(options: SaslOptions, tls: TlsOptions, peer: str) -> Mechanism:
-    """Return the mechanism of a new exchange with the broker at `peer`, which may take as long as a token or a ticket.
+    """Return the mechanism of a new exchange with the broker at `peer`, which may wait for a token or a ticket.
 
     Raises AuthenticationError or ConfigError if no retry can help, TransportError if one may.
     """

@@ -1,7 +1,7 @@
-"""One exchange with a token endpoint over HTTP, which ends by one deadline.
+"""One exchange with a token endpoint over HTTP, with one deadline.
 
-Python's own client does: for one request tasks need no further package. Its timeout is for each wait, so an endpoint
-that sends a byte now and then would hold the connections of the process forever.
+It uses Python's own client, so that tasks need no further package for one request. The timeout of that client is for
+each wait, so an endpoint that sends a byte now and then would hold up the connections of the process forever.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from streamgroup.kafka.net.tls.refusals import OTHER_HOST, names_in_certificate
 
 _HTTPS_PORT = 443
 _LEAST_S = 0.001
-"""A timeout of 0 would not wait at all."""
+"""A timeout of 0 would mean not to wait at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """The response of a server, whatever its status. `location` is where a redirect points."""
+    """The response of a server with any status. `location` is the target of a redirect."""
 
     status: int
     body: bytes
@@ -39,14 +39,14 @@ class HttpResponse:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The next steps that errors name."""
+    """The next steps in errors."""
 
     reach: str
-    """Where the server cannot be reached."""
+    """If the server cannot be reached."""
     trust: str
-    """Where nobody trusts its certificate."""
+    """If its certificate is not trusted."""
     host_name: str
-    """Where its certificate is for another host."""
+    """If its certificate is for another host."""
 
 
 def exchange(
@@ -58,9 +58,9 @@ def exchange(
     timeout: float,
     most_bytes: int,
 ) -> HttpResponse:
-    """Send a request and return the answer. Redirects are not followed: another host must not get the credentials.
+    """Send a request and return the response. Redirects are not followed: another host must not get the credentials.
 
-    `what` begins the errors, and `context` is for https. After `timeout` seconds the exchange ends, whatever has come.
+    Errors begin with `what`. `context` is for https. The exchange takes at most `timeout` seconds.
     Raises AuthenticationError for a certificate that is not trusted, TransportError otherwise.
     """
     until = time.monotonic() + timeout
@@ -78,14 +78,14 @@ def exchange(
         if isinstance(cause, TimeoutError):
             cause = f"no complete answer within {timeout:g} s"
         raise TransportError(f"{what}: {cause}. {advice.reach}") from None
-    except http.client.HTTPException as error:  # its text is what the server sent
+    except http.client.HTTPException as error:  # its text is from the server
         raise TransportError(
-            f"{what}: the answer is not HTTP or is not whole ({type(error).__name__}). Check the URL's scheme and port"
+            f"{what}: the answer is not HTTP or is incomplete ({type(error).__name__}). Check the URL's scheme and port"
         ) from None
 
 
 def printable(text: str) -> str:
-    """Return the text of a server on one line."""
+    """Return the text of a server without control characters, on one line."""
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
@@ -191,7 +191,7 @@ def _untrusted(
     context: Callable[[], ssl.SSLContext],
     until: float,
 ) -> AuthenticationError:
-    """Return the error of a server whose certificate is not trusted, or is for another host."""
+    """Return the error for a certificate that is not trusted, or is for another host."""
     if error.verify_code not in OTHER_HOST:
         return AuthenticationError(
             f"{what}: its certificate is not trusted: {error.verify_message.rstrip('.')}. {advice.trust}"

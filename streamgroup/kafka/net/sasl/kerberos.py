@@ -1,4 +1,8 @@
-"""SASL GSSAPI (RFC 4752): Kerberos. The machine carries the tokens of a security context that the caller passes in."""
+"""Kerberos: the SASL mechanism GSSAPI (RFC 4752), the remedies of its errors, the library, and the tickets.
+
+The mechanism exchanges the tokens of a security context that the caller passes in, so only `GssapiLibrary` needs the
+package gssapi.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ from streamgroup.options.sasl import KerberosOptions
 GSSAPI = "GSSAPI"
 
 MAX_ROUNDS = 16
-"""The most tokens of the context. Kerberos needs one or two; a broker must not keep a client busy for ever."""
+"""The most tokens of the context. Kerberos needs one or two; a broker must not keep a client busy forever."""
 
 _NO_LAYER = 1
 """The bit of "no security layer". Kafka never wraps its requests: TLS is there for that."""
@@ -42,7 +46,7 @@ class SecurityContext(Protocol):
         """Return the next token for the broker's `token`, which is None at first. None means no token."""
 
     def unwrap(self, message: bytes) -> bytes:
-        """Return the content of a wrapped message, whose integrity has been checked."""
+        """Check the integrity of a wrapped message, and return its content."""
 
     def wrap(self, message: bytes) -> bytes:
         """Return the message with its integrity protected, not encrypted."""
@@ -51,7 +55,7 @@ class SecurityContext(Protocol):
 class GssapiMechanism(Mechanism):
     """GSSAPI with `context`, as the client principal `principal`.
 
-    As Java's client, this one sends the whole principal as authorization id, empty for that of the ticket. A context
+    As Java's client, this one sends the principal as authorization id, empty for the principal of the ticket. A context
     serves one exchange. `on_rejected` is called when the broker rejects the ticket.
     """
 
@@ -86,7 +90,7 @@ class GssapiMechanism(Mechanism):
     def _choice(self, offer: bytes) -> bytes:
         """Return the answer to the security layers that the broker offers: none, for this authorization id."""
         if len(offer) != 4:
-            raise self.error(f"the offer of security layers has {len(offer)} bytes in place of 4", CHECK_BROKER)
+            raise self.error(f"the offer of security layers has {len(offer)} bytes instead of 4", CHECK_BROKER)
         if not offer[0] & _NO_LAYER:
             raise self.error(
                 "the broker requires a security layer of SASL, which Kafka does not have",
@@ -155,7 +159,7 @@ _NO_TICKET = frozenset((_BASE + 141, _BASE + 142, _BASE + 195))
 """KRB5_CC_NOTFOUND, KRB5_CC_END, KRB5_FCC_NOFILE."""
 
 _CLOCKS = "Set the clocks of this machine, of the KDC and of the brokers by one time server (NTP)"
-_NEW_KEYTAB = "Write the keytab anew with the present key: kadmin's ktadd, or ktpass for Active Directory"
+_NEW_KEYTAB = "Write the keytab again with the current key: kadmin's ktadd, or ktpass for Active Directory"
 _ADMINISTRATOR = "Ask the administrator of the realm to enable the principal again"
 _REACH_KDC = (
     "Check that this machine reaches the KDC that krb5.conf names for the realm; KRB5_CONFIG names another krb5.conf"
@@ -184,8 +188,8 @@ _REMEDIES = {
     _BASE + 148: Remedy(_CLOCKS),  # the clock of the KDC differs
     _BASE + 154: Remedy(_KRB5_CONF),  # no KDC is known for the realm
     _BASE + 156: Remedy(_REACH_KDC, retried=True),
-    _BASE + 194: Remedy("Give this process the right to read the ticket cache"),
-    _BASE + 210: Remedy(_NEW_KEYTAB),  # preauthentication failed, as the library says it
+    _BASE + 194: Remedy("Give this process permission to read the ticket cache"),
+    _BASE + 210: Remedy(_NEW_KEYTAB),  # preauthentication failed, in the library's own code
     _BASE + 217: Remedy(_KRB5_CONF),  # no realm is known for the host
     _BASE + 220: Remedy(_REACH_KDC, retried=True),  # the name of the KDC does not resolve
     _BASE + 224: Remedy(_KRB5_CONF),  # no default realm
@@ -206,7 +210,7 @@ def remedy(failure: KerberosFailure) -> Remedy:
 T = TypeVar("T")
 
 _FOREVER_S = 86_400.0
-"""The life of a ticket of which the library knows no end."""
+"""The lifetime of a ticket if the library reports none."""
 
 
 class Credentials(NamedTuple):
@@ -220,16 +224,16 @@ class Credentials(NamedTuple):
 
 
 class Kerberos(Protocol):
-    """The calls of the library. All of them may ask the KDC, and raise KerberosFailure."""
+    """The calls of the library. All of them may contact the KDC, and raise KerberosFailure."""
 
     def credentials(self, principal: str, store: Mapping[str, str]) -> Credentials:
         """Return the ticket of `principal`, of any if it is empty.
 
-        `store` names a `ccache` (ticket cache) and a `client_keytab`. The system's are used where one is missing.
+        `store` names a `ccache` (ticket cache) and a `client_keytab`. If one is missing, the system's is used.
         """
 
     def open(self, credentials: Credentials, service: str, host: str) -> SecurityContext:
-        """Return a context for the service at `host`. Its first token is there, so that no step asks the KDC."""
+        """Return a context for the service at `host`, with its first token: no step contacts the KDC."""
 
 
 class GssapiLibrary:
@@ -241,7 +245,7 @@ class GssapiLibrary:
         except (ImportError, OSError) as error:
             raise ConfigError(
                 f"cannot use kafka.sasl.mechanism=GSSAPI on {platform.node()}: the package gssapi cannot be imported: "
-                f"{error}. Install it for the driver and the executors: pip install 'streamgroup[kerberos]', behind "
+                f"{error}. Install it for the driver and the executors: pip install 'streamgroup[kerberos]', after "
                 "apt-get install libkrb5-dev gcc python3-dev on Debian"
             ) from None
         self._gssapi = gssapi
@@ -282,12 +286,12 @@ class GssapiLibrary:
             texts = error.get_all_statuses(error.min_code, False) if error.min_code else ()
             text = "; ".join(text for text in texts if text not in ("", "Success"))
             expired = isinstance(error, exceptions.ExpiredCredentialsError | exceptions.ExpiredContextError)
-            whole = text or "; ".join(error.get_all_statuses(error.maj_code, True))
-            raise KerberosFailure(_signed(error.min_code), whole, expired=expired) from None
+            shown = text or "; ".join(error.get_all_statuses(error.maj_code, True))
+            raise KerberosFailure(_signed(error.min_code), shown, expired=expired) from None
 
 
 class _Context:
-    """A context whose `first` token is there. `called` makes the failures of a call those of SecurityContext."""
+    """A context with its `first` token. `called` turns exceptions of the library into KerberosFailure."""
 
     def __init__(self, context: Any, first: bytes | None, called: Callable[..., Any]) -> None:
         self._context, self._first, self._called = context, first, called
@@ -320,9 +324,9 @@ def _signed(code: int) -> int:
 
 
 _NUMBERS = itertools.count(1)
-"""Of the caches in memory, which live as long as the process."""
+"""Numbers of the caches in memory, which exist as long as the process."""
 _NO_KEYTAB = "MEMORY:streamgroup-none"
-"""An empty keytab. Without one the library takes the system's where the ticket cache has no ticket."""
+"""An empty keytab. Without it the library would use the system's if the ticket cache has no ticket."""
 _KEYTAB_BEGINS = (b"\x05\x01", b"\x05\x02")
 _TYPED = re.compile(r"[A-Za-z]+:")
 
@@ -338,9 +342,9 @@ class Ticket:
 
 
 class Tickets:
-    """The tickets of this process, by their options. May be used by several threads; each ticket is got once.
+    """The tickets of this process, by their options. Thread-safe; the connections of the process share a ticket.
 
-    `library` returns the Kerberos library; it is called when the first ticket is asked for.
+    `library` returns the Kerberos library; it is called for the first ticket.
     """
 
     def __init__(self, library: Callable[[], Kerberos] = GssapiLibrary, clock: Callable[[], float] = time.time) -> None:
@@ -351,9 +355,9 @@ class Tickets:
         self._clock = clock
 
     def open(self, options: KerberosOptions, peer: str) -> tuple[SecurityContext, str]:
-        """Return a context with the broker at `peer` (`host:port`), whose first token is there, and the principal.
+        """Return a context with the broker at `peer` (`host:port`), and the principal. Waits for the KDC.
 
-        It takes as long as the KDC does. Raises AuthenticationError or ConfigError if no retry can help, TransportError
+        Raises AuthenticationError or ConfigError if no retry can help, TransportError
         otherwise.
         """
         library = self._kerberos()
@@ -370,7 +374,7 @@ class Tickets:
             raise _error(what, failure) from None
 
     def forget(self, options: KerberosOptions) -> None:
-        """Forget the ticket from the keytab, and with it the tickets for brokers, whose keys may have changed."""
+        """Forget the ticket from the keytab, and the tickets for brokers with it: their keys may have changed."""
         self._renewals.forget(options)
 
     def _kerberos(self) -> Kerberos:
@@ -396,7 +400,7 @@ class Tickets:
         return _ticket_of(library.credentials(options.principal, store), self._clock())
 
     def _from_keytab(self, library: Kerberos, options: KerberosOptions, now: float) -> Ticket:
-        # A new cache for each ticket: contexts that are being opened go on with the old one.
+        # A new cache for each ticket: contexts that are being opened still use the old one.
         store = {"ccache": f"MEMORY:streamgroup-{os.getpid()}-{next(_NUMBERS)}"}
         if options.keytab:
             _check_keytab(options.keytab)

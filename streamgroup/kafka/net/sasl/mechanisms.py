@@ -1,4 +1,7 @@
-"""SASL PLAIN (RFC 4616): the password itself, so the connection should be encrypted."""
+"""SASL mechanisms without sockets: PLAIN (RFC 4616), OAUTHBEARER (RFC 7628), SCRAM (RFC 5802). Kerberos: `kerberos.py`.
+
+A mechanism returns the client's tokens and takes the broker's answers. No error contains a password or a token.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,16 @@ from typing import ClassVar, TypeAlias
 from streamgroup.errors import AuthenticationError, TransportError
 
 MAX_CHALLENGE = 64 * 1024
-"""The longest message of a broker, in bytes, in the mechanisms whose messages are text."""
+"""The longest message of a broker, in bytes, in the mechanisms with messages in text."""
 
 CHECK_CREDENTIALS = "Check the credentials in kafka.sasl.jaas.config"
-CHECK_BROKER = "Check that kafka.bootstrap.servers names the right cluster, and that its listener speaks SASL"
+CHECK_BROKER = "Check that kafka.bootstrap.servers names the right cluster, and that its listener uses SASL"
 
 _HIDDEN = "*****"
 _LONGEST_EXCERPT = 300
 
 Exchange: TypeAlias = Generator[bytes, bytes, None]
-"""The steps of a mechanism: yields each token of the client, and is sent each message of the broker. It returns when
+"""The steps of a mechanism: yields each token of the client, and receives each message of the broker. It returns when
 the client has verified the broker as far as the mechanism can."""
 
 
@@ -33,7 +36,7 @@ class Mechanism(ABC):
 
     `user` is the user in error messages, empty if the client does not know it. No error message contains one of
     `secrets`, even if the broker repeats it. `on_rejected` is called when the broker rejects the client. `first` and
-    `next` raise AuthenticationError if the exchange fails, and then it cannot go on.
+    `next` raise AuthenticationError if the exchange fails, and then it cannot be continued.
     """
 
     shown: ClassVar[str] = "credentials"
@@ -55,12 +58,12 @@ class Mechanism(ABC):
         self._on_rejected = on_rejected
         self._begun = self._done = False
         self.takes_long = False
-        """True if the next `next` computes for longer than a thread that carries other connections may."""
+        """True if the next call of `next` would block other connections of the thread for too long."""
         self._running: Exchange | None = None
 
     @property
     def done(self) -> bool:
-        """True if the client has verified the broker as far as the mechanism can, and has no token after the last."""
+        """True if the client has verified the broker as far as the mechanism can, and has no further token."""
         return self._done
 
     def first(self) -> bytes:
@@ -88,18 +91,18 @@ class Mechanism(ABC):
 
     @property
     def after_rejection(self) -> str:
-        """The next step for a user whose credentials the broker has rejected."""
+        """The next step for the user if the broker has rejected the credentials."""
         return CHECK_CREDENTIALS
 
     def rejected(self, reason: str) -> AuthenticationError | TransportError:
         """Return the error of a broker that rejects the client. `reason` is the broker's message, or empty.
 
-        A TransportError says that the broker could not check the credentials, so that a retry may succeed.
+        It is a TransportError if the broker could not check the credentials: a retry may succeed.
         """
         if self._on_rejected is not None:
             self._on_rejected()
-        said = f": {self.excerpt(reason)}" if reason else ""
-        return self.error(f"the broker rejected the {self.shown}{said}", self.after_rejection)
+        cause = f": {self.excerpt(reason)}" if reason else ""
+        return self.error(f"the broker rejected the {self.shown}{cause}", self.after_rejection)
 
     def error(self, cause: str, next_step: str) -> AuthenticationError:
         """Return the error of this exchange."""
@@ -142,7 +145,7 @@ PLAIN = "PLAIN"
 
 
 class PlainMechanism(Mechanism):
-    """PLAIN with an empty authorization id, as Java's client sends it."""
+    """PLAIN with an empty authorization id, as in Java's client. It sends the password itself."""
 
     def __init__(self, peer: str, username: str, password: str) -> None:
         super().__init__(PLAIN, peer, username, (password,))
@@ -214,9 +217,9 @@ class OAuthBearerMechanism(Mechanism):
         return "Check the token's end, issuer and audience, and the clocks of this host and of the brokers"
 
     def rejected(self, reason: str) -> AuthenticationError | TransportError:
-        """Return the error of a broker that rejects the token, with what the broker's error challenge said before.
+        """Return the error of a broker that rejects the token, with the content of its error challenge.
 
-        It is a TransportError if the challenge says that the broker could not check the token: a retry may succeed.
+        It is a TransportError if the challenge shows that the broker could not check the token: a retry may succeed.
         """
         if self._is_transient:
             return TransportError(
@@ -315,7 +318,7 @@ class ScramMechanism(Mechanism):
         return f"{CHECK_CREDENTIALS}, and with kafka-configs that the user has a password for {self.name}"
 
     def _exchange(self) -> Exchange:
-        self.takes_long = True  # as many rounds as the broker says
+        self.takes_long = True  # the broker chooses the number of rounds
         server_first = self._server_first(self._text((yield _GS2_HEADER.encode() + self._first_bare)))
         channel_binding = base64.b64encode(_GS2_HEADER.encode()).decode()
         without_proof = f"c={channel_binding},r={server_first.nonce}".encode()
@@ -349,7 +352,7 @@ class ScramMechanism(Mechanism):
         # The number is compared before it is used: it may have thousands of digits.
         if len(digits) > len(str(MAX_ITERATIONS)) or not MIN_ITERATIONS <= int(digits or "0") <= MAX_ITERATIONS:
             raise self.error(
-                f"the broker asks for {digits[:12] or '0'}{'…' if len(digits) > 12 else ''} iterations, and "
+                f"the broker requires {digits[:12] or '0'}{'…' if len(digits) > 12 else ''} iterations, and "
                 f"{MIN_ITERATIONS} to {MAX_ITERATIONS} are allowed",
                 "Create the user's credential again with kafka-configs and iterations in this range",
             )

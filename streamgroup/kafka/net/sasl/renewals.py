@@ -1,4 +1,4 @@
-"""Tokens and tickets that are kept for the connections of a process, and got anew before they end."""
+"""Tokens and tickets that the connections of a process share, and that are renewed before they expire."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Generic, Protocol, TypeVar
 from streamgroup.errors import StreamGroupError, TransportError
 
 WAIT_S = 30.0
-"""Seconds to wait for the attempt of another connection: a function of the user, or a KDC, may take forever."""
+"""Seconds to wait for the attempt of another connection: a function of the user, or a KDC, may never return."""
 RENEWED_AFTER = 0.8
-"""The part of a life after which the next connection gets a new token or ticket, as the logins of Java's client do."""
+"""The part of a lifetime after which the next connection gets a new token or ticket, as in Java's logins."""
 
 
 class Renewable(Protocol):
-    """A value that ends. Times are seconds since 1970."""
+    """A value that expires. Times are seconds since 1970."""
 
     @property
     def renewed_at(self) -> float:
@@ -25,7 +25,7 @@ class Renewable(Protocol):
 
     @property
     def expires_at(self) -> float:
-        """When the value cannot be used any more."""
+        """When the value expires."""
 
 
 K = TypeVar("K", bound=Hashable)
@@ -37,16 +37,16 @@ class _Entry(Generic[V]):
     lock: threading.Lock = field(default_factory=threading.Lock)
     value: V | None = None
     attempts: int = 0
-    """The attempts to get a value that have ended."""
+    """Number of finished attempts to get a value."""
     failure: StreamGroupError | None = None
     """The error of the last attempt; None if it succeeded."""
 
 
 class Renewals(Generic[K, V]):
-    """Values by the options that they are got with. May be used by several threads; each value is got once.
+    """Values by the options to get them with. Thread-safe; one caller at a time gets a value.
 
-    A caller that has waited for an attempt of another one gets its result, also an error: where a server does not
-    answer, a hundred connections would else wait for it one after the other. It waits at most `wait_s` seconds.
+    A caller that has waited for another one gets the result of that one, also an error: if a server does not answer, a
+    hundred connections would otherwise wait for it one after the other. It waits at most `wait_s` seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time, wait_s: float = WAIT_S) -> None:
@@ -56,10 +56,10 @@ class Renewals(Generic[K, V]):
         self._entries: dict[K, _Entry[V]] = {}
 
     def get(self, key: K, new: Callable[[float], V]) -> V:
-        """Return the kept value, or that of `new`, which is called with the time.
+        """Return the current value, or a new one by `new`, which is called with the time.
 
         Raises what `new` raises, and TransportError if the attempt of another caller takes longer than `wait_s`. A
-        TransportError is raised only if the kept value has ended.
+        TransportError is raised only if the current value has expired.
         """
         with self._lock:
             entry = self._entries.setdefault(key, _Entry())
@@ -77,7 +77,7 @@ class Renewals(Generic[K, V]):
             self._entries.pop(key, None)
 
     def _current(self, entry: _Entry[V], attempts: int, new: Callable[[float], V]) -> V:
-        """Return the value of `entry`, whose lock the caller has held since after it had `attempts`."""
+        """Return the value of `entry`. The caller holds its lock, and read `attempts` before it waited."""
         now = self._clock()
         value = entry.value
         if value is not None and now < value.renewed_at:
@@ -96,7 +96,7 @@ class Renewals(Generic[K, V]):
 
     @staticmethod
     def _kept(entry: _Entry[V], failure: StreamGroupError, now: float) -> V:
-        """Return the value that has not ended although a new one cannot be got. Raises `failure` otherwise."""
+        """Return the value if it has not expired although there is no new one. Raises `failure` otherwise."""
         if isinstance(failure, TransportError) and entry.value is not None and now < entry.value.expires_at:
             return entry.value
         raise failure

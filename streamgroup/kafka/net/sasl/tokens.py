@@ -1,7 +1,7 @@
 """Bearer tokens for OAUTHBEARER, from a token endpoint, a file or a function.
 
-A token is kept until four fifths of its life have passed, as Java's login does, and all connections of the process use
-it. A token from a file is read for each connection: whoever writes the file renews it.
+All connections of the process use one token, until four fifths of its lifetime have passed, as in Java's login. A token
+from a file is read for each connection: the program that writes the file renews it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ADVICE = Advice(
     "(subjectAltName)",
 )
 _OFTEN_TRANSIENT = (408, 429, 500, 502, 503, 504)
-"""HTTP statuses after which the same question may be answered later."""
+"""HTTP statuses after which a retry may succeed."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -57,13 +57,13 @@ class BearerToken:
 
 
 class Tokens:
-    """The tokens of this process, by their options. May be used by several threads; each token is asked for once."""
+    """The tokens of this process, by their options. Thread-safe; the connections of the process share a token."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._renewals: Renewals[OAuthOptions, BearerToken] = Renewals(clock)
 
     def get(self, options: OAuthOptions, context: Callable[[], ssl.SSLContext]) -> str:
-        """Return a token, which may take as long as its source does. `context` is for a token endpoint with https.
+        """Return a token; it may wait for the source. `context` is for a token endpoint with https.
 
         Raises AuthenticationError or ConfigError if no retry can help, TransportError otherwise.
         """
@@ -121,9 +121,9 @@ def _provided(provider: str, now: float) -> BearerToken:
     except StreamGroupError:
         raise
     except Exception as error:
-        # Its text is left out: it may hold what the function signs with.
+        # Its text is left out: it may contain a key of the function.
         raise TransportError(
-            f"{what}: the function raised {type(error).__name__}. Call it by itself to see why"
+            f"{what}: the function raised {type(error).__name__}. Call it in a Python shell to see why"
         ) from None
     value, end_ms = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
     if not isinstance(value, str) or not (end_ms is None or isinstance(end_ms, int | float)):
@@ -168,12 +168,12 @@ def _without_secrets(text: str, options: OAuthOptions) -> str:
 
 
 def _bounded(seconds: float) -> float:
-    """Return a time of a token as far as clocks go, NaN as long past. JSON has numbers that no float can hold."""
+    """Return the time of a token within the range of clocks; NaN is in the past. JSON has larger numbers."""
     return float(max(-_LATEST_S, min(seconds, _LATEST_S)))
 
 
 def _basic(options: OAuthOptions) -> str:
-    """Return the credentials of the client for HTTP. Java encodes them as RFC 6749 says only if told so."""
+    """Return the client's credentials for HTTP. As in Java, an option encodes them as RFC 6749 demands."""
     secret = "" if options.client_secret is None else options.client_secret.reveal("clientSecret")
     pair = (options.client_id, secret)
     if options.header_urlencode:
@@ -206,8 +206,8 @@ def _oauth_error(body: bytes) -> str:
         return ""
     if not isinstance(answer, dict):
         return ""
-    said = [str(answer[field])[:200] for field in ("error", "error_description") if answer.get(field)]
-    return f" ({': '.join(said)})" if said else ""
+    shown = [str(answer[field])[:200] for field in ("error", "error_description") if answer.get(field)]
+    return f" ({': '.join(shown)})" if shown else ""
 
 
 def _token_in(body: bytes, what: str, now: float) -> BearerToken:
@@ -242,7 +242,7 @@ def end_of(token: str) -> float | None:
 
 
 def described_end(token: str) -> str:
-    """Return the end of a JWT for people, such as `2026-01-31 12:00:00 UTC`; empty if the token does not tell it."""
+    """Return the end of a JWT for error messages, such as `2026-01-31 12:00:00 UTC`; empty if the token has none."""
     end = end_of(token)
     try:
         return "" if end is None else f"{datetime.fromtimestamp(end, UTC):%F %T} UTC"

@@ -1,7 +1,7 @@
-"""The `ssl.SSLContext`s of this process: one for each set of options, made again when its files have changed.
+"""The `ssl.SSLContext`s of this process: one for each set of options, replaced when its files have changed.
 
 Spark keeps worker processes for many tasks, and a context takes milliseconds to make. New connections use rotated
-certificates without a restart; open connections keep the ones that they began with.
+certificates without a restart; open connections continue with the old ones.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Made(NamedTuple):
 
 
 class Contexts:
-    """Contexts by their options; the last `_KEPT` are kept. May be used by several threads."""
+    """The last `_KEPT` contexts, by their options. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -49,8 +49,8 @@ class Contexts:
     def get(self, options: TlsOptions) -> ssl.SSLContext:
         """Return the context of `options`. Raises ConfigError if it cannot be made.
 
-        If changed files cannot be used, such as one that is half written, the log warns once for each change, and the
-        context of before is returned.
+        If changed files cannot be used, such as one that is half written, this logs a warning once for each change, and
+        returns the previous context.
         """
         with self._lock:
             # Taken before the files are read: a change in between is seen by the next connection.
@@ -82,7 +82,7 @@ CONTEXTS = Contexts()
 
 
 def fingerprint_of(options: TlsOptions) -> Fingerprint:
-    """Return what shows a change of the files that `options` name, those of references to secrets included."""
+    """Return the state of the files that `options` name, files of secrets included. It shows a change."""
     paths = [options.truststore_location, options.keystore_location]
     values = (getattr(options, field.name) for field in fields(options))
     paths += [value.file for value in values if isinstance(value, Secret)]
@@ -136,7 +136,7 @@ def _trust(context: ssl.SSLContext, options: TlsOptions) -> bool:
     """Trust the certificates of the trust store. Return whether the options name one."""
     from streamgroup.kafka.net.tls.stores import trusted_certificates  # noqa: PLC0415  (it loads cryptography)
 
-    # As in Java, every certificate of the trust store is trusted by itself, also one that is not an authority's root.
+    # As in Java, every certificate of the trust store is trusted, also one that is not a root certificate.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     trusted = trusted_certificates(options)
     if trusted is not None:
@@ -145,7 +145,7 @@ def _trust(context: ssl.SSLContext, options: TlsOptions) -> bool:
 
 
 def _allow_suites(context: ssl.SSLContext, options: TlsOptions) -> None:
-    """Offer only the allowed suites of TLS 1.2. Python cannot choose among those of TLS 1.3: the transport checks."""
+    """Offer only the allowed suites of TLS 1.2. Python cannot select suites of TLS 1.3: the transport checks them."""
     suites = [suite for suite in options.cipher_suites or () if suite not in TLS13]
     if not suites:
         return

@@ -1,6 +1,6 @@
 """Names the causes of failed TLS handshakes, and the option to change.
 
-A cause that no retry mends becomes a TlsError. Everything else is a failed connection, which the caller may retry.
+If retrying will not help, the error is a TlsError. Other failures are lost connections, which the caller may retry.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TRANSIENT: Final = frozenset(
         "TLSV1_ALERT_USER_CANCELLED",
     }
 )
-"""Damage on the way and troubles of the broker."""
+"""Damage in transit, and temporary failures of the broker."""
 _PLAINTEXT: Final = frozenset(
     {
         "BAD_PACKET_LENGTH",
@@ -64,7 +64,7 @@ _CLIENT_CERTIFICATE: Final = frozenset(
 
 
 def refusal(error: OSError, peer: str, host: str, options: TlsOptions) -> TlsError | None:
-    """Return the error of a handshake with `peer` that no retry mends; None for a failed connection.
+    """Return the error of a handshake with `peer` if retrying will not help; None for a lost connection.
 
     `host` is the name that the server's certificate must have.
     """
@@ -188,7 +188,7 @@ def names_in_certificate(host: str, port: int, context: ssl.SSLContext, timeout_
             context.wrap_socket(plain, server_hostname=host) as secured,
         ):
             certificate: Any = secured.getpeercert() or {}
-    except (OSError, ValueError):  # the caller has an error already, which this would only add to
+    except (OSError, ValueError):  # the caller reports the error of its own connection
         return ()
     names = [str(value) for kind, value in certificate.get("subjectAltName", ()) if kind in ("DNS", "IP Address")]
     if not names:  # OpenSSL then compares the host name with the common name

@@ -1,7 +1,7 @@
-"""Reads the certificates to trust, and the client's own key and certificates, from PEM and PKCS12.
+"""Reads trusted certificates, and the client's key and certificates, from PEM and PKCS12.
 
-Errors are ConfigErrors, which name the option, this machine, the file and the cause. They never show a password or a
-part of a key.
+Errors are ConfigErrors with the option, this machine, the file and the cause. They never show a password or a part of
+a key.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class KeyAndCertificate:
 
 
 class _Origin(NamedTuple):
-    """Where material comes from: the option without its prefix, its servers, and the file if there is one."""
+    """The source of a key or certificate: the option without its prefix, its servers, and the file if there is one."""
 
     option: str
     servers: TlsServers
@@ -95,7 +95,7 @@ _KEY = "the private key"
 
 
 def trusted_certificates(options: TlsOptions) -> bytes | None:
-    """Return the certificates to trust, one after the other in DER; None where the operating system's are trusted.
+    """Return the certificates to trust, one after the other in DER; None if those of the operating system are trusted.
 
     Raises ConfigError.
     """
@@ -138,7 +138,7 @@ def client_identity(options: TlsOptions, now: datetime) -> KeyAndCertificate | N
 def client_subject(options: TlsOptions, now: datetime) -> str:
     """Return the subject of the client's certificate as Kafka's default principal has it.
 
-    Empty without a key store, and for a subject that `java_name` does not spell. Raises ConfigError as
+    Empty without a key store, and for a subject that `java_name` does not support. Raises ConfigError as
     `client_identity`.
     """
     loaded = _key_and_chain(options, now)
@@ -146,7 +146,7 @@ def client_subject(options: TlsOptions, now: datetime) -> str:
 
 
 def java_name(subject: x509.Name) -> str:
-    """Return a subject as Java's X500Principal spells it (RFC 2253); empty for one with other attributes.
+    """Return a subject in the format of Java's X500Principal (RFC 2253); empty for one with other attributes.
 
     Java writes the values of those, such as an e-mail address, as the hexadecimal digits of their encoding.
     """
@@ -162,7 +162,7 @@ def _java_attribute(attribute: x509.NameAttribute[str | bytes]) -> str:
 
 
 def _key_and_chain(options: TlsOptions, now: datetime) -> tuple[Any, list[x509.Certificate], _Origin] | None:
-    """Return the client's key, its certificates and where they come from, checked; None without a key store."""
+    """Return the client's key, its certificates and their source, after checking them; None without a key store."""
     prefix = options.servers.prefix
     if options.keystore_key is not None and options.keystore_certificate_chain is not None:
         origin = _Origin("keystore.certificate.chain", options.servers)
@@ -197,7 +197,7 @@ def _from_file(options: TlsOptions, origin: _Origin) -> tuple[Any, list[x509.Cer
 
 
 def _check_key_password(options: TlsOptions, origin: _Origin) -> None:
-    """Refuse a key with a password of its own, which Java's PKCS12 does not have either."""
+    """Refuse a separate password of the key, which Java's PKCS12 does not have either."""
     if options.key_password is None or options.keystore_password is None:
         return
     of_key = options.key_password.reveal(f"{origin.prefix}key.password")
@@ -303,11 +303,11 @@ def _private_key(blocks: list[Block], password: Secret | None, origin: _Origin) 
 
 
 def _check(key: Any, certificate: x509.Certificate, origin: _Origin, now: datetime) -> None:
-    """Raise ConfigError if `certificate` is not that of `key`, or is not valid at `now`."""
+    """Raise ConfigError if `certificate` does not belong to `key`, or is not valid at `now`."""
     encoding = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     try:
         certified = certificate.public_key().public_bytes(*encoding)
-    except (ValueError, UnsupportedAlgorithm):  # a certificate is parsed before its key is
+    except (ValueError, UnsupportedAlgorithm):  # the key is parsed later than its certificate
         raise origin.problem(
             _CERTIFICATE, "the key in the first certificate is damaged or of an unknown kind", "Write the file again"
         ) from None
@@ -315,7 +315,7 @@ def _check(key: Any, certificate: x509.Certificate, origin: _Origin, now: dateti
         raise origin.problem(
             _CERTIFICATE,
             f"the first certificate ({_name(certificate)}) does not belong to the private key",
-            "Put the certificate of the key first, its authorities behind it",
+            "Put the certificate of the key first, its authorities after it",
         )
     since, until = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now > until:

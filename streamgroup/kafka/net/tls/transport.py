@@ -1,7 +1,7 @@
 """TLS over one connected socket, by Python's `ssl` without waiting.
 
-OpenSSL may want to write in order to read (a key update) and the other way round; `interest` tells the poll which. It
-decrypts whole records, of up to 16 KiB, so bytes may be left inside it while the descriptor is not readable: `pending`.
+OpenSSL may have to write in order to read (a key update), or to read in order to write; `interest` returns the events
+to wait for. It decrypts records of up to 16 KiB, so it may hold bytes while the descriptor is not readable: `pending`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from streamgroup.kafka.net.transport import Transport
 from streamgroup.options.tls import TlsOptions
 
 _RECORD = 16 * 1024
-"""The most bytes of one record. Larger writes would tell of their progress only at their end."""
+"""The most bytes of one record. A larger write would report its progress only at its end."""
 _RECORDS = 256
 """Records for one call of `receive_into` at most, 4 MiB, so that one connection does not starve the others."""
 
 _ENDS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
-"""How `ssl` reports a connection that is over, besides ConnectionError."""
+"""How `ssl` reports the end of a connection, besides ConnectionError."""
 
 
 class TlsTransport(Transport):
-    """TLS to `host`, whose name the broker's certificate must have. `peer` is `host:port`, for messages.
+    """TLS to `host`, a name that the broker's certificate must have. `peer` is `host:port`, for messages.
 
     Raises ConfigError for key material that cannot be used.
     """
@@ -46,15 +46,15 @@ class TlsTransport(Transport):
         """The events that the handshake waits for; later those that reading waits for."""
         self._sends_when_readable = False
         self._failure: OSError | None = None
-        """An error that came behind received bytes; the next call raises it."""
+        """An error that came after received bytes; the next call raises it."""
         self._has_ended = False
-        """The end of the stream came behind received bytes; the next call returns it."""
+        """Whether the end of the stream came after received bytes; the next call returns it."""
         context = contexts.get(options)
         try:
             self._socket = context.wrap_socket(connected, server_hostname=self._host, do_handshake_on_connect=False)
         except OSError as error:
             raise TransportError(f"lost the connection to broker {peer} before the TLS handshake: {error}") from error
-        except ValueError as error:  # OpenSSL takes no empty name and none that begins with a dot
+        except ValueError as error:  # OpenSSL accepts no empty name and none that begins with a dot
             raise tls_error(peer, f"invalid host name {host!r}: {error}", "Correct advertised.listeners") from error
 
     def shake_hands(self) -> bool:
@@ -90,8 +90,8 @@ class TlsTransport(Transport):
     def send(self, pieces: Sequence[memoryview]) -> int:
         """Send record by record, since TLS has no way to gather pieces.
 
-        OpenSSL insists that a refused write is repeated with the same bytes. They may have moved and may have more
-        behind them, so it is enough that the caller begins with the first unsent byte.
+        OpenSSL insists that a refused write is repeated with the same bytes. They may have moved, and more may
+        follow them, so it is enough that the caller begins with the first unsent byte.
         """
         sent = 0
         self._sends_when_readable = False
@@ -140,7 +140,7 @@ class TlsTransport(Transport):
     def close(self, *, reset: bool) -> None:
         """Close the connection, with close_notify before a FIN."""
         if not reset:
-            with suppress(OSError, ValueError):  # it does not wait for the broker's own
+            with suppress(OSError, ValueError):  # it does not wait for the broker's close_notify
                 self._socket.unwrap()
         super().close(reset=reset)
 

@@ -1,1 +1,1 @@
-"""The messages that we speak, one file per concern, field by field as Kafka's own definitions have them."""
+"""The messages of the protocol, grouped by API, with the fields of Kafka's own definitions."""

@@ -145,7 +145,7 @@ class DescribeGroupsResponse(Message, versions="0-6", flexible=5):
 
 @message
 class DescribeGroupsRequest(Request[DescribeGroupsResponse], api_key=15, versions="0-6", flexible=5):
-    """Sent to the coordinator of the groups."""
+    """Sent to the group coordinator of the groups."""
 
     groups: tuple[str, ...] = array("string", "0+")
     include_authorized_operations: bool = boolean("3+")
@@ -169,7 +169,7 @@ class DeleteGroupsResponse(Message, versions="0-2", flexible=2):
 
 @message
 class DeleteGroupsRequest(Request[DeleteGroupsResponse], api_key=42, versions="0-2", flexible=2):
-    """Sent to the coordinator of the groups (KIP-229). A group with members is refused."""
+    """Sent to the group coordinator of the groups (KIP-229), which refuses a group with members."""
 
     groups_names: tuple[str, ...] = array("string", "0+")
 
@@ -201,7 +201,7 @@ class OffsetDeleteResponse(Message, versions="0"):
 
 @message
 class OffsetDeleteRequestPartition(Struct):
-    """A partition whose commit is deleted."""
+    """A partition of which the commit is deleted."""
 
     partition_index: int = int32("0+")
 
@@ -216,7 +216,7 @@ class OffsetDeleteRequestTopic(Struct):
 
 @message
 class OffsetDeleteRequest(Request[OffsetDeleteResponse], api_key=47, versions="0"):
-    """Sent to the coordinator of the group (KIP-496). A topic that a member subscribes to is refused."""
+    """Sent to the group coordinator (KIP-496), which refuses a topic that a member subscribes to."""
 
     group_id: str = string("0+")
     topics: tuple[OffsetDeleteRequestTopic, ...] = array(OffsetDeleteRequestTopic, "0+")

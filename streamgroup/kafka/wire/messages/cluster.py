@@ -6,7 +6,7 @@ from streamgroup.kafka.wire.fields import Struct, array, boolean, int16, int32, 
 from streamgroup.kafka.wire.schema import Message, Request
 
 NO_OPERATIONS = -(2**31)
-"""The authorized operations of a response to a request that did not ask for them."""
+"""The authorized operations in a response to a request without `include_..._authorized_operations`."""
 
 
 @message

@@ -1,4 +1,4 @@
-"""FindCoordinator, which names the broker that coordinates a group."""
+"""FindCoordinator, which returns the group coordinator of a group."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GROUP_KEY = 0
 
 @message
 class FoundCoordinator(Struct):
-    """The coordinator of one key."""
+    """The group coordinator of one group id."""
 
     key: str = string("4+")
     node_id: int = int32("4+")
@@ -24,7 +24,7 @@ class FoundCoordinator(Struct):
 
 @message
 class FindCoordinatorResponse(Message, versions="0-6", flexible=3):
-    """One coordinator up to v3, one per key from v4 (KIP-699)."""
+    """One group coordinator up to v3, one per key from v4 (KIP-699)."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("0-3")
@@ -44,22 +44,22 @@ class FindCoordinatorRequest(Request[FindCoordinatorResponse], api_key=10, versi
     coordinator_keys: tuple[str, ...] = array("string", "4+")
 
 
-# -- in one shape: up to v3 FindCoordinator asks about one group, from v4 about a list of groups (KIP-699) -------------
+# -- in one shape: up to v3 FindCoordinator names one group, from v4 a list of groups (KIP-699) -------------
 
 FIRST_WITH_KEYS = 4
 
 
 def coordinator_request(version: int, group: str) -> FindCoordinatorRequest:
-    """Return the request that asks for the coordinator of `group`."""
+    """Return the request for the group coordinator of `group`."""
     if version < FIRST_WITH_KEYS:
         return FindCoordinatorRequest(key=group)
     return FindCoordinatorRequest(coordinator_keys=(group,))
 
 
 def read_coordinator(response: FindCoordinatorResponse, version: int, group: str) -> Broker | int | None:
-    """Return the coordinator of `group`, or the broker's error code.
+    """Return the group coordinator of `group`, or the broker's error code.
 
-    None: the answer to a list of groups does not contain `group`.
+    Return None if the response to a list of groups does not contain `group`.
     """
     answer: FindCoordinatorResponse | FoundCoordinator | None = response
     if version >= FIRST_WITH_KEYS:

@@ -41,9 +41,9 @@ class JoinGroupRequestProtocol(Struct):
 
 @message
 class JoinGroupRequest(Request[JoinGroupResponse], api_key=11, versions="0-9", flexible=6):
-    """Asks to join. The coordinator answers when all members have joined.
+    """Joins the group. The group coordinator answers when all members have joined.
 
-    v0 has no rebalance timeout: the coordinator uses the session timeout (R26).
+    v0 has no rebalance timeout: the group coordinator uses the session timeout (R26).
 
     v4 answers the first JoinGroup with MEMBER_ID_REQUIRED and a member id (KIP-394). v5 has static members (KIP-345).
     """
@@ -79,7 +79,7 @@ class SyncGroupRequestAssignment(Struct):
 
 @message
 class SyncGroupRequest(Request[SyncGroupResponse], api_key=14, versions="0-5", flexible=4):
-    """Asks for the assignment. Only the group leader sends `assignments`."""
+    """Requests the assignment. Only the group leader sends `assignments`."""
 
     group_id: str = string("0+")
     generation_id: int = int32("0+")
@@ -92,7 +92,7 @@ class SyncGroupRequest(Request[SyncGroupResponse], api_key=14, versions="0-5", f
 
 @message
 class HeartbeatResponse(Message, versions="0-4", flexible=4):
-    """REBALANCE_IN_PROGRESS tells the member to rejoin."""
+    """After REBALANCE_IN_PROGRESS the member must rejoin."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("0+")

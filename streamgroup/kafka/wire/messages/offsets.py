@@ -33,7 +33,7 @@ class OffsetCommitResponseTopic(Struct):
 
 @message
 class OffsetCommitResponse(Message, versions="0-10", flexible=8, latest_unstable=True):
-    """One result per partition: each may fail alone."""
+    """One result per partition."""
 
     throttle_time_ms: int = int32("3+", ignorable=True)
     topics: tuple[OffsetCommitResponseTopic, ...] = array(OffsetCommitResponseTopic, "0+")
@@ -182,12 +182,12 @@ ZOOKEEPER_VERSION = 0
 """OffsetFetch v0 and OffsetCommit v0 read and write, through any broker, the offsets that groups of 0.8 keep in
 ZooKeeper. The broker answers UNKNOWN_TOPIC_OR_PARTITION for a partition without a commit."""
 NO_METADATA = "(OffsetFetch v0 tells no metadata)"
-"""Stands for the metadata of a commit in ZooKeeper, which has none: nothing tells who made the commit."""
+"""Replaces the metadata of a commit in ZooKeeper, which stores none: the member that committed is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedPartition:
-    """The commit of one partition, None if it has none; or the error code that OffsetFetch answered for it."""
+    """The commit of one partition, None if there is none, or the error code of OffsetFetch for it."""
 
     error_code: int
     committed: CommittedOffset | None

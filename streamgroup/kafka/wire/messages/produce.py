@@ -44,7 +44,7 @@ class LeaderIdAndEpoch(Struct):
 
 @message
 class PartitionProduceResponse(Struct):
-    """The response for one partition. `log_append_time_ms` is -1 where the topic keeps the producer's timestamps."""
+    """The response for one partition. `log_append_time_ms` is -1 if the topic stores the producer's timestamps."""
 
     index: int = int32("0+")
     error_code: int = int16("0+")
@@ -123,7 +123,7 @@ class ProduceRequest(Request[ProduceResponse], api_key=0, versions="0-13", flexi
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
-"""The values of a batch whose producer is not idempotent."""
+"""The values in a batch of a producer that is not idempotent."""
 
 
 @message
@@ -144,7 +144,7 @@ class InitProducerIdRequest(
 ):
     """Without a transactional id any broker answers it, always with a new id at epoch 0.
 
-    With a transactional id its coordinator answers and bumps the epoch, from v3 on if `producer_id` and
+    With a transactional id its transaction coordinator answers and bumps the epoch, from v3 on if `producer_id` and
     `producer_epoch` are the current ones (KIP-360).
     """
 

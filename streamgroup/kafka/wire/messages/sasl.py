@@ -19,7 +19,7 @@ class SaslHandshakeResponse(Message, versions="0-1"):
 class SaslHandshakeRequest(Request[SaslHandshakeResponse], api_key=17, versions="0-1"):
     """The mechanism that the client chooses.
 
-    After v0 both sides send the mechanism's bytes behind their length, without headers. After v1 they send them in
+    After v0 both sides send the bytes of the mechanism with a length and without headers. After v1 they send them in
     SaslAuthenticate.
     """
 

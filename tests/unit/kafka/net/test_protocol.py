@@ -318,7 +318,7 @@ def test_a_broker_of_0_9_is_refused() -> None:
             SaslHandshakeResponse(error_code=33, mechanisms=("GSSAPI", "SCRAM-SHA-256")),
             "as user 'ann' by SASL PLAIN: the listener does not have this mechanism, it has: GSSAPI, SCRAM-SHA-256",
         ),
-        (SaslHandshakeResponse(error_code=34), "the listener authenticates nobody by SASL. Set kafka.security"),
+        (SaslHandshakeResponse(error_code=34), "the listener does not use SASL. Set kafka.security"),
     ],
 )
 def test_a_listener_without_the_mechanism_is_an_error(response: Any, message: str) -> None:
@@ -421,7 +421,7 @@ def test_a_broker_that_hangs_up_on_the_first_request_may_want_sasl(versions: Api
     ((_, version, _),) = broker.takes()[1:]
     pending = f"closed the connection; pending: Metadata v{version} (correlation id {first})"
     assert protocol.describe_eof() == (
-        f"{pending}, the first request behind the handshake. A listener with SASL does so to a client without SASL. If "
+        f"{pending}, the first request after the handshake. A listener with SASL does so to a client without SASL. If "
         "it is one, set kafka.security.protocol to SASL_SSL, or to SASL_PLAINTEXT without TLS"
     )
     broker.answers_by(METADATA, MetadataRequest, version, first)

@@ -125,9 +125,9 @@ def test_why_the_broker_may_have_hung_up() -> None:
     hear(speaking, FetchResponse07(0, b"abc").encode()[:6])
     text = speaking.describe_eof()
     assert "3 bytes before the end of a frame" in text
-    assert "pending: OFFSETS of events-1, and 1 requests behind it" in text
+    assert "pending: OFFSETS of events-1, and 1 more requests" in text
     assert "a partition that it does not have" in text
-    assert "a Kafka of 0.8 or later" in text
+    assert "Kafka 0.8 or later" in text
     assert protocol().describe_eof() == "closed the connection; pending: nothing"
 
 

@@ -175,7 +175,7 @@ def test_a_final_code_of_the_exchange_ends_an_operation_at_once(broker: Start, o
 
 def test_a_broker_that_does_not_answer_is_an_error_after_the_setup_timeout(broker: Start, options: Options) -> None:
     clock = Clock()
-    with pytest.raises(TransportError, match=r"to the exchange of SASL within 0\.3 s .*pending: SASL PLAIN"):
+    with pytest.raises(TransportError, match=r"to the SASL exchange within 0\.3 s .*pending: SASL PLAIN"):
         connected(Listener(broker, clock.before(0.3, SILENCE)), options, clock, connection_setup_timeout_ms=300)
 
 

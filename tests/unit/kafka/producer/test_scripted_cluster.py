@@ -190,4 +190,4 @@ def test_a_cluster_of_an_older_release_speaks_as_configured(start: Start, connec
     answer = connection.call(request(encode_set([Message(0, b"a")], 1)), soon()).responses[0].partition_responses[0]
     assert answer.log_append_time_ms == 123
     assert [version for _, _, version in cluster.requests] == [2]
-    assert not connection.versions.speaks(InitProducerIdRequest, 0)
+    assert not connection.versions.supports(InitProducerIdRequest, 0)

@@ -115,7 +115,7 @@ def test_all_addresses_of_a_host_share_the_deadline(monkeypatch: pytest.MonkeyPa
 def test_what_is_not_http_is_an_error_without_the_text_of_the_server() -> None:
     with (
         served(lambda handler: handler.wfile.write(b"hunter2\r\n")) as url,
-        pytest.raises(TransportError, match=r"cannot ask: the answer is not HTTP or is not whole \(Bad") as caught,
+        pytest.raises(TransportError, match=r"cannot ask: the answer is not HTTP or is incomplete \(Bad") as caught,
     ):
         asked(url)
     assert "hunter2" not in str(caught.value)

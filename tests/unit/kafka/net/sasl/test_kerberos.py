@@ -102,9 +102,9 @@ def test_no_layer_is_chosen_among_others(layers: int) -> None:
     [
         (b"wrapped(\6\0\xff\xff)", "requires a security layer of SASL"),
         (b"wrapped(\0\0\0\0)", "requires a security layer of SASL"),
-        (b"wrapped(\1\0\0)", "has 3 bytes in place of 4"),
-        (b"wrapped(\1\0\0\0\0)", "has 5 bytes in place of 4"),
-        (b"wrapped()", "has 0 bytes in place of 4"),
+        (b"wrapped(\1\0\0)", "has 3 bytes instead of 4"),
+        (b"wrapped(\1\0\0\0\0)", "has 5 bytes instead of 4"),
+        (b"wrapped()", "has 0 bytes instead of 4"),
         (b"\1\0\0\0", "cannot read the security layers that the broker offers: A token had an invalid MIC"),
     ],
 )
@@ -201,11 +201,11 @@ def failure(code: int, *, expired: bool = False) -> KerberosFailure:
         (UNKNOWN_SERVER, "kafka.sasl.kerberos.service.name"),
         (ETYPE_NOSUPP, "aes256-cts"),
         (CLIENT_REVOKED, "administrator of the realm"),
-        (PREAUTH_FAILED, "Write the keytab anew"),
+        (PREAUTH_FAILED, "Write the keytab again"),
         (SKEW, "Set the clocks"),
         (KDC_UNREACHABLE, "reaches the KDC"),
         (REALM_CANT_RESOLVE, "reaches the KDC"),
-        (FCC_PERM, "right to read the ticket cache"),
+        (FCC_PERM, "permission to read the ticket cache"),
         (NO_DEFAULT_REALM, "Correct krb5.conf"),
         (OTHER_PRINCIPAL, "run kinit for this principal"),
     ],
@@ -383,7 +383,7 @@ def test_no_ticket_in_the_cache_names_kinit_unless_a_keytab_has_one(
     both = replace(by_keytab(keytab), use_ticket_cache=True)
     assert tickets.open(both, TICKET_PEER)[1] == ALICE
     library.no_cache = KerberosFailure(BASE + 194, "Credentials cache permissions incorrect")
-    with pytest.raises(AuthenticationError, match=r"permissions incorrect. Give this process the right"):
+    with pytest.raises(AuthenticationError, match=r"permissions incorrect. Give this process permission"):
         tickets.open(both, TICKET_PEER)
 
 
@@ -419,9 +419,9 @@ def test_a_principal_that_the_keytab_lacks_is_named(library: Library, keytab: st
     [
         (BASE + 6, AuthenticationError, "create the principal in the realm"),
         (BASE + 18, AuthenticationError, "Ask the administrator"),
-        (BASE + 24, AuthenticationError, "Write the keytab anew"),
+        (BASE + 24, AuthenticationError, "Write the keytab again"),
         (BASE + 29, TransportError, "A retry may succeed"),
-        (BASE + 31, AuthenticationError, "Write the keytab anew"),
+        (BASE + 31, AuthenticationError, "Write the keytab again"),
         (BASE + 37, AuthenticationError, "Set the clocks"),
         (BASE + 148, AuthenticationError, "Set the clocks"),
         (BASE + 154, AuthenticationError, "Correct krb5.conf"),

@@ -374,7 +374,7 @@ def failing() -> str:
 @pytest.mark.parametrize(
     ("name", "function", "kind", "message"),
     [
-        ("token", failing, TransportError, "the function raised ValueError. Call it by itself"),
+        ("token", failing, TransportError, "the function raised ValueError. Call it in a Python shell"),
         ("token", lambda: 7, ConfigError, "must return a text"),
         ("token", lambda: ("a", "b"), ConfigError, "must return a text"),
         ("other", failing, ConfigError, "has no attribute 'token'"),
