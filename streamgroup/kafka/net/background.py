@@ -36,7 +36,6 @@ class Background(Generic[T]):
         return self._done.is_set()
 
     def wait(self, timeout: float) -> None:
-        """Wait at most `timeout` seconds until `done`."""
         self._done.wait(timeout)
 
     def result(self) -> T:

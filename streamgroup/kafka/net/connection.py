@@ -52,7 +52,6 @@ class Connection:
 
     @property
     def versions(self) -> BrokerVersions:
-        """The API versions that the broker supports."""
         versions = self._open_link().versions
         assert versions is not None
         return versions

@@ -32,7 +32,6 @@ class ConnectionTotals:
             self._counts["opened"] += 1
 
     def on_failed(self) -> None:
-        """Count a connection that could not be set up."""
         with self._lock:
             self._counts["failed"] += 1
 

@@ -112,6 +112,8 @@ def _hint(size: int, is_first: bool) -> str:
     return ". The server does not use Kafka's protocol: check the port"
 
 
+# -- bytes to send -----------------------------------------------------------------------------------------------------
+
 _SMALL = 16_384
 """Pieces of up to so many bytes are joined. Larger ones are not copied."""
 _AT_ONCE = 16
@@ -127,7 +129,6 @@ class Outgoing:
         """Bytes of the first chunk that the socket has accepted."""
 
     def __len__(self) -> int:
-        """Return the number of bytes that are left."""
         return sum(map(len, self._chunks)) - self._taken
 
     def add(self, *pieces: Bytes) -> None:

@@ -75,7 +75,6 @@ class BrokerRelease:
     probe_body: Bytes
 
     def versions(self, broker: str) -> BrokerVersions:
-        """Return the API versions of a broker of this release."""
         ranges = {api.API_KEY: (0, newest) for api, newest in self.newest.items()}
         return BrokerVersions(broker, ranges, self.name)
 
@@ -113,7 +112,6 @@ class ReleaseMemory:
             return release
 
     def remember(self, peer: str, release: BrokerRelease) -> None:
-        """Remember that the broker at `peer` answered the probe of `release`."""
         now = self._clock()
         with self._lock:
             # No caller recalls brokers that are gone, so their entries are removed here.

@@ -155,7 +155,6 @@ class Link:
 
     @property
     def interest(self) -> int:
-        """The events to poll the descriptor for."""
         if self._transport is None:
             return select.POLLOUT
         return self._transport.interest(self.phase is not Phase.TLS and bool(self._protocol.unsent))
@@ -376,7 +375,6 @@ class Link:
         return TlsTransport(connected, self.peer, self._host, self._options.tls or TlsOptions())
 
     def _secure(self, now: float) -> None:
-        """Continue the TLS handshake; without TLS it is done."""
         assert self._transport is not None
         if self._transport.shake_hands():
             self.phase = Phase.HANDSHAKE
@@ -477,7 +475,6 @@ class Link:
         return Background(work, timeout, self._notify)
 
     def _shake_hands_again(self, now: float, answers: list[CorrelatedResponse]) -> None:
-        """Continue the handshake on another connection to the same address."""
         assert self._current_address is not None
         self.close(reset=False)
         self._causes.clear()

@@ -120,7 +120,6 @@ class FramedStream(ABC):
 
     @property
     def unsent(self) -> int:
-        """The bytes that have not been sent."""
         return len(self._out)
 
     @property
@@ -226,7 +225,6 @@ class Protocol(FramedStream):
         self._send_sasl(self._authentication.first())
 
     def worked(self, answer: SaslStep) -> None:
-        """Continue with the result of `work`."""
         assert self._authentication is not None
         self._work = None
         self._go_on(self._authentication, answer)
@@ -441,6 +439,9 @@ class Protocol(FramedStream):
             self._write_queued()
 
 
+# -- the exchange of SASL ----------------------------------------------------------------------------------------------
+
+
 class SaslRequest(NamedTuple):
     """A request of the exchange, and the version in which to send it."""
 
@@ -468,7 +469,6 @@ class Authentication:
 
     @property
     def name(self) -> str:
-        """The name of the mechanism."""
         return self._mechanism.name
 
     @property

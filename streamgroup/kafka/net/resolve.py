@@ -46,11 +46,9 @@ class HostLookup:
 
     @property
     def done(self) -> bool:
-        """True if the look-up has ended."""
         return self._done.is_set()
 
     def wait(self, timeout: float) -> None:
-        """Wait at most `timeout` seconds for the end of the look-up."""
         self._done.wait(timeout)
 
     def addresses(self) -> list[Address]:

@@ -28,7 +28,6 @@ class Transport(ABC):
 
     @property
     def fileno(self) -> int:
-        """The descriptor of the socket."""
         return self._socket.fileno()
 
     def set_user_timeout(self, milliseconds: int) -> None:

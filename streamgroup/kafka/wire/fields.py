@@ -35,7 +35,6 @@ class Versions:
 
     @classmethod
     def parse(cls, text: str) -> Versions:
-        """Parse a range in the notation of Kafka's definitions."""
         if text == "none":
             return NEVER
         if text.endswith("+"):
@@ -157,26 +156,22 @@ def boolean(
 
 
 def int8(versions: str, *, default: int = 0, ignorable: bool = False) -> int:
-    """Declare a signed 1-byte integer."""
     return _declare("int8", versions, default, ignorable=ignorable)  # type: ignore[no-any-return]
 
 
 def int16(
     versions: str, *, default: int = 0, ignorable: bool = False, tag: int | None = None, tagged: str = "none"
 ) -> int:
-    """Declare a signed 2-byte integer."""
     return _declare("int16", versions, default, ignorable=ignorable, tag=tag, tagged=tagged)  # type: ignore[no-any-return]
 
 
 def int32(versions: str, *, default: int = 0, ignorable: bool = False) -> int:
-    """Declare a signed 4-byte integer."""
     return _declare("int32", versions, default, ignorable=ignorable)  # type: ignore[no-any-return]
 
 
 def int64(
     versions: str, *, default: int = 0, ignorable: bool = False, tag: int | None = None, tagged: str = "none"
 ) -> int:
-    """Declare a signed 8-byte integer."""
     return _declare("int64", versions, default, ignorable=ignorable, tag=tag, tagged=tagged)  # type: ignore[no-any-return]
 
 

@@ -6,8 +6,9 @@ Numbers are big-endian. A size counts the bytes that follow. There is no correla
 broker answers in the order of the requests. It never answers PRODUCE and MULTIPRODUCE. Offsets are byte positions in a
 partition's log. Sources: the wiki page "Writing a Driver for Kafka", and a running 0.7.2 where the two differ.
 
-Requests and responses have `encode() -> bytes`, which returns the frame with its size. `decode_response` reads a frame
-strictly. `decode_request` reads one as the broker does, which ignores bytes after the end of a request.
+Requests and responses have `encode() -> bytes`, which returns the frame with its size. A request raises EncodeError if
+a value does not fit its field. `decode_response` reads a frame strictly. `decode_request` reads one as the broker
+does, which ignores bytes after the end of a request.
 """
 
 from __future__ import annotations
@@ -100,7 +101,6 @@ class FetchRequest07:
     max_size: int
 
     def encode(self) -> bytes:
-        """Return the frame of the request. Raises EncodeError if a value does not fit its field."""
         return _framed(self.TYPE, self._body())
 
     def _body(self) -> bytes:
@@ -119,7 +119,6 @@ class MultiFetchRequest07:
     fetches: tuple[FetchRequest07, ...]
 
     def encode(self) -> bytes:
-        """Return the frame of the request. Raises EncodeError if a value does not fit its field."""
         parts = (fetch._body() for fetch in self.fetches)
         return _framed(self.TYPE, _packed(INT16, len(self.fetches)) + b"".join(parts))
 
@@ -140,7 +139,6 @@ class OffsetsRequest07:
     max_offsets: int
 
     def encode(self) -> bytes:
-        """Return the frame of the request. Raises EncodeError if a value does not fit its field."""
         return _framed(self.TYPE, _topic(self.topic) + _packed(_OFFSETS, self.partition, self.time, self.max_offsets))
 
     @classmethod
@@ -158,7 +156,6 @@ class ProduceRequest07:
     messages: Bytes
 
     def encode(self) -> bytes:
-        """Return the frame of the request. Raises EncodeError if a value does not fit its field."""
         return _framed(self.TYPE, self._body())
 
     def _body(self) -> bytes:
@@ -180,7 +177,6 @@ class MultiProduceRequest07:
     produces: tuple[ProduceRequest07, ...]
 
     def encode(self) -> bytes:
-        """Return the frame of the request. Raises EncodeError if a value does not fit its field."""
         parts = (produce._body() for produce in self.produces)
         return _framed(self.TYPE, _packed(INT16, len(self.produces)) + b"".join(parts))
 

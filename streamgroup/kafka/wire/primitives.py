@@ -48,7 +48,6 @@ class Reader:
 
     @property
     def remaining(self) -> int:
-        """Number of bytes left."""
         return self.end - self.position
 
     def take(self, count: int) -> memoryview:
@@ -135,7 +134,6 @@ class Reader:
         return value - 1 if value else None
 
     def skip_tags(self) -> None:
-        """Skip a section of tagged fields."""
         for _ in range(self.tag_count()):
             self.uvarint()
             self.take(self.uvarint())

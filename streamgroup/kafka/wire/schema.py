@@ -304,6 +304,8 @@ def _value_writer(spec: FieldSpec, version: int, flexible: bool) -> Write:
     return array_writer(item, flexible) if spec.is_array else item
 
 
+# -- readers and writers of the types ----------------------------------------------------------------------------------
+
 FIXED = {"bool": BOOL, "int8": INT8, "int16": INT16, "int32": INT32, "int64": INT64}
 """The types of fixed width."""
 
@@ -324,7 +326,7 @@ def reader(type_: str, flexible: bool, nullable: bool) -> tuple[Read, int]:
         if size is None:
             if nullable:
                 return None
-            raise DecodeError(f"at byte {r.position}: a null where a {type_} must be")
+            raise DecodeError(f"at byte {r.position}: unexpected null, expected a {type_}")
         return take(r, size)
 
     return read, 1 if flexible else 2 if is_text else 4
@@ -340,7 +342,7 @@ def array_reader(item: Read, least: int, flexible: bool, nullable: bool) -> Read
         if count is None:
             if nullable:
                 return None
-            raise DecodeError(f"at byte {r.position}: a null where an array must be")
+            raise DecodeError(f"at byte {r.position}: unexpected null, expected an array")
         if count > r.remaining // least:
             raise Truncated(f"at byte {r.position}: {count} elements are announced, {r.remaining} bytes are left")
         return tuple([item(r) for _ in range(count)])
@@ -398,6 +400,8 @@ def _length_writer(flexible: bool, is_text: bool) -> Callable[[bytearray, int | 
     return lambda out, length: append_length(out, length, layout)
 
 
+# -- large values ------------------------------------------------------------------------------------------------------
+
 LARGE = 32_768
 """A value of at least so many bytes is not copied. To copy a smaller one costs less than another piece."""
 
@@ -424,7 +428,6 @@ class Pieces(bytearray):
         self._kept_size += len(value)
 
     def pieces(self) -> list[Bytes]:
-        """Return the message in pieces, in their order."""
         if not self._kept:
             return [self]
         pieces: list[Bytes] = []

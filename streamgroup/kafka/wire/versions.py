@@ -32,7 +32,6 @@ class BrokerVersions:
         return cls(broker, {api.api_key: (api.min_version, api.max_version) for api in response.api_keys})
 
     def supports(self, request_type: type[Request[Any]], version: int) -> bool:
-        """Return whether the broker supports this version of the API."""
         lowest, highest = self.ranges.get(request_type.API_KEY, (0, -1))
         return lowest <= version <= highest
 

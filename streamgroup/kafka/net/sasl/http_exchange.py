@@ -159,7 +159,6 @@ class _BoundedReader(io.RawIOBase):
         self._raw = opened.makefile("rb", buffering=0)
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        """Return the bytes of the answer."""
         return io.BufferedReader(self)
 
     def readable(self) -> bool:

@@ -125,6 +125,9 @@ class GssapiMechanism(Mechanism):
         return TransportError(str(error)) if found.retried else error
 
 
+# -- failures of the library, and what to do about them ----------------------------------------------------------------
+
+
 class KerberosFailure(Exception):
     """A call of the Kerberos library has failed.
 
@@ -203,9 +206,10 @@ _UNKNOWN = Remedy(
 
 
 def remedy(failure: KerberosFailure) -> Remedy:
-    """Return what to do about a failure."""
     return _REMEDIES.get(failure.code, _UNKNOWN)
 
+
+# -- the library -------------------------------------------------------------------------------------------------------
 
 T = TypeVar("T")
 
@@ -322,6 +326,8 @@ def _signed(code: int) -> int:
     """Return a code as `krb5.h` writes it: the library returns 32 bits without a sign."""
     return code - 2**32 if code >= 2**31 else code
 
+
+# -- tickets -----------------------------------------------------------------------------------------------------------
 
 _NUMBERS = itertools.count(1)
 """Numbers of the caches in memory, which exist as long as the process."""

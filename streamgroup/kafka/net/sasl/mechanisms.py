@@ -105,7 +105,6 @@ class Mechanism(ABC):
         return self.error(f"the broker rejected the {self.shown}{cause}", self.after_rejection)
 
     def error(self, cause: str, next_step: str) -> AuthenticationError:
-        """Return the error of this exchange."""
         user = f" as user {self._user!r}" if self._user else ""
         return AuthenticationError(
             f"cannot authenticate to broker {self._peer}{user} by SASL {self.name}: {cause.rstrip('.')}. {next_step}"
@@ -141,6 +140,8 @@ class Mechanism(ABC):
         """Return the steps of a new exchange."""
 
 
+# -- PLAIN -------------------------------------------------------------------------------------------------------------
+
 PLAIN = "PLAIN"
 
 
@@ -158,6 +159,8 @@ class PlainMechanism(Mechanism):
     def _exchange(self) -> Exchange:
         yield self._token  # PLAIN verifies no broker, so its answer has no meaning; Java and librdkafka skip it too
 
+
+# -- OAUTHBEARER -------------------------------------------------------------------------------------------------------
 
 OAUTHBEARER = "OAUTHBEARER"
 
@@ -256,6 +259,8 @@ def _fields_of(text: str) -> dict[str, object] | None:
         return None
     return answer if isinstance(answer, dict) else None
 
+
+# -- SCRAM -------------------------------------------------------------------------------------------------------------
 
 SCRAM_SHA_256 = "SCRAM-SHA-256"
 SCRAM_SHA_512 = "SCRAM-SHA-512"

@@ -72,7 +72,6 @@ class Renewals(Generic[K, V]):
             entry.lock.release()
 
     def forget(self, key: K) -> None:
-        """Forget the value, so that the next call gets a new one."""
         with self._lock:
             self._entries.pop(key, None)
 

@@ -172,7 +172,9 @@ def _set_keystore(prefix: str) -> str:
     return f"Set {prefix}keystore.location, or {prefix}keystore.key and {prefix}keystore.certificate.chain"
 
 
-_MOST = 5
+# -- the names in a certificate, for the error about another host ------------------------------------------------------
+
+_NAMES_SHOWN = 5
 
 
 def names_in_certificate(host: str, port: int, context: ssl.SSLContext, timeout_s: float) -> tuple[str, ...]:
@@ -193,4 +195,4 @@ def names_in_certificate(host: str, port: int, context: ssl.SSLContext, timeout_
     names = [str(value) for kind, value in certificate.get("subjectAltName", ()) if kind in ("DNS", "IP Address")]
     if not names:  # OpenSSL then compares the host name with the common name
         names = [str(value) for part in certificate.get("subject", ()) for kind, value in part if kind == "commonName"]
-    return tuple(names[:_MOST])
+    return tuple(names[:_NAMES_SHOWN])

@@ -342,6 +342,8 @@ def _line(error: Exception) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
+# -- PEM ---------------------------------------------------------------------------------------------------------------
+
 _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _WIDTH = 64
 
@@ -381,6 +383,8 @@ def blocks_of(text: str) -> list[Block]:
     """Return the blocks of `text` in their order; text around them is ignored."""
     return [Block(label, body) for label, body in _BLOCK.findall(text)]
 
+
+# -- a path for a key in memory ----------------------------------------------------------------------------------------
 
 _DESCRIPTORS = Path("/proc/self/fd")
 

@@ -116,7 +116,6 @@ class ProduceRequest(Request[ProduceResponse], api_key=0, versions="0-13", flexi
 
     @property
     def is_answered(self) -> bool:
-        """Whether a response follows: with acks=0 none does."""
         return self.acks != NO_ACKS
 
 
