@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from streamgroup.errors import DecodeError
@@ -24,34 +26,23 @@ A1, A0, B0 = TopicPartition("a", 1), TopicPartition("a", 0), TopicPartition("b",
 
 def answer(version: int, group_error: int = 0) -> OffsetFetchResponse:
     rows = (("a", ((0, 7, "m", 0), (1, -1, "", 0))), ("b", ((0, -1, None, 29),)))
-    if version < 8:
-        return OffsetFetchResponse(
-            error_code=group_error,
-            topics=tuple(
-                OffsetFetchResponseTopic(
-                    name=name,
-                    partitions=tuple(
-                        OffsetFetchResponsePartition(partition_index=p, committed_offset=o, metadata=m, error_code=e)
-                        for p, o, m, e in partitions
-                    ),
-                )
-                for name, partitions in rows
-            ),
-        )
-    topics = tuple(
-        OffsetFetchResponseTopics(
+    is_old = version < 8
+    row = OffsetFetchResponsePartition if is_old else OffsetFetchResponsePartitions
+    topic = OffsetFetchResponseTopic if is_old else OffsetFetchResponseTopics
+    topics: Any = tuple(
+        topic(
             name=name,
             partitions=tuple(
-                OffsetFetchResponsePartitions(partition_index=p, committed_offset=o, metadata=m, error_code=e)
+                row(partition_index=p, committed_offset=o, metadata=m, error_code=e)  # type: ignore[misc]
                 for p, o, m, e in partitions
             ),
         )
         for name, partitions in rows
     )
-    other = OffsetFetchResponseGroup(group_id="other")
-    return OffsetFetchResponse(
-        groups=(other, OffsetFetchResponseGroup(group_id="g", topics=topics, error_code=group_error))
-    )
+    if is_old:
+        return OffsetFetchResponse(error_code=group_error, topics=topics)
+    group = OffsetFetchResponseGroup(group_id="g", topics=topics, error_code=group_error)
+    return OffsetFetchResponse(groups=(OffsetFetchResponseGroup(group_id="other"), group))
 
 
 @pytest.mark.parametrize("version", range(10))

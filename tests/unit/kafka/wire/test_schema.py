@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-import struct
+import copy
+import dataclasses
+import pickle
 import time
 import tracemalloc
 from typing import Any
@@ -10,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamgroup.errors import DecodeError, EncodeError, Truncated, UnsupportedVersionError
-from streamgroup.kafka.wire import frames
+from streamgroup.kafka.wire import fields, frames
+from streamgroup.kafka.wire.fields import Struct, Versions, specs_of
 from streamgroup.kafka.wire.frames import encode_request, request_pieces
 from streamgroup.kafka.wire.messages.cluster import (
     ApiVersionsResponse,
@@ -25,10 +28,12 @@ from streamgroup.kafka.wire.messages.group import (
     HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
+    SyncGroupRequest,
     SyncGroupResponse,
 )
 from streamgroup.kafka.wire.messages.log import (
     FetchableTopicResponse,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
@@ -40,14 +45,9 @@ from streamgroup.kafka.wire.primitives import Reader, append_tags
 from streamgroup.kafka.wire.schema import (
     LARGE,
     Message,
-    Pieces,
     array_reader,
-    array_writer,
     decode,
     encode,
-    read,
-    reader,
-    writer,
 )
 from tests.unit.kafka.wire.declared import MESSAGES, REQUESTS, VERSIONS_OF, instances
 
@@ -132,20 +132,6 @@ def test_null_where_none_may_be_is_an_error() -> None:
     assert decode(MetadataRequest, bytes.fromhex("ffffffff"), 1).topics is None
 
 
-def test_a_flexible_join_as_the_specification_lays_it_out() -> None:
-    request = JoinGroupRequest(
-        group_id="g",
-        session_timeout_ms=10_000,
-        rebalance_timeout_ms=300_000,
-        protocol_type="consumer",
-        protocols=(JoinGroupRequestProtocol(name="range", metadata=b"\1\2"),),
-    )
-    body = "0267 00002710 000493e0 01 00 09636f6e73756d6572 02 0672616e6765 030102 00 00"
-    assert encode(request, 6) == bytes.fromhex(body)
-    old = "000167 00002710 000493e0 0000 0008636f6e73756d6572 00000001 000572616e6765 000000020102"
-    assert encode(request, 1) == bytes.fromhex(old)
-
-
 def test_bytes_are_views_of_the_frame() -> None:
     partition = PartitionData(partition_index=3, records=b"batch")
     answer = FetchResponse(responses=(FetchableTopicResponse(topic_id=TOPIC_ID, partitions=(partition,)),))
@@ -154,6 +140,11 @@ def test_bytes_are_views_of_the_frame() -> None:
     assert isinstance(records, memoryview)
     assert records.obj is frame
     assert bytes(records) == b"batch"
+
+
+def test_the_length_of_a_string_counts_its_bytes() -> None:
+    assert encode(HeartbeatRequest(group_id="é"), 0)[:4] == b"\0\2\xc3\xa9"
+    assert encode(HeartbeatRequest(group_id="é"), 4)[:3] == b"\3\xc3\xa9"
 
 
 def test_anything_bytes_like_is_written() -> None:
@@ -242,12 +233,6 @@ def test_tagged_fields_that_do_not_add_up_are_errors(tags: list[tuple[int, bytes
         decode(ApiVersionsResponse, tagged_api_versions(tags), 3)
 
 
-def test_reading_leaves_what_follows_alone() -> None:
-    reader = Reader(encode(HeartbeatResponse(error_code=16), 1) + b"rest")
-    assert read(HeartbeatResponse, reader, 1).error_code == 16
-    assert bytes(reader.take(reader.remaining)) == b"rest"
-
-
 def test_metadata_of_ten_thousand_partitions_is_read_quickly() -> None:
     partitions = tuple(
         MetadataResponsePartition(partition_index=p, replica_nodes=(1, 2, 3), isr_nodes=(1, 2, 3)) for p in range(100)
@@ -259,145 +244,9 @@ def test_metadata_of_ten_thousand_partitions_is_read_quickly() -> None:
     assert time.process_time() - began < 1.0
 
 
-UUID = "0c1d2e3f-4a5b-6c7d-8e9f-0a1b2c3d4e5f"
-OLD, COMPACT = False, True
-
-
-def written(type_: str, flexible: bool, value: Any) -> bytes:
-    out = bytearray()
-    writer(type_, flexible)(out, value)
-    return bytes(out)
-
-
-def read_value(type_: str, flexible: bool, data: bytes, *, nullable: bool = False) -> Any:
-    source = Reader(data)
-    value = reader(type_, flexible, nullable)[0](source)
-    assert source.remaining == 0
-    return bytes(value) if isinstance(value, memoryview) else value
-
-
-def written_array(type_: str, flexible: bool, values: Any) -> bytes:
-    out = bytearray()
-    array_writer(writer(type_, flexible), flexible)(out, values)
-    return bytes(out)
-
-
-def read_array(type_: str, flexible: bool, data: bytes, *, nullable: bool = False) -> Any:
-    item, least = reader(type_, flexible, False)
-    return array_reader(item, least, flexible, nullable)(Reader(data))
-
-
-ENCODINGS = [
-    ("bool", OLD, True, "01"),
-    ("int8", OLD, -1, "ff"),
-    ("int16", OLD, -2, "fffe"),
-    ("int32", COMPACT, 258, "00000102"),
-    ("int64", COMPACT, -(2**63), "8000000000000000"),
-    ("uuid", COMPACT, UUID, UUID.replace("-", "")),
-    ("uuid", COMPACT, "", "00" * 16),
-    ("string", OLD, "", "0000"),
-    ("string", OLD, "é", "0002 c3a9"),
-    ("string", COMPACT, "", "01"),
-    ("string", COMPACT, "é", "03 c3a9"),
-    ("bytes", OLD, b"", "00000000"),
-    ("bytes", OLD, b"ab", "00000002 6162"),
-    ("bytes", COMPACT, b"ab", "03 6162"),
-    ("records", OLD, b"ab", "00000002 6162"),
-    ("records", COMPACT, b"a" * 127, "8001" + "61" * 127),
-]
-
-
-@pytest.mark.parametrize(("type_", "flexible", "value", "data"), ENCODINGS)
-def test_each_type_is_written_as_the_protocol_guide_has_it_and_read_back(
-    type_: str, flexible: bool, value: Any, data: str
-) -> None:
-    assert written(type_, flexible, value) == bytes.fromhex(data)
-    assert read_value(type_, flexible, bytes.fromhex(data)) == value
-
-
-NULLS = [("string", OLD, "ffff"), ("bytes", OLD, "ffffffff"), ("records", COMPACT, "00"), ("string", COMPACT, "00")]
-
-
-@pytest.mark.parametrize(("type_", "flexible", "data"), NULLS)
-def test_a_null_is_read_only_where_the_field_may_be_null(type_: str, flexible: bool, data: str) -> None:
-    assert written(type_, flexible, None) == bytes.fromhex(data)
-    assert read_value(type_, flexible, bytes.fromhex(data), nullable=True) is None
-    with pytest.raises(DecodeError, match=rf"at byte {len(data) // 2}: unexpected null, expected a {type_}"):
-        read_value(type_, flexible, bytes.fromhex(data))
-
-
-@pytest.mark.parametrize(
-    ("type_", "flexible", "least"),
-    [
-        *(("bool", OLD, 1), ("int8", OLD, 1), ("int16", COMPACT, 2), ("int32", OLD, 4), ("int64", OLD, 8)),
-        *(("uuid", OLD, 16), ("string", OLD, 2), ("bytes", OLD, 4), ("records", OLD, 4)),
-        *(("string", COMPACT, 1), ("bytes", COMPACT, 1)),
-    ],
-)
-def test_the_fewest_bytes_of_a_type_are_those_of_its_smallest_value(type_: str, flexible: bool, least: int) -> None:
-    assert reader(type_, flexible, False)[1] == least
-    with pytest.raises(Truncated):
-        read_value(type_, flexible, bytes(least - 1))
-
-
-@pytest.mark.parametrize(
-    ("flexible", "data"), [(OLD, "00000002 0001 0002"), (COMPACT, "03 0001 0002")], ids=["old", "compact"]
-)
-def test_an_array_is_its_length_and_its_items(flexible: bool, data: str) -> None:
-    assert written_array("int16", flexible, (1, 2)) == bytes.fromhex(data)
-    assert read_array("int16", flexible, bytes.fromhex(data)) == (1, 2)
-
-
-@pytest.mark.parametrize(("flexible", "empty", "null"), [(OLD, "00000000", "ffffffff"), (COMPACT, "01", "00")])
-def test_an_empty_array_and_a_null_one_are_not_the_same(flexible: bool, empty: str, null: str) -> None:
-    assert written_array("int16", flexible, ()) == bytes.fromhex(empty)
-    assert written_array("int16", flexible, None) == bytes.fromhex(null)
-    assert read_array("int16", flexible, bytes.fromhex(empty), nullable=True) == ()
-    assert read_array("int16", flexible, bytes.fromhex(null), nullable=True) is None
-    with pytest.raises(DecodeError, match="unexpected null, expected an array"):
-        read_array("int16", flexible, bytes.fromhex(null))
-
-
-@pytest.mark.parametrize(
-    ("flexible", "data", "announced"), [(OLD, "7fffffff 0001", 2**31 - 1), (COMPACT, "03 0001 00", 2)]
-)
-def test_an_array_that_announces_more_items_than_fit_is_refused_before_its_items_are_read(
-    flexible: bool, data: str, announced: int
-) -> None:
-    def item(_: Reader) -> Any:
-        raise AssertionError("no item may be read")
-
-    with pytest.raises(Truncated, match=f"{announced} elements are announced"):
-        array_reader(item, 2, flexible, False)(Reader(bytes.fromhex(data)))
-
-
 def test_items_without_bytes_of_their_own_do_not_make_an_array_of_any_length() -> None:
     with pytest.raises(Truncated, match="3 elements are announced, 2 bytes are left"):
-        array_reader(lambda _: None, 0, OLD, False)(Reader(bytes.fromhex("00000003 0000")))
-
-
-def test_a_large_value_is_kept_in_its_place_without_a_copy_and_a_smaller_one_is_copied() -> None:
-    large, small = bytearray(LARGE), bytearray(LARGE - 1)
-    pieces = Pieces()
-    for value in (large, small):
-        writer("records", OLD)(pieces, value)
-    kept = [memoryview(piece).obj is large for piece in pieces.pieces()]
-    assert kept == [False, True, False]
-    assert b"".join(pieces.pieces()) == written("records", OLD, large) + written("records", OLD, small)
-
-
-def test_a_value_that_its_type_cannot_hold_is_not_written() -> None:
-    with pytest.raises(struct.error):
-        written("int8", OLD, 128)
-    with pytest.raises(EncodeError, match="it has 32768 bytes, the limit is 32767"):
-        written("string", COMPACT, "x" * 32_768)
-    with pytest.raises(EncodeError, match="invalid uuid 'x'"):
-        written("uuid", COMPACT, "x")
-
-
-@given(st.sampled_from([OLD, COMPACT]), st.none() | st.lists(st.text(max_size=4), max_size=4).map(tuple))
-def test_arrays_of_strings_are_read_back(flexible: bool, values: tuple[str, ...] | None) -> None:
-    assert read_array("string", flexible, written_array("string", flexible, values), nullable=True) == values
+        array_reader(lambda _: None, 0, False, False)(Reader(bytes.fromhex("00000003 0000")))
 
 
 def produce(*records: bytes) -> ProduceRequest:
@@ -429,8 +278,55 @@ def test_a_frame_that_is_too_large_by_a_value_that_is_kept_is_refused(monkeypatc
         request_pieces(produce(bytes(LARGE)), 9, 7, "me")
 
 
-def test_without_a_large_value_there_is_one_piece() -> None:
-    pieces = Pieces()
-    pieces += b"abc"
-    assert pieces.pieces() == [b"abc"]
-    assert pieces.size == 3
+# -- declarations ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "inside", "outside"),
+    [("0+", [0, 32767], [-1]), ("3-5", [3, 4, 5], [2, 6]), ("7", [7], [6, 8]), ("none", [], [-1, 0, 1])],
+)
+def test_versions_as_kafka_writes_them(text: str, inside: list[int], outside: list[int]) -> None:
+    versions = Versions.parse(text)
+    assert all(v in versions for v in inside)
+    assert not any(v in versions for v in outside)
+
+
+def test_a_declaration_is_kept_field_by_field_in_order() -> None:
+    specs = specs_of(FetchPartition)
+    assert [s.name for s in specs[:3]] == ["partition", "current_leader_epoch", "fetch_offset"]
+    epoch = specs[1]
+    assert (epoch.type, epoch.versions.first, epoch.default, epoch.ignorable) == ("int32", 9, -1, True)
+    assert (specs[-1].tag, specs[-1].tagged.first) == (1, 18)
+
+
+def test_messages_are_frozen_slotted_and_given_by_keyword() -> None:
+    request = JoinGroupRequest(group_id="g")
+    assert not hasattr(request, "__dict__")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        request.group_id = "h"  # type: ignore[misc]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        del request.group_id
+    with pytest.raises(TypeError):
+        JoinGroupRequest("g")  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        JoinGroupRequest(group="g")  # type: ignore[call-arg]
+
+
+def test_messages_are_compared_shown_and_copied_by_value() -> None:
+    request = JoinGroupRequest(group_id="g", session_timeout_ms=5)
+    same = JoinGroupRequest(session_timeout_ms=5, group_id="g")
+    other = dataclasses.replace(request, group_id="h")
+    assert request == same
+    assert len({request, same, other}) == 2
+    assert request != other
+    assert request.group_id == "g"
+    assert repr(FetchPartition(partition=3)).startswith("FetchPartition(partition=3, current_leader_epoch=-1, ")
+    assert pickle.loads(pickle.dumps(request)) == copy.deepcopy(request) == request
+    assert request != SyncGroupRequest(group_id="g")
+
+
+def test_a_tag_needs_its_versions() -> None:
+    with pytest.raises(ValueError, match="tag"):
+        fields.int16("0+", tag=0)
+    with pytest.raises(ValueError, match="tag"):
+        fields.array(Struct, "0+", tagged="0+")

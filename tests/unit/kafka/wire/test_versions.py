@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from streamgroup.errors import UnsupportedVersionError
-from streamgroup.kafka.wire.messages.cluster import ApiVersion, ApiVersionsResponse, MetadataRequest
+from streamgroup.kafka.wire.messages.cluster import ApiVersion, ApiVersionsResponse
 from streamgroup.kafka.wire.messages.log import FetchRequest
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest
 from streamgroup.kafka.wire.versions import BrokerVersions
@@ -36,11 +36,6 @@ def test_no_common_version_names_broker_api_and_both_ranges(theirs: tuple[int, i
         broker(fetch=theirs).highest(FetchRequest, ceiling)
     for part in ("Fetch (API 1)", "b:9092", f"{theirs[0]} to {theirs[1]}", f"0 to {ceiling or 18}"):
         assert part in str(caught.value)
-
-
-def test_an_api_that_the_broker_does_not_have() -> None:
-    with pytest.raises(UnsupportedVersionError, match=r"Metadata \(API 3\): broker b:9092 does not have it"):
-        broker(fetch=(0, 5)).highest(MetadataRequest)
 
 
 def test_an_unstable_version_is_not_used_even_if_the_broker_supports_it() -> None:
