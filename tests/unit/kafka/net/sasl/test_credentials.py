@@ -9,7 +9,8 @@ from types import ModuleType
 
 import pytest
 
-from streamgroup.errors import AuthenticationError, ConfigError
+from streamgroup.errors import AuthenticationError, ConfigError, StreamGroupError
+from streamgroup.kafka.net.background import Background, WaitTimeout
 from streamgroup.kafka.net.sasl import credentials
 from streamgroup.kafka.net.sasl.credentials import begin_mechanism, make_mechanism
 from streamgroup.kafka.net.sasl.kerberos import Tickets
@@ -148,9 +149,17 @@ def test_the_mechanism_is_made_in_the_background_and_its_owner_is_notified() -> 
     assert begun.result().first() == b"\0ann\0hunter2"
 
 
-def test_the_error_of_the_background_is_raised_with_the_result() -> None:
-    begun = begin_mechanism(SaslOptions("PLAIN", "ann", Secret("env:NO_SUCH_VARIABLE")), TlsOptions(), PEER)
-    begun.wait(TIMEOUT_S)
-    assert begun.done
-    with pytest.raises(ConfigError, match=r"kafka\.sasl\.jaas\.config: the environment variable 'NO_SUCH_VARIABLE'"):
-        begun.result()
+@pytest.mark.parametrize("error", [ConfigError("wrong"), ZeroDivisionError("hunter2")])
+def test_the_error_of_the_background_is_a_typed_one_without_the_text_of_a_library(error: Exception) -> None:
+    def fails() -> None:
+        raise error
+
+    background = Background(fails, WaitTimeout("it took too long", "Wait"))
+    background.wait(TIMEOUT_S)
+    with pytest.raises(StreamGroupError) as caught:
+        background.result()
+    if isinstance(error, ConfigError):
+        assert caught.value is error
+    else:
+        assert str(caught.value) == "cannot authenticate: unexpected ZeroDivisionError. Report it"
+        assert caught.value.__cause__ is caught.value.__context__ is None

@@ -14,7 +14,7 @@ import pytest
 
 from streamgroup.errors import TransportError
 from streamgroup.kafka.net.resolve import Address, HostLookup
-from streamgroup.kafka.net.sasl.http_exchange import Advice, HttpResponse, exchange, printable
+from streamgroup.kafka.net.sasl.http_exchange import Advice, HttpResponse, exchange
 from tests.waiting import TIMEOUT_S
 
 ADVICE = Advice(reach="Check the network", trust="Trust it", host_name="Rename it")
@@ -119,7 +119,3 @@ def test_what_is_not_http_is_an_error_without_the_text_of_the_server() -> None:
     ):
         asked(url)
     assert "hunter2" not in str(caught.value)
-
-
-def test_the_text_of_a_server_stays_on_one_line() -> None:
-    assert printable("a\nb\x1b[31mc") == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}[31mc"

@@ -22,10 +22,11 @@ from streamgroup.kafka.net.sasl.kerberos import (
     remedy,
 )
 from streamgroup.options.sasl import KerberosOptions
+from tests.clock import Clock
 
-PEER = "broker-1:9092"
-PRINCIPAL = "alice@EXAMPLE.COM"
-NO_LAYER_ANSWER = b"wrapped(\1\0\0\0" + PRINCIPAL.encode() + b")"
+PEER = "broker-1.example:9092"
+ALICE = "alice@EXAMPLE.COM"
+NO_LAYER_ANSWER = b"wrapped(\1\0\0\0" + ALICE.encode() + b")"
 OFFER = b"wrapped(\1\0\0\0)"
 
 
@@ -60,7 +61,7 @@ class Context:
 
 def test_the_broker_proves_itself_and_no_layer_is_chosen() -> None:
     context = Context([b"AP-REQ", None])
-    mechanism = GssapiMechanism(PEER, context, PRINCIPAL)
+    mechanism = GssapiMechanism(PEER, context, ALICE)
     assert mechanism.first() == b"AP-REQ"
     assert mechanism.next(b"AP-REP") == b""
     assert not mechanism.done
@@ -71,14 +72,8 @@ def test_the_broker_proves_itself_and_no_layer_is_chosen() -> None:
     assert context.taken == [None, b"AP-REP"]
 
 
-def test_a_context_that_is_complete_at_once() -> None:
-    mechanism = GssapiMechanism(PEER, Context([b"AP-REQ"]), PRINCIPAL)
-    assert mechanism.first() == b"AP-REQ"
-    assert mechanism.next(OFFER) == NO_LAYER_ANSWER
-
-
 def test_a_broker_that_has_no_token_before_its_offer() -> None:
-    mechanism = GssapiMechanism(PEER, Context([b"AP-REQ"]), PRINCIPAL)
+    mechanism = GssapiMechanism(PEER, Context([b"AP-REQ"]), ALICE)
     mechanism.first()
     assert mechanism.next(b"") == b""
     assert mechanism.next(OFFER) == NO_LAYER_ANSWER
@@ -92,7 +87,7 @@ def test_without_a_principal_the_ticket_names_the_user() -> None:
 
 @pytest.mark.parametrize("layers", [1, 3, 5, 7, 0xFF])
 def test_no_layer_is_chosen_among_others(layers: int) -> None:
-    mechanism = GssapiMechanism(PEER, Context([b"AP-REQ"]), PRINCIPAL)
+    mechanism = GssapiMechanism(PEER, Context([b"AP-REQ"]), ALICE)
     mechanism.first()
     assert mechanism.next(b"wrapped(" + bytes((layers, 1, 0, 0)) + b")") == NO_LAYER_ANSWER
 
@@ -109,34 +104,21 @@ def test_no_layer_is_chosen_among_others(layers: int) -> None:
     ],
 )
 def test_an_offer_that_cannot_be_taken(offer: bytes, cause: str) -> None:
-    mechanism = GssapiMechanism(PEER, Context([b"AP-REQ"]), PRINCIPAL)
+    mechanism = GssapiMechanism(PEER, Context([b"AP-REQ"]), ALICE)
     mechanism.first()
     with pytest.raises(
-        AuthenticationError, match=rf"^cannot authenticate to broker {PEER} as user '{PRINCIPAL}' .*{cause}"
+        AuthenticationError, match=rf"^cannot authenticate to broker {PEER} as user '{ALICE}' .*{cause}"
     ):
         mechanism.next(offer)
     assert not mechanism.done
 
 
 def test_two_empty_answers_are_no_offer() -> None:
-    mechanism = GssapiMechanism(PEER, Context([b"AP-REQ"]), PRINCIPAL)
+    mechanism = GssapiMechanism(PEER, Context([b"AP-REQ"]), ALICE)
     mechanism.first()
     assert mechanism.next(b"") == b""
     with pytest.raises(AuthenticationError, match="cannot read the security layers"):
         mechanism.next(b"")
-    assert not mechanism.done
-
-
-def test_a_failed_context_names_its_cause() -> None:
-    mechanism = GssapiMechanism(PEER, Context([b"AP-REQ", None]), PRINCIPAL)
-    mechanism.first()
-    with pytest.raises(
-        AuthenticationError,
-        match=r"Kerberos failed: Server not found in Kerberos database.*Check the ticket or",
-    ):
-        mechanism.next(b"bad")
-    with pytest.raises(AuthenticationError, match="no exchange is under way"):
-        mechanism.next(OFFER)
     assert not mechanism.done
 
 
@@ -146,7 +128,7 @@ def test_a_failed_context_names_its_cause() -> None:
 )
 def test_a_failure_of_the_context_says_what_to_do(code: int, kind: type[Exception], next_step: str) -> None:
     context = Context([b"AP-REQ", None])
-    mechanism = GssapiMechanism(PEER, context, PRINCIPAL)
+    mechanism = GssapiMechanism(PEER, context, ALICE)
     mechanism.first()
     context.failure = KerberosFailure(code - 1_765_328_384, "The cause")
     with pytest.raises(kind, match=f"by SASL GSSAPI: Kerberos failed: The cause. {next_step}"):
@@ -155,7 +137,7 @@ def test_a_failure_of_the_context_says_what_to_do(code: int, kind: type[Exceptio
 
 def test_a_broker_that_rejects_the_ticket_has_the_cause_in_its_log() -> None:
     rejections: list[int] = []
-    mechanism = GssapiMechanism(PEER, Context([]), PRINCIPAL, lambda: rejections.append(1))
+    mechanism = GssapiMechanism(PEER, Context([]), ALICE, lambda: rejections.append(1))
     error = mechanism.rejected("Authentication failed")
     assert rejections == [1]
     assert "the broker rejected the ticket: Authentication failed. The log of the broker has the cause" in str(error)
@@ -163,7 +145,7 @@ def test_a_broker_that_rejects_the_ticket_has_the_cause_in_its_log() -> None:
 
 
 def test_a_broker_cannot_ask_for_tokens_for_ever() -> None:
-    mechanism = GssapiMechanism(PEER, Context([b"more"] * (MAX_ROUNDS + 1)), PRINCIPAL)
+    mechanism = GssapiMechanism(PEER, Context([b"more"] * (MAX_ROUNDS + 1)), ALICE)
     mechanism.first()
     for _ in range(MAX_ROUNDS - 2):
         assert mechanism.next(b"more") == b"more"
@@ -171,47 +153,14 @@ def test_a_broker_cannot_ask_for_tokens_for_ever() -> None:
         mechanism.next(b"more")
 
 
-UNKNOWN_CLIENT = -1765328378  # KRB5KDC_ERR_C_PRINCIPAL_UNKNOWN
-UNKNOWN_SERVER = -1765328377  # KRB5KDC_ERR_S_PRINCIPAL_UNKNOWN
-ETYPE_NOSUPP = -1765328370
-CLIENT_REVOKED = -1765328366
-PREAUTH_FAILED = -1765328360
-KDC_UNAVAILABLE = -1765328355  # KRB5KDC_ERR_SVC_UNAVAILABLE
-NOT_YET_VALID = -1765328351  # KRB5KRB_AP_ERR_TKT_NYV
-REPEAT = -1765328350
-SKEW = -1765328347
-CC_NOTFOUND = -1765328243
-CC_END = -1765328242
-KDC_UNREACHABLE = -1765328228
-FCC_PERM = -1765328190
-FCC_NOFILE = -1765328189
-REALM_CANT_RESOLVE = -1765328164
-NO_DEFAULT_REALM = -1765328160
-OTHER_PRINCIPAL = 39756032  # KG_CCACHE_NOMATCH, of the GSSAPI library
+BASE = -1_765_328_384
+"""The code of the library for error 0 of the protocol."""
+NO_CACHE, UNREACHABLE, OTHER_PRINCIPAL = BASE + 195, BASE + 156, 39_756_032
+LIFE_S = 1_000
 
 
 def failure(code: int, *, expired: bool = False) -> KerberosFailure:
     return KerberosFailure(code, "text of the library", expired=expired)
-
-
-@pytest.mark.parametrize(
-    ("code", "advice"),
-    [
-        (UNKNOWN_CLIENT, "kafka.sasl.jaas.config"),
-        (UNKNOWN_SERVER, "kafka.sasl.kerberos.service.name"),
-        (ETYPE_NOSUPP, "aes256-cts"),
-        (CLIENT_REVOKED, "administrator of the realm"),
-        (PREAUTH_FAILED, "Write the keytab again"),
-        (SKEW, "Set the clocks"),
-        (KDC_UNREACHABLE, "reaches the KDC"),
-        (REALM_CANT_RESOLVE, "reaches the KDC"),
-        (FCC_PERM, "permission to read the ticket cache"),
-        (NO_DEFAULT_REALM, "Correct krb5.conf"),
-        (OTHER_PRINCIPAL, "run kinit for this principal"),
-    ],
-)
-def test_a_known_code_has_the_next_step_for_its_cause(code: int, advice: str) -> None:
-    assert advice in remedy(failure(code)).next_step
 
 
 @pytest.mark.parametrize("code", [0, -1765328384, 1, 2**31])
@@ -221,17 +170,7 @@ def test_an_unknown_code_asks_for_a_look_at_all_settings_and_names_the_trace_and
     assert not found.retried
 
 
-@pytest.mark.parametrize("code", [KDC_UNAVAILABLE, NOT_YET_VALID, REPEAT, KDC_UNREACHABLE, REALM_CANT_RESOLVE])
-def test_a_failure_that_passes_by_itself_is_retried(code: int) -> None:
-    assert remedy(failure(code)).retried
-
-
-@pytest.mark.parametrize("code", [UNKNOWN_CLIENT, UNKNOWN_SERVER, PREAUTH_FAILED, SKEW, NO_DEFAULT_REALM, FCC_PERM])
-def test_a_failure_that_a_person_must_correct_is_not_retried(code: int) -> None:
-    assert not remedy(failure(code)).retried
-
-
-@pytest.mark.parametrize("code", [CC_NOTFOUND, CC_END, FCC_NOFILE])
+@pytest.mark.parametrize("code", [BASE + 141, BASE + 142, NO_CACHE])
 def test_an_empty_or_absent_ticket_cache_is_no_ticket(code: int) -> None:
     assert failure(code).no_ticket
 
@@ -239,30 +178,7 @@ def test_an_empty_or_absent_ticket_cache_is_no_ticket(code: int) -> None:
 def test_an_expired_ticket_is_no_ticket_whatever_the_code_and_other_failures_are_not_about_tickets() -> None:
     assert failure(0, expired=True).no_ticket
     assert not failure(0).no_ticket
-    assert not failure(FCC_PERM).no_ticket, "there is a cache, which this process may not read"
-
-
-def test_the_text_of_the_failure_is_the_text_of_the_library() -> None:
-    found = failure(SKEW)
-    assert (str(found), found.text, found.code) == ("text of the library", "text of the library", SKEW)
-
-
-TICKET_PEER = "broker-1.example:9092"
-ALICE = "alice@EXAMPLE.COM"
-BASE = -1_765_328_384
-NO_CACHE, UNREACHABLE = BASE + 195, BASE + 156
-LIFE_S = 1_000
-
-
-class TicketContext:
-    """A context that no test uses."""
-
-    complete = False
-
-    def step(self, token: bytes | None) -> bytes | None:
-        raise AssertionError(token)
-
-    unwrap = wrap = lambda _, message: message
+    assert not failure(BASE + 194).no_ticket, "there is a cache, which this process may not read"
 
 
 class Library:
@@ -286,14 +202,7 @@ class Library:
         self.opened.append((service, host))
         if self.no_service is not None:
             raise self.no_service
-        return TicketContext()
-
-
-class Clock:
-    now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
+        return Context([])
 
 
 @pytest.fixture
@@ -316,8 +225,8 @@ BY_CACHE = KerberosOptions("kafka", use_ticket_cache=True, ticket_cache="/tmp/cc
 
 
 def test_a_context_is_opened_with_the_brokers_service_at_its_host(library: Library, keytab: str) -> None:
-    context, principal = Tickets(lambda: library).open(by_keytab(keytab), TICKET_PEER)
-    assert isinstance(context, TicketContext)
+    context, principal = Tickets(lambda: library).open(by_keytab(keytab), PEER)
+    assert isinstance(context, Context)
     assert principal == ALICE
     assert library.opened == [("kafka", "broker-1.example")]
     (store,) = library.stores
@@ -326,39 +235,30 @@ def test_a_context_is_opened_with_the_brokers_service_at_its_host(library: Libra
 
 
 def test_a_ticket_from_a_keytab_is_used_for_four_fifths_of_its_life(library: Library, keytab: str) -> None:
-    tickets = Tickets(lambda: library, clock := Clock())
+    tickets = Tickets(lambda: library, clock := Clock(1_000_000.0))
     for seconds, asked in ((0, 1), (0, 1), (799, 1), (2, 2), (0, 2)):
         clock.now += seconds
-        tickets.open(by_keytab(keytab), TICKET_PEER)
+        tickets.open(by_keytab(keytab), PEER)
         assert len(library.stores) == asked
     assert library.stores[0]["ccache"] != library.stores[1]["ccache"], "contexts of the old ticket go on"
 
 
-def test_a_forgotten_ticket_is_got_anew_with_tickets_for_all_brokers(library: Library, keytab: str) -> None:
-    tickets = Tickets(lambda: library)
-    tickets.open(by_keytab(keytab), TICKET_PEER)
-    tickets.forget(by_keytab(keytab))
-    tickets.forget(BY_CACHE)
-    tickets.open(by_keytab(keytab), TICKET_PEER)
-    assert len({store["ccache"] for store in library.stores}) == 2
-
-
 def test_a_kdc_that_is_away_costs_nothing_while_the_ticket_is_valid(library: Library, keytab: str) -> None:
-    tickets = Tickets(lambda: library, clock := Clock())
-    tickets.open(by_keytab(keytab), TICKET_PEER)
+    tickets = Tickets(lambda: library, clock := Clock(1_000_000.0))
+    tickets.open(by_keytab(keytab), PEER)
     library.no_credentials = KerberosFailure(UNREACHABLE, "Cannot contact any KDC for realm 'EXAMPLE.COM'")
     clock.now += 900
-    tickets.open(by_keytab(keytab), TICKET_PEER)
+    tickets.open(by_keytab(keytab), PEER)
     clock.now += 100
     with pytest.raises(TransportError, match=r"alice@.* from keytab .*: Cannot contact any KDC .*reaches the KDC"):
-        tickets.open(by_keytab(keytab), TICKET_PEER)
+        tickets.open(by_keytab(keytab), PEER)
 
 
 def test_a_ticket_cache_is_read_for_each_connection(library: Library) -> None:
     tickets = Tickets(lambda: library)
-    assert [tickets.open(BY_CACHE, TICKET_PEER)[1] for _ in range(2)] == ["of-the-cache@EXAMPLE.COM"] * 2
-    tickets.open(replace(BY_CACHE, ticket_cache="KEYRING:persistent:7"), TICKET_PEER)
-    tickets.open(replace(BY_CACHE, ticket_cache=""), TICKET_PEER)
+    assert [tickets.open(BY_CACHE, PEER)[1] for _ in range(2)] == ["of-the-cache@EXAMPLE.COM"] * 2
+    tickets.open(replace(BY_CACHE, ticket_cache="KEYRING:persistent:7"), PEER)
+    tickets.open(replace(BY_CACHE, ticket_cache=""), PEER)
     assert [store.get("ccache") for store in library.stores] == [
         *("FILE:/tmp/cc", "FILE:/tmp/cc", "KEYRING:persistent:7", None),
     ]
@@ -379,12 +279,12 @@ def test_no_ticket_in_the_cache_names_kinit_unless_a_keytab_has_one(
     library.no_cache = failure
     tickets = Tickets(lambda: library)
     with pytest.raises(AuthenticationError, match=rf"{text}\. Run kinit on each machine"):
-        tickets.open(BY_CACHE, TICKET_PEER)
+        tickets.open(BY_CACHE, PEER)
     both = replace(by_keytab(keytab), use_ticket_cache=True)
-    assert tickets.open(both, TICKET_PEER)[1] == ALICE
+    assert tickets.open(both, PEER)[1] == ALICE
     library.no_cache = KerberosFailure(BASE + 194, "Credentials cache permissions incorrect")
     with pytest.raises(AuthenticationError, match=r"permissions incorrect. Give this process permission"):
-        tickets.open(both, TICKET_PEER)
+        tickets.open(both, PEER)
 
 
 @pytest.mark.parametrize(
@@ -402,31 +302,38 @@ def test_a_file_that_is_no_keytab_is_named_before_the_library_looks_elsewhere(
     if content is not None:
         Path(keytab).write_bytes(content)
     with pytest.raises(ConfigError, match=text):
-        Tickets(lambda: library).open(by_keytab(keytab), TICKET_PEER)
+        Tickets(lambda: library).open(by_keytab(keytab), PEER)
     assert library.stores == []
 
 
 def test_a_principal_that_the_keytab_lacks_is_named(library: Library, keytab: str) -> None:
     library.no_credentials = KerberosFailure(NO_CACHE, "No credentials cache found")
     with pytest.raises(ConfigError, match=r"alice.keytab has no key of 'alice@EXAMPLE.COM'.*klist -k"):
-        Tickets(lambda: library).open(by_keytab(keytab), TICKET_PEER)
+        Tickets(lambda: library).open(by_keytab(keytab), PEER)
     with pytest.raises(ConfigError, match=r"the default client keytab has no key of 'alice@EXAMPLE.COM'"):
-        Tickets(lambda: library).open(by_keytab(""), TICKET_PEER)
+        Tickets(lambda: library).open(by_keytab(""), PEER)
 
 
 @pytest.mark.parametrize(
     ("code", "kind", "next_step"),
     [
         (BASE + 6, AuthenticationError, "create the principal in the realm"),
+        (BASE + 7, AuthenticationError, "Correct kafka.sasl.kerberos.service.name"),
+        (BASE + 14, AuthenticationError, "aes256-cts"),
         (BASE + 18, AuthenticationError, "Ask the administrator"),
         (BASE + 24, AuthenticationError, "Write the keytab again"),
         (BASE + 29, TransportError, "A retry may succeed"),
+        (BASE + 33, TransportError, "Set the clocks"),
+        (BASE + 34, TransportError, "A retry may succeed"),
         (BASE + 31, AuthenticationError, "Write the keytab again"),
         (BASE + 37, AuthenticationError, "Set the clocks"),
         (BASE + 148, AuthenticationError, "Set the clocks"),
         (BASE + 154, AuthenticationError, "Correct krb5.conf"),
         (UNREACHABLE, TransportError, "reaches the KDC"),
+        (BASE + 194, AuthenticationError, "permission to read the ticket cache"),
         (BASE + 220, TransportError, "reaches the KDC"),
+        (BASE + 224, AuthenticationError, "Correct krb5.conf"),
+        (OTHER_PRINCIPAL, AuthenticationError, "run kinit for this principal"),
         (1, AuthenticationError, "KRB5_TRACE names a file"),
     ],
 )
@@ -435,31 +342,21 @@ def test_a_failure_says_what_to_do_and_whether_a_retry_may_help(
 ) -> None:
     library.no_credentials = KerberosFailure(code, "The cause.")
     with pytest.raises(kind, match=rf"from keytab .*: The cause\. .*{next_step}"):
-        Tickets(lambda: library).open(by_keytab(keytab), TICKET_PEER)
+        Tickets(lambda: library).open(by_keytab(keytab), PEER)
 
 
 def test_a_broker_that_the_kdc_does_not_know_is_named(library: Library, keytab: str) -> None:
     library.no_service = KerberosFailure(BASE + 7, "Server kafka/broker-1.example@EXAMPLE.COM not found")
     with pytest.raises(AuthenticationError) as caught:
-        Tickets(lambda: library).open(by_keytab(keytab), TICKET_PEER)
+        Tickets(lambda: library).open(by_keytab(keytab), PEER)
     assert str(caught.value).startswith(
-        f"cannot authenticate to broker {TICKET_PEER} as user '{ALICE}' by SASL GSSAPI: the KDC gave no ticket for "
+        f"cannot authenticate to broker {PEER} as user '{ALICE}' by SASL GSSAPI: the KDC gave no ticket for "
         "kafka@broker-1.example: Server kafka/broker-1.example@EXAMPLE.COM not found. "
         "Correct kafka.sasl.kerberos.service.name"
     )
     library.no_service = KerberosFailure(UNREACHABLE, "Cannot contact any KDC")
     with pytest.raises(TransportError):
-        Tickets(lambda: library).open(by_keytab(keytab), TICKET_PEER)
-
-
-def test_a_missing_package_is_an_error_of_each_connection(keytab: str) -> None:
-    def missing() -> Library:
-        raise ConfigError("no package")
-
-    tickets = Tickets(missing)
-    for _ in range(2):
-        with pytest.raises(ConfigError, match="no package"):
-            tickets.open(by_keytab(keytab), TICKET_PEER)
+        Tickets(lambda: library).open(by_keytab(keytab), PEER)
 
 
 class GSSError(Exception):

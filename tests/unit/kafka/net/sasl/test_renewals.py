@@ -9,6 +9,7 @@ import pytest
 
 from streamgroup.errors import AuthenticationError, StreamGroupError, TransportError
 from streamgroup.kafka.net.sasl.renewals import Renewals
+from tests.clock import Clock
 from tests.waiting import TIMEOUT_S, wait_until
 
 
@@ -28,13 +29,6 @@ class Key:
         return 1
 
 
-class Clock:
-    now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Source:
     """Counts the values that it makes, each of 100 s, or raises `failure`."""
 
@@ -50,7 +44,7 @@ class Source:
 
 
 def test_a_value_is_kept_until_it_is_to_be_renewed() -> None:
-    renewals: Renewals[str, Value] = Renewals(clock := Clock())
+    renewals: Renewals[str, Value] = Renewals(clock := Clock(1_000.0))
     source = Source()
     assert [renewals.get("a", source).number, renewals.get("a", source).number] == [1, 1]
     assert renewals.get("b", source).number == 2
@@ -61,7 +55,7 @@ def test_a_value_is_kept_until_it_is_to_be_renewed() -> None:
 
 
 def test_a_renewal_that_fails_for_now_keeps_the_value_until_its_end() -> None:
-    renewals: Renewals[str, Value] = Renewals(clock := Clock())
+    renewals: Renewals[str, Value] = Renewals(clock := Clock(1_000.0))
     source = Source()
     renewals.get("a", source)
     source.failure = TransportError("away")
@@ -75,7 +69,7 @@ def test_a_renewal_that_fails_for_now_keeps_the_value_until_its_end() -> None:
 
 
 def test_a_renewal_that_is_refused_is_an_error_although_the_value_has_not_ended() -> None:
-    renewals: Renewals[str, Value] = Renewals(clock := Clock())
+    renewals: Renewals[str, Value] = Renewals(clock := Clock(1_000.0))
     source = Source()
     renewals.get("a", source)
     source.failure = AuthenticationError("revoked")
@@ -86,7 +80,7 @@ def test_a_renewal_that_is_refused_is_an_error_although_the_value_has_not_ended(
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_callers_that_wait_get_the_result_of_the_attempt_under_way(fails: bool) -> None:
-    renewals: Renewals[Key, Value] = Renewals(Clock())
+    renewals: Renewals[Key, Value] = Renewals(Clock(1_000.0))
     key = Key()
     begun, released = threading.Event(), threading.Event()
     attempts: list[float] = []
@@ -122,7 +116,7 @@ def test_callers_that_wait_get_the_result_of_the_attempt_under_way(fails: bool) 
 
 @pytest.mark.parametrize("has_value", [False, True])
 def test_an_attempt_that_does_not_end_holds_up_no_other_caller_for_long(has_value: bool) -> None:
-    renewals: Renewals[str, Value] = Renewals(clock := Clock(), wait_s=0.01)
+    renewals: Renewals[str, Value] = Renewals(clock := Clock(1_000.0), wait_s=0.01)
     if has_value:
         renewals.get("a", Source())
         clock.now += 90
