@@ -80,12 +80,6 @@ def test_queued_requests_are_sent_once_on_the_last_connection_of_the_handshake(b
     assert len(fake.asked("Metadata")) == 2
 
 
-def test_an_api_that_the_release_lacks_is_named_with_it(broker: Start, options: Options) -> None:
-    fake = old_broker(broker, "0.8.2")
-    with pytest.raises(UnsupportedVersionError, match=rf"JoinGroup .*127\.0\.0\.1:{fake.port} \(Kafka 0\.8\.2\)"):
-        connected(fake.port, options).versions.highest(JoinGroupRequest)
-
-
 def test_a_broker_that_only_died_during_the_handshake_is_not_taken_for_an_old_one(
     broker: Start, options: Options
 ) -> None:
@@ -126,28 +120,6 @@ def test_a_broker_that_closes_every_connection_is_an_error_with_hints_and_not_re
     for part in ("ApiVersions v3, ListGroups v0", "Metadata v0", "Kafka 0.7", "zookeeper.connect", "TLS"):
         assert part in str(caught.value)
     assert fake.connections == 2 * (1 + len(RELEASES))
-
-
-def test_a_server_of_0_7_that_swallows_metadata_as_an_empty_multiproduce_hangs_up_behind_it(
-    broker: Start, options: Options
-) -> None:
-    fake = broker({MetadataRequest: lambda *_: SILENCE})
-    with pytest.raises(TransportError, match=r"Kafka 0\.7 \(then set 'zookeeper\.connect'"):
-        connected(fake.port, options)
-
-
-def test_metadata_v0_read_as_a_multiproduce_of_0_7_writes_nothing() -> None:
-    """0.7 reads, behind its request type (3), the number of produce requests: the version stands there."""
-    metadata = RELEASES[-1]
-    assert metadata.probe.API_KEY == 3
-    assert struct.pack(">hh", metadata.probe.API_KEY, 0)[2:] == b"\0\0"
-
-
-def test_the_error_for_a_silent_broker_mentions_kafka_07(broker: Start, options: Options) -> None:
-    clock = Clock()
-    fake = broker({ApiVersionsRequest: clock.before(0.1, SILENCE)})
-    with pytest.raises(TransportError, match=r"within 0\.1 s .*pending: ApiVersions v3.*Kafka 0\.7"):
-        Connection("127.0.0.1", fake.port, options(connection_setup_timeout_ms=100), clock).connect(clock.now + 20)
 
 
 @pytest.fixture
@@ -246,36 +218,6 @@ def test_an_upgraded_broker_is_probed_again_after_the_first_failed_connection(br
     assert metadata_of(connection) == METADATA
 
 
-def test_a_broker_that_was_rolled_back_is_probed_again(broker: Start, options: Options) -> None:
-    fake = old_broker(broker, "0.9")
-    connected(fake.port, options).close()
-    older = old_broker(broker, "0.8.1")
-    fake.handlers, fake._by_key = older.handlers, older._by_key
-    with pytest.raises(TransportError, match="pending: ListGroups v0"):
-        connected(fake.port, options).call(ListGroupsRequest(), soon())
-    assert connected(fake.port, options).versions.release == "0.8.1"
-
-
-def test_a_broker_that_was_down_is_called_again_when_it_is_back(broker: Start, options: Options) -> None:
-    fake = old_broker(broker, "0.9")
-    connected(fake.port, options).close()
-    fake.stop()
-    with pytest.raises(TransportError, match="Connection refused"):
-        connected(fake.port, options)
-    assert RELEASE_MEMORY.recall(f"127.0.0.1:{fake.port}") is None
-
-
-def test_a_broker_that_closes_an_idle_connection_is_probed_again(broker: Start, options: Options) -> None:
-    """It may come back as another: spoken with as before, it would hide headers and timestamps."""
-    fake = old_broker(broker, "0.9")
-    connection = connected(fake.port, options)
-    metadata_of(connection)
-    fake.hang_up()
-    with pytest.raises(TransportError, match="pending: nothing"):
-        connection.receive(soon())
-    assert RELEASE_MEMORY.recall(f"127.0.0.1:{fake.port}") is None
-
-
 def test_a_connection_that_is_closed_on_this_side_proves_nothing(broker: Start, options: Options) -> None:
     fake = old_broker(broker, "0.9")
     connected(fake.port, options).close()
@@ -343,14 +285,6 @@ def test_a_process_learns_the_releases_of_another_but_keeps_its_own() -> None:
     assert told == (("b:1", "0.9"), ("b:2", "0.8.2"))
     task.learn((*told, ("b:3", "of the future")))
     assert [task.recall(peer) for peer in ("b:1", "b:2", "b:3")] == [BY_NAME["0.9"], BY_NAME["0.9"], None]
-
-
-def test_a_forgotten_release_is_not_recalled() -> None:
-    memory = ReleaseMemory(lambda: 0.0)
-    memory.remember("b:1", BY_NAME["0.8.0"])
-    memory.forget("b:1")
-    memory.forget("b:1")
-    assert memory.recall("b:1") is None
 
 
 def test_brokers_that_come_under_new_addresses_for_ever_are_not_remembered_for_ever() -> None:

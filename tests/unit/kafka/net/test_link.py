@@ -20,11 +20,11 @@ from streamgroup.kafka.net.link import AnyRequest, Link, Phase, name_of
 from streamgroup.kafka.net.protocol import CorrelatedResponse
 from streamgroup.kafka.wire.kafka07 import OffsetsRequest07
 from streamgroup.kafka.wire.messages.admin import ListGroupsRequest
-from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
+from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
 from streamgroup.model import Dialect
 from streamgroup.options.types import ClientOptions
 from tests.fakes.answers import API_VERSIONS, METADATA
-from tests.fakes.broker import CLOSE, SILENCE, FakeBroker
+from tests.fakes.broker import CLOSE, SILENCE, FakeBroker, Held
 from tests.unit.kafka.net.test_sasl_connections import PLAIN, Listener
 from tests.waiting import TIMEOUT_S
 
@@ -99,7 +99,8 @@ OpenLink = Callable[..., Link]
 def test_a_link_passes_its_phases_in_order_and_knows_the_broker_from_ready_on(
     broker: Start, open_link: OpenLink
 ) -> None:
-    link = open_link(answering(broker).port)
+    fake = answering(broker)
+    link = open_link(fake.port)
     seen = [link.phase]
     while link.phase is not Phase.READY:
         assert link.versions is None
@@ -109,6 +110,8 @@ def test_a_link_passes_its_phases_in_order_and_knows_the_broker_from_ready_on(
     assert seen[0] is Phase.RESOLVING
     assert link.versions is not None
     assert link.versions.highest(MetadataRequest) >= 1
+    ((name, version, request),) = fake.requests
+    assert (name, version, request.client_software_name) == ("ApiVersions", 3, "streamgroup")
     link.close(reset=False)
     assert link.phase is Phase.CLOSED
     assert link.versions is not None, "they stay after the end"
@@ -213,22 +216,6 @@ def test_a_throttled_link_holds_its_requests_back_and_logs_that_once(
 # -- requests ----------------------------------------------------------------------------------------------------------
 
 
-def test_requests_that_are_queued_during_the_handshake_are_sent_behind_it_and_answered_in_their_order(
-    broker: Start, open_link: OpenLink
-) -> None:
-    fake = answering(broker, METADATA, METADATA)
-    link = open_link(fake.port)
-    before = link.unsent
-    asked = [link.send(EVERYTHING) for _ in range(2)]
-    assert link.unsent == before, "they are not counted while they wait for the handshake"
-    answers: list[CorrelatedResponse] = []
-    while len(answers) < 2:
-        step(link, answers)
-    assert [answer.correlation_id for answer in answers] == asked
-    assert [name for name, *_ in fake.requests] == ["ApiVersions", "Metadata", "Metadata"]
-    assert (link.unanswered, link.describe_pending()) == ((), "")
-
-
 def test_a_request_is_pending_until_its_response_and_sent_by_flush(broker: Start, open_link: OpenLink) -> None:
     fake = answering(broker, METADATA)
     link = ready(open_link(fake.port))
@@ -241,6 +228,24 @@ def test_a_request_is_pending_until_its_response_and_sent_by_flush(broker: Start
     assert (link.unsent, link.interest) == (0, select.POLLIN)
     until(link, lambda: not link.unanswered)
     assert [version for name, version, _ in fake.requests if name == "Metadata"] == [4]
+
+
+def test_requests_that_the_broker_does_not_read_are_sent_in_parts(broker: Start, open_link: OpenLink) -> None:
+    released = threading.Event()
+    held: dict[Any, Any] = {
+        ApiVersionsRequest: lambda *_: API_VERSIONS,
+        MetadataRequest: lambda *_: Held(METADATA, released),
+    }
+    fake = broker(held)
+    link = ready(open_link(fake.port))
+    for request in (EVERYTHING, *[MetadataRequest(topics=(MetadataRequestTopic(name="x" * 240),) * 8_000)] * 4):
+        link.send(request)
+    link.flush()
+    assert link.unsent > 0
+    released.set()
+    until(link, lambda: not link.unanswered)
+    assert link.unsent == 0
+    assert len(fake.asked("Metadata")[-1].topics) == 8_000
 
 
 @pytest.mark.parametrize(
@@ -286,6 +291,16 @@ def test_a_broker_without_a_response_is_given_up_exactly_at_the_timeout(broker: 
     ):
         link.advance(BEGAN + SETUP_S, [])
     assert (link.phase, link.versions, link.due) == (Phase.CLOSED, None, None)
+
+
+def test_a_listener_that_does_not_answer_the_tls_handshake_is_given_up_at_the_timeout(open_link: OpenLink) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        link = open_link(silent.getsockname()[1], security_protocol="SSL")
+        until(link, lambda: link.phase is Phase.TLS)
+        link.advance(BEGAN + SETUP_S - 0.001, [])
+        assert link.due == BEGAN + SETUP_S
+        with pytest.raises(TransportError, match=r"no response .* to the TLS handshake within 30 s .*PLAINTEXT"):
+            link.advance(BEGAN + SETUP_S, [])
 
 
 @pytest.fixture
@@ -376,7 +391,7 @@ def test_a_session_is_renewed_before_its_end_and_requests_wait_for_the_exchange(
     assert link.due == BEGAN + 85.0 + 85.0
 
 
-@pytest.mark.parametrize(("lifetime_ms", "due"), [(0, None), (1, BEGAN + 1.0)])
+@pytest.mark.parametrize(("lifetime_ms", "due"), [(0, None), (-1, None), (1, BEGAN + 1.0)])
 def test_a_session_without_an_end_has_no_time_and_a_short_one_lasts_a_second(
     lifetime_ms: int, due: float | None, broker: Start, open_link: OpenLink
 ) -> None:

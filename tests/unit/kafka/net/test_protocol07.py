@@ -9,7 +9,6 @@ import pytest
 from streamgroup.errors import DecodeError, TooLarge, TransportError
 from streamgroup.kafka.net.connection import Connection
 from streamgroup.kafka.net.poller import ConnectionReady, Poller, ResponseReceived
-from streamgroup.kafka.net.protocol import CorrelatedResponse
 from streamgroup.kafka.net.protocol07 import Protocol07
 from streamgroup.kafka.wire.kafka07 import (
     LATEST_TIME,
@@ -27,6 +26,7 @@ from streamgroup.model import Dialect
 from streamgroup.options.types import ClientOptions
 from tests.fakes.broker07 import OldBroker
 from tests.unit.kafka.net.polling import collect
+from tests.unit.kafka.net.test_protocol import deliver
 from tests.waiting import soon
 
 FETCH = FetchRequest07("events", 1, 30, 1_000)
@@ -36,17 +36,6 @@ OPTIONS = ClientOptions(())
 
 def protocol(most: int = 1_000_000) -> Protocol07:
     return Protocol07("b0:9092", "ignored", most)
-
-
-def hear(speaking: Protocol07, data: bytes) -> list[CorrelatedResponse]:
-    answers: list[CorrelatedResponse] = []
-    while data:
-        space = speaking.space()
-        count = min(len(space), len(data))
-        space[:count] = data[:count]
-        speaking.received(count, answers)
-        data = data[count:]
-    return answers
 
 
 def test_versions_are_known_at_once_and_nothing_is_said_before_the_first_request() -> None:
@@ -66,7 +55,7 @@ def test_answers_are_those_of_the_requests_in_their_order() -> None:
         OffsetsResponse07((30, 0)),
         MultiFetchResponse07((FetchResponse07(1), FetchResponse07(0, b"x"))),
     ]
-    answers = hear(speaking, b"".join(response.encode() for response in responses))
+    answers = deliver(speaking, b"".join(response.encode() for response in responses))
     assert [answer.correlation_id for answer in answers] == numbers
     assert [answer.response for answer in answers] == responses
     assert speaking.unanswered == ()
@@ -78,14 +67,14 @@ def test_a_produce_is_not_waited_for() -> None:
     speaking.send(MultiProduceRequest07((ProduceRequest07("events", 0, message07(b"x")),)))
     number = speaking.send(OFFSETS)
     assert speaking.unanswered == (number,)
-    (answer,) = hear(speaking, OffsetsResponse07((7,)).encode())
+    (answer,) = deliver(speaking, OffsetsResponse07((7,)).encode())
     assert answer.correlation_id == number
 
 
 def test_the_smallest_answer_has_two_bytes() -> None:
     speaking = protocol()
     speaking.send(FETCH)
-    (answer,) = hear(speaking, bytes.fromhex("000000020001"))
+    (answer,) = deliver(speaking, bytes.fromhex("000000020001"))
     assert answer.response == FetchResponse07(1)
 
 
@@ -96,33 +85,33 @@ def test_a_length_that_cannot_be_is_an_error(data: str) -> None:
     with pytest.raises(
         DecodeError, match=r"b0:9092: .*FETCH of events-1@30.*Check that this is a broker of Kafka 0\.7"
     ):
-        hear(speaking, bytes.fromhex(data))
+        deliver(speaking, bytes.fromhex(data))
 
 
 def test_an_answer_beyond_the_cap_is_refused_before_it_is_read() -> None:
     speaking = protocol(most=1_000)
     speaking.send(FETCH)
     with pytest.raises(TooLarge, match="b0:9092: invalid frame of 1002 bytes"):
-        hear(speaking, FetchResponse07(0, b"x" * 1_000).encode()[:4])
+        deliver(speaking, FetchResponse07(0, b"x" * 1_000).encode()[:4])
 
 
 def test_an_unexpected_response_is_an_error() -> None:
     with pytest.raises(DecodeError, match="expected: none"):
-        hear(protocol(), FetchResponse07(0, b"abc").encode())
+        deliver(protocol(), FetchResponse07(0, b"abc").encode())
 
 
 def test_an_answer_that_does_not_fit_its_request_is_an_error_that_names_it() -> None:
     speaking = protocol()
     speaking.send(OFFSETS)
     with pytest.raises(DecodeError, match=r"invalid response from broker b0:9092 to OFFSETS of events-1: "):
-        hear(speaking, FetchResponse07(0, b"abcdefg").encode())
+        deliver(speaking, FetchResponse07(0, b"abcdefg").encode())
 
 
 def test_why_the_broker_may_have_hung_up() -> None:
     speaking = protocol()
     speaking.send(OFFSETS)
     speaking.send(FETCH)
-    hear(speaking, FetchResponse07(0, b"abc").encode()[:6])
+    deliver(speaking, FetchResponse07(0, b"abc").encode()[:6])
     text = speaking.describe_eof()
     assert "3 bytes before the end of a frame" in text
     assert "pending: OFFSETS of events-1, and 1 more requests" in text

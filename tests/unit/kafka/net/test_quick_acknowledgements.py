@@ -21,15 +21,6 @@ def worker_end() -> Iterator[socket.socket]:
         yield end
 
 
-def test_connections_of_the_process_acknowledge_at_once(worker_end: socket.socket) -> None:
-    one, other = socket.socketpair()  # of the file system: it has no acknowledgements
-    with one, other:
-        acknowledge_at_once()
-        one.sendall(b"still open")
-        assert other.recv(100) == b"still open"
-    assert is_prompt(worker_end)
-
-
 def test_a_system_without_the_option_or_without_proc_is_left_alone(
     worker_end: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -42,11 +33,17 @@ def test_a_system_without_the_option_or_without_proc_is_left_alone(
     assert not is_prompt(worker_end)
 
 
-def test_a_default_timeout_of_a_library_leaves_the_sockets_blocking(worker_end: socket.socket) -> None:
-    socket.setdefaulttimeout(5)
+def test_connections_of_the_process_acknowledge_at_once_and_stay_as_blocking_as_they_were(
+    worker_end: socket.socket,
+) -> None:
+    one, other = socket.socketpair()  # of the file system: it has no acknowledgements
+    socket.setdefaulttimeout(5)  # as a library may have done
     try:
         acknowledge_at_once()
     finally:
         socket.setdefaulttimeout(None)
+    with one, other:
+        one.sendall(b"still open")
+        assert other.recv(100) == b"still open"
     assert os.get_blocking(worker_end.fileno())
     assert is_prompt(worker_end)

@@ -59,13 +59,6 @@ def test_unresolvable_names_are_an_error_within_seconds_with_all_names(looks_up:
     assert asked.count("kafka-1") >= 3, "a name service may stumble once"
 
 
-def test_one_name_of_several_is_enough(looks_up: Install) -> None:
-    looks_up(lambda host: KNOWN if host == "kafka-2" else unknown(host))
-    clock = Clock(0.0)
-    required(clock)
-    assert clock.now == 0.0
-
-
 def test_a_name_service_that_stumbles_once_is_asked_again(looks_up: Install) -> None:
     clock = Clock(0.0)
     looks_up(lambda host: KNOWN if clock.now else unknown(host))

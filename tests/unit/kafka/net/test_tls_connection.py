@@ -7,7 +7,6 @@ import select
 import socket
 import ssl
 import struct
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,25 +16,22 @@ import pytest
 
 from streamgroup.errors import ConfigError, TlsError, TransportError
 from streamgroup.kafka.net.connection import Connection
-from streamgroup.kafka.net.poller import ConnectionLost, ConnectionReady, Poller, ResponseReceived
+from streamgroup.kafka.net.poller import ConnectionReady, Poller, ResponseReceived
 from streamgroup.kafka.wire.messages.cluster import (
     ApiVersionsRequest,
     MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
 )
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import TlsOptions
 from streamgroup.options.types import ClientOptions
 from streamgroup.testing import Authority
-from tests.certificates import ca_text, chain_text, key_text, server_context
-from tests.clock import Clock
+from tests.certificates import chain_text, key_text, server_context
 from tests.fakes.answers import API_VERSIONS, METADATA
-from tests.fakes.broker import SILENCE, Cut, FakeBroker, Held, Raw, Slowly, framed
+from tests.fakes.broker import SILENCE, FakeBroker, Raw, framed
 from tests.fakes.old_broker import old_broker
 from tests.unit.kafka.net.polling import collect
-from tests.unit.kafka.net.tls_servers import Trickle, trusting
-from tests.waiting import TIMEOUT_S, soon, wait_until
+from tests.unit.kafka.net.tls_servers import trusting
+from tests.waiting import soon, wait_until
 
 Start = Callable[..., FakeBroker]
 Options = Callable[..., ClientOptions]
@@ -70,7 +66,7 @@ def ssl_options(options: Options, authority: Authority) -> Options:
     return make
 
 
-def connected(fake: FakeBroker | Trickle, options: ClientOptions) -> Connection:
+def connected(fake: FakeBroker, options: ClientOptions) -> Connection:
     connection = Connection("127.0.0.1", fake.port, options)
     connection.connect(soon())
     return connection
@@ -89,18 +85,6 @@ def test_requests_are_answered_and_the_connection_is_idle_between_them(
         assert connection.call(EVERYTHING, soon()) == METADATA
         assert connection.idle
     connection.close()
-
-
-def test_a_large_answer_is_received_whole(secured: Start, ssl_options: Options) -> None:
-    connection = connected(secured({MetadataRequest: always(LARGE)}), ssl_options())
-    answer: MetadataResponse = connection.call(EVERYTHING, soon())
-    assert len(answer.topics) == 2_000
-
-
-@pytest.mark.parametrize("piece", [1, 7, 1000])
-def test_a_handshake_in_small_pieces_is_a_handshake(piece: int, secured: Start, ssl_options: Options) -> None:
-    fake = secured({MetadataRequest: always(Slowly(METADATA, 3))})
-    assert connected(Trickle(fake.port, piece), ssl_options()).call(EVERYTHING, soon()) == METADATA
 
 
 def test_answers_in_one_record_are_received_although_the_descriptor_is_not_readable(
@@ -144,36 +128,6 @@ def test_a_poller_reads_what_is_left_inside_openssl_without_waiting(secured: Sta
     poller.close()
 
 
-def test_a_request_that_the_broker_does_not_read_is_sent_in_parts(secured: Start, ssl_options: Options) -> None:
-    released = threading.Event()
-    fake = secured({MetadataRequest: lambda request, version: Held(METADATA, released)})
-    connection = connected(fake, ssl_options())
-    large = MetadataRequest(topics=tuple(MetadataRequestTopic(name=f"{n:0240}") for n in range(8_000)))
-    connection.send(EVERYTHING)
-    for _ in range(4):
-        connection.send(large)
-    link = connection._open_link()
-    assert link.unsent > 0
-    released.set()
-    for _ in range(5):
-        assert connection.receive(soon()).response == METADATA
-    assert link.unsent == 0
-    assert len(fake.asked("Metadata")[-1].topics) == 8_000
-
-
-def test_a_poller_serves_many_secured_connections(secured: Start, ssl_options: Options) -> None:
-    poller = Poller(ssl_options())
-    handles = [poller.connect("127.0.0.1", secured({MetadataRequest: always(LARGE)}).port) for _ in range(3)]
-    for handle in handles:
-        poller.send(handle, EVERYTHING)
-        poller.send(handle, EVERYTHING)
-    events = collect(poller, 9)
-    assert sum(isinstance(event, ConnectionReady) for event in events) == 3
-    answered = [event.handle for event in events if isinstance(event, ResponseReceived)]
-    assert sorted(answered, key=str) == sorted([*handles, *handles], key=str)
-    poller.close()
-
-
 def test_an_old_broker_is_recognized_over_several_secured_connections(
     broker: Start, ssl_options: Options, authority: Authority, tmp_path: Path
 ) -> None:
@@ -187,25 +141,6 @@ def test_an_old_broker_is_recognized_over_several_secured_connections(
 
 
 # -- ends ----------------------------------------------------------------------------------------------------------
-
-
-def test_abort_resets_at_once_and_close_does_not(secured: Start, ssl_options: Options) -> None:
-    fake = secured({MetadataRequest: always(SILENCE)})
-    connection = connected(fake, ssl_options())
-    connection.send(EVERYTHING)
-    connection.abort()
-    fake.wait_for(lambda f: f.resets == 1)
-    connected(fake, ssl_options()).close()
-    fake.wait_for(lambda f: f.ends == 1)
-    assert fake.resets == 1
-
-
-@pytest.mark.parametrize("reset", [False, True])
-def test_a_connection_cut_in_the_middle_of_a_frame_says_so(reset: bool, secured: Start, ssl_options: Options) -> None:
-    connection = connected(secured({MetadataRequest: always(Cut(METADATA, 5, reset))}), ssl_options())
-    expected = "lost|closed the connection" if reset else "5 bytes before the end of a frame; pending: Metadata"
-    with pytest.raises(TransportError, match=expected):
-        connection.call(EVERYTHING, soon())
 
 
 def test_a_kept_connection_that_the_broker_has_ended_is_not_idle(secured: Start, ssl_options: Options) -> None:
@@ -238,17 +173,6 @@ def test_a_broker_that_demands_a_client_certificate_is_named(
                 connected(fake, ssl_options(tls))
 
 
-def test_a_refused_certificate_fails_the_poller_at_once(secured: Start, options: Options) -> None:
-    fake = secured()
-    poller = Poller(options(security_protocol="SSL", tls=trusting(Authority.create("other"))))
-    handle = poller.connect("127.0.0.1", fake.port)
-    (broken,) = collect(poller, 1)
-    assert isinstance(broken, ConnectionLost)
-    assert broken.handle == handle
-    assert isinstance(broken.error, TlsError), "it has not waited for the setup timeout"
-    poller.close()
-
-
 def test_options_without_tls_use_the_defaults_and_never_plaintext(secured: Start, options: Options) -> None:
     with pytest.raises(TlsError, match="No trust store is set"):
         connected(secured(), options(security_protocol="SSL"))
@@ -262,38 +186,6 @@ def test_a_plaintext_broker_is_a_lost_connection_whose_error_names_the_option(
         connected(fake, ssl_options())
     assert fake.connections == 1
     assert not fake.requests, "nothing is sent without TLS"
-
-
-def test_a_broker_that_stops_in_the_handshake_is_a_lost_connection(ssl_options: Options) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            with listener.accept()[0] as accepted:
-                listener.close()
-                accepted.recv(4)
-
-        threading.Thread(target=serve, daemon=True).start()
-        connection = Connection("127.0.0.1", listener.getsockname()[1], ssl_options())
-        with pytest.raises(TransportError, match=r"in the TLS handshake: .*set kafka\.security\.protocol=PLAINTEXT"):
-            connection.connect(soon())
-
-
-def test_a_listener_that_says_nothing_is_given_up(ssl_options: Options) -> None:
-    clock, over = Clock(), threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def say_nothing() -> None:
-            with listener.accept()[0] as accepted:
-                accepted.recv(1)
-                clock.sleep(0.08)
-                over.wait(TIMEOUT_S)
-
-        threading.Thread(target=say_nothing, daemon=True).start()
-        port = listener.getsockname()[1]
-        connection = Connection("127.0.0.1", port, ssl_options(connection_setup_timeout_ms=80), clock)
-        with pytest.raises(TransportError, match=r"no response .* to the TLS handshake within 0\.08 s .*PLAINTEXT"):
-            connection.connect(clock.now + 20)
-        over.set()
 
 
 def test_plaintext_to_a_tls_listener_is_advised_to_use_tls(secured: Start, options: Options) -> None:
@@ -310,23 +202,6 @@ def test_key_material_that_cannot_be_read_is_an_error_of_the_connection(secured:
 
 
 # -- rotation, and the way to the executors ------------------------------------------------------------------------
-
-
-def test_new_connections_use_rotated_certificates_and_old_ones_go_on(
-    secured: Start, options: Options, authority: Authority, tmp_path: Path
-) -> None:
-    file = tmp_path / "ca.pem"
-    file.write_text(ca_text(authority))
-    client = options(security_protocol="SSL", tls=TlsOptions(truststore_type="PEM", truststore_location=str(file)))
-    fake = secured()
-    old = connected(fake, client)
-    other = Authority.create("other")
-    file.write_text(ca_text(other))
-    with pytest.raises(TlsError, match="is unknown"):
-        connected(fake, client)
-    assert old.call(EVERYTHING, soon()) == METADATA
-    fake.tls = server_context(other.issue(), tmp_path)
-    assert connected(fake, client).call(EVERYTHING, soon()) == METADATA
 
 
 def test_options_travel_with_references_which_the_connection_follows(
@@ -346,18 +221,6 @@ def test_options_travel_with_references_which_the_connection_follows(
     monkeypatch.setenv("CLIENT_KEY", key_text(issued))
     assert connected(fake, travelled).open
     assert b"PRIVATE KEY" not in sent
-
-
-def test_the_pool_keeps_a_secured_connection(secured: Start, ssl_options: Options) -> None:
-    from streamgroup.executor.pools import ConnectionPool  # noqa: PLC0415
-
-    fake, pool = secured(), ConnectionPool()
-    first = pool.take("127.0.0.1", fake.port, ssl_options(), soon())
-    assert first.call(EVERYTHING, soon()) == METADATA
-    pool.give_back(first)
-    assert pool.take("127.0.0.1", fake.port, ssl_options(), soon()) is first
-    assert fake.connections == 1
-    pool.clear()
 
 
 def test_errors_of_ssl_are_not_leaked(secured: Start, ssl_options: Options) -> None:

@@ -7,7 +7,6 @@ import os
 import ssl
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,14 +43,6 @@ def files(authority: Authority, tmp_path: Path) -> TlsOptions:
 
 def trusted_by(context: ssl.SSLContext) -> set[str]:
     return {certificate["subject"][0][0][1] for certificate in context.get_ca_certs()}  # type: ignore[index,misc]
-
-
-def test_a_context_is_made_once(files: TlsOptions, contexts: Contexts) -> None:
-    assert contexts.get(files) is contexts.get(replace(files))
-
-
-def test_other_options_have_another_context(authority: Authority, contexts: Contexts) -> None:
-    assert contexts.get(trusting(authority)) is not contexts.get(trusting(authority, protocol="TLSv1.2"))
 
 
 def test_changed_files_make_a_new_context(

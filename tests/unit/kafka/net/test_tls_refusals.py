@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from streamgroup.errors import AuthError, TlsError, TransportError
-from streamgroup.kafka.net.tls.contexts import make_context
-from streamgroup.kafka.net.tls.refusals import refusal
+from streamgroup.kafka.net.tls.contexts import endpoint_context, make_context
+from streamgroup.kafka.net.tls.refusals import names_in_certificate, refusal
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import TlsOptions
 from streamgroup.testing import Authority, Identity
 from tests.certificates import DAY, ca_text, server_context
 from tests.unit.kafka.net.tls_servers import conversation, trusting
+from tests.waiting import TIMEOUT_S
 
 NOW = datetime.now(UTC)
 
@@ -166,3 +169,53 @@ def test_an_unknown_reason_is_an_error_with_its_name(authority: Authority) -> No
 )
 def test_a_failure_that_may_pass_is_not_a_refusal(error: OSError, authority: Authority) -> None:
     assert refusal(error, "b:1", "b", trusting(authority)) is None
+
+
+# -- the names in a certificate, for the error about another host ------------------------------------------------------
+
+
+def names_of(context: ssl.SSLContext | None, authority: Authority) -> tuple[str, ...]:
+    """Return the names that a server shows to a client that trusts the authority; without a context it closes."""
+    received: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError), listener.accept()[0] as accepted:
+                accepted.settimeout(TIMEOUT_S)
+                if context is not None:
+                    with context.wrap_socket(accepted, server_side=True) as secured:
+                        received.append(secured.recv(100))
+
+        server = threading.Thread(target=serve, daemon=True)
+        server.start()
+        port = listener.getsockname()[1]
+        found = names_in_certificate("127.0.0.1", port, endpoint_context(trusting(authority)), TIMEOUT_S)
+        server.join(TIMEOUT_S)
+    assert received in ([], [b""]), "the client sends nothing but its handshake"
+    return found
+
+
+@pytest.mark.parametrize(
+    ("hosts", "expected"),
+    [
+        (("b.example.com", "*.a.example.com", "10.0.0.7"), ("b.example.com", "*.a.example.com", "10.0.0.7")),
+        ((), ("id.example.com",)),
+        (tuple("abcdef"), tuple("abcde")),
+    ],
+    ids=["in their order", "the common name without others", "at most five"],
+)
+def test_the_names_of_a_certificate(
+    hosts: tuple[str, ...], expected: tuple[str, ...], authority: Authority, tmp_path: Path
+) -> None:
+    assert names_of(server_context(authority.issue("id.example.com", hosts), tmp_path), authority) == expected
+
+
+def test_a_server_without_tls_or_with_an_unknown_authority_or_without_an_answer_shows_no_names(
+    authority: Authority, tmp_path: Path
+) -> None:
+    assert names_of(None, authority) == ()
+    assert names_in_certificate("127.0.0.1", 1, endpoint_context(trusting(authority)), 1.0) == (), "no listener"
+    assert names_of(server_context(Authority.create("another").issue(), tmp_path), authority) == ()
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # the kernel accepts, and no process answers
+        port = listener.getsockname()[1]
+        assert names_in_certificate("127.0.0.1", port, endpoint_context(trusting(authority)), 0.05) == ()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import os
 import re
 import socket
 import subprocess
@@ -14,11 +16,18 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import NameOID
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError
-from streamgroup.kafka.net.tls.stores import client_identity, java_name, trusted_certificates
+from streamgroup.kafka.net.tls.stores import (
+    Block,
+    blocks_of,
+    client_identity,
+    java_name,
+    readable_path,
+    trusted_certificates,
+)
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import TlsOptions
 from streamgroup.testing import Authority, Identity
@@ -160,18 +169,6 @@ def test_a_missing_file_is_named_with_its_option_and_the_host(tmp_path: Path) ->
     where = f"kafka.ssl.truststore.location on host {HOST}, file {tmp_path}/none: No such file or directory. "
     with pytest.raises(ConfigError, match=cause(where, "on the driver and on each executor")):
         trust(tmp_path / "none")
-
-
-def test_a_directory_and_a_file_without_permission_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="Is a directory"):
-        trust(tmp_path)
-
-    def denied(_: Path) -> bytes:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "read_bytes", denied)
-    with pytest.raises(ConfigError, match="Permission denied"):
-        trust(tmp_path / "secret")
 
 
 @pytest.mark.parametrize(("password", "why"), [("wrong", "wrong password"), (None, "it has a password")])
@@ -340,3 +337,95 @@ def test_a_subject_is_spelled_as_java_spells_principals(
 def test_a_subject_with_an_attribute_that_java_writes_in_hexadecimal_is_left_out() -> None:
     email = x509.NameAttribute(NameOID.EMAIL_ADDRESS, "a@example.org")
     assert java_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "client"), email])) == ""
+
+
+# -- PEM, as users and Kafka's own options spell it --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "no block at all",
+        "-----BEGIN CERTIFICATE-----\nYQ==",
+        "-----BEGIN CERTIFICATE-----\nYQ==\n-----END PRIVATE KEY-----",
+        "-----begin certificate-----\nYQ==\n-----end certificate-----",
+    ],
+    ids=["empty", "other text", "no end", "another end", "lower case"],
+)
+def test_a_text_without_a_whole_block_has_none(text: str) -> None:
+    assert blocks_of(text) == []
+
+
+def test_blocks_come_in_their_order_without_the_text_around_them() -> None:
+    text = (
+        "subject=CN = a\n-----BEGIN CERTIFICATE-----\nYQ==\n-----END CERTIFICATE-----\nissuer=\n"
+        "-----BEGIN RSA PRIVATE KEY----- Yg== -----END RSA PRIVATE KEY----- end"
+    )
+    assert [(block.label, block.decoded()) for block in blocks_of(text)] == [
+        ("CERTIFICATE", b"a"),
+        ("RSA PRIVATE KEY", b"b"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("label", "is_certificate", "is_private_key"),
+    [
+        ("CERTIFICATE", True, False),
+        ("X509 CERTIFICATE", True, False),
+        ("CERTIFICATE REQUEST", False, False),
+        ("TRUSTED CERTIFICATE", False, False),
+        ("PRIVATE KEY", False, True),
+        ("EC PRIVATE KEY", False, True),
+        ("ENCRYPTED PRIVATE KEY", False, True),
+        ("PUBLIC KEY", False, False),
+    ],
+)
+def test_the_label_says_what_a_block_holds(label: str, is_certificate: bool, is_private_key: bool) -> None:
+    block = Block(label, "")
+    assert (block.is_certificate, block.is_private_key) == (is_certificate, is_private_key)
+
+
+@pytest.mark.parametrize("body", ["YQ", "Y!Q=", "Y", "YQ==YQ=="])
+def test_invalid_base64_is_an_error_that_names_the_block_and_shows_nothing_of_it(body: str) -> None:
+    with pytest.raises(ValueError, match=r"^the block PRIVATE KEY is not valid base64$"):
+        Block("PRIVATE KEY", body).decoded()
+
+
+def test_the_headers_of_an_encrypted_key_keep_their_lines() -> None:
+    lines = ["Proc-Type: 4,ENCRYPTED", "DEK-Info: AES-256-CBC,00FF", "", "YWJj"]
+    (block,) = blocks_of("\r\n".join(["-----BEGIN RSA PRIVATE KEY-----", *lines, "-----END RSA PRIVATE KEY-----"]))
+    begin, *inside, end, rest = block.canonical().decode().split("\n")
+    assert inside == lines, "the empty line ends the headers"
+    assert (begin, end, rest) == ("-----BEGIN RSA PRIVATE KEY-----", "-----END RSA PRIVATE KEY-----", "")
+
+
+@settings(max_examples=30)
+@given(data=st.binary(max_size=200), gap=st.sampled_from(["\n", " ", "\r\n", "\t"]), width=st.integers(1, 80))
+def test_any_bytes_survive_any_spelling_and_the_canonical_one(data: bytes, gap: str, width: int) -> None:
+    encoded = base64.b64encode(data).decode()
+    pieces = [encoded[at : at + width] for at in range(0, len(encoded), width)]
+    (block,) = blocks_of(gap.join(["-----BEGIN CERTIFICATE-----", *pieces, "-----END CERTIFICATE-----"]))
+    (canonical,) = blocks_of(block.canonical().decode())
+    assert (block.decoded(), canonical.decoded()) == (data, data)
+    assert max(map(len, block.canonical().splitlines())) <= 64
+
+
+# -- a path for a key in memory ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on_linux", [True, False])
+def test_a_key_in_memory_has_a_path_that_ends_with_its_use(on_linux: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not on_linux:
+        monkeypatch.delattr(os, "memfd_create")
+    large = b"\0\r\n\xff" * 25_000
+    with contextlib.suppress(ValueError), readable_path(large) as path, readable_path(b"small") as other:
+        assert [Path(path).read_bytes() for _ in range(2)] == [large, large], "from the beginning each time"
+        assert Path(other).read_bytes() == b"small"
+        if on_linux:
+            assert os.readlink(path).startswith("/memfd:"), "never on a disk"
+        else:
+            assert os.stat(path).st_mode & 0o777 == 0o600
+            assert os.stat(Path(path).parent).st_mode & 0o777 == 0o700
+        raise ValueError("not a key")
+    assert not Path(path).exists()

@@ -56,31 +56,3 @@ def until(transport: TlsTransport, condition: Callable[[], object], has_unsent: 
     while not condition():
         poll.register(transport.fileno, transport.interest(has_unsent))
         assert transport.pending or poll.poll(TIMEOUT_S * 1000), "nothing has come"
-
-
-class Trickle:
-    """Passes bytes between one client and a server, so many at a time towards the client."""
-
-    def __init__(self, port: int, piece: int) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listener.getsockname()[1])
-        self._target, self._piece = port, piece
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
-        with (
-            contextlib.suppress(OSError),
-            self._listener,
-            self._listener.accept()[0] as client,
-            socket.create_connection(("127.0.0.1", self._target)) as server,
-        ):
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            threading.Thread(target=_pass, args=(client, server, 65_536), daemon=True).start()
-            _pass(server, client, self._piece)
-
-
-def _pass(source: socket.socket, target: socket.socket, piece: int) -> None:
-    with contextlib.suppress(OSError):
-        while data := source.recv(piece):
-            target.sendall(data)
-        target.shutdown(socket.SHUT_WR)
