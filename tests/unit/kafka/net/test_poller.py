@@ -103,7 +103,7 @@ def test_wake_ends_a_wait_from_another_thread_and_the_next_one_if_none_is_on(pol
     [(CLOSE, TransportError), (Cut(METADATA, 3), TransportError), (OtherId(METADATA, 9), DecodeError)],
     ids=["closed", "cut", "another id"],
 )
-def test_a_broken_connection_tells_all_that_is_unanswered(
+def test_a_broken_connection_reports_all_unanswered_requests(
     answer: Any, error: type[Exception], broker: Start, poller: Poller
 ) -> None:
     fake = broker({ApiVersionsRequest: always(API_VERSIONS), MetadataRequest: always(answer)})

@@ -33,8 +33,7 @@ def answer(version: int, group_error: int = 0) -> OffsetFetchResponse:
         topic(
             name=name,
             partitions=tuple(
-                row(partition_index=p, committed_offset=o, metadata=m, error_code=e)  # type: ignore[misc]
-                for p, o, m, e in partitions
+                row(partition_index=p, committed_offset=o, metadata=m, error_code=e) for p, o, m, e in partitions
             ),
         )
         for name, partitions in rows

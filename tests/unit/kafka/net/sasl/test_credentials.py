@@ -105,7 +105,7 @@ def test_the_error_of_a_rejected_token_shows_its_end_and_not_the_token(tokens: l
     assert "eyJ" not in str(caught.value)
 
 
-def test_gssapi_opens_a_context_with_the_service_of_the_broker_and_a_rejected_ticket_is_got_anew(
+def test_gssapi_opens_a_context_with_the_service_of_the_broker_and_a_rejected_ticket_is_replaced(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     keytab = tmp_path / "alice.keytab"

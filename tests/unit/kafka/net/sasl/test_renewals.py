@@ -1,4 +1,4 @@
-"""Values that are kept for the connections of a process, and got anew before they end."""
+"""Values that the connections of a process share, and that are renewed before they expire."""
 
 from __future__ import annotations
 
