@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Producer
 
-from streamgroup.errors import ChecksumMismatch, TransportError, UnsupportedVersionError
+from streamgroup.errors import ChecksumMismatch, StreamGroupError, TlsError, TransportError, UnsupportedVersionError
 from streamgroup.executor.read.fetcher import read
 from streamgroup.kafka.cluster.admin import committed, describe_groups, list_groups
 from streamgroup.kafka.cluster.kafka import ANY, KafkaCluster, Node
@@ -67,10 +67,19 @@ def test_a_broker_is_recognised_once_and_remembered(kafka: KafkaServer, make_top
             assert proxy.accepted == {"0.8.2": 4, "0.9": 1}[release(kafka)] + attempt
 
 
-@pytest.mark.parametrize("server", ["kafka09", "kafka010", "kafka11"])
-def test_tls_at_a_plaintext_port_is_reported(server: str, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize(
+    ("server", "error", "said"),
+    [
+        ("kafka09", TransportError, "in the TLS handshake: .* It may be a listener without TLS"),
+        ("kafka010", TlsError, "the listener speaks plaintext"),
+        ("kafka11", TlsError, "the listener speaks plaintext"),
+    ],
+)
+def test_tls_at_a_plaintext_port_is_reported_from_0_10_on(
+    server: str, error: type[StreamGroupError], said: str, request: pytest.FixtureRequest
+) -> None:
     started: KafkaServer = request.getfixturevalue(server)
-    with pytest.raises(TransportError, match=r"in the TLS handshake: .* It may be a listener without TLS"):
+    with pytest.raises(error, match=said):
         Connection(*address_of(started), replace(options_for(started), security_protocol="SSL")).connect(soon(30))
 
 

@@ -187,10 +187,10 @@ NOT_A_BROKER_HINT = (
 )
 
 NOT_TLS_HINT = (
-    "It may be a listener without TLS (then set the port of the TLS listener, or set kafka.security.protocol=PLAINTEXT "
-    "or SASL_PLAINTEXT), a broker that starts, stops or is at its connection limit, or another kind of server"
+    "It may be a listener without TLS (then set kafka.security.protocol=PLAINTEXT), a broker that starts, stops or is "
+    "at its connection limit, or another kind of server"
 )
-"""The usual causes of a server that closes the connection in the TLS handshake, or sends nothing."""
+"""The usual causes of a server that ends the connection in the TLS handshake, or says nothing."""
 
 
 class Handshake:

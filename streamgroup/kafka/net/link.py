@@ -25,7 +25,7 @@ from streamgroup.kafka.net.handshake import NOT_A_BROKER_HINT, NOT_TLS_HINT, PRO
 from streamgroup.kafka.net.protocol import CorrelatedResponse, Protocol
 from streamgroup.kafka.net.protocol07 import Protocol07
 from streamgroup.kafka.net.resolve import Address, HostLookup
-from streamgroup.kafka.net.transport import PlainTransport, Transport, set_user_timeout
+from streamgroup.kafka.net.transport import PROBE_TIMEOUT_S, PlainTransport, Transport, set_user_timeout
 from streamgroup.kafka.wire.kafka07 import Request07
 from streamgroup.kafka.wire.schema import Request
 from streamgroup.kafka.wire.versions import BrokerVersions
@@ -376,7 +376,7 @@ class Link:
 
     def _secure(self, now: float) -> None:
         assert self._transport is not None
-        if self._transport.shake_hands():
+        if self._transport.shake_hands(now):
             self.phase = Phase.HANDSHAKE
             self._attempt_until = min(self._setup_until, now + PROBE_AFTER_S)
         elif now >= self._setup_until:
@@ -384,7 +384,7 @@ class Link:
                 f"no response from broker {self.peer} to the TLS handshake within {self._setup_seconds}. {NOT_TLS_HINT}"
             )
         else:
-            self._attempt_until = self._setup_until
+            self._attempt_until = min(self._setup_until, now + PROBE_TIMEOUT_S)
 
     def _open_socket(self, address: Address) -> socket.socket:
         opened = socket.socket(address.family, socket.SOCK_STREAM)

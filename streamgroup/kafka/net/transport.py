@@ -15,6 +15,11 @@ _RESET = struct.pack("ii", 1, 0)
 _LONGEST_USER_TIMEOUT_MS = 2**31 - 1
 
 
+PROBE_TIMEOUT_S = 1.0
+"""Seconds that a server without TLS has to prove that (`kafka/net/tls/transport.py`). A server that takes longer is not
+recognized, and the client retries as after any lost connection."""
+
+
 def set_user_timeout(connected: socket.socket, milliseconds: int) -> None:
     """Set TCP_USER_TIMEOUT if the system has it."""
     if hasattr(socket, "TCP_USER_TIMEOUT"):
@@ -41,10 +46,12 @@ class Transport(ABC):
         self._socket.close()
 
     @abstractmethod
-    def shake_hands(self) -> bool:
-        """Continue the handshake of the transport, and return whether it is done. If not, call it on the next event.
+    def shake_hands(self, now: float) -> bool:
+        """Go on with the handshake of the transport at `now` seconds, and return whether it is done.
 
-        Raises TransportError if the connection is lost, and another StreamGroupError if retrying will not help.
+        If not, call it again on the next event, and after PROBE_TIMEOUT_S without one.
+
+        Raises TransportError if the connection is lost, and another StreamGroupError where no retry mends the failure.
         """
 
     @abstractmethod
@@ -78,7 +85,7 @@ class PlainTransport(Transport):
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
 
-    def shake_hands(self) -> bool:
+    def shake_hands(self, now: float) -> bool:
         return True
 
     def interest(self, has_unsent: bool) -> int:

@@ -96,6 +96,12 @@ def suite_refusal(peer: str, suite: str, servers: TlsServers = BROKERS) -> TlsEr
     )
 
 
+def plaintext_refusal(peer: str) -> TlsError:
+    """Return the error for a Kafka broker that answers without TLS alone."""
+    cause = "the listener speaks plaintext: it answers Kafka's requests without TLS only"
+    return tls_error(peer, cause, BROKERS.without_tls)
+
+
 def _distrust(error: ssl.SSLCertVerificationError, host: str, options: TlsOptions) -> tuple[str, str]:
     """Return why the server's certificate is not trusted, and the next step."""
     message, servers = error.verify_message.rstrip("."), options.servers

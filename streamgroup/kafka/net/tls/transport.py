@@ -6,17 +6,22 @@ to wait for. It decrypts records of up to 16 KiB, so it may hold bytes while the
 
 from __future__ import annotations
 
+import errno
 import select
 import socket
 import ssl
+import struct
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 from streamgroup.errors import StreamGroupError, TransportError
 from streamgroup.kafka.net.handshake import NOT_TLS_HINT
 from streamgroup.kafka.net.tls.contexts import CONTEXTS, Contexts
-from streamgroup.kafka.net.tls.refusals import refusal, suite_refusal, tls_error
-from streamgroup.kafka.net.transport import Transport
+from streamgroup.kafka.net.tls.refusals import plaintext_refusal, refusal, suite_refusal, tls_error
+from streamgroup.kafka.net.transport import PROBE_TIMEOUT_S, Transport
+from streamgroup.kafka.wire.frames import encode_request
+from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest
 from streamgroup.options.tls import TlsOptions
 
 _RECORD = 16 * 1024
@@ -49,15 +54,32 @@ class TlsTransport(Transport):
         """An error that came after received bytes; the next call raises it."""
         self._has_ended = False
         """Whether the end of the stream came after received bytes; the next call returns it."""
+        self._lost_handshake: TransportError | None = None
+        """The error of a connection that ended in the handshake, while a probe without TLS looks for the cause."""
+        self._probe: PlaintextProbe | None = None
         context = contexts.get(options)
         try:
+            self._family, self._address = connected.family, connected.getpeername()
             self._socket = context.wrap_socket(connected, server_hostname=self._host, do_handshake_on_connect=False)
         except OSError as error:
             raise TransportError(f"lost the connection to broker {peer} before the TLS handshake: {error}") from error
         except ValueError as error:  # OpenSSL accepts no empty name and none that begins with a dot
             raise tls_error(peer, f"invalid host name {host!r}: {error}", "Correct advertised.listeners") from error
 
-    def shake_hands(self) -> bool:
+    @property
+    def fileno(self) -> int:
+        return super().fileno if self._probe is None else self._probe.fileno
+
+    def shake_hands(self, now: float) -> bool:
+        if self._probe is None:
+            return self._shake_hands(now)
+        answer = self._probe.advance(now)
+        if answer is None:
+            return False
+        assert self._lost_handshake is not None
+        raise plaintext_refusal(self._peer) if answer else self._lost_handshake
+
+    def _shake_hands(self, now: float) -> bool:
         try:
             self._socket.do_handshake()
         except ssl.SSLWantReadError:
@@ -70,15 +92,27 @@ class TlsTransport(Transport):
             refused = self.refusal(error)
             if refused is not None:
                 raise refused from error
-            # A broker of Kafka without TLS closes the connection without an answer, and so does one that stops.
-            raise TransportError(
-                f"lost the connection to broker {self._peer} in the TLS handshake: {error}. {NOT_TLS_HINT}"
-            ) from error
+            self._look_for_cause(error, now)
+            return False
         self._awaited = select.POLLIN
         self._check_suite()
         return True
 
+    def _look_for_cause(self, error: OSError, now: float) -> None:
+        """Begin to probe a server that has closed the connection. Raises TransportError if it did something else."""
+        lost = TransportError(
+            f"lost the connection to broker {self._peer} in the TLS handshake: {error}. {NOT_TLS_HINT}"
+        )
+        if not isinstance(error, (ConnectionError, *_ENDS)):
+            raise lost from error
+        try:
+            self._probe, self._lost_handshake = PlaintextProbe(self._family, self._address, now), lost
+        except OSError:  # no descriptor is left
+            raise lost from error
+
     def interest(self, has_unsent: bool) -> int:
+        if self._probe is not None:
+            return self._probe.interest
         if has_unsent and not self._sends_when_readable:
             return self._awaited | select.POLLOUT
         return self._awaited
@@ -139,7 +173,9 @@ class TlsTransport(Transport):
 
     def close(self, *, reset: bool) -> None:
         """Close the connection, with close_notify before a FIN."""
-        if not reset:
+        if self._probe is not None:
+            self._probe.close()
+        elif not reset:
             with suppress(OSError, ValueError):  # it does not wait for the broker's close_notify
                 self._socket.unwrap()
         super().close(reset=reset)
@@ -167,3 +203,61 @@ class TlsTransport(Transport):
         except OSError:
             pass
         return error if isinstance(error, ConnectionError) else ConnectionResetError(str(error))
+
+
+_CORRELATION_ID = 0x50726F62
+_REQUEST = encode_request(ApiVersionsRequest(), 0, _CORRELATION_ID, None)
+"""The request has neither a client id nor credentials: anybody on the way can read it."""
+_ANSWER = struct.Struct(">ii")
+_SIZES = range(6, 1 << 20)
+"""Bytes that the answer may have behind its length: at least a correlation id and an error code."""
+_NOT_YET = frozenset({errno.EAGAIN, errno.EINPROGRESS, errno.EINTR, errno.ENOTCONN, errno.EWOULDBLOCK})
+
+
+class PlaintextProbe:
+    """One connection without TLS to `address`. `now` is in seconds on the caller's clock.
+
+    An attacker who breaks off TLS and answers the probe only makes the client fail: the client sends nothing else
+    without TLS.
+    """
+
+    def __init__(self, family: socket.AddressFamily, address: Any, now: float) -> None:
+        self._until = now + PROBE_TIMEOUT_S
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        self._socket.setblocking(False)
+        self._is_sent = False
+        self._received = b""
+        self._has_failed = self._socket.connect_ex(address) not in (0, *_NOT_YET)
+
+    @property
+    def fileno(self) -> int:
+        """The descriptor of the socket."""
+        return self._socket.fileno()
+
+    @property
+    def interest(self) -> int:
+        """The events to poll the descriptor for."""
+        return select.POLLIN if self._is_sent else select.POLLOUT
+
+    def advance(self, now: float) -> bool | None:
+        """Go on without waiting. Return whether a Kafka broker has answered; None if the answer may still come."""
+        if self._has_failed or now >= self._until:
+            return False
+        try:
+            return self._exchange()
+        except OSError as error:
+            return None if error.errno in _NOT_YET else False
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+    def _exchange(self) -> bool | None:
+        if not self._is_sent:
+            self._is_sent = self._socket.send(_REQUEST) == len(_REQUEST)
+        received = self._socket.recv(_ANSWER.size - len(self._received))
+        self._received += received
+        if len(self._received) < _ANSWER.size:
+            return None if received else False
+        size, correlation_id = _ANSWER.unpack(self._received)
+        return size in _SIZES and correlation_id == _CORRELATION_ID

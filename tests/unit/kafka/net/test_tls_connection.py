@@ -16,7 +16,7 @@ import pytest
 
 from streamgroup.errors import ConfigError, TlsError, TransportError
 from streamgroup.kafka.net.connection import Connection
-from streamgroup.kafka.net.poller import ConnectionReady, Poller, ResponseReceived
+from streamgroup.kafka.net.poller import ConnectionLost, ConnectionReady, Poller, ResponseReceived
 from streamgroup.kafka.wire.messages.cluster import (
     ApiVersionsRequest,
     MetadataRequest,
@@ -27,7 +27,7 @@ from streamgroup.options.types import ClientOptions
 from streamgroup.testing import Authority
 from tests.certificates import chain_text, key_text, server_context
 from tests.fakes.answers import API_VERSIONS, METADATA
-from tests.fakes.broker import SILENCE, FakeBroker, Raw, framed
+from tests.fakes.broker import CLOSE, SILENCE, FakeBroker, OtherId, Raw, framed
 from tests.fakes.old_broker import old_broker
 from tests.unit.kafka.net.polling import collect
 from tests.unit.kafka.net.tls_servers import trusting
@@ -178,14 +178,41 @@ def test_options_without_tls_use_the_defaults_and_never_plaintext(secured: Start
         connected(secured(), options(security_protocol="SSL"))
 
 
-def test_a_plaintext_broker_is_a_lost_connection_whose_error_names_the_option(
-    broker: Start, ssl_options: Options
-) -> None:
+def test_a_plaintext_broker_is_recognized_at_once(broker: Start, ssl_options: Options) -> None:
     fake = broker({ApiVersionsRequest: always(API_VERSIONS)})
+    with pytest.raises(TlsError, match=r"the listener speaks plaintext: .* Set the port of the TLS listener\."):
+        connected(fake, ssl_options())
+    assert fake.requests == [("ApiVersions", 0, ApiVersionsRequest())], "and nothing else without TLS"
+
+
+def test_a_poller_recognizes_a_plaintext_broker(broker: Start, ssl_options: Options) -> None:
+    poller = Poller(ssl_options())
+    poller.connect("127.0.0.1", broker({ApiVersionsRequest: always(API_VERSIONS)}).port)
+    (broken,) = collect(poller, 1)
+    assert isinstance(broken, ConnectionLost)
+    assert isinstance(broken.error, TlsError)
+    poller.close()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(CLOSE, id="it closes the connection"),
+        pytest.param(SILENCE, id="it says nothing"),
+        pytest.param(OtherId(API_VERSIONS, 1), id="the answer is another's"),
+        pytest.param(Raw(b"HTTP/1.1 400 Bad Request"), id="it speaks HTTP"),
+        pytest.param(Raw(b"\x15\x03\x03\0\x02\x02\x50\0"), id="an alert of TLS"),
+        pytest.param(Raw(b"\0\0\0"), id="the answer is not whole"),
+    ],
+)
+def test_a_server_that_closes_on_tls_and_proves_nothing_is_a_lost_connection(
+    answer: Any, broker: Start, ssl_options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("link", "tls.transport"):
+        monkeypatch.setattr(f"streamgroup.kafka.net.{module}.PROBE_TIMEOUT_S", 0.1)
+    fake = broker({ApiVersionsRequest: always(answer)})
     with pytest.raises(TransportError, match=r"in the TLS handshake: .*set kafka\.security\.protocol=PLAINTEXT"):
         connected(fake, ssl_options())
-    assert fake.connections == 1
-    assert not fake.requests, "nothing is sent without TLS"
 
 
 def test_plaintext_to_a_tls_listener_is_advised_to_use_tls(secured: Start, options: Options) -> None:

@@ -195,7 +195,7 @@ def test_a_socket_that_is_not_connected_is_a_lost_connection(authority: Authorit
     listener.close()
     ours.setblocking(False)
     with pytest.raises(TransportError, match=r"lost the connection to broker b:1"):
-        TlsTransport(ours, "b:1", "b", trusting(authority), Contexts()).shake_hands()
+        TlsTransport(ours, "b:1", "b", trusting(authority), Contexts()).shake_hands(0.0)
 
 
 def test_a_suite_of_tls_13_that_is_not_listed_is_refused(authority: Authority, context: Context) -> None:

@@ -44,7 +44,7 @@ def conversation(
         accept = threading.Thread(target=serve)
         accept.start()
         closing.callback(accept.join)
-        until(transport, transport.shake_hands)
+        until(transport, lambda: transport.shake_hands(0.0))
         accept.join()
         closing.callback(served[0].close)
         yield transport, served[0]
