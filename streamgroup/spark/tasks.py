@@ -14,7 +14,7 @@ from pyspark.sql.datasource import InputPartition
 from streamgroup.advice import NO_LOCATION
 from streamgroup.coordinator.log_output import log_warnings_to_stderr
 from streamgroup.errors import ConfigError
-from streamgroup.kafka.net.quick_acknowledgements import acknowledge_at_once
+from streamgroup.kafka.net.transport import acknowledge_at_once
 from streamgroup.model import FetchTask
 from streamgroup.options.kinds import time_string
 from streamgroup.options.types import SourceOptions

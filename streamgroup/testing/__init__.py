@@ -12,10 +12,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamgroup.testing.archiving import archive_classes
     from streamgroup.testing.flow import End, Fault
     from streamgroup.testing.jars import java_tool
-    from streamgroup.testing.kafka import KafkaServer, create_topic
+    from streamgroup.testing.kafka import KafkaServer, archive_classes, create_topic
     from streamgroup.testing.kafka07 import Compressed, Kafka07Server, Producer07
     from streamgroup.testing.processes import ServerStartError
     from streamgroup.testing.proxy import Direction, Proxy, Which
@@ -61,7 +60,7 @@ _HOMES = {
     "ServerStartError": "streamgroup.testing.processes",
     "Which": "streamgroup.testing.proxy",
     "ZooKeeperServer": "streamgroup.testing.zookeeper",
-    "archive_classes": "streamgroup.testing.archiving",
+    "archive_classes": "streamgroup.testing.kafka",
     "create_topic": "streamgroup.testing.kafka",
     "java_tool": "streamgroup.testing.jars",
     "write_jks": "streamgroup.testing.security.certificates",

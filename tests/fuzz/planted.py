@@ -20,7 +20,7 @@ from streamgroup.coordinator.planning import document
 from streamgroup.group import commits, sticky, user_data
 from streamgroup.group.registry import nodes, patterns
 from streamgroup.jobs import job_file, sinkguard
-from streamgroup.jobs.backfill import steps
+from streamgroup.jobs.backfill import command
 from streamgroup.jobs.mirror import plan
 from streamgroup.kafka.net import frames
 from streamgroup.kafka.net.sasl import mechanisms, tokens
@@ -116,7 +116,7 @@ BUGS = (
         "except RecursionError",
         f"except {_NEVER}",
     ),
-    PlantedBug(("jobs/backfill-plan",), steps.BackfillPlan.from_json, "(OverflowError, RecursionError)", _NEVER),
+    PlantedBug(("jobs/backfill-plan",), command.BackfillPlan.from_json, "(OverflowError, RecursionError)", _NEVER),
     PlantedBug(("jobs/mirror-plan",), plan.MirrorPlan.from_json, "(OverflowError, RecursionError)", _NEVER),
     PlantedBug(("jobs/sink-note",), sinkguard.SinkOwner.of, ", RecursionError)", ")"),
     PlantedBug(("driver/control",), channel.read_message, "except RecursionError", f"except {_NEVER}"),

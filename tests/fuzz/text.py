@@ -36,7 +36,7 @@ from streamgroup.java_regex import LENGTH_MOST
 from streamgroup.jobs import config as ingest
 from streamgroup.jobs import sinkguard
 from streamgroup.jobs.backfill import config as backfill
-from streamgroup.jobs.backfill.steps import BackfillPlan
+from streamgroup.jobs.backfill.command import BackfillPlan
 from streamgroup.jobs.mirror import config as mirror
 from streamgroup.jobs.mirror import plan as plan_log
 from streamgroup.jobs.mirror.plan import MirrorPlan, Placement, TopicPlan

@@ -11,8 +11,8 @@ from streamgroup.coordinator.run.run_events import LostRecords, RunEvents
 from streamgroup.errors import FencedError
 from streamgroup.group import events as ev
 from streamgroup.group.holdings import InFlightBatch
-from streamgroup.jobs.backfill.steps import BackfillPlan
-from streamgroup.jobs.backfill.steps import line_of as line_of_step
+from streamgroup.jobs.backfill.command import BackfillPlan
+from streamgroup.jobs.backfill.command import line_of as line_of_step
 from streamgroup.jobs.following import line_of as line_of_batch
 from streamgroup.logline import parse
 from streamgroup.model import Document, OffsetRange

@@ -19,7 +19,7 @@ from streamgroup.group.user_data import (
     encode_basis,
     encode_identity,
 )
-from streamgroup.jobs.backfill.steps import BackfillPlan
+from streamgroup.jobs.backfill.command import BackfillPlan
 from streamgroup.jobs.mirror.plan import MirrorPlan, Placement, TopicPlan
 from streamgroup.jobs.sinkguard import SinkOwner
 from streamgroup.model import CommittedOffset, Dialect, Document, OffsetRange, Position, TopicPartition

@@ -18,7 +18,7 @@ from streamgroup.kafka.wire import consumer
 from streamgroup.kafka.wire.fields import FieldSpec, Struct, Versions, specs_of
 from streamgroup.kafka.wire.schema import Message, Request
 from streamgroup.testing import jars
-from streamgroup.testing.security import kraft_admin as of_secured_servers
+from streamgroup.testing.security import admin as of_secured_servers
 from tests.unit.kafka.wire.declared import MESSAGES, messages_of
 
 pytestmark = pytest.mark.live

@@ -17,8 +17,7 @@ from streamgroup.jobs.mirror.clusters import Clusters
 from streamgroup.jobs.mirror.config import load
 from streamgroup.jobs.mirror.plan import latest
 from streamgroup.jobs.mirror.query import mirror as copy
-from streamgroup.jobs.mirror.report import differences
-from streamgroup.jobs.mirror.verify import compare
+from streamgroup.jobs.mirror.report import compare, differences
 from streamgroup.jobs.signals import StopRequest
 from streamgroup.jobs.sinkguard import HadoopFiles
 from streamgroup.testing import KafkaServer, Producer07

@@ -19,8 +19,7 @@ from streamgroup.jobs.mirror.clusters import Clusters
 from streamgroup.jobs.mirror.config import MirrorConfig, load
 from streamgroup.jobs.mirror.plan import MirrorPlan, Placement, TopicPlan, latest
 from streamgroup.jobs.mirror.query import mirror
-from streamgroup.jobs.mirror.report import Comparison, Place
-from streamgroup.jobs.mirror.verify import compare
+from streamgroup.jobs.mirror.report import Comparison, Place, compare
 from streamgroup.jobs.signals import StopRequest
 from streamgroup.jobs.sinkguard import HadoopFiles
 from streamgroup.testing import KafkaServer

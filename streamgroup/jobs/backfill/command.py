@@ -8,23 +8,35 @@ configuration.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from streamgroup.coordinator.batch_read import plan_batch
+from streamgroup.errors import ConfigError
+from streamgroup.jobs import sinkguard
 from streamgroup.jobs.backfill.config import BackfillConfig, effective, load
-from streamgroup.jobs.backfill.steps import Advance, run_steps
 from streamgroup.jobs.job_run import file_options, job_session, run_command
-from streamgroup.jobs.sinkguard import HadoopFiles
+from streamgroup.jobs.signals import StopRequest
+from streamgroup.jobs.sinkguard import Files, HadoopFiles
+from streamgroup.logline import render
+from streamgroup.model import OffsetRange, TopicPartition
+from streamgroup.options.parse import parse_source
+from streamgroup.text import counted
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -160,3 +172,234 @@ def _is_in_foreground(terminal: TextIO) -> bool:
         return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
     except OSError:
         return True
+
+
+Say = Callable[[str], None]
+"""Prints a line for the user."""
+Advance = Callable[[int, int], None]
+"""Shows how many offsets are done, and how many there are."""
+
+_PLAN = "plan.json"
+_DONE = re.compile(r"(\d{6,9})\.json")
+
+
+def run_steps(
+    spark: SparkSession, config: BackfillConfig, files: Files, *, stop: StopRequest, say: Say, advance: Advance
+) -> bool:
+    """Read and write all steps that are not done yet. Return whether the backfill is complete.
+
+    A stop ends it between two steps. Raises ConfigError for a plan of another purpose, and the errors of reads and
+    writes. The next run repeats the step that failed.
+    """
+    plan = settle(files, config, lambda: make_plan(config))
+    if config.sink.writes_files and config.sink.path is not None:
+        sinkguard.guard(files, config.sink.path, config.progress)
+    first = done_steps(files, config.progress)
+    total, finished = len(plan), sum(len(step) for step in plan.steps()) - sum(map(len, plan.steps(first)))
+    say(f"{counted(total, 'offset')} in {counted(plan.step_count, 'step')}, {first} done")
+    advance(finished, total)
+    for step in plan.steps(first):
+        if stop:
+            say(f"{stop.name}: stopped before step {step.number + 1}. Run the same command to continue there")
+            return False
+        began = time.monotonic()
+        write(spark, config, step)
+        finish(files, config.progress, step)
+        finished += len(step)
+        advance(finished, total)
+        say(line_of(step, plan, finished, time.monotonic() - began))
+    return True
+
+
+def line_of(step: Step, plan: BackfillPlan, finished: int, seconds: float) -> str:
+    """Return the log line of a step, with fields for programs after the text."""
+    percent = 100 * finished // max(1, len(plan))
+    words = (
+        f"step {step.number + 1} of {plan.step_count}: {counted(len(step), 'offset')} in {seconds:.1f} s, {percent} %"
+    )
+    return render(words, "step", step=step.number, offsets=len(step), duration_ms=round(seconds * 1000), done=finished)
+
+
+def settle(files: Files, config: BackfillConfig, make: Callable[[], BackfillPlan]) -> BackfillPlan:
+    """Return the plan in the progress directory. Without one, write the plan that `make` makes.
+
+    Raises ConfigError for a plan that is damaged, or that was made for other topics, offsets or another sink.
+    """
+    path = f"{config.progress}/{_PLAN}"
+    text = files.read(path)
+    if text is None:
+        made = make()
+        if files.create(path, made.to_json()):
+            return made
+        text = files.read(path) or ""  # another run was first
+    try:
+        plan = BackfillPlan.from_json(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"cannot read the plan of the backfill in {path}: {error}. Restore the file, or set another directory as "
+            "[backfill] progress to start again"
+        ) from None
+    differing = sorted(
+        name
+        for name in plan.purpose.keys() | config.purpose.keys()
+        if plan.purpose.get(name) != config.purpose.get(name)
+    )
+    if differing:
+        raise ConfigError(
+            f"cannot continue the backfill in {config.progress}: its plan was made with other values of "
+            f"{', '.join(differing)}. Restore them in {config.file}, or set another directory as [backfill] progress "
+            "to start again"
+        )
+    return plan
+
+
+def make_plan(config: BackfillConfig) -> BackfillPlan:
+    """Return the plan of the offsets that the topics hold now. Raises ConfigError for Kafka 0.7."""
+    tasks = plan_batch(parse_source(config.source, streaming=False))
+    if any(task.dialect.log_format.has_boundaries for task in tasks):
+        raise ConfigError(
+            "cannot divide the logs of Kafka 0.7 into steps, because their offsets are bytes. Use jobs/ingest.py with "
+            "[trigger] available_now = true"
+        )
+    ranges = [range_.range for task in tasks for range_ in task.ranges]
+    return plan_of(ranges, config.offsets_per_step, config.purpose)
+
+
+def done_steps(files: Files, progress: str) -> int:
+    """Return how many steps are done, counted from the first without a gap."""
+    numbers = {int(found[1]) for name in files.names(f"{progress}/done") if (found := _DONE.fullmatch(name))}
+    count = 0
+    while count in numbers:
+        count += 1
+    return count
+
+
+def finish(files: Files, progress: str, step: Step) -> None:
+    """Note that a step is done. Raises ConfigError if another job has done it at the same time."""
+    if not files.create(f"{progress}/done/{step.number:06d}.json", "{}\n"):
+        raise ConfigError(
+            f"step {step.number + 1} of the backfill in {progress} was done by another job at the same time: its rows "
+            "may be there twice. Run one job for each progress directory"
+        )
+
+
+def write(spark: SparkSession, config: BackfillConfig, step: Step) -> None:
+    """Read and write one step. A repeated step of files replaces its own directory, so it repeats no rows."""
+    rows = spark.read.format("streamgroup").options(**config.connection).options(**step.options()).load()
+    sink = config.sink
+    if sink.columns:
+        rows = rows.selectExpr(*sink.columns)
+    writer: Any = rows.write.format(sink.format).options(**sink.options)
+    if sink.partition_by:
+        writer = writer.partitionBy(*sink.partition_by)
+    if sink.table is not None:
+        writer.mode("append").saveAsTable(sink.table)
+    elif sink.writes_files:
+        writer.mode("overwrite").save(f"{sink.path}/step={step.number:06d}")
+    else:
+        writer.mode("append").save(*([sink.path] if sink.path is not None else []))
+
+
+VERSION = 1
+
+Offsets = dict[str, dict[str, int]]
+"""Offsets by topic and partition, as the options of Spark's source have them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: the ranges that one Spark job reads and writes. `number` counts from 0."""
+
+    number: int
+    ranges: tuple[OffsetRange, ...]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.ranges))
+
+    def options(self) -> dict[str, str]:
+        """Return the options of a batch read of exactly these ranges."""
+        partitions: dict[str, list[int]] = {}
+        starts: Offsets = {}
+        ends: Offsets = {}
+        for range_ in self.ranges:
+            topic, partition = range_.partition
+            partitions.setdefault(topic, []).append(partition)
+            starts.setdefault(topic, {})[str(partition)] = range_.start
+            ends.setdefault(topic, {})[str(partition)] = range_.until
+        return {
+            "assign": json.dumps(partitions),
+            "startingOffsets": json.dumps(starts),
+            "endingOffsets": json.dumps(ends),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillPlan:
+    """The ranges of all partitions, and the purpose that they were planned for.
+
+    `purpose` holds what must not change between two runs of one backfill, such as the topics and the sink.
+    """
+
+    ranges: tuple[OffsetRange, ...]
+    offsets_per_step: int
+    purpose: Mapping[str, str]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.ranges))
+
+    @property
+    def step_count(self) -> int:
+        return -(-len(self) // self.offsets_per_step)
+
+    def steps(self, after: int = 0) -> Iterator[Step]:
+        """Yield the steps from number `after` on. Each takes the same share of every partition."""
+        count = self.step_count
+        for number in range(after, count):
+            ranges = (_share(range_, number, count) for range_ in self.ranges)
+            yield Step(number, tuple(range_ for range_ in ranges if len(range_)))
+
+    def to_json(self) -> str:
+        ranges = [[*range_.partition, range_.start, range_.until] for range_ in self.ranges]
+        value = {
+            "version": VERSION,
+            "offsets_per_step": self.offsets_per_step,
+            "purpose": dict(self.purpose),
+            "ranges": ranges,
+        }
+        return json.dumps(value, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> BackfillPlan:
+        """Return the plan of a text. Raises ValueError if it is not a plan of this version."""
+        try:
+            value = json.loads(text)
+            if value["version"] != VERSION:
+                raise ValueError(f"its version is {value['version']}, expected {VERSION}")
+            offsets_per_step = int(value["offsets_per_step"])
+            if offsets_per_step < 1:
+                raise ValueError(f"its steps have {offsets_per_step} offsets")
+            purpose = {str(name): str(text) for name, text in value["purpose"].items()}
+            return cls(tuple(_range_of(*entry) for entry in value["ranges"]), offsets_per_step, purpose)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"it lacks {error}") from None
+        except (OverflowError, RecursionError) as error:
+            raise ValueError(f"it cannot be read: {error}") from None
+
+
+def plan_of(ranges: Iterable[OffsetRange], offsets_per_step: int, purpose: Mapping[str, str]) -> BackfillPlan:
+    """Return the plan of ranges. Several ranges of one partition become one."""
+    whole: dict[TopicPartition, OffsetRange] = {}
+    for range_ in ranges:
+        before = whole.get(range_.partition, range_)
+        start, until = min(before.start, range_.start), max(before.until, range_.until)
+        whole[range_.partition] = OffsetRange(range_.partition, start, until)
+    return BackfillPlan(tuple(whole[partition] for partition in sorted(whole)), offsets_per_step, purpose)
+
+
+def _share(range_: OffsetRange, number: int, count: int) -> OffsetRange:
+    start, until = (range_.start + len(range_) * share // count for share in (number, number + 1))
+    return OffsetRange(range_.partition, start, until)
+
+
+def _range_of(topic: Any, partition: Any, start: Any, until: Any) -> OffsetRange:
+    return OffsetRange(TopicPartition(str(topic), int(partition)), int(start), int(until))

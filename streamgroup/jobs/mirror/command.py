@@ -24,8 +24,7 @@ from streamgroup.jobs.mirror.clusters import Clusters
 from streamgroup.jobs.mirror.config import MirrorConfig, effective, load
 from streamgroup.jobs.mirror.plan import latest
 from streamgroup.jobs.mirror.query import mirror
-from streamgroup.jobs.mirror.report import differences, table
-from streamgroup.jobs.mirror.verify import compare
+from streamgroup.jobs.mirror.report import compare, differences, table
 from streamgroup.jobs.session import build_session, check_executors
 from streamgroup.jobs.sinkguard import HadoopFiles
 

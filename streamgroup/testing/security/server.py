@@ -16,7 +16,7 @@ from streamgroup.testing.ports import LOOPBACK, free_ports
 from streamgroup.testing.probe import accepts
 from streamgroup.testing.processes import START_TIMEOUT_S, ServerProcess, on_free_ports
 from streamgroup.testing.releases import Quorum, Release
-from streamgroup.testing.security import kraft_admin, tokens, zookeeper_admin
+from streamgroup.testing.security import admin, tokens
 from streamgroup.testing.security.acls import AclTarget, acl_of, check_release
 from streamgroup.testing.security.certificates import Authority, Identity
 from streamgroup.testing.security.client import ClientSettings, Stores, client_settings
@@ -131,7 +131,7 @@ class ServerSecurity:
     def before_brokers(self, zookeeper_connect: str) -> None:
         """Write the users that brokers in ZooKeeper mode find at their start."""
         if zookeeper_connect and self.settings.has_scram:
-            zookeeper_admin.store_scram(zookeeper_connect, self._credentials(ITERATIONS))
+            admin.store_scram_in_zookeeper(zookeeper_connect, self._credentials(ITERATIONS))
 
     def after_brokers(self) -> None:
         """Give brokers in KRaft mode their users."""
@@ -139,7 +139,7 @@ class ServerSecurity:
             # A broker shows credentials just before it authenticates by them, one change after the other. So it has
             # taken the first ones when it shows the second, and both are of the same passwords.
             for iterations in (ITERATIONS // 2, ITERATIONS):
-                kraft_admin.store_scram(_plain_ports(self._cluster.brokers), self._credentials(iterations))
+                admin.store_scram(_plain_ports(self._cluster.brokers), self._credentials(iterations))
 
     def client(
         self,
@@ -188,9 +188,9 @@ class ServerSecurity:
             raise ConfigError(f"cannot add {acl}: no broker runs. Call restart() first")
         connect = self._cluster.zookeeper_connect
         if connect:
-            zookeeper_admin.create_acl(connect, acl, [broker.log for broker in running])
+            admin.create_acl_in_zookeeper(connect, acl, [broker.log for broker in running])
         else:
-            kraft_admin.create_acl(_plain_ports(running), acl)
+            admin.create_acl(_plain_ports(running), acl)
 
     def _prepared(self) -> Material:
         if self._material is None:

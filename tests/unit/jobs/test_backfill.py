@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError
-from streamgroup.jobs.backfill import steps
+from streamgroup.jobs.backfill import command
+from streamgroup.jobs.backfill.command import BackfillPlan, Step, done_steps, make_plan, plan_of, run_steps, settle
 from streamgroup.jobs.backfill.config import DEFAULT_OFFSETS_PER_STEP, SECTIONS, BackfillConfig, effective, load
-from streamgroup.jobs.backfill.steps import BackfillPlan, Step, done_steps, make_plan, plan_of, run_steps, settle
 from streamgroup.jobs.config import Sink
 from streamgroup.jobs.signals import StopRequest
 from streamgroup.logline import parse
@@ -48,8 +48,8 @@ class Backfill:
         self.shown: list[tuple[int, int]] = []
         self.stop = StopRequest()
         self.stop_after = -1
-        monkeypatch.setattr(steps, "make_plan", self.plan)
-        monkeypatch.setattr(steps, "write", self.write)
+        monkeypatch.setattr(command, "make_plan", self.plan)
+        monkeypatch.setattr(command, "write", self.write)
 
     def plan(self, config: BackfillConfig) -> BackfillPlan:
         return plan_of([OffsetRange(A, 100, 120), OffsetRange(B, 0, 5)], config.offsets_per_step, config.purpose)
@@ -148,7 +148,7 @@ def test_two_jobs_that_do_one_step_are_named(tmp_path: Path, monkeypatch: pytest
         write(spark, config, step)
         FILES.create(f"{tmp_path}/progress/done/{step.number:06d}.json", "{}")
 
-    monkeypatch.setattr(steps, "write", slow)
+    monkeypatch.setattr(command, "write", slow)
     with pytest.raises(ConfigError, match=r"step 1 of the backfill .* was done by another job at the same time"):
         backfill.run()
 
@@ -161,7 +161,7 @@ def test_a_gap_in_the_done_steps_is_done(tmp_path: Path) -> None:
 
 def test_kafka_07_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     range_ = FetchRange(OffsetRange(A, 0, 100), Broker(1, "broker", 9092))
-    monkeypatch.setattr(steps, "plan_batch", lambda _: [FetchTask((range_,), Dialect.KAFKA07)])
+    monkeypatch.setattr(command, "plan_batch", lambda _: [FetchTask((range_,), Dialect.KAFKA07)])
     with pytest.raises(ConfigError, match=r"cannot divide the logs of Kafka 0.7 into steps"):
         make_plan(config_of(tmp_path))
 

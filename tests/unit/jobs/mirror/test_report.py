@@ -13,13 +13,12 @@ from pyspark.sql import SparkSession
 
 from streamgroup.errors import ConfigError
 from streamgroup.jobs.job_file import SparkSettings
-from streamgroup.jobs.mirror import verify
+from streamgroup.jobs.mirror import report
 from streamgroup.jobs.mirror.clusters import Clusters
 from streamgroup.jobs.mirror.columns import Abilities
 from streamgroup.jobs.mirror.config import MirrorConfig
 from streamgroup.jobs.mirror.plan import MirrorPlan, Placement, TopicPlan
-from streamgroup.jobs.mirror.report import Comparison, Place, differences, table
-from streamgroup.jobs.mirror.verify import WHOLE_TOPIC, compare
+from streamgroup.jobs.mirror.report import WHOLE_TOPIC, Comparison, Place, compare, differences, table
 from streamgroup.model import Dialect
 
 KAFKA, KAFKA07 = Dialect.KAFKA, Dialect.KAFKA07
@@ -42,8 +41,8 @@ NOTHING = dict.fromkeys(
 @pytest.fixture(autouse=True)
 def columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark's functions of columns need a session; tests/spark runs the real ones."""
-    monkeypatch.setattr(verify, "F", MagicMock())
-    monkeypatch.setattr(verify, "Window", MagicMock())
+    monkeypatch.setattr(report, "F", MagicMock())
+    monkeypatch.setattr(report, "Window", MagicMock())
 
 
 def row(topic: str, place: int, **found: Any) -> dict[str, Any]:
