@@ -138,7 +138,7 @@ def test_a_job_with_settings_of_the_token_manager_gets_no_session(monkeypatch: p
     monkeypatch.setattr(session, "SparkSession", None)
     conf = {"spark.kafka.clusters.x.auth.bootstrap.servers": "broker-1:9093"}
     with pytest.raises(
-        ConfigError, match=r"cannot use spark\.kafka\.clusters\.x\.auth\.bootstrap\.servers: Spark hands"
+        ConfigError, match=r"cannot use spark\.kafka\.clusters\.x\.auth\.bootstrap\.servers: Spark passes"
     ):
         build_session(SparkSettings("refused", conf))
 
