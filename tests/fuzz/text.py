@@ -35,7 +35,7 @@ from streamgroup.group.user_data import (
 from streamgroup.java_regex import LENGTH_MOST
 from streamgroup.jobs import config as ingest
 from streamgroup.jobs import sinkguard
-from streamgroup.jobs.backfill import config as backfill
+from streamgroup.jobs.backfill import command as backfill
 from streamgroup.jobs.backfill.command import BackfillPlan
 from streamgroup.jobs.mirror import config as mirror
 from streamgroup.jobs.mirror import plan as plan_log

@@ -40,6 +40,7 @@ REASONS = {
     "group/registry/registration.py": "with the machine it would have more than 800 lines",
     "group/registry/work.py": "the pure half of the registry's thread",
     "group/standalone.py": "the membership of the modes `commit` and `off`",
+    "jobs/mirror/report.py": "the comparison of `--verify`, apart from the copy",
     "kafka/net/local.py": "Unix sockets of this user's processes, without Kafka",
     "kafka/net/protocol07.py": "legacy: the protocol of Kafka 0.7",
     "kafka/net/sasl/http_exchange.py": "one HTTP request with a deadline, without Kafka",
@@ -66,7 +67,6 @@ REASONS = {
     "testing/kafka07/producer.py": "a public class of `streamgroup.testing`",
     "testing/security/admin.py": "users and ACLs in KRaft mode",
     "testing/security/server.py": "the security of one cluster, apart from its processes",
-    "testing/topics.py": "a public function of `streamgroup.testing`",
 }
 """Why modules with one importer are not a part of it."""
 SMALL = {"kafka/wire/messages/sasl.py"}

@@ -15,8 +15,20 @@ from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError
 from streamgroup.jobs.backfill import command
-from streamgroup.jobs.backfill.command import BackfillPlan, Step, done_steps, make_plan, plan_of, run_steps, settle
-from streamgroup.jobs.backfill.config import DEFAULT_OFFSETS_PER_STEP, SECTIONS, BackfillConfig, effective, load
+from streamgroup.jobs.backfill.command import (
+    DEFAULT_OFFSETS_PER_STEP,
+    SECTIONS,
+    BackfillConfig,
+    BackfillPlan,
+    Step,
+    done_steps,
+    effective,
+    load,
+    make_plan,
+    plan_of,
+    run_steps,
+    settle,
+)
 from streamgroup.jobs.config import Sink
 from streamgroup.jobs.signals import StopRequest
 from streamgroup.logline import parse
