@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from streamgroup.cli._click import SectionedCommand
-from streamgroup.cli.pause import PauseRequest, pause_options, run
+from streamgroup.cli._running import PauseRequest, pause_options, run
 
 
 @click.command(

@@ -22,7 +22,6 @@ REASONS = {
     "coordinator/planning/log_read_schedule.py": "the pure half of the log watcher",
     "coordinator/process.py": "the entry point of the coordinator's process",
     "coordinator/run/machine.py": "the run as a pure machine; its importer has the locks and threads",
-    "cli/pause.py": "a command, whose work `resume` shares",
     "coordinator/run/spark_calls.py": "with the machine it would have more than 800 lines",
     "coordinator/threads/group_thread.py": "a thread of its own",
     "coordinator/threads/log_checks.py": "the checks of KIP-320, which the run asks for and a thread carries out",

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from streamgroup.cli._running import NotHeldError, PauseRequest
+from streamgroup.cli._running import run as run_pausing
 from streamgroup.cli.main import main
-from streamgroup.cli.pause import NotHeldError, PauseRequest
-from streamgroup.cli.pause import run as run_pausing
 from streamgroup.coordinator.control import channel
 from streamgroup.errors import StreamGroupError, TransportError
 from streamgroup.model import TopicPartition
