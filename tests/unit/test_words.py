@@ -47,7 +47,7 @@ WORDS = {
     "behind": Word("behind", "after; lag", 19, 9),
     "beside": Word("beside", "next to, in addition to"),
     "tell": Word("tell|tells|telling|told", "report", 0, 5),
-    "say": Word("say|says|said|saying", "show, report", 103, 11),
+    "say": Word("say|says|said|saying", "show, report", 102, 11),
     "know": Word("know|knows|knew|known", "support, have", 131, 48),
     "ask": Word("ask|asks|asked|asking", "request", 127, 21),
     "hear": Word("hear|hears|heard|hearing", "receive, get a heartbeat"),
