@@ -198,7 +198,7 @@ def test_errors_that_no_retry_mends(kerberized: KafkaServer, kdc: Kdc, tmp_path:
             AuthenticationError,
             "'gone@.*' not found in Kerberos database.*create the principal",
         ),
-        (options_for(kdc, "moved"), AuthenticationError, "Write the keytab anew"),
+        (options_for(kdc, "moved"), AuthenticationError, "Write the keytab again"),
         (
             replace(options_for(kdc), service_name="confluent"),
             AuthenticationError,

@@ -212,7 +212,7 @@ def test_a_damaged_batch_is_reported_and_what_to_do_steps_over_it_alone(
 
     text = refusal(lambda o: frame_of(spark.read, o).count(), options)
     assert damaged in text
-    assert f"up to it with endingOffsets {first}, behind it with startingOffsets {second}" in text
+    assert f"up to it with endingOffsets {first}, after it with startingOffsets {second}" in text
     for part, expected in ({"endingOffsets": first}, before), ({"startingOffsets": second}, behind):
         rows = frame_of(spark.read, options | part).orderBy("offset").collect()
         assert [bytes(row.value).decode() for row in rows] == expected

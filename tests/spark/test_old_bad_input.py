@@ -163,7 +163,7 @@ def test_a_later_kafka_where_a_0_7_is_registered(place: Place, kafka41: KafkaSer
     place.write("brokers/ids/0", f"x:{later}")
     text = place.refused()
     assert later in text
-    assert "a Kafka of 0.8 or later" in text
+    assert "Kafka 0.8 or later" in text
     place.mend()
     place.goes_on()
 
