@@ -81,5 +81,5 @@ def test_a_job_leaves_the_users_own_redaction_alone() -> None:
 )
 def test_a_job_refuses_the_token_manager_of_sparks_connector(conf: dict[str, str], submit: tuple[str, ...]) -> None:
     said = ran_by_a_job(REFUSED, json.dumps(conf), submit=submit)
-    assert f"refused: cannot use {CLUSTER}: Spark hands these delegation tokens to Java classes alone" in said
+    assert f"refused: cannot use {CLUSTER}: Spark passes these delegation tokens only to Java classes" in said
     assert "context: None" in said, "no session has begun"
