@@ -293,7 +293,7 @@ def test_every_release_is_shown_with_its_topics_and_a_group_that_has_committed(
     assert {r["partition"]: (r["current_offset"], r["log_end_offset"], r["lag"]) for r in described} == commits
 
     findings = {row["check"]: row for row in rows("doctor", *where, "--group", group)["findings"]}
-    assert findings["broker 0"]["found"].endswith(f" speaks {SPEAKS[name]}")
+    assert findings["broker 0"]["found"].endswith(f" runs {SPEAKS[name]}")
     assert findings[f"group {group}"]["verdict"] == "ok"
     found = f"Empty, 0 members, commits of {counted(len(commits), 'partition')}, lag 1"
     assert found in findings[f"group {group}"]["found"]

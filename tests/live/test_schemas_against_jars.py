@@ -30,6 +30,7 @@ NAMED_OTHERWISE = {
 }
 STRUCTS_NAMED_OTHERWISE = {
     ("FetchResponse", "EpochEndOffset"): "DivergingEpoch",
+    ("FindCoordinatorResponse", "Coordinator"): "FoundCoordinator",
     ("ConsumerProtocolSubscription", "TopicPartition"): "TopicPartitions",
     ("ConsumerProtocolAssignment", "TopicPartition"): "TopicPartitions",
 }

@@ -42,7 +42,7 @@ REASONS = {
     "jobs/mirror/report.py": "the comparison of `--verify`, apart from the copy",
     "kafka/net/local.py": "Unix sockets of this user's processes, without Kafka",
     "kafka/net/protocol07.py": "legacy: the protocol of Kafka 0.7",
-    "kafka/net/sasl/http_exchange.py": "one HTTP request with a deadline, without Kafka",
+    "kafka/net/sasl/credentials.py": "imported only if a connection authenticates, so that tasks start fast",
     "kafka/net/sasl/kerberos.py": "a mechanism whose library is an extra",
     "kafka/net/sasl/tokens.py": "the sources of bearer tokens and their cache",
     "kafka/net/tls/transport.py": "TLS on one socket, apart from the protocols over it",
@@ -68,7 +68,7 @@ REASONS = {
     "testing/security/server.py": "the security of one cluster, apart from its processes",
 }
 """Why modules with one importer are not a part of it."""
-SMALL = {"kafka/wire/messages/sasl.py"}
+SMALL = {"kafka/net/sasl/credentials.py", "kafka/wire/messages/sasl.py"}
 """Modules with a reason that are small, too."""
 
 

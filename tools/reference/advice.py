@@ -91,7 +91,7 @@ ELSEWHERE = {
     "group/registry/membership.py": "a refusal of ZooKeeper: docs/zookeeper-security.md",
     "jobs/job_file.py": _COLLECTED,
     "jobs/session.py": "what the executors lack, found by a task",
-    "kafka/net/sasl/http_exchange.py": "what the caller was doing, then the cause",
+    "kafka/net/sasl/tokens.py": "what the caller was doing, then the cause",
     "options/parse.py": _COLLECTED,
     "options/reading.py": _PASSED_ON,
     "options/settings_reader.py": "an unknown name, with the most similar known one",

@@ -11,36 +11,32 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import secrets
 import select
 import socket
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
-from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from streamgroup.core_files import disable_core_files
 from streamgroup.errors import DecodeError, StreamGroupError, TransportError
-from streamgroup.kafka.net.background import Background, WaitTimeout
 from streamgroup.kafka.net.connection_totals import TOTALS
 from streamgroup.kafka.net.handshake import NOT_A_BROKER_HINT, NOT_TLS_HINT, PROBE_AFTER_S
 from streamgroup.kafka.net.protocol import CorrelatedResponse, Protocol
 from streamgroup.kafka.net.protocol07 import Protocol07
 from streamgroup.kafka.net.resolve import Address, HostLookup
-from streamgroup.kafka.net.sasl.kerberos import TICKETS, GssapiMechanism
-from streamgroup.kafka.net.sasl.mechanisms import Mechanism, OAuthBearerMechanism, PlainMechanism, ScramMechanism
-from streamgroup.kafka.net.sasl.tokens import TOKENS, described_end
-from streamgroup.kafka.net.tls.contexts import endpoint_context
 from streamgroup.kafka.net.transport import PROBE_TIMEOUT_S, PlainTransport, Transport, set_user_timeout
 from streamgroup.kafka.wire.kafka07 import Request07
 from streamgroup.kafka.wire.schema import Request
 from streamgroup.kafka.wire.versions import BrokerVersions
 from streamgroup.model import Dialect
-from streamgroup.options.sasl import GSSAPI, OAUTHBEARER, PLAIN, SaslOptions
 from streamgroup.options.tls import SASL_SSL, SSL, TlsOptions
 from streamgroup.options.types import ClientOptions
 from streamgroup.text import host_port
+
+if TYPE_CHECKING:
+    from streamgroup.kafka.net.background import Background
+    from streamgroup.kafka.net.sasl.mechanisms import Mechanism
 
 log = logging.getLogger("streamgroup")
 
@@ -465,6 +461,7 @@ class Link:
 
     def _begin_mechanism(self) -> Background[Mechanism]:
         # Most tasks never need it, and start faster without importing it.
+        from streamgroup.kafka.net.sasl.credentials import begin_mechanism  # noqa: PLC0415
 
         assert self._options.sasl is not None
         return begin_mechanism(self._options.sasl, self._options.tls or TlsOptions(), self.peer, self._notify)
@@ -539,45 +536,3 @@ class Link:
 
 
 _SETTING_UP = frozenset({Phase.RESOLVING, Phase.CONNECTING, Phase.TLS, Phase.HANDSHAKE})
-
-
-_NONCE_BYTES = 24
-_TIMEOUTS = {
-    GSSAPI: WaitTimeout("there was no Kerberos ticket", "Check that this machine reaches the KDC that krb5.conf names"),
-    OAUTHBEARER: WaitTimeout("there was no token", "Check that this machine reaches the token endpoint"),
-}
-_PASSWORD_TIMEOUT = WaitTimeout("there was no password", "Check the file that kafka.sasl.jaas.config refers to")
-
-
-def begin_mechanism(
-    options: SaslOptions, tls: TlsOptions, peer: str, notify: Callable[[], None] | None = None
-) -> Background[Mechanism]:
-    """Return the mechanism of one exchange with the broker at `peer`, which is made in the background.
-
-    A token endpoint or a KDC may take seconds. The `result` raises as `make_mechanism`.
-    """
-    return Background(
-        lambda: make_mechanism(options, tls, peer), _TIMEOUTS.get(options.mechanism, _PASSWORD_TIMEOUT), notify
-    )
-
-
-def make_mechanism(options: SaslOptions, tls: TlsOptions, peer: str) -> Mechanism:
-    """Return the mechanism of a new exchange with the broker at `peer`, which may wait for a token or a ticket.
-
-    Raises AuthenticationError or ConfigError if no retry can help, TransportError if one may.
-    """
-    if options.mechanism == OAUTHBEARER:
-        assert options.oauth is not None
-        token = TOKENS.get(options.oauth, lambda: endpoint_context(tls))
-        forget = partial(TOKENS.forget, options.oauth)
-        return OAuthBearerMechanism(peer, token, dict(options.oauth.extensions), described_end(token), forget)
-    if options.mechanism == GSSAPI:
-        assert options.kerberos is not None
-        context, principal = TICKETS.open(options.kerberos, peer)
-        return GssapiMechanism(peer, context, principal, partial(TICKETS.forget, options.kerberos))
-    assert options.password is not None
-    password = options.password.reveal("kafka.sasl.jaas.config")
-    if options.mechanism == PLAIN:
-        return PlainMechanism(peer, options.username, password)
-    nonce = secrets.token_urlsafe(_NONCE_BYTES)
-    return ScramMechanism(options.mechanism, peer, options.username, password, nonce, token_auth=options.token_auth)

@@ -206,7 +206,7 @@ def test_an_idle_connection_of_a_poller_authenticates_again_also_by_long_steps(
             yield b"hunter2"
 
     monkeypatch.setattr("streamgroup.kafka.net.link._SHORTEST_SESSION_S", 0)
-    monkeypatch.setattr("streamgroup.kafka.net.link.PlainMechanism", LongPlain)
+    monkeypatch.setattr("streamgroup.kafka.net.sasl.credentials.PlainMechanism", LongPlain)
     listener = Listener(broker, lambda token: token == b"hunter2" or SaslAuthenticateResponse(auth_bytes=b"challenge"))
     listener.lifetime_ms = 200
     poller = Poller(options(listener.broker.port, sasl=PLAIN))
