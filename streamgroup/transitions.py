@@ -6,7 +6,7 @@ next state. The members of a group have rows with methods (`group/state_machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
@@ -36,28 +36,19 @@ def name_of(cue: Any) -> str:
     return str(cue.value) if isinstance(cue, Enum) else str(cue.__name__)
 
 
-class CueTable(Mapping[tuple[S, C], R]):
+class CueTable(dict[tuple[S, C], R]):
     """The rows of one kind of machine by state and cue."""
 
     def __init__(self, machine: str, rows: Iterable[R]) -> None:
         """`machine` names it in errors. Raises ValueError if two rows are for the same cue in the same state."""
+        super().__init__()
         self._machine = machine
-        self._rows: dict[tuple[S, C], R] = {}
         for row in rows:
-            if (row.state, row.cue) in self._rows:
+            if (row.state, row.cue) in self:
                 raise ValueError(
                     f"a {machine} has two rows for {name_of(row.cue)!r} in state {row.state.value}. Remove one of them"
                 )
-            self._rows[row.state, row.cue] = row
-
-    def __getitem__(self, key: tuple[S, C]) -> R:
-        return self._rows[key]
-
-    def __iter__(self) -> Iterator[tuple[S, C]]:
-        return iter(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
+            self[row.state, row.cue] = row
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ def _replace_method(stack: ExitStack, method: Callable[..., None], planted: Call
         for key, row in RegistryMembership.TABLE.items()
         if row.does is method
     }
-    stack.enter_context(patch.dict(RegistryMembership.TABLE._rows, rows))
+    stack.enter_context(patch.dict(RegistryMembership.TABLE, rows))
 
 
 # -- committing --------------------------------------------------------------------------------------------------------
