@@ -70,8 +70,8 @@ def not_spoken(group: str, api: type[Any], release: str, error: UnsupportedVersi
     if api in _OF_MEMBERS:
         return ConfigError(f"group {group}: it cannot be joined: {broker}, and groups of members need 0.9. Use {ways}")
     return ConfigError(
-        f"group {group}: there is no group coordinator: {broker}, and groups in Kafka need 0.8.2 (commits) or 0.9 ("
-        f"members). Remove kafka.offsets.storage, or use {ways}"
+        f"group {group}: no group coordinator: {broker}. Kafka stores commits of groups since 0.8.2, and has members "
+        f"since 0.9. Remove kafka.offsets.storage, or use {ways}"
     )
 
 

@@ -248,5 +248,5 @@ def _unclear(
         )
     named = (f"group {b['group']!r}" + (f" as {b['name']!r}" if b["name"] else "") for b in reading or found)
     names = ", ".join(sorted(named))
-    cause = "more than one source reads in this batch, those" if reading else f"it has no source{asked}, only those"
-    return f"cannot determine the ranges of query {query_id}: {cause} of {names}. Choose one: ranges(group=…, member=…)"
+    cause = "more than one source reads in this batch:" if reading else f"the query has no source{asked}, only"
+    return f"cannot determine the ranges of query {query_id}: {cause} {names}. Choose one: ranges(group=…, member=…)"

@@ -264,7 +264,7 @@ def test_a_batch_that_spark_runs_for_state_reads_nothing(serve: Serve, driver: D
     serve()
     driver.planned = {"q-1": [planned("l1")]}
     assert streamgroup.ranges() == streamgroup.ranges("group of r1") == ()
-    with pytest.raises(ConfigError, match="it has no source of group 'g2', only those of group 'group of r1'"):
+    with pytest.raises(ConfigError, match="the query has no source of group 'g2', only group 'group of r1'"):
         streamgroup.ranges("g2")
 
 
@@ -301,7 +301,7 @@ def test_of_several_sources_one_is_chosen_by_group_or_member(serve: Serve, drive
     assert streamgroup.ranges("group of r1") == streamgroup.ranges(member="b") == RANGES
     with pytest.raises(
         ConfigError,
-        match=r"more than one source reads in this batch, those of group 'group of r1' as 'a', group 'group of r2'",
+        match=r"more than one source reads in this batch: group 'group of r1' as 'a', group 'group of r2'",
     ):
         streamgroup.ranges()
     with pytest.raises(ConfigError, match=r"no source of group 'group of r1' as member 'b'"):
