@@ -28,6 +28,7 @@ from tests.peers.fetcher07 import Chunk, FetcherRunnable, Held, end_of_log, posi
 
 _PATTERN = re.compile(r"([*!])(\d+)\1(.*)", re.DOTALL)
 _POLL_S = 0.1
+_RETRIED_S = 30.0
 _JOIN_S = 30.0
 
 
@@ -74,7 +75,12 @@ class Consumer07:
         self._on_message = on_message
         self._report = report
         self._root = f"/consumers/{config.groupid}"
-        self._client = KazooClient(config.zk_connect, timeout=config.zk_sessiontimeout_ms / 1000)
+        # As ZkClient does: a call whose connection is lost is repeated on the next one.
+        self._client = KazooClient(
+            config.zk_connect,
+            timeout=config.zk_sessiontimeout_ms / 1000,
+            command_retry={"max_tries": -1, "max_delay": 1, "deadline": _RETRIED_S},
+        )
         self._events: queue.Queue[str] = queue.Queue()
         self._lost = False
         self._stopping = threading.Event()
@@ -127,7 +133,7 @@ class Consumer07:
         try:
             self._create(path, counts)
         except NodeExistsError:
-            if self._client.get(path)[0] != counts.encode():
+            if self._client.retry(self._client.get, path)[0] != counts.encode():
                 raise
         self._report({"event": "registered", "consumer": self.consumer})
 
@@ -147,9 +153,9 @@ class Consumer07:
         """As ZkClient does: watches are set again before what they watch is looked at."""
         topics = ["/brokers/topics"] if self.config.pattern else []
         for path in [f"{self._root}/ids", *topics, *(f"/brokers/topics/{topic}" for topic in self._my_counts())]:
-            if self._client.exists(path, self._changed):
+            if self._client.retry(self._client.exists, path, self._changed):
                 with contextlib.suppress(NoNodeError):
-                    self._client.get_children(path, self._changed)
+                    self._client.retry(self._client.get_children, path, self._changed)
 
     def _rebalance_loop(self) -> None:
         while not self._stopping.is_set():
@@ -220,7 +226,7 @@ class Consumer07:
                 self._create(path, held.thread)
             except NodeExistsError:
                 with contextlib.suppress(NoNodeError):
-                    if self._client.get(path)[0] == held.thread.encode():
+                    if self._client.retry(self._client.get, path)[0] == held.thread.encode():
                         done.append(held)
                         continue
                 self._report({"event": "waits for an owner", "partition": f"{held.topic}:{held.name}"})
@@ -232,12 +238,12 @@ class Consumer07:
     def _release(self, held: list[Held]) -> None:
         for each in held:
             with contextlib.suppress(NoNodeError):
-                self._client.delete(f"{self._root}/owners/{each.topic}/{each.name}")
+                self._client.retry(self._client.delete, f"{self._root}/owners/{each.topic}/{each.name}")
 
     def _start_of(self, topic: str, name: str, thread: str, brokers: dict[int, tuple[str, int]]) -> Held:
         broker, _, partition = name.partition("-")
         try:
-            text = self._client.get(f"{self._root}/offsets/{topic}/{name}")[0]
+            text = self._client.retry(self._client.get, f"{self._root}/offsets/{topic}/{name}")[0]
             offset = int(text)
         except NoNodeError:
             offset = end_of_log(brokers[int(broker)], (topic, int(partition)), self.config.autooffset_reset)
@@ -260,8 +266,8 @@ class Consumer07:
 
     def _threads_by_topic(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
-        for consumer in self._client.get_children(f"{self._root}/ids"):
-            text = self._client.get(f"{self._root}/ids/{consumer}")[0].decode()
+        for consumer in self._client.retry(self._client.get_children, f"{self._root}/ids"):
+            text = self._client.retry(self._client.get, f"{self._root}/ids/{consumer}")[0].decode()
             for topic, count in self._counts_of(text).items():
                 found.setdefault(topic, []).extend(f"{consumer}-{n}" for n in range(count))
         return {topic: sorted(threads) for topic, threads in found.items()}
@@ -269,34 +275,34 @@ class Consumer07:
     def _partitions(self, topic: str) -> list[str]:
         found = []
         for broker in self._children(f"/brokers/topics/{topic}"):
-            count = int(self._client.get(f"/brokers/topics/{topic}/{broker}")[0])
+            count = int(self._client.retry(self._client.get, f"/brokers/topics/{topic}/{broker}")[0])
             found += [f"{broker}-{partition}" for partition in range(count)]
         return sorted(found)
 
     def _brokers(self) -> dict[int, tuple[str, int]]:
         found = {}
         for broker in self._children("/brokers/ids"):
-            _, host, port = self._client.get(f"/brokers/ids/{broker}")[0].decode().split(":")
+            _, host, port = self._client.retry(self._client.get, f"/brokers/ids/{broker}")[0].decode().split(":")
             found[int(broker)] = (host, int(port))
         return found
 
     def _children(self, path: str) -> list[str]:
         try:
-            return sorted(self._client.get_children(path))
+            return sorted(self._client.retry(self._client.get_children, path))
         except NoNodeError:
             return []
 
     def _create(self, path: str, data: str, *, ephemeral: bool = True) -> None:
         try:
-            self._client.create(path, data.encode(), ephemeral=ephemeral)
+            self._client.retry(self._client.create, path, data.encode(), ephemeral=ephemeral)
         except NoNodeError:
-            self._client.ensure_path(posixpath.dirname(path))
-            self._client.create(path, data.encode(), ephemeral=ephemeral)
+            self._client.retry(self._client.ensure_path, posixpath.dirname(path))
+            self._client.retry(self._client.create, path, data.encode(), ephemeral=ephemeral)
 
     def _write_offset(self, held: Held, offset: int) -> None:
         path = f"{self._root}/offsets/{held.topic}/{held.name}"
         try:
-            self._client.set(path, str(offset).encode())
+            self._client.retry(self._client.set, path, str(offset).encode())
         except NoNodeError:
             with contextlib.suppress(NodeExistsError):
                 self._create(path, str(offset), ephemeral=False)
