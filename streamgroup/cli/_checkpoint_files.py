@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +27,9 @@ from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.model import Document, TopicPartition
 
 VOID = "-"
+_ENDING_S = 5.0
+"""How long a query that has just ended may take to leave its group, which `refuse_running` waits for."""
+_POLL_S = 0.1
 _VERSIONS = ("v1", "v2")
 _HEAD = 2
 """The number of lines in offsets/N before the sources: the version and the metadata."""
@@ -212,18 +216,27 @@ def batch_of(document: Document, tp: TopicPartition) -> tuple[int, int]:
 def refuse_running(what: str, lineages: Collection[str]) -> None:
     """Raise StillRunningError if a query with one of `lineages` runs on this machine. `what` is the action.
 
+    Waits up to 5 s for the query to end: after `drain`, or the end of its driver, it still has to leave its group.
     Also raises it if a coordinator process does not answer, because its query may have one of these lineages.
     """
     if not lineages:
         return
-    surveys = {pid: channel.survey(pid) for pid in channel.drivers()}
-    for pid, found in surveys.items():
-        for status in found.statuses.values():
-            if status.get("lineage") in lineages:
-                raise StillRunningError(
-                    f"cannot {what}: the query, or one with a copy of it, runs on this machine (driver "
-                    f"{pid}). Drain it first: streamgroup drain --pid {pid}"
-                )
+    deadline = time.monotonic() + _ENDING_S
+    while True:
+        surveys = {pid: channel.survey(pid) for pid in channel.drivers()}
+        running = [
+            pid
+            for pid, found in surveys.items()
+            if any(status.get("lineage") in lineages for status in found.statuses.values())
+        ]
+        if not running:
+            break
+        if time.monotonic() > deadline:
+            raise StillRunningError(
+                f"cannot {what}: the query, or one with a copy of it, runs on this machine (driver "
+                f"{running[0]}). Drain it first: streamgroup drain --pid {running[0]}"
+            )
+        time.sleep(_POLL_S)
     for pid, found in surveys.items():
         if found.silent:
             raise StillRunningError(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from streamgroup.cli import _checkpoint_files
 from streamgroup.cli._checkpoint_files import (
     CheckpointFiles,
     CheckpointHistory,
@@ -206,14 +207,23 @@ def test_the_batch_of_a_partition_is_its_range_or_nothing_at_its_position() -> N
 
 
 def test_a_query_of_the_lineage_that_runs_on_this_machine_is_refused_with_the_way_to_drain_it(
-    home: Path, serve: Serve
+    home: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(_checkpoint_files, "_ENDING_S", 0.0)
     serve("r1", "another")
     serve("r2", "line")
     with pytest.raises(StillRunningError) as refused:
         refuse_running("rewrite the checkpoint", {"line", "older"})
     assert str(refused.value).startswith("cannot rewrite the checkpoint: the query, or one with a copy of it, runs")
     assert str(refused.value).endswith(f"streamgroup drain --pid {JVM}")
+
+
+def test_a_query_that_is_just_ending_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    surveys = iter([channel.Survey({"r": {"lineage": "line"}}, [])] * 2 + [channel.Survey({}, [])])
+    monkeypatch.setattr(channel, "drivers", lambda: [JVM])
+    monkeypatch.setattr(channel, "survey", lambda pid: next(surveys))
+    refuse_running("rewrite the checkpoint", {"line"})
+    assert not list(surveys), "it was looked for again until it had ended"
 
 
 def test_a_query_that_does_not_answer_may_be_the_one(home: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

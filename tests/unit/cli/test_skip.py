@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from streamgroup.cli import _checkpoint_files
 from streamgroup.cli import skip as module
 from streamgroup.cli.main import main
 from streamgroup.cli.skip import Commits, plan_skips
@@ -148,6 +149,7 @@ def test_a_running_query_and_a_group_with_members_are_refused(
     result = run(home, "--execute")
     assert "cannot skip records of group 'g': it is Stable" in result.output
     store.state = "Empty"
+    monkeypatch.setattr(_checkpoint_files, "_ENDING_S", 0.0)
     monkeypatch.setattr(channel, "drivers", lambda: [4711])
     monkeypatch.setattr(channel, "survey", lambda pid: channel.Survey({"r": {"lineage": "line"}}, []))
     result = run(home, "--execute")
