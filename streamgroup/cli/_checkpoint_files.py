@@ -232,9 +232,10 @@ def refuse_running(what: str, lineages: Collection[str]) -> None:
         if not running:
             break
         if time.monotonic() > deadline:
+            pid = running[0]
             raise StillRunningError(
                 f"cannot {what}: the query, or one with a copy of it, runs on this machine (driver "
-                f"{running[0]}). Drain it first: streamgroup drain --pid {running[0]}"
+                f"{pid}). Drain it first: streamgroup drain --pid {pid}"
             )
         time.sleep(_POLL_S)
     for pid, found in surveys.items():
