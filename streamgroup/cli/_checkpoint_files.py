@@ -224,20 +224,19 @@ def refuse_running(what: str, lineages: Collection[str]) -> None:
     deadline = time.monotonic() + _ENDING_S
     while True:
         surveys = {pid: channel.survey(pid) for pid in channel.drivers()}
-        running = [
-            pid
-            for pid, found in surveys.items()
-            if any(status.get("lineage") in lineages for status in found.statuses.values())
-        ]
-        if not running:
+        runs = any(
+            status.get("lineage") in lineages for found in surveys.values() for status in found.statuses.values()
+        )
+        if not runs or time.monotonic() > deadline:
             break
-        if time.monotonic() > deadline:
-            pid = running[0]
-            raise StillRunningError(
-                f"cannot {what}: the query, or one with a copy of it, runs on this machine (driver "
-                f"{pid}). Drain it first: streamgroup drain --pid {pid}"
-            )
         time.sleep(_POLL_S)
+    for pid, found in surveys.items():
+        for status in found.statuses.values():
+            if status.get("lineage") in lineages:
+                raise StillRunningError(
+                    f"cannot {what}: the query, or one with a copy of it, runs on this machine (driver "
+                    f"{pid}). Drain it first: streamgroup drain --pid {pid}"
+                )
     for pid, found in surveys.items():
         if found.silent:
             raise StillRunningError(
