@@ -402,13 +402,7 @@ def make(logs: Logs, peers: Peers, monkeypatch: pytest.MonkeyPatch) -> Iterator[
             watcher.start()
         given: Any = peers
         made = Answerer(
-            options,
-            watcher=watcher,
-            backend=given,
-            checks=given,
-            planner=given,
-            claim=given,
-            is_stopped=lambda: False,
+            options, watcher=watcher, backend=given, checks=given, planner=given, claim=given, is_stopped=lambda: False
         )
         made.watcher = watcher
         return made
@@ -482,11 +476,7 @@ def test_commits_are_fetched_for_the_wanted_partitions_within_the_timeout_of_the
 
 
 def test_positions_are_checked_up_to_the_targets_of_available_now(make: Make, peers: Peers) -> None:
-    positions, known, limits = (
-        {P0: Position(3)},
-        {P0: LogRange(0, 10)},
-        LimitOptions(max_offsets_per_trigger=5),
-    )
+    positions, known, limits = ({P0: Position(3)}, {P0: LogRange(0, 10)}, LimitOptions(max_offsets_per_trigger=5))
     assert make().answer(interface.CheckPositions(positions, known, limits, 2.0)) is None
     assert peers.calls == [(positions, known, limits, TARGETS, 2.0)]
 

@@ -15,8 +15,7 @@ COMMITTED = {0: 10, 1: 10}
 
 
 @pytest.mark.parametrize(
-    ("code", "asked"),
-    [(14, None), (15, FindCoordinatorRequest), (16, FindCoordinatorRequest), (27, JoinGroupRequest)],
+    ("code", "asked"), [(14, None), (15, FindCoordinatorRequest), (16, FindCoordinatorRequest), (27, JoinGroupRequest)]
 )
 def test_a_commit_that_comes_at_a_bad_time_is_made_again(code: int, asked: type[object] | None) -> None:
     world, a = founded()

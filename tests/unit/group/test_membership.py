@@ -328,8 +328,7 @@ def test_a_cooperative_members_line_tells_what_it_keeps_gains_and_gives_up(
 
 
 @pytest.mark.parametrize(
-    ("level", "name"),
-    [(ev.DEBUG, "DEBUG"), (ev.INFO, "INFO"), (ev.WARNING, "WARNING"), (ev.ERROR, "ERROR")],
+    ("level", "name"), [(ev.DEBUG, "DEBUG"), (ev.INFO, "INFO"), (ev.WARNING, "WARNING"), (ev.ERROR, "ERROR")]
 )
 def test_the_level_of_a_note_is_the_one_of_the_standard_library(level: int, name: str) -> None:
     assert logging.getLevelName(level) == name

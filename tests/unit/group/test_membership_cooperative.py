@@ -24,11 +24,7 @@ class Cooperative(Driver):
 
     def joined(self, generation: int = 1, member_id: str = "me", leader: str = "other", **more: Any) -> Driver:
         response = JoinGroupResponse(
-            generation_id=generation,
-            protocol_name="cooperative-sticky",
-            leader=leader,
-            member_id=member_id,
-            **more,
+            generation_id=generation, protocol_name="cooperative-sticky", leader=leader, member_id=member_id, **more
         )
         self.answer(response)
         return self

@@ -195,11 +195,7 @@ def test_a_wait_as_long_as_the_option_says_is_not_said(caplog: pytest.LogCapture
 
 
 OPTIONS = ZooKeeperOptions((("zk", 2181),))
-ERRORS = {
-    Refusal.NO_NODE: NoNodeError,
-    Refusal.NODE_EXISTS: NodeExistsError,
-    Refusal.BAD_VERSION: BadVersionError,
-}
+ERRORS = {Refusal.NO_NODE: NoNodeError, Refusal.NODE_EXISTS: NodeExistsError, Refusal.BAD_VERSION: BadVersionError}
 
 
 class Nodes:

@@ -293,10 +293,7 @@ def test_a_temporary_directory_with_a_long_path_has_a_channel(serve: Serve, deep
 
 
 def test_a_long_path_on_a_system_without_proc_is_refused_with_the_remedy(
-    serve: Serve,
-    deep_home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    serve: Serve, deep_home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(local, "_DESCRIPTORS", deep_home / "no proc")
     serve()

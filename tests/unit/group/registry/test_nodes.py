@@ -59,14 +59,7 @@ def test_metadata_does_not_count_once_somebody_else_has_written_the_offset() -> 
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"streamgroup": 2},
-        {"streamgroup": True},
-        {"commit": 5},
-        {"commit": None},
-        {"version": "3"},
-        {"offset": "5"},
-    ],
+    [{"streamgroup": 2}, {"streamgroup": True}, {"commit": 5}, {"commit": None}, {"version": "3"}, {"offset": "5"}],
 )
 def test_metadata_of_another_shape_does_not_count(change: dict[str, object]) -> None:
     value = json.loads(metadata_data(CommittedOffset(5, TEXT), 3)) | change
