@@ -80,6 +80,13 @@ def accept(ledger: Ledger, now: float = NOW) -> Commit:
     return commit
 
 
+def last_commit(ledger: Ledger) -> Commit:
+    """The commit of a member that leaves: of all that it holds."""
+    commit = ledger.commit_due(NOW, everything=True)
+    assert commit is not None
+    return commit
+
+
 def told(commit: Commit, tp: TopicPartition) -> CommitMetadata:
     metadata = CommitMetadata.parse(commit.offsets[tp].metadata)
     assert metadata is not None
@@ -90,7 +97,11 @@ def offsets(of: Commit | Ledger) -> dict[TopicPartition, int]:
     return {tp: p.offset for tp, p in (of.offsets if isinstance(of, Commit) else of.positions()).items()}
 
 
-def in_flight(commits: Mapping[TopicPartition, CommittedOffset], planned: Document) -> Ledger:
+PLANNED = document(5, a=(90, 100))
+BOTH = document(5, a=(90, 100), b=(40, 60))
+
+
+def in_flight(commits: Mapping[TopicPartition, CommittedOffset], planned: Document = PLANNED) -> Ledger:
     """A ledger whose document 5 has been asked for."""
     ledger = started(document(4, a=(90, 90), b=(40, 40)))
     gain(ledger, commits)

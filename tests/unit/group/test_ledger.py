@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from streamgroup.errors import ConfigError
+from streamgroup.errors import SkippedBatchError
 from streamgroup.group.commits import NOT_FOUNDED, RECOMMIT_AFTER_S, CommitMetadata, CommitVerdict
 from streamgroup.group.holdings import summary_of
 from streamgroup.group.ledger import Ledger
@@ -15,7 +15,6 @@ from streamgroup.group.positions import Origin, StartPosition
 from streamgroup.model import (
     INITIAL_DOCUMENT,
     CommittedOffset,
-    Document,
     OffsetRange,
     PartitionInfo,
     Position,
@@ -23,7 +22,9 @@ from streamgroup.model import (
     TopicPartition,
 )
 from tests.unit.group.ledgers import (
+    BOTH,
     NOW,
+    PLANNED,
     A,
     B,
     C,
@@ -33,6 +34,7 @@ from tests.unit.group.ledgers import (
     due,
     gain,
     in_flight,
+    last_commit,
     offsets,
     ours,
     started,
@@ -59,44 +61,32 @@ def test_a_batch_moves_its_positions_when_it_is_proven_and_the_commit_carries_al
 
 
 def test_an_older_start_proves_nothing() -> None:
-    planned = document(5, a=(90, 100))
-    ledger = in_flight({A: ours(90)}, planned)
+    ledger = in_flight({A: ours(90)})
     ledger.mark_sunk(document(4, a=(90, 90), b=(40, 40)))
     assert not ledger.idle
     assert offsets(ledger) == {A: 90}
 
 
-def test_a_batch_that_the_sink_skipped_commits_nothing_and_says_why() -> None:
+@pytest.mark.parametrize("reported", [False, True], ids=["Spark's next call", "a listener"])
+def test_a_batch_that_the_sink_skipped_commits_nothing_and_says_why(reported: bool) -> None:
     ledger = started(document(4, a=(90, 90)))
     gain(ledger, {A: ours(90)})
-    skipped = document(5, a=(90, 100))
-    ledger.emitted(skipped)
-    with pytest.raises(ConfigError, match=r"group g: the sink skipped a batch.*document 5 \(t-0\[90, 100\)\)"):
-        ledger.mark_sunk(skipped)
-    farewell = ledger.commit_due(NOW, everything=True)
-    assert farewell is not None
-    assert offsets(farewell) == {A: 90}
+    ledger.emitted(PLANNED)
+    assert not reported or ledger.on_batch_done(PLANNED, 7)
+    with pytest.raises(SkippedBatchError, match=r"group g: the sink skipped a batch.*document 5 \(t-0\[90, 100\)\)"):
+        ledger.mark_sunk(PLANNED)
+    farewell = last_commit(ledger)
+    assert offsets(ledger) == offsets(farewell) == {A: 90}
     assert (told(farewell, A).sequence, told(farewell, A).asked) == (4, 0)
 
 
 def test_only_the_document_in_flight_is_handed_out() -> None:
-    ledger = in_flight({A: ours(90)}, document(5, a=(90, 100)))
+    ledger = in_flight({A: ours(90)})
     with pytest.raises(ValueError, match="document 6 is not in flight"):
         ledger.handed_out(document(6, a=(100, 110)))
 
 
 # -- gaining ----------------------------------------------------------------------------------------------------------
-
-
-def test_no_offsets_are_fetched_before_spark_tells_the_checkpoint() -> None:
-    """AvailableNow joins before the first call, and a replay while its filter is fetched."""
-    ledger = Ledger("g", "now", "lineage")
-    assign(ledger, A)
-    assert not ledger.offsets_wanted(topics())
-    assert not ledger.settled
-    ledger.mark_sunk(document(4, a=(90, 90)))
-    assert ledger.offsets_wanted(topics())
-    assert ledger.offsets_found("m", 3, {}, topics()) == {A: StartPosition(Origin.CHECKPOINT, 90, 5)}
 
 
 def test_no_offsets_are_fetched_before_the_topic_is_known() -> None:
@@ -143,14 +133,6 @@ def test_a_partition_that_grew_after_the_last_metadata_has_its_topics_id() -> No
     assign(ledger, A, C)
     ledger.offsets_found("m", 3, {A: ours(90), C: ours(7)}, topics(count=1))
     assert {p.topic_id for p in ledger.positions().values()} == {"id"}
-
-
-def test_a_position_from_the_checkpoint_is_committed_before_anything_is_planned() -> None:
-    ledger = started(document(4, a=(90, 90)))
-    assert gain(ledger, {}, A) == {A: StartPosition(Origin.CHECKPOINT, 90, 5)}
-    assert not ledger.settled
-    assert offsets(accept(ledger)) == {A: 90}
-    assert ledger.settled
 
 
 def test_starting_offsets_are_resolved_by_the_log_and_committed_before_anything_is_planned() -> None:
@@ -207,19 +189,17 @@ def test_an_answer_for_another_generation_or_member_id_changes_nothing() -> None
 
 
 def test_a_lost_partition_is_moved_and_committed_by_nobody() -> None:
-    planned = document(5, a=(90, 100), b=(40, 60))
-    ledger = in_flight({A: ours(90), B: ours(40)}, planned)
+    ledger = in_flight({A: ours(90), B: ours(40)}, BOTH)
     assign(ledger, B, generation=4, kept=(B,))
-    ledger.mark_sunk(planned)
+    ledger.mark_sunk(BOTH)
     assert offsets(accept(ledger)) == {B: 60}
 
 
 def test_a_partition_lost_to_another_member_and_regained_is_where_that_member_left_it() -> None:
-    planned = document(5, a=(90, 100))
-    ledger = in_flight({A: ours(90)}, planned)
+    ledger = in_flight({A: ours(90)})
     assign(ledger, generation=4)
     gain(ledger, {A: ours(95, 9, run="other")}, generation=5)
-    ledger.mark_sunk(planned)
+    ledger.mark_sunk(PLANNED)
     assert offsets(ledger) == {A: 95}
 
 
@@ -242,28 +222,25 @@ def test_a_lone_querys_hiccup_repeats_nothing(regained_first: bool) -> None:
 
 @pytest.mark.parametrize("regained_first", [True, False])
 def test_an_operators_reset_is_not_undone_by_the_document_before_it(regained_first: bool) -> None:
-    planned = document(5, a=(90, 100))
-    ledger = in_flight({A: ours(90, run="now")}, planned)
+    ledger = in_flight({A: ours(90, run="now")})
     ledger.lost()
     if not regained_first:
-        ledger.mark_sunk(planned)
+        ledger.mark_sunk(PLANNED)
     gain(ledger, {A: CommittedOffset(20)}, generation=4)
     if regained_first:
-        ledger.mark_sunk(planned)
+        ledger.mark_sunk(PLANNED)
     assert offsets(ledger) == {A: 20}
 
 
 def test_an_operators_reset_stays_although_this_member_has_committed_it_since() -> None:
     """The commit of a partition gained later names the newest document emitted: that document is no news to it."""
-    planned = document(5, a=(90, 100), b=(40, 60))
-    ledger = in_flight({A: ours(90, run="now"), B: ours(40, run="now")}, planned)
+    ledger = in_flight({A: ours(90, run="now"), B: ours(40, run="now")}, BOTH)
     ledger.lost()
     gain(ledger, {A: CommittedOffset(20), B: ours(40, run="now")}, generation=4)
-    farewell = ledger.commit_due(NOW, everything=True)
-    assert farewell is not None
+    farewell = last_commit(ledger)
     assert told(farewell, A).sequence == 5
     ledger.lost()
-    ledger.mark_sunk(planned)
+    ledger.mark_sunk(BOTH)
     gain(ledger, farewell.offsets, generation=5)
     assert offsets(ledger)[A] == 20
 
@@ -281,10 +258,9 @@ def test_a_batch_given_up_at_a_rebalance_counts_its_partitions_as_gained() -> No
 
 def test_an_empty_document_made_while_nothing_was_held_does_not_hide_what_has_sunk() -> None:
     """AvailableNow waits for the group with empty documents (R10); the batch before them is not to be repeated."""
-    planned = document(5, a=(90, 100))
-    ledger = in_flight({A: ours(90, run="now")}, planned)
+    ledger = in_flight({A: ours(90, run="now")})
     ledger.lost()
-    ledger.mark_sunk(planned)
+    ledger.mark_sunk(PLANNED)
     for sequence in (6, 7):
         empty = document(sequence)
         ledger.emitted(empty)
@@ -335,20 +311,158 @@ def test_a_commit_after_an_empty_document_does_not_let_it_prove_a_batch_that_was
     ledger.emitted(again)
     ledger.offsets_found("m", 3, {A: ours(90)}, topics())
     ledger.handed_out(again)
-    farewell = ledger.commit_due(NOW, everything=True)
-    assert farewell is not None
+    farewell = last_commit(ledger)
     restarted = Ledger("g", "later", "new")
     restarted.mark_sunk(again)
     assert gain(restarted, farewell.offsets, A) == {A: StartPosition(Origin.COMMITTED, 90)}
+
+
+# -- replays ----------------------------------------------------------------------------------------------------------
+
+BEFORE, LOGGED = document(4, "before", a=(90, 90)), document(5, "before", a=(90, 100))
+"""The start and the end of a batch that an earlier run planned."""
+
+
+@pytest.mark.parametrize(
+    ("seen", "found", "position"),
+    [
+        pytest.param(ours(90), ours(90), 100, id="nothing has happened since"),
+        pytest.param(ours(90), ours(95, 9, run="other"), 100, id="a member went on within the range, and left"),
+        pytest.param(ours(90), ours(130, 9, run="other"), 130, id="a member went on beyond it"),
+        pytest.param(ours(90), CommittedOffset(95), 95, id="an operator reset it into the range, after the filter"),
+        pytest.param(CommittedOffset(95), CommittedOffset(95), 100, id="an operator reset it into the range, before"),
+        pytest.param(CommittedOffset(20), CommittedOffset(20), 20, id="an operator reset it to before the range"),
+        pytest.param(None, None, 100, id="no commit: it starts at the checkpoint"),
+    ],
+)
+@pytest.mark.parametrize("gained", ["before the proof", "after the proof"])
+def test_a_proven_replay_moves_what_stands_in_its_ranges(
+    seen: CommittedOffset | None, found: CommittedOffset | None, position: int, gained: str
+) -> None:
+    ledger = Ledger("g", "now", "lineage")
+    low = 90 if seen is None else max(90, seen.offset)
+    ledger.replayed(BEFORE, LOGGED, (OffsetRange(A, low, 100),), {} if seen is None else {A: seen})
+    if gained == "after the proof":
+        ledger.mark_sunk(LOGGED)
+    gain(ledger, {} if found is None else {A: found}, A)
+    ledger.mark_sunk(LOGGED)
+    assert offsets(ledger) == {A: position}
+
+
+def test_a_partition_gained_while_its_batch_is_replayed_starts_before_that_batch() -> None:
+    """The process before has asked for the batch and said so (R20); whether it sinks, only the replay will show."""
+    ledger = Ledger("g", "now", "lineage")
+    asked = ours(90, asked=LOGGED.sequence)
+    ledger.replayed(document(4, "before", a=(80, 90)), LOGGED, LOGGED.ranges, {A: asked})
+    assert gain(ledger, {A: asked}) == {A: StartPosition(Origin.COMMITTED, 90)}
+    assert ledger.commit_due(NOW) is None
+
+
+def test_a_replay_of_a_partition_that_the_log_had_to_place() -> None:
+    ledger = Ledger("g", "now", "lineage")
+    batch_0 = document(1, "before", a=(0, 10))
+    ledger.replayed(INITIAL_DOCUMENT, batch_0, batch_0.ranges, {})
+    ledger.mark_sunk(batch_0)
+    assert gain(ledger, {}, A) == {A: StartPosition(Origin.CHECKPOINT, 10, 5)}
+
+
+def test_a_replay_is_of_no_use_to_a_partition_gained_after_the_membership_was_lost() -> None:
+    """While the group is empty an operator may reset it, and a member may go on from there."""
+    ledger = Ledger("g", "now", "lineage")
+    ledger.replayed(BEFORE, LOGGED, LOGGED.ranges, {A: ours(90)})
+    ledger.mark_sunk(LOGGED)
+    ledger.lost()
+    gain(ledger, {A: ours(92, 9, run="other")})
+    assert offsets(ledger) == {A: 92}
+
+
+# -- topics created again ---------------------------------------------------------------------------------------------
+
+
+def test_a_topic_created_again_voids_its_positions_and_the_batch_in_flight() -> None:
+    ledger = in_flight({A: ours(90)})
+    assert ledger.topics_seen(topics("new")) == [A]
+    assert ledger.unresolved == {A: Origin.RECREATED}
+    ledger.resolved(3, {A: 95})
+    ledger.mark_sunk(PLANNED)
+    assert offsets(ledger) == {A: 95}
+    assert told(accept(ledger), A).topic_id == "new"
+
+
+def test_a_replay_of_a_topic_that_was_created_again_moves_nothing() -> None:
+    ledger = Ledger("g", "now", "lineage")
+    ledger.replayed(BEFORE, LOGGED, (OffsetRange(A, 0, 100),), {})
+    assign(ledger, A)
+    assert ledger.offsets_found("m", 3, {}, topics("new")) == {A: StartPosition(Origin.RECREATED)}
+    ledger.resolved(3, {A: 0})
+    ledger.mark_sunk(LOGGED)
+    assert offsets(ledger) == {A: 0}
+
+
+def test_a_partition_that_the_new_topic_has_not_is_held_no_more() -> None:
+    ledger = started()
+    gain(ledger, {A: ours(90), C: ours(7)})
+    assert ledger.topics_seen(topics("new", count=1)) == [A]
+    assert set(ledger.held) == {A}
+
+
+def test_another_leader_alone_voids_nothing() -> None:
+    ledger = started()
+    gain(ledger, {A: ours(90)})
+    ledger.vouched({A: 5})
+    assert ledger.topics_seen(topics(epoch=6)) == []
+    assert ledger.positions() == {A: Position(90, "id", 5)}, "the newer epoch is taken over when the log is checked"
+    ledger.vouched({A: 6, B: 6})
+    assert ledger.positions() == {A: Position(90, "id", 6)}
+
+
+# -- leader epochs (R8) ------------------------------------------------------------------------------------------------
+
+
+def epochs(ledger: Ledger) -> dict[TopicPartition, int]:
+    return {tp: p.leader_epoch for tp, p in ledger.positions().items()}
+
+
+def test_positions_keep_the_epoch_that_the_checkpoint_or_the_commit_gives_and_commits_tell_it() -> None:
+    ledger = started(document(4, a=(90, 90)))
+    by_java = CommittedOffset(40, "", 3)
+    gain(ledger, {B: by_java, C: CommittedOffset(7)}, A, B, C)
+    assert epochs(ledger) == {A: 5, B: 3, C: -1}
+    ledger.topics_seen(topics(epoch=9))
+    commit = due(ledger)
+    assert {tp: offset.leader_epoch for tp, offset in commit.offsets.items()} == {A: 5, B: 3, C: -1}
+
+
+def test_an_epoch_is_taken_over_when_the_log_was_checked_and_a_batch_brings_that_of_its_planning() -> None:
+    ledger = in_flight({A: ours(90), B: ours(40)})
+    ledger.vouched({A: 6, B: 7, C: 8})
+    assert epochs(ledger) == {A: 6, B: 7}
+    ledger.mark_sunk(PLANNED)
+    assert epochs(ledger) == {A: 5, B: 7}, "planned under 5: whether 6 has it all is to be checked again"
+
+
+@pytest.mark.parametrize("how", ["moved", "resolved", "recreated"])
+def test_a_position_that_the_log_has_placed_has_no_epoch_until_one_is_vouched_for(how: str) -> None:
+    ledger = started()
+    gain(ledger, {} if how == "resolved" else {A: CommittedOffset(90, "", 4)}, A)
+    if how == "moved":
+        ledger.moved(A, 50)
+    elif how == "recreated":
+        ledger.topics_seen(topics("first"))
+        ledger.topics_seen(topics("second"))
+    ledger.resolved(3, {A: 50})
+    assert ledger.positions()[A].offset == 50
+    assert epochs(ledger) == {A: -1}
+    ledger.vouched({A: 6})
+    assert epochs(ledger) == {A: 6}
 
 
 # -- commits ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_refused_commit_is_made_again_after_the_rebalance_for_what_is_kept() -> None:
-    planned = document(5, a=(90, 100), b=(40, 60))
-    ledger = in_flight({A: ours(90), B: ours(40)}, planned)
-    ledger.mark_sunk(planned)
+    ledger = in_flight({A: ours(90), B: ours(40)}, BOTH)
+    ledger.mark_sunk(BOTH)
     ledger.answered(due(ledger), CommitVerdict.RETRY, NOW)
     assert ledger.commit_pending
     gain(ledger, {B: ours(41, 9, run="other"), A: ours(90)}, A, B, generation=4, kept=(A,))
@@ -357,9 +471,8 @@ def test_a_refused_commit_is_made_again_after_the_rebalance_for_what_is_kept() -
 
 
 def test_an_answer_that_comes_after_the_next_generation_changes_nothing() -> None:
-    planned = document(5, a=(90, 100))
-    ledger = in_flight({A: ours(90)}, planned)
-    ledger.mark_sunk(planned)
+    ledger = in_flight({A: ours(90)})
+    ledger.mark_sunk(PLANNED)
     old = due(ledger)
     assign(ledger, A, generation=4, kept=(A,))
     ledger.answered(old, CommitVerdict.ACCEPTED, NOW)
@@ -377,14 +490,11 @@ def test_an_idle_member_commits_hourly() -> None:
 
 
 def test_a_farewell_commits_what_has_not_moved_and_takes_the_place_of_what_is_unanswered() -> None:
-    planned = document(5, a=(90, 100))
-    ledger = in_flight({A: ours(90), B: ours(40)}, planned)
-    farewell = ledger.commit_due(NOW, everything=True)
-    assert farewell is not None
+    ledger = in_flight({A: ours(90), B: ours(40)}, PLANNED)
+    farewell = last_commit(ledger)
     assert offsets(farewell) == {A: 90, B: 40}
     assert (told(farewell, A).sequence, told(farewell, A).asked) == (4, 5)
-    second = ledger.commit_due(NOW, everything=True)
-    assert second is not None
+    second = last_commit(ledger)
     ledger.answered(farewell, CommitVerdict.ACCEPTED, NOW)
     assert ledger.commit_pending
     ledger.answered(second, CommitVerdict.ACCEPTED, NOW)
@@ -409,67 +519,215 @@ def test_the_data_loss_policy_moves_a_position_and_it_is_committed_before_the_ne
     assert offsets(accept(ledger)) == {A: 200}
 
 
-def holding_with_commits() -> Ledger:
-    """A and B from commits, C waits for the log."""
-    ledger = Ledger("g", "run", "lineage")
-    ledger.mark_sunk(INITIAL_DOCUMENT)
-    ledger.assigned("m", 1, [A, B, C], frozenset())
-    ledger.offsets_found("m", 1, {A: CommittedOffset(3), B: CommittedOffset(7)}, topics())
+# -- reports of a listener (R15, R17, R20) -----------------------------------------------------------------------------
+
+
+def test_only_the_document_in_flight_is_to_be_proven() -> None:
+    ledger = in_flight({A: ours(90)})
+    for other in (
+        INITIAL_DOCUMENT,
+        document(4, a=(90, 90), b=(40, 40)),
+        document(5, a=(90, 99)),
+        document(5, "another", a=(90, 100)),
+        document(6, a=(100, 110)),
+    ):
+        assert not ledger.on_batch_done(other, 7)
+    assert ledger.in_flight is not None
+    assert offsets(ledger) == {A: 90}
+    assert ledger.on_batch_done(PLANNED, 7)
+    assert not ledger.idle, "telling it is not yet proving it"
+
+
+@pytest.mark.parametrize("number", [7, None])
+def test_the_commit_names_the_batch_that_was_reported(number: int | None) -> None:
+    ledger = in_flight({A: ours(90)})
+    assert ledger.on_batch_done(PLANNED, number)
+    ledger.mark_sunk(PLANNED)
+    assert told(accept(ledger), A).batch == number
+
+
+def test_a_batch_reported_after_spark_has_proven_it_is_named_by_the_commits_to_come() -> None:
+    ledger = in_flight({A: ours(90)})
+    ledger.mark_sunk(PLANNED)
+    assert told(accept(ledger), A).batch is None
+    assert not ledger.on_batch_done(PLANNED, 7), "proven, and committed, already"
+    assert ledger.commit_due(NOW) is None, "a name alone is not worth a commit"
+    assert told(last_commit(ledger), A).batch == 7
+
+
+def test_the_next_batch_has_no_name_until_it_is_reported() -> None:
+    ledger = in_flight({A: ours(90)})
+    ledger.on_batch_done(PLANNED, 7)
+    ledger.mark_sunk(PLANNED)
+    accept(ledger)
+    following = document(6, a=(100, 110))
+    ledger.emitted(following)
+    ledger.handed_out(following)
+    ledger.mark_sunk(following)
+    assert told(accept(ledger), A).batch is None
+
+
+# -- proven, and not yet committed -------------------------------------------------------------------------------------
+
+
+def test_a_batch_proven_while_its_partitions_are_not_held_awaits_who_holds_them() -> None:
+    ledger = in_flight({A: ours(90)})
+    ledger.lost()
+    assert not ledger.awaits_holding, "nothing is proven yet"
+    ledger.mark_sunk(PLANNED)
+    assert (ledger.idle, ledger.commit_pending, ledger.awaits_holding) == (True, False, True)
+    gain(ledger, {A: ours(90, run="now", sequence=4, asked=5)}, generation=4)
+    accept(ledger)
+    assert offsets(ledger) == {A: 100}
+    assert not ledger.awaits_holding
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_proven_batch_whose_membership_is_lost_awaits_the_next_one_unless_it_is_committed(committed: bool) -> None:
+    ledger = in_flight({A: ours(90)})
+    ledger.mark_sunk(PLANNED)
+    if committed:
+        accept(ledger)
+    assert not ledger.awaits_holding
+    ledger.lost()
+    assert (ledger.commit_pending, ledger.awaits_holding) == (False, not committed)
+
+
+def test_a_proven_batch_whose_partition_a_rebalance_takes_away_awaits_who_has_it() -> None:
+    ledger = in_flight({A: ours(90)})
+    ledger.mark_sunk(PLANNED)
+    assign(ledger, B, generation=4)
+    assert ledger.awaits_holding
+
+
+# -- a cooperative member: what it is to give up is held for its commit alone (R25) ------------------------------------
+
+
+COMMITS = {A: ours(90), B: ours(40)}
+
+
+def revoking() -> Ledger:
+    """Document 5 reads A and B; generation 4 keeps A, takes B away and gives C."""
+    ledger = in_flight(COMMITS, BOTH)
+    ledger.assigned("m", 4, [A, C], {A}, {B})
     return ledger
 
 
-def flying_batch(ledger: Ledger) -> Document:
-    positions = {A: Position(5, "id", 4), B: Position(7, "id")}
-    document = Document("g", "lineage", "run", 1, (OffsetRange(A, 3, 5),), positions)
-    ledger.emitted(document)
-    ledger.handed_out(document)
-    return document
+def test_what_is_to_be_given_up_is_planned_no_more_and_what_is_kept_is_not_looked_up_again() -> None:
+    ledger = revoking()
+    assert ledger.offsets_found("m", 4, COMMITS | {C: ours(7)}, topics()).keys() == {C}
+    assert offsets(ledger) == {A: 90, C: 7}
+    assert ledger.in_use({B})
 
 
-def sinks(ledger: Ledger) -> None:
-    ledger.mark_sunk(flying_batch(ledger))
+def test_its_batch_is_committed_with_the_rest_before_it_goes() -> None:
+    ledger = revoking()
+    ledger.offsets_found("m", 4, COMMITS | {C: ours(7)}, topics())
+    ledger.mark_sunk(BOTH)
+    assert ledger.in_use({B}), "the commit is due"
+    commit = due(ledger)
+    assert (commit.generation, offsets(commit)) == (4, {A: 100, B: 60, C: 7})
+    assert ledger.in_use({B}), "the commit is unanswered"
+    ledger.answered(commit, CommitVerdict.ACCEPTED, NOW)
+    assert not ledger.in_use({B})
+    ledger.give_up({B})
+    assert ledger.held.keys() == {A, C}
+    assert ledger.settled
+
+
+def test_what_no_batch_reads_is_free_at_once() -> None:
+    ledger = in_flight(COMMITS)
+    ledger.assigned("m", 4, [A], {A}, {B})
+    assert not ledger.in_use({B})
+    assert ledger.in_use({A})
+
+
+def test_a_commit_that_a_rebalance_interrupted_is_made_again_for_what_is_to_be_given_up_too() -> None:
+    ledger = in_flight(COMMITS, BOTH)
+    ledger.mark_sunk(BOTH)
+    ledger.answered(due(ledger), CommitVerdict.RETRY, NOW)
+    ledger.assigned("m", 4, [], frozenset(), {A, B})
+    assert offsets(accept(ledger)) == {A: 100, B: 60}
+
+
+def test_given_up_without_proof_it_moves_no_position_when_it_comes_back() -> None:
+    """R22, R16: another member may have read on since."""
+    ledger = revoking()
+    ledger.give_up({B})
+    other = {A: ours(90), B: ours(55, run="another")}
+    gain(ledger, other, A, B, generation=5, kept=(A,))
+    ledger.mark_sunk(BOTH)
+    assert offsets(ledger) == {A: 100, B: 55}
+
+
+def test_what_comes_back_before_it_was_given_up_goes_on() -> None:
+    ledger = revoking()
+    ledger.assigned("m", 5, [A, B, C], {A, B, C}, ())
+    ledger.mark_sunk(BOTH)
+    assert offsets(ledger) == {A: 100, B: 60}
+    assert offsets(due(ledger)) == {A: 100, B: 60}
+    assert ledger.offsets_wanted(topics()), "C was never found: it is gained anew"
+
+
+def test_what_was_never_found_is_gone_when_it_is_taken_away() -> None:
+    ledger = started(document(4))
+    ledger.assigned("m", 3, [A, B], (), ())
+    ledger.assigned("m", 4, [A], {A}, {B})
+    assert ledger.held.keys() == {A}
+    assert not ledger.in_use({B})
+
+
+def test_a_topic_created_again_leaves_nothing_to_commit_of_what_is_to_be_given_up() -> None:
+    ledger = revoking()
+    ledger.offsets_found("m", 4, COMMITS | {C: ours(7)}, topics())
+    void = ledger.topics_seen(topics("another"))
+    assert set(void) == {A, C}
+    assert ledger.held.keys() == {A, C}
+    assert ledger.commit_due(NOW) is None
+
+
+# -- what the ledger keeps of the partitions ---------------------------------------------------------------------------
+
+
+def holding() -> Ledger:
+    """A and B from commits, of which the document in flight reads A; C waits for the log."""
+    ledger = started()
+    gain(ledger, {A: ours(90), B: ours(40)}, A, B, C)
+    ledger.emitted(PLANNED)
+    ledger.handed_out(PLANNED)
+    return ledger
 
 
 def sinks_after_it_was_lost_and_regained(ledger: Ledger) -> None:
-    document = flying_batch(ledger)
     ledger.lost()
-    ledger.assigned("m2", 2, [A], frozenset())
-    told = CommitMetadata("lineage", "run", 0, 0, 1, "id").text()
-    ledger.offsets_found("m2", 2, {A: CommittedOffset(3, told)}, topics())
-    assert ledger.positions()[A].offset == 3
-    ledger.mark_sunk(document)
-    assert ledger.positions()[A].offset == 5
-
-
-def is_abandoned(ledger: Ledger) -> None:
-    flying_batch(ledger)
-    ledger.abandoned()
+    gain(ledger, {A: ours(90, run="now")}, generation=4)
+    assert offsets(ledger) == {A: 90}
+    ledger.mark_sunk(PLANNED)
+    assert offsets(ledger) == {A: 100}
 
 
 def is_given_up(ledger: Ledger) -> None:
-    ledger.assigned("m", 2, [A], frozenset({A}), frozenset({B}))
+    ledger.assigned("m", 4, [A], {A}, {B})
     assert ledger.partitions() == (A, B)
     ledger.give_up([B])
 
 
 def is_committed(ledger: Ledger) -> None:
-    ledger.resolved(1, {C: 0})
-    commit = ledger.commit_due(0.0)
+    ledger.resolved(3, {C: 0})
     assert ledger.commit_pending
-    assert commit is not None
-    ledger.answered(commit, CommitVerdict.ACCEPTED, NOW)
+    accept(ledger)
     assert not ledger.commit_pending
 
 
 CHANGES: dict[str, Callable[[Ledger], object]] = {
-    "assigned": lambda ledger: ledger.assigned("m", 2, [A, C], frozenset({A})),
-    "found": lambda ledger: (ledger.assigned("m", 2, [A], ()), ledger.offsets_found("m", 2, {}, topics())),
+    "assigned": lambda ledger: assign(ledger, A, C, generation=4, kept=(A,)),
+    "found": lambda ledger: gain(ledger, {}, A, generation=4),
     "lost": Ledger.lost,
-    "sunk": sinks,
+    "sunk": lambda ledger: ledger.mark_sunk(PLANNED),
     "judged again": sinks_after_it_was_lost_and_regained,
-    "abandoned": is_abandoned,
+    "abandoned": Ledger.abandoned,
     "given up": is_given_up,
-    "resolved": lambda ledger: ledger.resolved(1, {C: 0}),
+    "resolved": lambda ledger: ledger.resolved(3, {C: 0}),
     "moved": lambda ledger: ledger.moved(A, 9),
     "vouched": lambda ledger: ledger.vouched({A: 9}),
     "committed": is_committed,
@@ -480,35 +738,34 @@ CHANGES: dict[str, Callable[[Ledger], object]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_after_a_change_the_ledger_answers_as_if_it_had_never_answered_before(change: str) -> None:
-    ledger = holding_with_commits()
-    before = ledger.partitions(), ledger.positions(), ledger.settled, ledger.commit_pending
+    def answers() -> tuple[object, ...]:
+        return ledger.partitions(), ledger.positions(), ledger.settled, ledger.commit_pending
+
+    ledger = holding()
+    before = answers()
     CHANGES[change](ledger)
     now = summary_of(ledger.held)
-    assert (ledger.partitions(), ledger.positions()) == (now.partitions, now.positions)
-    assert ledger.commit_pending == (now.dirty or ledger.commits.unfinished)
-    assert ledger.settled == (not now.unplaced and not ledger.commit_pending)
-    assert (ledger.partitions(), ledger.positions(), ledger.settled, ledger.commit_pending) != before, (
-        "it does change something"
-    )
+    pending = now.dirty or ledger.commits.unfinished
+    assert answers() == (now.partitions, now.positions, not now.unplaced and not pending, pending)
+    assert answers() != before, "it does change something"
 
 
 def test_a_topic_that_shows_its_id_at_last_shows_it_in_the_positions() -> None:
-    ledger = Ledger("g", "run", "lineage")
-    ledger.mark_sunk(INITIAL_DOCUMENT)
-    ledger.assigned("m", 1, [A], frozenset())
-    ledger.offsets_found("m", 1, {A: CommittedOffset(3)}, topics(""))
+    ledger = started()
+    assign(ledger, A)
+    ledger.offsets_found("m", 3, {A: CommittedOffset(3)}, topics(""))
     assert ledger.positions() == {A: Position(3)}
     ledger.topics_seen(topics("id"))
     assert ledger.positions() == {A: Position(3, "id")}
 
 
 def test_while_nothing_changes_the_answers_are_the_same_objects() -> None:
-    ledger = holding_with_commits()
-    ledger.resolved(1, {C: 0})
+    ledger = holding()
+    ledger.resolved(3, {C: 0})
     partitions, positions = ledger.partitions(), ledger.positions()
     ledger.mark_sunk(INITIAL_DOCUMENT)
     ledger.topics_seen(topics())
     ledger.vouched({A: -1})
-    ledger.commit_due(0.0)
+    ledger.commit_due(NOW)
     assert ledger.partitions() is partitions
     assert ledger.positions() is positions

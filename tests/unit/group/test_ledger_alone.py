@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from streamgroup.group.commits import NOT_FOUNDED, CommitVerdict
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.positions import Origin
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, TopicPartition
-from tests.unit.group.ledgers import NOW, A, B, accept, document, due, offsets, told, topics
+from tests.unit.group.ledgers import NOW, A, B, accept, document, due, last_commit, offsets, told, topics
 
 
 def alone(start: Document = INITIAL_DOCUMENT, run: str = "now") -> Ledger:
@@ -22,7 +23,7 @@ def alone(start: Document = INITIAL_DOCUMENT, run: str = "now") -> Ledger:
 
 
 def hold(
-    ledger: Ledger, commits: dict[TopicPartition, CommittedOffset], *partitions: TopicPartition, generation: int = 1
+    ledger: Ledger, commits: Mapping[TopicPartition, CommittedOffset], *partitions: TopicPartition, generation: int = 1
 ) -> None:
     kept = frozenset(ledger.held)
     ledger.assigned("", generation, partitions, kept)
@@ -43,7 +44,7 @@ def test_what_comes_later_starts_at_earliest_in_this_run_and_in_the_next() -> No
     hold(ledger, {}, A)
     assert ledger.unresolved == {A: Origin.STARTING}
     ledger.resolved(1, {A: 10})
-    stored = dict(accept(ledger).offsets)
+    stored = accept(ledger).offsets
     hold(ledger, stored, A, B, generation=2)
     assert ledger.unresolved == {B: Origin.EARLIEST}
     again = alone(run="next")
@@ -81,22 +82,15 @@ def test_after_a_batch_that_the_sink_skipped_the_last_commit_is_nobodys() -> Non
     ledger.emitted(skipped)
     with pytest.raises(ConfigError, match="skipped"):
         ledger.mark_sunk(skipped)
-    farewell = ledger.commit_due(NOW, everything=True)
-    assert farewell is not None
+    farewell = last_commit(ledger)
     assert told(farewell, A).lineage == ""
     again = alone(skipped, "next")
-    hold(again, dict(farewell.offsets), A)
+    hold(again, farewell.offsets, A)
     assert offsets(again) == {A: 100}
 
 
 def a_reset(offset: int) -> dict[TopicPartition, CommittedOffset]:
     return {A: CommittedOffset(offset)}
-
-
-def farewell(ledger: Ledger) -> dict[TopicPartition, CommittedOffset]:
-    commit = ledger.commit_due(NOW, everything=True)
-    assert commit is not None
-    return dict(commit.offsets)
 
 
 @pytest.mark.parametrize("offset", [50, 150])
@@ -105,10 +99,10 @@ def test_a_stop_before_the_first_batch_leaves_a_reset_in_force(offset: int) -> N
     ledger = alone(document(4, "before", a=(90, 100)))
     hold(ledger, a_reset(offset), A)
     again = alone(document(4, "before", a=(90, 100)), "next")
-    hold(again, farewell(ledger), A)
+    hold(again, last_commit(ledger).offsets, A)
     assert offsets(again) == {A: offset}
     third = alone(document(4, "before", a=(90, 100)), "third")
-    hold(third, farewell(again), A)
+    hold(third, last_commit(again).offsets, A)
     assert offsets(third) == {A: offset}
 
 
@@ -119,7 +113,7 @@ def test_a_replay_that_a_reset_leaves_behind_does_not_undo_it() -> None:
     hold(ledger, a_reset(50), A)
     ledger.mark_sunk(replayed)
     again = alone(replayed, "next")
-    hold(again, farewell(ledger), A)
+    hold(again, last_commit(ledger).offsets, A)
     assert offsets(again) == {A: 50}
 
 
@@ -133,7 +127,7 @@ def test_once_a_batch_from_a_reset_has_sunk_the_checkpoint_goes_before_commits_a
     commit = accept(ledger)
     assert told(commit, A).lineage == "lineage"
     again = alone(document(6, a=(60, 70)), "next")
-    hold(again, dict(commit.offsets), A)
+    hold(again, commit.offsets, A)
     assert offsets(again) == {A: 70}
 
 
