@@ -55,6 +55,9 @@ def tps(topic: str, *numbers: int) -> list[TopicPartition]:
 class Driver:
     """Feeds one machine, keeps its actions and the requests that are out."""
 
+    strategy = "streamgroup-range"
+    """Of the group that it joins."""
+
     def __init__(self, subscribed: tuple[str, ...] = ("t",), **config: Any) -> None:
         self.machine = Membership(MemberConfig("orders-ingest", **config), Even())
         self.subscribed = subscribed
@@ -97,15 +100,19 @@ class Driver:
 
     # the way in, as far as a scenario needs it
 
-    def found(self) -> Driver:
+    def started(self) -> Driver:
         self.step(ev.Start(self.subscribed))
+        return self
+
+    def found(self) -> Driver:
+        self.started()
         self.answer(coordinator_is(3))
         return self
 
     def joined(self, generation: int = 1, member_id: str = "me", leader: str = "other", **more: Any) -> Driver:
         self.answer(
             JoinGroupResponse(
-                generation_id=generation, protocol_name="streamgroup-range", leader=leader, member_id=member_id, **more
+                generation_id=generation, protocol_name=self.strategy, leader=leader, member_id=member_id, **more
             )
         )
         return self
@@ -116,6 +123,11 @@ class Driver:
         self.joined(generation, **more)
         self.answer(SyncGroupResponse(assignment=assignment_of(partitions)))
         return self
+
+    def begin(self) -> None:
+        """A batch is planned, and its data asked for."""
+        self.step(ev.Planned())
+        self.step(ev.Asked())
 
     def beat(self, code: int = 0, after: float = 0.0) -> list[ev.Action]:
         return self.answer(HeartbeatResponse(error_code=code), after=after)

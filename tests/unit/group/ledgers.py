@@ -51,10 +51,8 @@ def started(start: Document = INITIAL_DOCUMENT) -> Ledger:
     return ledger
 
 
-def assign(
-    ledger: Ledger, *partitions: TopicPartition, generation: int = 3, kept: tuple[TopicPartition, ...] = ()
-) -> None:
-    ledger.assigned("m", generation, partitions, kept)
+def assign(ledger: Ledger, *tps: TopicPartition, generation: int = 3, kept: tuple[TopicPartition, ...] = ()) -> None:
+    ledger.assigned("m", generation, tps, kept)
 
 
 def gain(

@@ -1,12 +1,22 @@
-"""The group's leader reads the subscriptions, divides the partitions, and notices when a topic has more or fewer."""
+"""The group's leader reads the subscriptions, divides the partitions, and notices when a topic has more or fewer.
+
+Assignors: the examples of the design as tables, what holds for all, and the order of strings as in Java. User data:
+round trips, and other clients' data is no error.
+"""
 
 from __future__ import annotations
 
+import itertools
+import json
+from array import array
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from streamgroup.group.assigning import GroupMember
+from streamgroup.group.assigning import GroupMember, java_order, subscribed
 from streamgroup.group.assignment import (
     Division,
     Leadership,
@@ -17,18 +27,33 @@ from streamgroup.group.assignment import (
     read_assignment,
     read_roster,
 )
-from streamgroup.group.assignors import ASSIGNORS
+from streamgroup.group.assignors import ASSIGNORS, COOPERATIVE, chunks, member_order
 from streamgroup.group.events import MetadataRefreshed
-from streamgroup.group.user_data import AssignmentBasis, decode_basis, encode_basis
+from streamgroup.group.requests import JoinSubscription, join_group
+from streamgroup.group.timing import MemberConfig
+from streamgroup.group.user_data import (
+    AssignmentBasis,
+    RunIdentity,
+    decode_basis,
+    decode_identity,
+    encode_basis,
+    encode_identity,
+)
 from streamgroup.kafka.wire.consumer import (
     ConsumerSubscription,
     by_topic,
     decode_assignment,
+    decode_subscription,
     each_partition,
     encode_subscription,
 )
-from streamgroup.kafka.wire.messages.group import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
-from streamgroup.model import TopicPartition
+from streamgroup.kafka.wire.messages.group import (
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    SyncGroupResponse,
+)
+from streamgroup.model import NO_LEADER, PartitionInfo, TopicInfo, TopicPartition
 from tests.live.java.cases import partitions, topics
 from tests.unit.group.drivers import assignment_of, subscription_of
 
@@ -126,7 +151,6 @@ def test_under_javas_strategies_only_a_static_leader_puts_user_data_into_an_assi
 def test_a_leader_compares_with_its_own_division_where_the_assignment_has_no_user_data() -> None:
     leadership = leading(row("me", "t"), row("m2", "t"))
     division = leadership.assign("range", refreshed({"t": 6}))
-    assert division is not None
     assert leadership.assigned(None, restarted=False) == division.basis
     assert leadership.changes(refreshed({"t": 12})) == ["t: 6 -> 12"], "also in the first metadata after it"
     leadership.joined(JoinGroupResponse(leader="m2", member_id="me"))
@@ -168,7 +192,6 @@ def test_the_leader_assigns_once_and_only_with_the_metadata_of_all_members_topic
     assert (leadership.leads, leadership.is_to_assign, leadership.topics) == (True, True, frozenset({"t", "u"}))
     assert leadership.assign("range", refreshed({"t": 1})) is None
     division = leadership.assign("range", refreshed({"t": 1}, "u"))
-    assert division is not None
     assert division.missing == ["u"]
     assert not leadership.is_to_assign
     assert leadership.assign("range", refreshed({"t": 1}, "u")) is None
@@ -202,3 +225,273 @@ def test_under_an_assignment_of_another_make_the_leader_compares_from_the_first_
     assert leadership.changes(refreshed({"t": 6})) == [], "not yet of all topics"
     assert leadership.changes(refreshed({"t": 7, "u": 2})) == []
     assert leadership.changes(refreshed({"t": 7, "u": 3})) == ["u: 2 -> 3"]
+
+
+# -- assignors --------------------------------------------------------------------------------------------------------
+
+
+def topic(name: str, leaders: Sequence[int]) -> TopicInfo:
+    """A topic whose partition `i` is led by `leaders[i]`."""
+    return TopicInfo(name, tuple(PartitionInfo(i, leader) for i, leader in enumerate(leaders)))
+
+
+def numbers(strategy: str, members: Mapping[str, GroupMember], *topics: TopicInfo) -> dict[str, list[str]]:
+    assigned = ASSIGNORS[strategy](members, {t.name: t for t in topics})
+    return {member: [str(tp) for tp in partitions] for member, partitions in assigned.items()}
+
+
+def three_members(*topics: str) -> dict[str, GroupMember]:
+    return {member: GroupMember(topics) for member in "ABC"}
+
+
+def test_chunks_follow_the_brokers_three_members_two_brokers() -> None:
+    # Broker 0 leads 0, 2, 4; broker 1 leads 1, 3, 5: (broker, partition) sorted, two for each.
+    assert numbers("streamgroup-range", three_members("t"), topic("t", [0, 1, 0, 1, 0, 1])) == {
+        "A": ["t-0", "t-2"],
+        "B": ["t-4", "t-1"],
+        "C": ["t-3", "t-5"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("count", "parts", "sizes"),
+    [(18, 4, [5, 5, 4, 4]), (6, 3, [2, 2, 2]), (2, 3, [1, 1, 0]), (0, 2, [0, 0]), (7, 1, [7]), (7, 2, [4, 3])],
+)
+def test_the_first_members_take_one_more(count: int, parts: int, sizes: list[int]) -> None:
+    assert [len(chunk) for chunk in chunks(count, parts)] == sizes
+
+
+def test_partitions_without_a_leader_come_last() -> None:
+    two = {"A": GroupMember(("t",)), "B": GroupMember(("t",))}
+    assert numbers("streamgroup-range", two, topic("t", [NO_LEADER, 5, NO_LEADER, 2])) == {
+        "A": ["t-3", "t-1"],
+        "B": ["t-0", "t-2"],
+    }
+
+
+def test_each_topic_is_divided_on_its_own_by_range() -> None:
+    two = {"A": GroupMember(("t", "u")), "B": GroupMember(("u", "t"))}
+    assert numbers("range", two, topic("t", [0, 0, 0]), topic("u", [0, 0, 0])) == {
+        "A": ["t-0", "t-1", "u-0", "u-1"],
+        "B": ["t-2", "u-2"],
+    }
+
+
+def test_static_members_come_first_and_by_their_instance() -> None:
+    members = {
+        "a": GroupMember((), None),
+        "z": GroupMember((), "node-1"),
+        "b": GroupMember((), "node-2"),
+        "0": GroupMember((), None),
+    }
+    assert member_order(members) == ["z", "b", "0", "a"]
+
+
+def test_a_static_members_restart_moves_no_chunk() -> None:
+    before = {"m-1": GroupMember(("t",), "x"), "m-2": GroupMember(("t",), "y")}
+    after = {"m-9": GroupMember(("t",), "x"), "m-2": GroupMember(("t",), "y")}
+    layout = topic("t", [0, 1, 2, 0])
+    for strategy in ASSIGNORS.keys() - COOPERATIVE:  # cooperative-sticky goes by what they own instead
+        assert numbers(strategy, before, layout)["m-2"] == numbers(strategy, after, layout)["m-2"]
+
+
+def test_cooperative_strategies_are_among_those_there_are() -> None:
+    assert ASSIGNORS.keys() > COOPERATIVE == {"cooperative-sticky"}
+
+
+def test_members_sort_as_java_sorts_strings() -> None:
+    # U+1F600 is a surrogate pair in UTF-16 (D83D ...) and so sorts before U+FF5E, although its code point is larger.
+    assert member_order({"\uff5e": GroupMember(()), "😀": GroupMember(())}) == ["😀", "\uff5e"]
+
+
+NAMES = st.sampled_from(["t", "u", "v", "w"])
+LAYOUTS = st.dictionaries(NAMES, st.lists(st.integers(NO_LEADER, 3), max_size=12), max_size=4)
+
+
+@st.composite
+def groups(draw: st.DrawFn) -> dict[str, GroupMember]:
+    ids = draw(st.lists(st.text("ab01", min_size=1, max_size=4), min_size=1, max_size=6, unique=True))
+    return {
+        member_id: GroupMember(
+            tuple(draw(st.lists(NAMES, max_size=4))),
+            f"i-{draw(st.permutations(range(9)))[0]}-{member_id}" if draw(st.booleans()) else None,
+        )
+        for member_id in ids
+    }
+
+
+@given(groups(), LAYOUTS, st.sampled_from(sorted(ASSIGNORS)))
+def test_every_assignor_is_total_disjoint_and_independent_of_order(
+    members: dict[str, GroupMember], layout: dict[str, list[int]], strategy: str
+) -> None:
+    topics = {name: topic(name, leaders) for name, leaders in layout.items()}
+    assigned = ASSIGNORS[strategy](members, topics)
+    handed_out = [tp for partitions in assigned.values() for tp in partitions]
+    subscribed = {name for member in members.values() for name in member.topics}
+    assert assigned.keys() == members.keys()
+    assert sorted(handed_out) == sorted(
+        TopicPartition(name, p.partition) for name in subscribed & topics.keys() for p in topics[name].partitions
+    )
+    assert all(tp.topic in members[member].topics for member, tps in assigned.items() for tp in tps)
+
+    reversed_members = {
+        k: GroupMember(tuple(reversed(m.topics)), m.instance_id) for k, m in reversed(list(members.items()))
+    }
+    reversed_topics = {
+        name: TopicInfo(name, tuple(reversed(info.partitions))) for name, info in reversed(list(topics.items()))
+    }
+    assert ASSIGNORS[strategy](reversed_members, reversed_topics) == assigned
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from("ABCDEF"), st.lists(st.sampled_from("tuvw"), max_size=5).map(tuple), min_size=1, max_size=6
+    ),
+    st.dictionaries(st.sampled_from("tuvw"), st.integers(0, 7), max_size=4),
+)
+def test_roundrobin_goes_round_the_members_and_passes_over_those_who_do_not_subscribe(
+    subscriptions: dict[str, tuple[str, ...]], partitions: dict[str, int]
+) -> None:
+    members = {member: GroupMember(topics) for member, topics in subscriptions.items()}
+    expected: dict[str, list[str]] = {member: [] for member in members}
+    turn = itertools.cycle(member_order(members))
+    for name, count in sorted(partitions.items()):
+        if any(name in topics for topics in subscriptions.values()):
+            for number in range(count):
+                owner = next(member for member in turn if name in subscriptions[member])
+                expected[owner].append(f"{name}-{number}")
+    topics = [topic(name, [1] * count) for name, count in partitions.items()]
+    assert numbers("roundrobin", members, *topics) == expected
+
+
+@settings(max_examples=100)
+@example("Z", "a")
+@example("\U0001f600", "\uffee")  # its surrogates lie below U+FFEE, its code point above
+@example("\ud83d", "\uffee")  # a lone surrogate, which Java's strings may have
+@given(st.text(st.characters(exclude_categories=())), st.text(st.characters(exclude_categories=())))
+def test_any_two_texts_sort_as_their_code_units_do(one: str, other: str) -> None:
+    def units(text: str) -> list[int]:
+        return list(array("H", text.encode("utf-16-le", "surrogatepass")))
+
+    assert (java_order(one) < java_order(other)) == (units(one) < units(other))
+
+
+def test_only_topics_that_exist_and_have_a_subscriber_are_divided_each_once_and_in_order() -> None:
+    members = {"m1": GroupMember(("u", "t", "gone", "t")), "m2": GroupMember(("\uffee", "\U0001f600", "u"))}
+    existing = topics({"unread": 1, "\uffee": 1, "u": 2, "t": 0, "\U0001f600": 1})
+    assert subscribed(members, existing) == ["t", "u", "\U0001f600", "\uffee"]
+
+
+# -- the user data of subscriptions and assignments -------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@given(st.dictionaries(st.text(max_size=20), st.integers(0, 10_000)), st.integers(0, 500), st.integers(0, 9))
+def test_what_is_written_is_read(counts: dict[str, int], members: int, withheld: int) -> None:
+    basis = AssignmentBasis(counts, members, withheld)
+    assert decode_basis(memoryview(encode_basis(basis))) == basis
+    assert basis.total == sum(counts.values())
+
+
+@given(st.binary(max_size=200))
+def test_user_data_of_another_client_is_neither_a_basis_nor_an_identity(data: bytes) -> None:
+    assert (decode_basis(data), decode_identity(data)) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        b"",
+        b"null",
+        b"[1]",
+        b'{"streamgroup":2,"counts":{},"members":1}',
+        b'{"streamgroup":1,"counts":{"t":-1},"members":1}',
+        b'{"streamgroup":1,"counts":{"t":true},"members":1}',
+        b'{"streamgroup":1,"counts":[],"members":1}',
+        b'{"streamgroup":1,"counts":{}}',
+        b'{"streamgroup":1,"counts":{},"members":1,"withheld":-1}',
+        b"[" * 100_000,
+        b"1" * 10_000,
+    ],
+)
+def test_what_only_looks_like_ours_says_nothing(data: bytes | None) -> None:
+    assert decode_basis(data) is None
+
+
+IDENTITIES = st.builds(RunIdentity, st.text(max_size=40), st.text(max_size=40), st.booleans())
+
+
+@given(IDENTITIES, st.integers(0, 2**30))
+def test_what_is_reported_is_understood_also_behind_javas_generation(identity: RunIdentity, generation: int) -> None:
+    data = encode_identity(identity)
+    assert decode_identity(data) == identity
+    assert decode_identity(memoryview(data)) == identity
+    assert decode_identity(generation.to_bytes(4, "big") + data) == identity
+
+
+def test_the_bytes_are_compact_json_with_the_format_first() -> None:
+    data = encode_identity(RunIdentity("l", "r", admitted=True))
+    assert data == b'{"streamgroup":1,"lineage":"l","run":"r","admitted":true}'
+
+
+OURS: dict[str, Any] = {"streamgroup": 1, "lineage": "l", "run": "r", "admitted": False}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        OURS | {"streamgroup": 2},
+        OURS | {"streamgroup": True},
+        OURS | {"lineage": 1},
+        OURS | {"run": None},
+        OURS | {"admitted": 1},
+        {key: value for key, value in OURS.items() if key != "run"},
+        [OURS],
+        "streamgroup",
+    ],
+)
+def test_another_format_or_shape_is_nobody(document: Any) -> None:
+    assert decode_identity(json.dumps(document).encode()) is None
+
+
+def test_more_than_ours_can_be_is_not_parsed() -> None:
+    assert decode_identity(json.dumps(OURS | {"run": "r" * 5000}).encode()) is None
+    assert decode_identity(b"[" * 4000) is None
+    assert decode_identity(None) is None
+    assert decode_identity(b"") is None
+
+
+def test_what_a_later_release_adds_is_left_alone() -> None:
+    assert decode_identity(json.dumps(OURS | {"since": 5}).encode()) == RunIdentity("l", "r")
+
+
+# -- the subscription in JoinGroup, for the leader ---------------------------------------------------------------------
+
+T1, U0 = TopicPartition("t", 1), TopicPartition("u", 0)
+HELD = JoinSubscription(("t", "u"), b"lineage", (U0, T1), 7)
+
+
+def metadata(subscription: JoinSubscription, *strategies: str) -> dict[str, bytes]:
+    request: JoinGroupRequest = join_group(MemberConfig("g", strategies=strategies), "me", subscription, "why")(9)
+    return {protocol.name: bytes(protocol.metadata) for protocol in request.protocols}
+
+
+def test_a_cooperative_member_tells_what_it_holds_and_since_when() -> None:
+    """KIP-429, KIP-792; in the user data once more the generation, for Java's leaders before 3.4, then who it is."""
+    told = decode_subscription(metadata(HELD, "cooperative-sticky")["cooperative-sticky"])
+    assert told == ConsumerSubscription(
+        topics=("t", "u"), user_data=b"\0\0\0\7lineage", owned_partitions=by_topic([T1, U0]), generation_id=7
+    )
+
+
+def test_strategies_side_by_side_each_have_user_data_of_their_own() -> None:
+    both = metadata(JoinSubscription(("t",), b"lineage"), "cooperative-sticky", "range")
+    user_data = {name: bytes(decode_subscription(data).user_data or b"") for name, data in both.items()}
+    assert user_data == {"cooperative-sticky": b"\xff\xff\xff\xfflineage", "range": b"lineage"}
+
+
+def test_nothing_to_tell_is_no_user_data() -> None:
+    assert decode_subscription(metadata(JoinSubscription(("t",)), "range")["range"]) == ConsumerSubscription(
+        topics=("t",)
+    )

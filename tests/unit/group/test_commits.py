@@ -37,14 +37,6 @@ def due(commits: Commits, now: float = NOW, *, moved: bool = False, everything: 
     return commits.is_due(now, moved=moved, everything=everything)
 
 
-def test_one_that_is_to_be_made_again_is_due_although_nothing_has_moved_since() -> None:
-    commits = Commits()
-    assert not commits.answered(commits.make(NOW, "m", 3, OFFSETS), CommitVerdict.RETRY, NOW)
-    assert (due(commits), commits.unfinished) == (True, True)
-    commits.nothing_held()
-    assert (due(commits), commits.unfinished) == (False, False)
-
-
 def test_it_measures_how_long_the_accepted_ones_took() -> None:
     commits = Commits()
     commits.answered(commits.make(NOW, "m", 3, OFFSETS), CommitVerdict.RETRY, NOW + 10)
@@ -102,15 +94,6 @@ def test_a_batch_that_has_sunk_is_outstanding_until_the_group_is_known_to_have_i
     assert commits.outstanding == {A}, "the newest batch alone"
 
 
-def test_what_sank_outlives_the_assignment_under_which_it_was_to_be_committed() -> None:
-    commits = Commits()
-    commits.sank([OffsetRange(A, 0, 5)])
-    commit = commits.make(NOW, "m", 3, OFFSETS)
-    commits.interrupted(kept=False)
-    assert not commits.answered(commit, CommitVerdict.ACCEPTED, NOW)
-    assert commits.outstanding == {A}
-
-
 MAX_MESSAGE_BYTES = 1_048_588
 """The default of brokers and topics."""
 OURS = CommitMetadata(*("0123456789abcdef",) * 2, 2**40, 2**40, 2**31 - 1, "a" * 36, 2**40).text()
@@ -138,9 +121,6 @@ def test_every_part_fits_into_a_record_batch_of_the_default_size(group: str, top
 
 def test_a_share_of_a_common_size_is_one_request() -> None:
     assert len(PartSize("etl").split(offsets(1_500))) == 1
-
-
-def test_nothing_is_nothing() -> None:
     assert PartSize("etl").split({}) == ()
 
 
@@ -184,9 +164,14 @@ def changed(**values: object) -> str:
     return json.dumps(json.loads(TEXT) | values)
 
 
-def test_the_text_is_readable_and_stays_as_it_is() -> None:
-    assert METADATA.text() == TEXT
-    assert CommitMetadata.parse(TEXT) == METADATA
+@pytest.mark.parametrize(
+    ("metadata", "text"),
+    [(METADATA, TEXT), (replace(METADATA, batch=12), TEXT[:-1] + ',"batch":12}')],
+    ids=["as ever", "with Spark's batch id, which a listener reported"],
+)
+def test_the_text_is_readable_and_stays_as_it_is(metadata: CommitMetadata, text: str) -> None:
+    assert metadata.text() == text
+    assert CommitMetadata.parse(text) == metadata
 
 
 @given(
@@ -207,20 +192,12 @@ def test_what_was_written_is_read(metadata: CommitMetadata) -> None:
     assert len(text.encode()) < BROKERS_LIMIT
 
 
-def test_sparks_batch_id_is_named_where_a_listener_reported_it() -> None:
-    named = replace(METADATA, batch=12)
-    assert named.text() == TEXT[:-1] + ',"batch":12}'
-    assert CommitMetadata.parse(named.text()) == named
-
-
-@pytest.mark.parametrize("batch", [None, "12", 12.0, True, -1, [12]])
-def test_a_batch_id_that_is_none_takes_nothing_from_the_rest(batch: object) -> None:
-    """Nothing is decided by it."""
-    assert CommitMetadata.parse(changed(batch=batch)) == METADATA
-
-
-def test_keys_that_a_later_release_adds_are_no_hindrance() -> None:
-    assert CommitMetadata.parse(changed(epoch=12)) == METADATA
+@pytest.mark.parametrize(
+    "change", [*({"batch": batch} for batch in (None, "12", 12.0, True, -1, [12])), {"a later release's": 12}], ids=str
+)
+def test_an_invalid_batch_id_and_an_unknown_key_take_nothing_from_the_rest(change: dict[str, object]) -> None:
+    """Nothing is decided by them."""
+    assert CommitMetadata.parse(changed(**change)) == METADATA
 
 
 @pytest.mark.parametrize(

@@ -83,9 +83,7 @@ def test_all_requests_of_a_broken_connection_fail_and_no_others(lanes: RequestLa
     assert lanes.answered(Lane.JOIN, 102) is not None
 
 
-def test_only_the_end_of_an_idle_connection_for_heartbeats_says_that_the_coordinator_is_gone(
-    lanes: RequestLanes[str],
-) -> None:
+def test_only_the_end_of_an_idle_heartbeat_connection_reports_the_coordinator_gone(lanes: RequestLanes[str]) -> None:
     assert lanes.broken(Lane.JOIN, GONE) == []
     assert lanes.broken(Lane.COORDINATOR, GONE) == [ev.CoordinatorGone(GONE)]
     assert not lanes.is_open(Lane.COORDINATOR)

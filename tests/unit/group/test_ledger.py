@@ -356,6 +356,7 @@ def test_a_partition_gained_while_its_batch_is_replayed_starts_before_that_batch
     ledger.replayed(document(4, "before", a=(80, 90)), LOGGED, LOGGED.ranges, {A: asked})
     assert gain(ledger, {A: asked}) == {A: StartPosition(Origin.COMMITTED, 90)}
     assert ledger.commit_due(NOW) is None
+    assert told(last_commit(ledger), A).asked == LOGGED.sequence, "this process has asked for it, too"
 
 
 def test_a_replay_of_a_partition_that_the_log_had_to_place() -> None:
@@ -468,16 +469,6 @@ def test_a_refused_commit_is_made_again_after_the_rebalance_for_what_is_kept() -
     gain(ledger, {B: ours(41, 9, run="other"), A: ours(90)}, A, B, generation=4, kept=(A,))
     again = due(ledger)
     assert (again.generation, offsets(again)) == (4, {A: 100, B: 41})
-
-
-def test_an_answer_that_comes_after_the_next_generation_changes_nothing() -> None:
-    ledger = in_flight({A: ours(90)})
-    ledger.mark_sunk(PLANNED)
-    old = due(ledger)
-    assign(ledger, A, generation=4, kept=(A,))
-    ledger.answered(old, CommitVerdict.ACCEPTED, NOW)
-    assert ledger.commit_pending
-    assert offsets(due(ledger)) == {A: 100}
 
 
 def test_an_idle_member_commits_hourly() -> None:

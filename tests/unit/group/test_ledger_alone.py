@@ -1,19 +1,19 @@
-"""The ledger of a query that is not a member: what it commits, and where it goes on."""
+"""The ledger of a query that is not a member: what it commits, and where it goes on. The parts of a ledger."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
 from streamgroup.coordinator.planning.batch import empty_document
-from streamgroup.errors import ConfigError
-from streamgroup.group.commits import NOT_FOUNDED, CommitVerdict
+from streamgroup.errors import ConfigError, SkippedBatchError
+from streamgroup.group.commits import NOT_FOUNDED, CommitVerdict, Offsets
+from streamgroup.group.holdings import Held, InFlightBatch, InFlightBatches
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.positions import Origin
-from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, TopicPartition
-from tests.unit.group.ledgers import NOW, A, B, accept, document, due, last_commit, offsets, told, topics
+from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, OffsetRange, Position, TopicPartition
+from tests.unit.group.ledgers import NOW, A, B, C, accept, document, due, last_commit, offsets, ours, told, topics
 
 
 def alone(start: Document = INITIAL_DOCUMENT, run: str = "now") -> Ledger:
@@ -22,9 +22,7 @@ def alone(start: Document = INITIAL_DOCUMENT, run: str = "now") -> Ledger:
     return ledger
 
 
-def hold(
-    ledger: Ledger, commits: Mapping[TopicPartition, CommittedOffset], *partitions: TopicPartition, generation: int = 1
-) -> None:
+def hold(ledger: Ledger, commits: Offsets, *partitions: TopicPartition, generation: int = 1) -> None:
     kept = frozenset(ledger.held)
     ledger.assigned("", generation, partitions, kept)
     ledger.offsets_found("", generation, commits, topics())
@@ -183,3 +181,105 @@ def test_positions_replace_the_mark_of_a_run_that_found_no_partition() -> None:
     ledger.mark_sunk(replace(founded, sequence=3))
     assert ledger.checkpoint == following
     assert not empty_document(founded, group="g", lineage="l", run="r", positions=following.positions).is_founded
+
+
+# -- the batch in flight and the partitions held ----------------------------------------------------------------------
+
+FIRST = document(1, a=(0, 5))
+BEFORE = document(7, run="before", a=(90, 100))
+"""A document that an earlier run planned."""
+
+
+def batches_since(start: Document = INITIAL_DOCUMENT, group: str = "g") -> InFlightBatches:
+    batches = InFlightBatches(group, "new")
+    batches.mark_sunk(start)
+    return batches
+
+
+@pytest.mark.parametrize("group", ["g", ""])
+def test_a_batch_that_sinks_without_its_data_being_asked_for_was_skipped(group: str) -> None:
+    batches = batches_since(group=group)
+    planned = document(4, a=(0, 5), b=(0, 3), c=(1, 2))
+    extra = replace(planned, ranges=(*planned.ranges, OffsetRange(C, 2, 3)))
+    batches.emitted(extra)
+    with pytest.raises(SkippedBatchError) as raised:
+        batches.mark_sunk(extra)
+    text = str(raised.value)
+    assert text.startswith("group g: " if group else "the sink skipped")
+    assert "reports document 4 (t-0[0, 5), t-1[0, 3), t-2[1, 2), ...) as done" in text
+    assert "start again with a new checkpoint" in text
+    assert text.endswith("goes on from the group's committed offsets" if group else "it starts at startingOffsets")
+    assert batches.checkpoint == INITIAL_DOCUMENT
+
+
+def test_a_document_planned_after_a_replay_has_a_higher_number() -> None:
+    batches = batches_since(FIRST)
+    batches.replayed(FIRST, BEFORE, (), {})
+    batches.mark_sunk(FIRST)
+    assert batches.last_sequence == 7
+
+
+@pytest.mark.parametrize(
+    ("newer", "replaces"),
+    [
+        (document(2, a=(5, 9)), True),
+        (Document("g", "lineage", "now", 2, (), {A: Position(5, "id", 5), B: Position(1)}), True),
+        (Document("g", "lineage", "now", 2, (), {A: Position(5, "id", 5)}), False),
+        (Document("g", "lineage", "now", 2, (), {B: Position(1)}), False),
+        (Document("g", "lineage", "now", 2), False),
+        (Document("g", "lineage", "now", 2, is_founded=True), False),
+    ],
+    ids=["ranges", "more positions", "the same positions", "other positions", "none", "founded"],
+)
+def test_a_start_replaces_the_checkpoint_where_it_has_ranges_or_more_positions(newer: Document, replaces: bool) -> None:
+    batches = batches_since(FIRST)
+    batches.mark_sunk(newer)
+    assert batches.is_proven(newer)
+    assert batches.checkpoint == (newer if replaces else FIRST)
+
+
+@pytest.mark.parametrize(("lineage", "is_it"), [("", True), ("lineage", False)])
+def test_spark_may_hand_the_end_of_a_migrated_batch_back_without_its_ranges(lineage: str, is_it: bool) -> None:
+    """The offset log of Spark's own connector has positions only."""
+    whole = replace(BEFORE, lineage=lineage)
+    batch = InFlightBatch(whole, planned_here=False)
+    assert batch.is_of(whole)
+    assert batch.is_of(replace(whole, ranges=())) is is_it
+    assert not batch.is_of(replace(whole, ranges=(), sequence=8))
+
+
+@pytest.mark.parametrize(
+    ("position", "committed", "dirty", "ahead"),
+    [
+        (None, None, False, 0),
+        (None, 5, False, 0),
+        (5, None, True, 0),
+        (5, 5, False, 0),
+        (9, 5, True, 4),
+        (5, 9, True, 0),
+    ],
+)
+def test_a_position_is_dirty_unless_it_is_the_committed_one_and_ahead_by_what_sank_since(
+    position: int | None, committed: int | None, dirty: bool, ahead: int
+) -> None:
+    one = Held(0, position=position, committed=committed)
+    assert (one.dirty, one.ahead) == (dirty, ahead)
+
+
+@pytest.mark.parametrize(
+    ("found", "seen", "may_move"),
+    [
+        (None, None, True),
+        (CommittedOffset(5), CommittedOffset(5), True),
+        (CommittedOffset(5), CommittedOffset(5, leader_epoch=2), False),
+        (CommittedOffset(9), CommittedOffset(5), False),  # an operator's reset since then
+        (CommittedOffset(9), None, False),
+        (None, CommittedOffset(5), False),
+        (ours(9), CommittedOffset(5), True),  # another member has gone on
+        (ours(9), None, True),
+    ],
+)
+def test_a_replay_moves_a_position_only_past_the_commits_of_queries(
+    found: CommittedOffset | None, seen: CommittedOffset | None, may_move: bool
+) -> None:
+    assert Held(0, found=found).found_as_seen(seen) is may_move

@@ -19,29 +19,12 @@ from streamgroup.errors import ConfigError
 from streamgroup.group.commits import Commit, CommitMetadata, CommitVerdict
 from streamgroup.group.holdings import summary_of
 from streamgroup.group.ledger import Ledger
-from streamgroup.model import (
-    INITIAL_DOCUMENT,
-    CommittedOffset,
-    Document,
-    OffsetRange,
-    PartitionInfo,
-    Position,
-    TopicInfo,
-    TopicPartition,
-)
+from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, OffsetRange, Position, TopicPartition
+from tests.unit.group.ledgers import A, B, C, document, ours, topics
 
-PARTITIONS = tuple(TopicPartition("t", n) for n in range(3))
-A, B, C = PARTITIONS
-TOPICS = {"t": TopicInfo("t", tuple(PartitionInfo(n, 1, 3) for n in range(3)), "id")}
-BEFORE = Document("g", "lineage", "before", 4, positions={A: Position(90, "id"), B: Position(40, "id")})
-LOGGED = Document(
-    "g",
-    "lineage",
-    "before",
-    5,
-    ranges=(OffsetRange(A, 90, 100), OffsetRange(B, 40, 60)),
-    positions={A: Position(100, "id"), B: Position(60, "id")},
-)
+PARTITIONS = (A, B, C)
+TOPICS = topics()
+BEFORE, LOGGED = document(4, "before", a=(90, 90), b=(40, 40)), document(5, "before", a=(90, 100), b=(40, 60))
 some = st.just(frozenset(PARTITIONS)) | st.sets(st.sampled_from(PARTITIONS)).map(frozenset)
 
 
@@ -83,8 +66,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def begin(self, case: str) -> None:
         if case != "fresh":
             asked = 4 if case == "skipped" else 5
-            text = CommitMetadata("lineage", "before", 4, asked, 1, "id").text()
-            self.store = {A: CommittedOffset(90, text), B: CommittedOffset(40, text)}
+            self.store = {A: ours(90, asked=asked), B: ours(40, asked=asked)}
             self.sunk |= {A: 100, B: 60} if case == "sunk" else {A: 90, B: 40}
             self.start = BEFORE if case == "replay" else LOGGED
             self.to_replay = LOGGED if case == "replay" else None

@@ -1,4 +1,4 @@
-"""Scenarios of members with the real membership machine: starting, sharing, committing."""
+"""Scenarios of members with the real membership machine: starting, sharing, losing the membership, restarting."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from streamgroup.coordinator.planning.batch import empty_document
-from streamgroup.errors import BrokerError, ErrorCode, error_of
+from streamgroup.errors import ConfigError, ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.ledger import Ledger
-from streamgroup.group.member import Member, MetadataStale, Resolve
-from streamgroup.group.offsets.kafka import KafkaOffsetStore
+from streamgroup.group.member import MetadataStale, Resolve
 from streamgroup.group.state_machine import State
 from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.kafka.wire.messages.group import HeartbeatRequest, JoinGroupRequest
@@ -26,7 +25,7 @@ from streamgroup.model import (
     TopicPartition,
 )
 from tests.fakes.offsets import OFFSETS_VERSION, fetch_answer
-from tests.unit.group.world import COOPERATIVE, P0, P1, SESSION_S, NoJitter, World, founded, offsets, sends
+from tests.unit.group.world import COOPERATIVE, P0, P1, SESSION_S, Query, World, founded, member_of, offsets, sends
 
 # -- starting ---------------------------------------------------------------------------------------------------------
 
@@ -162,15 +161,7 @@ def fetches(actions: list[Any]) -> list[ev.Send]:
 def test_a_topic_that_the_metadata_lacks_does_not_hold_up_the_others() -> None:
     grown, later = TopicPartition("t", 1), TopicPartition("u", 0)
     ledger = Ledger("g", "now", "lineage")
-    member = Member(
-        Holds(P0, grown, later),
-        ledger,
-        KafkaOffsetStore(),
-        instance_id=None,
-        session_timeout_s=SESSION_S,
-        request_timeout_ms=30_000,
-        backoff=NoJitter(),
-    )
+    member = member_of(Holds(P0, grown, later), ledger)
     t = TopicInfo("t", (PartitionInfo(0, 1),), "id of t")
     u = TopicInfo("u", (PartitionInfo(0, 1),), "id of u")
     now = 100.0
@@ -295,65 +286,305 @@ def test_a_member_that_joins_during_a_long_batch_gets_its_share_after_it(*, list
     assert (offsets(world), world.repeated()) == ({0: 20, 1: 20}, [])
 
 
-# -- commits ----------------------------------------------------------------------------------------------------------
+# -- whole groups ------------------------------------------------------------------------------------------------------
 
 
-def test_a_commit_refused_by_a_rebalance_is_made_again_after_it_for_what_is_kept() -> None:
+def assigned(query: Query) -> ev.Assigned:
+    return [action for action in query.log if isinstance(action, ev.Assigned)][-1]
+
+
+def shares(world: World) -> dict[str, list[str]]:
+    return {query.name: [str(tp) for tp in assigned(query).partitions] for query in world.queries}
+
+
+@pytest.mark.parametrize("version", [None, 0, 1, 2, 3, 4, 5, 6, 9])
+def test_three_members_come_to_an_even_split_whatever_the_version(version: int | None) -> None:
+    world = World(6)
+    world.most = version
+    queries = [world.query(name) for name in "ABC"]
+    world.run(20)
+    assert {query.membership.state for query in queries} == {State.STABLE}
+    assert sorted(tp for share in shares(world).values() for tp in share) == [f"t-{p}" for p in range(6)]
+    assert {len(share) for share in shares(world).values()} == {2}
+    last = [assigned(query) for query in queries]
+    assert {(one.members, one.total, one.strategy) for one in last} == {(3, 6, "streamgroup-range")}
+    assert len({one.generation for one in last}) == 1
+    assert [one.leader for one in last].count(True) == 1
+    assert all(query.membership.lease_at is not None for query in queries)
+
+
+def test_the_leader_notices_new_partitions_and_only_the_leader_rejoins_for_them() -> None:
+    world = World(2)
+    queries = [world.query(name) for name in "AB"]
+    world.run(20)
+    (leader,), (follower,) = ([q for q in queries if assigned(q).leader is leads] for leads in (True, False))
+    world.partitions = 4
+    generation, joined = world.coordinator.generation, sends(follower, JoinGroupRequest)
+    world.tell_topics(follower)
+    world.run(10)
+    assert (world.coordinator.generation, sends(follower, JoinGroupRequest)) == (generation, joined)
+    world.tell_topics(leader)
+    world.run(10)
+    assert {name: len(share) for name, share in shares(world).items()} == {"A": 2, "B": 2}
+    joining = ev.Joining("partitions have changed (t: 2 -> 4)", abandoned=False, cause=ev.JoinCause.PARTITIONS)
+    assert joining in leader.log
+
+
+def test_a_topic_that_appears_is_assigned() -> None:
+    world = World(0)
+    query = world.query("A")
+    world.run(5)
+    assert shares(world) == {"A": []}
+    assert any(isinstance(a, ev.Note) and "do not exist (yet): t" in a.text for a in query.log)
+    world.partitions = 1
+    world.tell_topics(query)
+    world.run(5)
+    assert shares(world) == {"A": ["t-0"]}
+
+
+def test_members_with_unlike_topics_get_only_their_own() -> None:
+    world = World(2)
+    world.more = {"u": 2}
+    world.query("A")
+    world.query("B", topics=("t", "u"))
+    world.run(20)
+    assert shares(world) == {"A": ["t-0"], "B": ["t-1", "u-0", "u-1"]}
+
+
+def test_a_group_takes_the_strategy_that_all_know() -> None:
+    world = World(4)
+    queries = [world.query("A"), world.query("B", strategies=("roundrobin",))]
+    world.run(20)
+    assert {assigned(query).strategy for query in queries} == {"roundrobin"}
+
+
+# -- static members (KIP-345): restarts that cost the group nothing (R23, R24) -----------------------------------------
+
+
+@pytest.mark.parametrize("config", [{}, COOPERATIVE])
+def test_a_static_members_restart_moves_nothing_and_rebalances_nothing(config: dict[str, Any]) -> None:
+    world = World(4, **config)
+    a, b = (world.query(name, instance_id=f"node-{name}") for name in "AB")
+    for query in (a, b):
+        query.poll()
+    world.run(30)
+    world.produce(10)
+    for query in (a, b):
+        query.batch()
+        assert query.poll()
+    generation, before = world.coordinator.generation, (a.held, b.held)
+    world.queries.remove(b)
+    again = world.query("B2", b.start, instance_id="node-B")
+    world.run(20)
+    assert again.poll()
+    assert (world.coordinator.generation, (a.held, again.held)) == (generation, before)
+    assert a.poll(), "A has noticed nothing"
+    world.produce(5)
+    again.batch()
+    a.batch()
+    assert (again.poll(), a.poll()) == (True, True)
+    assert (world.repeated(), world.missing()) == ([], set())
+
+
+@pytest.mark.parametrize("config", [{}, COOPERATIVE])
+@pytest.mark.parametrize("version", [5, 9])
+def test_a_restarted_static_leader_notices_new_partitions(version: int, config: dict[str, Any]) -> None:
+    """R23: before v9 it is not even told that it leads."""
+    world = World(2, **config)
+    world.join_version = version
+    a, b = (world.query(name, instance_id=f"node-{name}") for name in "AB")
+    for query in (a, b):
+        query.poll()
+    world.run(30)
+    assert world.coordinator.group.leader == a.membership.member_id
+    world.queries.remove(a)
+    again = world.query("A2", a.start, instance_id="node-A")
+    world.run(10)
+    again.poll()
+    generation = world.coordinator.generation
+    world.partitions = 4
+    for query in (b, again):
+        world.tell_topics(query)
+        world.run(20)
+    assert world.coordinator.generation > generation
+    assert sorted(again.held + b.held) == [0, 1, 2, 3]
+
+
+def test_two_runs_with_one_instance_id_end_with_the_older_one_fenced() -> None:
+    world, a = founded(2, **COOPERATIVE, instance_id="node-1")
+    assert a.poll()
+    again = world.query("A2", a.start, instance_id="node-1")
+    world.run(10)
+    assert "node-1" in str(a.failure)
+    assert again.held == [0, 1]
+
+
+# -- hiccups ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("proven", ["before it has rejoined", "after it has rejoined"])
+def test_a_lone_query_that_loses_its_session_in_a_batch_repeats_nothing(proven: str) -> None:
+    world, a = founded()
+    document = a.begin()
+    if proven == "before it has rejoined":
+        world.held_back = []
+    world.coordinator.expel(a.membership.member_id)
+    world.run(10)
+    assert ev.Lost("UNKNOWN_MEMBER_ID") in a.log
+    assert not a.member.may_plan(world.now)
+    a.sink(document)
+    a.poll()
+    for answer in world.held_back or ():
+        answer()
+    world.run(1)
+    assert a.poll()
+    assert offsets(world) == {0: 10, 1: 10}
+    world.produce(3)
+    a.batch()
+    assert (world.repeated(), world.missing()) == ([], set())
+
+
+def test_a_member_whose_heartbeats_go_unanswered_plans_nothing() -> None:
+    """R9: what proves the lease is a heartbeat or a commit, by the time at which it was sent."""
+    world, a = founded()
+    world.deaf |= {HeartbeatRequest}
+    assert a.poll()
+    assert not a.member.may_plan(world.now + SESSION_S)
+
+
+def test_a_new_member_plans_nothing_before_its_first_heartbeat() -> None:
+    world = World()
+    world.deaf.add(HeartbeatRequest)
+    world.coordinator.offsets = {P0: CommittedOffset(0), P1: CommittedOffset(0)}
+    query = world.query("A")
+    assert not query.poll()
+    assert query.positions == {0: 0, 1: 0}
+
+
+@pytest.mark.parametrize("in_flight", [False, True], ids=["idle", "in a batch"])
+def test_a_member_that_left_and_came_back_gains_everything_anew(in_flight: bool) -> None:
+    """R27, R5: another member may have read on meanwhile. P1 is still as this run left it (R5a)."""
+    world, a = founded()
+    document = a.begin()
+    if not in_flight:
+        a.sink(document)
+        assert a.poll()
+    a.act(a.member.step(ev.Stop(), world.now))
+    assert a.membership.state is State.LEFT
+    assert a.held == []
+    world.coordinator.offsets[P0] = CommittedOffset(4)
+    a.act(a.member.step(ev.Start(("t",)), world.now))
+    if in_flight:
+        a.sink(document)
+    world.run(5)
+    assert a.poll()
+    assert a.positions == {0: 4, 1: 10}
+
+
+# -- restarts ---------------------------------------------------------------------------------------------------------
+
+
+def killed_in_a_batch() -> tuple[World, Query, Document]:
     world, a = founded()
     a.batch()
-    world.coordinator.refusals = [ErrorCode.REBALANCE_IN_PROGRESS]
-    generation = world.coordinator.generation
-    assert a.poll()
-    assert world.coordinator.generation == generation + 1
-    assert world.coordinator.commits[-1][1:] == (generation + 1, {P0: 10, P1: 10})
-    assert world.repeated() == []
+    a.poll()
+    world.produce(10)
+    document = a.begin()
+    world.die(a)
+    return world, a, document
 
 
-def test_an_unanswered_commit_is_sent_again() -> None:
+@pytest.mark.parametrize("gained", ["before", "during", "after"])
+def test_a_replay_and_the_partitions_that_are_gained_around_its_filter(gained: str) -> None:
+    world, a, document = killed_in_a_batch()
+    again = world.query("again", a.start, join=gained == "before")
+    world.run(5)
+    seen = dict(world.coordinator.offsets)
+    if gained == "during":
+        world.join(again)
+    again.replay(document, seen)
+    if gained == "after":
+        world.join(again)
+    assert again.handed == document.ranges
+    again.sink(document)
+    assert again.poll()
+    assert offsets(world) == {0: 20, 1: 20}
+    world.produce(1)
+    again.batch()
+    assert (world.repeated(), world.missing()) == ([], set())
+
+
+def test_a_replay_of_what_another_member_took_over_repeats_that_batch_alone() -> None:
+    world, a, document = killed_in_a_batch()
+    b = world.query("B")
+    b.poll()
+    b.batch()
+    b.poll()
+    b.act(b.member.step(ev.Stop(), world.now))
+    again = world.query("again", a.start)
+    again.replay(document)
+    assert again.handed == (), "the group has committed all of it since"
+    again.sink(document)
+    again.poll()
+    assert again.plan() is None
+    assert (world.repeated(), world.missing()) == ([], set())
+
+
+def test_an_operators_reset_is_not_undone_by_a_replay() -> None:
+    world, a, document = killed_in_a_batch()
+    world.coordinator.offsets = {P0: CommittedOffset(3), P1: CommittedOffset(15)}
+    again = world.query("again", a.start)
+    again.replay(document)
+    assert [(r.start, r.until) for r in again.handed] == [(10, 20), (15, 20)]
+    again.sink(document)
+    again.poll()
+    assert again.positions == {0: 3, 1: 20}
+
+
+def test_a_batch_that_spark_has_committed_is_not_repeated_after_a_stop_with_farewell() -> None:
+    world, a = founded()
+    document = a.batch()
+    a.leave()
+    assert a.membership.state is State.LEFT
+    assert offsets(world) == {0: 0, 1: 0}, "nobody has told that the batch has sunk"
+    again = world.query("again", document)
+    assert again.poll()
+    assert again.positions == {0: 10, 1: 10}
+    assert again.plan() is None
+    assert offsets(world) == {0: 10, 1: 10}
+
+
+def test_a_batch_that_the_sink_skipped_is_not_committed_by_the_restart_either() -> None:
+    world, a = founded()
+    document = a.plan()
+    a.start = document
+    with pytest.raises(ConfigError, match="the sink skipped a batch"):
+        a.poll()
+    a.leave()
+    again = world.query("again", document)
+    assert again.poll()
+    assert again.positions == {0: 0, 1: 0}
+
+
+def test_a_farewell_goes_out_although_a_commit_is_unanswered() -> None:
     world, a = founded()
     a.batch()
     world.silent.add(OffsetCommitRequest)
-    assert not a.poll()
-    world.silent.clear()
-    world.run(29)
-    assert not a.poll()
-    world.run(5)
-    assert a.poll()
-    assert [commit[2] for commit in world.coordinator.commits[-2:]] == [{P0: 10, P1: 10}] * 2
-    assert a.member.retries == 2, "one for the offsets, one for the coordinator, which is found again"
-
-
-@pytest.mark.parametrize(
-    ("code", "to_do"),
-    [
-        (ErrorCode.OFFSET_METADATA_TOO_LARGE, "raise the broker's offset.metadata.max.bytes"),
-        (ErrorCode.GROUP_AUTHORIZATION_FAILED, "--operation Read --group g"),
-        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "--operation Read --topic t`"),
-    ],
-)
-def test_a_commit_that_can_never_be_accepted_ends_the_query_and_names_what(code: int, to_do: str) -> None:
-    world, a = founded()
-    a.batch()
-    world.coordinator.refusals = [code]
     a.poll()
-    assert isinstance(a.failure, BrokerError)
-    told = str(a.failure)
-    assert told.startswith("group g: could not commit t-0 at offset 10 in generation 1: ")
-    assert to_do in told
-    assert error_of(code).name in told
+    document = a.ledger.checkpoint
+    world.silent.clear()
+    a.act(a.member.farewell(world.now))
+    assert not a.ledger.commit_pending
+    assert world.coordinator.metadata(P0).asked == document.sequence
 
 
-def test_a_deleted_topic_holds_up_no_commit() -> None:
-    """Its loss is told where positions are judged, before the next plan; that waits for commits."""
-    world, a = founded()
-    a.batch()
-    world.coordinator.deleted = {P1}
-    assert not a.poll(), "a topic that metadata still knows may only be new to the coordinator"
-    world.partitions = 1
-    world.tell_topics(a)
-    world.run(5)
-    assert a.poll()
-    assert offsets(world) == {0: 10, 1: 0}
+def test_a_farewell_of_a_member_that_is_not_in_the_group_says_nothing() -> None:
+    world = World()
+    query = world.query("A", join=False)
+    assert query.member.farewell(world.now) == []
+
+
+# -- why a member may not plan -----------------------------------------------------------------------------------------
 
 
 def test_a_member_that_may_not_plan_names_the_cause() -> None:
@@ -402,11 +633,10 @@ def test_waiting_for_an_attempt_while_joining_is_no_reason_to_wake_up() -> None:
     a.poll()
     assert a.membership.state is State.JOINING
     world.run(5)
-    assert a.member.wake_at is not None
     assert a.member.wake_at > world.now
 
 
-# -- the rest ---------------------------------------------------------------------------------------------------------
+# -- the rest ----------------------------------------------------------------------------------------------------------
 
 
 def test_an_empty_document_holds_up_no_rebalance() -> None:
@@ -441,14 +671,3 @@ def test_an_idle_member_commits_hourly() -> None:
     before = len(world.coordinator.commits)
     world.run(3600 + 30)
     assert len(world.coordinator.commits) == before + 1
-
-
-def test_a_commit_refused_for_a_topic_that_the_metadata_still_has_asks_for_the_metadata() -> None:
-    world, query = founded()
-    query.batch()
-    world.coordinator.refusals = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-    assert not query.poll()
-    assert MetadataStale() in query.log
-    world.run(1)
-    assert query.poll()
-    assert offsets(world) == {0: 10, 1: 10}

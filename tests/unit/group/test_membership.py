@@ -1,8 +1,10 @@
-"""Scenarios of one member that joins a group, and the log line about its assignment."""
+"""Scenarios of one member with answers written by hand: it joins, holds an assignment, rejoins, leaves or fails."""
 
 from __future__ import annotations
 
 import logging
+import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,26 +12,36 @@ import pytest
 from streamgroup.errors import (
     AuthorizationError,
     BrokerError,
+    ConfigError,
     DecodeError,
     ErrorCode,
     FencedError,
     StreamGroupError,
     UnsupportedVersionError,
+    error_of,
 )
 from streamgroup.group import events as ev
 from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS
 from streamgroup.group.state_machine import State
+from streamgroup.group.timing import MemberConfig
 from streamgroup.group.user_data import AssignmentBasis, encode_basis
-from streamgroup.kafka.wire.consumer import decode_assignment, each_partition
+from streamgroup.kafka.wire.consumer import decode_assignment, decode_subscription, each_partition
 from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorResponse, FoundCoordinator
-from streamgroup.kafka.wire.messages.group import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
+from streamgroup.kafka.wire.messages.group import (
+    HeartbeatResponse,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    LeaveGroupResponse,
+    SyncGroupResponse,
+)
 from streamgroup.model import Broker, TopicPartition
 from tests.unit.group.drivers import Driver, assignment_of, coordinator_is, subscription_of, topics, tps
 
+# -- joining -----------------------------------------------------------------------------------------------------------
+
 
 def test_a_first_join_with_member_id_required() -> None:
-    d = Driver()
-    d.step(ev.Start(("t",)))
+    d = Driver().started()
     assert (d.only(ev.Send).lane, d.only(ev.Send).optional) == (ev.Lane.ANY, False)
     assert d.request("FindCoordinator", 3).key == "orders-ingest"
     assert d.request("FindCoordinator", 4).coordinator_keys == ("orders-ingest",)
@@ -168,36 +180,6 @@ def test_failures_of_the_broker_count_anew_after_each_assignment() -> None:
         d.step(ev.Subscribed(("t", f"t{generation}")))
 
 
-@pytest.mark.parametrize(
-    ("code", "then", "member_id"),
-    [
-        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "JoinGroup", "me"),
-        (ErrorCode.REBALANCE_IN_PROGRESS, "JoinGroup", "me"),
-        (ErrorCode.UNKNOWN_MEMBER_ID, "JoinGroup", ""),
-        (ErrorCode.NOT_COORDINATOR, "FindCoordinator", "me"),
-        (ErrorCode.COORDINATOR_NOT_AVAILABLE, "FindCoordinator", "me"),
-    ],
-)
-def test_a_join_that_is_to_be_tried_again(code: int, then: str, member_id: str) -> None:
-    d = Driver().stable([])
-    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
-    d.answer(JoinGroupResponse(error_code=code, protocol_name=""))
-    assert not d.has(ev.Send)
-    assert d.only(ev.WakeAt).time == pytest.approx(d.now + 0.1)
-    d.tick(0.1)
-    assert then == d.only(ev.Send).api.NAME
-    assert d.machine.member_id == member_id
-
-
-@pytest.mark.parametrize("code", [ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION])
-def test_a_sync_that_came_too_late_joins_again_as_the_same_member(code: int) -> None:
-    d = Driver().found().joined()
-    d.answer(SyncGroupResponse(error_code=code))
-    assert d.only(ev.Joining).abandoned is False
-    d.tick(0.1)
-    assert d.request("JoinGroup").member_id == "me"
-
-
 def test_an_assignment_that_cannot_be_read_ends_the_query() -> None:
     d = Driver().found().joined()
     d.answer(SyncGroupResponse(assignment=b"\x00\x00\x00\x00\x00\x09"))
@@ -213,8 +195,7 @@ def test_topics_that_nobody_subscribed_to_are_not_read() -> None:
 
 
 def test_backoff_grows_and_is_said_once_in_a_while() -> None:
-    d = Driver()
-    d.step(ev.Start(("t",)))
+    d = Driver().started()
     waits, said = [], 0
     for _ in range(8):
         d.fail("FindCoordinator")
@@ -227,8 +208,7 @@ def test_backoff_grows_and_is_said_once_in_a_while() -> None:
 
 
 def test_attempts_that_fail_for_ten_seconds_are_warnings_with_the_usual_cause() -> None:
-    d = Driver()
-    d.step(ev.Start(("t",)))
+    d = Driver().started()
     row = FoundCoordinator(key="orders-ingest", error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     notes: list[ev.Note] = []
     for _ in range(16):
@@ -245,20 +225,16 @@ def test_attempts_that_fail_for_ten_seconds_are_warnings_with_the_usual_cause() 
 
 @pytest.mark.parametrize("rows", [(), (FoundCoordinator(key="other", node_id=1, host="kafka-1", port=9092),)])
 def test_an_answer_that_lacks_the_group_is_no_group_coordinator(rows: tuple[FoundCoordinator, ...]) -> None:
-    d = Driver()
-    d.step(ev.Start(("t",)))
+    d = Driver().started()
     d.answer(FindCoordinatorResponse(coordinators=rows))
     assert not d.has(ev.CoordinatorFound)
     assert "COORDINATOR_NOT_AVAILABLE" in d.machine.trouble
 
 
 @pytest.mark.parametrize("reported", [True, False])
-def test_a_request_without_an_answer_resets_its_connection_only_if_the_driver_does_not_report_it(
-    reported: bool,
-) -> None:
+def test_a_request_without_an_answer_resets_its_connection_unless_the_driver_reports_it(reported: bool) -> None:
     """The late answer must not arrive on the connection."""
-    d = Driver()
-    d.step(ev.Start(("t",)))
+    d = Driver().started()
     late = d.out["FindCoordinator"]
     if reported:
         d.fail("FindCoordinator")
@@ -272,12 +248,412 @@ def test_a_request_without_an_answer_resets_its_connection_only_if_the_driver_do
 
 
 def test_a_second_request_for_a_purpose_replaces_the_first() -> None:
-    d = Driver()
-    d.step(ev.Start(("t",)))
+    d = Driver().started()
     first = d.out["FindCoordinator"]
     d.machine._find()
     d.step(ev.RequestAnswered(first.token, coordinator_is(3), 4))
     assert not d.has(ev.CoordinatorFound)
+
+
+# -- holding an assignment, and losing it ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("generation", [4, 5], ids=["no rebalance was needed", "the next generation"])
+def test_what_was_held_directly_before_by_the_same_member_is_kept(generation: int) -> None:
+    d = Driver().stable(tps("t", 0, 1), generation=4)
+    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    d.stable(tps("t", 1, 2), generation=generation)
+    assert d.only(ev.Assigned).kept == set(tps("t", 1))
+
+
+@pytest.mark.parametrize(("generation", "member_id"), [(6, "me"), (5, "another-id")])
+def test_after_a_missed_generation_or_under_another_id_nothing_is_kept(generation: int, member_id: str) -> None:
+    d = Driver().stable(tps("t", 0, 1), generation=4)
+    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    d.stable(tps("t", 1, 2), generation=generation, member_id=member_id)
+    assert d.only(ev.Assigned).kept == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("code", "member_id"), [(ErrorCode.ILLEGAL_GENERATION, "me"), (ErrorCode.UNKNOWN_MEMBER_ID, "")]
+)
+def test_put_out_of_the_group_by_a_heartbeat_or_a_commit(code: int, member_id: str) -> None:
+    for by_commit in (False, True):
+        d = Driver().stable(tps("t", 0))
+        d.step(ev.Planned())
+        if by_commit:
+            d.step(ev.CommitRefused(code, "me", 1, d.now))
+        else:
+            d.beat(code)
+        assert d.has(ev.Lost)
+        assert d.only(ev.Joining).abandoned
+        assert d.request("JoinGroup").member_id == member_id
+        d.joined(generation=2)
+        d.answer(SyncGroupResponse(assignment=assignment_of(tps("t", 0))))
+        assert d.only(ev.Assigned).kept == frozenset()
+
+
+def test_a_late_refusal_of_an_old_heartbeat_drops_nothing() -> None:
+    d = Driver().stable(tps("t", 0), generation=1)
+    old = d.out["Heartbeat"]
+    d.step(ev.CommitRefused(ErrorCode.REBALANCE_IN_PROGRESS, "me", 1, d.now))
+    d.stable(tps("t", 0), generation=2)
+    d.step(ev.RequestAnswered(old.token, HeartbeatResponse(error_code=ErrorCode.ILLEGAL_GENERATION), 4))
+    d.step(ev.CommitRefused(ErrorCode.ILLEGAL_GENERATION, "me", 1, d.now))
+    d.step(ev.CommitAccepted("me", 1, d.now))
+    assert d.machine.state is State.STABLE
+    assert d.machine.lease_at is None
+
+
+def test_two_drivers_with_one_instance_id() -> None:
+    d = Driver(instance_id="node-1").stable(tps("t", 0))
+    d.beat(ErrorCode.FENCED_INSTANCE_ID)
+    error = d.only(ev.Fail).error
+    assert isinstance(error, FencedError)
+    assert "late JoinGroup" in str(error)
+    d.step(ev.Stop())
+    assert d.has(ev.Left)  # it must not put the other one out
+    assert not d.has(ev.Send)
+
+
+def test_a_moved_coordinator_costs_no_membership() -> None:
+    d = Driver().stable(tps("t", 0))
+    d.beat(ErrorCode.NOT_COORDINATOR)
+    assert d.machine.state is State.STABLE
+    d.tick(0.1)
+    d.answer(coordinator_is(4))
+    assert d.only(ev.CoordinatorFound).broker.node_id == 4
+    d.beat()
+    assert d.machine.lease_at == d.now
+    assert (d.machine.state, d.machine.generation) == (State.STABLE, 1)
+
+
+def test_a_heartbeat_without_an_answer_seeks_the_coordinator_even_if_nobody_reports_it() -> None:
+    d = Driver().stable(tps("t", 0))
+    assert d.out["Heartbeat"].timeout_ms == 30_000
+    d.tick(31.1)
+    assert ev.ResetConnection(ev.Lane.COORDINATOR) in d.actions
+    d.tick(0.1)
+    assert d.only(ev.Send).api.NAME == "FindCoordinator"
+
+
+def test_a_session_that_is_over_by_the_own_clock_is_lost_before_anybody_says_so() -> None:
+    d = Driver().stable(tps("t", 0))
+    d.beat()
+    d.tick(45)  # stopped for a while, and woken up
+    assert d.only(ev.Lost).reason.startswith("no heartbeat accepted")
+    assert d.request("JoinGroup").member_id == "me"
+    assert d.machine.lease_at is None
+
+
+def test_commits_extend_the_lease_too() -> None:
+    d = Driver().stable(tps("t", 0))
+    d.step(ev.CommitAccepted("me", 1, d.now - 1))
+    assert d.machine.lease_at == d.now - 1
+
+
+def test_heartbeats_follow_the_session_where_it_is_short() -> None:
+    d = Driver(session_timeout_ms=6_000).stable([])
+    sent_at = d.now
+    d.beat()
+    assert d.only(ev.WakeAt).time == sent_at + 2
+    d.tick(2)
+    assert d.only(ev.Send).timeout_ms == 6_000
+
+
+# -- rejoining by the eager protocol, at the boundary of a batch (R21, R22) --------------------------------------------
+
+
+def test_asked_to_rejoin_while_idle_it_does_so_at_once() -> None:
+    d = Driver().stable(tps("t", 0))
+    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert d.only(ev.Joining) == ev.Joining("the group rebalances", abandoned=False)
+    assert d.machine.state is State.JOINING
+    told = decode_subscription(d.request("JoinGroup").protocols[0].metadata)
+    assert (told.owned_partitions, told.generation_id) == ((), -1), "an eager member owns nothing any more"
+
+
+def test_asked_to_rejoin_during_a_batch_it_goes_on_beating_and_waits_for_the_boundary() -> None:
+    d = Driver().stable(tps("t", 0))
+    d.begin()
+    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert d.machine.rebalance_wanted
+    for _ in range(60):  # beyond the session: being told to rejoin shows that the coordinator knows the member
+        d.tick(3)
+        d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert d.machine.state is State.STABLE
+    d.step(ev.Idle())
+    assert d.only(ev.Joining).abandoned is False
+
+
+def test_without_proof_it_waits_as_long_as_the_longest_batch_and_the_wait_then_gives_the_batch_up() -> None:
+    d = Driver(session_timeout_ms=400_000).stable(tps("t", 0))
+    d.begin()
+    d.step(ev.Idle(), after=7)  # the longest batch so far: 7 s
+    d.begin()
+    asked_at = d.now
+    d.step(ev.CommitRefused(ErrorCode.REBALANCE_IN_PROGRESS, "me", 1, d.now), after=1)
+    d.tick(asked_at + 36.9 - d.now)
+    assert d.machine.state is State.STABLE
+    d.tick(0.2)
+    assert d.only(ev.Joining).abandoned
+    assert "up to one batch may be repeated" in d.only(ev.GaveUp).text
+
+
+def settling(partitions: int = 1) -> Driver:
+    """A member whose driver is finding and committing where its partitions start."""
+    d = Driver(session_timeout_ms=400_000)
+    d.step(ev.Start(("t",), settles=True))
+    d.answer(coordinator_is(3))
+    return d.stable(tps("t", *range(partitions)))
+
+
+def test_asked_to_rejoin_before_its_starts_are_committed_it_waits_for_that() -> None:
+    d = settling()
+    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert (d.machine.state, d.machine.rebalance_wanted) == (State.STABLE, True)
+    d.step(ev.Settled())
+    assert d.only(ev.Joining) == ev.Joining("the group rebalances", abandoned=False)
+    d.stable(tps("t", 0), generation=2)
+    assert not d.machine.settling, "it has kept what it had"
+
+
+def test_a_replay_and_the_starts_are_both_waited_for() -> None:
+    for first, second in ((ev.Idle(), ev.Settled()), (ev.Settled(), ev.Idle())):
+        d = settling()
+        d.step(ev.Asked())
+        d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+        d.step(first)
+        assert d.machine.state is State.STABLE
+        d.step(second)
+        assert d.only(ev.Joining).abandoned is False
+
+
+def test_a_replay_is_given_up_no_sooner_than_the_starts_are_committed() -> None:
+    d = settling()
+    d.step(ev.Asked())
+    d.step(ev.Idle(), after=1)
+    d.step(ev.Asked())
+    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    d.tick(100)
+    assert d.machine.state is State.STABLE
+    d.step(ev.Settled())
+    assert d.only(ev.Joining).abandoned, "its tasks are presumably done since 70 s"
+
+
+def test_starts_that_are_not_found_are_waited_for_as_long_as_the_group_does() -> None:
+    d = settling()
+    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    d.tick(294.9)
+    assert d.machine.state is State.STABLE
+    d.tick(0.2)
+    assert d.only(ev.Joining).abandoned is False
+    assert not d.has(ev.GaveUp), "no batch is given up"
+    assert "may start at their earliest offset (R7)" in d.notes()
+
+
+def test_a_member_that_holds_nothing_has_nothing_to_settle() -> None:
+    d = settling(0)
+    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert d.has(ev.Joining)
+
+
+def test_a_group_of_0_9_waits_for_a_batch_no_longer_than_for_a_heartbeat() -> None:
+    """JoinGroup v0 tells one timeout, 30 s here, and a member that has not rejoined by then is put out (R26)."""
+    d = Driver().found()
+    joined = JoinGroupResponse(generation_id=1, protocol_name="streamgroup-range", leader="other", member_id="me")
+    d.answer(joined, version=0)
+    d.answer(SyncGroupResponse(assignment=assignment_of(tps("t", 0))))
+    d.begin()
+    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    d.tick(26.9)
+    assert d.machine.state is State.STABLE
+    d.tick(0.2)
+    assert d.only(ev.Joining).abandoned
+
+
+# -- leaving, failing, coming back -------------------------------------------------------------------------------------
+
+
+def test_a_dynamic_member_leaves_and_a_static_one_stays() -> None:
+    d = Driver().stable(tps("t", 0))
+    d.step(ev.Stop())
+    assert d.only(ev.Send).lane is ev.Lane.COORDINATOR
+    assert d.only(ev.Send).timeout_ms == 1_000
+    assert d.request("LeaveGroup", 2).member_id == "me"
+    assert [m.member_id for m in d.request("LeaveGroup", 3).members] == ["me"]
+    d.answer(LeaveGroupResponse())
+    assert d.has(ev.Left)
+
+    static = Driver(instance_id="i").stable(tps("t", 0))
+    static.step(ev.Stop())
+    assert "static member i stays in the group with 1 partition until it is back, 45 s" in static.notes()
+    assert static.actions[-1] == ev.Left()
+    assert not static.has(ev.Send)
+
+
+def test_after_a_failure_the_member_still_leaves() -> None:
+    d = Driver().stable(tps("t", 0))
+    d.beat(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    assert d.has(ev.Fail)
+    d.step(ev.Stop())
+    assert d.only(ev.Send).api.NAME == "LeaveGroup"
+
+
+def test_a_member_that_has_left_comes_back_as_a_new_one() -> None:
+    """R27: nothing of the first membership counts, but a batch may have been in flight all the time."""
+    d = Driver().stable(tps("t", 0, 1), generation=4)
+    d.step(ev.Planned())
+    d.step(ev.Stop())
+    d.answer(LeaveGroupResponse())
+    d.step(ev.Idle())
+    d.step(ev.Start(("t",)))
+    assert d.only(ev.Joining) == ev.Joining("the query starts", abandoned=False, cause=ev.JoinCause.START)
+    d.answer(coordinator_is(4))
+    assert d.request("JoinGroup").member_id == ""
+    d.joined(generation=5)
+    d.answer(SyncGroupResponse(assignment=assignment_of(tps("t", 0, 1))))
+    assert d.only(ev.Assigned).kept == frozenset()
+    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert d.machine.state is State.JOINING, "no batch is in flight"
+
+
+def test_what_a_member_is_known_by_stands_in_every_later_subscription() -> None:
+    d = Driver()
+    d.step(ev.UserDataChanged(b"lineage"))
+    d.found()
+    assert told_in(d) == [b"lineage"] * 3
+    d.stable([])
+    d.step(ev.UserDataChanged(b"another"))
+    assert not d.has(ev.Send), "it is for the next JoinGroup"
+    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert told_in(d) == [b"another"] * 3
+
+
+def test_data_that_all_must_answer_is_sent_at_once() -> None:
+    d = Driver()
+    d.stable([])
+    d.step(ev.UserDataChanged(b"asking", lasts=False, rejoins=True))
+    assert d.only(ev.Joining)
+    assert told_in(d) == [b"asking"] * 3
+
+
+def test_data_of_one_membership_is_not_sent_after_its_loss() -> None:
+    """A member that was admitted, and joins again, is a later joiner (R28)."""
+    d = rejoining_as_admitted()
+    d.stable([])
+    d.beat(ErrorCode.ILLEGAL_GENERATION)
+    assert d.has(ev.Lost)
+    assert told_in(d) == [b"lineage"] * 3
+
+
+def test_data_of_a_membership_that_was_lost_on_the_way_back_is_not_sent_again() -> None:
+    """Its session may have expired while its JoinGroup was on the way; a copy of its checkpoint may be admitted."""
+    d = rejoining_as_admitted()
+    d.answer(JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID, protocol_name=""))
+    assert d.only(ev.Lost).reason == "UNKNOWN_MEMBER_ID"
+    d.tick(0.1)
+    assert told_in(d) == [b"lineage"] * 3
+    d.answer(JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID, protocol_name=""))
+    assert not d.has(ev.Lost), "it is told once"
+
+
+def rejoining_as_admitted() -> Driver:
+    """A member that was admitted in its membership, and joins again."""
+    d = Driver()
+    d.step(ev.UserDataChanged(b"lineage"))
+    d.stable([])
+    d.step(ev.UserDataChanged(b"admitted", lasts=False))
+    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert told_in(d) == [b"admitted"] * 3
+    return d
+
+
+def told_in(d: Driver) -> list[bytes]:
+    return [bytes(decode_subscription(p.metadata).user_data or b"") for p in d.request("JoinGroup").protocols]
+
+
+# -- every error code that the protocol guide of 0.8 and 0.9 has for the group APIs ------------------------------------
+
+
+FIND, JOIN, SYNC, BEAT = "FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat"
+ENDS = "the query ends"
+
+
+def finding(code: int) -> Driver:
+    d = Driver().started()
+    d.answer(FindCoordinatorResponse(error_code=code, node_id=-1, host="", port=-1), version=0)
+    return d
+
+
+def joining(code: int) -> Driver:
+    d = Driver().stable([])
+    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    d.answer(JoinGroupResponse(error_code=code, protocol_name=""), version=0)
+    return d
+
+
+def syncing(code: int) -> Driver:
+    d = Driver().found().joined()
+    d.answer(SyncGroupResponse(error_code=code), version=0)
+    return d
+
+
+def beating(code: int) -> Driver:
+    d = Driver().stable(tps("t", 0))
+    d.beat(code)
+    return d
+
+
+CODES: dict[str, tuple[Callable[[int], Driver], dict[int, str]]] = {
+    "GroupCoordinator": (finding, {15: FIND, 16: FIND, 30: ENDS}),
+    JOIN: (joining, {14: JOIN, 15: FIND, 16: FIND, 23: ENDS, 25: JOIN, 26: ENDS, 27: JOIN, 30: ENDS}),
+    SYNC: (syncing, {15: FIND, 16: FIND, 22: JOIN, 25: JOIN, 27: JOIN, 30: ENDS}),
+    BEAT: (beating, {15: FIND, 16: FIND, 22: JOIN, 25: JOIN, 27: JOIN, 30: ENDS}),
+}
+
+
+@pytest.mark.parametrize(
+    ("api", "code", "then"), [(api, code, then) for api, (_, codes) in CODES.items() for code, then in codes.items()]
+)
+def test_what_follows_an_error_code(api: str, code: int, then: str) -> None:
+    """The next request, after the backoff unless a heartbeat asks to join; or the query's end."""
+    d = CODES[api][0](code)
+    if then == ENDS:
+        assert error_of(code).name in str(d.only(ev.Fail).error)
+        assert d.machine.state is State.FATAL
+        return
+    assert not d.has(ev.Fail)
+    assert not any(joining.abandoned for joining in d.actions if isinstance(joining, ev.Joining))
+    at_once = (api, then) == (BEAT, JOIN)
+    assert d.has(ev.Send) is at_once
+    sent = d.actions if at_once else d.tick(0.15)
+    assert [action.api.NAME for action in sent if isinstance(action, ev.Send)] == [then]
+    assert not any(isinstance(action, ev.Fail) for action in sent)
+    assert d.machine.member_id == ("" if api == "GroupCoordinator" or code == ErrorCode.UNKNOWN_MEMBER_ID else "me")
+
+
+@pytest.mark.parametrize(("code", "member"), [(22, "me"), (25, ""), (27, "me")])
+def test_who_joins_again_is_the_same_member_unless_it_is_unknown(code: int, member: str) -> None:
+    d = beating(code)
+    if "JoinGroup" not in d.out:
+        d.tick(0.15)
+    assert d.request("JoinGroup", 0).member_id == member
+
+
+@pytest.mark.parametrize("code", [14, 15, 16, 25, 30, None])
+def test_whatever_the_answer_who_leaves_has_left(code: int | None) -> None:
+    d = Driver().stable(tps("t", 0))
+    d.step(ev.Stop())
+    if code is None:
+        d.fail("LeaveGroup")
+    else:
+        d.answer(LeaveGroupResponse(error_code=code), version=0)
+    assert d.has(ev.Left)
+    assert d.machine.state is State.LEFT
+
+
+# -- the log line about an assignment, and the words of events ---------------------------------------------------------
 
 
 A, B, C = (TopicPartition("orders", number) for number in range(3))
@@ -338,3 +714,27 @@ def test_each_cause_of_a_rejoin_is_a_word_that_a_metric_can_carry() -> None:
     words = [f"{cause}" for cause in ev.JoinCause]
     assert len(set(words)) == len(words)
     assert all(word.isascii() and word.isalpha() and word.islower() for word in words)
+
+
+# -- the configuration -------------------------------------------------------------------------------------------------
+
+
+def test_backoff_stays_within_a_fifth_of_its_value() -> None:
+    config, chance = MemberConfig("g"), random.Random(7)
+    for attempt, middle in ((1, 0.1), (2, 0.2), (4, 0.8), (5, 1.0), (10_000, 1.0)):
+        assert all(0.8 * middle <= config.backoff_s(attempt, chance) <= 1.2 * middle for _ in range(50))
+
+
+@pytest.mark.parametrize("strategies", [(), ("range", "sticky")])
+def test_strategies_that_do_not_exist_are_refused(strategies: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError, match="streamgroup-range, range, roundrobin"):
+        MemberConfig("g", strategies=strategies)
+
+
+@pytest.mark.parametrize(
+    ("strategies", "cooperative"),
+    [(("cooperative-sticky",), True), (("cooperative-sticky", "range"), False), (("range",), False)],
+)
+def test_a_member_is_cooperative_only_if_all_it_offers_is(strategies: tuple[str, ...], cooperative: bool) -> None:
+    """R25, as in Java: with an eager strategy beside it, as in a rolling upgrade, everything is given up."""
+    assert MemberConfig("g", strategies=strategies).cooperative is cooperative

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,6 @@ from streamgroup.advice import StoredIn
 from streamgroup.errors import BrokerError, ConfigError, ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.registry import events as zk
-from streamgroup.group.requests import Purpose
 from streamgroup.group.standalone import StandaloneMember
 from streamgroup.group.state_machine import State
 from streamgroup.group.timing import MemberConfig
@@ -301,20 +300,7 @@ def test_it_stops_at_once_and_may_start_again() -> None:
     assert assigned(run.step(known(t=2))).kept == frozenset(), "what was held is the ledger's no more"
 
 
-# -- the table --------------------------------------------------------------------------------------------------------
-
-
-def test_every_event_has_a_row_in_every_state_but_a_second_start() -> None:
-    plain = [event for event in get_args(ev.Event) if event not in {ev.RequestAnswered, ev.RequestFailed}]
-    table = StandaloneMember.TABLE
-    missing = {(state, event) for state in State for event in plain if (state, event) not in table}
-    assert missing == {(state, ev.Start) for state in State if state not in {State.UNJOINED, State.LEFT}}
-
-
-def test_find_coordinator_has_a_row_for_both_outcomes_wherever_it_may_be_pending() -> None:
-    for state in (State.FINDING, State.STABLE):
-        for outcome in (ev.RequestAnswered, ev.RequestFailed):
-            assert (state, (Purpose.FIND, outcome)) in StandaloneMember.TABLE
+# -- where its commits go ----------------------------------------------------------------------------------------------
 
 
 def unsupported(run: Run) -> list[ev.Action]:

@@ -13,15 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from streamgroup.group import events as ev
 from streamgroup.group.membership import Membership
 from streamgroup.group.requests import Purpose, Timer
+from streamgroup.group.standalone import StandaloneMember
 from streamgroup.group.state_machine import State, on, table_of
 from streamgroup.group.timing import MemberConfig
-from streamgroup.kafka.wire.consumer import (
-    ConsumerAssignment,
-    ConsumerSubscription,
-    by_topic,
-    encode_assignment,
-    encode_subscription,
-)
 from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorResponse
 from streamgroup.kafka.wire.messages.group import (
     HeartbeatResponse,
@@ -31,15 +25,17 @@ from streamgroup.kafka.wire.messages.group import (
     SyncGroupResponse,
 )
 from streamgroup.model import PartitionInfo, TopicInfo, TopicPartition
+from tests.unit.group.drivers import assignment_of, subscription_of
 
 TABLE = Membership.TABLE
 MOST_ACTIONS = 14
 """Of one step; more would be a storm."""
 
 
-def test_every_event_has_a_row_in_every_state_but_a_second_start() -> None:
+@pytest.mark.parametrize("machine", [Membership, StandaloneMember])
+def test_every_event_has_a_row_in_every_state_but_a_second_start(machine: type[Membership | StandaloneMember]) -> None:
     plain = [event for event in get_args(ev.Event) if event not in {ev.RequestAnswered, ev.RequestFailed}]
-    missing = {(state, event) for state in State for event in plain if (state, event) not in TABLE}
+    missing = {(state, event) for state in State for event in plain if (state, event) not in machine.TABLE}
     assert missing == {(state, ev.Start) for state in State if state not in {State.UNJOINED, State.LEFT}}
 
 
@@ -54,6 +50,8 @@ def test_every_request_may_be_answered_or_fail_in_the_states_that_wait_for_it() 
     for purpose, states in waits.items():
         for outcome in (ev.RequestAnswered, ev.RequestFailed):
             assert {state for state in State if (state, (purpose, outcome)) in TABLE} == states
+            if purpose is Purpose.FIND:
+                assert all((state, (purpose, outcome)) in StandaloneMember.TABLE for state in states)
 
 
 @pytest.mark.parametrize("state", [s for s in State if s not in {State.UNJOINED, State.LEFT}])
@@ -83,10 +81,6 @@ def test_two_rows_for_the_same_event_in_the_same_state_are_rejected() -> None:
 
 
 CODES = st.sampled_from([0] * 12 + [14, 15, 16, 22, 25, 27, 79])
-
-
-def subscription() -> bytes:
-    return encode_subscription(ConsumerSubscription(topics=("t",)))
 
 
 class AnyWorld(RuleBasedStateMachine):
@@ -181,7 +175,7 @@ class AnyWorld(RuleBasedStateMachine):
             case "JoinGroup":
                 self.generation += 0 if code else data.draw(st.integers(0, 2))
                 me = send.build(9).member_id or f"m{self.now}"
-                member = JoinGroupResponseMember(member_id=me, metadata=subscription())
+                member = JoinGroupResponseMember(member_id=me, metadata=subscription_of("t"))
                 leads = data.draw(st.booleans())
                 return JoinGroupResponse(
                     error_code=code,
@@ -193,10 +187,7 @@ class AnyWorld(RuleBasedStateMachine):
                 )
             case "SyncGroup":
                 share = [TopicPartition("t", n) for n in data.draw(st.sets(st.integers(0, 3)))]
-                return SyncGroupResponse(
-                    error_code=code,
-                    assignment=encode_assignment(ConsumerAssignment(assigned_partitions=by_topic(share))),
-                )
+                return SyncGroupResponse(error_code=code, assignment=assignment_of(share))
             case "Heartbeat":
                 return HeartbeatResponse(error_code=code)
             case _:

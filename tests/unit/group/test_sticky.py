@@ -198,9 +198,7 @@ def test_only_what_must_move_moves(members: Group, counts: dict[str, int], data:
 @pytest.mark.slow
 @FEW
 @given(any_group(), COUNTS)
-def test_the_order_of_topics_and_of_members_in_different_buckets_counts_for_nothing(
-    members: Group, counts: dict[str, int]
-) -> None:
+def test_the_order_of_topics_and_members_in_other_buckets_has_no_effect(members: Group, counts: dict[str, int]) -> None:
     reversed_members = dict(reversed(list(members.items())))
     assert hash_map_order(members) == hash_map_order(reversed_members)
     reversed_topics = {
@@ -265,9 +263,7 @@ def test_keys_come_by_bucket_and_within_one_as_they_were_put_in() -> None:
         ("t", [5], [], 5),
     ],
 )
-def test_the_first_partition_of_a_set_is_that_of_the_lowest_bucket(
-    topic: str, put: list[int], taken: list[int], first: int
-) -> None:
+def test_the_first_partition_is_of_the_lowest_bucket(topic: str, put: list[int], taken: list[int], first: int) -> None:
     row = PartitionHashSet(topic)
     for partition in put:
         row.add(TopicPartition(topic, partition))

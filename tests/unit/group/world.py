@@ -47,6 +47,18 @@ class NoJitter:
         pass
 
 
+def member_of(membership: Any, ledger: Ledger, instance_id: str | None = None) -> Member:
+    return Member(
+        membership,
+        ledger,
+        KafkaOffsetStore(),
+        instance_id=instance_id,
+        session_timeout_s=SESSION_S,
+        request_timeout_ms=30_000,
+        backoff=NoJitter(),
+    )
+
+
 class Query:
     """One run of a query: Spark, its sink and the member. `start` is the newest document in Spark's commits."""
 
@@ -57,15 +69,7 @@ class Query:
         self.start = start
         self.ledger = Ledger("g", name, "lineage")
         self.membership = Membership(MemberConfig("g", **config), random.Random(name))
-        self.member = Member(
-            self.membership,
-            self.ledger,
-            KafkaOffsetStore(),
-            instance_id=config.get("instance_id"),
-            session_timeout_s=SESSION_S,
-            request_timeout_ms=30_000,
-            backoff=NoJitter(),
-        )
+        self.member = member_of(self.membership, self.ledger, config.get("instance_id"))
         self.handed: tuple[OffsetRange, ...] = ()
         self.log: list[MemberAction] = []
         self.failure: StreamGroupError | None = None
@@ -116,6 +120,11 @@ class Query:
     def sink(self, document: Document) -> None:
         self.world.sunk += [(r.partition.partition, offset) for r in self.handed for offset in range(r.start, r.until)]
         self.start, self.handed = document, ()
+
+    def leave(self) -> None:
+        """The end of a run: the last commit, and LeaveGroup."""
+        self.act(self.member.farewell(self.world.now))
+        self.act(self.member.step(ev.Stop(), self.world.now))
 
     def begin(self) -> Document:
         """A batch that is in flight."""

@@ -1,4 +1,4 @@
-"""Commits in several requests, since the broker's batches are limited: accepted only as a whole, refused in part."""
+"""Commits of members: every error code of the protocol guide of 0.8 and 0.9, and commits in several requests."""
 
 from __future__ import annotations
 
@@ -7,17 +7,175 @@ import pytest
 from streamgroup.errors import BrokerError, ErrorCode, error_of
 from streamgroup.group import commits
 from streamgroup.group import events as ev
+from streamgroup.group.member import MetadataStale
 from streamgroup.group.state_machine import State
-from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest
+from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorRequest
+from streamgroup.kafka.wire.messages.group import JoinGroupRequest
+from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from streamgroup.model import EARLIEST, TopicPartition
 from streamgroup.options.types import GroupMode, GroupOptions
 from tests.fakes.cluster import logs_of
 from tests.fakes.coordinator import ScriptedCoordinator
 from tests.unit.coordinator.runs import INITIAL, Start, start
 from tests.unit.coordinator.shells import source, until
-from tests.unit.group.world import COOPERATIVE, World, founded, offsets, sends
+from tests.unit.group.world import COOPERATIVE, P0, P1, Query, World, founded, offsets, sends
 
 __all__ = ["start"]
+
+
+def refused(*codes: int, partitions: int = 2) -> tuple[World, Query]:
+    """A member whose batch has sunk. The coordinator answers its next commits with these codes."""
+    world, a = founded(partitions)
+    a.batch()
+    world.coordinator.refusals = list(codes)
+    return world, a
+
+
+def test_a_commit_refused_by_a_rebalance_is_made_again_after_it_for_what_is_kept() -> None:
+    world, a = refused(ErrorCode.REBALANCE_IN_PROGRESS)
+    generation = world.coordinator.generation
+    assert a.poll()
+    assert world.coordinator.generation == generation + 1
+    assert world.coordinator.commits[-1][1:] == (generation + 1, {P0: 10, P1: 10})
+    assert world.repeated() == []
+
+
+def test_an_unanswered_commit_is_sent_again() -> None:
+    world, a = founded()
+    a.batch()
+    world.silent.add(OffsetCommitRequest)
+    assert not a.poll()
+    world.silent.clear()
+    world.run(29)
+    assert not a.poll()
+    world.run(5)
+    assert a.poll()
+    assert [commit[2] for commit in world.coordinator.commits[-2:]] == [{P0: 10, P1: 10}] * 2
+    assert a.member.retries == 2, "one for the offsets, one for the coordinator, which is found again"
+
+
+@pytest.mark.parametrize(
+    ("code", "to_do"),
+    [
+        (ErrorCode.OFFSET_METADATA_TOO_LARGE, "raise the broker's offset.metadata.max.bytes"),
+        (ErrorCode.GROUP_AUTHORIZATION_FAILED, "--operation Read --group g"),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "--operation Read --topic t`"),
+    ],
+)
+def test_a_commit_that_can_never_be_accepted_ends_the_query_and_names_what(code: int, to_do: str) -> None:
+    _, a = refused(code)
+    a.poll()
+    assert isinstance(a.failure, BrokerError)
+    told = str(a.failure)
+    assert told.startswith("group g: could not commit t-0 at offset 10 in generation 1: ")
+    assert to_do in told
+    assert error_of(code).name in told
+
+
+def test_a_deleted_topic_holds_up_no_commit() -> None:
+    """Its loss is told where positions are judged, before the next plan; that waits for commits."""
+    world, a = founded()
+    a.batch()
+    world.coordinator.deleted = {P1}
+    assert not a.poll(), "a topic that metadata still knows may only be new to the coordinator"
+    world.partitions = 1
+    world.tell_topics(a)
+    world.run(5)
+    assert a.poll()
+    assert offsets(world) == {0: 10, 1: 0}
+
+
+def test_a_commit_refused_for_a_topic_that_the_metadata_still_has_asks_for_the_metadata() -> None:
+    world, query = refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert not query.poll()
+    assert MetadataStale() in query.log
+    world.run(1)
+    assert query.poll()
+    assert offsets(world) == {0: 10, 1: 10}
+
+
+# -- error codes of commits, and of their fetch ------------------------------------------------------------------------
+
+
+COMMITTED = {0: 10, 1: 10}
+
+
+@pytest.mark.parametrize(
+    ("code", "asked"), [(14, None), (15, FindCoordinatorRequest), (16, FindCoordinatorRequest), (27, JoinGroupRequest)]
+)
+def test_a_commit_that_comes_at_a_bad_time_is_made_again(code: int, asked: type[object] | None) -> None:
+    world, a = refused(code)
+    before = 0 if asked is None else sends(a, asked)
+    a.poll()
+    world.run(5)
+    assert a.poll()
+    assert offsets(world) == COMMITTED
+    assert asked is None or sends(a, asked) == before + 1
+    assert a.failure is None
+    assert world.repeated() == []
+
+
+@pytest.mark.parametrize(("code", "as_whom"), [(22, "the same member"), (25, "another"), (69, "another")])
+def test_a_commit_of_a_member_that_is_none_any_more_loses_everything_and_it_joins_again(
+    code: int, as_whom: str
+) -> None:
+    world, a = refused(code)
+    was = a.membership.member_id
+    if as_whom == "another":
+        world.coordinator.expel(was)
+    a.poll()
+    assert ev.Lost(error_of(code).name) in a.log
+    assert sends(a, OffsetFetchRequest) == 2
+    world.run(10)
+    assert a.poll()
+    assert (a.membership.member_id == was) is (as_whom == "the same member")
+    assert a.membership.state is State.STABLE
+    assert offsets(world) == COMMITTED, "nobody else had it, and the batch is proven (R5a)"
+    world.produce(3)
+    a.batch()
+    assert (world.repeated(), world.missing()) == ([], set())
+    assert a.failure is None
+
+
+@pytest.mark.parametrize("code", [12, 29, 30])
+def test_a_commit_that_would_never_be_accepted_ends_the_query(code: int) -> None:
+    world, a = refused(code)
+    a.poll()
+    assert isinstance(a.failure, BrokerError)
+    assert a.failure.code == code
+    assert offsets(world) == {0: 0, 1: 0}
+
+
+@pytest.mark.parametrize("code", [14, 16, -1, 8, 69, 140])
+def test_offsets_that_cannot_be_reported_now_are_asked_for_again(code: int) -> None:
+    world = World(end=5)
+    world.coordinator.fetch_refusals = [code] * 3
+    query = world.query("A")
+    query.poll()
+    world.run(5)
+    assert query.poll()
+    assert query.failure is None
+    assert query.positions == {0: 5, 1: 5}
+
+
+@pytest.mark.parametrize(
+    ("code", "after_s"), [(22, 0), (25, 0), (29, 0), (30, 0), (-1, 10), (8, 10), (69, 10), (140, 10)]
+)
+def test_offsets_that_nobody_will_tell_end_the_query(code: int, after_s: float) -> None:
+    """22 and 25 are in the guide, but no broker can mean them: the request does not say who asks."""
+    world = World(end=5)
+    world.coordinator.fetch_refusals = [code] * 1000
+    query = world.query("A")
+    query.poll()
+    assert (query.failure is None) is (after_s > 0), "some may pass"
+    world.run(after_s)
+    assert isinstance(query.failure, BrokerError)
+    assert error_of(code).name in str(query.failure)
+    assert query.positions == {}
+
+
+# -- several requests, since the broker's batches are limited: accepted only as a whole, refused in part ---------------
+
 
 PARTITIONS = 120
 LIMIT = 12_000
@@ -83,10 +241,8 @@ def test_nothing_is_planned_before_the_last_part_is_accepted() -> None:
 @pytest.mark.parametrize("code", [27, 22, 25, 69, 16, 14, 7, -1])
 @pytest.mark.usefixtures("small_parts")
 def test_a_part_that_is_refused_in_passing_repeats_the_commit_and_loses_nothing(code: int) -> None:
-    world, a = founded(5)
-    a.batch()
+    world, a = refused(0, code, partitions=5)
     was = a.membership.member_id
-    world.coordinator.refusals = [0, code]
     a.poll()
     if a.membership.member_id != was:
         world.coordinator.expel(was)  # the coordinator knows it no more
@@ -99,8 +255,7 @@ def test_a_part_that_is_refused_in_passing_repeats_the_commit_and_loses_nothing(
     a.poll()
     world.run(5)
     assert committed_all(world, 13)
-    assert world.missing() == set()
-    assert world.repeated() == []
+    assert (world.repeated(), world.missing()) == ([], set())
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -142,9 +297,7 @@ def test_the_founders_are_those_whose_first_part_was_accepted() -> None:
 
 @pytest.mark.usefixtures("small_parts")
 def test_what_is_acknowledged_is_no_longer_owed_while_other_parts_are() -> None:
-    world, a = founded(5)
-    a.batch()
-    world.coordinator.refusals = [0, ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    _, a = refused(0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, partitions=5)
     a.poll()
     assert isinstance(a.failure, BrokerError)
     assert a.ledger.uncommitted == 3 * 10
@@ -165,9 +318,7 @@ def test_a_partition_that_alone_is_too_large_ends_the_query_and_names_what_to_ra
 
 
 def test_a_broker_that_keeps_failing_ends_the_query_after_some_attempts() -> None:
-    world, a = founded()
-    a.batch()
-    world.coordinator.refusals = [-1] * 20
+    world, a = refused(*[-1] * 20)
     a.poll()
     assert a.failure is None
     world.run(5)
@@ -179,9 +330,7 @@ def test_a_broker_that_keeps_failing_ends_the_query_after_some_attempts() -> Non
 
 @pytest.mark.usefixtures("small_parts")
 def test_a_part_that_keeps_failing_behind_one_that_goes_well_ends_the_query() -> None:
-    world, a = founded(5)
-    a.batch()
-    world.coordinator.refusals = [0, -1] * 20
+    world, a = refused(*[0, -1] * 20, partitions=5)
     a.poll()
     world.run(30)
     assert isinstance(a.failure, BrokerError)
@@ -198,22 +347,6 @@ def test_a_broker_that_fails_now_and_then_ends_no_query() -> None:
         assert a.poll(), f"batch {n}"
         world.produce(10)
     assert a.failure is None
-
-
-@pytest.mark.parametrize("code", [-1, 8, 69, 140])
-def test_offsets_that_the_broker_fails_to_tell_are_asked_for_again(code: int) -> None:
-    world = World(end=5)
-    world.coordinator.fetch_refusals = [code] * 3
-    a = world.query("A")
-    a.poll()
-    world.run(5)
-    assert a.poll()
-    assert a.failure is None
-    world.coordinator.fetch_refusals = [code] * 20
-    b = world.query("B")
-    b.poll()
-    world.run(10)
-    assert isinstance(b.failure, BrokerError)
 
 
 # -- stopping ---------------------------------------------------------------------------------------------------------
