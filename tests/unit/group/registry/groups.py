@@ -252,7 +252,6 @@ class RealConsumer(Connection):
         self.failed += not self._tries
 
     def kill(self) -> None:
-        """Its session expires."""
         self.due = None
         self.cluster.real.remove(self)
         self.zk.end(self.session)
@@ -264,7 +263,6 @@ ALL = tps("t:0-0", "t:0-1", "t:0-2", "t:1-0", "t:1-1", "t:1-2")
 
 
 def cluster() -> Cluster:
-    """Two brokers with three partitions each of t."""
     made = Cluster()
     made.broker(0, t=3)
     made.broker(1, t=3)
@@ -285,7 +283,6 @@ def owners(made: Cluster, topic: str = "t") -> dict[str, str]:
 
 
 def plan(member: One) -> None:
-    """A batch begins."""
     member.step(ev.Planned())
     member.step(ev.Asked())
 

@@ -65,8 +65,6 @@ class Watched(Client):
 
 
 class Groups(RuleBasedStateMachine):
-    """See the module."""
-
     @initialize(brokers=st.lists(st.integers(1, 3), min_size=1, max_size=2))
     def begin(self, brokers: list[int]) -> None:
         self.cluster = Cluster()

@@ -309,7 +309,7 @@ def test_every_partition_that_is_read_falls_to_one_thread_whatever_the_order_of_
 
 @pytest.mark.slow
 @given(TOPICS, GROUPS)
-def test_nobody_gets_of_a_topic_that_it_does_not_read(
+def test_nobody_gets_a_topic_that_it_does_not_read(
     topics: dict[str, list[int]], group: dict[str, dict[str, int]]
 ) -> None:
     threads = {f"{c}-{n}": t for c, streams in group.items() for t, count in streams.items() for n in range(count)}
