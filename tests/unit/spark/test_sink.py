@@ -22,7 +22,7 @@ from streamgroup.options.parse import parse_sink
 from streamgroup.options.types import SinkOptions
 from streamgroup.spark import sink
 from streamgroup.spark.sink import RecordsWritten, TaskOptions
-from tests.unit.coordinator.test_log_output import no_logging
+from tests.unit.coordinator.test_process import no_logging
 
 ROWS = StructType([StructField("value", StringType())])
 WRITE = {

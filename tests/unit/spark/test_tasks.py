@@ -27,7 +27,7 @@ from streamgroup.options.types import FetchOptions
 from streamgroup.spark import sink, tasks
 from streamgroup.spark.source import GroupBatchReader, row_schema
 from streamgroup.spark.tasks import TaskPartition, network_timeout_ms, read_task, task_options
-from tests.unit.coordinator.test_log_output import no_logging
+from tests.unit.coordinator.test_process import no_logging
 from tests.unit.kafka.net.delayed import delayed_connection, is_prompt
 
 REGISTERED = {

@@ -190,9 +190,7 @@ def test_directories_that_the_user_has_set_say_nothing_of_the_context(tmp_path: 
     assert not has_stopped(NOW)
 
 
-def test_a_file_system_that_does_not_answer_is_not_the_end_of_the_context(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_system_that_fails_is_not_the_end_of_a_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, environment = made(tmp_path, "blockmgr-1")
     has_stopped = ContextWatch(environment)
 
