@@ -76,6 +76,12 @@ class Run:
         self.coordinator.partitions(start, planned)
         return planned
 
+    def proven(self, start: dict[str, Any] = INITIAL) -> dict[str, Any]:
+        """Plan and read a batch, which has sunk; nothing is new after it."""
+        planned = self.batch(start)
+        assert self.latest(planned) == planned
+        return planned
+
     @property
     def committed(self) -> dict[int, int]:
         return {tp.partition: committed.offset for tp, committed in self.group.offsets.items()}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -23,6 +23,7 @@ from streamgroup.coordinator.threads import assemble
 from streamgroup.coordinator.threads import log_watcher as watching
 from streamgroup.coordinator.threads.log_watcher import LogWatcher
 from streamgroup.errors import BrokerError, ConfigError, DataLossError, ErrorCode, StreamGroupError, TransportError
+from streamgroup.group.commits import CommitMetadata
 from streamgroup.group.user_data import RunIdentity, decode_identity, encode_identity
 from streamgroup.kafka.cluster.requests import ListedOffset
 from streamgroup.kafka.net import resolve
@@ -35,7 +36,6 @@ from streamgroup.model import (
     EARLIEST,
     LATEST,
     CommittedOffset,
-    Dialect,
     Document,
     GroupDescription,
     GroupState,
@@ -45,7 +45,7 @@ from streamgroup.model import (
     Position,
     TopicPartition,
 )
-from streamgroup.options.types import FetchOptions, GroupMode, GroupOptions, Isolation, LimitOptions, SourceOptions
+from streamgroup.options.types import FetchOptions, GroupMode, GroupOptions, LimitOptions, SourceOptions
 from tests.fakes.cluster import Logs, logs_of
 from tests.unit.coordinator.runs import INITIAL, P0, P1, Run, Start, document, ranges, start
 from tests.unit.coordinator.shells import SOON, client, running, source, until
@@ -120,8 +120,7 @@ def test_start_comes_back_byte_for_byte_where_nothing_is_new(start: Start) -> No
 def test_nothing_is_planned_where_the_group_rebalances_while_the_ends_are_asked_for(start: Start) -> None:
     """R9: the assignment that stood when the brokers were asked may be called in question when they answer."""
     run = start(source(group=GroupOptions("g", heartbeat_interval_ms=20)))
-    first = run.batch()
-    assert run.latest(first) == first
+    first = run.proven()
     run.logs.ends[P0] = 20
 
     def rebalance() -> None:
@@ -237,15 +236,19 @@ def test_servers_whose_names_nobody_knows_end_the_start_and_only_that(
     ],
     ids=["a defect", "a refusal"],
 )
-def test_what_ends_the_watching_of_the_logs_ends_the_query(
-    start: Start, error: Exception, told: type[StreamGroupError]
-) -> None:
+def test_what_ends_the_log_watcher_ends_the_query(start: Start, error: Exception, told: type[StreamGroupError]) -> None:
     run = start()
-    first = run.batch()
-    run.latest(first)
+    first = run.proven()
     run.logs.failures = [error]
     with pytest.raises(told):
         run.plan(first)
+
+
+def test_options_that_do_not_fit_the_brokers_end_the_start_before_the_group_is_joined(start: Start) -> None:
+    run = start(source(fetch=FetchOptions(include_inner_index=True)))
+    with pytest.raises(ConfigError, match=r"includeInnerIndex is for Kafka 0\.7"):
+        run.latest()
+    assert run.poller.handles == []
 
 
 # -- what is told -----------------------------------------------------------------------------------------------------
@@ -278,6 +281,13 @@ def test_the_status_counts_retries_at_the_logs_and_at_the_group(start: Start) ->
     run.coordinator.partitions(first, second)
     run.latest(second)
     until(lambda: run.coordinator.status()["retries"]["group"] > 0, "a commit that is made again")
+
+
+def test_notes_about_the_options_are_logged_with_the_group(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "streamgroup")
+    NOTES.forget()
+    start(source(notes=("maxOffsetsPerTrigger is 5",))).plan()
+    assert "g: maxOffsetsPerTrigger is 5" in [record.getMessage() for record in caplog.records]
 
 
 def test_the_ends_of_logs_are_listed_on_request_while_a_batch_runs(start: Start) -> None:
@@ -330,160 +340,63 @@ def test_the_status_names_group_run_lineage_and_positions(start: Start) -> None:
     assert run.poller.asked(FindCoordinatorRequest) == 1
 
 
-OTHER = TopicPartition("another", 0)
-TARGETS = {P0: 9}
-
-
-class Peers:
-    """The group's store, the log checks, the planner and the claim: they note the calls, in order."""
-
-    def __init__(self) -> None:
-        self.calls: list[Any] = []
-        self.targets = TARGETS
-        self.thread = self
-        self.description: Future[GroupDescription] = Future()
-
-    def take(self, is_over: Callable[[], bool]) -> None:
-        self.calls.append(("claim", is_over()))
-
-    def opened(self, dialect: Dialect) -> None:
-        self.calls.append(("opened", dialect))
-
-    def start(self) -> None:
-        self.calls.append("group's thread started")
-
-    def committed(
-        self, timeout: float, wanted: Callable[[TopicPartition], bool]
-    ) -> Mapping[TopicPartition, CommittedOffset]:
-        self.calls.append(("committed", timeout))
-        return {tp: CommittedOffset(7) for tp in (P0, P1) if wanted(tp)}
-
-    def described(self, timeout: float) -> Future[GroupDescription]:
-        self.calls.append(("described", timeout))
-        return self.description
-
-    def ask(self, *asked: Any) -> None:
-        self.calls.append(asked)
-
-
-class Answerer(QuestionAnswerer):
-    """With the watcher that it asks."""
-
-    watcher: LogWatcher
-
-
-Make = Callable[..., Answerer]
-
-
 @pytest.fixture
 def logs() -> Logs:
     made = logs_of([10, 20])
     made.starts[P1] = 5
-    made.ends[OTHER] = 30
+    made.ends[TopicPartition("another", 0)] = 30
     return made
 
 
 @pytest.fixture
-def peers() -> Peers:
-    return Peers()
+def watcher(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> Iterator[LogWatcher]:
+    monkeypatch.setattr(watching, "open_cluster", logs.of)
+    made = LogWatcher(source(), lambda *_: None, lambda _: None)
+    yield made
+    made.stop(SOON)
 
 
 @pytest.fixture
-def make(logs: Logs, peers: Peers, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
-    monkeypatch.setattr(watching, "open_cluster", logs.of)
-    NOTES.forget()
-    watchers: list[LogWatcher] = []
-
-    def new(options: SourceOptions | None = None, *, is_started: bool = True) -> Answerer:
-        options = options or source()
-        watcher = LogWatcher(options, lambda *_: None, lambda _: None)
-        watchers.append(watcher)
-        if is_started:
-            watcher.start()
-        given: Any = peers
-        made = Answerer(
-            options, watcher=watcher, backend=given, checks=given, planner=given, claim=given, is_stopped=lambda: False
-        )
-        made.watcher = watcher
-        return made
-
-    yield new
-    for each in watchers:
-        each.stop(SOON)
+def peers() -> Mock:
+    """The group's store, the log checks and the planner."""
+    return Mock(targets={P0: 9})
 
 
-# -- the start of a run ------------------------------------------------------------------------------------------------
+@pytest.fixture
+def answerer(watcher: LogWatcher, peers: Mock) -> QuestionAnswerer:
+    return QuestionAnswerer(
+        source(), watcher=watcher, backend=peers, checks=peers, planner=peers, claim=None, is_stopped=lambda: False
+    )
 
 
-def test_a_member_claims_its_name_before_it_connects_and_joins_after_the_brokers_are_known(
-    make: Make, peers: Peers
-) -> None:
-    answerer = make(is_started=False)
-    snapshot: Any = answerer.answer(interface.Connect(frozenset({"t"})))
-    assert snapshot.topics.keys() == {"t"}
-    assert peers.calls == [("claim", False), ("opened", Dialect.KAFKA), "group's thread started"]
-    assert answerer.watcher.snapshot == snapshot
+# -- questions of a call ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", [GroupMode.COMMIT, GroupMode.OFF])
-def test_a_query_that_is_not_a_member_claims_no_name(mode: GroupMode, make: Make, peers: Peers) -> None:
-    make(source(group=GroupOptions("g", mode=mode)), is_started=False).answer(interface.Connect(None))
-    assert peers.calls == [("opened", Dialect.KAFKA), "group's thread started"]
-
-
-def test_notes_about_the_options_are_logged_with_the_group(make: Make, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "streamgroup")
-    make(source(notes=("maxOffsetsPerTrigger is 5",)), is_started=False).answer(interface.Connect(None))
-    assert [record.getMessage() for record in caplog.records] == ["g: maxOffsetsPerTrigger is 5"]
-
-
-def test_options_that_do_not_fit_the_brokers_end_the_start_before_the_group_is_joined(make: Make, peers: Peers) -> None:
-    with pytest.raises(ConfigError, match=r"includeInnerIndex is for Kafka 0\.7"):
-        make(source(fetch=FetchOptions(include_inner_index=True)), is_started=False).answer(interface.Connect(None))
-    assert peers.calls == [("claim", False)]
-
-
-# -- questions of a call -----------------------------------------------------------------------------------------------
-
-
-def test_metadata_of_all_topics_are_kept_for_the_subscribed_ones_only(make: Make) -> None:
-    answerer = make()
+def test_of_all_metadata_the_subscribed_topics_are_kept(answerer: QuestionAnswerer, watcher: LogWatcher) -> None:
+    watcher.start()
     snapshot: Any = answerer.answer(interface.ReadTopics(None))
     assert snapshot.topics.keys() == {"another", "t"}
-    assert answerer.watcher.snapshot.topics.keys() == {"t"}
+    assert watcher.snapshot.topics.keys() == {"t"}
 
 
-def test_the_ends_of_all_subscribed_partitions_are_those_that_may_be_read(make: Make, logs: Logs) -> None:
-    logs.stable[P1] = 15
-    assert make().answer(interface.SnapshotEnds()) == {P0: 10, P1: 20}
-    committed = source(fetch=FetchOptions(isolation=Isolation.READ_COMMITTED))
-    assert make(committed).answer(interface.SnapshotEnds()) == {P0: 10, P1: 15}
-
-
-def test_the_ends_of_held_partitions_are_listed_anew(make: Make, logs: Logs) -> None:
-    answerer = make()
-    answerer.answer(interface.ReadTopics(None))
-    assert answerer.answer(interface.ListEnds({P1: Position(7)}, SOON)) == {P1: LogRange(5, 20)}
-    logs.ends[P1] = 25
-    assert answerer.answer(interface.ListEnds({P1: Position(7)}, SOON)) == {P1: LogRange(5, 25)}
-
-
-def test_commits_are_fetched_for_the_wanted_partitions_within_the_timeout_of_the_question(
-    make: Make, peers: Peers
+def test_the_store_and_the_log_checks_are_asked_within_the_timeouts_of_the_questions(
+    answerer: QuestionAnswerer, peers: Mock
 ) -> None:
-    answer = make().answer(interface.FetchCommitted(3.0, lambda tp: tp == P1))
-    assert (answer, peers.calls) == ({P1: CommittedOffset(7)}, [("committed", 3.0)])
-
-
-def test_positions_are_checked_up_to_the_targets_of_available_now(make: Make, peers: Peers) -> None:
+    """Positions are checked up to the targets of AvailableNow."""
     positions, known, limits = ({P0: Position(3)}, {P0: LogRange(0, 10)}, LimitOptions(max_offsets_per_trigger=5))
-    assert make().answer(interface.CheckPositions(positions, known, limits, 2.0)) is None
-    assert peers.calls == [(positions, known, limits, TARGETS, 2.0)]
+    wanted = {P1}.__contains__
+    assert answerer.answer(interface.FetchCommitted(3.0, wanted)) is peers.committed.return_value
+    assert answerer.answer(interface.CheckPositions(positions, known, limits, 2.0)) is None
+    assert answerer.post(interface.DescribeGroup(4.0)) is peers.described.return_value
+    asked = [call.committed(3.0, wanted), call.ask(positions, known, limits, peers.targets, 2.0), call.described(4.0)]
+    assert peers.mock_calls == asked
 
 
-def test_tasks_read_the_planned_ranges_at_the_leaders_of_now_under_the_planned_topic_id(make: Make, logs: Logs) -> None:
+def test_tasks_read_the_planned_ranges_at_the_leaders_of_now_under_the_planned_topic_id(
+    answerer: QuestionAnswerer, watcher: LogWatcher, logs: Logs
+) -> None:
     """R8: a replay must not read a topic that was created again under its name."""
-    answerer = make()
+    watcher.start()
     logs.topic_ids["t"] = "recreated"
     logs.epochs[P1] = 4
     answerer.answer(interface.ReadTopics(None))
@@ -496,27 +409,17 @@ def test_tasks_read_the_planned_ranges_at_the_leaders_of_now_under_the_planned_t
     assert (len(tasks), len(packed)) == (2, 1)
 
 
-# -- questions of a background task ------------------------------------------------------------------------------------
+# -- questions of a background task -----------------------------------------------------------------------------------
 
 
-def test_offsets_are_listed_without_waiting_for_the_brokers(make: Make, logs: Logs) -> None:
-    answerer = make(is_started=False)
+def test_offsets_are_listed_without_waiting_for_the_brokers(answerer: QuestionAnswerer, watcher: LogWatcher) -> None:
     future = answerer.post(interface.ListOffsets({P0: LATEST, P1: EARLIEST}, SOON))
     assert not future.done()
-    answerer.watcher.start()
+    watcher.start()
     assert future.result(SOON) == {P0: ListedOffset(10), P1: ListedOffset(5)}
 
 
-def test_the_group_is_described_by_its_store(make: Make, peers: Peers) -> None:
-    future = make().post(interface.DescribeGroup(4.0))
-    assert not future.done()
-    peers.description.set_result(GroupDescription("g", GroupState.STABLE))
-    assert future.result(0).state == GroupState.STABLE
-    assert peers.calls == [("described", 4.0)]
-
-
-def test_a_question_of_the_other_kind_is_a_defect_that_is_named(make: Make) -> None:
-    answerer = make()
+def test_a_question_of_the_other_kind_is_a_defect_that_is_named(answerer: QuestionAnswerer) -> None:
     with pytest.raises(AssertionError, match="no call asks DescribeGroup"):
         answerer.answer(interface.DescribeGroup(1.0))
     with pytest.raises(AssertionError, match="no background task asks SnapshotEnds"):
@@ -557,8 +460,7 @@ def test_a_new_leader_whose_high_watermark_lags_behind(start: Start) -> None:
     logs = logs_of([10, 10])
     logs.epochs = dict.fromkeys(logs.ends, -1)
     run = start(logs=logs)
-    first = run.batch()
-    assert run.latest(first) == first
+    first = run.proven()
     run.logs.ends[P0] = 8
     threading.Timer(0.1, run.logs.ends.__setitem__, [P0, 10]).start()
     polled(run, first, 0.5)
@@ -571,8 +473,7 @@ def test_a_new_leader_whose_high_watermark_lags_behind(start: Start) -> None:
 @ALONE
 def test_a_broker_that_does_not_know_the_topic_yet(start: Start, mode: GroupMode) -> None:
     run = start(alone(mode))
-    first = run.batch()
-    assert run.latest(first) == first
+    first = run.proven()
     ends = dict(run.logs.ends)
     run.logs.ends.clear()
     threading.Timer(0.1, run.logs.ends.update, [ends]).start()
@@ -584,8 +485,7 @@ def test_a_broker_that_does_not_know_the_topic_yet(start: Start, mode: GroupMode
 def test_a_topic_that_stays_away_is_lost(start: Start, mode: GroupMode, believe_after: Callable[[float], None]) -> None:
     believe_after(0.1)
     run = start(alone(mode))
-    first = run.batch()
-    assert run.latest(first) == first
+    first = run.proven()
     run.logs.ends.clear()
     run.coordinator._watcher.refresh_metadata()
     with pytest.raises(DataLossError, match="t-0: records from offset 10 on are gone"):
@@ -608,6 +508,78 @@ def test_a_partition_of_the_checkpoint_that_the_first_metadata_lacks(
         believe_after(0.1)
         with pytest.raises(DataLossError, match="t-1: records from offset 5 on are gone"):
             run.plan({"t": {"0": 5, "1": 5}})
+
+
+# -- the control channel: a listener reports sunk batches -------------------------------------------------------------
+
+QUERY = {"id": "q-1", "name": "orders"}
+ALL = {0: 10, 1: 10}
+
+
+def sunk(run: Run, value: dict[str, Any], batch: int | None = 0) -> dict[str, Any]:
+    return run.coordinator.sunk(value, batch, QUERY)
+
+
+def test_a_batch_reported_as_sunk_is_committed_without_another_call_of_spark(start: Start) -> None:
+    run = start()
+    first = run.batch()
+    assert run.committed == {0: 0, 1: 0}
+    assert sunk(run, first, 7) == {"proven": True, "why": ""}
+    until(lambda: run.committed == ALL, "committed in the background")
+    metadata = CommitMetadata.parse(run.group.offsets[P0].metadata)
+    assert (metadata.sequence, metadata.batch) == (first["sequence"], 7)
+    status = run.coordinator.status()
+    assert (status["idle"], status["query"]) == (True, QUERY)
+
+
+def test_a_skipped_batch_found_out_by_the_listener_fails_the_query_at_its_next_call(start: Start) -> None:
+    run = start()
+    planned = run.plan()  # its partitions are never asked
+    answer = sunk(run, planned)
+    assert not answer["proven"]
+    assert "the sink skipped a batch" in answer["why"]
+    with pytest.raises(ConfigError, match="the sink skipped a batch"):
+        run.latest(planned)
+    assert run.committed == {0: 0, 1: 0}
+    run.coordinator.stop()
+    counts = {kind: counter["count"] for kind, counter in run.coordinator.status()["trouble"].items()}
+    assert (counts["skip"], counts["repeat"]) == (1, 0), "it was never read: there is nothing to repeat"
+
+
+def test_a_replay_reported_as_sunk_is_committed(start: Start) -> None:
+    run = start()
+    logged = to_value(document("other", "id", OffsetRange(P0, 0, 4), OffsetRange(P1, 0, 5)))
+    run.coordinator.partitions(INITIAL, logged)
+    assert sunk(run, logged)["proven"]
+    until(lambda: run.committed == {0: 4, 1: 5}, "committed once its partitions are held")
+
+
+def test_a_rebalance_that_waits_for_the_batch_goes_on_when_it_is_reported_as_sunk(start: Start) -> None:
+    """R21, R22: with a trigger of minutes nobody else would tell."""
+    run = start(source(group=GroupOptions("g", heartbeat_interval_ms=20)))
+    first = run.batch()
+    before = run.poller.asked(JoinGroupRequest)
+    with run.poller.changed:
+        run.group.gather()  # as if another member had come
+    until(lambda: run.coordinator._backend.member.membership.rebalance_wanted, "told by a heartbeat")
+    assert run.poller.asked(JoinGroupRequest) == before
+    sunk(run, first)
+    until(lambda: run.poller.asked(JoinGroupRequest) > before, "rejoined at the boundary")
+    assert run.committed == ALL, "and committed first, under the old generation"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("announced", [True, False])
+def test_the_member_learns_with_each_batch_whether_a_listener_tells_of_it(start: Start, *, announced: bool) -> None:
+    run = start()
+    run.coordinator.listen(lambda: announced)
+    first = run.batch()
+    batch = run.coordinator._backend.member.membership._wait.batch  # type: ignore[attr-defined]
+    assert batch.listened is announced
+    sunk(run, first)
+    run.logs.ends[P0] = 12
+    run.coordinator.partitions(first, run.plan(first))
+    assert batch.listened, "it has told of one"
 
 
 # -- queries that a coordinator refuses (R28) -------------------------------------------------------------------------
@@ -634,12 +606,16 @@ def test_the_claim_is_made_when_the_run_begins_and_given_up_when_it_ends(
 ) -> None:
     monkeypatch.setattr(claims, "TAKE_TIMEOUT_S", 0.1)
     tmp_path.chmod(0o700)
-    home = tmp_path / "1"
-    one, two, named = start(home=home), start(home=home), start(source(group=GroupOptions("g", member="x")), home=home)
+    home, logs = tmp_path / "1", logs_of((10, 10))
+    groups = (GroupOptions("g"), GroupOptions("g"), GroupOptions("g", member="x"), GroupOptions("g", GroupMode.COMMIT))
+    one, two, named, no_member = (start(source(group=group), home=home, logs=logs) for group in groups)
     one.plan()
+    looked = logs.snapshots
     with pytest.raises(ConfigError, match=f"already .run {one.coordinator.run} "):
         two.latest()
+    assert (two.poller.handles, logs.snapshots) == ([], looked), "it claims before it connects"
     named.plan()
+    no_member.plan()
     two.coordinator.stop()
     one.coordinator.stop()
     start(home=home).plan()
@@ -663,9 +639,7 @@ def described(*others: RunIdentity) -> GroupDescription:
 
 
 @pytest.mark.slow
-def test_beside_a_live_copy_nothing_is_planned_and_in_the_end_the_query_fails(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_beside_a_live_copy_it_plans_nothing_and_fails(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     run = start(source(group=GroupOptions("g", session_timeout_ms=1_000, heartbeat_interval_ms=100)))
     found = {"g": described(RunIdentity("lineage", "r", admitted=True))}
     monkeypatch.setattr(assemble, "describe_groups", lambda cluster, names, deadline: found)

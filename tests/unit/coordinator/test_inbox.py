@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -30,30 +31,8 @@ class FakeRun:
         return self.script(event)
 
 
-class FakeShell:
-    def __init__(self) -> None:
-        self.carried_out: list[Any] = []
-        self.posted: list[tuple[int, interface.Question]] = []
-        self.woken = 0
-        self.on_action: Callable[[Any], None] = lambda action: None
-        self.answers: Callable[[interface.Question], object] = lambda question: "an answer"
-
-    def carry_out(self, action: Any) -> None:
-        self.carried_out.append(action)
-        self.on_action(action)
-
-    def answer(self, question: interface.Question) -> object:
-        return self.answers(question)
-
-    def post(self, task: int, question: interface.Question) -> None:
-        self.posted.append((task, question))
-
-    def wake(self) -> None:
-        self.woken += 1
-
-
-def make_inbox(script: Callable[[Any], list[Any]]) -> tuple[Inbox, FakeRun, FakeShell]:
-    shell, run = FakeShell(), FakeRun(script)
+def make_inbox(script: Callable[[Any], list[Any]]) -> tuple[Inbox, FakeRun, Mock]:
+    shell, run = Mock(), FakeRun(script)
     inbox = Inbox(shell)
     inbox.run = run  # type: ignore[assignment]
     return inbox, run, shell
@@ -73,19 +52,14 @@ def asks_first(event: Any) -> list[Any]:
 
 def test_a_call_answers_its_own_question_without_the_lock() -> None:
     inbox, run, shell = make_inbox(asks_first)
-    shell.answers = lambda question: inbox._lock._is_owned()  # type: ignore[attr-defined]
+    shell.answer.side_effect = lambda question: inbox._lock._is_owned()  # type: ignore[attr-defined]
     assert inbox.call(STATUS) == "False, taken"
     assert run.heard == [interface.Called(0, STATUS), interface.QuestionAnswered(0, False)]
 
 
 def test_an_error_in_place_of_the_answer_is_the_runs_to_judge() -> None:
     inbox, run, shell = make_inbox(asks_first)
-    error = DataLossError("gone")
-
-    def fail(question: interface.Question) -> object:
-        raise error
-
-    shell.answers = fail
+    shell.answer.side_effect = error = DataLossError("gone")
     with pytest.raises(DataLossError, match="gone"):
         inbox.call(STATUS)
     assert run.heard == [interface.Called(0, STATUS), interface.QuestionFailed(0, error)]
@@ -94,17 +68,17 @@ def test_an_error_in_place_of_the_answer_is_the_runs_to_judge() -> None:
 def test_a_question_of_a_background_task_goes_to_another_thread() -> None:
     inbox, _, shell = make_inbox(lambda event: [interface.Ask(-1, QUESTION)])
     inbox.post(ev.Tick())
-    assert shell.posted == [(-1, QUESTION)]
+    shell.post.assert_called_once_with(-1, QUESTION)
 
 
 def test_an_event_that_an_action_leads_to_follows_after_the_step() -> None:
     inbox, run, shell = make_inbox(
         lambda event: [interface.RefreshMetadata(), interface.Follow(frozenset("t"))] if event == "first" else []
     )
-    shell.on_action = lambda action: inbox.post("second") if isinstance(action, interface.RefreshMetadata) else None  # type: ignore[arg-type]
+    shell.carry_out.side_effect = lambda action: inbox.post("second") if action == interface.RefreshMetadata() else None  # type: ignore[arg-type]
     inbox.post("first")  # type: ignore[arg-type]
     assert run.heard == ["first", "second"]
-    assert shell.carried_out == [interface.RefreshMetadata(), interface.Follow(frozenset("t"))]
+    assert shell.carry_out.mock_calls == [call(interface.RefreshMetadata()), call(interface.Follow(frozenset("t")))]
 
 
 def test_a_reply_to_a_call_that_is_gone_is_dropped() -> None:
@@ -121,7 +95,7 @@ def test_a_call_that_waits_keeps_the_timers() -> None:
 
     inbox, run, shell = make_inbox(script)
     assert inbox.call(STATUS) == "in time"
-    assert shell.woken == 1
+    assert shell.wake.call_count == 1
 
 
 def test_the_thread_of_the_timers_is_woken_for_an_earlier_one_only() -> None:
@@ -129,7 +103,7 @@ def test_the_thread_of_the_timers_is_woken_for_an_earlier_one_only() -> None:
     for wake_at, woken in ((9.0, 1), (9.0, 1), (8.0, 2), (12.0, 2), (None, 2)):
         run.wake_at = wake_at
         inbox.post(ev.Tick())
-        assert (inbox.wake_at, shell.woken) == (wake_at, woken)
+        assert (inbox.wake_at, shell.wake.call_count) == (wake_at, woken)
 
 
 def test_calls_of_two_threads_get_their_own_results() -> None:
@@ -155,11 +129,7 @@ def test_calls_of_two_threads_get_their_own_results() -> None:
 def test_a_call_that_a_signal_ends_is_abandoned() -> None:
     inbox, run, shell = make_inbox(asks_first)
 
-    def interrupted(question: interface.Question) -> object:
-        inbox.interrupt()
-        return None
-
-    shell.answers = interrupted
+    shell.answer.side_effect = lambda question: inbox.interrupt()
     with pytest.raises(SystemExit):
         inbox.call(STATUS)
     assert run.heard[-1] == interface.CallAbandoned(0)
@@ -179,7 +149,7 @@ def test_a_signal_in_the_middle_of_a_step_ends_the_call_after_it() -> None:
     with pytest.raises(SystemExit):
         inbox.call(STATUS)
     assert taken
-    assert shell.carried_out == [interface.RefreshMetadata()]
+    shell.carry_out.assert_called_once_with(interface.RefreshMetadata())
     assert run.heard[-1] == interface.CallAbandoned(0)
     assert inbox._lock.acquire(blocking=False)
 
@@ -200,13 +170,9 @@ def test_an_action_that_cannot_be_carried_out_ends_the_query_and_not_the_thread(
     both = [interface.RefreshMetadata(), interface.Follow(frozenset("t"))]
     inbox, run, shell = make_inbox(lambda event: both if isinstance(event, ev.Tick) else [])
 
-    def fail(action: Any) -> None:
-        if isinstance(action, interface.RefreshMetadata):
-            raise ZeroDivisionError("a defect")
-
-    shell.on_action = fail
+    shell.carry_out.side_effect = [ZeroDivisionError("a defect"), None]
     inbox.post(ev.Tick())
-    assert shell.carried_out == both
+    assert shell.carry_out.mock_calls == [call(action) for action in both]
     (failed,) = run.heard[1:]
     assert isinstance(failed, interface.ThreadFailed)
     assert "a defect" in str(failed.error)

@@ -1,7 +1,11 @@
-"""A query that is not a member, as Spark calls it: modes `commit` and `off`; patterns; how much is worth a batch."""
+"""Modes and triggers, as Spark calls a query: `commit`, `off` and `member`; patterns; how much is worth a batch.
+
+AvailableNow and Once judge every position before they end, and neither end early nor run for ever.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 from typing import Any
@@ -11,7 +15,7 @@ import pytest
 from streamgroup.coordinator.planning import loss
 from streamgroup.coordinator.planning.document import from_value, to_value
 from streamgroup.coordinator.run import spark_calls
-from streamgroup.errors import ConfigError, DataLossError, TransportError
+from streamgroup.errors import ConfigError, DataLossError, DecodeError, TransportError
 from streamgroup.group.commits import CommitMetadata
 from streamgroup.kafka.wire.messages.cluster import MetadataRequest
 from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorRequest
@@ -19,19 +23,32 @@ from streamgroup.kafka.wire.messages.group import JoinGroupRequest
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from streamgroup.model import (
     EARLIEST,
+    INITIAL_DOCUMENT,
     LATEST,
     CommittedOffset,
     ConfiguredOffsets,
+    Dialect,
     Document,
+    FetchTask,
     OffsetRange,
     Position,
     TopicPartition,
 )
-from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions, OffsetsStorage, SourceOptions, Subscription
-from tests.fakes.cluster import logs_of
+from streamgroup.options.types import (
+    FetchOptions,
+    GroupMode,
+    GroupOptions,
+    Isolation,
+    LimitOptions,
+    OffsetsStorage,
+    SourceOptions,
+    Subscription,
+)
+from tests.fakes.broker07 import tp
+from tests.fakes.cluster import NODES, Logs, logs_of
 from tests.fakes.coordinator import ScriptedCoordinator
-from tests.unit.coordinator.runs import INITIAL, P0, P1, Run, Start, ranges, start
-from tests.unit.coordinator.shells import client, source, until
+from tests.unit.coordinator.runs import INITIAL, P0, P1, Run, Start, document, ranges, start
+from tests.unit.coordinator.shells import client, running, source, until
 
 __all__ = ["start"]
 
@@ -438,3 +455,245 @@ def test_once_reads_everything_alone_too(start: Start, mode: GroupOptions) -> No
     run = start(source(EARLIEST, group=mode))
     assert ranges(run.coordinator.partitions(INITIAL, run.latest(once=True))) == [(0, 0, 10), (1, 0, 10)]
     assert run.coordinator.report_latest() == {"t": {"0": 10, "1": 10}}
+
+
+# -- AvailableNow judges every position before it ends ----------------------------------------------------------------
+
+MODES = pytest.mark.parametrize("mode", list(GroupMode), ids=lambda mode: mode.value)
+
+
+def options(mode: GroupMode, **others: Any) -> Any:
+    return source(group=GroupOptions("" if mode is GroupMode.OFF else "g", mode=mode), **others)
+
+
+def committed(*offsets: int) -> ScriptedCoordinator:
+    return ScriptedCoordinator(offsets={tp: CommittedOffset(n) for tp, n in zip((P0, P1), offsets, strict=True)})
+
+
+def batches(run: Run, last: dict[str, Any], most: int = 20) -> list[list[tuple[int, int, int]]]:
+    """Run AvailableNow as Spark does, from `last` to its end: what each batch read."""
+    run.coordinator.prepare_available_now()
+    done = []
+    for _ in range(most):
+        document = run.latest(last)
+        if document == last:
+            return done
+        done.append(ranges(run.coordinator.partitions(last, document)))
+        last = document
+    raise AssertionError(f"AvailableNow has not ended after {most} batches: {done}")
+
+
+def test_it_reads_to_the_ends_that_may_be_read_when_it_begins(start: Start) -> None:
+    logs = logs_of([10, 20])
+    logs.stable = {P1: 15}
+    committed = FetchOptions(isolation=Isolation.READ_COMMITTED)
+    assert batches(start(source(fetch=committed), logs=logs), INITIAL) == [[(0, 0, 10), (1, 0, 15)]]
+
+
+@pytest.mark.slow
+@MODES
+def test_a_log_that_ends_below_the_position_is_a_loss(start: Start, mode: GroupMode) -> None:
+    """The log was emptied and written anew while the query was down: its target is below the position."""
+    logs = logs_of([10, 100])
+    logs.topic_ids = {}  # as brokers before 2.8, where a topic made anew looks the same
+    run = start(options(mode), logs=logs, group=committed(100, 100))
+    with pytest.raises(DataLossError, match=r"t-0.*gone at position 100"):
+        batches(run, {"t": {"0": 100, "1": 100}})
+
+
+@pytest.mark.slow
+@MODES
+def test_a_log_that_ends_below_the_position_is_read_without_fail_on_data_loss(start: Start, mode: GroupMode) -> None:
+    logs = logs_of([10, 100])
+    logs.topic_ids = {}
+    run = start(options(mode, fail_on_data_loss=False), logs=logs, group=committed(100, 100))
+    assert [batch for batch in batches(run, {"t": {"0": 100, "1": 100}}) if batch] == [[(0, 0, 10)]]
+
+
+@pytest.mark.slow
+def test_a_leader_lost_after_the_snapshot_ends_the_query_by_name(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_calls, "ASSIGNMENT_TIMEOUT_S", 0.2)
+    run = start(source(client=client(default_api_timeout_ms=500)), group=committed(0, 0))
+    run.coordinator.prepare_available_now()
+    run.logs.leaderless = {P1}
+    run.coordinator._watcher.refresh_metadata()
+    documents = [INITIAL]
+
+    def poll() -> None:
+        until = time.monotonic() + 5
+        while time.monotonic() < until:
+            documents.append(run.latest(documents[-1]))
+            assert documents[-1] != documents[-2], "it must not end as if all were read"
+            run.coordinator.partitions(*documents[-2:])
+
+    with pytest.raises(
+        TransportError, match=r"cannot plan t-1 under Trigger\.AvailableNow: for .* s no broker has returned"
+    ):
+        poll()
+    batches_read = [from_value(document) for document in documents]
+    assert sum(not document.ranges for document in batches_read) <= 6, "each empty batch takes its time"
+    assert batches_read[-1].positions[P0].offset == 10, "what has a leader is read"
+
+
+U0 = TopicPartition("u", 0)
+
+
+def lagging(start: Start, mode: GroupMode, **others: Any) -> Run:
+    """Two topics, of which the first metadata after the run's beginning lacks one. AvailableNow is prepared."""
+    logs = logs_of([10])
+    logs.ends[U0] = 10
+    group = ScriptedCoordinator(offsets={P0: CommittedOffset(0), U0: CommittedOffset(7)})
+    run = start(options(mode, topics=("t", "u"), **others), logs=logs, group=group)
+    run.coordinator.prepare_available_now()
+    del logs.ends[U0]
+    run.coordinator._watcher.refresh_metadata()
+    until(lambda: "u" not in run.coordinator._watcher.snapshot.topics, "metadata without the topic")
+    return run
+
+
+def read_all(run: Run, last: dict[str, Any]) -> list[tuple[str, int, int]]:
+    read: list[tuple[str, int, int]] = []
+    while (document := run.latest(last)) != last:
+        tasks = run.coordinator.partitions(last, document)
+        read += [(str(r.range.partition), r.range.start, r.range.until) for task in tasks for r in task.ranges]
+        last = document
+    return sorted(read)
+
+
+CHECKPOINT = {"t": {"0": 0}, "u": {"0": 7}}
+
+
+@pytest.mark.slow
+@MODES
+def test_a_topic_that_a_lagging_broker_leaves_out_for_a_moment_is_read(
+    start: Start, mode: GroupMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loss, "BELIEVED_AFTER_S", 5.0)
+    run = lagging(start, mode)
+    threading.Timer(0.3, run.logs.ends.__setitem__, [U0, 10]).start()
+    assert read_all(run, CHECKPOINT) == [("t-0", 0, 10), ("u-0", 7, 10)]
+
+
+@pytest.mark.slow
+@MODES
+def test_a_topic_that_stays_away_is_deleted(start: Start, mode: GroupMode, caplog: pytest.LogCaptureFixture) -> None:
+    run = lagging(start, mode, fail_on_data_loss=False)
+    assert read_all(run, CHECKPOINT) == [("t-0", 0, 10)]
+    assert "u-0 existed when the run began and are deleted" in caplog.text
+
+
+def test_the_position_of_a_topic_that_a_lagging_broker_leaves_out_is_carried_if_no_group_keeps_it(start: Start) -> None:
+    run = lagging(start, GroupMode.OFF)
+    first = run.latest(CHECKPOINT)
+    assert from_value(first).positions[U0].offset == 7
+
+
+# -- a broker of Kafka 0.7 that is away: no run ends with success without its partitions ------------------------------
+
+HERE, AWAY = tp(0, 0), tp(1, 2)
+SAVED = to_value(replace(INITIAL_DOCUMENT, positions={HERE: Position(4), AWAY: Position(5)}))
+
+
+@pytest.mark.parametrize("trigger", ["available", "once"])
+def test_a_query_ends_with_an_error_rather_than_without_a_broker(start: Start, trigger: str) -> None:
+    off = source(topics=("events",), group=GroupOptions("", mode=GroupMode.OFF))
+    query = start(off, logs=Logs(ends={HERE: 10}, segments={HERE: (0, 4)}, dialect=Dialect.KAFKA07))
+    told = r"no group: this run has not read events 1-2"
+    if trigger == "once":
+        with pytest.raises(DataLossError, match=told):
+            query.latest(SAVED, once=True)
+        return
+    query.coordinator.prepare_available_now()
+    first = query.batch(SAVED)
+    with pytest.raises(DataLossError, match=told):
+        query.latest(first)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strict", [True, False])
+def test_once_does_not_pass_over_a_broker_that_goes_while_it_is_waited_for(
+    strict: bool, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was registered when the run began, and hangs; then its session is over."""
+    logs = Logs(ends={HERE: 10, AWAY: 10}, segments={HERE: (0, 4), AWAY: (0, 5)}, dialect=Dialect.KAFKA07)
+    logs.slow = {AWAY}
+
+    def goes() -> None:
+        if len(logs.listings) > 6:
+            logs.ends.pop(AWAY, None)
+
+    logs.hook = goes
+    options = source(
+        client=client(metadata_max_age_ms=50),
+        topics=("events",),
+        group=GroupOptions("", mode=GroupMode.OFF),
+        fail_on_data_loss=strict,
+    )
+    query = start(options, logs=logs)
+    if strict:
+        with pytest.raises(DataLossError, match=r"no group: this run has not read events 1-2"):
+            query.latest(SAVED, once=True)
+        return
+    planned = from_value(query.latest(SAVED, once=True))
+    assert [range_.partition for range_ in planned.ranges] == [HERE]
+    assert caplog.text.count("this run has not read events 1-2") == 1
+
+
+# -- a batch whose broker is away when its tasks are planned -----------------------------------------------------------
+
+BATCH = document("other", "", OffsetRange(HERE, 0, 4), OffsetRange(AWAY, 0, 5))
+
+
+def replaying(start: Start, mode: GroupMode = GroupMode.OFF, wait_ms: int = 120_000) -> Run:
+    """A run that replays `BATCH`, most of which broker 1 has, which is not registered."""
+    options = source(
+        client=client(metadata_max_age_ms=20),
+        topics=("events",),
+        group=GroupOptions("" if mode is GroupMode.OFF else "g", mode=mode),
+        fetch=FetchOptions(poll_timeout_ms=wait_ms),
+    )
+    return start(options, logs=Logs(ends={HERE: 10}, dialect=Dialect.KAFKA07, unregistered={1}))
+
+
+@pytest.mark.parametrize("log_is_there", [True, False])
+@pytest.mark.parametrize("mode", [GroupMode.OFF, GroupMode.MEMBER])
+def test_a_replay_waits_until_the_broker_of_its_ranges_is_registered(
+    mode: GroupMode, log_is_there: bool, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where the broker comes back without the log, its tasks find that out: nobody registers the topic there."""
+    query = replaying(start, mode)
+    tasks: list[FetchTask] = []
+    with running(lambda: tasks.extend(query.coordinator.partitions(INITIAL, to_value(BATCH)))):
+        until(lambda: "waiting for broker 1" in caplog.text, "it waits")
+        looked = query.logs.snapshots
+        until(lambda: query.logs.snapshots > looked + 1, "it has looked again")
+        assert not tasks
+        if log_is_there:
+            query.logs.ends[AWAY] = 10
+        query.logs.unregistered.clear()
+    planned = {range_.range: range_.leader for task in tasks for range_ in task.ranges}
+    assert planned == {OffsetRange(HERE, 0, 4): NODES[0], OffsetRange(AWAY, 0, 5): NODES[1]}
+    assert caplog.text.count("waiting for broker 1") == 1
+
+
+def test_a_replay_whose_broker_stays_away_is_an_error_that_names_it(start: Start) -> None:
+    query = replaying(start, wait_ms=50)
+    told = r"no group: .*events 1-2 at position 0.*broker 1 did not register .*pollTimeoutMs.*Start the broker"
+    with pytest.raises(TransportError, match=told):
+        query.coordinator.partitions(INITIAL, to_value(BATCH))
+
+
+def test_a_replay_waits_for_no_broker_once_the_run_has_failed(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    query = replaying(start)
+    raised: list[Exception] = []
+
+    def replay() -> None:
+        try:
+            query.coordinator.partitions(INITIAL, to_value(BATCH))
+        except DecodeError as error:
+            raised.append(error)
+
+    with running(replay):
+        until(lambda: "waiting for broker 1" in caplog.text, "it waits")
+        query.coordinator._fail(DecodeError("fenced"))
+    assert raised

@@ -1,4 +1,4 @@
-"""Questions for the log: where partitions start, where logs end."""
+"""Plans of a batch read and of a write: where partitions start, where logs end, and where a write finds its brokers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ import pytest
 from streamgroup.coordinator import batch_read
 from streamgroup.coordinator.batch_read import log_ends, offsets_of, plan_batch, tasks_of
 from streamgroup.coordinator.planning.starts import RangeBound
+from streamgroup.coordinator.write_plan import config07, plan_write
 from streamgroup.errors import BrokerError, ConfigError, DataLossError, ErrorCode, TransportError
+from streamgroup.kafka.cluster.registered import ClusterFromZooKeeper
 from streamgroup.kafka.cluster.requests import ListedOffset
 from streamgroup.kafka.net import resolve
+from streamgroup.kafka.producer.kafka07 import Kafka07Target
 from streamgroup.model import (
     EARLIEST,
     LATEST,
@@ -33,9 +36,17 @@ from streamgroup.model import (
     TopicInfo,
     TopicPartition,
 )
-from streamgroup.options.types import Isolation, SourceOptions, SplitOptions, Subscription
+from streamgroup.options.types import (
+    ClientOptions,
+    Isolation,
+    ProducerOptions,
+    SinkOptions,
+    SourceOptions,
+    SplitOptions,
+    Subscription,
+)
 from tests.fakes.cluster import NODES, FakeCluster, Logs, logs_of
-from tests.fakes.registry07 import client07
+from tests.fakes.registry07 import FakeNodes, client07
 from tests.unit.coordinator.runs import ranges
 from tests.unit.coordinator.shells import client, source
 
@@ -81,6 +92,7 @@ def test_where_brokers_know_the_times_of_segments_only_a_start_is_early_and_an_e
 def logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
     made = logs_of([10, 20])
     monkeypatch.setattr(batch_read, "open_cluster", made.of)
+    monkeypatch.setattr(batch_read.time, "sleep", lambda seconds: None)
     return made
 
 
@@ -134,9 +146,7 @@ def test_a_start_that_is_given_above_the_end_that_is_given_is_an_error_as_in_spa
         plan_batch(options(starting, ending, fail_on_data_loss=fail_on_data_loss))
 
 
-def test_brokers_that_do_not_answer_are_asked_again_as_often_as_said(
-    logs: Logs, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_silent_brokers_are_asked_again_as_often_as_said(logs: Logs, caplog: pytest.LogCaptureFixture) -> None:
     logs.failures = [TransportError("down")] * 3
     assert ranges(plan_batch(options(fetch_offset_retries=3))) == [(0, 0, 10), (1, 0, 20)]
     assert len([r for r in caplog.records if "trying again" in r.message]) == 3
@@ -147,9 +157,7 @@ def test_brokers_that_do_not_answer_are_asked_again_as_often_as_said(
     assert logs.failures == []
 
 
-def test_servers_whose_names_nobody_knows_end_the_read_without_another_attempt(
-    logs: Logs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_servers_whose_names_nobody_knows_end_the_read_at_once(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
     def look_up(*_: Any, **__: Any) -> Any:
         raise socket.gaierror(-2, "Name or service not known")
 
@@ -215,29 +223,22 @@ CLUSTER = ClusterSnapshot(
 )
 
 
-def test_a_named_topic_that_a_lagging_broker_leaves_out_at_first_is_read(
-    logs: Logs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_topic_that_a_lagging_broker_leaves_out_at_first_is_read(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
     known, looks = logs.topics, iter([{}, {}])
-    monkeypatch.setattr(batch_read.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(logs, "topics", lambda names: next(looks, None) or known(names))
     assert ranges(plan_batch(options())) == [(0, 0, 10), (1, 0, 20)]
 
 
 def test_an_assigned_partition_that_does_not_exist_is_left_out_with_a_warning(
-    logs: Logs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    logs: Logs, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(batch_read.time, "sleep", lambda seconds: None)
     given = Subscription(assign=(TopicPartition("t", 1), TopicPartition("t", 8), TopicPartition("t", 9)))
     assert ranges(plan_batch(replace(options(), subscription=given))) == [(1, 0, 20)]
     warning = "assign names partitions that do not exist: t-8, t-9. The read leaves them out"
     assert [r.message for r in caplog.records if r.levelname == "WARNING"] == [warning]
 
 
-def test_offsets_of_an_assigned_partition_that_does_not_exist_are_an_error_as_in_spark(
-    logs: Logs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(batch_read.time, "sleep", lambda seconds: None)
+def test_offsets_of_an_assigned_partition_that_does_not_exist_are_an_error_as_in_spark(logs: Logs) -> None:
     late = TopicPartition("t", 8)
     given = options(ConfiguredOffsets(EARLIEST, offsets={P0: 0, late: 0}))
     with pytest.raises(ConfigError, match=r"startingOffsets names partitions that do not exist .*: t-8"):
@@ -245,7 +246,6 @@ def test_offsets_of_an_assigned_partition_that_does_not_exist_are_an_error_as_in
 
 
 def test_a_named_topic_that_stays_away_is_an_error(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_read.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(logs, "topics", lambda names: {})
     with pytest.raises(ConfigError, match="no topic 't'"):
         plan_batch(options())
@@ -265,9 +265,7 @@ def test_a_named_topic_that_stays_away_is_an_error(logs: Logs, monkeypatch: pyte
     ],
     ids=["a new plan", "a replay", "a plan without ids", "a plan of others"],
 )
-def test_tasks_carry_the_topic_id_of_their_plan(
-    planned: Mapping[TopicPartition, Position] | None, topic_id: str
-) -> None:
+def test_tasks_have_the_topic_id_of_the_plan(planned: Mapping[TopicPartition, Position] | None, topic_id: str) -> None:
     snapshot = ClusterSnapshot(NODES, {"t": TopicInfo("t", (PartitionInfo(0, 1, 4),), "recreated")})
     assert located(tasks_of([OffsetRange(P0, 0, 5)], snapshot, source(), planned)) == (NODES[1], topic_id, 4)
 
@@ -276,11 +274,8 @@ def test_a_partition_that_is_gone_is_planned_for_the_executor_to_find_out() -> N
     nowhere = ClusterSnapshot({}, {})
     wanted = [OffsetRange(P0, 0, 5)]
     assert located(tasks_of(wanted, nowhere, source())) == (None, NO_TOPIC_ID, UNKNOWN_EPOCH)
-    assert located(tasks_of(wanted, nowhere, source(), {P0: Position(5, "as planned")})) == (
-        None,
-        "as planned",
-        UNKNOWN_EPOCH,
-    )
+    planned = {P0: Position(5, "as planned")}
+    assert located(tasks_of(wanted, nowhere, source(), planned)) == (None, "as planned", UNKNOWN_EPOCH)
 
 
 def test_limits_split_and_empty_ranges_are_no_tasks() -> None:
@@ -323,3 +318,89 @@ def test_tasks_name_brokers_where_the_options_do_not() -> None:
     (told,) = tasks_of(wanted, CLUSTER, source())
     assert told.brokers == ()
     assert pickle.loads(pickle.dumps(found)) == found
+
+
+# -- a write: scripted registries, and brokers that are never asked ---------------------------------------------------
+
+OLD = {
+    "/brokers/ids/0": b"h-1:127.0.0.1:9092",
+    "/brokers/ids/2": b"h-2:127.0.0.1:9093",
+    "/brokers/topics/t/0": b"1",
+    "/brokers/topics/t/2": b"2",
+    "/brokers/topics/other/0": b"1",
+}
+NEW = {f"/brokers/ids/{n}": b'{"host":"127.0.0.1","port":909%d,"version":1}' % n for n in (2, 1)}
+
+
+def writing(topic: str | None = "t", verify: bool = False, **producer: object) -> SinkOptions:
+    chosen = ProducerOptions(**{"max_block_ms": 300, **producer})  # type: ignore[arg-type]
+    return SinkOptions(client07(), chosen, topic, verify=verify)
+
+
+def planned(nodes: dict[str, bytes], given: SinkOptions) -> tuple[SinkOptions, Kafka07Target | None]:
+    return plan_write(given, lambda client: ClusterFromZooKeeper(client, FakeNodes(nodes)))
+
+
+def test_bootstrap_servers_are_taken_at_their_word() -> None:
+    given = SinkOptions(ClientOptions((("127.0.0.1", 9092),)), ProducerOptions(), "t")
+    assert plan_write(given) == (given, None)
+
+
+def test_a_cluster_of_07_is_planned_with_its_brokers_and_the_topic() -> None:
+    for_tasks, target = planned(OLD, writing(verify=True, compression="gzip"))
+    assert sorted(target.snapshot.brokers) == [0, 2]
+    assert {t: [p.partition for p in i.partitions] for t, i in target.snapshot.topics.items()} == {
+        "t": [0, 20000, 20001]
+    }
+    assert (target.config.codec, target.config.verify, target.config.max_message_size) == ("gzip", True, 1_000_000)
+    assert for_tasks.client.zookeeper is None, "tasks do not read ZooKeeper"
+
+
+def test_without_the_option_topic_all_topics_are_planned() -> None:
+    _, target = planned(OLD, writing(topic=None))
+    assert sorted(target.snapshot.topics) == ["other", "t"]
+
+
+def test_a_topic_that_does_not_exist_is_planned_as_a_new_one() -> None:
+    _, target = planned(OLD, writing(topic="new"))
+    assert not target.snapshot.topics.get("new")
+
+
+def test_a_message_set_of_kafka_07_fits_into_a_fetch_of_its_consumers() -> None:
+    """Compressed, it is one message. The consumers of 0.7 fetch 300 KiB by default, and stop at a larger message."""
+    assert config07(writing()).batch_size == 256 * 1024
+    assert config07(writing(batch_size=1000)).batch_size == 1000
+
+
+def test_later_brokers_in_zookeeper_become_the_bootstrap_servers() -> None:
+    for_tasks, target = planned(NEW, writing())
+    assert target is None
+    assert for_tasks.client.bootstrap_servers == (("127.0.0.1", 9091), ("127.0.0.1", 9092))
+    assert for_tasks.client.zookeeper is None
+
+
+@pytest.mark.parametrize(
+    ("nodes", "given", "said"),
+    [
+        (NEW, writing(verify=True), "cannot write with verify=true: it is for Kafka 0.7"),
+        (OLD, writing(compression="lz4"), "'lz4': Kafka 0.7 has none, gzip, snappy"),
+        ({"/other": b""}, writing(), "no brokers in .*zookeeper.connect"),
+        (OLD, writing(verify=True, delivery_timeout_ms=100), "delivery.timeout.ms=100 is below"),
+    ],
+)
+def test_a_write_that_the_cluster_rules_out_is_refused_before_a_task_runs(
+    nodes: dict[str, bytes], given: SinkOptions, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        planned(nodes, given)
+
+
+def test_verify_is_refused_for_bootstrap_servers() -> None:
+    given = SinkOptions(ClientOptions((("127.0.0.1", 9092),)), ProducerOptions(), "t", verify=True)
+    with pytest.raises(ConfigError, match="cannot write with verify=true"):
+        plan_write(given)
+
+
+def test_brokers_that_stay_away_are_waited_for_until_max_block_ms() -> None:
+    with pytest.raises(TransportError, match="no brokers in"):
+        planned({"/brokers/ids": b""}, writing())
