@@ -6,9 +6,10 @@ import json
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from kazoo.exceptions import NoNodeError
@@ -16,27 +17,7 @@ from kazoo.exceptions import NoNodeError
 from streamgroup.errors import StreamGroupError
 from streamgroup.testing.security import admin
 from streamgroup.testing.security.acls import Acl, acl_of
-from streamgroup.testing.security.admin import (
-    AclCreationResult,
-    AclDescription,
-    AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsResponse,
-    AlterUserScramCredentialsResult,
-    CreateAclsRequest,
-    CreateAclsResponse,
-    CredentialInfo,
-    DescribeAclsRequest,
-    DescribeAclsResource,
-    DescribeAclsResponse,
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-    DescribeUserScramCredentialsResult,
-    call,
-    create_acl,
-    create_acl_in_zookeeper,
-    store_scram,
-    store_scram_in_zookeeper,
-)
+from streamgroup.testing.security.admin import CreateAclsRequest, CredentialInfo, create_acl_in_zookeeper, store_scram
 from streamgroup.testing.security.scram import ScramCredential
 from streamgroup.testing.security.settings import SaslMechanism
 from tests.fakes.broker import CLOSE, FakeBroker
@@ -82,15 +63,21 @@ class Nodes:
         return json.loads(self.values[path])
 
 
-@pytest.fixture
-def nodes(monkeypatch: pytest.MonkeyPatch) -> Nodes:
-    """The nodes at `zk:1`. A wait passes at once, and moves the clock on by seven seconds."""
-    made, now = Nodes(), [0.0]
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wait passes at once, and moves the clock on by seven seconds."""
+    now = [0.0]
 
     def sleep(_: float) -> None:
         now[0] += 7.0
 
     monkeypatch.setattr(admin, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+
+
+@pytest.fixture
+def nodes(monkeypatch: pytest.MonkeyPatch) -> Nodes:
+    """The nodes at `zk:1`."""
+    made = Nodes()
     monkeypatch.setattr(admin, "zookeeper_client", {"zk:1": nullcontext(made)}.__getitem__)
     return made
 
@@ -103,12 +90,14 @@ def log(nodes: Nodes, path: Path, takes: int = 2, content: bytes = b"") -> Path:
 
 
 def test_each_user_has_a_node_with_the_credentials_of_all_mechanisms(nodes: Nodes) -> None:
+    admin.store_scram_in_zookeeper("zk:1", [])
+    assert nodes.values == {}
     credentials = [
         ScramCredential("a", SHA_256, b"s1", b"p1", 4096),
         ScramCredential("b", SHA_256, b"s2", b"p2", 4096),
         ScramCredential("a", SHA_512, b"s3", b"p3", 8192),
     ]
-    store_scram_in_zookeeper("zk:1", credentials)
+    admin.store_scram_in_zookeeper("zk:1", credentials)
     assert sorted(nodes.values) == ["/config/users/a", "/config/users/b"]
     assert nodes.value("/config/users/a") == {
         "version": 1,
@@ -118,26 +107,13 @@ def test_each_user_has_a_node_with_the_credentials_of_all_mechanisms(nodes: Node
     assert nodes.notifications == [], "brokers that start later read the nodes"
 
 
-def test_a_cluster_without_users_gets_no_node(nodes: Nodes) -> None:
-    store_scram_in_zookeeper("zk:1", [])
-    assert nodes.values == {}
-
-
 @pytest.mark.parametrize(
     ("acl", "path", "entry"),
     [
-        (ACL, "/kafka-acl/Topic/orders", ("User:client", "Allow", "Read", "*")),
-        (acl_of("User:a", "ALL", group="g", allow=False), "/kafka-acl/Group/g", ("User:a", "Deny", "All", "*")),
-        (
-            acl_of("User:a", "CREATE", cluster=True),
-            "/kafka-acl/Cluster/kafka-cluster",
-            ("User:a", "Allow", "Create", "*"),
-        ),
-        (
-            acl_of("User:a", "DESCRIBE", transactional_id="x"),
-            "/kafka-acl/TransactionalId/x",
-            ("User:a", "Allow", "Describe", "*"),
-        ),
+        (ACL, "Topic/orders", ("User:client", "Allow", "Read", "*")),
+        (acl_of("User:a", "ALL", group="g", allow=False), "Group/g", ("User:a", "Deny", "All", "*")),
+        (acl_of("User:a", "CREATE", cluster=True), "Cluster/kafka-cluster", ("User:a", "Allow", "Create", "*")),
+        (acl_of("User:a", "DESCRIBE", transactional_id="x"), "TransactionalId/x", ("User:a", "Allow", "Describe", "*")),
     ],
 )
 def test_an_acl_is_an_entry_of_the_node_of_its_resource(
@@ -145,7 +121,7 @@ def test_an_acl_is_an_entry_of_the_node_of_its_resource(
 ) -> None:
     create_acl_in_zookeeper("zk:1", acl, [])
     names = ("principal", "permissionType", "operation", "host")
-    assert nodes.value(path) == {"version": 1, "acls": [dict(zip(names, entry, strict=True))]}
+    assert nodes.value(f"/kafka-acl/{path}") == {"version": 1, "acls": [dict(zip(names, entry, strict=True))]}
 
 
 def test_a_further_acl_keeps_those_of_the_resource(nodes: Nodes) -> None:
@@ -204,10 +180,10 @@ class Cluster:
 
     def _handlers(self, broker: int) -> Any:
         return {
-            AlterUserScramCredentialsRequest: lambda request, _: self._alter(request),
-            DescribeUserScramCredentialsRequest: lambda *_: self._describe_scram(self._is_behind(broker)),
+            admin.AlterUserScramCredentialsRequest: lambda request, _: self._alter(request),
+            admin.DescribeUserScramCredentialsRequest: lambda *_: self._describe_scram(self._is_behind(broker)),
             CreateAclsRequest: lambda request, _: self._create(request),
-            DescribeAclsRequest: lambda request, _: self._describe_acls(request, self._is_behind(broker)),
+            admin.DescribeAclsRequest: lambda request, _: self._describe_acls(request, self._is_behind(broker)),
         }
 
     def _is_behind(self, broker: int) -> bool:
@@ -216,54 +192,39 @@ class Cluster:
             return True
         return False
 
-    def _alter(self, request: AlterUserScramCredentialsRequest) -> Any:
+    def _alter(self, request: admin.AlterUserScramCredentialsRequest) -> Any:
         code, text = self.error
         for each in request.upsertions:
             info = CredentialInfo(mechanism=each.mechanism, iterations=each.iterations)
             if not self.keeps_the_older:
                 self.known[each.name] = (*self.known.get(each.name, ()), info)
-        return AlterUserScramCredentialsResponse(
-            results=tuple(
-                AlterUserScramCredentialsResult(user=each.name, error_code=code, error_message=text)
-                for each in request.upsertions
-            )
+        users = [each.name for each in request.upsertions]
+        results = (
+            admin.AlterUserScramCredentialsResult(user=user, error_code=code, error_message=text) for user in users
         )
+        return admin.AlterUserScramCredentialsResponse(results=tuple(results))
 
     def _describe_scram(self, is_behind: bool) -> Any:
-        known = {} if is_behind else self.known
-        return DescribeUserScramCredentialsResponse(
-            error_code=self.described_error,
-            results=tuple(
-                DescribeUserScramCredentialsResult(user=user, credential_infos=infos) for user, infos in known.items()
-            ),
-        )
+        known = [] if is_behind else self.known.items()
+        results = (admin.DescribeUserScramCredentialsResult(user=user, credential_infos=infos) for user, infos in known)
+        return admin.DescribeUserScramCredentialsResponse(error_code=self.described_error, results=tuple(results))
 
     def _create(self, request: CreateAclsRequest) -> Any:
         code, text = self.error
         self.acls += request.creations
-        return CreateAclsResponse(results=(AclCreationResult(error_code=code, error_message=text),))
+        return admin.CreateAclsResponse(results=(admin.AclCreationResult(error_code=code, error_message=text),))
 
-    def _describe_acls(self, request: DescribeAclsRequest, is_behind: bool) -> Any:
-        found = [
-            each
-            for each in self.acls
-            if (each.resource_name, each.principal) == (request.resource_name_filter, request.principal_filter)
-        ]
+    def _describe_acls(self, request: admin.DescribeAclsRequest, is_behind: bool) -> Any:
+        wanted = (request.resource_name_filter, request.principal_filter)
+        found = [each for each in self.acls if (each.resource_name, each.principal) == wanted]
         # Brokers may answer with the resource before it has the ACL.
-        acls = () if is_behind else tuple(AclDescription(principal=each.principal) for each in found)
-        resource = DescribeAclsResource(resource_name=str(request.resource_name_filter), acls=acls)
-        return DescribeAclsResponse(error_code=self.described_error, resources=(resource,))
+        acls = () if is_behind else tuple(admin.AclDescription(principal=each.principal) for each in found)
+        resource = admin.DescribeAclsResource(resource_name=str(request.resource_name_filter), acls=acls)
+        return admin.DescribeAclsResponse(error_code=self.described_error, resources=(resource,))
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """The cluster. A wait between two requests passes at once, and moves the clock on by seven seconds."""
-    now = [0.0]
-
-    def sleep(_: float) -> None:
-        now[0] += 7.0
-
-    monkeypatch.setattr(admin, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+def cluster() -> Iterator[Cluster]:
     made = Cluster()
     yield made
     for broker in made.brokers:
@@ -282,20 +243,40 @@ def test_the_credentials_of_each_mechanism_are_in_a_request_of_their_own(cluster
     assert cluster.asked(1, "AlterUserScramCredentials") == [], "the first broker forwards them to the controller"
 
 
-@pytest.mark.parametrize(
-    ("act", "api"),
-    [
-        (lambda ports: store_scram(ports, [credential("a", SHA_256)]), "DescribeUserScramCredentials"),
-        (lambda ports: create_acl(ports, ACL), "DescribeAcls"),
-    ],
-    ids=["credentials", "acl"],
-)
-def test_every_broker_is_asked_until_it_knows_what_was_stored(
-    cluster: Cluster, act: Callable[[list[int]], None], api: str
-) -> None:
+class Change(NamedTuple):
+    """A change of a cluster, the request by which it is awaited, and its names in errors."""
+
+    make: Callable[[list[int]], None]
+    api: str
+    failed: str
+    described: str
+    awaited: str
+
+
+CHANGES = {
+    "credentials": Change(
+        lambda ports: store_scram(ports, [credential("a", SHA_512)]),
+        "DescribeUserScramCredentials",
+        "store SCRAM credentials of user a",
+        "SCRAM credentials",
+        "SCRAM credentials of the users",
+    ),
+    "acl": Change(
+        lambda ports: admin.create_acl(ports, ACL),
+        "DescribeAcls",
+        "create the ACL ALLOW READ on TOPIC orders for User:client",
+        "ACLs",
+        "the ACL ALLOW READ on TOPIC orders for User:client",
+    ),
+}
+both_changes = pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+
+
+@both_changes
+def test_every_broker_is_asked_until_it_knows_what_was_stored(cluster: Cluster, change: Change) -> None:
     cluster.behind = 3
-    act(cluster.ports)
-    assert (len(cluster.asked(0, api)), len(cluster.asked(1, api))) == (1, 4)
+    change.make(cluster.ports)
+    assert (len(cluster.asked(0, change.api)), len(cluster.asked(1, change.api))) == (1, 4)
 
 
 def test_a_broker_that_knows_one_credential_and_an_older_one_of_another_user_is_behind(cluster: Cluster) -> None:
@@ -318,99 +299,53 @@ def test_a_broker_that_knows_one_credential_and_an_older_one_of_another_user_is_
 def test_an_acl_is_created_and_awaited_with_the_numbers_of_the_protocol(
     cluster: Cluster, acl: Acl, sent: tuple[object, ...]
 ) -> None:
-    create_acl(cluster.ports, acl)
+    admin.create_acl(cluster.ports, acl)
     ((created,),) = [request.creations for request in cluster.asked(0, "CreateAcls")]
-    assert (
-        created.resource_type,
-        created.resource_name,
-        created.resource_pattern_type,
-        created.principal,
-        created.host,
-        created.operation,
-        created.permission_type,
-    ) == sent
+    names = "resource_type resource_name resource_pattern_type principal host operation permission_type"
+    assert attrgetter(*names.split())(created) == sent
+    filters = "resource_type_filter resource_name_filter pattern_type_filter principal_filter host_filter"
     for broker in range(2):
         (asked,) = cluster.asked(broker, "DescribeAcls")
-        assert (
-            asked.resource_type_filter,
-            asked.resource_name_filter,
-            asked.pattern_type_filter,
-            asked.principal_filter,
-            asked.host_filter,
-            asked.operation,
-            asked.permission_type,
-        ) == sent
+        assert attrgetter(*filters.split(), "operation", "permission_type")(asked) == sent
 
 
-@pytest.mark.parametrize(
-    ("act", "failure"),
-    [
-        (
-            lambda ports: store_scram(ports, [credential("a", SHA_512)]),
-            "cannot store SCRAM credentials of user a: error 58, too weak. Look at the log of the controller",
-        ),
-        (
-            lambda ports: create_acl(ports, ACL),
-            "cannot create the ACL ALLOW READ on TOPIC orders for User:client: error 58, too weak. "
-            "Look at the log of the controller",
-        ),
-    ],
-    ids=["credentials", "acl"],
-)
-def test_the_error_of_the_controller_is_told_with_the_user_or_the_acl(
-    cluster: Cluster, act: Callable[[list[int]], None], failure: str
-) -> None:
+@both_changes
+def test_the_error_of_the_controller_is_told_with_the_user_or_the_acl(cluster: Cluster, change: Change) -> None:
     cluster.error = (58, "too weak")
     with pytest.raises(StreamGroupError) as caught:
-        act(cluster.ports)
-    assert str(caught.value) == failure
+        change.make(cluster.ports)
+    assert str(caught.value) == f"cannot {change.failed}: error 58, too weak. Look at the log of the controller"
 
 
-@pytest.mark.parametrize(
-    ("act", "failure"),
-    [
-        (lambda ports: store_scram(ports, [credential("a", SHA_512)]), "cannot describe SCRAM credentials: error 31"),
-        (lambda ports: create_acl(ports, ACL), "cannot describe ACLs: error 31"),
-    ],
-    ids=["credentials", "acl"],
-)
-def test_a_broker_that_refuses_to_describe_is_not_asked_again(
-    cluster: Cluster, act: Callable[[list[int]], None], failure: str
-) -> None:
+@both_changes
+def test_a_broker_that_refuses_to_describe_is_not_asked_again(cluster: Cluster, change: Change) -> None:
     cluster.described_error = 31
-    with pytest.raises(StreamGroupError, match=failure):
-        act(cluster.ports)
+    with pytest.raises(StreamGroupError, match=f"cannot describe {change.described}: error 31"):
+        change.make(cluster.ports)
 
 
-@pytest.mark.parametrize(
-    ("act", "what"),
-    [
-        (lambda ports: store_scram(ports, [credential("a", SHA_256)]), "SCRAM credentials of the users"),
-        (lambda ports: create_acl(ports, ACL), "the ACL ALLOW READ on TOPIC orders for User:client"),
-    ],
-    ids=["credentials", "acl"],
-)
+@both_changes
 def test_a_broker_that_learns_nothing_within_a_minute_is_named_with_its_address(
-    cluster: Cluster, act: Callable[[list[int]], None], what: str
+    cluster: Cluster, change: Change
 ) -> None:
     cluster.behind = 1000
     with pytest.raises(StreamGroupError) as caught:
-        act(cluster.ports)
+        change.make(cluster.ports)
     address = f"127.0.0.1:{cluster.ports[1]}"
-    assert str(caught.value) == f"the broker at {address} does not know {what} after 60 s. Look at its log"
+    assert str(caught.value) == f"the broker at {address} does not know {change.awaited} after 60 s. Look at its log"
 
 
 def test_a_port_without_a_broker_is_an_error_that_names_the_request(cluster: Cluster) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(StreamGroupError, match=rf"^cannot ask the broker at 127\.0\.0\.1:{port} for CreateAcls: "):
-        call(port, CreateAclsRequest())
+        admin.call(port, CreateAclsRequest())
 
 
 def test_a_broker_that_hangs_up_is_an_error_that_names_the_request() -> None:
     broker = FakeBroker({CreateAclsRequest: lambda *_: CLOSE})
     try:
         with pytest.raises(StreamGroupError, match=r"for CreateAcls: it closed the connection\. Look at its log"):
-            call(broker.port, CreateAclsRequest())
+            admin.call(broker.port, CreateAclsRequest())
     finally:
         broker.stop()
