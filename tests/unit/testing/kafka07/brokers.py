@@ -6,16 +6,8 @@ import socket
 import struct
 from pathlib import Path
 
-from streamgroup.kafka.wire.kafka07 import (
-    LATEST_TIME,
-    FetchRequest07,
-    FetchResponse07,
-    OffsetsRequest07,
-    OffsetsResponse07,
-    ProduceRequest07,
-    Request07,
-    decode_response,
-)
+from streamgroup.kafka.wire import kafka07 as wire
+from streamgroup.kafka.wire.kafka07 import LATEST_TIME, FetchResponse07, OffsetsRequest07, decode_response
 from streamgroup.testing.kafka07 import BrokerConfig, Logs, Reply, RequestHandler, broker_config
 from streamgroup.testing.ports import LOOPBACK
 
@@ -23,7 +15,7 @@ TIMEOUT_S = 20.0
 PARTITIONS = 3
 
 QUESTION = OffsetsRequest07("nobody-has-it", 0, LATEST_TIME, 1).encode()
-ANSWER = OffsetsResponse07((0,)).encode()
+ANSWER = wire.OffsetsResponse07((0,)).encode()
 
 
 def config(directory: Path, **properties: object) -> BrokerConfig:
@@ -42,14 +34,14 @@ class Broker:
         self.logs = Logs(self.config)
         self.handler = RequestHandler(self.logs)
 
-    def ask(self, request: Request07) -> Reply:
+    def ask(self, request: wire.Request07) -> Reply:
         return self.handler.handle(request.encode()[4:])
 
     def produce(self, messages: bytes, topic: str = "t", partition: int = 0) -> Reply:
-        return self.ask(ProduceRequest07(topic, partition, messages))
+        return self.ask(wire.ProduceRequest07(topic, partition, messages))
 
     def fetch(self, offset: int, max_size: int = 1 << 20, topic: str = "t", partition: int = 0) -> FetchResponse07:
-        request = FetchRequest07(topic, partition, offset, max_size)
+        request = wire.FetchRequest07(topic, partition, offset, max_size)
         reply = self.ask(request)
         assert not reply.close, reply
         answer = decode_response(request, reply.data[4:])
@@ -61,7 +53,7 @@ class Broker:
         reply = self.ask(request)
         assert not reply.close, reply
         answer = decode_response(request, reply.data[4:])
-        assert isinstance(answer, OffsetsResponse07)
+        assert isinstance(answer, wire.OffsetsResponse07)
         return list(answer.offsets)
 
     def segments(self, topic: str = "t", partition: int = 0) -> list[Path]:

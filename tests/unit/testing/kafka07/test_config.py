@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.testing.kafka07 import BrokerConfig, broker_config
+from streamgroup.testing.kafka07 import BrokerConfig, Kafka07Server, broker_config
 from streamgroup.testing.kafka07.__main__ import main
 from streamgroup.testing.kafka07.config import read_properties
 
@@ -87,10 +87,10 @@ def test_an_invalid_configuration_is_refused(change: dict[str, str], message: st
         broker_config({**LEAST, **change})
 
 
-@pytest.mark.parametrize("name", ["brokerid", "log.dir"])
-def test_a_missing_property_is_named(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"missing property {name}"):
-        broker_config({key: value for key, value in LEAST.items() if key != name})
+def test_a_missing_property_is_named() -> None:
+    for name in ("brokerid", "log.dir"):
+        with pytest.raises(ConfigError, match=f"missing property {name}"):
+            broker_config({key: value for key, value in LEAST.items() if key != name})
 
 
 def test_properties_are_lines() -> None:
@@ -102,3 +102,36 @@ def test_properties_are_lines() -> None:
 def test_a_process_without_its_file_tells_how_it_is_called(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert "usage: python -m streamgroup.testing.kafka07" in capsys.readouterr().err
+
+
+# -- a cluster checks its configuration before it starts anything -----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"config": {"zk.connect": "elsewhere:2181"}}, r"zk\.connect"),
+        ({"broker_configs": {0: {"log.dir": "/"}}}, r"log\.dir"),
+        ({"config": {"log.flush.intervals": 1}}, r"invalid config: unsupported property log\.flush\.intervals"),
+        ({"broker_configs": {0: {"num.partitions": -1}}}, r"invalid config: invalid num\.partitions=-1"),
+        ({"broker_configs": {2: {"num.partitions": 1}}}, r"unknown broker 2, the brokers are 0 to 0"),
+        ({"brokers": 0}, "at least one"),
+        ({"brokers": 3, "broker_configs": {0: {}, -1: {}, 7: {}}}, r"unknown broker -1, the brokers are 0 to 2"),
+    ],
+)
+def test_a_cluster_that_cannot_be_is_refused_before_anything_starts(given: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Kafka07Server(**given)  # type: ignore[arg-type]
+
+
+def test_a_cluster_that_was_not_started_says_so() -> None:
+    kafka = Kafka07Server(2, {"log.retention.hours": 0.5}, broker_configs={1: {"num.partitions": 2}})
+    for ask in (lambda: kafka.log_dir(0), kafka.registered):
+        with pytest.raises(ConfigError, match="is not started"):
+            ask()
+
+
+def test_a_value_of_one_broker_is_checked_together_with_those_of_all() -> None:
+    """The configuration of all brokers is valid by itself, and so is the cluster without the second broker."""
+    with pytest.raises(ConfigError, match=r"invalid config: invalid log\.retention\.hours=soon"):
+        Kafka07Server(2, {"num.partitions": 3}, broker_configs={0: {}, 1: {"log.retention.hours": "soon"}})

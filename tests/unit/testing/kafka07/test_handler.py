@@ -7,16 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamgroup.kafka.wire.kafka07 import (
-    EARLIEST_TIME,
-    LATEST_TIME,
-    FetchRequest07,
-    MultiFetchRequest07,
-    MultiProduceRequest07,
-    OffsetsRequest07,
-    ProduceRequest07,
-    message07,
-)
+from streamgroup.kafka.wire import kafka07 as wire
+from streamgroup.kafka.wire.kafka07 import LATEST_TIME, FetchRequest07, OffsetsRequest07, ProduceRequest07, message07
 from streamgroup.testing.kafka07 import Compressed, message_set
 from streamgroup.testing.kafka07.codecs import compress_gzip, compress_snappy
 from tests.unit.testing.kafka07.brokers import PARTITIONS, Broker
@@ -93,11 +85,12 @@ def test_a_negative_size_does_not_matter_where_nothing_is_read(
 
 
 def multifetch(broker: Broker, *fetches: tuple[str, int, int, int]) -> tuple[bytes, bool]:
-    reply = broker.ask(MultiFetchRequest07(tuple(FetchRequest07(*each) for each in fetches)))
+    reply = broker.ask(wire.MultiFetchRequest07(tuple(FetchRequest07(*each) for each in fetches)))
     return reply.data, reply.close
 
 
 def test_one_bad_part_does_not_spoil_the_others(broker: Broker) -> None:
+    assert multifetch(broker) == (EMPTY, False)
     data, closed = multifetch(
         broker, ("t", 0, 0, 11), ("t", 0, 99, 11), ("t", 9, 0, 11), ("a/b", 0, 0, 11), ("x", 0, 0, 11), ("t", 0, 11, 11)
     )
@@ -105,10 +98,6 @@ def test_one_bad_part_does_not_spoil_the_others(broker: Broker) -> None:
     assert not closed
     assert data[6:] == good + OUT_OF_RANGE + WRONG_PARTITION + UNKNOWN + EMPTY + good
     assert data[:6] == struct.pack(">ih", len(data) - 4, 0)
-
-
-def test_a_multifetch_of_none_is_empty(broker: Broker) -> None:
-    assert multifetch(broker) == (EMPTY, False)
 
 
 def test_a_multifetch_ends_at_its_first_negative_size_with_sizes_that_count_on(broker: Broker) -> None:
@@ -135,7 +124,7 @@ def test_offsets_that_would_be_an_error_close_without_an_answer(
 
 @pytest.mark.parametrize(("topic", "partition"), [("unknown", 0), ("t", 2)])
 def test_without_a_log_both_ends_are_0_and_other_times_have_none(broker: Broker, topic: str, partition: int) -> None:
-    for time in (LATEST_TIME, EARLIEST_TIME):
+    for time in (LATEST_TIME, wire.EARLIEST_TIME):
         assert broker.offsets(time, topic=topic, partition=partition) == [0]
     for time in (0, -3, 1 << 60):
         assert broker.offsets(time, topic=topic, partition=partition) == []
@@ -175,11 +164,11 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize("name", GOOD)
-def test_good_messages_are_kept_as_they_came(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("data", GOOD.values(), ids=GOOD)
+def test_good_messages_are_kept_as_they_came(tmp_path: Path, data: bytes) -> None:
     broker = Broker(tmp_path)
-    assert broker.produce(GOOD[name])[:2] == SILENT
-    assert bytes(broker.fetch(0, 1 << 22).records) == GOOD[name]
+    assert broker.produce(data)[:2] == SILENT
+    assert bytes(broker.fetch(0, 1 << 22).records) == data
 
 
 BAD = {
@@ -253,7 +242,7 @@ def test_neither_fetch_nor_offsets_make_a_topic(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     broker.fetch(0)
     broker.offsets()
-    assert broker.logs.topics == []
+    assert (broker.logs.topics, list(tmp_path.glob("t-*"))) == ([], [])
 
 
 @pytest.mark.parametrize("cut", range(1, len(A)))
@@ -262,14 +251,17 @@ def test_a_cut_message_at_the_end_is_left_out(broker: Broker, cut: int) -> None:
     assert bytes(broker.fetch(22).records) == A
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_bytes_too_few_for_a_length_are_an_empty_set(broker: Broker, size: int) -> None:
-    assert broker.produce(bytes(size))[:2] == SILENT
-    assert broker.offsets() == [22, 0]
+DROPPED = {
+    **{f"{size} bytes, too few for a length": bytes(size) for size in (1, 2, 3)},
+    "a payload too large": message07(bytes(1_000_001)),
+    "a payload too large among others": A + message07(bytes(1_000_001)) + A,
+}
 
 
-@pytest.mark.parametrize("data", [message07(bytes(1_000_001)), A + message07(bytes(1_000_001)) + A])
-def test_a_payload_too_large_drops_the_whole_set_without_a_word(broker: Broker, data: bytes) -> None:
+@pytest.mark.parametrize("data", DROPPED.values(), ids=DROPPED)
+def test_a_set_without_a_length_or_with_a_payload_too_large_is_dropped_without_a_word(
+    broker: Broker, data: bytes
+) -> None:
     assert broker.produce(data)[:2] == SILENT
     assert broker.offsets() == [22, 0]
 
@@ -293,7 +285,7 @@ def test_a_bomb_closes_before_it_has_expanded(broker: Broker, monkeypatch: pytes
 
 
 def multiproduce(broker: Broker, *parts: tuple[str, int, bytes]) -> tuple[bytes, bool]:
-    return broker.ask(MultiProduceRequest07(tuple(ProduceRequest07(*each) for each in parts)))[:2]
+    return broker.ask(wire.MultiProduceRequest07(tuple(ProduceRequest07(*each) for each in parts)))[:2]
 
 
 def test_parts_are_written_in_order_up_to_the_first_bad_one(tmp_path: Path) -> None:
@@ -324,7 +316,7 @@ def test_a_part_too_large_is_dropped_and_the_next_is_written(tmp_path: Path) -> 
 
 def test_parts_that_do_not_fit_the_body_are_noticed_before_any_is_written(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
-    whole = MultiProduceRequest07((ProduceRequest07("p", 0, A), ProduceRequest07("p", 0, A))).encode()[4:]
+    whole = wire.MultiProduceRequest07((ProduceRequest07("p", 0, A), ProduceRequest07("p", 0, A))).encode()[4:]
     assert broker.handler.handle(whole[:-1]).close
     assert broker.logs.topics == []
 
@@ -332,25 +324,25 @@ def test_parts_that_do_not_fit_the_body_are_noticed_before_any_is_written(tmp_pa
 # Bytes that are no requests
 
 
-@pytest.mark.parametrize(
-    "frame",
-    [
-        pytest.param(b"", id="empty"),
-        pytest.param(b"\x00", id="one byte"),
-        pytest.param(struct.pack(">h", 5), id="type 5"),
-        pytest.param(struct.pack(">h", -1), id="type -1"),
-        pytest.param(struct.pack(">hhiqi", 1, -1, 0, 0, 1), id="null topic"),
-        pytest.param(struct.pack(">hhii", 0, -1, 0, 0), id="null topic of a PRODUCE"),
-        pytest.param(struct.pack(">hhhiqi", 2, 1, -1, 0, 0, 1), id="null topic of a MULTIFETCH"),
-        pytest.param(struct.pack(">hhiqi", 4, -1, 0, -1, 1), id="null topic of an OFFSETS"),
-        pytest.param(FetchRequest07("t", 0, 0, 1).encode()[4:-1], id="FETCH too short"),
-        pytest.param(OffsetsRequest07("t", 0, 0, 1).encode()[4:-1], id="OFFSETS too short"),
-        pytest.param(struct.pack(">hh1sii", 0, 1, b"t", 0, -1), id="negative set"),
-        pytest.param(struct.pack(">hh1sii", 0, 1, b"t", 0, 12) + A, id="set longer than the body"),
-        pytest.param(struct.pack(">hh", 2, -1), id="negative MULTIFETCH"),
-        pytest.param(struct.pack(">hh", 3, -1), id="negative MULTIPRODUCE"),
-    ],
-)
+INVALID = {
+    "empty": b"",
+    "one byte": b"\x00",
+    "type 5": struct.pack(">h", 5),
+    "type -1": struct.pack(">h", -1),
+    "null topic": struct.pack(">hhiqi", 1, -1, 0, 0, 1),
+    "null topic of a PRODUCE": struct.pack(">hhii", 0, -1, 0, 0),
+    "null topic of a MULTIFETCH": struct.pack(">hhhiqi", 2, 1, -1, 0, 0, 1),
+    "null topic of an OFFSETS": struct.pack(">hhiqi", 4, -1, 0, -1, 1),
+    "FETCH too short": FetchRequest07("t", 0, 0, 1).encode()[4:-1],
+    "OFFSETS too short": OffsetsRequest07("t", 0, 0, 1).encode()[4:-1],
+    "negative set": struct.pack(">hh1sii", 0, 1, b"t", 0, -1),
+    "set longer than the body": struct.pack(">hh1sii", 0, 1, b"t", 0, 12) + A,
+    "negative MULTIFETCH": struct.pack(">hh", 2, -1),
+    "negative MULTIPRODUCE": struct.pack(">hh", 3, -1),
+}
+
+
+@pytest.mark.parametrize("frame", INVALID.values(), ids=INVALID)
 def test_an_invalid_request_closes_the_connection(broker: Broker, frame: bytes) -> None:
     reply = broker.handler.handle(frame)
     assert (reply.data, reply.close) == (b"", True)

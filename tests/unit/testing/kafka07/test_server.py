@@ -14,24 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError
-from streamgroup.kafka.wire.kafka07 import (
-    LATEST_TIME,
-    FetchRequest07,
-    FetchResponse07,
-    MultiFetchRequest07,
-    MultiFetchResponse07,
-    OffsetsRequest07,
-    OffsetsResponse07,
-    ProduceRequest07,
-    message07,
-)
+from streamgroup.kafka.wire import kafka07 as wire
+from streamgroup.kafka.wire.kafka07 import LATEST_TIME, FetchRequest07, FetchResponse07, ProduceRequest07
 from streamgroup.testing.kafka07 import BrokerServer
 from tests.kafka07_replay import LEFT_OUT, PROPERTIES, replay
 from tests.kafka07_samples import samples
 from tests.unit.testing.kafka07.brokers import TIMEOUT_S, config, connect, is_open, read, read_frame
 from tests.waiting import wait_until
 
-A = message07(b"a")
+A = wire.message07(b"a")
 FETCH = FetchRequest07("t", 0, 0, 1000)
 FETCHED = FetchResponse07(0, A + A).encode()
 
@@ -50,15 +41,15 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerServer]:
 
 REQUESTS = (
     FETCH.encode()
-    + OffsetsRequest07("t", 0, LATEST_TIME, 5).encode()
+    + wire.OffsetsRequest07("t", 0, LATEST_TIME, 5).encode()
     + ProduceRequest07("u", 1, b"").encode()
-    + MultiFetchRequest07((FETCH, FetchRequest07("t", 9, 0, 1))).encode()
+    + wire.MultiFetchRequest07((FETCH, FetchRequest07("t", 9, 0, 1))).encode()
     + FetchRequest07("t", 0, 22, 1).encode()
 )
 ANSWERS = (
     FETCHED
-    + OffsetsResponse07((22, 0)).encode()
-    + MultiFetchResponse07((FetchResponse07(0, A + A), FetchResponse07(3))).encode()
+    + wire.OffsetsResponse07((22, 0)).encode()
+    + wire.MultiFetchResponse07((FetchResponse07(0, A + A), FetchResponse07(3))).encode()
     + FetchResponse07(0).encode()
 )
 
@@ -194,8 +185,8 @@ def test_the_cleaner_removes_what_is_old(tmp_path: Path) -> None:
         first, *others = sorted((tmp_path / "t-0").iterdir())
         os.utime(first, (time.time() - 7200,) * 2)
         wait_until(lambda: not first.exists(), "the clean-up")
-        connection.sendall(OffsetsRequest07("t", 0, LATEST_TIME, 9).encode())
-        assert read_frame(connection) == OffsetsResponse07((33, 22, 11)).encode()[4:]
+        connection.sendall(wire.OffsetsRequest07("t", 0, LATEST_TIME, 9).encode())
+        assert read_frame(connection) == wire.OffsetsResponse07((33, 22, 11)).encode()[4:]
         assert all(path.exists() for path in others)
     assert "retention removed 1 segments" in lines
 
