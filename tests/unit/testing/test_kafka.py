@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,12 @@ from streamgroup.errors import ConfigError
 from streamgroup.testing import KafkaServer, ZooKeeperServer, create_topic, kafka, zookeeper
 from streamgroup.testing.java import archive_flags, archive_path
 from streamgroup.testing.kafka import archive_classes, spread
+from streamgroup.testing.metadata_mode import check_data_dir
+from streamgroup.testing.node import NodePlan
 from streamgroup.testing.processes import ServerStartError
+from streamgroup.testing.releases import DEFAULT_VERSION, RELEASES, Listeners, Quorum, release_of
 from streamgroup.testing.zookeeper import configuration
+from streamgroup.testing.zookeeper_mode import RESERVED, ZooKeeperMode, defaults, places
 
 
 @pytest.mark.parametrize(
@@ -33,11 +38,6 @@ def test_arguments_that_contradict_each_other_are_refused(given: dict[str, Any],
         KafkaServer(**given)
 
 
-def test_a_zookeeper_of_an_unknown_version_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"unsupported ZooKeeper 3\.4\.6: available are 3\.3\.6"):
-        ZooKeeperServer(version="3.4.6")
-
-
 @pytest.mark.parametrize(
     "name", ["bootstrap_servers", "direct_servers", "controller", "data_dir", "zookeeper", "zookeeper_connect"]
 )
@@ -46,7 +46,9 @@ def test_a_server_that_was_not_started_says_so(name: str) -> None:
         getattr(KafkaServer(), name)
 
 
-def test_a_zookeeper_that_was_not_started_says_so_and_can_be_stopped() -> None:
+def test_a_zookeeper_of_an_unknown_version_is_refused_and_one_that_was_not_started_says_so_and_can_be_stopped() -> None:
+    with pytest.raises(ConfigError, match=r"unsupported ZooKeeper 3\.4\.6: available are 3\.3\.6"):
+        ZooKeeperServer(version="3.4.6")
     server = ZooKeeperServer()
     with pytest.raises(ConfigError, match="is not started"):
         server.kill()
@@ -104,20 +106,20 @@ def test_brokers_behind_proxies_advertise_those_and_talk_among_themselves_past_t
 
 
 def test_config_overrides_the_defaults() -> None:
+    """Brokers keep records with old timestamps by default: a test that wrote timestamps of 2023 lost its records."""
+    assert kafka.defaults(1)["log.retention.hours"] == "-1"
     (node,) = kafka.plan_nodes([9092], 9093)
     values = kafka.properties(node, [node], DATA, {"num.partitions": "7", "log.retention.ms": "1"})
     assert (values["num.partitions"], values["log.retention.ms"]) == ("7", "1")
 
 
-def test_records_with_old_timestamps_are_kept() -> None:
-    """A broker that deleted them lost the records of a test which wrote timestamps of 2023."""
-    assert kafka.defaults(1)["log.retention.hours"] == "-1"
-
-
-@pytest.mark.parametrize("key", sorted(kafka.RESERVED))
-def test_reserved_properties_are_refused(key: str) -> None:
+@pytest.mark.parametrize(
+    ("version", "key"),
+    [*(("4.1.1", key) for key in sorted(kafka.RESERVED)), *(("0.8.2.2", key) for key in sorted(RESERVED))],
+)
+def test_reserved_properties_are_refused(version: str, key: str) -> None:
     with pytest.raises(ConfigError, match=key):
-        KafkaServer(config={key: "x"})
+        KafkaServer(version, config={key: "x"})
 
 
 def test_ids_are_those_that_kafka_accepts() -> None:
@@ -214,7 +216,7 @@ def archives() -> list[Path]:
     ]
 
 
-def test_each_server_is_started_once_with_its_usual_flags_and_leaves_its_archive(java: Java) -> None:
+def test_each_server_is_started_once_with_its_usual_flags_and_leaves_its_archive(java: Java, tmp_path: Path) -> None:
     archive_classes()
     of_broker, of_zookeeper = java.flags
     assert of_broker[:-1] == kafka.JVM_FLAGS
@@ -222,16 +224,8 @@ def test_each_server_is_started_once_with_its_usual_flags_and_leaves_its_archive
     assert [path.read_text() for path in archives()] == ["classes", "classes"]
     archive_classes()
     assert len(java.flags) == 2, "the archives are there"
-
-
-def test_a_later_start_maps_an_archive_that_others_may_read_and_not_write(java: Java) -> None:
-    archive_classes()
-    assert [path.stat().st_mode & 0o777 for path in archives()] == [0o644, 0o644]
+    assert [path.stat().st_mode & 0o777 for path in archives()] == [0o644, 0o644], "others may read and not write them"
     assert archive_flags(kafka.MAIN_CLASS, KAFKA_JARS)[0] == f"-XX:SharedArchiveFile={archives()[0]}"
-
-
-def test_nothing_but_archives_and_their_locks_stays_in_the_cache(java: Java, tmp_path: Path) -> None:
-    archive_classes()
     assert {path.suffix for path in (tmp_path / "classes").iterdir()} == {".jsa", ".lock"}
     assert [path for path in java.data if path.exists()] == []
 
@@ -269,3 +263,131 @@ def test_each_release_has_an_archive_of_its_own_jars(java: Java, monkeypatch: py
         archive_classes(version)
         assert archive_path(kafka.MAIN_CLASS, classpath(version)).exists()
     assert len(java.flags) == 3, "ZooKeeper is the same"
+
+
+# -- the directory of a cluster ----------------------------------------------------------------------------------------
+
+
+def test_the_settings_of_a_cluster_are_returned_at_its_next_start(tmp_path: Path) -> None:
+    home = tmp_path / "new"
+    assert check_data_dir(home, 3, "kraft", {"cluster_id": "first"}) == {"cluster_id": "first"}
+    assert check_data_dir(home, 3, "kraft", {"cluster_id": "second"}) == {"cluster_id": "first"}
+
+
+def test_a_directory_of_the_other_kind_is_refused(tmp_path: Path) -> None:
+    check_data_dir(tmp_path, 1, "kraft", {"cluster_id": "x"})
+    with pytest.raises(ConfigError, match=r"created with kraft. Start it with the version that made it"):
+        check_data_dir(tmp_path, 1, "zookeeper", {})
+
+
+def test_a_directory_from_before_there_were_kinds_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "streamgroup.json").write_text(json.dumps({"cluster_id": "x", "brokers": 1}))
+    assert check_data_dir(tmp_path, 1, "kraft", {"cluster_id": "y"}) == {"cluster_id": "x"}
+
+
+# -- the releases that a test can start: jars, listeners and log lines of each -----------------------------------------
+
+
+VERSIONS = ["0.7", "0.8.2.2", "0.9.0.1", "0.10.2.2", "1.1.1", "3.9.1", "4.1.1"]
+
+
+def test_the_releases_are_in_the_order_of_their_numbers_and_the_default_is_the_newest() -> None:
+    assert list(RELEASES) == VERSIONS
+    numbers = [release.number for release in RELEASES.values()]
+    assert numbers == sorted(numbers), "as text, 0.10 would come before 0.9"
+    assert release_of("0.10.2.2").number == (0, 10, 2, 2)
+    assert VERSIONS[-1] == DEFAULT_VERSION
+
+
+@pytest.mark.parametrize("version", ["", "2.0.0", "4.1", "4.1.1 ", "latest"])
+def test_another_version_is_refused_with_those_that_there_are(version: str) -> None:
+    expected = f"unsupported Kafka {version}: available are {', '.join(VERSIONS)}"
+    with pytest.raises(ConfigError, match=f"^{re.escape(expected)}$"):
+        release_of(version)
+
+
+@pytest.mark.parametrize(
+    ("version", "broker", "tools", "extra"),
+    [
+        ("0.10.2.2", "org.apache.kafka:kafka_2.11:0.10.2.2", None, ["javax.xml.bind:jaxb-api:2.3.1"]),
+        ("4.1.1", "org.apache.kafka:kafka_2.13:4.1.1", "org.apache.kafka:kafka-tools:4.1.1", []),
+    ],
+)
+def test_jars_are_named_as_maven_names_them(version: str, broker: str, tools: str | None, extra: list[str]) -> None:
+    release = release_of(version)
+    assert str(release.coordinate) == broker
+    assert (None if release.tools is None else str(release.tools)) == tools
+    assert [str(each) for each in release.extra] == extra
+
+
+def test_only_kafka_0_7_is_emulated_and_has_neither_tools_nor_another_advertised_port() -> None:
+    emulated = [release for release in RELEASES.values() if release.emulated]
+    assert [(each.version, each.tools, each.listeners) for each in emulated] == [("0.7", None, Listeners.HOST_NAME)]
+
+
+# -- how brokers that register in ZooKeeper are told their places ------------------------------------------------------
+
+
+REGISTERED = [release.version for release in RELEASES.values() if release.quorum is Quorum.ZOOKEEPER]
+
+
+def mode(version: str, brokers: int = 1) -> ZooKeeperMode:
+    return ZooKeeperMode(
+        release_of(version), brokers, zookeeper="127.0.0.1:2181/k", detached=False, start_timeout_s=1.0
+    )
+
+
+def test_old_brokers_have_one_listener_for_all_and_advertise_their_proxy() -> None:
+    assert places(NodePlan(0, 9092, advertised_port=9), Listeners.HOST_AND_PORT) == {
+        "host.name": "127.0.0.1",
+        "port": "9092",
+        "advertised.host.name": "127.0.0.1",
+        "advertised.port": "9",
+    }
+    assert places(NodePlan(0, 9092, advertised_port=9), Listeners.ONE) == {
+        "listeners": "PLAINTEXT://127.0.0.1:9092",
+        "advertised.listeners": "PLAINTEXT://127.0.0.1:9",
+    }
+
+
+def test_later_brokers_meet_past_their_proxies() -> None:
+    values = places(NodePlan(0, 9092, advertised_port=9, internal_port=5), Listeners.NAMED)
+    assert values["listeners"] == "PLAINTEXT://127.0.0.1:9092,INTERNAL://127.0.0.1:5"
+    assert values["advertised.listeners"] == "PLAINTEXT://127.0.0.1:9,INTERNAL://127.0.0.1:5"
+    assert values["inter.broker.listener.name"] == "INTERNAL"
+
+
+@pytest.mark.parametrize(("version", "apart"), [("0.8.2.2", 0), ("0.9.0.1", 0), ("0.10.2.2", 2), ("1.1.1", 2)])
+def test_only_brokers_that_can_have_two_listeners_get_two_ports(version: str, apart: int) -> None:
+    plans = mode(version, 2).plan(20_000, [1, 2])
+    assert [(plan.node_id, plan.port, plan.advertised_port) for plan in plans] == [(0, 20_000, 1), (1, 20_001, 2)]
+    assert sum(plan.internal_port is not None for plan in plans) == apart
+
+
+@pytest.mark.parametrize(
+    ("version", "names"),
+    [("0.7", ("brokerid", "log.dir", "zk.connect")), ("0.8.2.2", ("broker.id", "log.dirs", "zookeeper.connect"))],
+)
+def test_config_overrides_the_defaults_and_not_the_place(version: str, names: tuple[str, ...]) -> None:
+    node = NodePlan(3, 9092)
+    values = mode(version).properties(node, [node], Path("/home"), {"num.partitions": "7", names[2]: "elsewhere"})
+    assert values["num.partitions"] == "7"
+    assert tuple(values[name] for name in names) == ("3", "/home/data", "127.0.0.1:2181/k")
+
+
+def test_a_request_has_only_the_fields_of_its_version() -> None:
+    known = {version: defaults(release_of(version), 3) for version in REGISTERED}
+    with_groups = [version for version in REGISTERED if "group.min.session.timeout.ms" in known[version]]
+    with_transactions = [version for version in REGISTERED if "transaction.state.log.min.isr" in known[version]]
+    assert with_groups == ["0.9.0.1", "0.10.2.2", "1.1.1"]
+    assert with_transactions == ["1.1.1"]
+    assert known["1.1.1"]["transaction.state.log.replication.factor"] == "3"
+    keeping = [version for version in REGISTERED if known[version].get("log.retention.hours") == "-1"]
+    assert keeping == ["0.10.2.2", "1.1.1"], "older ones do not look at timestamps, and 0.8 refuses the value"
+    assert known["0.8.2.2"]["offsets.topic.replication.factor"] == "3"
+    assert not known["0.7"].keys() & known["0.8.2.2"].keys()
+
+
+def test_a_zookeeper_that_others_use_is_left_in_good_order() -> None:
+    own = ZooKeeperMode(release_of("0.8.2.2"), 1, zookeeper=None, detached=False, start_timeout_s=1.0)
+    assert (own.needs_clean_shutdown, mode("0.8.2.2").needs_clean_shutdown) == (False, True)

@@ -72,13 +72,6 @@ def test_clients_connect_to_the_proxy_and_brokers_to_the_listener_without_one(
     assert (made.address, made.direct_address) == (address, direct)
 
 
-def test_a_launch_waits_until_the_earlier_process_is_out_of_the_cluster() -> None:
-    made, log = node(NodePlan(0, 9092))
-    made.launch()
-    assert log == ["vacancy", "launch"]
-    assert made.alive
-
-
 @pytest.mark.parametrize("alive", [True, False], ids=["running", "killed"])
 def test_a_restart_stops_a_running_process_first_and_ends_when_the_new_one_serves(alive: bool) -> None:
     made, log = node(NodePlan(0, 9092), alive=alive)

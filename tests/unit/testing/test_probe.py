@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroup.testing.ports import LOOPBACK, free_ports
+from streamgroup.testing.ports import LOOPBACK, free_ports, receive_exactly
 from streamgroup.testing.probe import (
     accepts,
     answers_metadata,
@@ -97,6 +97,8 @@ def test_whether_anybody_listens(serve: Serve) -> None:
     (port,) = free_ports(1)
     assert not accepts(LOOPBACK, port)
     assert not answers_metadata(LOOPBACK, port)
+    assert brokers_known_to(LOOPBACK, port) == frozenset()
+    assert not zookeeper_serves(LOOPBACK, port, "/data")
 
 
 @pytest.mark.parametrize(
@@ -112,12 +114,6 @@ def test_any_bytes_are_brokers_or_a_struct_error(answer: bytes) -> None:
         assert len(broker_ids(answer)) <= len(answer) // 10
 
 
-def test_a_port_without_a_listener_is_not_ready() -> None:
-    (port,) = free_ports(1)
-    assert brokers_known_to(LOOPBACK, port) == frozenset()
-    assert not zookeeper_serves(LOOPBACK, port, "/data")
-
-
 def test_a_zookeeper_serves_once_it_shows_its_configuration_and_is_known_by_its_data(serve: Serve) -> None:
     configuration = b"clientPort=2181\nsecureClientPort=-1\ndataDir=/tmp/a/version-2\ndataDirSize=67108880\n"
     assert zookeeper_serves(LOOPBACK, serve(configuration), "/tmp/a")
@@ -125,3 +121,34 @@ def test_a_zookeeper_serves_once_it_shows_its_configuration_and_is_known_by_its_
     assert not zookeeper_serves(
         LOOPBACK, serve(b"This ZooKeeper instance is not currently serving requests\n"), "/tmp/a"
     )
+
+
+# -- ports and sockets -------------------------------------------------------------------------------------------------
+
+
+def test_ports_are_distinct_can_be_bound_and_lie_below_those_of_outgoing_connections() -> None:
+    ports = free_ports(50)
+    assert len(set(ports)) == 50
+    assert all(1024 < port < 32_768 for port in ports)
+    for port in ports:
+        with socket.socket() as listener:
+            listener.bind((LOOPBACK, port))
+
+
+def test_bytes_that_come_in_pieces_are_received_whole_and_no_more() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for piece in (b"ab", b"c", b"de"):
+            theirs.sendall(piece)
+        assert receive_exactly(ours, 4) == b"abcd"
+        assert receive_exactly(ours, 0) == b""
+        assert receive_exactly(ours, 1) == b"e"
+
+
+def test_a_stream_that_ends_before_is_an_error() -> None:
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            theirs.sendall(b"abc")
+        with pytest.raises(ConnectionError, match="it closed the connection"):
+            receive_exactly(ours, 4)
