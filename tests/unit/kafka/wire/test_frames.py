@@ -5,10 +5,7 @@ import pytest
 from streamgroup.errors import EncodeError, Truncated
 from streamgroup.kafka.wire.frames import correlation_id_of, decode_response, encode_request
 from streamgroup.kafka.wire.messages.cluster import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from streamgroup.kafka.wire.messages.group import (
-    HeartbeatRequest,
-    HeartbeatResponse,
-)
+from streamgroup.kafka.wire.messages.group import HeartbeatRequest, HeartbeatResponse
 from streamgroup.kafka.wire.schema import encode
 
 

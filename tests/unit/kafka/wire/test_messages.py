@@ -9,25 +9,8 @@ import pytest
 from streamgroup.errors import ErrorCode, UnsupportedVersionError
 from streamgroup.kafka.wire.fields import specs_of
 from streamgroup.kafka.wire.messages import admin, cluster, coordinator, group, log, offsets, produce
-from streamgroup.kafka.wire.messages.coordinator import (
-    FindCoordinatorResponse,
-    FoundCoordinator,
-    coordinator_request,
-    read_coordinator,
-)
-from streamgroup.kafka.wire.messages.produce import (
-    ALL_ACKS,
-    LEADER_ACKS,
-    NO_ACKS,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-    TopicProduceResponse,
-)
+from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorResponse, FoundCoordinator, coordinator_request
+from streamgroup.kafka.wire.messages.produce import ALL_ACKS, LEADER_ACKS, NO_ACKS, ProduceRequest, ProduceResponse
 from streamgroup.kafka.wire.schema import Request, decode, encode
 from streamgroup.model import Broker
 from tests.unit.kafka.wire.declared import REQUESTS
@@ -65,6 +48,11 @@ def made(cls: type[Any], fields: dict[str, Any]) -> Any:
     return cls(**{name: value(name, given) for name, given in fields.items()})
 
 
+def row(cls: type[Any], versions: str, layout: str, **fields: Any) -> Any:
+    """The class, the versions with this layout (a digit each), the bytes, and a message of the values given."""
+    return pytest.param(cls, [int(version) for version in versions], layout, made(cls, fields), id=cls.__name__)
+
+
 def topic(**partitions: Any) -> list[Any]:
     return [{"name": "t", **partitions}]
 
@@ -74,7 +62,7 @@ COMMIT = {
     "group_id": "g",
     "topics": topic(partitions=[{"partition_index": 1, "committed_offset": 7, "committed_metadata": "m"}]),
 }
-BY_MEMBER = {"generation_id_or_member_epoch": 2, "member_id": "m"}
+BY_MEMBER = {**COMMIT, "generation_id_or_member_epoch": 2, "member_id": "m"}
 FETCHED = [
     {"partition_index": 1, "committed_offset": 7, "metadata": "m"},
     {"partition_index": 2, "committed_offset": -1},
@@ -87,172 +75,125 @@ FETCHED_RECORDS = [
     {"partition_index": 1, "high_watermark": 9, "records": b"set"},
     {"partition_index": 2, "error_code": 1, "high_watermark": -1, "records": b""},
 ]
+FETCH = {"partition": 1, "fetch_offset": 7, "partition_max_bytes": 4096}
 MEMBER = {"group_id": "g", "member_id": "m"}
 STATE = {"group_id": "g", "group_state": "Stable", "protocol_type": "consumer", "protocol_data": "range"}
 HOST = {"member_id": "m", "client_id": "c", "client_host": "/h"}
 DESCRIBED = {**STATE, "members": [{**HOST, "member_metadata": b"meta", "member_assignment": b"mine"}]}
 
-# The class, its versions with this layout, the values that are not defaults, and the bytes.
-LAYOUTS: list[tuple[type[Any], tuple[int, ...], dict[str, Any], str]] = [
-    (
-        produce.ProduceRequest,
-        (0, 1, 2),
-        {"acks": -1, "timeout_ms": 30_000, "topic_data": topic(partition_data=[{"index": 1, "records": b"set"}])},
-        f"ffff 00007530 00000001 {T} 00000001 00000001 00000003 736574",
+LAYOUTS = [
+    row(
+        produce.ProduceRequest, "012", f"ffff 00007530 00000001 {T} 00000001 00000001 00000003 736574",
+        acks=-1, timeout_ms=30_000, topic_data=topic(partition_data=[{"index": 1, "records": b"set"}]),
     ),
     *(
-        (
-            produce.ProduceResponse,
-            (version,),
-            {"responses": APPENDED},
-            f"00000001 {T} 00000002"
-            f"00000001 0006 0000000000000007 {appended} 00000002 0000 0000000000000009 {appended} {throttled}",
+        row(
+            produce.ProduceResponse, version, f"00000001 {T} 00000002 00000001 0006 0000000000000007 {appended}"
+            f"00000002 0000 0000000000000009 {appended} {throttled}",
+            responses=APPENDED,
         )
-        for version, appended, throttled in ((0, "", ""), (1, "", "00000000"), (2, "ffffffffffffffff", "00000000"))
+        for version, appended, throttled in (("0", "", ""), ("1", "", "00000000"), ("2", "f" * 16, "00000000"))
     ),
-    (cluster.MetadataRequest, (0,), {"topics": topic()}, f"00000001 {T}"),
-    (cluster.MetadataRequest, (0,), {"topics": []}, "00000000"),
-    (
-        cluster.MetadataResponse,
-        (0,),
-        {"brokers": [{"node_id": 3, "host": "h", "port": 9092}], "topics": topic(partitions=METADATA_PARTITIONS)},
+    row(cluster.MetadataRequest, "0", f"00000001 {T}", topics=topic()),
+    row(cluster.MetadataRequest, "0", "00000000", topics=[]),
+    row(
+        cluster.MetadataResponse, "0",
         "00000001 00000003 0001 68 00002384"  # brokers: id, host, port
         f"00000001 0000 {T} 00000002"  # topics: error, name, partitions
         "0009 00000001 00000003 00000002 00000003 00000004 00000001 00000003"
         "0005 00000002 ffffffff 00000000 00000000",
+        brokers=[{"node_id": 3, "host": "h", "port": 9092}], topics=topic(partitions=METADATA_PARTITIONS),
     ),
-    (
-        log.FetchRequest,
-        (0,),
-        {
-            "max_wait_ms": 100,
-            "min_bytes": 65536,
-            "topics": [
-                {"topic": "t", "partitions": [{"partition": 1, "fetch_offset": 7, "partition_max_bytes": 4096}]}
-            ],
-        },
+    row(
+        log.FetchRequest, "0",
         f"ffffffff 00000064 00010000 00000001 {T} 00000001 00000001 0000000000000007 00001000",
+        max_wait_ms=100, min_bytes=65536, topics=[{"topic": "t", "partitions": [FETCH]}],
     ),
-    (
-        log.FetchResponse,
-        (0,),
-        {"responses": [{"topic": "t", "partitions": FETCHED_RECORDS}]},
+    row(
+        log.FetchResponse, "0",
         f"00000001 {T} 00000002 00000001 0000 0000000000000009 00000003 73657400000002 0001 ffffffffffffffff 00000000",
+        responses=[{"topic": "t", "partitions": FETCHED_RECORDS}],
     ),
-    (
-        log.ListOffsetsRequest,
-        (0,),
-        {"replica_id": -1, "topics": topic(partitions=[{"partition_index": 1, "timestamp": -2, "max_num_offsets": 1}])},
-        f"ffffffff 00000001 {T} 00000001 00000001 fffffffffffffffe 00000001",
+    row(
+        log.ListOffsetsRequest, "0", f"ffffffff 00000001 {T} 00000001 00000001 fffffffffffffffe 00000001",
+        replica_id=-1, topics=topic(partitions=[{"partition_index": 1, "timestamp": -2, "max_num_offsets": 1}]),
     ),
-    (
-        log.ListOffsetsResponse,
-        (0,),
-        {"topics": topic(partitions=[{"partition_index": 1, "old_style_offsets": [9, 4, 0]}])},
+    row(
+        log.ListOffsetsResponse, "0",
         f"00000001 {T} 00000001 00000001 0000 00000003 0000000000000009 0000000000000004 0000000000000000",
+        topics=topic(partitions=[{"partition_index": 1, "old_style_offsets": [9, 4, 0]}]),
     ),
-    (coordinator.FindCoordinatorRequest, (0,), {"key": "g"}, G),
-    (
-        coordinator.FindCoordinatorResponse,
-        (0,),
-        {"error_code": 15, "node_id": -1, "port": -1},
-        "000f ffffffff 0000 ffffffff",
+    row(coordinator.FindCoordinatorRequest, "0", G, key="g"),
+    row(coordinator.FindCoordinatorResponse, "0", "000f ffffffff 0000 ffffffff", error_code=15, node_id=-1, port=-1),
+    row(offsets.OffsetCommitRequest, "0", f"{G} 00000001 {T} 00000001 00000001 0000000000000007 {M}", **COMMIT),
+    row(
+        offsets.OffsetCommitRequest, "1",
+        f"{G} 00000002 {M} 00000001 {T} 00000001 00000001 0000000000000007 ffffffffffffffff {M}", **BY_MEMBER,
     ),
-    (offsets.OffsetCommitRequest, (0,), COMMIT, f"{G} 00000001 {T} 00000001 00000001 0000000000000007 {M}"),
-    (
-        offsets.OffsetCommitRequest,
-        (1,),
-        {**COMMIT, **BY_MEMBER},
-        f"{G} 00000002 {M} 00000001 {T} 00000001 00000001 0000000000000007 ffffffffffffffff {M}",
-    ),
-    (
-        offsets.OffsetCommitRequest,
-        (2,),
-        {**COMMIT, **BY_MEMBER, "retention_time_ms": 5},
+    row(
+        offsets.OffsetCommitRequest, "2",
         f"{G} 00000002 {M} 0000000000000005 00000001 {T} 00000001 00000001 0000000000000007 {M}",
+        **BY_MEMBER, retention_time_ms=5,
     ),
-    (
-        offsets.OffsetCommitResponse,
-        (0, 1, 2),
-        {"topics": topic(partitions=[{"partition_index": 1, "error_code": 12}])},
-        f"00000001 {T} 00000001 00000001 000c",
+    row(
+        offsets.OffsetCommitResponse, "012", f"00000001 {T} 00000001 00000001 000c",
+        topics=topic(partitions=[{"partition_index": 1, "error_code": 12}]),
     ),
-    (
-        offsets.OffsetFetchRequest,
-        (0, 1),
-        {"group_id": "g", "topics": topic(partition_indexes=[1, 2])},
-        f"{G} 00000001 {T} 00000002 00000001 00000002",
+    row(
+        offsets.OffsetFetchRequest, "01", f"{G} 00000001 {T} 00000002 00000001 00000002",
+        group_id="g", topics=topic(partition_indexes=[1, 2]),
     ),
-    (
-        offsets.OffsetFetchResponse,
-        (0, 1),
-        {"topics": topic(partitions=FETCHED)},
+    row(
+        offsets.OffsetFetchResponse, "01",
         f"00000001 {T} 00000002 00000001 0000000000000007 {M} 0000 00000002 ffffffffffffffff 0000 0000",
+        topics=topic(partitions=FETCHED),
     ),
-    (
-        group.JoinGroupRequest,
-        (0,),
-        {
-            "group_id": "g",
-            "session_timeout_ms": 30_000,
-            "protocol_type": "consumer",
-            "protocols": [{"name": "range", "metadata": b"meta"}],
-        },
+    row(
+        group.JoinGroupRequest, "0",
         f"{G} 00007530 0000 0008 636f6e73756d6572 00000001 0005 72616e6765 00000004 6d657461",
+        group_id="g", session_timeout_ms=30_000, protocol_type="consumer",
+        protocols=[{"name": "range", "metadata": b"meta"}],
     ),
-    (
-        group.JoinGroupResponse,
-        (0,),
-        {
-            "generation_id": 2,
-            "protocol_name": "range",
-            "leader": "m",
-            "member_id": "m",
-            "members": [{"member_id": "m", "metadata": b"meta"}],
-        },
-        f"0000 00000002 0005 72616e6765 {M} {M} 00000001 {M} 00000004 6d657461",
+    row(
+        group.JoinGroupResponse, "0", f"0000 00000002 0005 72616e6765 {M} {M} 00000001 {M} 00000004 6d657461",
+        generation_id=2, protocol_name="range", leader="m", member_id="m",
+        members=[{"member_id": "m", "metadata": b"meta"}],
     ),
-    (
-        group.SyncGroupRequest,
-        (0,),
-        {**MEMBER, "generation_id": 2, "assignments": [{"member_id": "m", "assignment": b"mine"}]},
-        f"{G} 00000002 {M} 00000001 {M} 00000004 6d696e65",
+    row(
+        group.SyncGroupRequest, "0", f"{G} 00000002 {M} 00000001 {M} 00000004 6d696e65",
+        **MEMBER, generation_id=2, assignments=[{"member_id": "m", "assignment": b"mine"}],
     ),
-    (group.SyncGroupResponse, (0,), {"error_code": 27}, "001b 00000000"),
-    (group.HeartbeatRequest, (0,), {**MEMBER, "generation_id": 2}, f"{G} 00000002 {M}"),
-    (group.HeartbeatResponse, (0,), {"error_code": 27}, "001b"),
-    (group.LeaveGroupRequest, (0,), MEMBER, f"{G} {M}"),
-    (group.LeaveGroupResponse, (0,), {"error_code": 25}, "0019"),
-    (admin.ListGroupsRequest, (0,), {}, ""),
-    (
-        admin.ListGroupsResponse,
-        (0,),
-        {"groups": [{"group_id": "g", "protocol_type": "consumer"}]},
-        f"0000 00000001 {G} 0008 636f6e73756d6572",
+    row(group.SyncGroupResponse, "0", "001b 00000000", error_code=27),
+    row(group.HeartbeatRequest, "0", f"{G} 00000002 {M}", **MEMBER, generation_id=2),
+    row(group.HeartbeatResponse, "0", "001b", error_code=27),
+    row(group.LeaveGroupRequest, "0", f"{G} {M}", **MEMBER),
+    row(group.LeaveGroupResponse, "0", "0019", error_code=25),
+    row(admin.ListGroupsRequest, "0", ""),
+    row(
+        admin.ListGroupsResponse, "0", f"0000 00000001 {G} 0008 636f6e73756d6572",
+        groups=[{"group_id": "g", "protocol_type": "consumer"}],
     ),
-    (admin.DescribeGroupsRequest, (0,), {"groups": ["g"]}, f"00000001 {G}"),
-    (
-        admin.DescribeGroupsResponse,
-        (0,),
-        {"groups": [DESCRIBED]},
+    row(admin.DescribeGroupsRequest, "0", f"00000001 {G}", groups=["g"]),
+    row(
+        admin.DescribeGroupsResponse, "0",
         f"00000001 0000 {G} 0006 537461626c65 0008 636f6e73756d6572 0005 72616e6765"
         f"00000001 {M} 0001 63 0002 2f68 00000004 6d657461 00000004 6d696e65",
+        groups=[DESCRIBED],
     ),
-]
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("cls", "versions", "fields", "layout"), LAYOUTS, ids=[cls.__name__ for cls, *_ in LAYOUTS])
+@pytest.mark.parametrize(("cls", "versions", "layout", "message"), LAYOUTS)
 def test_messages_are_laid_out_as_the_guide_has_it(
-    cls: type[Any], versions: tuple[int, ...], fields: dict[str, Any], layout: str
+    cls: type[Any], versions: list[int], layout: str, message: Any
 ) -> None:
-    message = made(cls, fields)
     for version in versions:
         assert encode(message, version) == bytes.fromhex(layout)
         assert decode(cls, bytes.fromhex(layout), version) == message
 
 
 def test_every_request_of_the_guide_is_here_with_its_response() -> None:
-    laid_out = {cls for cls, *_ in LAYOUTS}
+    laid_out = {each.values[0] for each in LAYOUTS}
     of_the_guide: list[type[Request[Any]]] = [cls for cls in REQUESTS if cls.NAME in API_KEYS]
     assert laid_out == {*of_the_guide, *(cls.RESPONSE for cls in of_the_guide)}
 
@@ -285,24 +226,21 @@ def test_the_group_is_the_key_up_to_v3_and_one_of_several_keys_from_v4() -> None
     assert (coordinator_request(4, "g").key, coordinator_request(4, "g").coordinator_keys) == ("", ("g",))
 
 
+UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
 @pytest.mark.parametrize(
-    ("version", "response"),
+    ("version", "response", "found"),
     [
-        (3, FindCoordinatorResponse(node_id=3, host="h", port=9092)),
-        (4, FindCoordinatorResponse(coordinators=COORDINATORS)),
+        (3, FindCoordinatorResponse(node_id=3, host="h", port=9092), Broker(3, "h", 9092)),
+        (4, FindCoordinatorResponse(coordinators=COORDINATORS), Broker(3, "h", 9092)),
+        (4, FindCoordinatorResponse(coordinators=COORDINATORS[:1]), None),
+        (0, FindCoordinatorResponse(error_code=UNAVAILABLE, node_id=-1), UNAVAILABLE),
     ],
+    ids=["one group", "several groups", "other groups", "an error"],
 )
-def test_the_answer_names_the_coordinator(version: int, response: FindCoordinatorResponse) -> None:
-    assert read_coordinator(response, version, "g") == Broker(3, "h", 9092)
-
-
-def test_an_error_code_is_returned_as_it_is() -> None:
-    refused = FindCoordinatorResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, node_id=-1)
-    assert read_coordinator(refused, 0, "g") == ErrorCode.COORDINATOR_NOT_AVAILABLE
-
-
-def test_an_answer_about_other_groups_names_no_coordinator() -> None:
-    assert read_coordinator(FindCoordinatorResponse(coordinators=COORDINATORS[:1]), 4, "g") is None
+def test_the_answer_names_the_coordinator_or_an_error(version: int, response: Any, found: Any) -> None:
+    assert coordinator.read_coordinator(response, version, "g") == found
 
 
 # -- Produce since record batches --------------------------------------------------------------------------------------
@@ -323,16 +261,18 @@ ID = TOPIC_ID.replace("-", "")
     ids=["v0-v2", "v3-v8", "v9-v12", "v13"],
 )
 def test_a_request_names_topics_up_to_v12_and_has_their_ids_from_v13(versions: range, data: str) -> None:
-    row = PartitionProduceData(index=1, records=b"set")
-    topic = TopicProduceData(name="t", topic_id=TOPIC_ID, partition_data=(row,))
+    row = produce.PartitionProduceData(index=1, records=b"set")
+    topic = produce.TopicProduceData(name="t", topic_id=TOPIC_ID, partition_data=(row,))
     request = ProduceRequest(acks=ALL_ACKS, timeout_ms=30_000, topic_data=(topic,))
     assert {encode(request, version).hex(" ") for version in versions} == {bytes.fromhex(data).hex(" ")}
 
 
 def test_a_new_leader_and_its_address_are_tagged_fields_of_v10() -> None:
-    row = PartitionProduceResponse(index=1, error_code=6, current_leader=LeaderIdAndEpoch(leader_id=4, leader_epoch=7))
-    node = NodeEndpoint(node_id=4, host="h", port=9092)
-    topic = TopicProduceResponse(name="t", topic_id=TOPIC_ID, partition_responses=(row,))
+    row = produce.PartitionProduceResponse(
+        index=1, error_code=6, current_leader=produce.LeaderIdAndEpoch(leader_id=4, leader_epoch=7)
+    )
+    node = produce.NodeEndpoint(node_id=4, host="h", port=9092)
+    topic = produce.TopicProduceResponse(name="t", topic_id=TOPIC_ID, partition_responses=(row,))
     moved = ProduceResponse(responses=(topic,), throttle_time_ms=5, node_endpoints=(node,))
     back = decode(ProduceResponse, encode(moved, 10), 10)
     assert back.node_endpoints == (node,)

@@ -5,30 +5,19 @@ from typing import Any
 import pytest
 
 from streamgroup.errors import DecodeError
-from streamgroup.kafka.wire.messages.offsets import (
-    NO_METADATA,
-    CommittedPartition,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopic,
-    OffsetFetchResponseTopics,
-    fetched_offsets,
-    offset_fetch_request,
-)
+from streamgroup.kafka.wire.messages import offsets
+from streamgroup.kafka.wire.messages.offsets import CommittedPartition, fetched_offsets, offset_fetch_request
 from streamgroup.kafka.wire.schema import decode, encode
 from streamgroup.model import CommittedOffset, TopicPartition
 
 A1, A0, B0 = TopicPartition("a", 1), TopicPartition("a", 0), TopicPartition("b", 0)
 
 
-def answer(version: int, group_error: int = 0) -> OffsetFetchResponse:
+def answer(version: int, group_error: int = 0) -> offsets.OffsetFetchResponse:
     rows = (("a", ((0, 7, "m", 0), (1, -1, "", 0))), ("b", ((0, -1, None, 29),)))
     is_old = version < 8
-    row = OffsetFetchResponsePartition if is_old else OffsetFetchResponsePartitions
-    topic = OffsetFetchResponseTopic if is_old else OffsetFetchResponseTopics
+    row = offsets.OffsetFetchResponsePartition if is_old else offsets.OffsetFetchResponsePartitions
+    topic = offsets.OffsetFetchResponseTopic if is_old else offsets.OffsetFetchResponseTopics
     topics: Any = tuple(
         topic(
             name=name,
@@ -39,9 +28,9 @@ def answer(version: int, group_error: int = 0) -> OffsetFetchResponse:
         for name, partitions in rows
     )
     if is_old:
-        return OffsetFetchResponse(error_code=group_error, topics=topics)
-    group = OffsetFetchResponseGroup(group_id="g", topics=topics, error_code=group_error)
-    return OffsetFetchResponse(groups=(OffsetFetchResponseGroup(group_id="other"), group))
+        return offsets.OffsetFetchResponse(error_code=group_error, topics=topics)
+    group = offsets.OffsetFetchResponseGroup(group_id="g", topics=topics, error_code=group_error)
+    return offsets.OffsetFetchResponse(groups=(offsets.OffsetFetchResponseGroup(group_id="other"), group))
 
 
 @pytest.mark.parametrize("version", range(10))
@@ -74,7 +63,7 @@ def test_no_partitions_are_not_all_partitions() -> None:
 @pytest.mark.parametrize("version", [0, 1])
 def test_the_oldest_versions_ask_for_what_is_known_in_place_of_all(version: int) -> None:
     request = offset_fetch_request(version, "g", None, known=(B0, A0, A1))
-    assert decode(OffsetFetchRequest, encode(request, version), version) == request
+    assert decode(offsets.OffsetFetchRequest, encode(request, version), version) == request
     assert request.topics is not None
     assert [(t.name, t.partition_indexes) for t in request.topics] == [("a", (0, 1)), ("b", (0,))]
     assert offset_fetch_request(2, "g", None, known=(B0,)).topics is None
@@ -82,11 +71,11 @@ def test_the_oldest_versions_ask_for_what_is_known_in_place_of_all(version: int)
 
 @pytest.mark.parametrize("version", range(10))
 def test_every_version_answers_the_same(version: int) -> None:
-    response = decode(OffsetFetchResponse, encode(answer(version), version), version)
+    response = decode(offsets.OffsetFetchResponse, encode(answer(version), version), version)
     found = fetched_offsets(response, version, "g")
     assert found.error_code == 0
     assert found.partitions == {
-        A0: CommittedPartition(0, CommittedOffset(7, "m" if version else NO_METADATA)),
+        A0: CommittedPartition(0, CommittedOffset(7, "m" if version else offsets.NO_METADATA)),
         A1: CommittedPartition(0, None),
         B0: CommittedPartition(29, None),
     }
@@ -98,8 +87,8 @@ def test_the_error_of_the_whole_group(version: int) -> None:
 
 
 def test_zookeepers_unknown_partition_is_one_without_a_commit() -> None:
-    row = OffsetFetchResponsePartition(partition_index=0, committed_offset=-1, metadata="", error_code=3)
-    response = OffsetFetchResponse(topics=(OffsetFetchResponseTopic(name="a", partitions=(row,)),))
+    row = offsets.OffsetFetchResponsePartition(partition_index=0, committed_offset=-1, metadata="", error_code=3)
+    response = offsets.OffsetFetchResponse(topics=(offsets.OffsetFetchResponseTopic(name="a", partitions=(row,)),))
     assert fetched_offsets(response, 0, "g").partitions == {A0: CommittedPartition(0, None)}
     assert fetched_offsets(response, 1, "g").partitions == {A0: CommittedPartition(3, None)}
 

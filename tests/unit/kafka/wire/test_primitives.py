@@ -3,15 +3,8 @@ from __future__ import annotations
 import pytest
 
 from streamgroup.errors import DecodeError, EncodeError, TooLarge, Truncated
-from streamgroup.kafka.wire.primitives import (
-    INT16,
-    INT32,
-    Reader,
-    append_compact_length,
-    append_uuid,
-    append_uvarint,
-    encoded_text,
-)
+from streamgroup.kafka.wire import primitives
+from streamgroup.kafka.wire.primitives import INT16, INT32, Reader, append_uuid, append_uvarint, encoded_text
 
 
 def uvarint(value: int) -> bytes:
@@ -81,7 +74,7 @@ def test_a_length_is_not_negative_but_for_null(layout: object, text: str) -> Non
 def test_compact_lengths_are_one_more() -> None:
     out = bytearray()
     for length in (None, 0, 126, 127):
-        append_compact_length(out, length)
+        primitives.append_compact_length(out, length)
     assert out.hex() == "00017f8001"
     reader = Reader(out)
     assert [reader.compact_length() for _ in range(4)] == [None, 0, 126, 127]

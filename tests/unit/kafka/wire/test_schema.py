@@ -5,7 +5,8 @@ import dataclasses
 import pickle
 import time
 import tracemalloc
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -13,42 +14,16 @@ from hypothesis import strategies as st
 
 from streamgroup.errors import DecodeError, EncodeError, Truncated, UnsupportedVersionError
 from streamgroup.kafka.wire import fields, frames
-from streamgroup.kafka.wire.fields import Struct, Versions, specs_of
+from streamgroup.kafka.wire.fields import FieldSpec, Struct, Versions, specs_of
 from streamgroup.kafka.wire.frames import encode_request, request_pieces
-from streamgroup.kafka.wire.messages.cluster import (
-    ApiVersionsResponse,
-    MetadataRequest,
-    MetadataResponse,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-    SupportedFeatureKey,
-)
-from streamgroup.kafka.wire.messages.group import (
-    HeartbeatRequest,
-    HeartbeatResponse,
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    SyncGroupRequest,
-    SyncGroupResponse,
-)
-from streamgroup.kafka.wire.messages.log import (
-    FetchableTopicResponse,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    PartitionData,
-)
+from streamgroup.kafka.wire.messages import cluster, group, log
+from streamgroup.kafka.wire.messages.cluster import ApiVersionsResponse, MetadataRequest, MetadataResponse
+from streamgroup.kafka.wire.messages.group import HeartbeatRequest, JoinGroupRequest, SyncGroupResponse
+from streamgroup.kafka.wire.messages.log import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from streamgroup.kafka.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from streamgroup.kafka.wire.primitives import Reader, append_tags
-from streamgroup.kafka.wire.schema import (
-    LARGE,
-    Message,
-    array_reader,
-    decode,
-    encode,
-)
+from streamgroup.kafka.wire.schema import LARGE, Message, array_reader, decode, encode
 from tests.unit.kafka.wire.declared import MESSAGES, REQUESTS, VERSIONS_OF, instances
 
 EVERY_MESSAGE = pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
@@ -118,7 +93,7 @@ def test_a_huge_array_is_refused_before_anything_is_allocated(version: int, head
 
 def test_an_array_is_refused_where_its_smallest_elements_would_not_fit() -> None:
     # 60 partitions of at least 18 bytes each cannot lie in 1000 bytes, although 60 bytes could
-    whole = encode(MetadataResponse(topics=(MetadataResponseTopic(name="t"),)), 0)
+    whole = encode(MetadataResponse(topics=(cluster.MetadataResponseTopic(name="t"),)), 0)
     announced = whole[:-4] + (60).to_bytes(4, "big") + bytes(1000)
     with pytest.raises(Truncated, match="60 elements are announced, 1000 bytes are left"):
         decode(MetadataResponse, announced, 0)
@@ -134,7 +109,7 @@ def test_null_where_none_may_be_is_an_error() -> None:
 
 def test_bytes_are_views_of_the_frame() -> None:
     partition = PartitionData(partition_index=3, records=b"batch")
-    answer = FetchResponse(responses=(FetchableTopicResponse(topic_id=TOPIC_ID, partitions=(partition,)),))
+    answer = FetchResponse(responses=(log.FetchableTopicResponse(topic_id=TOPIC_ID, partitions=(partition,)),))
     frame = encode(answer, 16)
     records = decode(FetchResponse, frame, 16).responses[0].partitions[0].records
     assert isinstance(records, memoryview)
@@ -190,7 +165,7 @@ def test_an_unstable_version_is_declared_but_not_used() -> None:
         (HeartbeatRequest(group_id=None), "group_id is None"),  # type: ignore[arg-type]
         (HeartbeatRequest(group_id=b"g"), "group_id: cannot write b'g'"),  # type: ignore[arg-type]
         (HeartbeatRequest(member_id="m" * 32768), "32768 bytes"),
-        (JoinGroupRequest(protocols=(JoinGroupRequestProtocol(metadata="x"),)), "metadata: cannot write 'x'"),  # type: ignore[arg-type]
+        (JoinGroupRequest(protocols=(group.JoinGroupRequestProtocol(metadata="x"),)), "metadata: cannot write 'x'"),  # type: ignore[arg-type]
         (JoinGroupRequest(protocols=5), "protocols: cannot write 5"),  # type: ignore[arg-type]
     ],
 )
@@ -200,9 +175,9 @@ def test_a_value_that_its_field_cannot_hold_is_named(message: Any, what: str) ->
 
 
 def test_a_newer_brokers_tagged_fields_are_stepped_over() -> None:
-    out = bytearray(encode(HeartbeatResponse(error_code=27), 4)[:-1])
+    out = bytearray(encode(group.HeartbeatResponse(error_code=27), 4)[:-1])
     append_tags(out, [(0, b"new"), (77, b"")])
-    assert decode(HeartbeatResponse, out, 4) == HeartbeatResponse(error_code=27)
+    assert decode(group.HeartbeatResponse, out, 4) == group.HeartbeatResponse(error_code=27)
 
 
 def tagged_api_versions(tags: list[tuple[int, bytes]]) -> bytearray:
@@ -212,7 +187,7 @@ def tagged_api_versions(tags: list[tuple[int, bytes]]) -> bytearray:
 
 
 def test_known_tagged_fields_are_read_by_their_tags() -> None:
-    feature = SupportedFeatureKey(name="kraft.version", max_version=1)
+    feature = cluster.SupportedFeatureKey(name="kraft.version", max_version=1)
     answer = ApiVersionsResponse(supported_features=(feature,), finalized_features_epoch=9, zk_migration_ready=True)
     assert decode(ApiVersionsResponse, encode(answer, 3), 3) == answer
     between = tagged_api_versions([(1, (9).to_bytes(8, "big")), (2, b"\1"), (3, b"\1"), (40, b"zz")])
@@ -235,9 +210,12 @@ def test_tagged_fields_that_do_not_add_up_are_errors(tags: list[tuple[int, bytes
 
 def test_metadata_of_ten_thousand_partitions_is_read_quickly() -> None:
     partitions = tuple(
-        MetadataResponsePartition(partition_index=p, replica_nodes=(1, 2, 3), isr_nodes=(1, 2, 3)) for p in range(100)
+        cluster.MetadataResponsePartition(partition_index=p, replica_nodes=(1, 2, 3), isr_nodes=(1, 2, 3))
+        for p in range(100)
     )
-    topics = tuple(MetadataResponseTopic(name=f"t{i}", topic_id=TOPIC_ID, partitions=partitions) for i in range(100))
+    topics = tuple(
+        cluster.MetadataResponseTopic(name=f"t{i}", topic_id=TOPIC_ID, partitions=partitions) for i in range(100)
+    )
     data = encode(MetadataResponse(topics=topics), 12)
     began = time.process_time()
     assert len(decode(MetadataResponse, data, 12).topics) == 100
@@ -322,7 +300,7 @@ def test_messages_are_compared_shown_and_copied_by_value() -> None:
     assert request.group_id == "g"
     assert repr(FetchPartition(partition=3)).startswith("FetchPartition(partition=3, current_leader_epoch=-1, ")
     assert pickle.loads(pickle.dumps(request)) == copy.deepcopy(request) == request
-    assert request != SyncGroupRequest(group_id="g")
+    assert request != group.SyncGroupRequest(group_id="g")
 
 
 def test_a_tag_needs_its_versions() -> None:
@@ -330,3 +308,54 @@ def test_a_tag_needs_its_versions() -> None:
         fields.int16("0+", tag=0)
     with pytest.raises(ValueError, match="tag"):
         fields.array(Struct, "0+", tagged="0+")
+
+
+# -- the memory that a message takes, however its sender divides the bytes of the frame into elements ------------------
+
+ELEMENTS = 1_000
+MOST_PER_BYTE = 96
+"""Python needs an object for each element and a view for each byte string, be they ever so small."""
+CONSTANT = 8_192
+_LEAST = {"bool": False, "string": "", "bytes": b"", "records": b"", "uuid": ""}
+
+
+def untagged(cls: type[Struct], version: int) -> list[FieldSpec]:
+    return [spec for spec in specs_of(cls) if version in spec.versions and version not in spec.tagged]
+
+
+def smallest(type_: str | type[Struct], version: int) -> Any:
+    """Return the value that takes the fewest bytes of a frame, without a null."""
+    if isinstance(type_, str):
+        return _LEAST.get(type_, 0)
+    given = {s.name: () if s.is_array else smallest(s.type, version) for s in untagged(type_, version)}
+    return cast(Any, type_)(**given)
+
+
+def wide(cls: type[Struct], version: int) -> Iterator[Any]:
+    """Yield a message for each of its arrays, at any depth, with many of the smallest elements in that array."""
+    for spec in untagged(cls, version):
+        if spec.is_array:
+            yield cast(Any, cls)(**{spec.name: (smallest(spec.type, version),) * ELEMENTS})
+        if not isinstance(spec.type, str):
+            for inner in wide(spec.type, version):
+                yield cast(Any, cls)(**{spec.name: (inner,) if spec.is_array else inner})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
+def test_a_message_of_the_smallest_elements_takes_a_bounded_multiple_of_its_frame(cls: type[Message]) -> None:
+    measured: set[bytes] = set()
+    for version in VERSIONS_OF[cls]:
+        decode(cls, encode(smallest(cls, version), version), version)  # its decoders are made once
+        for message in wide(cls, version):
+            frame = bytes(encode(message, version))
+            if frame in measured:  # by an earlier version, which has the same elements
+                continue
+            measured.add(frame)
+            tracemalloc.start()
+            try:
+                decode(cls, frame, version)
+                taken = tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
+            assert taken < MOST_PER_BYTE * len(frame) + CONSTANT, f"{version}: {taken} bytes for {len(frame)}"
