@@ -65,20 +65,13 @@ def test_every_state_is_reached_and_only_a_failure_is_the_end() -> None:
 
 # -- topics -----------------------------------------------------------------------------------------------------------
 
-NEVER = float("inf")
-CONFIG = ProducerConfig(
-    max_block_ms=10_000, metadata_max_age_ms=300_000, metadata_max_idle_ms=300_000, retry_backoff_ms=100
-)
+CONFIG = ProducerConfig(max_block_ms=10_000, metadata_max_age_ms=300_000, metadata_max_idle_ms=300_000)
 IDLE: frozenset[str] = frozenset()
 WRITTEN = frozenset({"t"})
 """The topics that have records waiting."""
 
 
-def info(name: str, *leaders: int, topic_id: str = "") -> TopicInfo:
-    return TopicInfo(name, tuple(PartitionInfo(number, leader) for number, leader in enumerate(leaders)), topic_id)
-
-
-T, U = info("t", 0, 1), info("u", 0)
+T, U = (TopicInfo(name, (PartitionInfo(0, 0), PartitionInfo(1, 1))) for name in ("t", "u"))
 
 
 @pytest.fixture
@@ -86,21 +79,11 @@ def topics() -> Topics:
     return Topics(CONFIG, Even())
 
 
-def read(topics: Topics, now: float, *found: TopicInfo, waiting: frozenset[str] = WRITTEN) -> list[TopicInfo]:
+def read(topics: Topics, now: float, *found: TopicInfo) -> list[TopicInfo]:
     """A request for metadata that is due now, and its answer with the topics `found`."""
-    asked = topics.take_due(waiting, False, now)
+    asked = topics.take_due(WRITTEN, False, now)
     assert asked
     return topics.read({topic.name: topic for topic in found}, asked, now)
-
-
-def test_a_topic_that_is_looked_for_is_asked_for_at_once_and_found_once(topics: Topics) -> None:
-    assert topics.look_for("t", 0.0) is None
-    assert topics.take_due(WRITTEN, False, 0.0) == {"t"}
-    assert topics.read({"t": T}, frozenset({"t"}), 0.2) == [T]
-    assert topics.get("t") == T
-    assert topics.look_for("t", 0.3) == T
-    topics.refresh()
-    assert read(topics, 1.0, T) == []
 
 
 def test_a_topic_that_is_not_there_is_asked_for_again_after_longer_and_longer_backoffs(topics: Topics) -> None:
@@ -126,25 +109,6 @@ def test_a_topic_that_does_not_appear_within_max_block_ms_is_missing_once(topics
     assert list(topics.missing(12.0)) == []
 
 
-def test_a_topic_that_is_looked_for_in_vain_is_late_once(topics: Topics) -> None:
-    topics.look_for("t", 1.0)
-    assert list(topics.late(3.9)) == []
-    assert list(topics.late(4.5)) == [("t", 6.5)]
-    assert list(topics.late(5.0)) == []
-    list(topics.missing(11.0))
-    topics.look_for("t", 20.0)  # the next task
-    assert list(topics.late(23.0)) == [("t", 7.0)]
-
-
-def test_metadata_are_read_again_at_their_greatest_age(topics: Topics) -> None:
-    topics.look_for("t", 0.0)
-    read(topics, 0.0, T)
-    assert topics.wake_at(WRITTEN, False) == 300.0
-    assert topics.take_due(WRITTEN, False, 299.9) == frozenset()
-    assert topics.take_due(WRITTEN, False, 300.0) == {"t"}
-    assert topics.wake_at(WRITTEN, False) == NEVER  # the answer is to come
-
-
 def test_a_request_that_no_broker_answers_is_repeated_after_a_backoff(topics: Topics) -> None:
     topics.look_for("t", 0.0)
     read(topics, 0.0, T)
@@ -153,14 +117,6 @@ def test_a_request_that_no_broker_answers_is_repeated_after_a_backoff(topics: To
     assert topics.wake_at(WRITTEN, False) == pytest.approx(302.1)
     assert topics.take_due(WRITTEN, False, 302.05) == frozenset()
     assert topics.take_due(WRITTEN, False, 302.11) == {"t"}
-
-
-def test_a_topic_that_is_dropped_is_no_longer_looked_for(topics: Topics) -> None:
-    topics.look_for("t", 0.0)
-    assert topics.drop("t")
-    assert not topics.drop("t")
-    assert list(topics.missing(1e9)) == []
-    assert topics.take_due(IDLE, False, 0.0) == frozenset()
 
 
 def test_a_topic_is_forgotten_after_metadata_max_idle_ms_without_records(topics: Topics) -> None:
@@ -177,52 +133,13 @@ def test_a_topic_is_forgotten_after_metadata_max_idle_ms_without_records(topics:
     assert topics.forget_idle(IDLE, 1e9) == []  # it is looked for
 
 
-def test_only_the_topics_with_an_id_have_one(topics: Topics) -> None:
-    topics.look_for("t", 0.0)
-    topics.look_for("u", 0.0)
-    with_id = info("t", 0, topic_id="0b7a")
-    read(topics, 0.0, with_id, U)
-    assert topics.ids(["t", "u", "absent"]) == {"t": "0b7a"}
-    assert topics.ids([]) == {}
-
-
 # -- producer ids -----------------------------------------------------------------------------------------------------
-
-FIRST = ProducerIdentity(7, 0)
-LAST_EPOCH = ProducerIdentity(7, 2**15 - 1)
-
-
-def given(identity: ProducerIdentity = FIRST) -> IdentitySource:
-    source = IdentitySource()
-    assert source.take_due(0.0)
-    source.given(identity)
-    return source
-
-
-def test_a_request_after_a_refused_one_waits_for_its_backoff() -> None:
-    source = IdentitySource()
-    source.take_due(0.0)
-    source.refused("COORDINATOR_LOAD_IN_PROGRESS (14)")
-    source.retry_at = 5.0
-    assert not source.take_due(4.999)
-    assert source.take_due(5.0)
-
-
-def test_refused_requests_are_counted_until_one_succeeds() -> None:
-    source = IdentitySource()
-    for attempt in (1, 2):
-        source.take_due(0.0)
-        source.refused("COORDINATOR_LOAD_IN_PROGRESS (14)")
-        assert (source.attempts, source.pending) == (attempt, False)
-    assert source.reason == "no producer id: COORDINATOR_LOAD_IN_PROGRESS (14)"
-    source.take_due(0.0)
-    source.given(FIRST)
-    assert (source.current, source.attempts, source.reason, source.pending) == (FIRST, 0, "", False)
 
 
 def test_behind_the_last_epoch_a_new_id_is_asked_for_at_once() -> None:
-    source = given(LAST_EPOCH)
+    source, last_epoch = IdentitySource(), ProducerIdentity(7, 2**15 - 1)
+    source.given(last_epoch)
     source.retry_at = 100.0  # the backoff of an earlier failure
-    assert not source.renew(LAST_EPOCH)
+    assert not source.renew(last_epoch)
     assert source.current == NO_IDENTITY
     assert source.take_due(0.0)

@@ -12,14 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError, ProduceError, RecordTooLargeError, UnknownTopicError
-from streamgroup.kafka.producer.kafka07 import (
-    Kafka07Config,
-    fits,
-    message_sets07,
-    produce_request,
-    require_partition,
-    topic07,
-)
+from streamgroup.kafka.producer import kafka07
+from streamgroup.kafka.producer.kafka07 import Kafka07Config, fits, produce_request, require_partition, topic07
 from streamgroup.kafka.producer.partitioners import Partitioner, ProducerTopic
 from streamgroup.kafka.wire.kafka07 import MultiProduceRequest07, ProduceRequest07, message_set07
 from streamgroup.logformat import KAFKA07_LOG, broker_partition
@@ -77,11 +71,8 @@ def test_a_name_at_which_a_broker_hangs_up_is_refused_before_anything_is_sent(na
         topic07(snapshot((0,)), name)
 
 
-def test_the_column_partition_may_name_any_registered_partition() -> None:
+def test_the_column_partition_may_name_any_registered_partition_or_any_of_a_broker_without_the_topic() -> None:
     require_partition(snapshot((0, 2), events=(tp(2, 17),)), tp(2, 17))
-
-
-def test_a_broker_without_the_topic_may_have_any_partition() -> None:
     require_partition(snapshot((0, 2), events=(tp(2, 0),)), tp(0, 5))
 
 
@@ -124,28 +115,24 @@ def test_a_record_without_a_key_goes_to_any_broker_partition() -> None:
 
 @dataclass(frozen=True)
 class Encoded:
-    """The result of the encoder."""
+    """The result of the encoder for the records `[start, stop)`."""
 
     start: int
     stop: int
-    data: bytes
+    size: int
 
     @property
     def count(self) -> int:
         return self.stop - self.start
 
-    @property
-    def size(self) -> int:
-        return len(self.data)
-
 
 def encoded(payloads: list[bytes], codec: str = "none", **config: int) -> list[Encoded]:
     def encode(start: int, stop: int) -> Encoded:
         part = payloads[start:stop]
-        return Encoded(start, stop, message_set([Compressed(codec, part)] if codec != "none" else part))
+        return Encoded(start, stop, len(message_set([Compressed(codec, part)] if codec != "none" else part)))
 
     sizes = np.array([len(payload) + 10 for payload in payloads], np.int64)
-    return list(message_sets07(sizes, codec != "none", encode, Kafka07Config(**config)))
+    return list(kafka07.message_sets07(sizes, codec != "none", encode, Kafka07Config(**config)))
 
 
 def test_a_record_at_the_maximum_is_written_and_one_above_it_is_refused() -> None:
@@ -185,12 +172,9 @@ def test_every_record_is_in_one_set_in_its_order(lengths: list[int], batch_size:
         assert size + lengths[after.start] + 10 > batch_size
 
 
-def test_a_codec_of_later_kafkas_is_refused() -> None:
+def test_codecs_of_later_kafkas_are_refused_and_verify_needs_more_time_than_a_flush_takes() -> None:
     with pytest.raises(ConfigError, match=r"'lz4': Kafka 0\.7 has none, gzip, snappy"):
         Kafka07Config(codec="lz4")
-
-
-def test_verify_needs_more_time_than_a_flush_takes() -> None:
     with pytest.raises(ConfigError, match=r"delivery\.timeout\.ms=20000 is below"):
         Kafka07Config(verify=True, delivery_timeout_ms=20_000)
 

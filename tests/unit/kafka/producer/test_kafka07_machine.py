@@ -11,36 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamgroup.errors import DecodeError, DeliveryTimeoutError, ProduceError
+from streamgroup.kafka.producer import kafka07_parts as parts
 from streamgroup.kafka.producer.kafka07 import Kafka07Config
 from streamgroup.kafka.producer.kafka07_machine import Kafka07Producer
-from streamgroup.kafka.producer.kafka07_parts import (
-    Abandon07,
-    Answered07,
-    Append07,
-    ConnectionLost07,
-    Delivered07,
-    Drop07,
-    Failed07,
-    MessageSet,
-    Refresh07,
-    Send07,
-    SnapshotRead07,
-    Tick07,
-    WakeAt07,
-    abandoned,
-    read_back,
-    refused,
-    unreadable,
-)
-from streamgroup.kafka.wire.kafka07 import (
-    FetchRequest07,
-    MultiProduceRequest07,
-    OffsetsRequest07,
-    ProduceRequest07,
-    decode_response,
-    message07,
-    message_set07,
-)
+from streamgroup.kafka.producer.kafka07_parts import Answered07, Delivered07, MessageSet, Tick07, read_back
+from streamgroup.kafka.wire import kafka07 as wire
+from streamgroup.kafka.wire.kafka07 import OffsetsRequest07, ProduceRequest07, decode_response, message07, message_set07
 from streamgroup.logformat import broker_partition
 from streamgroup.model import Broker as Address
 from streamgroup.model import ClusterSnapshot, Dialect, PartitionInfo, TopicInfo, TopicPartition
@@ -70,9 +46,9 @@ class World:
         )
         self.producer = Kafka07Producer(Kafka07Config(**config), self.snapshot, random.Random(1))
         self.now = 100.0
-        self.requests: dict[int, list[Send07]] = {n: [] for n in self.brokers}
+        self.requests: dict[int, list[parts.Send07]] = {n: [] for n in self.brokers}
         self.delivered: list[Delivered07] = []
-        self.failed: list[Failed07] = []
+        self.failed: list[parts.Failed07] = []
         self.refreshes = 0
         self.wake_at: float | None = None
 
@@ -80,21 +56,21 @@ class World:
         self.wake_at = None
         for action in self.producer.step(event, self.now):
             match action:
-                case Send07():
+                case parts.Send07():
                     self.requests[action.node].append(action)
-                case Drop07(node):
+                case parts.Drop07(node):
                     self.requests[node].clear()
                 case Delivered07():
                     self.delivered.append(action)
-                case Failed07():
+                case parts.Failed07():
                     self.failed.append(action)
-                case Refresh07():
+                case parts.Refresh07():
                     self.refreshes += 1
-                case WakeAt07(at):
+                case parts.WakeAt07(at):
                     self.wake_at = at
 
     def append(self, *sets: MessageSet) -> None:
-        self.step(Append07(sets))
+        self.step(parts.Append07(sets))
 
     def handle(self, node: int) -> bool:
         """The broker handles the oldest request, and answers. Return False where it hangs up."""
@@ -115,7 +91,7 @@ class World:
                 if self.brokers[node].ask(request).close:
                     break
         self.requests[node].clear()
-        self.step(ConnectionLost07(node, "the cable is cut", tokens))
+        self.step(parts.ConnectionLost07(node, "the cable is cut", tokens))
 
     def serve(self, seconds: float = 0.0) -> None:
         """Handle all requests, and let the time pass."""
@@ -172,7 +148,7 @@ def test_sets_of_one_broker_are_a_multiproduce_in_their_order(world: World) -> N
     world.append(*sets)
     first = [each for each in sets if broker_partition(each.partition.partition)[0] == 0]
     request = world.requests[0][0].requests[0]
-    assert isinstance(request, MultiProduceRequest07)
+    assert isinstance(request, wire.MultiProduceRequest07)
     assert [part.messages for part in request.produces] == [each.messages for each in first]
     world.serve()
     assert len(world.delivered) == 12
@@ -314,17 +290,17 @@ def test_a_broker_whose_connection_ended_gets_records_without_a_key_again(world:
 
 
 def test_new_brokers_and_topics_are_used_as_soon_as_they_are_known(world: World) -> None:
-    world.step(SnapshotRead07(ClusterSnapshot({}, {}, dialect=Dialect.KAFKA07)))
+    world.step(parts.SnapshotRead07(ClusterSnapshot({}, {}, dialect=Dialect.KAFKA07)))
     world.append(a_set(b"a", movable=True))
     world.serve(1)
     assert not world.delivered
-    world.step(SnapshotRead07(world.snapshot))
+    world.step(parts.SnapshotRead07(world.snapshot))
     world.serve()
     assert len(world.delivered) == 1
 
 
 def test_a_broker_that_is_not_registered_is_named_when_the_time_is_over(world: World) -> None:
-    world.step(SnapshotRead07(ClusterSnapshot({}, {}, dialect=Dialect.KAFKA07)))
+    world.step(parts.SnapshotRead07(ClusterSnapshot({}, {}, dialect=Dialect.KAFKA07)))
     world.append(a_set(b"a"))
     world.serve(121)
     assert "broker 0 is not registered in ZooKeeper" in world.errors[0]
@@ -332,7 +308,7 @@ def test_a_broker_that_is_not_registered_is_named_when_the_time_is_over(world: W
 
 def test_what_is_abandoned_fails_and_the_producer_stays_usable(world: World) -> None:
     world.append(a_set(b"a"))
-    world.step(Abandon07("the task has failed"))
+    world.step(parts.Abandon07("the task has failed"))
     assert "given up: the task has failed" in world.errors[0]
     world.serve()
     world.append(a_set(b"b"))
@@ -445,23 +421,22 @@ def test_a_partition_at_which_the_broker_hangs_up_fails_and_the_others_do_not(ve
     assert "the broker closes the connection at every request for this partition" in verifying.errors[0]
 
 
-def test_a_log_that_has_lost_its_end_is_an_error(verifying: World) -> None:
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (b"\0\1", "the log no longer has position 0, which it had before"),
+        (b"\0\0" + bytes(8), "the log is damaged: position 0: a message of 0 bytes is announced there"),
+    ],
+    ids=["a log that has lost its end", "a damaged log"],
+)
+def test_a_log_that_cannot_be_read_back_is_an_error(verifying: World, answer: bytes, says: str) -> None:
     verifying.append(a_set(b"a"))
     verifying.handle(0)
     verifying.handle(0)
     (send,) = verifying.requests[0]
-    assert isinstance(send.requests[0], FetchRequest07)
-    verifying.step(Answered07(send.token, decode_response(send.requests[0], b"\0\1")))
-    assert "the log no longer has position 0, which it had before" in verifying.errors[0]
-
-
-def test_a_damaged_log_cannot_be_verified(verifying: World) -> None:
-    verifying.append(a_set(b"a"))
-    verifying.handle(0)
-    verifying.handle(0)
-    (send,) = verifying.requests[0]
-    verifying.step(Answered07(send.token, decode_response(send.requests[0], b"\0\0" + bytes(8))))
-    assert "the log is damaged: position 0: a message of 0 bytes is announced there" in verifying.errors[0]
+    assert isinstance(send.requests[0], wire.FetchRequest07)
+    verifying.step(Answered07(send.token, decode_response(send.requests[0], answer)))
+    assert says in verifying.errors[0]
 
 
 def test_a_set_larger_than_what_is_read_at_once_is_found(tmp_path: Path) -> None:
@@ -549,8 +524,7 @@ def test_whatever_breaks_without_verify_no_set_is_lost_silently_or_written_twice
             world.step(Tick07())
     world.serve(60)
     assert len(world.delivered) + len(world.failed) == len(sets)
-    logs = world.log(tp(0, 0)) + world.log(tp(1, 0)) + world.log(tp(0, 1)) + world.log(tp(0, 2))
-    logs += world.log(tp(1, 1)) + world.log(tp(1, 2))
+    logs = b"".join(world.log(tp(node, partition)) for node in range(2) for partition in range(3))
     for delivered in world.delivered:
         assert logs.count(delivered.messages.messages) == 1
     for failed in world.failed:
@@ -561,27 +535,21 @@ def test_whatever_breaks_without_verify_no_set_is_lost_silently_or_written_twice
 
 # -- errors -----------------------------------------------------------------------------------------------------------
 
-WHAT = "could not write 1 record (11 bytes) to events 0-0: "
-
 
 def test_a_log_that_cannot_be_read_back_names_the_position_and_leaves_the_records_in_doubt() -> None:
-    error = unreadable(a_set(b"a"), 480)
+    error = parts.unreadable(a_set(b"a"), 480)
     assert str(error) == (
-        f"{WHAT}cannot verify them: the broker refuses to send its log from position 480 on. The broker may have the "
-        "records: writing them again may duplicate them"
+        "could not write 1 record (11 bytes) to events 0-0: cannot verify them: the broker refuses to send its log "
+        "from position 480 on. The broker may have the records: writing them again may duplicate them"
     )
     assert error.maybe_written
 
 
-@pytest.mark.parametrize("attempts", [0, 1])
-def test_a_set_whose_broker_closes_the_connection_may_be_written_once_it_was_sent(attempts: int) -> None:
+def test_a_set_whose_broker_closes_the_connection_may_be_written_once_it_was_sent() -> None:
     ours = a_set(b"a")
-    ours.attempts = attempts
-    assert refused(ours).maybe_written is bool(attempts)
-
-
-def test_an_abandoned_set_has_the_reason_of_the_application() -> None:
-    assert str(abandoned(a_set(b"a"), "the task has failed")) == f"{WHAT}given up: the task has failed"
+    assert not parts.refused(ours).maybe_written
+    ours.attempts = 1
+    assert parts.refused(ours).maybe_written
 
 
 # -- the search in a log ----------------------------------------------------------------------------------------------
@@ -589,16 +557,6 @@ def test_an_abandoned_set_has_the_reason_of_the_application() -> None:
 
 def sets(*payloads: list[bytes]) -> list[MessageSet]:
     return [MessageSet(tp(0, 0), message_set07(each), len(each)) for each in payloads]
-
-
-def test_a_set_behind_its_own_beginning_is_found() -> None:
-    (ours,) = sets([b"a", b"b"])
-    assert read_back(message07(b"a") + ours.messages, 0, [ours]).found == [(ours, 11)]
-
-
-def test_equal_sets_are_found_as_often_as_they_are_there() -> None:
-    ours = sets([b"a"], [b"a"], [b"a"])
-    assert read_back(ours[0].messages * 2, 0, ours).found == [(ours[0], 0), (ours[1], 11)]
 
 
 def test_a_message_that_is_longer_than_what_was_read_is_stepped_over() -> None:

@@ -4,25 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroup.errors import (
-    DeliveryTimeoutError,
-    ErrorCode,
-    NoBrokerError,
-    ProduceError,
-    RecordTooLargeError,
-    UnknownTopicError,
-)
+from streamgroup import errors
+from streamgroup.errors import ErrorCode, NoBrokerError, ProduceError, RecordTooLargeError, UnknownTopicError
 from streamgroup.kafka.producer import events as ev
 from streamgroup.kafka.producer.bookkeeping import ProducerState
 from streamgroup.kafka.producer.config import Idempotence
-from streamgroup.kafka.wire.messages.produce import (
-    BatchIndexAndErrorMessage,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
-    PartitionProduceResponse,
-    ProduceResponse,
-    TopicProduceResponse,
-)
+from streamgroup.kafka.wire.messages import produce
+from streamgroup.kafka.wire.messages.produce import LeaderIdAndEpoch, NodeEndpoint, ProduceResponse
 from streamgroup.model import Broker, PartitionInfo, TopicInfo, TopicPartition
 from tests.unit.kafka.producer.drivers import P0, P1, Driver, batches_of
 from tests.unit.kafka.producer.world import Records
@@ -42,6 +30,8 @@ def test_a_batch_waits_until_it_is_full_or_has_lingered() -> None:
     assert [b.count for b in batches_of(d.actions)] == [4]
     d.answer(0)
     assert [b.count for b in batches_of(d.later(0.02))] == [3]
+    d.answer(0)
+    assert [b.count for b in batches_of(d.append(4, 2, 1))] == [6]  # full: it does not linger
 
 
 def test_a_flush_sends_without_lingering_and_says_when_all_is_resolved() -> None:
@@ -208,11 +198,11 @@ def test_a_leader_that_the_answer_names_gets_the_batch_at_once() -> None:
     d = Driver().ready()
     d.append(1)
     send = d.only(ev.Send)
-    moved = PartitionProduceResponse(
+    moved = produce.PartitionProduceResponse(
         error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, current_leader=LeaderIdAndEpoch(leader_id=2, leader_epoch=1)
     )
     response = ProduceResponse(
-        responses=(TopicProduceResponse(name="t", partition_responses=(moved,)),),
+        responses=(produce.TopicProduceResponse(name="t", partition_responses=(moved,)),),
         node_endpoints=(NodeEndpoint(node_id=2, host="h", port=9092),),
     )
     d.step(ev.Answered(send.token, response, 12))
@@ -224,13 +214,17 @@ def test_a_leader_that_the_answer_names_gets_the_batch_at_once() -> None:
     assert d.only(ev.Send).node == 2
 
 
-def test_a_moved_leader_is_looked_up_in_fresh_metadata() -> None:
+@pytest.mark.parametrize(("leader", "leader_epoch"), [(-1, -1), (-1, 9), (2, 4), (2, 3)])
+def test_a_moved_leader_is_looked_up_in_fresh_metadata(leader: int, leader_epoch: int) -> None:
+    """The answer names no leader, or one whose epoch is not newer."""
     d = Driver().ready()
+    d.metadata(0, 1, epoch=4)
     d.append(1)
-    d.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    named = LeaderIdAndEpoch(leader_id=leader, leader_epoch=leader_epoch)
+    d.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER, current_leader=named)
     assert not any(isinstance(a, ev.Send) for a in d.later(0.3))
     assert any(isinstance(a, ev.ReadMetadata) for a in d.seen[-4:])
-    d.metadata(3, 1, epoch=1)
+    d.metadata(3, 1, epoch=5)
     assert d.only(ev.Send).node == 3
 
 
@@ -409,7 +403,7 @@ def test_a_batch_that_was_never_sent_is_certainly_not_written() -> None:
     d.metadata(-1, 1)
     d.append(1)
     (failed,) = [a for a in d.later(41) if isinstance(a, ev.Failed)]
-    assert isinstance(failed.error, DeliveryTimeoutError)
+    assert isinstance(failed.error, errors.DeliveryTimeoutError)
     assert "could not write 1 record (10 bytes) to t-0: not acknowledged within delivery.timeout.ms=40000" in str(
         failed.error
     )
@@ -542,8 +536,8 @@ def test_a_record_above_max_request_size_is_never_sent() -> None:
     d.append(3, 2)
     split = d.only(ev.Split)
     assert split.batch.count == 5
-    d.step(ev.SplitInto(split.batch, (Records((0, 1)), Records((2,)), Records((0, 1)))))
-    assert [b.count for b in batches_of(d.actions)] == [2]
+    d.step(ev.SplitInto(split.batch, (Records((0,)), Records((1, 2)), Records((0, 1)))))
+    assert [b.count for b in batches_of(d.actions)] == [1]
     d = Driver(max_request_size=5).ready()
     d.append(1)
     assert "max.request.size=5" in str(d.only(ev.Failed).error)
@@ -655,6 +649,7 @@ def test_a_topic_that_the_user_may_not_see_fails_at_once() -> None:
 def test_metadata_are_read_again_when_they_are_old() -> None:
     d = Driver(metadata_max_age_ms=7_000).ready()
     d.append(1)
+    assert d.wake_at == pytest.approx(17.0)
     assert not any(isinstance(a, ev.ReadMetadata) for a in d.later(6.9))
     assert any(isinstance(a, ev.ReadMetadata) for a in d.later(0.2))
 
@@ -695,7 +690,9 @@ def test_a_long_task_forgets_the_topics_that_it_no_longer_writes() -> None:
 def test_an_error_names_the_records_in_the_brokers_words() -> None:
     d = Driver().ready()
     d.append(5)
-    rejected = tuple(BatchIndexAndErrorMessage(batch_index=n, batch_index_error_message="no key") for n in range(5))
+    rejected = tuple(
+        produce.BatchIndexAndErrorMessage(batch_index=n, batch_index_error_message="no key") for n in range(5)
+    )
     d.answer(ErrorCode.INVALID_RECORD, record_errors=rejected, error_message="one or more records have been rejected")
     text = str(d.only(ev.Failed).error)
     assert "could not write 5 records (50 bytes) to t-0 at broker 0: INVALID_RECORD (87)" in text

@@ -12,28 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from streamgroup import errors
 from streamgroup.advice import RESOURCES, Requester
-from streamgroup.errors import (
-    KAFKA_ERRORS,
-    DeliveryTimeoutError,
-    ErrorCode,
-    ProduceAuthorizationError,
-    ProduceError,
-    RecordTooLargeError,
-    UnknownTopicError,
-    error_of,
-)
+from streamgroup.errors import KAFKA_ERRORS, DeliveryTimeoutError, ErrorCode, ProduceError, UnknownTopicError, error_of
 from streamgroup.kafka.producer import reactions
 from streamgroup.kafka.producer.batch import ProducerBatch
 from streamgroup.kafka.producer.config import ProducerConfig
-from streamgroup.kafka.producer.reactions import (
-    PRODUCE,
-    Appended,
-    ProduceReaction,
-    reaction_to,
-    reaction_to_metadata,
-    reaction_to_producer_id,
-)
+from streamgroup.kafka.producer.reactions import Appended, ProduceReaction, reaction_to, reaction_to_metadata
 from streamgroup.kafka.wire.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
 from streamgroup.model import PartitionInfo, TopicInfo
 from tests.unit.kafka.producer.drivers import P0
@@ -100,49 +85,29 @@ def test_these_codes_leave_it_open(code: int) -> None:
 
 def test_the_table_in_the_docs_is_that_of_the_code() -> None:
     rows = re.findall(r"^\| (-?\d+) \| `(\w+)` \| ([a-z ]+) \| (\w+) \|$", DOCS.read_text(), re.MULTILINE)
-    assert [int(code) for code, *_ in rows] == sorted(PRODUCE)
+    assert [int(code) for code, *_ in rows] == sorted(reactions.PRODUCE)
     for code, name, reaction, appended in rows:
         row = reaction_to(int(code))
         assert (error_of(int(code)).name, row.reaction.value, row.appended.value) == (name, reaction, appended)
 
 
 def test_a_code_that_fails_has_advice() -> None:
-    failing = {
-        ProduceReaction.FAIL,
-        ProduceReaction.FATAL,
-        ProduceReaction.SPLIT,
-        ProduceReaction.OUT_OF_ORDER,
-        ProduceReaction.NEW_ID,
-    }
+    kinds = ProduceReaction
+    failing = {kinds.FAIL, kinds.FATAL, kinds.SPLIT, kinds.OUT_OF_ORDER, kinds.NEW_ID}
     for code in CODES:
         row = reaction_to(code)
         assert row.advice or row.reaction not in failing or code in RESOURCES, code
 
 
-@pytest.mark.parametrize(
-    ("code", "reaction"), [(29, ProduceReaction.FAIL), (17, ProduceReaction.FAIL), (3, ProduceReaction.RETRY)]
-)
-def test_a_topic_waits_unless_it_is_refused(code: int, reaction: ProduceReaction) -> None:
-    assert reaction_to_metadata(code).reaction is reaction
+def test_a_topic_waits_unless_it_is_refused() -> None:
+    found = {code: reaction_to_metadata(code).reaction for code in (29, 17, 3)}
+    assert found == {29: ProduceReaction.FAIL, 17: ProduceReaction.FAIL, 3: ProduceReaction.RETRY}
 
 
-@pytest.mark.parametrize(
-    ("code", "reaction"),
-    [
-        (13, ProduceReaction.RETRY),
-        (14, ProduceReaction.RETRY),
-        (15, ProduceReaction.RETRY),
-        (16, ProduceReaction.RETRY),
-        (51, ProduceReaction.RETRY),
-        (-1, ProduceReaction.RETRY),
-        (NEWER, ProduceReaction.RETRY),
-        (31, ProduceReaction.FATAL),
-        (35, ProduceReaction.FATAL),
-        (42, ProduceReaction.FATAL),
-    ],
-)
-def test_an_id_is_asked_for_again_unless_it_is_refused(code: int, reaction: ProduceReaction) -> None:
-    assert reaction_to_producer_id(code).reaction is reaction
+@pytest.mark.parametrize("code", [13, 14, 15, 16, 51, -1, NEWER, 31, 35, 42])
+def test_an_id_is_asked_for_again_unless_it_is_refused(code: int) -> None:
+    expected = ProduceReaction.FATAL if code in (31, 35, 42) else ProduceReaction.RETRY
+    assert reactions.reaction_to_producer_id(code).reaction is expected
 
 
 # -- errors -----------------------------------------------------------------------------------------------------------
@@ -162,7 +127,9 @@ def batch(count: int = 5, *, node: int = 2, code: int = 0, doubtful: bool = Fals
 
 ERRORS: list[tuple[ProduceError, type[ProduceError], str, str]] = [
     (
-        reactions.no_producer_id(NO_VERSION, "b1:9092 does not have it", reaction_to_producer_id(NO_VERSION), ALICE),
+        reactions.no_producer_id(
+            NO_VERSION, "b1:9092 does not have it", reactions.reaction_to_producer_id(NO_VERSION), ALICE
+        ),
         ProduceError,
         "could not get a producer id (b1:9092 does not have it): UNSUPPORTED_VERSION (35): ",
         "Idempotence needs brokers of Kafka 0.11 or later: leave kafka.enable.idempotence out",
@@ -181,7 +148,7 @@ ERRORS: list[tuple[ProduceError, type[ProduceError], str, str]] = [
     ),
     (
         reactions.too_large(batch(1, node=-1), reaction_to(TOO_LARGE), 9),
-        RecordTooLargeError,
+        errors.RecordTooLargeError,
         "could not write 1 record (10 bytes) to t-0: the record is larger than max.request.size=9. Raise ",
         "kafka.max.request.size",
     ),
@@ -250,7 +217,7 @@ def test_the_brokers_own_words_name_three_records_and_count_the_others(shown: in
 def test_a_topic_that_the_user_may_not_see_comes_with_the_right_to_create_it() -> None:
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     error = reactions.topic_refused("orders", code, reaction_to_metadata(code), ALICE)
-    assert isinstance(error, ProduceAuthorizationError)
+    assert isinstance(error, errors.ProduceAuthorizationError)
     assert str(error).startswith(f"cannot write topic orders: TOPIC_AUTHORIZATION_FAILED ({code.value}): User:alice ")
     assert "--operation Write --topic orders`. If the topic does not exist" in str(error)
     assert "--operation Create --topic orders` (brokers before 2.0 take --cluster" in str(error)

@@ -6,18 +6,9 @@ import pytest
 
 from streamgroup.kafka.producer.batch import ProducerBatch
 from streamgroup.kafka.producer.events import Send
-from streamgroup.kafka.producer.requests import (
-    answers_of,
-    produce_ceiling,
-    produce_request,
-    throttle_s,
-)
-from streamgroup.kafka.wire.messages.produce import (
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceResponse,
-)
+from streamgroup.kafka.producer.requests import answers_of, produce_ceiling, produce_request, throttle_s
+from streamgroup.kafka.wire.messages import produce as messages
+from streamgroup.kafka.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from streamgroup.kafka.wire.schema import decode, encode
 from streamgroup.model import TopicPartition
 from tests.unit.kafka.producer.world import Records
@@ -34,7 +25,7 @@ def send(**topic_ids: str) -> Send:
 @pytest.mark.parametrize("version", range(14))
 def test_every_version_carries_the_batches_by_topic(version: int) -> None:
     request = produce_request(send(a=ID, b=ID), lambda batch: str(batch.partition).encode())
-    back = decode(ProduceRequest, encode(request, version), version)
+    back = decode(messages.ProduceRequest, encode(request, version), version)
     assert (back.acks, back.timeout_ms, back.transactional_id) == (-1, 30_000, None)
     assert [topic.name or topic.topic_id for topic in back.topic_data] == ([ID, ID] if version >= 13 else ["a", "b"])
     rows = [(row.index, bytes(row.records or b"")) for topic in back.topic_data for row in topic.partition_data]

@@ -21,17 +21,9 @@ from streamgroup.kafka.producer.config import Idempotence
 from streamgroup.kafka.producer.machine import Producer
 from streamgroup.kafka.producer.partition import PartitionQueue
 from streamgroup.kafka.producer.reactions import Appended, CodeReaction
+from tests.unit.kafka.producer import world as worlds
 from tests.unit.kafka.producer.drivers import P0, P1, Driver
-from tests.unit.kafka.producer.world import (
-    Plan,
-    Records,
-    World,
-    first_wrong,
-    harsh,
-    mild,
-    without_idempotence,
-    without_restarts,
-)
+from tests.unit.kafka.producer.world import Plan, Records, World, first_wrong, harsh, mild, without_idempotence
 
 EACH = 50
 """The seeds of one test. Each planted bug shows within the first hundred of its worlds."""
@@ -220,7 +212,7 @@ BUGS: tuple[tuple[Plant, Callable[[int], Plan]], ...] = (
     (no_slow_start, mild),
     (later_batches_tell_nothing, mild),
     (forgotten_at_once, harsh),
-    (beyond_the_memory_of_the_broker, without_restarts),
+    (beyond_the_memory_of_the_broker, worlds.without_restarts),
     (everybody_is_first, mild),
     (throttle_ignored, mild),
     (expired_is_not_in_doubt, harsh),

@@ -18,12 +18,8 @@ from streamgroup.kafka.producer import events as ev
 from streamgroup.kafka.producer.batch import ProducerBatch
 from streamgroup.kafka.producer.config import Idempotence, ProducerConfig
 from streamgroup.kafka.producer.machine import Producer
-from streamgroup.kafka.wire.messages.produce import (
-    LeaderIdAndEpoch,
-    PartitionProduceResponse,
-    ProduceResponse,
-    TopicProduceResponse,
-)
+from streamgroup.kafka.wire.messages import produce as messages
+from streamgroup.kafka.wire.messages.produce import LeaderIdAndEpoch, PartitionProduceResponse, ProduceResponse
 from streamgroup.model import PartitionInfo, TopicInfo, TopicPartition
 from tests.unit.kafka.producer.broker import Era, Partition, Sealed
 
@@ -333,7 +329,7 @@ class World:
                 return
         answers = [self.write(node, batch) for batch in batches]
         throttle = self.rng.randint(1, 300) if self.chance(self.plan.faults.throttle) else 0
-        topics = (TopicProduceResponse(name=TOPIC, partition_responses=tuple(answers)),)
+        topics = (messages.TopicProduceResponse(name=TOPIC, partition_responses=tuple(answers)),)
         response = ProduceResponse(responses=topics, throttle_time_ms=throttle)
         if not broken:
             connection = self.connections[node]
