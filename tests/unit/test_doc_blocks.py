@@ -199,11 +199,7 @@ def test_command_lines_are_found_behind_prompts_pipes_and_variables() -> None:
     text = "    $ streamgroup lag -b x:1 --watch  # look\n    seq 9 | streamgroup produce -b x:1 -t t > out\n"
     text += "\n```sh\nA=1 streamgroup drain \\\n  --list\n```\nThe streamgroup groups of old.\n"
     found = [call for line in shell_lines(text) for call in calls(line)]
-    assert found == [
-        ["drain", "--list"],
-        ["lag", "-b", "x:1", "--watch"],
-        ["produce", "-b", "x:1", "-t", "t"],
-    ]
+    assert found == [["drain", "--list"], ["lag", "-b", "x:1", "--watch"], ["produce", "-b", "x:1", "-t", "t"]]
 
 
 # --- job files -------------------------------------------------------------------------------------------------------

@@ -126,14 +126,8 @@ def test_topics_may_be_repeated_and_name_some_of_their_partitions() -> None:
         ((*RESET, "--by-duration", "1h"), "invalid duration '1h'"),
         ((*RESET, "--by-duration", "P9999999999D"), "invalid duration 'P9999999999D': it is longer than any log"),
         ((*RESET, "--by-duration", f"PT{'9' * 400}S"), "it is longer than any log"),
-        (
-            (*RESET, "--to-datetime", "1969-12-31T23:59:59.999"),
-            "value of --to-datetime: its time is before 1970",
-        ),
-        (
-            (*RESET, "--by-duration", "P300000D"),
-            "and no record has such a time. Use --to-earliest",
-        ),
+        ((*RESET, "--to-datetime", "1969-12-31T23:59:59.999"), "value of --to-datetime: its time is before 1970"),
+        ((*RESET, "--by-duration", "P300000D"), "and no record has such a time. Use --to-earliest"),
         ((*RESET, "--to-offset", "-1"), "'--to-offset'"),
         ((*RESET, "--from-file", "/no/such/file"), "'--from-file'"),
     ],

@@ -18,13 +18,7 @@ from click.testing import CliRunner, Result
 from streamgroup.cli import _group_stores
 from streamgroup.cli import consume as module
 from streamgroup.cli._cluster import ClusterAddress
-from streamgroup.cli._kcat_options import (
-    Bounds,
-    ConsumeStart,
-    StartKind,
-    TopicArgument,
-    source_options,
-)
+from streamgroup.cli._kcat_options import Bounds, ConsumeStart, StartKind, TopicArgument, source_options
 from streamgroup.cli._output import Notices, RecordPrinter, StopSignals
 from streamgroup.cli._record_format import FormatToken, TextFormat
 from streamgroup.cli.consume import GroupReader, LogReader, ReadPosition, StartingPositions, opened_reading

@@ -240,12 +240,7 @@ def test_a_step_that_takes_too_long_names_itself_and_the_logs_and_everything_is_
     assert (
         f"failed at step 2: not within 0 s: a holds all partitions. Read the jobs' logs in {tmp_path}" in result.output
     )
-    assert world.events[-4:] == [
-        "job a ends",
-        "load of 2000 ends",
-        "watch of orders-ingest ends",
-        "Kafka 4.1.1 ends",
-    ]
+    assert world.events[-4:] == ["job a ends", "load of 2000 ends", "watch of orders-ingest ends", "Kafka 4.1.1 ends"]
 
 
 def test_a_job_that_ends_by_itself_ends_the_demo_with_its_error(world: World, tmp_path: Path) -> None:

@@ -218,11 +218,7 @@ def test_verbose_shows_the_versions_of_each_api(monkeypatch: pytest.MonkeyPatch)
     ]
     told = json.loads(run("-b", "one:9092", "--json").stdout)
     assert told["apis"][1]["used"] is None
-    assert told["findings"][-1] == {
-        "check": "broker 1",
-        "verdict": "ok",
-        "found": "one:9092 runs Kafka 0.10.0",
-    }
+    assert told["findings"][-1] == {"check": "broker 1", "verdict": "ok", "found": "one:9092 runs Kafka 0.10.0"}
 
 
 def test_a_problem_of_this_machine_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:

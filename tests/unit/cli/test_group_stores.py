@@ -69,11 +69,7 @@ def test_groups_of_zookeeper_are_those_below_consumers() -> None:
 
 def test_consumers_are_members_with_what_they_own() -> None:
     described = store(Dialect.KAFKA07, KAFKA07).describe(["g", "left", "none"], 1.0)
-    assert [(name, g.state) for name, g in described.items()] == [
-        ("g", "Stable"),
-        ("left", "Empty"),
-        ("none", "Dead"),
-    ]
+    assert [(name, g.state) for name, g in described.items()] == [("g", "Stable"), ("left", "Empty"), ("none", "Dead")]
     one, two = described["g"].members
     assert (one.member_id, one.host) == ("g_h1-1700000000000-aaaaaaaa", "/h1")
     assert (one.assigned, two.assigned) == ((orders(10000), orders(10001)), (orders(20000),))
@@ -307,10 +303,7 @@ def test_a_reset_in_zookeeper_is_made_at_the_brokers_too_where_they_keep_an_offs
     """The larger of both counts, so a reset to a smaller offset in one place alone would have no effect."""
     changed = store(Dialect.KAFKA, KAFKA08, more=[OFFSETS_TOPIC])
     changed.set_offsets("g", {orders(0): 1, orders(1): 2}, 1.0)
-    assert changes.asked == [
-        ("nodes", PATHS, {orders(0): 1, orders(1): 2}),
-        ("broker commit", "g", {orders(1): 2}),
-    ]
+    assert changes.asked == [("nodes", PATHS, {orders(0): 1, orders(1): 2}), ("broker commit", "g", {orders(1): 2})]
 
 
 def test_brokers_that_keep_nothing_of_a_group_in_zookeeper_get_no_commit(changes: Changes) -> None:

@@ -106,12 +106,7 @@ def test_list_names_the_groups_of_consumers(store: FakeStore) -> None:
 
 
 def test_list_with_states_asks_for_those_that_an_old_broker_does_not_list(store: FakeStore) -> None:
-    assert cells(run("--list", "--state").stdout) == [
-        "GROUP STATE",
-        "done Empty",
-        "g Stable",
-        "turning Stable",
-    ]
+    assert cells(run("--list", "--state").stdout) == ["GROUP STATE", "done Empty", "g Stable", "turning Stable"]
 
 
 def test_describe_has_the_columns_of_kafkas_tool_and_dashes_for_unknown_values(store: FakeStore) -> None:

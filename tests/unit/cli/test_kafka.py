@@ -162,11 +162,7 @@ def test_the_commands_in_the_job_files_are_valid(file: Path, tmp_path: Path, mon
         ("1.1.1", (), ClusterAddress("127.0.0.1:5000")),
         ("0.8.2.2", (), ClusterAddress(zookeeper="127.0.0.1:2181/k")),
         ("0.7", (), ClusterAddress(zookeeper="127.0.0.1:2181/k")),
-        (
-            "4.1.1",
-            (BackgroundClient("PLAIN", {}, "/p"),),
-            ClusterAddress("127.0.0.1:5000", command_config=Path("/p")),
-        ),
+        ("4.1.1", (BackgroundClient("PLAIN", {}, "/p"),), ClusterAddress("127.0.0.1:5000", command_config=Path("/p"))),
     ],
 )
 def test_up_serves_the_page_of_the_groups_where_they_are(

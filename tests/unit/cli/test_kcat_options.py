@@ -44,8 +44,7 @@ def options(
 
 
 @pytest.mark.parametrize(
-    ("timeout_ms", "linger_ms", "request_ms"),
-    [(30_000, 20, 15_000), (80, 20, 40), (40, 10, 20), (4, 1, 2), (1, 0, 1)],
+    ("timeout_ms", "linger_ms", "request_ms"), [(30_000, 20, 15_000), (80, 20, 40), (40, 10, 20), (4, 1, 2), (1, 0, 1)]
 )
 def test_every_wait_of_a_record_fits_into_the_timeout(timeout_ms: int, linger_ms: int, request_ms: int) -> None:
     found = options(timeout_ms=timeout_ms)

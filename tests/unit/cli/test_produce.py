@@ -143,10 +143,7 @@ def test_a_topic_of_the_command_line_takes_all_objects(cluster: ScriptedCluster)
         (b'{"topic":"orders","partition":-1}', "cannot write line 3: expected a partition number"),
         (b'{"topic":"orders","ts":-5}', "cannot write line 3: the field 'ts' is -5: expected milliseconds since 1970"),
         (b'{"topic":"orders","ts":9223372036854776}', "cannot write line 3: the field 'ts' is 9223372036854776"),
-        (
-            b'{"topic":"orders","ts":99999999999999999999}',
-            "cannot write line 3: the field 'ts' is 9999999999999999",
-        ),
+        (b'{"topic":"orders","ts":99999999999999999999}', "cannot write line 3: the field 'ts' is 9999999999999999"),
         (b'{"topic":"a b"}', "cannot write line 3: invalid topic name 'a b'"),
         (b'{"topic":"\\ud800"}', "cannot write line 3: invalid topic name"),
         (b'{"topic":"orders","key":"\\ud800"}', "cannot write line 3: the field 'key' has half of a surrogate pair"),

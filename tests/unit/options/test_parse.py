@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError
 from streamgroup.model import EARLIEST, LATEST, ConfiguredOffsets
-from streamgroup.options.parse import (
-    OPTIONS,
-    check_source,
-    kafka_properties,
-    parse_client,
-    parse_source,
-)
+from streamgroup.options.parse import OPTIONS, check_source, kafka_properties, parse_client, parse_source
 from streamgroup.options.rows import Effect, Scope
 from streamgroup.options.sasl import KerberosOptions, SaslOptions
 from streamgroup.options.secrets import Secret

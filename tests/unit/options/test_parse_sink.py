@@ -9,18 +9,10 @@ from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError
 from streamgroup.kafka.producer.partitioners import PARTITIONERS
-from streamgroup.options.parse import (
-    SINK_OPTIONS,
-    parse_sink,
-)
+from streamgroup.options.parse import SINK_OPTIONS, parse_sink
 from streamgroup.options.producer import PRODUCER
 from streamgroup.options.rows import Effect, Scope, default_of
-from streamgroup.options.types import (
-    ClientOptions,
-    ProducerOptions,
-    SinkOptions,
-    ZooKeeperOptions,
-)
+from streamgroup.options.types import ClientOptions, ProducerOptions, SinkOptions, ZooKeeperOptions
 
 SERVERS = "kafka.bootstrap.servers"
 CLIENT = ClientOptions((("b1", 9092),))

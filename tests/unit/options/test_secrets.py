@@ -80,9 +80,7 @@ def test_a_secret_shows_itself_in_no_text() -> None:
 # -- Spark's redaction -------------------------------------------------------------------------------------------------
 
 SPARKS_DEFAULT = "(?i)secret|password|token|access[.]?key"
-SECRET_OPTIONS = sorted(
-    {row.name for row in (*OPTIONS.values(), *SINK_OPTIONS.values()) if row.kind is kinds.SECRET},
-)
+SECRET_OPTIONS = sorted({row.name for row in (*OPTIONS.values(), *SINK_OPTIONS.values()) if row.kind is kinds.SECRET})
 
 
 def test_the_redaction_covers_every_option_that_takes_a_secret_and_sparks_default_does_not() -> None:

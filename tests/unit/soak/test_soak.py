@@ -33,8 +33,7 @@ def _no_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("findings", "code", "said"),
-    [([GOOD], 0, ""), ([GOOD, BAD], 1, "soak: failed: largest lag, records (seed 7)\n")],
+    ("findings", "code", "said"), [([GOOD], 0, ""), ([GOOD, BAD], 1, "soak: failed: largest lag, records (seed 7)\n")]
 )
 def test_a_failed_check_is_named_and_ends_with_1(
     findings: list[Finding], code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -8,17 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.soak.judgement import (
-    COORDINATOR,
-    WORKER,
-    Finding,
-    Limits,
-    Measured,
-    judge,
-    memory_limit,
-    table,
-    warm_up_s,
-)
+from tests.soak.judgement import COORDINATOR, WORKER, Finding, Limits, Measured, judge, memory_limit, table, warm_up_s
 from tests.soak.sample import LagSample, ProcessSample
 from tests.soak.trend import Series, growth, t_quantile, trend
 
@@ -159,19 +149,13 @@ def test_a_good_run_passes() -> None:
         ({"lags": []}, "largest lag, records"),
         ({"happened": {"pause": 1}}, "events"),
         ({"planned": {}, "happened": {}}, "events"),
-        (
-            {"processes": [*samples(COORDINATOR, rss=20), *samples(WORKER)]},
-            "memory of coordinator processes, MiB/h",
-        ),
+        ({"processes": [*samples(COORDINATOR, rss=20), *samples(WORKER)]}, "memory of coordinator processes, MiB/h"),
         ({"processes": [*samples(COORDINATOR), *samples(WORKER, rss=20)]}, "memory of worker processes, MiB/h"),
         (
             {"processes": [*samples(COORDINATOR, handles=6), *samples(WORKER)]},
             "growth of file handles in a coordinator process",
         ),
-        (
-            {"processes": [*samples(COORDINATOR), *samples(WORKER, threads=6)]},
-            "growth of threads in a worker process",
-        ),
+        ({"processes": [*samples(COORDINATOR), *samples(WORKER, threads=6)]}, "growth of threads in a worker process"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
