@@ -1,15 +1,29 @@
+"""`streamgroup checkpoint` shows and rewrites offsets, as Spark writes them, whole or not at all."""
+
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from streamgroup.cli import _checkpoint_files
 from streamgroup.cli import checkpoint as module
+from streamgroup.cli._checkpoint_files import (
+    CheckpointFiles,
+    CheckpointHistory,
+    OffsetLines,
+    StillRunningError,
+    batch_of,
+    documents_in,
+    local_path,
+    refuse_running,
+)
 from streamgroup.cli.checkpoint import after_sunk, of_document, of_replay, spark_value
 from streamgroup.coordinator.control import channel
 from streamgroup.coordinator.planning.document import to_value
@@ -25,7 +39,11 @@ from streamgroup.model import (
     Position,
     TopicPartition,
 )
-from streamgroup.options.types import ClientOptions
+from tests.unit.coordinator.channels import JVM, FakeCoordinator, home, serve
+
+__all__ = ["home", "serve"]
+
+Serve = Callable[..., FakeCoordinator]
 
 ZERO, ONE, TWO = (TopicPartition("orders", number) for number in range(3))
 HEAD = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
@@ -67,11 +85,7 @@ class FakeStore:
 def store(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
     fake = FakeStore()
 
-    @contextmanager
-    def opened(options: ClientOptions) -> Iterator[FakeStore]:
-        yield fake
-
-    monkeypatch.setattr(module, "opened_store", opened)
+    monkeypatch.setattr(module, "opened_store", lambda _: nullcontext(fake))
     monkeypatch.setattr(channel, "drivers", list)
     return fake
 
@@ -108,21 +122,20 @@ def offsets(zero: int, one: int) -> Any:
     return {"orders": {"0": zero, "1": one}}
 
 
-def test_a_sunk_checkpoint_ends_at_the_positions_of_its_last_batch(store: FakeStore, tmp_path: Path) -> None:
+def test_a_sunk_checkpoint_ends_at_the_positions_of_its_last_batch_and_its_former_files_are_kept(
+    store: FakeStore, tmp_path: Path
+) -> None:
     home = write(tmp_path, {0: [FIRST], 1: [SECOND]}, sunk=1)
-    result = run(home, "--to-spark")
+    result = run(home, "--to-spark", "--json")
     assert result.exit_code == 0, result.output
     assert [sources(home, batch) for batch in (0, 1)] == [[offsets(10, 20)], [offsets(15, 20)]]
     assert initial(home) == offsets(5, 0)
     assert not list((home / "offsets").glob(".*")), "neither checksums of the former content nor temporary files"
     assert 'start the query with format("kafka")' in result.stderr
-
-
-def test_the_former_files_are_kept(store: FakeStore, tmp_path: Path) -> None:
-    home = write(tmp_path, {0: [FIRST]}, sunk=0)
-    backup = Path(json.loads(run(home, "--to-spark", "--json").stdout)["backup"])
+    backup = Path(json.loads(result.stdout)["backup"])
     assert backup.parent == home
     assert json.loads((backup / "offsets" / "0").read_text().splitlines()[2]) == json.loads(FIRST)
+    assert "Spark can continue from it" in str(run(home, "--to-spark").exception), "a second rewriting changes nothing"
 
 
 def test_a_batch_that_has_not_sunk_is_replayed_with_its_ranges(store: FakeStore, tmp_path: Path) -> None:
@@ -230,12 +243,6 @@ def test_a_checkpoint_that_cannot_be_rewritten_is_explained(
     assert not list(home.glob("before*"))
 
 
-def test_a_second_rewriting_has_nothing_to_do(store: FakeStore, tmp_path: Path) -> None:
-    home = write(tmp_path, {0: [FIRST]}, sunk=0)
-    run(home, "--to-spark")
-    assert "Spark can continue from it" in str(run(home, "--to-spark").exception)
-
-
 def test_a_rewriting_that_was_interrupted_is_completed_by_the_next(
     store: FakeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,14 +289,11 @@ def ours(offset: int, lineage: str = "line") -> CommittedOffset:
     return CommittedOffset(offset, CommitMetadata(lineage, "run", 6, 7, 1).text())
 
 
-def test_spark_goes_on_at_the_positions_of_a_batch_that_has_sunk() -> None:
+def test_spark_goes_on_at_the_positions_of_a_batch_that_has_sunk_also_before_its_commit() -> None:
     found = after_sunk(DOCUMENT, {ZERO: ours(90), ONE: ours(20)}, TOPICS)
     assert (found.ends, found.notes) == ({ZERO: 90, ONE: 20}, ())
     assert spark_value(found.ends) == {"orders": {"0": 90, "1": 20}}
     assert of_document(DOCUMENT) == found.ends
-
-
-def test_what_has_sunk_and_is_not_committed_is_not_read_again() -> None:
     assert after_sunk(DOCUMENT, {ZERO: ours(50)}, TOPICS).ends[ZERO] == 90
 
 
@@ -307,10 +311,12 @@ def test_partitions_of_other_members_come_from_the_commits_of_the_group() -> Non
     assert found.notes == ("of other members of the group, from its commits: orders-2",)
 
 
-def test_a_batch_that_has_not_sunk_keeps_its_ranges() -> None:
+def test_a_batch_that_has_not_sunk_keeps_its_ranges_also_if_the_commit_of_the_one_before_is_missing() -> None:
     found = of_replay(DOCUMENT, {ZERO: ours(50), ONE: ours(20), TWO: CommittedOffset(33)}, TOPICS)
     assert found.starts == {ZERO: 50, ONE: 20, TWO: 33}
     assert found.ends == {ZERO: 90, ONE: 20, TWO: 33}
+    assert of_replay(DOCUMENT, {ZERO: ours(10)}, TOPICS).starts[ZERO] == 50
+    assert of_replay(DOCUMENT, {}, TOPICS).starts == {ZERO: 50, ONE: 20}
 
 
 @pytest.mark.parametrize(("commit", "start", "end"), [(60, 60, 90), (90, 90, 90), (120, 120, 120)])
@@ -320,12 +326,207 @@ def test_a_replay_leaves_out_what_the_group_has_committed(commit: int, start: in
     assert len(found.notes) == 1
 
 
-def test_a_replay_of_a_batch_before_which_nothing_was_committed_begins_where_it_was_planned() -> None:
-    """The batch before it has sunk, and a crash came before its commit."""
-    assert of_replay(DOCUMENT, {ZERO: ours(10)}, TOPICS).starts[ZERO] == 50
-    assert of_replay(DOCUMENT, {}, TOPICS).starts == {ZERO: 50, ONE: 20}
-
-
 def test_a_reset_behind_a_planned_batch_is_refused() -> None:
     with pytest.raises(ConfigError, match="starts orders-0 at 50, and the group was reset to 10"):
         of_replay(DOCUMENT, {ZERO: CommittedOffset(10)}, TOPICS)
+
+
+# -- the files of a checkpoint -----------------------------------------------------------------------------------------
+
+V2 = HEAD.replace("v1", "v2", 1)
+
+
+def checkpoint(home: Path) -> CheckpointFiles:
+    """Two sources, batches 0 to 10, of which the last has not sunk."""
+    return CheckpointFiles(str(write(home, {batch: ["-", FIRST] for batch in (10, 9, 0)}, sunk=9)))
+
+
+@pytest.mark.parametrize(
+    ("where", "path"),
+    [
+        ("/data/q", "/data/q"),
+        ("data/q", "data/q"),
+        ("/data/a b%20c", "/data/a b%20c"),
+        ("file:/data/q", "/data/q"),
+        ("file:///data/a%20b", "/data/a b"),
+        ("file://localhost/data/q", "/data/q"),
+        ("FILE:data/q", "data/q"),
+        ("file:/data/a#b?c", "/data/a#b?c"),
+    ],
+)
+def test_a_path_and_a_url_of_a_file_name_a_local_directory(where: str, path: str) -> None:
+    assert local_path(where) == Path(path)
+
+
+@pytest.mark.parametrize(
+    "where", ["hdfs://namenode/q", "s3a://bucket/q", "file://host/q", "dbfs:/q", "//host/q", "s3a://[b/q", "//[x"]
+)
+def test_another_file_system_is_refused_with_the_way_to_copy_the_checkpoint(where: str) -> None:
+    with pytest.raises(ConfigError, match=r"local directories only\. Copy the checkpoint to this machine") as refused:
+        local_path(where)
+    assert f"cannot rewrite the checkpoint {where}:" in str(refused.value)
+
+
+def test_a_directory_that_is_not_a_checkpoint_is_refused_with_the_option_to_look_at(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="checkpointLocation") as refused:
+        CheckpointFiles(str(tmp_path))
+    assert f"no checkpoint of a streaming query in {tmp_path}" in str(refused.value)
+
+
+def test_batches_are_in_the_order_of_their_numbers_and_other_files_are_passed_over(tmp_path: Path) -> None:
+    files = checkpoint(tmp_path)
+    (tmp_path / "offsets" / ".11.tmp").touch()
+    (tmp_path / "offsets" / "12.compact").touch()
+    assert files.batches() == [0, 9, 10]
+    assert [files.is_sunk(batch) for batch in (0, 9, 10)] == [True, True, False]
+
+
+def test_a_checkpoint_whose_query_has_not_planned_a_batch_is_explained(tmp_path: Path) -> None:
+    files = CheckpointFiles(str(write(tmp_path, {}, sunk=-1)))
+    with pytest.raises(ConfigError, match="has no offsets: the query has not planned a batch yet"):
+        files.batches()
+    (tmp_path / "commits").rmdir()
+    assert not files.is_sunk(0), "Spark makes the directory with its first commit"
+
+
+@pytest.mark.parametrize(
+    ("text", "ids", "sources", "directories"),
+    [
+        (f"{HEAD}\n-\n{FIRST}", ("", ""), ("-", FIRST), ["0", "1"]),
+        (f"{V2}\nin:{FIRST}\nout:-", ("in:", "out:"), (FIRST, "-"), ["in", "out"]),
+        (f"{HEAD}\n{SPARKS}\n", ("",), (SPARKS,), ["0"]),
+    ],
+    ids=["version 1", "version 2", "a line end at the end"],
+)
+def test_each_source_has_its_text_its_id_and_its_directory(
+    tmp_path: Path, text: str, ids: tuple[str, ...], sources: tuple[str, ...], directories: list[str]
+) -> None:
+    files = checkpoint(tmp_path)
+    (tmp_path / "offsets" / "0").write_text(text)
+    lines = files.offsets(0)
+    assert (lines.ids, lines.sources) == (ids, sources)
+    assert [lines.source_id(index) for index in range(len(ids))] == directories
+    assert lines.text() == text.rstrip("\n")
+    assert lines.with_sources({}) == lines
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"v1\n{}", b"v3\n{}\n-", b"v1\n{}\n\xff"], ids=["empty", "no sources", "version", "not UTF-8"]
+)
+def test_a_damaged_file_of_offsets_is_named(tmp_path: Path, data: bytes) -> None:
+    files = checkpoint(tmp_path)
+    (tmp_path / "offsets" / "9").write_bytes(data)
+    with pytest.raises(ConfigError, match=f"cannot read {tmp_path}/offsets/9"):
+        files.offsets(9)
+    with pytest.raises(ConfigError, match=f"cannot read {tmp_path}/offsets/7"):
+        files.offsets(7)
+
+
+def test_offsets_that_are_replaced_leave_no_checksum_and_no_other_file(tmp_path: Path) -> None:
+    files = checkpoint(tmp_path)
+    files.write_offsets(10, files.offsets(10).with_sources({1: SECOND}))
+    assert files.offsets(10).sources == ("-", SECOND)
+    assert files.offsets(9).sources == ("-", FIRST)
+    assert sorted(path.name for path in (tmp_path / "offsets").iterdir()) == [".0.crc", ".9.crc", "0", "10", "9"]
+
+
+def test_an_initial_offset_is_written_as_sparks_kafka_source_reads_it(tmp_path: Path) -> None:
+    files = checkpoint(tmp_path)
+    assert not files.has_initial("1")
+    files.write_initial("1", {"orders": {"0": 5}})
+    assert files.has_initial("1")
+    assert (tmp_path / "sources" / "1" / "0").read_bytes() == b'\0v1\n{"orders":{"0":5}}'
+
+
+def test_a_backup_has_the_offsets_and_sources_of_before_and_is_never_overwritten(tmp_path: Path) -> None:
+    files = checkpoint(tmp_path)
+    files.back_up("before")
+    assert not (tmp_path / "before" / "sources").exists(), "this checkpoint has none"
+    files.write_initial("1", {})
+    files.write_offsets(0, files.offsets(0).with_sources({1: SECOND}))
+    files.back_up("after")
+    assert CheckpointFiles(str(tmp_path / "before")).offsets(0).sources == ("-", FIRST)
+    assert CheckpointFiles(str(tmp_path / "after")).offsets(0).sources == ("-", SECOND)
+    assert (tmp_path / "after" / "sources" / "1" / "0").exists()
+    with pytest.raises(FileExistsError):
+        files.back_up("before")
+
+
+def history(directory: Path, batches: dict[int, list[str]], sunk: int) -> CheckpointHistory:
+    return CheckpointHistory(CheckpointFiles(str(write(directory, batches, sunk))))
+
+
+def lines(*sources: str) -> OffsetLines:
+    return OffsetLines(("v1", "{}"), ("",) * len(sources), sources)
+
+
+def test_the_newest_batch_is_the_one_with_the_highest_number(tmp_path: Path) -> None:
+    found = history(tmp_path, {10: [THIRD], 9: [SECOND]}, sunk=9)
+    assert (found.last, found.is_sunk) == (10, False)
+    assert [document.sequence for document in found.newest.values()] == [3]
+    assert {batch: list(documents) for batch, documents in found.documents.items()} == {9: [0], 10: [0]}
+
+
+def test_sources_of_others_are_not_documents_and_keep_their_indexes(tmp_path: Path) -> None:
+    found = history(tmp_path, {0: ["-", SPARKS, INITIAL], 1: [SPARKS, SPARKS, FIRST]}, sunk=1)
+    assert found.is_sunk
+    assert found.documents[0] == {2: INITIAL_DOCUMENT}
+    assert list(found.newest) == [2]
+    assert (found.topics_of(2), found.topics_of(0)) == ({"orders"}, frozenset())
+    assert found.name_of(2) == "2"
+
+
+def test_the_lineages_are_those_of_the_newest_documents(tmp_path: Path) -> None:
+    other = json.dumps(to_value(Document("h", "other", "run", 1)))
+    assert history(tmp_path, {0: [other, FIRST], 1: [INITIAL, SECOND]}, sunk=1).lineages() == {"line"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["-", "{", "[" * 100_000, "7", '"streamgroup"', '{"streamgroup":{"0":5}}', '{"streamgroup":"1"}', '{"a":1}'],
+    ids=["void", "not JSON", "too deep", "number", "text", "topic of that name", "text for a number", "another object"],
+)
+def test_an_offset_of_another_source_is_passed_over(text: str) -> None:
+    assert list(documents_in(lines(text, FIRST))) == [1]
+
+
+def test_a_document_of_a_later_release_is_an_error_and_not_taken_for_another_source() -> None:
+    with pytest.raises(ConfigError, match="offset documents of format 99"):
+        documents_in(lines(FIRST, '{"streamgroup":99}'))
+
+
+def test_the_batch_of_a_partition_is_its_range_or_nothing_at_its_position() -> None:
+    document = Document("g", "l", "r", 1, (OffsetRange(ZERO, 5, 10),), {ZERO: Position(10), ONE: Position(20)})
+    assert (batch_of(document, ZERO), batch_of(document, ONE)) == ((5, 10), (20, 20))
+    with pytest.raises(KeyError):
+        batch_of(document, TopicPartition("orders", 7))
+
+
+def test_a_query_of_the_lineage_that_runs_on_this_machine_is_refused_with_the_way_to_drain_it(
+    home: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_checkpoint_files, "_ENDING_S", 0.0)
+    refuse_running("rewrite the checkpoint", {"line"})
+    serve("r1", "another")
+    refuse_running("rewrite the checkpoint", {"line"})
+    serve("r2", "line")
+    refuse_running("rewrite the checkpoint", ())
+    with pytest.raises(StillRunningError) as refused:
+        refuse_running("rewrite the checkpoint", {"line", "older"})
+    assert str(refused.value).startswith("cannot rewrite the checkpoint: the query, or one with a copy of it, runs")
+    assert str(refused.value).endswith(f"streamgroup drain --pid {JVM}")
+
+
+def test_a_query_that_is_just_ending_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    surveys = iter([channel.Survey({"r": {"lineage": "line"}}, [])] * 2 + [channel.Survey({}, [])])
+    monkeypatch.setattr(channel, "drivers", lambda: [JVM])
+    monkeypatch.setattr(channel, "survey", lambda pid: next(surveys))
+    refuse_running("rewrite the checkpoint", {"line"})
+    assert not list(surveys), "it was looked for again until it had ended"
+
+
+def test_a_query_that_does_not_answer_may_be_the_one(home: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve("r1", "another").may_answer.clear()
+    monkeypatch.setattr(channel, "survey", partial(channel.survey, timeout=0.05))
+    with pytest.raises(StillRunningError, match=rf"process of run r1 \(driver {JVM}\) does not answer"):
+        refuse_running("rewrite the checkpoint", {"line"})

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from streamgroup.cli import _change_options
+from streamgroup.cli import _group_tables as tables
 from streamgroup.cli import groups as module
+from streamgroup.cli._click import json_rows, table
+from streamgroup.cli._group_tables import OffsetRow
 from streamgroup.cli.groups import OffsetLine, read_csv, starting_offsets, write_csv
-from streamgroup.coordinator.control import channel
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG, LogFormat
 from streamgroup.model import (
@@ -100,59 +102,59 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(module.groups, ["-b", "broker:9092", *arguments])
 
 
-def test_list_names_the_groups_of_consumers(store: FakeStore) -> None:
-    assert run("--list").stdout == "done\ng\nturning\n"
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (("--list",), ["done", "g", "turning"]),
+        (("--list", "--state"), ["GROUP STATE", "done Empty", "g Stable", "turning Stable"]),
+        (
+            ("--describe", "--group", "g"),
+            [
+                "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID",
+                "g orders 0 90 100 10 a-1 /10.0.0.1 a",
+                "g orders 1 - 100 - a-1 /10.0.0.1 a",
+                "g orders 3 5 - - - - -",
+                "g - - - - - b-1 /10.0.0.1 b",
+            ],
+        ),
+        (
+            ("--describe", "--group", "g", "--state"),
+            ["GROUP COORDINATOR (ID) ASSIGNMENT-STRATEGY STATE #MEMBERS", "g broker:9092 (7) range Stable 2"],
+        ),
+    ],
+    ids=["groups", "states, which an old broker does not list", "offsets", "coordinator"],
+)
+def test_a_table_has_the_columns_of_kafkas_tool_and_dashes_for_unknown_values(
+    store: FakeStore, arguments: tuple[str, ...], shown: list[str]
+) -> None:
+    result = run(*arguments)
+    assert (cells(result.stdout), result.exit_code, result.stderr) == (shown, 0, "")
     assert store.closed
 
 
-def test_list_with_states_asks_for_those_that_an_old_broker_does_not_list(store: FakeStore) -> None:
-    assert cells(run("--list", "--state").stdout) == ["GROUP STATE", "done Empty", "g Stable", "turning Stable"]
+@pytest.mark.parametrize(
+    ("arguments", "column", "shown"),
+    [
+        (("--offsets",), 3, ["LEADER-EPOCH", "4", "-", "-", "-"]),
+        (("--members",), -1, ["ASSIGNMENT", "orders(0,1)", "-"]),
+    ],
+    ids=["offsets", "members"],
+)
+def test_verbose_shows_a_further_column(
+    store: FakeStore, arguments: tuple[str, ...], column: int, shown: list[str]
+) -> None:
+    lines = cells(run("--describe", "--group", "g", "--verbose", *arguments).stdout)
+    assert [line.split()[column] for line in lines] == shown
 
 
-def test_describe_has_the_columns_of_kafkas_tool_and_dashes_for_unknown_values(store: FakeStore) -> None:
-    result = run("--describe", "--group", "g")
-    assert cells(result.stdout) == [
-        "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID",
-        "g orders 0 90 100 10 a-1 /10.0.0.1 a",
-        "g orders 1 - 100 - a-1 /10.0.0.1 a",
-        "g orders 3 5 - - - - -",
-        "g - - - - - b-1 /10.0.0.1 b",
-    ]
-    assert (result.exit_code, result.stderr) == (0, "")
-
-
-def test_describe_verbose_shows_the_leader_epochs_of_the_commits(store: FakeStore) -> None:
-    lines = cells(run("--describe", "--group", "g", "--offsets", "--verbose").stdout)
-    assert [line.split()[3] for line in lines] == ["LEADER-EPOCH", "4", "-", "-", "-"]
-
-
-def test_commits_of_a_deleted_topic_are_shown_without_a_log_end(store: FakeStore) -> None:
+def test_groups_without_members_or_in_a_rebalance_are_remarked_and_all_groups_are_tables(store: FakeStore) -> None:
     result = run("--describe", "--group", "done")
-    assert cells(result.stdout)[1] == "done deleted 0 1 - - - - -"
+    assert cells(result.stdout)[1] == "done deleted 0 1 - - - - -", "the topic is deleted: its log has no end"
     assert result.stderr == "Consumer group 'done' has no active members.\n"
-
-
-def test_a_rebalance_is_remarked(store: FakeStore) -> None:
     result = run("--describe", "--group", "turning")
     assert (result.stdout, result.stderr) == ("", "Warning: Consumer group 'turning' is rebalancing.\n")
-
-
-def test_all_groups_are_tables_one_after_the_other(store: FakeStore) -> None:
     first, second = run("--describe", "--all-groups").stdout.split("\n\n")
     assert (first.split()[9], second.split()[9]) == ("done", "g")
-
-
-def test_members_show_instances_where_there_are_any(store: FakeStore) -> None:
-    assert cells(run("--describe", "--group", "g", "--members").stdout) == [
-        "GROUP CONSUMER-ID GROUP-INSTANCE-ID HOST CLIENT-ID #PARTITIONS",
-        "g a-1 - /10.0.0.1 a 2",
-        "g b-1 b /10.0.0.1 b 0",
-    ]
-
-
-def test_members_verbose_show_their_assignment(store: FakeStore) -> None:
-    lines = cells(run("--describe", "--group", "g", "--members", "--verbose").stdout)
-    assert [line.split()[-1] for line in lines] == ["ASSIGNMENT", "orders(0,1)", "-"]
 
 
 TROUBLES = {
@@ -167,36 +169,31 @@ TROUBLES = {
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch, store: FakeStore) -> None:
     """Member a's coordinator runs on this machine."""
-    asked = lambda groups, deadline: TROUBLES if "g" in groups else {}  # noqa: E731
-    monkeypatch.setattr(module, "troubles", asked)
+    monkeypatch.setattr(module, "troubles", lambda groups, deadline: TROUBLES if "g" in groups else {})
 
 
 @pytest.mark.usefixtures("here")
 def test_members_on_this_machine_show_their_events() -> None:
     result = run("--describe", "--group", "g", "--members")
     members, troubles = result.stdout.split("\n\n")
-    assert cells(members)[0] == "GROUP CONSUMER-ID GROUP-INSTANCE-ID HOST CLIENT-ID #PARTITIONS"
+    assert cells(members) == [
+        "GROUP CONSUMER-ID GROUP-INSTANCE-ID HOST CLIENT-ID #PARTITIONS",
+        "g a-1 - /10.0.0.1 a 2",
+        "g b-1 b /10.0.0.1 b 0",
+    ]
     assert cells(troubles)[:3] == [
         "CONSUMER-ID REBALANCE FENCE REPLAY SKIP REPEAT DATA-LOSS",
         "a-1 3 0 - - 1 -",
         "b-1 - - - - - -",
     ]
     assert cells(troubles)[3].startswith("-: not every member is a streamgroup query of this user on this machine")
-
-
-@pytest.mark.usefixtures("here")
-def test_members_verbose_show_when_and_why_it_was_last() -> None:
-    troubles = run("--describe", "--group", "g", "--members", "--verbose").stdout.split("\n\n")[1]
-    assert cells(troubles)[:4] == [
+    last = run("--describe", "--group", "g", "--members", "--verbose").stdout.split("\n\n")[1]
+    assert cells(last)[:4] == [
         "CONSUMER-ID TROUBLE COUNT LAST REASON",
         "a-1 rebalance 3 2026-11-21T00:31:02+00:00 the group rebalances",
         "a-1 repeat 1 2026-11-21T00:31:03+00:00 stopped",
         "b-1 - - - -",
     ]
-
-
-@pytest.mark.usefixtures("here")
-def test_members_as_json_have_their_counters_or_null() -> None:
     rows = json.loads(run("--describe", "--group", "g", "--members", "--json").stdout)
     assert [row["trouble"] for row in rows] == [TROUBLES["a-1"], None]
 
@@ -209,13 +206,6 @@ def test_without_members_on_this_machine_only_the_table_of_kafkas_tool_is_shown(
     assert len(cells(result.stdout)) == 3
     assert result.stderr.startswith("no member is a streamgroup query of this user on this machine")
     assert run("--describe", "--group", "done", "--members").stderr == "Consumer group 'done' has no active members.\n"
-
-
-def test_state_shows_the_coordinator(store: FakeStore) -> None:
-    assert cells(run("--describe", "--group", "g", "--state").stdout) == [
-        "GROUP COORDINATOR (ID) ASSIGNMENT-STRATEGY STATE #MEMBERS",
-        "g broker:9092 (7) range Stable 2",
-    ]
 
 
 def test_groups_that_do_not_exist_fail_after_the_others_were_shown(store: FakeStore) -> None:
@@ -243,22 +233,6 @@ def test_json_has_every_column_and_null_for_unknown_values(store: FakeStore) -> 
     assert rows[3]["lag"] is None
     assert json.loads(run("--list", "--json").stdout)[0] == {"group": "done", "state": "Empty"}
     assert json.loads(run("--describe", "--group", "turning", "--json").stdout) == []
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        (),
-        ("--list", "--describe"),
-        ("--describe",),
-        ("--describe", "--group", "g", "--all-groups"),
-        ("--list", "--group", "g"),
-        ("--list", "--members"),
-        ("--list", "--verbose"),
-    ],
-)
-def test_arguments_that_contradict_each_other_are_refused(store: FakeStore, arguments: tuple[str, ...]) -> None:
-    assert run(*arguments).exit_code == 2
 
 
 def test_an_invalid_bootstrap_server_is_explained() -> None:
@@ -340,11 +314,7 @@ def changing_store(monkeypatch: pytest.MonkeyPatch) -> ChangingStore:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, fake: ChangingStore) -> None:
-    @contextmanager
-    def opened(options: ClientOptions) -> Iterator[ChangingStore]:
-        yield fake
-
-    monkeypatch.setattr(module, "opened_store", opened)
+    monkeypatch.setattr(module, "opened_store", lambda _: nullcontext(fake))
     monkeypatch.setattr(_change_options.time, "time", lambda: NOW_MS / 1000)
 
 
@@ -422,20 +392,16 @@ def test_commits_of_deleted_topics_are_not_reset(changing_store: ChangingStore) 
     assert "Warning: not reset, because they do not exist any more: deleted-0" in result.stderr
 
 
-def test_a_group_with_members_is_left_alone_with_advice_to_stop_them(changing_store: ChangingStore) -> None:
+def test_a_group_that_has_or_may_have_members_is_left_alone_with_advice_to_stop_them(
+    changing_store: ChangingStore,
+) -> None:
     way = ("--topic", "orders", "--to-earliest", "--execute")
-    result = run("--reset-offsets", "--group", "busy", "--group", "g", *way)
-    assert changing_store.set.keys() == {"g"}
+    result = run("--reset-offsets", "--group", "busy", "--group", "other", "--group", "g", *way)
+    assert (changing_store.set.keys(), result.exit_code) == ({"g"}, 1)
     text = str(result.exception)
     assert "cannot change group 'busy': it is Stable, with 1 member(s)" in text
     assert "`streamgroup drain --group busy`" in text
-    assert result.exit_code == 1
-
-
-def test_a_group_of_another_protocol_may_have_members(changing_store: ChangingStore) -> None:
-    result = run("--reset-offsets", "--group", "other", "--topic", "orders", "--to-earliest", "--execute")
-    assert "cannot change group 'other': its state is Unknown" in str(result.exception)
-    assert changing_store.set == {}
+    assert "cannot change group 'other': its state is Unknown" in text, "it may be of another protocol"
 
 
 def test_a_group_that_does_not_exist_can_be_given_offsets_before_its_first_member(
@@ -547,6 +513,13 @@ def test_json_of_every_change(changing_store: ChangingStore) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
+        (),
+        ("--list", "--describe"),
+        ("--describe",),
+        ("--describe", "--group", "g", "--all-groups"),
+        ("--list", "--group", "g"),
+        ("--list", "--members"),
+        ("--list", "--verbose"),
         ("--reset-offsets", "--topic", "t", "--to-latest"),
         ("--reset-offsets", "--group", "g", "--all-groups", "--topic", "t", "--to-latest"),
         (*RESET, "--topic", "t", "--to-latest", "--members"),
@@ -556,7 +529,7 @@ def test_json_of_every_change(changing_store: ChangingStore) -> None:
         ("--export", "--group", "g", "--list"),
     ],
 )
-def test_arguments_of_a_change_that_contradict_each_other_are_refused(
+def test_arguments_that_contradict_each_other_are_refused_and_change_nothing(
     changing_store: ChangingStore, arguments: tuple[str, ...]
 ) -> None:
     assert run(*arguments).exit_code == 2
@@ -566,21 +539,12 @@ def test_arguments_of_a_change_that_contradict_each_other_are_refused(
 LINES = [OffsetLine("g", "orders", 0, 7), OffsetLine('of "many", it is', "orders", 1, 9)]
 
 
-def test_what_is_written_is_read_again() -> None:
+def test_what_is_written_is_read_again_without_the_lines_of_other_groups() -> None:
     text = write_csv(LINES, with_group=True)
     assert text.splitlines()[0] == "g,orders,0,7"
-    assert read_csv(text, ["g", 'of "many", it is'], KAFKA_LOG) == {
-        "g": {TopicPartition("orders", 0): 7},
-        'of "many", it is': {TopicPartition("orders", 1): 9},
-    }
-
-
-def test_lines_of_other_groups_are_left_out() -> None:
-    text = write_csv(LINES, with_group=True)
-    assert read_csv(text, ["g"], KAFKA_LOG) == {"g": {TopicPartition("orders", 0): 7}}
-
-
-def test_partitions_of_kafka_07_have_their_names() -> None:
+    of_g, of_many = {TopicPartition("orders", 0): 7}, {TopicPartition("orders", 1): 9}
+    assert read_csv(text, ["g", 'of "many", it is'], KAFKA_LOG) == {"g": of_g, 'of "many", it is': of_many}
+    assert read_csv(text, ["g"], KAFKA_LOG) == {"g": of_g}
     assert read_csv("g,events,1-2,30", ["g"], KAFKA07_LOG) == {"g": {TopicPartition("events", 10002): 30}}
 
 
@@ -639,6 +603,7 @@ def test_killed_and_busy_coordinators_are_left_out(
     serve: Callable[..., FakeCoordinator], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ANSWER_S", 0.2)
+    assert troubles("g") == {}, "no driver runs"
     busy = serve("busy")
     (home / str(JVM) / "killed.sock").touch()
     busy.may_answer.clear()
@@ -647,7 +612,61 @@ def test_killed_and_busy_coordinators_are_left_out(
     busy.may_answer.set()
 
 
-@pytest.mark.usefixtures("home")
-def test_without_any_driver_there_are_no_coordinators() -> None:
-    assert channel.drivers() == []
-    assert troubles("g") == {}
+# -- the rows of the tables --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("committed", "log_end", "lag", "beyond_end"),
+    [
+        (CommittedOffset(90), 100, 10, None),
+        (CommittedOffset(100), 100, 0, None),
+        (CommittedOffset(12), 10, 0, 2),
+        (CommittedOffset(0), 0, 0, None),
+        (None, 100, None, None),
+        (CommittedOffset(5), None, None, None),
+    ],
+    ids=["behind", "caught up", "beyond the end", "empty log", "no commit", "no log end"],
+)
+def test_the_lag_is_the_distance_to_the_end_of_the_log_where_both_are_known(
+    committed: CommittedOffset | None, log_end: int | None, lag: int | None, beyond_end: int | None
+) -> None:
+    row = OffsetRow("g", orders(0), committed, log_end, None)
+    assert (row.lag, row.beyond_end) == (lag, beyond_end)
+
+
+def test_a_column_shows_commits_beyond_the_end_if_there_are_any() -> None:
+    within, beyond = (OffsetRow("g", orders(0), CommittedOffset(offset), 10, None, 0) for offset in (9, 12))
+    assert "BEYOND-END" not in table(tables.OFFSETS, [within])
+    assert table(tables.OFFSETS, [within, beyond]).splitlines()[0].split()[5:7] == ["LAG", "BEYOND-END"]
+
+
+def test_each_partition_that_is_held_or_committed_has_one_row_and_members_without_any_are_last() -> None:
+    payments = TopicPartition("payments", 0)
+    idle, second, first = member("z"), member("b", orders(0), payments), member("a", orders(10), orders(2))
+    rows = tables.offset_rows(
+        group("g", idle, second, first),
+        {orders(2): CommittedOffset(7), orders(3): CommittedOffset(8)},
+        {orders(2): 9, payments: 4},
+    )
+    assert rows == [
+        OffsetRow("g", orders(0), None, None, second, 0),
+        OffsetRow("g", orders(2), CommittedOffset(7), 9, first, 2),
+        OffsetRow("g", orders(3), CommittedOffset(8), None, None, 3),
+        OffsetRow("g", orders(10), None, None, first, 10),
+        OffsetRow("g", payments, None, 4, second, 0),
+        OffsetRow("g", None, None, None, idle),
+    ]
+
+
+def test_partitions_have_the_names_that_the_cluster_gives_them() -> None:
+    named = group("g", member("a", orders(10001), TopicPartition("payments", 20000)))
+    label = lambda number: f"{number // 10000}-{number % 10000}"  # noqa: E731
+    assert [row.name for row in tables.offset_rows(named, {}, {}, label)] == ["1-1", "2-0"]
+    (shown,) = json_rows(tables.MEMBERS, tables.member_rows(named, name_of=label))
+    assert shown["assignment"] == "orders(1-1),payments(2-0)"
+
+
+def test_an_unreadable_assignment_is_unknown_not_empty() -> None:
+    rows = tables.member_rows(group("g", MemberDescription("a", assigned=None), MemberDescription("b")))
+    shown = [(row["partitions"], row["assignment"]) for row in json_rows(tables.MEMBERS, rows)]
+    assert shown == [(None, None), (0, None)]

@@ -1,4 +1,7 @@
-"""The options `--group`, `--member` and `--pid` choose exactly one query of this machine, or say why they do not."""
+"""The options `--group`, `--member` and `--pid` choose exactly one query of this machine, or say why they do not.
+
+`pause` and `resume` pass their request to it, through real control channels.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
 from streamgroup.cli._click import json_rows
 from streamgroup.cli._running import COLUMNS, NOTHING_RUNS, NotChosen, Running, choose, find, print_list, select
+from streamgroup.cli.main import main
+from streamgroup.coordinator.control import channel
+from streamgroup.errors import StreamGroupError, TransportError
 from tests.unit.cli.shown import cells
 from tests.unit.coordinator.channels import JVM, FakeCoordinator, home, serve
 
@@ -130,3 +137,101 @@ def test_the_coordinators_of_all_drivers_of_this_machine_are_found(home: Path, s
         (JVM, "r2", "group of r2"),
     ]
     assert all(one.answers for one in found)
+
+
+# -- pause and resume --------------------------------------------------------------------------------------------------
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def paused_in(result: Result) -> list[str | None]:
+    """The paused partitions of each source of the query that the command shows as JSON."""
+    assert result.exit_code == 0, result.output
+    return [row["paused"] for row in json.loads(result.stdout)]
+
+
+def holding(serve: Serve, *names: str, run: str = "r1") -> FakeCoordinator:
+    coordinator = serve(run, f"lineage of {run}")
+    coordinator.positions = dict.fromkeys(names, 0)
+    return coordinator
+
+
+@pytest.mark.usefixtures("home")
+def test_named_partitions_are_paused_and_resumed_and_the_rest_stays_as_it_was(serve: Serve) -> None:
+    coordinator = holding(serve, "big-orders-0", "big-orders-1", "big-orders-2")
+    one, two = "--topic-partition=big-orders-1", "--topic-partition=big-orders-2"
+    assert paused_in(run("pause", one, two, "--json")) == ["big-orders-1, big-orders-2"]
+    assert coordinator.paused == {"big-orders-1", "big-orders-2"}
+    assert paused_in(run("resume", two, "--json")) == ["big-orders-1"]
+    assert coordinator.paused == {"big-orders-1"}
+    assert paused_in(run("resume", "--json")) == [None]
+    assert coordinator.paused == set()
+
+
+@pytest.mark.usefixtures("home")
+def test_a_list_pauses_and_resumes_nothing(serve: Serve) -> None:
+    coordinator = holding(serve, "t-0")
+    coordinator.paused = {"t-0"}
+    for command in ("pause", "resume"):
+        assert paused_in(run(command, "--list", "--json")) == ["t-0"]
+        assert run(command, "--list").stdout.splitlines()[-1].endswith(" t-0")
+    assert (coordinator.paused, coordinator.is_whole) == ({"t-0"}, False)
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(("held", "holds"), [(["t-0"], "It holds t-0"), ([], "It holds nothing.")])
+def test_a_partition_that_is_not_held_is_an_error_and_pauses_nothing(serve: Serve, held: list[str], holds: str) -> None:
+    coordinator = holding(serve, *held)
+    result = run("pause", *(f"--topic-partition={name}" for name in (*held, "t-5")))
+    assert result.exit_code == 1
+    assert f"does not hold t-5 now. {holds}" in result.output
+    assert coordinator.paused == set()
+
+
+@pytest.mark.usefixtures("home")
+def test_a_refusal_of_the_coordinator_is_shown(serve: Serve) -> None:
+    holding(serve, "t-0").refusal = TransportError("no")
+    result = run("pause")
+    assert (result.exit_code, result.stderr) == (1, "Error: no\n")
+
+
+@pytest.mark.usefixtures("home")
+def test_of_several_queries_one_is_chosen_and_shown_or_none_is_paused(serve: Serve) -> None:
+    one, two = holding(serve, "t-0"), holding(serve, run="r2")
+    refused = run("pause")
+    assert (refused.exit_code, one.is_whole, two.is_whole) == (1, False, False)
+    assert "2 queries match the options" in refused.output
+    chosen = run("pause", "--group", "group of r2")
+    assert (one.is_whole, two.is_whole) == (False, True)
+    assert [row.split()[-2:] for row in chosen.stdout.splitlines()] == [["RUN", "PAUSED"], ["r2", "all"]]
+    assert (run("resume").exit_code, two.is_whole) == (1, True)
+    assert run("resume", "--group", "group of r2").stdout.splitlines()[-1].endswith(" -")
+    assert not two.is_whole
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("name", ["t", "-1", "t-", "t-x", "t-99999999999", "t-\u0663"])
+def test_what_is_not_a_partition_is_refused_by_the_command_and_by_the_channel(serve: Serve, name: str) -> None:
+    holding(serve, "t-0")
+    result = run("pause", f"--topic-partition={name}")
+    assert result.exit_code == 2
+    assert "invalid topic-partition" in result.output
+    with pytest.raises(StreamGroupError, match="invalid topic-partition"):
+        channel.ask(JVM, "r1", "pause", partitions=[name], paused=True)
+
+
+@pytest.mark.usefixtures("home")
+def test_each_source_of_a_query_gets_its_share_of_the_partitions_or_all_are_paused(serve: Serve) -> None:
+    one, two = holding(serve, "t-0", "t-1"), holding(serve, "u-0", run="r2")
+    one.query = two.query = {"id": "q", "name": "orders"}
+    shares = ("--topic-partition=u-0", "--topic-partition=t-1", "--topic-partition=t-1")
+    assert paused_in(run("pause", *shares, "--json")) == ["t-1", "u-0"]
+    assert (one.paused, two.paused) == ({"t-1"}, {"u-0"})
+    run("resume", "--topic-partition=t-1")
+    assert (one.paused, two.paused) == (set(), {"u-0"})
+    assert paused_in(run("pause", "--json")) == ["t-0, t-1", "u-0"]
+    assert (one.is_whole, two.is_whole) == (True, True)
+    assert paused_in(run("resume", "--json")) == [None, None]
+    assert (one.is_whole, two.is_whole) == (False, False)
