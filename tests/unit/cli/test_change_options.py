@@ -64,7 +64,7 @@ def changes(*arguments: str) -> ChangeOptions:
 def test_an_action_gets_the_partitions_and_the_format_of_the_command_line(
     arguments: tuple[str, ...], expected: dict[str, Any]
 ) -> None:
-    assert not changes().has_action
+    assert (changes(), changes().has_action) == (ChangeOptions(), False)
     topics = tuple(TopicScope(topic) for topic in expected.pop("topics", ()))
     found = changes(*arguments)
     assert found == ChangeOptions(topics=topics, **expected)
@@ -151,7 +151,7 @@ def test_options_that_contradict_each_other_are_a_usage_error_with_the_reason(
     assert taken == []
 
 
-# -- the new offsets of a reset -----------------------------------------------------------------------------------------
+# -- the new offsets of a reset ----------------------------------------------------------------------------------------
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LOGS = LogOffsets(earliest={ZERO: 10, ONE: 20}, latest={ZERO: 100, ONE: 200}, at_time={ZERO: 42, ONE: NO_OFFSET})
@@ -181,7 +181,7 @@ def test_an_offset_beyond_an_end_of_the_log_becomes_that_end_with_a_warning() ->
 
 
 @pytest.mark.parametrize(("by", "offset", "count"), [(7, 57, 0), (-7, 43, 0), (-41, 10, 1), (51, 100, 1)])
-def test_a_shift_goes_from_the_commit_of_each_partition_and_stays_within_the_log(by: int, offset: int, count: int) -> None:
+def test_a_shift_goes_from_the_commit_and_stays_within_the_log(by: int, offset: int, count: int) -> None:
     found, warnings = reset(Way.SHIFT, by, ZERO)
     assert (found, len(warnings)) == ({0: offset}, count)
     with pytest.raises(CannotResetError, match="cannot shift the offsets of orders-1: the group has no committed"):

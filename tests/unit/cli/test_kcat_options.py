@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,14 @@ from streamgroup.cli._kcat_options import (
     TopicArgument,
     group_start,
     parse_bounds,
+    parse_consume_properties,
     parse_produce_properties,
     parse_topics,
     partitions_of,
     sink_options,
     source_options,
 )
+from streamgroup.cli._properties import without_prefix
 from streamgroup.errors import ConfigError
 from streamgroup.model import Dialect, TopicPartition
 from streamgroup.options.types import GroupMode, Isolation, SinkOptions
@@ -85,32 +88,93 @@ def test_a_property_takes_precedence_over_the_file_of_the_connection(tmp_path: P
     assert options({"kafka.client.id": "mine"}, where=where).client.client_id == "mine"
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        ("acks=1", {"kafka.acks": "1"}),
-        ("VerifyWaitMs=7", {"verifyWaitMs": "7"}),
-        ("verify=true", {"verify": "true"}),
-        ("partitioner=murmur2", {"partitioner": "murmur2"}),
-    ],
-)
-def test_properties_are_those_of_a_producer_and_of_the_sink(value: str, expected: dict[str, str]) -> None:
-    assert parse_produce_properties([value]) == expected
+# -- properties --------------------------------------------------------------------------------------------------------
+
+BOTH = (parse_produce_properties, parse_consume_properties)
+Parse = Callable[[list[str]], dict[str, str]]
 
 
 @pytest.mark.parametrize(
-    ("name", "option"),
+    ("parse", "value", "expected"),
     [
-        ("bootstrap.servers", "--bootstrap-server"),
-        ("zookeeper.connect", "--zookeeper"),
-        ("compression.type", "-z"),
-        ("delivery.timeout.ms", "--timeout"),
-        ("kafka.max.block.ms", "--timeout"),
+        (parse_produce_properties, "acks=1", {"kafka.acks": "1"}),
+        (parse_produce_properties, "VerifyWaitMs=7", {"verifyWaitMs": "7"}),
+        (parse_produce_properties, "verify=true", {"verify": "true"}),
+        (parse_produce_properties, "partitioner=murmur2", {"partitioner": "murmur2"}),
+        (parse_consume_properties, "fetch.min.bytes=7", {"kafka.fetch.min.bytes": "7"}),
+        (parse_consume_properties, "kafka.fetch.min.bytes=7", {"kafka.fetch.min.bytes": "7"}),
+        (parse_consume_properties, "Fetch.MIN.bytes=7", {"kafka.fetch.min.bytes": "7"}),
+        (parse_consume_properties, "KAFKA.fetch.min.bytes=7", {"kafka.fetch.min.bytes": "7"}),
+        (parse_consume_properties, "FailOnDataLoss=false", {"failOnDataLoss": "false"}),
+        (parse_consume_properties, "fetch.Min.byte=1", {"kafka.fetch.Min.byte": "1"}),  # to suggest the nearest name
+        *((parse, "sasl.jaas.config=a=b=c", {"kafka.sasl.jaas.config": "a=b=c"}) for parse in BOTH),
+        *((parse, "client.id=", {"kafka.client.id": ""}) for parse in BOTH),
+        *((parse, "zookeeper.session.timeout.ms=9", {"zookeeper.session.timeout.ms": "9"}) for parse in BOTH),
+        *((parse, "Zookeeper.SSL.client.enable=true", {"zookeeper.ssl.client.enable": "true"}) for parse in BOTH),
     ],
 )
-def test_a_property_that_has_an_option_of_its_own_names_it(name: str, option: str) -> None:
+def test_a_property_is_an_option_by_its_own_spelling(parse: Parse, value: str, expected: dict[str, str]) -> None:
+    assert parse([value]) == expected
+    assert parse([]) == {}
+
+
+def test_of_one_property_in_two_spellings_the_last_value_counts() -> None:
+    found = parse_consume_properties(["fetch.min.bytes=1", "client.id=c", "kafka.fetch.min.bytes=2"])
+    assert found == {"kafka.fetch.min.bytes": "2", "kafka.client.id": "c"}
+
+
+@pytest.mark.parametrize("value", ["", "acks", "=1", "="])
+def test_a_text_that_is_not_a_name_and_a_value_is_refused(value: str) -> None:
+    with pytest.raises(ValueError, match="expected NAME=VALUE") as refused:
+        parse_consume_properties(["client.id=c", value])
+    assert repr(value) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("parse", "name", "option"),
+    [
+        *((parse, "bootstrap.servers", "--bootstrap-server") for parse in BOTH),
+        *((parse, "Kafka.Bootstrap.Servers", "--bootstrap-server") for parse in BOTH),
+        *((parse, "zookeeper.connect", "--zookeeper") for parse in BOTH),
+        (parse_produce_properties, "compression.type", "-z"),
+        (parse_produce_properties, "delivery.timeout.ms", "--timeout"),
+        (parse_produce_properties, "kafka.max.block.ms", "--timeout"),
+    ],
+)
+def test_a_property_that_has_an_option_of_its_own_names_it(parse: Parse, name: str, option: str) -> None:
     with pytest.raises(ValueError, match=f"cannot set {name}: use {option}"):
-        parse_produce_properties([f"{name}=1"])
+        parse([f"{name}=1"])
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        (
+            "invalid value for option kafka.sasl.jaas.config: no password",
+            "invalid value for option sasl.jaas.config: no password",
+        ),
+        ("Correct keyTab in kafka.sasl.jaas.config, or klist", "Correct keyTab in sasl.jaas.config, or klist"),
+        ("within kafka.max.block.ms=700. Raise kafka.max.block.ms.", "within max.block.ms=700. Raise max.block.ms."),
+        (
+            "unknown option 'kafka.sasl.mechansm'. Did you mean 'kafka.sasl.mechanism'?",
+            "unknown option 'sasl.mechansm'. Did you mean 'sasl.mechanism'?",
+        ),
+        ("unknown option 'Kafka.SASL.mechansm'", "unknown option 'SASL.mechansm'"),
+        *(
+            (same, same)
+            for same in (
+                "cannot connect to broker kafka.example.com:9092: kafka.example.com is unknown",
+                "topic 'kafka.orders' does not exist",
+                "group my-kafka.acks, file /etc/kafka.acks, org.apache.kafka.acks",
+            )
+        ),
+    ],
+)
+def test_messages_name_properties_as_the_files_of_kafka_do(message: str, shown: str) -> None:
+    assert without_prefix(message) == shown
+
+
+# -- offsets, topics and partitions -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
