@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -105,20 +105,14 @@ def test_an_offset_of_kafka_07_needs_no_boundary(monkeypatch: pytest.MonkeyPatch
     assert consume("-t", "orders:1-1", "-o", "-15", "-e", "-f", "%o ").stdout == "90 "
 
 
-def test_brokers_that_do_not_answer_are_an_error(cluster: FakeCluster) -> None:
+def test_a_topic_that_does_not_exist_or_brokers_that_do_not_answer_are_an_error(cluster: FakeCluster) -> None:
+    result = consume("-t", "no", "-e")
+    look = "To see the topics of the cluster and their partitions, run: streamgroup topics --describe"
+    assert (result.exit_code, result.stderr) == (1, f"Error: topic 'no' does not exist. {look}\n")
+    assert cluster.logs.closed == 1
     cluster.logs.failures.append(TransportError("no broker answers"))
     result = consume("-t", "orders", "-e")
     assert (result.exit_code, result.stderr) == (1, "Error: no broker answers\n")
-
-
-def test_a_topic_that_does_not_exist_is_an_error(cluster: FakeCluster) -> None:
-    result = consume("-t", "no", "-e")
-    assert (result.exit_code, result.stderr) == (
-        1,
-        "Error: topic 'no' does not exist. To see the topics of the cluster and their partitions, run: streamgroup "
-        "topics --describe\n",
-    )
-    assert cluster.logs.closed == 1
 
 
 @pytest.mark.parametrize(
@@ -128,6 +122,7 @@ def test_a_topic_that_does_not_exist_is_an_error(cluster: FakeCluster) -> None:
         (("-f", "%z"), "unknown token '%z'"),
         (("-K", r"\x"), "hexadecimal"),
         (("-X", "a"), "expected NAME=VALUE"),
+        (("-X", "fetch.min.byte=1"), "Did you mean 'fetch.min.bytes'?"),
         (("-c", "0"), "Invalid value for '-c'"),
         (("-o", "stored"), "-o stored needs the group"),
         (("-X", "group.id=g"), "group.id needs -o stored"),
@@ -145,12 +140,6 @@ def test_wrong_usage_has_exit_code_1(cluster: FakeCluster, arguments: tuple[str,
 def test_a_topic_is_required(cluster: FakeCluster) -> None:
     result = consume("-G", "g")
     assert (result.exit_code, "name a topic with -t" in result.stderr) == (1, True)
-
-
-def test_an_unknown_property_is_an_error_with_the_nearest(cluster: FakeCluster) -> None:
-    result = consume("-t", "orders", "-X", "fetch.min.byte=1")
-    assert result.exit_code == 1
-    assert "Did you mean 'fetch.min.bytes'?" in result.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -183,7 +172,7 @@ class TimedCluster(FakeCluster):
 
 
 @pytest.fixture
-def reading_cluster(monkeypatch: pytest.MonkeyPatch) -> TimedCluster:
+def timed(monkeypatch: pytest.MonkeyPatch) -> TimedCluster:
     fake = TimedCluster()
     installed(monkeypatch, fake)
     return fake
@@ -198,82 +187,62 @@ def options(timeout_ms: int = 1_000, **properties: str) -> SourceOptions:
 
 
 def starts(
-    reading_cluster: FakeCluster,
+    timed: FakeCluster,
     start: ConsumeStart,
     *partitions: TopicPartition,
     isolation: Isolation = Isolation.READ_UNCOMMITTED,
     committed: Mapping[TopicPartition, CommittedOffset] | None = None,
 ) -> list[ReadPosition]:
-    snapshot = reading_cluster.snapshot(["orders"], 0.0)
-    found = StartingPositions(
-        start, reading_cluster, snapshot, isolation, committed=committed or {}, notices=Notices(1)
-    )
+    snapshot = timed.snapshot(["orders"], 0.0)
+    found = StartingPositions(start, timed, snapshot, isolation, committed=committed or {}, notices=Notices(1))
     positions = found.find(partitions, 0.0)
     assert set(positions) == set(partitions)
     return [positions[tp] for tp in partitions]
 
 
+OUT_OF_RANGE = "% orders-0: offset {} is out of range, the log holds [10, 100). Starting at offset {}\n"
+
+
 @pytest.mark.parametrize(
-    ("start", "offset"),
+    ("start", "offset", "notice"),
     [
-        (ConsumeStart(StartKind.BEGINNING), 10),
-        (ConsumeStart(StartKind.END), 100),
-        (ConsumeStart(StartKind.OFFSET, 10), 10),
-        (ConsumeStart(StartKind.OFFSET, 57), 57),
-        (ConsumeStart(StartKind.OFFSET, 100), 100),
-        (ConsumeStart(StartKind.LAST, 0), 100),
-        (ConsumeStart(StartKind.LAST, 90), 10),
-        (ConsumeStart(StartKind.LAST, 91), 10),
-        (ConsumeStart(StartKind.TIMESTAMP, NOON), 42),
+        (ConsumeStart(StartKind.BEGINNING), 10, ""),
+        (ConsumeStart(StartKind.END), 100, ""),
+        (ConsumeStart(StartKind.OFFSET, 10), 10, ""),
+        (ConsumeStart(StartKind.OFFSET, 57), 57, ""),
+        (ConsumeStart(StartKind.OFFSET, 100), 100, ""),
+        (ConsumeStart(StartKind.LAST, 0), 100, ""),
+        (ConsumeStart(StartKind.LAST, 90), 10, ""),
+        (ConsumeStart(StartKind.LAST, 91), 10, ""),
+        (ConsumeStart(StartKind.TIMESTAMP, NOON), 42, ""),
+        (ConsumeStart(StartKind.OFFSET, 9), 10, OUT_OF_RANGE.format(9, 10)),
+        (ConsumeStart(StartKind.OFFSET, 0), 10, OUT_OF_RANGE.format(0, 10)),
+        (ConsumeStart(StartKind.OFFSET, 101), 100, OUT_OF_RANGE.format(101, 100)),
     ],
 )
-def test_a_start_that_the_log_holds_is_taken_without_a_notice(
-    reading_cluster: TimedCluster, start: ConsumeStart, offset: int, capsys: pytest.CaptureFixture[str]
+def test_a_start_that_the_log_holds_is_taken_and_the_nearest_one_with_a_notice(
+    timed: TimedCluster, start: ConsumeStart, offset: int, notice: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    reading_cluster.at_noon[ZERO] = ListedOffset(42, NOON)
-    assert starts(reading_cluster, start, ZERO) == [ReadPosition(offset)]
-    assert capsys.readouterr().err == ""
+    timed.at_noon[ZERO] = ListedOffset(42, NOON)
+    assert starts(timed, start, ZERO) == [ReadPosition(offset)]
+    assert capsys.readouterr().err == notice
 
 
-@pytest.mark.parametrize(("wanted", "held"), [(9, 10), (0, 10), (101, 100)])
-def test_an_offset_out_of_range_becomes_the_nearest_one_with_a_notice(
-    reading_cluster: TimedCluster, wanted: int, held: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert starts(reading_cluster, ConsumeStart(StartKind.OFFSET, wanted), ZERO) == [ReadPosition(held)]
-    assert capsys.readouterr().err == (
-        f"% orders-0: offset {wanted} is out of range, the log holds [10, 100). Starting at offset {held}\n"
-    )
-
-
-def test_stored_is_the_commit_of_the_group_and_without_one_the_end(reading_cluster: TimedCluster) -> None:
+def test_without_a_commit_or_a_record_so_late_the_end_is_the_start(timed: TimedCluster) -> None:
     committed = {ZERO: CommittedOffset(60)}
-    assert starts(reading_cluster, ConsumeStart(StartKind.STORED), ZERO, ONE, committed=committed) == [
-        ReadPosition(60),
-        ReadPosition(100),
-    ]
+    found = starts(timed, ConsumeStart(StartKind.STORED), ZERO, ONE, committed=committed)
+    assert found == [ReadPosition(60), ReadPosition(100)]
+    assert starts(timed, ConsumeStart(StartKind.TIMESTAMP, NOON), ZERO) == [ReadPosition(100)]
 
 
-def test_a_time_behind_every_record_is_the_end(reading_cluster: TimedCluster) -> None:
-    assert starts(reading_cluster, ConsumeStart(StartKind.TIMESTAMP, NOON), ZERO) == [ReadPosition(100)]
-
-
-def test_where_the_broker_knows_the_times_of_segments_only_the_user_is_told(
-    reading_cluster: TimedCluster, capsys: pytest.CaptureFixture[str]
-) -> None:
-    reading_cluster.at_noon[ZERO] = ListedOffset(40, coarse=True)
-    assert starts(reading_cluster, ConsumeStart(StartKind.TIMESTAMP, NOON), ZERO) == [ReadPosition(40)]
-    said = capsys.readouterr().err
-    assert "orders-0: the broker looks up timestamps by segment only. Starting at offset 40" in said
-
-
-def test_the_end_under_read_committed_is_the_last_stable_offset(reading_cluster: TimedCluster) -> None:
-    reading_cluster.logs.stable[ZERO] = 80
+def test_the_end_under_read_committed_is_the_last_stable_offset(timed: TimedCluster) -> None:
+    timed.logs.stable[ZERO] = 80
     for start, offset in (
         (ConsumeStart(StartKind.END), 80),
         (ConsumeStart(StartKind.LAST, 5), 75),
         (ConsumeStart(StartKind.OFFSET, 90), 90),
     ):
-        assert starts(reading_cluster, start, ZERO, isolation=Isolation.READ_COMMITTED) == [ReadPosition(offset)]
+        assert starts(timed, start, ZERO, isolation=Isolation.READ_COMMITTED) == [ReadPosition(offset)]
 
 
 @pytest.mark.parametrize(
@@ -286,6 +255,8 @@ def test_the_end_under_read_committed_is_the_last_stable_offset(reading_cluster:
         (ConsumeStart(StartKind.OFFSET, 10), ReadPosition(10)),
         (ConsumeStart(StartKind.OFFSET, 100), ReadPosition(100)),
         (ConsumeStart(StartKind.BEGINNING), ReadPosition(10)),
+        (ConsumeStart(StartKind.STORED), ReadPosition(57)),  # commits and times are starts of messages
+        (ConsumeStart(StartKind.TIMESTAMP, NOON), ReadPosition(57)),
     ],
 )
 def test_a_position_of_kafka_07_is_read_from_the_start_of_its_segment(
@@ -293,31 +264,25 @@ def test_a_position_of_kafka_07_is_read_from_the_start_of_its_segment(
 ) -> None:
     cluster = TimedCluster(Dialect.KAFKA07)
     cluster.logs.segments[OLD] = (10, 40)
-    assert starts(cluster, start, OLD) == [position]
-
-
-def test_commits_and_times_of_kafka_07_are_starts_of_messages_and_read_from_themselves() -> None:
-    cluster = TimedCluster(Dialect.KAFKA07)
-    cluster.logs.segments[OLD] = (10, 40)
     cluster.at_noon[OLD] = ListedOffset(57)
-    for start in (ConsumeStart(StartKind.STORED), ConsumeStart(StartKind.TIMESTAMP, NOON)):
-        assert starts(cluster, start, OLD, committed={OLD: CommittedOffset(57)}) == [ReadPosition(57)]
+    assert starts(cluster, start, OLD, committed={OLD: CommittedOffset(57)}) == [position]
 
 
 # -- what is read ------------------------------------------------------------------------------------------------------
 
 
 def reading(
-    reading_cluster: FakeCluster,
-    positions: Mapping[TopicPartition, ReadPosition],
+    cluster: FakeCluster,
+    start: int | Mapping[TopicPartition, ReadPosition],
     *,
     given: SourceOptions | None = None,
     stop: int | None = None,
     until_ends: bool = True,
-) -> LogReader:
-    return LogReader(
-        given or options(), reading_cluster, positions, stop=stop, until_ends=until_ends, notices=Notices(1)
-    )
+) -> Iterator[pa.RecordBatch]:
+    """The batches of a reading from these positions, or of partition 0 from an offset on."""
+    positions = {ZERO: ReadPosition(start)} if isinstance(start, int) else start
+    made = LogReader(given or options(), cluster, positions, stop=stop, until_ends=until_ends, notices=Notices(1))
+    return made.batches()
 
 
 def offsets(batches: Iterable[pa.RecordBatch], tp: TopicPartition = ZERO) -> list[int]:
@@ -326,42 +291,42 @@ def offsets(batches: Iterable[pa.RecordBatch], tp: TopicPartition = ZERO) -> lis
 
 
 def test_each_partition_is_read_up_to_its_end_and_the_last_notice_says_that_it_is_the_last(
-    reading_cluster: TimedCluster, capsys: pytest.CaptureFixture[str]
+    timed: TimedCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    reading_cluster.logs.ends[ONE] = 12
-    batches = list(reading(reading_cluster, {ZERO: ReadPosition(98), ONE: ReadPosition(10)}).batches())
+    timed.logs.ends[ONE] = 12
+    batches = list(reading(timed, {ZERO: ReadPosition(98), ONE: ReadPosition(10)}))
     assert (offsets(batches), offsets(batches, ONE)) == ([98, 99], [10, 11])
     assert capsys.readouterr().err == (
         "% Reached end of topic orders [0] at offset 100\n% Reached end of topic orders [1] at offset 12: exiting\n"
     )
 
 
-def test_without_partitions_and_at_the_end_nothing_is_read(reading_cluster: TimedCluster) -> None:
-    assert list(reading(reading_cluster, {}, until_ends=False).batches()) == []
-    assert list(reading(reading_cluster, {ZERO: ReadPosition(100)}).batches()) == []
+def test_without_partitions_and_at_the_end_nothing_is_read(timed: TimedCluster) -> None:
+    assert list(reading(timed, {}, until_ends=False)) == []
+    assert list(reading(timed, 100)) == []
 
 
 def test_records_that_come_while_the_log_is_read_are_not_read_where_the_first_end_counts(
-    reading_cluster: TimedCluster,
+    timed: TimedCluster,
 ) -> None:
     def grow() -> None:
-        reading_cluster.logs.ends[ZERO] += 1
+        timed.logs.ends[ZERO] += 1
 
-    made = reading(reading_cluster, {ZERO: ReadPosition(98)})
-    reading_cluster.logs.hook = grow
-    assert offsets(made.batches()) == [98, 99, 100]
+    made = reading(timed, 98)
+    timed.logs.hook = grow
+    assert offsets(made) == [98, 99, 100]
 
 
 def test_otherwise_the_log_is_read_on_as_it_grows_and_its_end_is_said_once(
-    reading_cluster: TimedCluster, capsys: pytest.CaptureFixture[str]
+    timed: TimedCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rounds = iter([99, 99, 100, 100, 102])
 
     def grow() -> None:
-        reading_cluster.logs.ends[ZERO] = next(rounds, 102)
+        timed.logs.ends[ZERO] = next(rounds, 102)
 
-    reading_cluster.logs.hook = grow
-    made = reading(reading_cluster, {ZERO: ReadPosition(98)}, until_ends=False).batches()
+    timed.logs.hook = grow
+    made = reading(timed, 98, until_ends=False)
     assert [offsets([next(made)]) for _ in range(3)] == [[98], [99], [100, 101]]
     assert capsys.readouterr().err == (
         "% Reached end of topic orders [0] at offset 99\n% Reached end of topic orders [0] at offset 100\n"
@@ -371,42 +336,40 @@ def test_otherwise_the_log_is_read_on_as_it_grows_and_its_end_is_said_once(
 def test_records_of_the_segment_before_the_first_wanted_one_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = TimedCluster(Dialect.KAFKA07)
     installed(monkeypatch, cluster)
-    assert offsets(reading(cluster, {OLD: ReadPosition(40, 57)}).batches(), OLD) == [60, 70, 80, 90]
-    assert offsets(reading(cluster, {OLD: ReadPosition(40, 40)}).batches(), OLD) == [40, 50, 60, 70, 80, 90]
+    assert offsets(reading(cluster, {OLD: ReadPosition(40, 57)}), OLD) == [60, 70, 80, 90]
+    assert offsets(reading(cluster, {OLD: ReadPosition(40, 40)}), OLD) == [40, 50, 60, 70, 80, 90]
 
 
 def test_a_partition_stops_before_the_first_record_of_the_stop_timestamp(
-    reading_cluster: TimedCluster, capsys: pytest.CaptureFixture[str]
+    timed: TimedCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    reading_cluster.at_noon[ZERO] = ListedOffset(12, NOON)
-    assert offsets(reading(reading_cluster, {ZERO: ReadPosition(10)}, stop=NOON, until_ends=False).batches()) == [
-        10,
-        11,
-    ]
+    timed.at_noon[ZERO] = ListedOffset(12, NOON)
+    assert offsets(reading(timed, 10, stop=NOON, until_ends=False)) == [10, 11]
     assert capsys.readouterr().err == "% Reached stop timestamp for topic orders [0] at offset 12: exiting\n"
+    assert list(reading(timed, 50, stop=NOON, until_ends=False)) == [], "the start is behind it"
 
 
-def test_a_start_behind_the_stop_timestamp_reads_nothing(reading_cluster: TimedCluster) -> None:
-    reading_cluster.at_noon[ZERO] = ListedOffset(12, NOON)
-    assert list(reading(reading_cluster, {ZERO: ReadPosition(50)}, stop=NOON, until_ends=False).batches()) == []
-
-
-def test_a_stop_timestamp_is_looked_for_until_a_record_has_it(reading_cluster: TimedCluster) -> None:
+def test_a_stop_timestamp_is_looked_for_until_a_record_has_it(timed: TimedCluster) -> None:
     def grow() -> None:
-        reading_cluster.logs.ends[ZERO] += 1
-        if reading_cluster.logs.ends[ZERO] == 106:
-            reading_cluster.at_noon[ZERO] = ListedOffset(104, NOON)
+        timed.logs.ends[ZERO] += 1
+        if timed.logs.ends[ZERO] == 106:
+            timed.at_noon[ZERO] = ListedOffset(104, NOON)
 
-    made = reading(reading_cluster, {ZERO: ReadPosition(99)}, stop=NOON, until_ends=False)
-    reading_cluster.logs.hook = grow
-    assert offsets(made.batches()) == list(range(99, 104))
+    made = reading(timed, 99, stop=NOON, until_ends=False)
+    timed.logs.hook = grow
+    assert offsets(made) == list(range(99, 104))
 
 
-def test_a_stop_timestamp_that_the_broker_knows_by_segments_only_is_refused(reading_cluster: TimedCluster) -> None:
-    reading_cluster.at_noon = {ONE: ListedOffset(40, coarse=True), ZERO: ListedOffset(40, coarse=True)}
-    made = reading(reading_cluster, {ZERO: ReadPosition(10), ONE: ReadPosition(10)}, stop=NOON)
+def test_where_the_broker_knows_the_times_of_segments_only_a_start_is_remarked_and_a_stop_refused(
+    timed: TimedCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    timed.at_noon = {ONE: ListedOffset(40, coarse=True), ZERO: ListedOffset(40, coarse=True)}
+    assert starts(timed, ConsumeStart(StartKind.TIMESTAMP, NOON), ZERO) == [ReadPosition(40)]
+    said = capsys.readouterr().err
+    assert "orders-0: the broker looks up timestamps by segment only. Starting at offset 40" in said
+    made = reading(timed, {ZERO: ReadPosition(10), ONE: ReadPosition(10)}, stop=NOON)
     with pytest.raises(ConfigError, match=r"cannot stop at a timestamp in orders-0, orders-1: .* Leave e@ out"):
-        list(made.batches())
+        list(made)
 
 
 @pytest.fixture
@@ -418,13 +381,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_a_log_that_stays_shorter_than_what_was_read_is_an_error_with_the_offsets(
-    reading_cluster: TimedCluster, clock: Clock
+    timed: TimedCluster, clock: Clock
 ) -> None:
-    made = reading(
-        reading_cluster, {ZERO: ReadPosition(98)}, given=options(timeout_ms=2_000), until_ends=False
-    ).batches()
+    made = reading(timed, 98, given=options(timeout_ms=2_000), until_ends=False)
     assert offsets([next(made)]) == [98, 99]
-    reading_cluster.logs.ends[ZERO] = 20
+    timed.logs.ends[ZERO] = 20
     with pytest.raises(DataLossError) as lost:
         next(made)
     assert "cannot continue reading orders-0 at offset 100: for 2 s its log has ended at offset 20" in str(lost.value)
@@ -433,53 +394,43 @@ def test_a_log_that_stays_shorter_than_what_was_read_is_an_error_with_the_offset
 
 
 def test_brokers_that_lag_behind_for_less_than_the_timeout_each_time_are_waited_for(
-    reading_cluster: TimedCluster, clock: Clock
+    timed: TimedCluster, clock: Clock
 ) -> None:
     def lag() -> None:
-        reading_cluster.logs.ends[ZERO] = 20 if clock.now % 1 < 0.9 else 100 if clock.now < 5 else 101
+        timed.logs.ends[ZERO] = 20 if clock.now % 1 < 0.9 else 100 if clock.now < 5 else 101
 
-    made = reading(reading_cluster, {ZERO: ReadPosition(98)}, until_ends=False).batches()
+    made = reading(timed, 98, until_ends=False)
     assert offsets([next(made)]) == [98, 99]
-    reading_cluster.logs.hook = lag
+    timed.logs.hook = lag
     assert offsets([next(made)]) == [100]
     assert clock.now > 5
 
 
-def test_a_position_within_an_open_transaction_is_no_loss(reading_cluster: TimedCluster, clock: Clock) -> None:
+def test_a_position_within_an_open_transaction_is_no_loss(timed: TimedCluster, clock: Clock) -> None:
     def commit() -> None:
-        reading_cluster.logs.stable[ZERO] = 90 if clock.now < 3 else 97
+        timed.logs.stable[ZERO] = 90 if clock.now < 3 else 97
 
-    reading_cluster.logs.hook = commit
+    timed.logs.hook = commit
     given = options(isolation_level="read_committed")
-    made = reading(reading_cluster, {ZERO: ReadPosition(95)}, given=given, until_ends=False).batches()
+    made = reading(timed, 95, given=given, until_ends=False)
     assert offsets([next(made)]) == [95, 96]
 
 
 # -- the cluster of a reading ------------------------------------------------------------------------------------------
 
 
-def opened(reading_cluster: FakeCluster, topic: str, bounds: Bounds, stored_group: str | None = None) -> list[int]:
-    wanted = [TopicArgument(topic, "0")]
-    with opened_reading(
-        options(), wanted, bounds, stored_group=stored_group, until_ends=True, notices=Notices(0)
-    ) as made:
-        assert not reading_cluster.logs.closed
-        return offsets(made.batches())
-
-
 def test_the_commits_are_those_of_the_group_that_the_user_names(
-    reading_cluster: TimedCluster, monkeypatch: pytest.MonkeyPatch
+    timed: TimedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Store:
         def committed(self, group: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
             return {"g": {ZERO: CommittedOffset(97)}}[group]
 
-    @contextmanager
-    def store(_: object) -> Iterator[Any]:
-        yield Store()
-
-    monkeypatch.setattr(_group_stores, "opened_store", store)
-    assert opened(reading_cluster, "orders", Bounds(ConsumeStart(StartKind.STORED)), "g") == [97, 98, 99]
+    monkeypatch.setattr(_group_stores, "opened_store", lambda _: nullcontext(Store()))
+    bounds, wanted = Bounds(ConsumeStart(StartKind.STORED)), [TopicArgument("orders", "0")]
+    with opened_reading(options(), wanted, bounds, stored_group="g", until_ends=True, notices=Notices(0)) as made:
+        assert not timed.logs.closed
+        assert offsets(made.batches()) == [97, 98, 99]
 
 
 TP = TopicPartition("orders", 0)
@@ -524,20 +475,21 @@ class ScriptedCoordinator:
         self.calls.append("stop")
 
 
+MakeReader = Callable[..., tuple[GroupReader, ScriptedCoordinator]]
+
+
 @pytest.fixture
-def group_options(monkeypatch: pytest.MonkeyPatch) -> SourceOptions:
+def group_reading(monkeypatch: pytest.MonkeyPatch) -> MakeReader:
     monkeypatch.setattr(module, "read", lambda task, *_, **__: rows(task, Dialect.KAFKA))
-    return source_options(
-        ClusterAddress(bootstrap_server="b:1"), ["orders"], {"kafka.group.id": "g"}, 1_000, include_headers=False
-    )
+    where = ClusterAddress(bootstrap_server="b:1")
+    given = source_options(where, ["orders"], {"kafka.group.id": "g"}, 1_000, include_headers=False)
 
+    def make(*, until_ends: bool = False) -> tuple[GroupReader, ScriptedCoordinator]:
+        coordinator = ScriptedCoordinator(size=2, end=5)
+        monkeypatch.setattr(module, "Coordinator", lambda _: coordinator)
+        return GroupReader(given, until_ends=until_ends, notices=Notices(1)), coordinator
 
-def group_reading(
-    group_options: SourceOptions, monkeypatch: pytest.MonkeyPatch, *, until_ends: bool, size: int = 2, end: int = 5
-) -> tuple[GroupReader, ScriptedCoordinator]:
-    coordinator = ScriptedCoordinator(size, end)
-    monkeypatch.setattr(module, "Coordinator", lambda _: coordinator)
-    return GroupReader(group_options, until_ends=until_ends, notices=Notices(1)), coordinator
+    return make
 
 
 def printer(stream: io.BytesIO, count: int | None = None) -> RecordPrinter:
@@ -545,9 +497,9 @@ def printer(stream: io.BytesIO, count: int | None = None) -> RecordPrinter:
 
 
 def test_each_batch_is_reported_when_it_is_printed_and_the_member_leaves_at_the_end(
-    group_options: SourceOptions, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    group_reading: MakeReader, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made, coordinator = group_reading(group_options, monkeypatch, until_ends=True)
+    made, coordinator = group_reading(until_ends=True)
     stream = io.BytesIO()
     made.run(printer(stream), StopSignals())
     assert stream.getvalue() == b"0 1 2 3 4 "
@@ -563,10 +515,8 @@ def test_each_batch_is_reported_when_it_is_printed_and_the_member_leaves_at_the_
     )
 
 
-def test_a_count_limits_the_batch_so_that_all_of_it_is_committed(
-    group_options: SourceOptions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, coordinator = group_reading(group_options, monkeypatch, until_ends=False)
+def test_a_count_limits_the_batch_so_that_all_of_it_is_committed(group_reading: MakeReader) -> None:
+    made, coordinator = group_reading()
     stream = io.BytesIO()
     made.run(printer(stream, 3), StopSignals())
     assert (stream.getvalue(), coordinator.position, coordinator.calls[-1]) == (b"0 1 2 ", 3, "stop")
@@ -577,10 +527,10 @@ def test_a_count_limits_the_batch_so_that_all_of_it_is_committed(
 
 
 def test_a_batch_that_is_printed_in_part_is_not_reported(
-    group_options: SourceOptions, monkeypatch: pytest.MonkeyPatch
+    group_reading: MakeReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In Kafka 0.7 a batch within the limit may hold more records: those of a compressed message."""
-    made, coordinator = group_reading(group_options, monkeypatch, until_ends=False)
+    made, coordinator = group_reading()
     monkeypatch.setattr(
         module, "read", lambda task, *_, **__: (batch for _ in range(2) for batch in rows(task, Dialect.KAFKA))
     )
@@ -588,29 +538,25 @@ def test_a_batch_that_is_printed_in_part_is_not_reported(
     assert coordinator.calls == ["partitions 2", "stop"]
 
 
-def test_a_closed_pipe_leaves_the_batch_uncommitted(
-    group_options: SourceOptions, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_closed_pipe_leaves_the_batch_uncommitted(group_reading: MakeReader) -> None:
     class Closed(io.BytesIO):
         def write(self, _: object) -> int:
             raise BrokenPipeError
 
-    made, coordinator = group_reading(group_options, monkeypatch, until_ends=False)
+    made, coordinator = group_reading()
     with pytest.raises(BrokenPipeError):
         made.run(printer(Closed()), StopSignals())
     assert coordinator.calls == ["partitions 2", "stop"]
 
 
-def test_a_signal_lets_the_batch_be_printed_and_reported_first(
-    group_options: SourceOptions, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_lets_the_batch_be_printed_and_reported_first(group_reading: MakeReader) -> None:
     class Signalling(io.BytesIO):
         def write(self, data: Any) -> int:
             if not self.tell():
                 os.kill(os.getpid(), signal.SIGTERM)
             return super().write(data)
 
-    made, coordinator = group_reading(group_options, monkeypatch, until_ends=False)
+    made, coordinator = group_reading()
     stream = Signalling()
     with StopSignals() as signals, pytest.raises(SystemExit) as ended:
         made.run(printer(stream), signals)

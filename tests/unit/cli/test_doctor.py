@@ -9,7 +9,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +62,8 @@ def test_a_support_request_needs_these_versions() -> None:
 
 
 def test_a_cluster_that_cannot_be_reached_is_a_finding_with_the_reason_and_fails() -> None:
-    found = list(module.of_cluster(NOWHERE))
-    assert [row.verdict for row in found if isinstance(row, Finding)] == [CheckVerdict.FAIL]
+    found = [*module.of_cluster(NOWHERE), *module.of_groups(NOWHERE, ["g"])]
+    assert [row.verdict for row in found if isinstance(row, Finding)] == [CheckVerdict.FAIL] * 2
     result = run("-b", "127.0.0.1:1", "--timeout", "300")
     assert result.exit_code == 1
     assert "127.0.0.1:1" in result.stdout.splitlines()[-1]
@@ -133,17 +133,9 @@ def test_an_offsets_topic_that_cannot_be_created_or_has_no_leaders_is_a_finding(
     assert bool(found) == bool(text)
 
 
-def test_groups_that_cannot_be_asked_are_a_finding() -> None:
-    (finding,) = module.of_groups(NOWHERE, ["g"])
-    assert finding.verdict is CheckVerdict.FAIL
-
-
-def test_a_group_needs_a_cluster() -> None:
-    assert run("--group", "g").exit_code == 2
-
-
-def test_settings_of_spark_need_a_master() -> None:
-    assert run("--conf", "spark.executor.memory=1g").exit_code == 2
+@pytest.mark.parametrize("arguments", [("--group", "g"), ("--conf", "spark.executor.memory=1g")])
+def test_a_group_needs_a_cluster_and_settings_of_spark_need_a_master(arguments: tuple[str, ...]) -> None:
+    assert run(*arguments).exit_code == 2
 
 
 def test_a_master_is_given_the_settings_and_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,10 +167,7 @@ def test_a_missing_pyspark_is_a_failed_finding(monkeypatch: pytest.MonkeyPatch) 
 )
 def test_a_release_shows_in_the_versions_of_fetch(fetch: int, release: str) -> None:
     assert module.release_of(versions(fetch)) == release
-
-
-def test_a_release_before_apiversions_is_the_one_that_its_answers_showed() -> None:
-    assert module.release_of(RELEASES[0].versions("broker:9092")) == "Kafka 0.9"
+    assert module.release_of(RELEASES[0].versions("broker:9092")) == "Kafka 0.9", "by the answers that it gave"
 
 
 def test_a_broker_without_the_group_protocol_needs_zookeeper() -> None:
@@ -232,30 +221,34 @@ def test_a_problem_of_this_machine_is_a_finding(monkeypatch: pytest.MonkeyPatch)
     assert found["records kernel"].verdict is CheckVerdict.WARN
 
 
-def test_a_broker_that_is_registered_and_silent_is_a_finding_and_the_others_are_looked_at(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def connections(monkeypatch: pytest.MonkeyPatch, there: BrokerVersions | None) -> list[str]:
+    """Let each broker support these versions, or not answer. Return the hosts that were connected to, as they come."""
     asked: list[str] = []
 
-    class Silent:
+    class Broker:
+        versions = there
+
         def __init__(self, host: str, *_: object, **__: object) -> None:
             asked.append(host)
 
         def connect(self, deadline: float) -> None:
-            raise TransportError("cannot connect")
+            if there is None:
+                raise TransportError("cannot connect")
 
         def close(self) -> None:
             pass
 
+    monkeypatch.setattr(module, "Connection", Broker)
+    return asked
+
+
+def test_a_broker_that_is_registered_and_silent_is_a_finding_and_the_others_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = connections(monkeypatch, None)
     monkeypatch.setattr(module, "open_cluster", lambda _: orders_cluster(Dialect.KAFKA07))
-    monkeypatch.setattr(module, "Connection", Silent)
-    found = list(module.of_cluster(NOWHERE))
-    assert asked == ["one", "two"]
-    assert [row.verdict for row in found if isinstance(row, Finding)] == [
-        CheckVerdict.WARN,
-        CheckVerdict.FAIL,
-        CheckVerdict.FAIL,
-    ]
+    found = [row.verdict for row in module.of_cluster(NOWHERE) if isinstance(row, Finding)]
+    assert (asked, found) == (["one", "two"], [CheckVerdict.WARN, CheckVerdict.FAIL, CheckVerdict.FAIL])
 
 
 @pytest.mark.parametrize(
@@ -273,21 +266,11 @@ def test_a_broker_that_is_registered_and_silent_is_a_finding_and_the_others_are_
 def test_brokers_of_08_know_no_addresses_before_the_first_topic_and_others_always_do(
     monkeypatch: pytest.MonkeyPatch, versions_there: BrokerVersions, verdict: CheckVerdict, text: str
 ) -> None:
-    class Answering:
-        def __init__(self, *_: object, **__: object) -> None:
-            self.versions = versions_there
-
-        def connect(self, deadline: float) -> None:
-            pass
-
-        def close(self) -> None:
-            pass
-
     def snapshot(*_: object, **__: object) -> ClusterSnapshot:
         raise NoBrokersYetError("no broker is known")
 
     monkeypatch.setattr(KafkaCluster, "snapshot", snapshot)
-    monkeypatch.setattr(module, "Connection", Answering)
+    connections(monkeypatch, versions_there)
     cluster, broker = (row for row in module.of_cluster(NOWHERE) if isinstance(row, Finding))
     assert (cluster.subject, cluster.verdict) == ("cluster", verdict)
     assert cluster.text.startswith(text)
@@ -305,11 +288,7 @@ def test_a_group_that_the_user_may_not_describe_is_a_finding_and_the_others_are_
                 raise refusal(30, "cannot describe group 'secret'", Operation.DESCRIBE, "secret")
             return {name: GroupDescription(name, GroupState.DEAD) for name in names}
 
-    @contextmanager
-    def opened(_: ClientOptions) -> Iterator[Store]:
-        yield Store()
-
-    monkeypatch.setattr(module, "opened_store", opened)
+    monkeypatch.setattr(module, "opened_store", lambda _: nullcontext(Store()))
     first, second = module.of_groups(NOWHERE, ["secret", "gone", "gone"])
     assert (first.subject, first.verdict) == ("group secret", CheckVerdict.FAIL)
     assert "--operation Describe --group secret`" in first.text
@@ -333,25 +312,24 @@ def report(*found: dict[str, str], known: int | None = None, problem: str | None
     return {"known": len(found) if known is None else known, "found": list(found), "problem": problem}
 
 
-def test_executors_with_the_same_versions_are_one_finding() -> None:
+def test_executors_with_the_same_versions_are_one_finding_and_others_are_shown_apart() -> None:
     (finding,) = findings_of(report(HEALTHY, HEALTHY | {"host": "worker-2"}, HEALTHY | {"parent": "18"}), 60)
     assert finding.verdict is CheckVerdict.OK
     assert finding.text == (
         "3 executors on worker-1, worker-2: Python 3.11.7 (/opt/python), streamgroup 0.1.0, pyarrow 20.0.0, "
         "google_crc32c"
     )
-
-
-def test_executors_with_other_versions_are_shown_apart() -> None:
     found = list(findings_of(report(HEALTHY, HEALTHY | {"host": "worker-2", "pyarrow": "19.0.0"}), 60))
     assert [row.text.split(":")[0] for row in found] == ["1 executor on worker-2", "1 executor on worker-1"]
 
 
-def test_a_missing_package_fails_with_the_next_step() -> None:
+def test_a_missing_package_or_a_session_that_does_not_start_fails_with_its_problem() -> None:
     problem = "cannot run the source on the executors: it lacks the package streamgroup. Install it"
     first, second = findings_of(report(HEALTHY, problem=problem), 60)
     assert first.verdict is CheckVerdict.OK
     assert (second.verdict, second.text) == (CheckVerdict.FAIL, problem)
+    (finding,) = findings_of({"problem": "no executor has run a task"}, 60)
+    assert (finding.verdict, finding.text) == (CheckVerdict.FAIL, "no executor has run a task")
 
 
 @pytest.mark.parametrize(("known", "idle"), [(2, "1 of 2"), (3, "2 of 3")])
@@ -359,11 +337,6 @@ def test_an_executor_that_runs_no_task_is_warned_of(known: int, idle: str) -> No
     _, finding = findings_of(report(HEALTHY, known=known), 60)
     assert finding.verdict is CheckVerdict.WARN
     assert finding.text.startswith(f"{idle} executors ran no task within 60 s. ")
-
-
-def test_a_session_that_does_not_start_is_its_problem_alone() -> None:
-    (finding,) = findings_of({"problem": "no executor has run a task"}, 60)
-    assert (finding.verdict, finding.text) == (CheckVerdict.FAIL, "no executor has run a task")
 
 
 def submit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str) -> None:
@@ -449,9 +422,6 @@ def test_a_machine_without_pyspark_is_a_finding(monkeypatch: pytest.MonkeyPatch)
     assert (finding.verdict, finding.text.endswith("pip install 'streamgroup[spark]'")) == (CheckVerdict.FAIL, True)
 
 
-ROOT = Path(__file__).parents[3]
-
-
 @pytest.mark.parametrize("version", ["4.2.0", "4.2.1", "4.3.0", "4.3.0.dev1"])
 def test_a_tried_minor_version_is_ok(version: str) -> None:
     finding = of_pyspark(version)
@@ -466,5 +436,5 @@ def test_another_version_is_warned_of_with_those_that_were_tried(version: str) -
 
 
 def test_the_package_requires_the_first_version_that_was_tried() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
     assert f"pyspark>={TRIED[0]}" in project["optional-dependencies"]["spark"]

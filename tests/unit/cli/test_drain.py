@@ -44,22 +44,23 @@ def ending(coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_the_only_query_is_drained_without_options(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     coordinator = serve()
+    result = run()
+    assert result.exit_code == 0, result.output
+    assert "drained: nothing will be repeated; the query ends with its next trigger" in result.output
+    coordinator.ended = 0
     ending(coordinator, monkeypatch)
     result = run("--timeout", "7")
     assert result.exit_code == 0, result.output
-    assert (coordinator.drains, coordinator.ends, coordinator.ended) == ([7.0], True, 1)
+    assert (coordinator.drains, coordinator.ends, coordinator.ended) == ([60.0, 7.0], True, 1)
     assert f"draining group of r1 of driver {JVM}: waiting up to 7 s for the last batch" in result.output
     assert "drained: nothing will be repeated; the query has ended" in result.output
 
 
-def test_a_query_with_a_long_trigger_is_reported_to_end_later(serve: Serve) -> None:
-    serve()
-    result = run()
-    assert result.exit_code == 0, result.output
-    assert "drained: nothing will be repeated; the query ends with its next trigger" in result.output
-
-
-def test_a_list_drains_nothing(serve: Serve) -> None:
+def test_a_list_drains_nothing_and_one_of_nothing_is_not_an_error(serve: Serve) -> None:
+    result = run("--list")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "no streamgroup query of this user runs" in result.stderr
+    assert json.loads(run("--list", "--json").stdout) == []
     one, two = serve("r1", "l1"), serve("r2", "l2", OTHER_JVM)
     result = run("--list")
     assert result.exit_code == 0, result.output
@@ -69,13 +70,6 @@ def test_a_list_drains_nothing(serve: Serve) -> None:
     assert (one.drains, two.drains, one.ended + two.ended) == ([], [], 0)
 
 
-def test_a_list_of_nothing_is_not_an_error() -> None:
-    result = run("--list")
-    assert (result.exit_code, result.stdout) == (0, "")
-    assert "no streamgroup query of this user runs" in result.stderr
-    assert json.loads(run("--list", "--json").stdout) == []
-
-
 def test_the_result_of_a_drain_for_programs_has_no_other_lines(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     one, _ = serve("r1", "l1"), serve("r2", "l2", OTHER_JVM)
     ending(one, monkeypatch)
@@ -83,18 +77,8 @@ def test_the_result_of_a_drain_for_programs_has_no_other_lines(serve: Serve, mon
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
     assert (told["drained"], told["ended"]) == (True, True)
-    assert told["chosen"] == [
-        {
-            "pid": JVM,
-            "group": "group of r1",
-            "member": None,
-            "state": "stable",
-            "in_flight": False,
-            "consumer_id": None,
-            "query": None,
-            "run": "r1",
-        }
-    ]
+    known = {"pid": JVM, "group": "group of r1", "state": "stable", "in_flight": False, "run": "r1"}
+    assert told["chosen"] == [{**known, "member": None, "consumer_id": None, "query": None}]
     assert {row["run"] for row in told["running"]} == {"r1", "r2"}
 
 

@@ -98,12 +98,6 @@ def test_partitions_of_kafka_08_are_plain_numbers() -> None:
     assert looked.coordinator("g", 1.0) == "ZooKeeper zk1:2181"
 
 
-def test_ends_are_asked_of_leaders_that_are_there() -> None:
-    known = [orders(0), orders(3), TopicPartition("deleted", 0)]
-    assert store(Dialect.KAFKA, {}).log_ends(known, 1.0) == {orders(0): 100}
-    assert store(Dialect.KAFKA, {}).log_ends([orders(3)], 1.0) == {}
-
-
 def test_ends_of_a_topic_that_the_user_may_not_describe_are_left_out_and_reported() -> None:
     class Guarded(FakeCluster):
         def snapshot(self, topics: Collection[str] | None, deadline: float, refresh: bool = False) -> ClusterSnapshot:
@@ -161,8 +155,8 @@ IN_KAFKA = {orders(0): CommittedOffset(90), orders(1): CommittedOffset(10), orde
 class Coordinator:
     """In place of `admin.committed`: what the brokers answer, and what they were asked."""
 
-    def __init__(self, answer: Mapping[TopicPartition, CommittedOffset] | Exception) -> None:
-        self.answer = answer
+    def __init__(self, answer: Mapping[TopicPartition, CommittedOffset]) -> None:
+        self.answer: Mapping[TopicPartition, CommittedOffset] | Exception = answer
         self.asked: list[tuple[str, float]] = []
 
     def __call__(
@@ -175,40 +169,37 @@ class Coordinator:
         return self.answer
 
 
+@pytest.fixture
+def coordinator(monkeypatch: pytest.MonkeyPatch) -> Coordinator:
+    made = Coordinator(IN_KAFKA)
+    monkeypatch.setattr(module.admin, "committed", made)
+    return made
+
+
 def offsets_of(looked: InZooKeeper, group: str, deadline: float = 1.0) -> dict[int, int]:
     return {tp.partition: commit.offset for tp, commit in looked.committed(group, deadline).items()}
 
 
-def test_of_offsets_in_both_places_the_larger_counts_partition_by_partition(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.admin, "committed", Coordinator(IN_KAFKA))
+@pytest.mark.usefixtures("coordinator")
+def test_of_offsets_in_both_places_the_larger_counts_partition_by_partition() -> None:
     looked = store(Dialect.KAFKA, KAFKA08, more=[OFFSETS_TOPIC])
-    assert offsets_of(looked, "g") == {0: 90, 1: 50, 2: 3}
-    assert looked.notes == []
+    assert (offsets_of(looked, "g"), looked.notes) == ({0: 90, 1: 50, 2: 3}, [])
 
 
-def test_brokers_without_their_topic_of_offsets_are_not_asked_as_that_would_make_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    coordinator = Coordinator(IN_KAFKA)
-    monkeypatch.setattr(module.admin, "committed", coordinator)
+def test_brokers_without_their_topic_of_offsets_are_not_asked_as_that_would_make_it(coordinator: Coordinator) -> None:
     assert offsets_of(store(Dialect.KAFKA, KAFKA08), "g") == {0: 5, 1: 50}
     assert offsets_of(store(Dialect.KAFKA07, KAFKA07, more=[OFFSETS_TOPIC]), "g") == {10000: 90}
     assert coordinator.asked == []
 
 
-def test_brokers_that_cannot_keep_offsets_leave_those_of_zookeeper_without_a_word(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module.admin, "committed", Coordinator(UnsupportedVersionError("no FindCoordinator")))
+def test_brokers_that_cannot_keep_offsets_leave_those_of_zookeeper_without_a_word(coordinator: Coordinator) -> None:
+    coordinator.answer = UnsupportedVersionError("no FindCoordinator")
     looked = store(Dialect.KAFKA, KAFKA08, more=[OFFSETS_TOPIC])
     assert (offsets_of(looked, "g"), looked.notes) == ({0: 5, 1: 50}, [])
 
 
-def test_brokers_that_do_not_answer_are_reported_once_and_leave_time_for_the_rest(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    coordinator = Coordinator(TransportError("the coordinator is away"))
-    monkeypatch.setattr(module.admin, "committed", coordinator)
+def test_brokers_that_do_not_answer_are_reported_once_and_leave_time_for_the_rest(coordinator: Coordinator) -> None:
+    coordinator.answer = TransportError("the coordinator is away")
     looked = store(Dialect.KAFKA, KAFKA08, more=[OFFSETS_TOPIC])
     deadline = time.monotonic() + 60
     assert offsets_of(looked, "g", deadline) == {0: 5, 1: 50}
@@ -217,17 +208,11 @@ def test_brokers_that_do_not_answer_are_reported_once_and_leave_time_for_the_res
     assert group == "g"
     assert deadline - until == pytest.approx(30, abs=5), "the ends of the logs are still to be asked for"
     (note,) = looked.notes
-    assert "'g'" in note
-    assert "only those in ZooKeeper" in note
-    assert "the coordinator is away" in note
+    assert all(part in note for part in ("'g'", "only those in ZooKeeper", "the coordinator is away"))
 
 
-def test_a_group_whose_offsets_brokers_refuse_is_reported_and_the_others_are_asked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    refused = BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "group 'g'")
-    coordinator = Coordinator(refused)
-    monkeypatch.setattr(module.admin, "committed", coordinator)
+def test_a_group_whose_offsets_brokers_refuse_is_reported_and_the_others_are_asked(coordinator: Coordinator) -> None:
+    coordinator.answer = BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "group 'g'")
     looked = store(Dialect.KAFKA, KAFKA08, more=[OFFSETS_TOPIC])
     assert offsets_of(looked, "g") == {0: 5, 1: 50}
     coordinator.answer = {orders(0): CommittedOffset(8)}
@@ -314,34 +299,32 @@ def test_brokers_that_keep_nothing_of_a_group_in_zookeeper_get_no_commit(changes
     assert {name for name, *_ in changes.asked} == {"nodes", "nodes group", "nodes offsets"}
 
 
-def test_deletions_in_zookeeper_are_made_at_the_brokers_too(changes: Changes) -> None:
+def test_deletions_in_zookeeper_are_made_at_the_brokers_too_and_what_old_ones_keep_is_reported(
+    changes: Changes,
+) -> None:
     changed = store(Dialect.KAFKA, KAFKA08, more=[OFFSETS_TOPIC])
-    changed.delete_group("g", 1.0)
-    assert changed.delete_offsets("g", [orders(0), orders(1)], 1.0) == {orders(0): None, orders(1): None}
-    assert changes.asked == [
-        ("nodes group", PATHS),
-        ("broker group", "g"),
-        ("nodes offsets", PATHS, [orders(0), orders(1)]),
-        ("broker offsets", "g", {orders(1)}),
-    ]
-
-
-def test_offsets_that_old_brokers_cannot_delete_are_reported(changes: Changes) -> None:
-    changes.error = UnsupportedVersionError("no DeleteGroups")
-    changed = store(Dialect.KAFKA, KAFKA08, more=[OFFSETS_TOPIC])
-    changed.delete_group("g", 1.0)
-    assert changed.delete_offsets("g", [orders(1)], 1.0) == {orders(1): None}
-    assert len(changed.notes) == 2
+    for changes.error in (None, UnsupportedVersionError("no DeleteGroups")):
+        changes.asked.clear()
+        changed.delete_group("g", 1.0)
+        assert changed.delete_offsets("g", [orders(0), orders(1)], 1.0) == {orders(0): None, orders(1): None}
+        assert changes.asked == [
+            ("nodes group", PATHS),
+            ("broker group", "g"),
+            ("nodes offsets", PATHS, [orders(0), orders(1)]),
+            ("broker offsets", "g", {orders(1)}),
+        ]
+        assert len(changed.notes) == (0 if changes.error is None else 2)
     assert all("the brokers still keep offsets of group 'g'" in note for note in changed.notes)
 
 
-def test_every_offset_of_kafka_08_can_be_read_from_and_ends_are_asked_for() -> None:
+def test_every_offset_of_kafka_08_can_be_read_from_and_ends_are_asked_of_leaders_that_are_there() -> None:
     looked = store(Dialect.KAFKA, KAFKA08)
     assert looked.starts_message(orders(0), 17, 1.0)
     assert looked.offsets_at({orders(0): EARLIEST, orders(1): LATEST}, 1.0) == {orders(0): 10, orders(1): 100}
-    assert looked.offsets_at({}, 1.0) == {}
-    assert looked.offsets_once({}, 1.0) == {}
+    assert (looked.offsets_at({}, 1.0), looked.offsets_once({}, 1.0)) == ({}, {})
     assert looked.partitions(["orders", "absent"], 1.0) == {"orders": (0, 1, 2, 3)}
+    assert looked.log_ends([orders(0), orders(3), TopicPartition("deleted", 0)], 1.0) == {orders(0): 100}
+    assert looked.log_ends([orders(3)], 1.0) == {}
 
 
 def test_offsets_of_leaders_that_answer_are_listed_once_and_a_note_says_why_others_are_not() -> None:
@@ -400,12 +383,9 @@ def test_offsets_are_written_where_consumers_look_for_them() -> None:
     found = [fake.data(f"/consumers/g/offsets/orders/{number}") for number in range(3)]
     assert found == [b"50", b"6", b"60"]
     assert fake.data("/consumers/g/streamgroup/orders/0") == b"{}", "it counts no more, as the offset is another (R32)"
-
-
-def test_a_group_that_does_not_exist_gets_its_nodes() -> None:
     fake = FakeSession({"/consumers/h": ""})
     set_offsets(session(fake), PATHS, {orders(0): 50}, 1.0)
-    assert fake.data("/consumers/g/offsets/orders/0") == b"50"
+    assert fake.data("/consumers/g/offsets/orders/0") == b"50", "a group that does not exist gets its nodes"
     assert "/consumers/g/ids" not in fake.paths()
 
 
@@ -437,14 +417,11 @@ def test_an_offset_that_somebody_writes_meanwhile_is_not_overwritten() -> None:
 
 
 def test_a_right_that_is_missing_is_reported_with_the_advice() -> None:
-    fake = FakeSession(GROUP)
-
     def refuse(*_: object) -> None:
-        raise RefusedError("/consumers/g/offsets/orders/0", Refusal.NO_AUTH, fake.where)
+        raise RefusedError("/consumers/g/offsets/orders/0", Refusal.NO_AUTH, FakeSession.where)
 
-    fake.before = refuse
     with pytest.raises(RefusedError, match="its access control list forbids it"):
-        set_offsets(session(fake), PATHS, {orders(0): 50}, 1.0)
+        set_offsets(session(FakeSession(GROUP, refuse)), PATHS, {orders(0): 50}, 1.0)
 
 
 def test_deleted_offsets_go_with_our_metadata() -> None:

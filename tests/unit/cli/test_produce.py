@@ -1,13 +1,14 @@
-"""`streamgroup produce` on a scripted cluster, and on an emulated Kafka 0.7 whose ZooKeeper is scripted."""
+"""`streamgroup produce` and its writer on a scripted cluster, and on an emulated Kafka 0.7 found in ZooKeeper."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given
@@ -15,11 +16,16 @@ from hypothesis import strategies as st
 
 from streamgroup.cli import _record_writer
 from streamgroup.cli import produce as module
+from streamgroup.cli._cluster import ClusterAddress
+from streamgroup.cli._kcat_options import sink_options
+from streamgroup.cli._record_writer import RecordWriter
 from streamgroup.cli.main import main
 from streamgroup.cli.produce import PAUSE, Constants, TextReader, split
-from streamgroup.errors import ErrorCode
+from streamgroup.errors import ConfigError, EncodeError, ErrorCode
 from streamgroup.kafka.cluster import changes
 from streamgroup.kafka.cluster.registered import ClusterFromZooKeeper
+from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG
+from streamgroup.options.types import ClientOptions, SinkOptions
 from tests.fakes.broker07 import OldBroker, start_broker07
 from tests.fakes.registry07 import FakeNodes, registered
 from tests.fakes.scripted_cluster import ScriptedCluster
@@ -241,17 +247,20 @@ def test_a_property_that_does_not_exist_is_an_error(cluster: ScriptedCluster) ->
     assert "Did you mean 'linger.ms'?" in result.stderr
 
 
-def test_an_unknown_topic_is_an_error_at_once(cluster: ScriptedCluster) -> None:
-    result = run(cluster, topic="absent", stdin=b"a")
-    assert "cannot write to topic 'absent': it does not exist. Create it with --create PARTITIONS" in result.stderr
-    assert cluster.requests == []
-
-
-def test_an_unknown_partition_is_an_error_at_once(cluster: ScriptedCluster) -> None:
-    result = run(cluster, "-p", "3", stdin=b"a")
-    assert result.exit_code == 1
-    assert "cannot write to orders-3: the topic has 3 partitions, from 0 to 2. Correct -p" in result.stderr
-    assert cluster.requests == []
+@pytest.mark.parametrize(
+    ("arguments", "topic", "said"),
+    [
+        ((), "absent", "cannot write to topic 'absent': it does not exist. Create it with --create PARTITIONS"),
+        (("-q",), "absent", "it does not exist"),
+        (("-p", "3"), "orders", "cannot write to orders-3: the topic has 3 partitions, from 0 to 2. Correct -p"),
+    ],
+)
+def test_an_unknown_topic_or_partition_is_an_error_at_once(
+    cluster: ScriptedCluster, arguments: tuple[str, ...], topic: str, said: str
+) -> None:
+    result = run(cluster, *arguments, topic=topic, stdin=b"a")
+    assert (result.exit_code, cluster.requests) == (1, [])
+    assert said in result.stderr
 
 
 def test_a_topic_is_made_where_that_is_asked_for(cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,14 +276,12 @@ def test_a_topic_is_made_where_that_is_asked_for(cluster: ScriptedCluster, monke
     assert made == [({"new": 6}, -1)]
 
 
-def test_no_notice_names_an_option_that_the_user_has_not_given(cluster: ScriptedCluster) -> None:
+def test_no_notice_names_an_option_that_the_user_has_not_given_and_quiet_prints_errors_only(
+    cluster: ScriptedCluster,
+) -> None:
     assert "ignored" not in run(cluster, stdin=b"a\n").stderr
     assert "% ignored option group.id" in run(cluster, "-X", "group.id=g", stdin=b"a\n").stderr
-
-
-def test_quiet_prints_errors_only(cluster: ScriptedCluster) -> None:
     assert run(cluster, "-q", stdin=b"a\n").stderr == ""
-    assert "it does not exist" in run(cluster, "-q", topic="absent").stderr
 
 
 # -- input that comes slowly -------------------------------------------------------------------------------------------
@@ -302,16 +309,31 @@ def test_lines_are_written_while_their_program_goes_on(
 # -- Kafka 0.7, and brokers that are found in ZooKeeper ----------------------------------------------------------------
 
 
+class Registry(FakeNodes):
+    """The nodes of brokers and topics in ZooKeeper. `change` replaces them, and their watch fires."""
+
+    on_change: Callable[[], None]
+    closed = 0
+
+    def change(self, data: Mapping[str, bytes]) -> None:
+        self.data = dict(data)
+        self.on_change()
+
+    def close(self) -> None:
+        self.closed += 1
+
+
 @pytest.fixture
-def through_zookeeper(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeNodes]:
-    """Have every cluster find its brokers in these nodes."""
+def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
+    """Clusters find their brokers here."""
+    nodes = Registry({})
 
-    def register(nodes: dict[str, bytes]) -> FakeNodes:
-        fake = FakeNodes(nodes)
-        monkeypatch.setattr(_record_writer, "open_cluster", lambda options, _: ClusterFromZooKeeper(options, fake))
-        return fake
+    def opened(options: ClientOptions, on_change: Callable[[], None]) -> ClusterFromZooKeeper:
+        nodes.on_change = on_change
+        return ClusterFromZooKeeper(options, nodes)
 
-    return register
+    monkeypatch.setattr(_record_writer, "open_cluster", opened)
+    return nodes
 
 
 def run07(*arguments: str, stdin: bytes = b"") -> Result:
@@ -320,11 +342,9 @@ def run07(*arguments: str, stdin: bytes = b"") -> Result:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy"])
-def test_kafka_07_is_written_through_zookeeper(
-    start: Callable[..., OldBroker], through_zookeeper: Callable[..., FakeNodes], codec: str
-) -> None:
+def test_kafka_07_is_written_through_zookeeper(start: Callable[..., OldBroker], registry: Registry, codec: str) -> None:
     broker = start(3)
-    through_zookeeper(registered([broker]))
+    registry.data = registered([broker])
     result = run07("-p", "3-1", "-z", codec, "-X", "verify=true", stdin=b"a\nb\n")
     assert result.exit_code == 0, result.output
     assert result.stderr.endswith(" s\n")
@@ -333,10 +353,10 @@ def test_kafka_07_is_written_through_zookeeper(
 
 
 def test_without_verify_the_user_learns_that_nothing_is_acknowledged(
-    start: Callable[..., OldBroker], through_zookeeper: Callable[..., FakeNodes]
+    start: Callable[..., OldBroker], registry: Registry
 ) -> None:
     broker = start()
-    through_zookeeper(registered([broker]))
+    registry.data = registered([broker])
     result = run07(stdin=b"a\nb\n")
     assert "Kafka 0.7 acknowledges nothing: -X verify=true reads records back" in result.stderr
     assert sorted(payloads(broker, 0) + payloads(broker, 1)) == [b"a", b"b"]
@@ -353,13 +373,9 @@ def test_without_verify_the_user_learns_that_nothing_is_acknowledged(
     ],
 )
 def test_what_kafka_07_cannot_do_is_an_error(
-    start: Callable[..., OldBroker],
-    through_zookeeper: Callable[..., FakeNodes],
-    arguments: tuple[str, ...],
-    stdin: bytes,
-    said: str,
+    start: Callable[..., OldBroker], registry: Registry, arguments: tuple[str, ...], stdin: bytes, said: str
 ) -> None:
-    through_zookeeper(registered([start()]))
+    registry.data = registered([start()])
     result = run07(*arguments, stdin=stdin)
     assert result.exit_code == 1
     assert said in result.stderr
@@ -389,16 +405,10 @@ def test_lines_lose_their_ends_and_nothing_else_wherever_they_are_cut(
     assert input_records(*(piece for piece in pieces() if piece)) == texts
 
 
-def test_a_last_line_needs_no_end() -> None:
+def test_a_last_line_needs_no_end_and_a_delimiter_may_be_cut_in_two() -> None:
     assert input_records(b"a\nb\r") == [b"a", b"b\r"]
-
-
-def test_a_delimiter_may_lie_on_the_edge_of_two_chunks() -> None:
     assert input_records(b"a;", b";b;;", b"c", delimiter=b";;") == [b"a", b"b", b"c"]
-
-
-def test_a_pause_is_passed_on_and_cuts_nothing() -> None:
-    assert list(split([b"a\nb", PAUSE, b"c\n"], b"\n")) == [[b"a"], [], [b"bc"]]
+    assert list(split([b"a\nb", PAUSE, b"c\n"], b"\n")) == [[b"a"], [], [b"bc"]], "a pause cuts nothing"
 
 
 @pytest.mark.parametrize(
@@ -413,3 +423,99 @@ def test_a_pause_is_passed_on_and_cuts_nothing() -> None:
 def test_a_line_becomes_a_record(line: bytes, delimiter: bytes | None, key: bytes | None, value: bytes) -> None:
     (row,) = TextReader(Constants(), delimiter).read([line], 1).to_pylist()
     assert (row.get("key"), row["value"]) == (key, value)
+
+
+# -- record batches ----------------------------------------------------------------------------------------------------
+
+IN_ZOOKEEPER = ClusterAddress(zookeeper="zk1:2181")
+
+
+def sink(where: ClusterAddress, topic: str, **properties: str) -> SinkOptions:
+    return sink_options(where, topic, properties, "none", 4_000, include_timestamp=False)
+
+
+def of(cluster: ScriptedCluster) -> SinkOptions:
+    return sink(ClusterAddress(",".join(f"{host}:{port}" for host, port in cluster.addresses)), "orders")
+
+
+def values(*found: bytes, partition: int | None = None) -> pa.RecordBatch:
+    columns = {"value": pa.array(found, pa.binary())}
+    if partition is not None:
+        columns["partition"] = pa.array([partition] * len(found), pa.int32())
+    return pa.record_batch(columns)
+
+
+def test_batches_are_delivered_in_their_order_and_counted(cluster: ScriptedCluster) -> None:
+    with RecordWriter(of(cluster)) as writer:
+        assert writer.log_format is KAFKA_LOG
+        writer.write(values(b"a", b"b", partition=1))
+        writer.write(values(partition=1))
+        writer.write(values(b"c", partition=1))
+        writer.flush()
+        assert (writer.rows, writer.written.records) == (3, 3)
+    assert (cluster.values("orders", 0), cluster.values("orders", 1)) == ([], [b"a", b"b", b"c"])
+
+
+def test_rows_that_are_refused_are_counted_as_rows_and_not_as_written(cluster: ScriptedCluster) -> None:
+    with RecordWriter(of(cluster)) as writer:
+        writer.write(values(b"a", partition=0))
+        with pytest.raises(EncodeError, match="7"):
+            writer.write(values(b"b", b"c", partition=7))
+        writer.flush()
+        assert (writer.rows, writer.written.records) == (3, 1)
+
+
+def test_a_new_topic_of_kafka_07_spreads_once_its_brokers_have_registered_it(
+    start: Callable[..., OldBroker], registry: Registry
+) -> None:
+    broker = start()
+    registry.data = registered([broker], topics=())
+    with RecordWriter(sink(IN_ZOOKEEPER, "events", partitioner="round_robin")) as writer:
+        assert writer.log_format is KAFKA07_LOG
+        writer.write(values(b"a", b"b"))
+        writer.flush()
+        assert (payloads(broker, 0), payloads(broker, 1)) == ([b"a", b"b"], [])
+        registry.change(registered([broker]))
+        writer.write(values(b"c", b"d"))
+        writer.flush()
+    assert payloads(broker, 1)
+    assert registry.closed == 1
+
+
+def test_without_a_change_in_zookeeper_a_batch_needs_no_look_at_it(
+    start: Callable[..., OldBroker], registry: Registry
+) -> None:
+    registry.data = registered([start()])
+    with RecordWriter(sink(IN_ZOOKEEPER, "events")) as writer:
+        looks = len(registry.looks)
+        for value in (b"a", b"b"):
+            writer.write(values(value))
+            writer.flush()
+        assert len(registry.looks) == looks
+        registry.change(registry.data)
+        writer.write(values(b"c"))
+        assert len(registry.looks) > looks
+
+
+def test_later_brokers_that_are_registered_in_zookeeper_are_written_to_without_another_look_at_it(
+    cluster: ScriptedCluster, registry: Registry
+) -> None:
+    _, port = cluster.addresses[0]
+    registry.data = {"/brokers/ids/0": b'{"host":"127.0.0.1","port":%d,"version":1}' % port}
+    with RecordWriter(sink(IN_ZOOKEEPER, "orders")) as writer:
+        assert writer.log_format is KAFKA_LOG
+        assert writer.options.client.bootstrap_servers == (("127.0.0.1", port),)
+        registry.change({})
+        writer.write(values(b"a", partition=0))
+        writer.flush()
+    assert cluster.values("orders", 0) == [b"a"]
+    assert registry.closed == 1
+
+
+def test_a_write_that_the_brokers_rule_out_leaves_no_connection_to_zookeeper(
+    start: Callable[..., OldBroker], registry: Registry
+) -> None:
+    registry.data = registered([start()])
+    with pytest.raises(ConfigError, match=r"'lz4': Kafka 0\.7 has none, gzip, snappy"):
+        RecordWriter(sink(IN_ZOOKEEPER, "events", **{"kafka.compression.type": "lz4"}))
+    assert registry.closed == 1

@@ -28,12 +28,9 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["topics", "-b", "broker:9092", *arguments])
 
 
-def test_list_names_the_topics(cluster: FakeCluster) -> None:
+def test_list_names_the_topics_and_internal_ones_can_be_left_out(cluster: FakeCluster) -> None:
     assert run("--list").stdout == "__own\norders\n"
     assert cluster.logs.closed
-
-
-def test_internal_topics_can_be_left_out(cluster: FakeCluster) -> None:
     assert run("--list", "--exclude-internal").stdout == "orders\n"
     assert json.loads(run("--list", "--exclude-internal", "--json").stdout) == ["orders"]
 
@@ -56,13 +53,10 @@ def test_partitions_of_kafka_07_have_the_names_that_they_have_there(cluster: Fak
     assert [line.split()[1] for line in lines[1:]] == ["1-0", "1-1", "2-0", "3-0"]
 
 
-def test_describe_verbose_shows_addresses_epochs_and_topic_ids(cluster: FakeCluster) -> None:
+def test_verbose_and_json_have_every_column_and_null_for_unknown_values(cluster: FakeCluster) -> None:
     titles, first, *_ = cells(run("--describe", "--topic", "orders", "--verbose").stdout)
     assert titles.split()[3:5] == ["ADDRESS", "LEADER-EPOCH"]
     assert first == "orders 0 1 one:9092 5 1,1 1 10 100 id-1"
-
-
-def test_json_has_every_column_and_null_for_unknown_values(cluster: FakeCluster) -> None:
     rows = json.loads(run("--describe", "--topic", "orders", "--json").stdout)
     assert rows[3] == {
         "topic": "orders",

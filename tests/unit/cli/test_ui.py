@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Collection, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,7 +19,6 @@ from streamgroup.model import (
     EARLIEST,
     LATEST,
     ClusterSnapshot,
-    CommittedOffset,
     Dialect,
     GroupDescription,
     GroupListing,
@@ -73,8 +73,6 @@ def test_further_names_of_the_page(served: list[dict[str, Any]]) -> None:
 
 
 def test_a_port_in_use_is_an_error_that_names_the_next_step() -> None:
-    import socket  # noqa: PLC0415
-
     with socket.create_server(("127.0.0.1", 0)) as other:
         result = run("--port", str(other.getsockname()[1]))
     assert isinstance(result.exception, StreamGroupError)
@@ -82,14 +80,18 @@ def test_a_port_in_use_is_an_error_that_names_the_next_step() -> None:
 
 
 class Store(FakeStore):
-    """The groups of FakeStore. `errors` are raised by group, that of "" by the list of groups."""
+    """The groups of FakeStore, and the topics of orders_cluster, whose last partition has no leader.
 
-    def __init__(self) -> None:
+    `errors` are raised by group. The list of groups raises that of "", the offsets of the logs raise that of "logs".
+    """
+
+    def __init__(self, errors: Mapping[str, Exception] | None = None) -> None:
         super().__init__()
-        self.errors: dict[str, Exception] = {}
+        self.errors = dict(errors or {})
         self.where = {"g": "one:9092 (1)", "done": "one:9092 (1)", "turning": "two:9092 (2)"}
         self.hidden: set[str] = set()
         self.asked: list[str] = []
+        self.listed: list[set[TopicPartition]] = []
 
     def list_groups(self, deadline: float) -> dict[str, GroupListing]:
         self._raise("")
@@ -102,8 +104,13 @@ class Store(FakeStore):
             self._raise(name)
         return super().describe(names, deadline)
 
-    def committed(self, name: str, deadline: float) -> Mapping[TopicPartition, CommittedOffset]:
-        return super().committed(name, deadline)
+    def snapshot(self, deadline: float) -> ClusterSnapshot:
+        return orders_cluster().snapshot(None, deadline)
+
+    def offsets_once(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
+        self._raise("logs")
+        self.listed.append(set(wanted))
+        return {tp: 10 if at == EARLIEST else 100 for tp, at in wanted.items()}
 
     def coordinator(self, name: str, deadline: float) -> str:
         return self.where.get(name, "two:9092 (2)")
@@ -132,9 +139,7 @@ SILENT = TransportError("broker 1 does not answer")
 
 
 def test_a_group_whose_coordinator_does_not_answer_is_unread_and_the_others_are_read() -> None:
-    store = Store()
-    store.errors["g"] = SILENT
-    groups = reader(store)
+    groups = reader(Store({"g": SILENT}))
     assert read(groups) == ["done", "turning"]
     assert (groups.unread, groups.notes) == ({"g"}, ["1 group (g) not read: broker 1 does not answer"])
 
@@ -167,8 +172,7 @@ def test_one_group_that_does_not_answer_hides_no_other_of_its_coordinator() -> N
 
 
 def test_brokers_that_answer_nothing_leave_the_cluster_and_a_note() -> None:
-    store = Store()
-    store.errors = dict.fromkeys(("", "g", "done", "turning"), SILENT)
+    store = Store(dict.fromkeys(("", "g", "done", "turning"), SILENT))
     groups = reader(store)
     assert read(groups) == []
     assert groups.notes == ["there may be further groups: broker 1 does not answer"]
@@ -176,12 +180,15 @@ def test_brokers_that_answer_nothing_leave_the_cluster_and_a_note() -> None:
     assert (read(chosen), chosen.unread) == ([], {"g"})
 
 
-@pytest.mark.parametrize("name", ["", "g"])
-def test_a_service_that_keeps_all_groups_and_does_not_answer_is_an_error(name: str) -> None:
-    store = Store()
-    store.is_whole = True
-    store.errors[name] = SILENT
-    with pytest.raises(TransportError):
+@pytest.mark.parametrize(
+    ("name", "error", "is_whole"),
+    [("", SILENT, True), ("g", SILENT, True), ("", UnsupportedVersionError("no ListGroups"), False)],
+    ids=["list of a service that keeps all groups", "group of such a service", "brokers without groups"],
+)
+def test_a_store_of_which_nothing_can_be_read_is_an_error(name: str, error: Exception, is_whole: bool) -> None:
+    store = Store({name: error})
+    store.is_whole = is_whole
+    with pytest.raises(type(error)):
         read(reader(store))
 
 
@@ -193,13 +200,6 @@ def test_a_list_that_fails_hides_no_group_that_is_known(error: StreamGroupError)
     store.errors[""] = error
     assert read(groups) == ["done", "g", "turning"]
     assert groups.notes == [f"there may be further groups: {error}"]
-
-
-def test_brokers_without_groups_are_an_error() -> None:
-    store = Store()
-    store.errors[""] = UnsupportedVersionError("no ListGroups")
-    with pytest.raises(UnsupportedVersionError):
-        read(reader(store))
 
 
 def test_a_group_is_read_until_it_does_not_exist_though_old_brokers_list_it_with_members_only() -> None:
@@ -216,8 +216,8 @@ def test_a_group_is_read_until_it_does_not_exist_though_old_brokers_list_it_with
 
 
 def test_a_refused_group_is_a_note_and_stays_if_it_was_known() -> None:
-    store = Store()
-    store.errors["g"] = AuthorizationError("not authorized to describe group 'g'")
+    refused = AuthorizationError("not authorized to describe group 'g'")
+    store = Store({"g": refused})
     groups = reader(store)
     assert read(groups) == ["done", "turning"]
     assert (groups.unread, groups.notes) == (set(), ["not authorized to describe group 'g'"])
@@ -225,15 +225,14 @@ def test_a_refused_group_is_a_note_and_stays_if_it_was_known() -> None:
     read(groups)
     store.hidden = set()
     read(groups)
-    store.errors["g"] = AuthorizationError("not authorized to describe group 'g'")
+    store.errors["g"] = refused
     assert (read(groups), groups.unread) == (["done", "turning"], {"g"})
     store.errors, store.hidden = {}, {"g"}
     assert read(groups) == ["done", "turning", "g"]
 
 
 def test_chosen_groups_are_read_alone_whether_or_not_they_are_listed() -> None:
-    store = Store()
-    store.errors[""] = SILENT
+    store = Store({"": SILENT})
     groups = reader(store, "g", "done", "absent")
     assert (read(groups), groups.unread) == (["done", "g"], set())
     store.errors["absent"] = store.errors["g"] = SILENT
@@ -289,16 +288,14 @@ def test_a_note_names_the_groups_of_each_cause() -> None:
     ]
 
 
-def test_more_groups_than_the_limit_are_left_out_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_GROUPS", 2)
-    groups = reader(Store())
-    assert read(groups) == ["done", "g"]
-    assert groups.notes[0].startswith("3 groups exist: the page has the first 2")
-
-
-def test_the_limit_leaves_out_no_group_that_the_page_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_groups_than_the_limit_are_left_out_with_a_note_but_none_that_the_page_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "MOST_GROUPS", 2)
     store = Store()
+    groups = reader(store)
+    assert read(groups) == ["done", "g"]
+    assert groups.notes[0].startswith("3 groups exist: the page has the first 2")
     store.hidden = {"done"}
     groups = reader(store)
     assert read(groups) == ["g", "turning"]
@@ -333,65 +330,39 @@ def test_groups_that_do_not_answer_leave_time_for_the_others(monkeypatch: pytest
     assert left == pytest.approx([1.5, 1.5, 1.5])
 
 
-class ReadStore(FakeStore):
-    """The groups of FakeStore; the topics of orders_cluster, whose last partition has no leader."""
-
-    refused: Mapping[str, Exception]
-
-    def __init__(self, refused: Mapping[str, Exception] | None = None) -> None:
-        super().__init__()
-        self.refused = refused or {}
-        self.listed: list[set[TopicPartition]] = []
-
-    def snapshot(self, deadline: float) -> ClusterSnapshot:
-        return orders_cluster().snapshot(None, deadline)
-
-    def describe(self, names: Any, deadline: float) -> dict[str, GroupDescription]:
-        for name in names:
-            if name in self.refused:
-                raise self.refused[name]
-        return super().describe(names, deadline)
-
-    def offsets_once(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
-        if "logs" in self.refused:
-            raise self.refused["logs"]
-        self.listed.append(set(wanted))
-        return {tp: 10 if at == EARLIEST else 100 for tp, at in wanted.items()}
-
-
 @pytest.fixture(autouse=True)
 def no_members(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel, "drivers", list)
 
 
-def read_all(store: ReadStore, *names: str) -> Any:
-    return ClusterReader([cast("GroupStore", store)], names).read(7.0, 1.0)
+def cluster_of(*stores: Any) -> ClusterReader:
+    return ClusterReader(cast("list[GroupStore]", stores))
 
 
 def test_a_reading_has_the_consumer_groups_and_the_logs_that_have_a_leader() -> None:
-    store = ReadStore()
-    found = read_all(store)
+    store = Store()
+    found = cluster_of(store).read(7.0, 1.0)
     assert [(g.name, g.description.state) for g in found.groups] == [
         ("done", "Empty"),
         ("g", "Stable"),
         ("turning", "PreparingRebalance"),
     ]
     assert found.groups[1].committed == {orders(0): 90, orders(3): 5}
-    assert found.groups[1].coordinator == "broker:9092 (7)"
+    assert found.groups[1].coordinator == "one:9092 (1)"
     assert (found.log_starts[orders(0)], found.log_ends[orders(0)]) == (10, 100)
     assert orders(3) not in store.listed[0]
     assert (found.at, found.notes) == (7.0, ())
 
 
 def test_offsets_that_a_leader_does_not_tell_are_a_note_and_the_groups_are_shown() -> None:
-    found = read_all(ReadStore({"logs": TransportError("broker 1 does not answer")}))
+    found = cluster_of(Store({"logs": SILENT})).read(7.0, 1.0)
     assert (len(found.groups), found.log_ends) == (3, {})
     assert found.notes == ("the offsets of the logs are not known: broker 1 does not answer",)
 
 
 def test_a_reading_of_more_partitions_than_the_limit_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_PARTITIONS", 1)
-    found = read_all(ReadStore())
+    found = cluster_of(Store()).read(7.0, 1.0)
     assert len(found.log_ends) == 1
     assert [note.partition(":")[0] for note in found.notes] == ["3 partitions exist"]
 
@@ -399,11 +370,11 @@ def test_a_reading_of_more_partitions_than_the_limit_says_so(monkeypatch: pytest
 def test_members_of_this_machine_are_in_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel, "drivers", lambda: [7])
     monkeypatch.setattr(channel, "statuses", lambda pid, *_: {"r1": {"group": "g", "member": "a-1", "pid": pid}})
-    assert read_all(ReadStore()).statuses == ({"group": "g", "member": "a-1", "pid": 7},)
+    assert cluster_of(Store()).read(7.0, 1.0).statuses == ({"group": "g", "member": "a-1", "pid": 7},)
 
 
 def test_groups_of_kafka_07_are_read_in_zookeeper_with_its_names_of_partitions() -> None:
-    found = ClusterReader([store(Dialect.KAFKA07, KAFKA07)]).read(7.0, soon())
+    found = cluster_of(store(Dialect.KAFKA07, KAFKA07)).read(7.0, soon())
     history = History()
     history.add(found)
     shown = views.group_view(history, "g")
@@ -420,8 +391,7 @@ def test_groups_of_kafka_07_are_read_in_zookeeper_with_its_names_of_partitions()
 
 def test_of_a_group_at_the_brokers_and_in_zookeeper_the_one_with_members_is_shown() -> None:
     in_zookeeper = store(Dialect.KAFKA, {"/consumers": "", "/consumers/g": "", "/consumers/old": ""})
-    brokers = cast("GroupStore", ReadStore())
-    found = ClusterReader([in_zookeeper, brokers]).read(7.0, soon())
+    found = cluster_of(in_zookeeper, Store()).read(7.0, soon())
     assert [(group.name, len(group.description.members)) for group in found.groups] == [
         ("g", 2),
         ("old", 0),
@@ -430,26 +400,20 @@ def test_of_a_group_at_the_brokers_and_in_zookeeper_the_one_with_members_is_show
     ]
 
 
-def test_brokers_before_0_9_leave_the_groups_of_zookeeper(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_brokers_before_0_9_leave_the_groups_of_zookeeper() -> None:
     in_zookeeper = store(Dialect.KAFKA, {"/consumers": "", "/consumers/old": ""})
-    brokers = ReadStore()
-    monkeypatch.setattr(brokers, "list_groups", lambda _: _raise(UnsupportedVersionError("no ListGroups")))
-    both = ClusterReader([in_zookeeper, cast("GroupStore", brokers)])
-    assert [group.name for group in both.read(7.0, soon()).groups] == ["old"]
+    brokers = Store({"": UnsupportedVersionError("no ListGroups")})
+    assert [group.name for group in cluster_of(in_zookeeper, brokers).read(7.0, soon()).groups] == ["old"]
     with pytest.raises(UnsupportedVersionError):
-        ClusterReader([cast("GroupStore", brokers)]).read(7.0, 1.0)
-
-
-def _raise(error: Exception) -> None:
-    raise error
+        cluster_of(brokers).read(7.0, 1.0)
 
 
 def test_what_a_migration_has_left_in_zookeeper_is_not_shown_for_a_group_that_is_not_read() -> None:
     in_zookeeper = store(Dialect.KAFKA, {"/consumers": "", "/consumers/g": "", "/consumers/old": ""})
-    brokers = ReadStore()
-    both = ClusterReader([in_zookeeper, cast("GroupStore", brokers)])
+    brokers = Store()
+    both = cluster_of(in_zookeeper, brokers)
     both.read(7.0, soon())
-    brokers.refused = {"g": TransportError("broker 1 does not answer")}
+    brokers.errors = {"g": SILENT}
     found = both.read(12.0, soon())
     assert ([group.name for group in found.groups], found.unread) == (["old", "done", "turning"], frozenset({"g"}))
 
@@ -462,11 +426,11 @@ def test_groups_logs_and_members_of_this_machine_have_time_whatever_the_others_t
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(channel, "drivers", lambda: [7])
     monkeypatch.setattr(channel, "statuses", lambda *_: {"r1": {"left": 100 + seconds - now[0]}})
-    slow = ReadStore()
+    slow = Store()
 
     def describe(names: Any, deadline: float) -> dict[str, GroupDescription]:
         now[0] = deadline
-        raise TransportError("broker 1 does not answer")
+        raise SILENT
 
     def once(wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
         given.append((min(wanted.values()), deadline - now[0]))
@@ -475,25 +439,25 @@ def test_groups_logs_and_members_of_this_machine_have_time_whatever_the_others_t
 
     monkeypatch.setattr(slow, "describe", describe)
     monkeypatch.setattr(slow, "offsets_once", once)
-    found = ClusterReader([cast("GroupStore", slow)]).read(7.0, 100 + seconds)
+    found = cluster_of(slow).read(7.0, 100 + seconds)
     assert [at for at, _ in given] == [LATEST, EARLIEST]
     assert all(round(left, 6) >= round(least, 6) for (_, left), least in zip(given, (ends, starts), strict=True))
     assert found.statuses[0]["left"] >= statuses - 1e-6
 
 
 def test_a_group_that_is_not_read_stays_on_the_page_and_its_figures_are_not_known() -> None:
-    silent = ReadStore()
-    reader = ClusterReader([cast("GroupStore", silent)])
+    silent = Store()
+    reader = cluster_of(silent)
     history = History()
     history.add(reader.read(7.0, 1.0))
-    silent.refused = {"g": TransportError("broker 1 does not answer")}
+    silent.errors = {"g": SILENT}
     history.add(reader.read(12.0, 1.0))
     shown = views.group_view(history, "g")
     assert shown is not None
     assert (shown["state"], shown["lag"], shown["trend"]) == ("Unknown", None, "unknown")
     assert {(row["committed"], row["lag"]) for row in shown["partitions"]} == {(None, None)}
     assert len(shown["totals"]["times"]) == 1
-    silent.refused = {}
+    silent.errors = {}
     history.add(reader.read(17.0, 1.0))
     again = views.group_view(history, "g")
     assert again is not None
