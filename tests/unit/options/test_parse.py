@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError
 from streamgroup.model import EARLIEST, LATEST, ConfiguredOffsets
+from streamgroup.options.default_mode import parse_default_mode, with_default_mode
 from streamgroup.options.parse import OPTIONS, check_source, kafka_properties, parse_client, parse_source
 from streamgroup.options.rows import Effect, Scope
 from streamgroup.options.sasl import KerberosOptions, SaslOptions
@@ -239,13 +240,10 @@ def test_the_examples_are_all_options_that_set_a_field() -> None:
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_least_offsets_of_a_batch_must_not_exceed_the_most() -> None:
+def test_the_least_offsets_of_a_batch_must_not_exceed_the_most_and_a_delay_needs_them() -> None:
     assert stream(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="5").limits == LimitOptions(5, 5)
     with pytest.raises(ConfigError, match=r"minOffsetsPerTrigger \(6\) must not be above maxOffsetsPerTrigger \(5\)"):
         stream(minOffsetsPerTrigger="6", maxOffsetsPerTrigger="5")
-
-
-def test_a_delay_without_a_minimum_is_ignored() -> None:
     (note,) = stream(maxTriggerDelay="1m").notes
     assert note.startswith("ignored option maxTriggerDelay: ")
 
@@ -283,20 +281,14 @@ def test_ignored_options_are_logged_once_for_each_reason() -> None:
     )
 
 
-def test_a_batch_read_ignores_the_options_of_groups() -> None:
+def test_a_batch_read_ignores_the_options_of_groups_and_the_limits_of_batches() -> None:
     options = batch(**{"kafka.group.id": "etl", "group.mode": "commit", "kafka.session.timeout.ms": "none"})
     assert options.group is None
     (note,) = options.notes
     assert "group.mode, kafka.group.id, kafka.session.timeout.ms: a batch read never joins a group" in note
-
-
-def test_a_batch_read_ignores_the_limits_of_batches() -> None:
     options = batch(maxOffsetsPerTrigger="5", minOffsetsPerTrigger="3")
     assert options.limits == LimitOptions()
     assert "maxOffsetsPerTrigger, minOffsetsPerTrigger: a batch read takes the whole backlog" in options.notes[0]
-
-
-# -- what contradicts itself -------------------------------------------------------------------------------------------
 
 
 def test_a_backoff_beyond_its_maximum_is_constant() -> None:
@@ -388,20 +380,8 @@ def test_a_long_value_is_cut_short() -> None:
 
 
 NAMES = st.sampled_from([o.name for o in OPTIONS.values() if o.target or not o.name.startswith("kafka.")])
-VALUES = st.text(max_size=20) | st.sampled_from(
-    [
-        "1",
-        "-1",
-        "earliest",
-        "true",
-        "{",
-        '{"orders": {"0": 5}}',
-        '{"orders": [0]}',
-        '{"orders": {"0": 1e3}}',
-        "[[",
-        "a:1",
-    ]
-)
+JSON = ('{"orders": {"0": 5}}', '{"orders": [0]}', '{"orders": {"0": 1e3}}')
+VALUES = st.text(max_size=20) | st.sampled_from(["1", "-1", "earliest", "true", "{", "[[", "a:1", *JSON])
 
 
 @given(st.dictionaries(NAMES, VALUES, max_size=4), st.booleans(), st.booleans())
@@ -440,13 +420,7 @@ def test_a_properties_file_is_read_as_java_does() -> None:
 
 def test_the_last_of_equal_names_counts_and_values_may_have_separators() -> None:
     assert kafka_properties("a=1\na=x=y:z\\n") == {"kafka.a": "x=y:z\n"}
-
-
-def test_a_name_may_have_the_prefix_with_which_errors_show_it() -> None:
-    assert kafka_properties("kafka.security.protocol=SSL") == {"kafka.security.protocol": "SSL"}
-
-
-def test_a_line_without_a_name_is_refused() -> None:
+    assert kafka_properties("kafka.security.protocol=SSL") == {"kafka.security.protocol": "SSL"}, "as errors show it"
     with pytest.raises(ValueError, match="expected lines of the form name=value"):
         kafka_properties("=x")
 
@@ -485,25 +459,17 @@ def test_kerberos_is_the_default_mechanism_and_ignores_the_renewal_of_java() -> 
     ]
 
 
-def test_what_concerns_other_clients_is_named_and_has_no_effect() -> None:
-    client, notes = parse_client(
-        {f"kafka.{name}": "1" for name in ("acks", "group.id", "retries", "default.api.timeout.ms", "key.deserializer")}
-    )
-    assert client == parse_client({})[0]
-    assert notes == (
-        "ignored options kafka.acks, kafka.default.api.timeout.ms, kafka.group.id, kafka.key.deserializer, "
-        "kafka.retries: only the properties of the connection count here",
-    )
+OF_OTHERS = ("acks", "default.api.timeout.ms", "group.id", "key.deserializer", "retries")
+OF_SERIALIZERS = ("basic.auth.user.info", "schema.registry.url")
+"""What a file of Confluent has."""
 
 
-def test_what_a_file_of_confluent_has_for_serializers_has_no_effect() -> None:
-    given = {"schema.registry.url": "https://registry", "basic.auth.user.info": "me:hunter2", "client.id": "me"}
-    client, notes = parse_client({f"kafka.{name}": value for name, value in given.items()})
-    assert client.client_id == "me"
-    assert notes == (
-        "ignored options kafka.basic.auth.user.info, kafka.schema.registry.url: only the properties of the connection "
-        "count here",
-    )
+@pytest.mark.parametrize("names", [OF_OTHERS, OF_SERIALIZERS])
+def test_what_concerns_other_clients_is_named_and_has_no_effect(names: tuple[str, ...]) -> None:
+    client, notes = parse_client({**{f"kafka.{name}": "1" for name in names}, "kafka.client.id": "me"})
+    assert client == parse_client({"kafka.client.id": "me"})[0]
+    named = ", ".join(f"kafka.{name}" for name in names)
+    assert notes == (f"ignored options {named}: only the properties of the connection count here",)
 
 
 def test_problems_are_named_together_without_secrets() -> None:
@@ -594,6 +560,34 @@ def test_options_outside_the_mode_are_ignored(mode: str, ignored: set[str]) -> N
     assert why.startswith(f"with group.mode={mode} ")
 
 
+def test_a_stream_with_a_group_takes_the_default_of_its_application_and_the_log_says_so() -> None:
+    given = {**BATCH, "KAFKA.Group.ID": "g"}
+    options, notes = with_default_mode(given, GroupMode.OFF, "HERE")
+    assert parse_source(options, streaming=True).group == GroupOptions("", GroupMode.OFF)
+    assert notes == ("group.mode is off: HERE sets it",)
+    assert with_default_mode(given, GroupMode.MEMBER, "HERE") == (given, ())
+
+
+@pytest.mark.parametrize(
+    "given", [{**STREAM, "Group.Mode": "member"}, BATCH], ids=["a mode of its own, in any case", "no group"]
+)
+def test_a_stream_with_a_mode_of_its_own_or_without_a_group_leaves_the_default(given: dict[str, str]) -> None:
+    assert with_default_mode(given, GroupMode.OFF, "HERE") == (given, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"), [("off", GroupMode.OFF), (" OFF ", GroupMode.OFF), ("member", GroupMode.MEMBER)]
+)
+def test_the_modes_by_default_are_off_and_member(text: str, mode: GroupMode) -> None:
+    assert parse_default_mode(text, "HERE") is mode
+
+
+@pytest.mark.parametrize("text", ["", "none", "commit"])
+def test_another_word_is_refused_by_the_place_where_it_is(text: str) -> None:
+    with pytest.raises(ConfigError, match=f"invalid value {text!r} for HERE: expected off or member"):
+        parse_default_mode(text, "HERE")
+
+
 SESSION = {"kafka.session.timeout.ms": "6000", "kafka.heartbeat.interval.ms": "6000"}
 ENDLESS = "cannot use option {}: a stream has no end"
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -620,14 +614,16 @@ def test_options_that_a_stream_cannot_have_are_refused_with_the_reason(given: di
 # -- where a read starts and ends --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("word", "default"), [("earliest", EARLIEST), ("Latest", LATEST)])
-def test_a_stream_starts_at_either_end(word: str, default: int) -> None:
-    assert stream(startingOffsets=word).starting == ConfiguredOffsets(default)
-
-
-def test_a_start_by_partition_may_name_the_ends() -> None:
-    configured = stream(startingOffsets='{"orders": {"0": 23, "1": -2}}').starting
-    assert configured == ConfiguredOffsets(LATEST, offsets={A: 23, B: EARLIEST})
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("earliest", ConfiguredOffsets(EARLIEST)),
+        ("Latest", ConfiguredOffsets(LATEST)),
+        ('{"orders": {"0": 23, "1": -2}}', ConfiguredOffsets(LATEST, offsets={A: 23, B: EARLIEST})),
+    ],
+)
+def test_a_stream_starts_at_either_end_or_by_partition(text: str, expected: ConfiguredOffsets) -> None:
+    assert stream(startingOffsets=text).starting == expected
 
 
 def test_the_first_of_three_starts_counts_alone() -> None:
@@ -724,11 +720,8 @@ def test_a_start_by_partition_lists_exactly_the_topics_subscribed(value: Any, te
         stream(subscribe="orders,clicks", startingOffsets=json.dumps(value))
 
 
-def test_a_start_by_partition_lists_exactly_the_partitions_assigned() -> None:
+def test_a_start_by_partition_lists_exactly_the_partitions_assigned_and_a_pattern_leaves_that_to_the_cluster() -> None:
     with pytest.raises(ConfigError, match=r"(?s)Add orders-1.*Remove orders-2"):
         batch(subscribe=None, assign='{"orders": [0, 1]}', startingOffsets='{"orders": {"0": 1, "2": 1}}')
-
-
-def test_a_pattern_leaves_that_to_the_cluster() -> None:
     configured = batch(subscribe=None, subscribePattern=".*", startingOffsets='{"orders": {"0": 1}}').starting
     assert configured.offsets == {A: 1}

@@ -28,32 +28,24 @@ each_way = pytest.mark.parametrize("parse", [stream, batch, write])
 
 
 @pytest.mark.parametrize(
-    ("name", "suggestion"),
+    ("parse", "name", "suggestion"),
     [
-        ("startingOffset", "Did you mean 'startingOffsets'?"),
-        ("starting_offsets", "Did you mean 'startingOffsets'?"),
-        ("subscribePatern", "Did you mean 'subscribePattern'?"),
-        ("kafka.sesion.timeout.ms", "Did you mean 'kafka.session.timeout.ms'?"),
-        ("group.jointimeouts", "Did you mean 'group.joinTimeout'?"),
-        ("sasl.tokenProvder", "Did you mean 'sasl.tokenProvider'?"),
+        (stream, "startingOffset", "Did you mean 'startingOffsets'?"),
+        (stream, "starting_offsets", "Did you mean 'startingOffsets'?"),
+        (stream, "subscribePatern", "Did you mean 'subscribePattern'?"),
+        (stream, "kafka.sesion.timeout.ms", "Did you mean 'kafka.session.timeout.ms'?"),
+        (stream, "group.jointimeouts", "Did you mean 'group.joinTimeout'?"),
+        (stream, "sasl.tokenProvder", "Did you mean 'sasl.tokenProvider'?"),
+        (write, "topics", "Name the topic with 'topic'"),
+        (write, "kafka.ack", "Did you mean 'kafka.acks'?"),
+        (write, "partitoner", "Did you mean 'partitioner'?"),
     ],
 )
-def test_a_misspelled_option_is_an_error_with_the_right_one(name: str, suggestion: str) -> None:
+def test_a_misspelled_option_is_an_error_with_the_right_one(
+    parse: Callable[..., Any], name: str, suggestion: str
+) -> None:
     with pytest.raises(ConfigError, match=f"^unknown option '{name}'.*{re.escape(suggestion)}"):
-        stream(**{name: "x"})
-
-
-@pytest.mark.parametrize(
-    ("name", "suggestion"),
-    [
-        ("topics", "Name the topic with 'topic'"),
-        ("kafka.ack", "Did you mean 'kafka.acks'?"),
-        ("partitoner", "Did you mean 'partitioner'?"),
-    ],
-)
-def test_a_misspelled_option_of_a_write_is_an_error_with_the_right_one(name: str, suggestion: str) -> None:
-    with pytest.raises(ConfigError, match=f"^unknown option '{name}'.*{re.escape(suggestion)}"):
-        write(**{name: "x"})
+        parse(**{name: "x"})
 
 
 @each_way
@@ -153,13 +145,9 @@ def test_strict_refuses_every_unknown_option(parse: Callable[..., Any], name: st
 
 
 @each_way
-def test_strict_decides_wherever_it_stands_among_the_options(parse: Callable[..., Any]) -> None:
+def test_strict_is_true_or_false_wherever_it_stands_among_the_options(parse: Callable[..., Any]) -> None:
     with pytest.raises(ConfigError, match=r"(?s)^2 problems .*unknown option 'aaa'.*unknown option 'zzz'"):
         parse(aaa="x", strict="true", zzz="x")
-
-
-@each_way
-def test_strict_is_true_or_false(parse: Callable[..., Any]) -> None:
     assert parse(strict=" false ").notes == parse(strict="true").notes == ()
     with pytest.raises(ConfigError, match=r"^invalid value 'yes' for option strict: expected true or false"):
         parse(strict="yes")

@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError
+from streamgroup.options.parse import parse_sink
 from streamgroup.options.sasl import ControlFlag, KerberosOptions, OAuthOptions, SaslOptions, parse_jaas, sasl_options
 from streamgroup.options.secrets import Secret
+from streamgroup.options.types import SinkOptions
 from tests.unit.options.jaas_cases import as_row, expected_of, random_configs
 
 SECURITY = "org.apache.kafka.common.security"
@@ -288,7 +290,6 @@ def test_any_text_is_read_or_refused_without_its_values() -> None:
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "sasl" / "jaas.jsonl"
 ROWS: list[dict[str, Any]] = [json.loads(line) for line in VECTORS.read_text().splitlines()]
-MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 def test_java_has_read_some_configurations_and_refused_others() -> None:
@@ -315,24 +316,15 @@ def escaped(text: str) -> str:
 @given(options=st.dictionaries(st.text(), st.text()), flag=st.sampled_from(ControlFlag))
 def test_quoted_options_are_read_as_written(options: dict[str, str], flag: ControlFlag) -> None:
     written = " ".join(f"{escaped(name)}={escaped(value)}" for name, value in options.items())
-    row = as_row(parse_jaas(f"{MODULE} {flag.value} {written};"))
-    assert row == {"module": MODULE, "flag": flag.value, "options": options}
+    row = as_row(parse_jaas(f"{PLAIN} {flag.value} {written};"))
+    assert row == {"module": PLAIN, "flag": flag.value, "options": options}
 
 
-def test_passwords_are_secret_and_users_are_not() -> None:
-    module = parse_jaas(f'{MODULE} required username="alice" password="hunter2" clientSecret="x" tokenauth=true;')
-    assert module.options == {
-        "username": "alice",
-        "password": Secret("hunter2"),
-        "clientSecret": Secret("x"),
-        "tokenauth": "true",
-    }
-
-
-def test_a_login_module_shows_no_value() -> None:
-    module = parse_jaas(f'{MODULE} required username="hunter1" password="hunter2" other="hunter3";')
-    assert repr(module) == f"LoginModule({MODULE}, required, username, password, other)"
-    assert "hunter" not in f"{module}"
+def test_passwords_are_secret_and_users_are_not_and_a_login_module_shows_neither() -> None:
+    module = parse_jaas(f'{PLAIN} required username="alice" password="hunter2" clientSecret="x" tokenauth=true;')
+    secret = {"password": Secret("hunter2"), "clientSecret": Secret("x")}
+    assert module.options == {"username": "alice", "tokenauth": "true", **secret}
+    assert f"{module}" == repr(module) == f"LoginModule({PLAIN}, required, username, password, clientSecret, tokenauth)"
 
 
 @pytest.mark.parametrize(
@@ -340,15 +332,124 @@ def test_a_login_module_shows_no_value() -> None:
     [
         ("", "does not begin with a login module"),
         ("hunter2", "not followed by a control flag"),
-        (f"{MODULE} hunter2;", "not followed by a control flag"),
-        (f'{MODULE} required password="hunter2"', "does not end with ';'"),
-        (f"{MODULE} required a=b password=hunter2!;", "option 3 of the login module is not of the form"),
-        (f"{MODULE} required a=b keyTab=/hunter2;\n;", "option 2 of the login module has a value that is not a word"),
-        (f"{MODULE} required 5=hunter2;", "option 1 of the login module is not of the form"),
-        (f'{MODULE} required a="b"; hunter2', "text after the first ';'"),
+        (f"{PLAIN} hunter2;", "not followed by a control flag"),
+        (f'{PLAIN} required password="hunter2"', "does not end with ';'"),
+        (f"{PLAIN} required a=b password=hunter2!;", "option 3 of the login module is not of the form"),
+        (f"{PLAIN} required a=b keyTab=/hunter2;\n;", "option 2 of the login module has a value that is not a word"),
+        (f"{PLAIN} required 5=hunter2;", "option 1 of the login module is not of the form"),
+        (f'{PLAIN} required a="b"; hunter2', "text after the first ';'"),
     ],
 )
 def test_a_problem_names_the_place_and_no_value(config: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem) as caught:
         parse_jaas(config)
     assert "hunter2" not in str(caught.value)
+
+
+# -- among the options of a write --------------------------------------------------------------------------------------
+
+BY_PASSWORD = {
+    "kafka.sasl.mechanism": "PLAIN",
+    "kafka.sasl.jaas.config": f'{PLAIN} required username="ann" password="hunter2";',
+}
+BY_TOKEN = {"kafka.sasl.mechanism": "OAUTHBEARER"}
+
+
+def write(protocol: str, options: dict[str, str]) -> SinkOptions:
+    return parse_sink({"kafka.bootstrap.servers": "b1:9092", "kafka.security.protocol": protocol, **options})
+
+
+def test_the_mechanism_and_the_login_module_give_the_credentials() -> None:
+    options = write("sasl_ssl", BY_PASSWORD)
+    assert options.client.security_protocol == "SASL_SSL"
+    assert options.client.sasl == SaslOptions("PLAIN", "ann", Secret("hunter2"))
+    assert options.client.tls is not None
+    assert "hunter2" not in repr(options)
+    assert options.notes == ()
+
+
+def test_a_password_in_the_clear_is_warned_of() -> None:
+    options = write("SASL_PLAINTEXT", BY_PASSWORD)
+    assert options.client.tls is None
+    assert any("with PLAIN anyone on the network can read the credentials. Use SASL_SSL" in n for n in options.notes)
+
+
+def test_a_token_endpoint_without_tls_is_warned_of() -> None:
+    name = "kafka.sasl.oauthbearer"
+    credentials = {f"{name}.client.credentials.client.id": "me", f"{name}.client.credentials.client.secret": "s"}
+    options = write("SASL_SSL", {**BY_TOKEN, **credentials, f"{name}.token.endpoint.url": "http://idp/token"})
+    assert any("begins with http: anyone on the network can read the client secret" in note for note in options.notes)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "name"),
+    [("PLAINTEXT", "kafka.sasl.mechanism"), ("SSL", "kafka.sasl.mechanism"), ("SSL", "sasl.tokenProvider")],
+)
+def test_without_sasl_its_options_are_ignored(protocol: str, name: str) -> None:
+    options = write(protocol, {name: "nonsense"})
+    assert options.client.sasl is None
+    assert f"ignored option {name}: kafka.security.protocol is {protocol}, which has no SASL" in options.notes
+
+
+ENDPOINT = "kafka.sasl.oauthbearer.token.endpoint.url"
+SCOPE = {"kafka.sasl.oauthbearer.scope": "kafka"}
+UNSECURED_JAAS = f'{OAUTH} required unsecuredLoginStringClaim_sub="ann";'
+
+
+@pytest.mark.parametrize(
+    ("options", "note"),
+    [
+        (
+            {**BY_PASSWORD, "kafka.sasl.kerberos.service.name": "kafka", "sasl.tokenProvider": "m:f", **SCOPE},
+            "ignored options kafka.sasl.kerberos.service.name, kafka.sasl.oauthbearer.scope, sasl.tokenProvider: "
+            "kafka.sasl.mechanism is PLAIN",
+        ),
+        (
+            {**BY_TOKEN, "sasl.tokenProvider": "m:f", **SCOPE},
+            "ignored option kafka.sasl.oauthbearer.scope: sasl.tokenProvider gives the tokens",
+        ),
+        (
+            {**BY_TOKEN, ENDPOINT: "file:/token", **SCOPE},
+            "ignored option kafka.sasl.oauthbearer.scope: the token is read from a file",
+        ),
+        (
+            {**BY_TOKEN, "kafka.sasl.jaas.config": UNSECURED_JAAS, **SCOPE},
+            "ignored option kafka.sasl.oauthbearer.scope: the token is unsecured, and no token endpoint gives it",
+        ),
+    ],
+)
+def test_options_that_the_mechanism_does_not_use_are_named(options: dict[str, str], note: str) -> None:
+    assert write("SASL_SSL", options).notes == (note,)
+
+
+def test_a_function_or_credentials_for_a_token_endpoint_need_no_login_module() -> None:
+    options = write("SASL_SSL", {**BY_TOKEN, "sasl.tokenProvider": "my_company.tokens:for_kafka"})
+    assert options.client.sasl == SaslOptions("OAUTHBEARER", oauth=OAuthOptions(provider="my_company.tokens:for_kafka"))
+    credentials = "kafka.sasl.oauthbearer.client.credentials.client"
+    handler = f"{SECURITY}.oauthbearer.OAuthBearerLoginCallbackHandler"
+    others = {"kafka.sasl.oauthbearer.header.urlencode": "true", "kafka.sasl.login.callback.handler.class": handler}
+    given = {ENDPOINT: URL, f"{credentials}.id": "me", f"{credentials}.secret": "s3cret", **others}
+    asked = OAuthOptions(URL, "me", Secret("s3cret"), header_urlencode=True)
+    assert write("SASL_SSL", {**BY_TOKEN, **given}).client.sasl == SaslOptions("OAUTHBEARER", oauth=asked)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kafka.sasl.mechanism": "SCRAM-SHA-512"}, r"spark\.kafka\.clusters\.\* passes tokens only to Java classes"),
+        (
+            {"sasl.tokenProvider": "m:f"},
+            r"mechanism is not set, and its default is GSSAPI\. Set kafka\.sasl\.mechanism=OA",
+        ),
+        ({**BY_TOKEN, "sasl.tokenProvider": "no colon"}, "expected module:function, for example"),
+        (
+            {**BY_TOKEN, "sasl.tokenProvider": "m:f", "kafka.sasl.oauthbearer.token.endpoint.url": "https://idp"},
+            "cannot use sasl.tokenProvider together with kafka.sasl.oauthbearer.token.endpoint.url",
+        ),
+        ({**BY_TOKEN, "kafka.sasl.login.callback.handler.class": "com.acme.X"}, "Set kafka|set sasl.tokenProvider"),
+        ({"kafka.sasl.client.callback.handler.class": "com.acme.X"}, "it names a Java class, which Python cannot run"),
+    ],
+)
+def test_what_cannot_work_is_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        write("SASL_SSL", options)

@@ -47,28 +47,23 @@ def test_no_message_and_no_note_shows_a_secret(name: str, streaming: bool) -> No
 # -- references to secrets ---------------------------------------------------------------------------------------
 
 
-def test_a_reference_is_followed_where_the_secret_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("ZK_PASSWORD", "hunter2")
+def test_a_reference_is_followed_once_where_the_secret_is_used_and_travels_to_tasks_without_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     file = tmp_path / "password"
-    file.write_text("hunter3\n")
-    assert Secret("env:ZK_PASSWORD").reveal("zookeeper.password") == "hunter2"
-    assert Secret(f"file:{file}").reveal("zookeeper.password") == "hunter3"
+    for secret in ("hunter2", "env:HOME", "file:/etc/passwd"):
+        monkeypatch.setenv("ZK_PASSWORD", secret)
+        file.write_text(f"{secret}\n")
+        for reference in (Secret("env:ZK_PASSWORD"), Secret(f"file:{file}")):
+            assert reference.reveal("zookeeper.password") == secret
+            assert secret.encode() not in pickle.dumps(reference)
     assert Secret("envy:9").reveal("zookeeper.password") == "envy:9"
-
-
-def test_what_a_reference_leads_to_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("SECRET", "file:/etc/passwd")
-    assert Secret("env:SECRET").reveal("zookeeper.password") == "file:/etc/passwd"
-    (tmp_path / "secret").write_text("env:HOME\n")
-    assert Secret(f"file:{tmp_path / 'secret'}").reveal("zookeeper.password") == "env:HOME"
 
 
 @pytest.mark.parametrize("reference", ["env:NO_SUCH_VARIABLE", "file:/no/such/file"])
 def test_a_broken_reference_names_the_option(reference: str) -> None:
-    with pytest.raises(
-        ConfigError,
-        match=r"^cannot read the secret for option zookeeper\.password: " r".*(NO_SUCH_VARIABLE|/no/such/file)",
-    ):
+    expected = r"^cannot read the secret for option zookeeper\.password: .*(NO_SUCH_VARIABLE|/no/such/file)"
+    with pytest.raises(ConfigError, match=expected):
         Secret(reference).reveal("zookeeper.password")
 
 
@@ -147,12 +142,3 @@ def test_a_secret_in_a_value_is_found(value: str) -> None:
 )
 def test_a_value_without_a_secret_is_shown(value: str) -> None:
     assert not has_secret(value)
-
-
-def test_a_reference_travels_to_tasks_without_the_secret(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("hunter2")
-    monkeypatch.setenv("SECRET", "hunter2")
-    for reference in ("env:SECRET", f"file:{tmp_path / 'secret'}"):
-        secret = Secret(reference)
-        assert secret.reveal("x") == "hunter2"
-        assert b"hunter2" not in pickle.dumps(secret)

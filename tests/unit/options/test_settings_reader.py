@@ -43,8 +43,9 @@ def read(*entries: tuple[str, Any]) -> Reader:
 
 def test_valid_entries_become_values_by_the_name_of_their_row() -> None:
     reader = read(("SIZE", "5"), ("fast", "true"))
-    assert reader.values == {"size": 5, "fast": True}
-    assert reader.problems == []
+    assert (reader.values, reader.problems) == ({"size": 5, "fast": True}, [])
+    invalid = read(("size", "x"))
+    assert (invalid.given, invalid.values) == ({"size"}, {}), "it counts as given"
 
 
 def test_all_problems_are_collected() -> None:
@@ -55,11 +56,6 @@ def test_all_problems_are_collected() -> None:
         "unknown field 'sise'. Did you mean 'size'?",
         "field size is set twice, in different spellings. Remove one of them",
     ]
-
-
-def test_an_entry_with_an_invalid_value_counts_as_given_but_has_no_value() -> None:
-    reader = read(("size", "x"))
-    assert (reader.given, reader.values) == ({"size"}, {})
 
 
 def test_one_problem_stands_alone_and_several_are_a_list() -> None:

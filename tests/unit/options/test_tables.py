@@ -9,19 +9,20 @@ import pytest
 from streamgroup.options.docs import PAGES
 from streamgroup.options.foreign_names import OLD_CONSUMERS, OLD_PRODUCERS
 from streamgroup.options.kafka import KAFKA
-from streamgroup.options.kinds import SECRET
+from streamgroup.options.kinds import BOOLEAN, POSITIVE, SECRET, TEXT
 from streamgroup.options.producer import PRODUCER
-from streamgroup.options.rows import PREFIX, SECTIONS, Option, Scope, default_of
+from streamgroup.options.rows import PREFIX, SCOPE_OF_MODE, SECTIONS, Effect, Option, Scope, default_of
 from streamgroup.options.secrets import is_secret
 from streamgroup.options.sink import SINK, SINK_HINTS, SINK_ZOOKEEPER
 from streamgroup.options.source import HINTS, SOURCE
+from streamgroup.options.types import GroupMode, Isolation
 from streamgroup.options.zookeeper import ZOOKEEPER
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "options"
 LISTS = sorted(path.name for path in VECTORS.glob("*-properties-*.tsv"))
 TABLE = {option.name: option for option in (*SOURCE, *ZOOKEEPER, *KAFKA)}
-IDS = [option.name for option in TABLE.values()]
 WRITES = {option.name: option for option in (*SINK, *SINK_ZOOKEEPER, *PRODUCER)}
+READS = (Scope.BATCH, Scope.MEMBER, Scope.COMMIT, Scope.OFF)
 TABLES = {"reads": TABLE, "writes": WRITES}
 
 each_table = pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
@@ -146,23 +147,14 @@ def test_every_option_of_sparks_source_has_no_effect_in_a_write() -> None:
     assert [name for name in SPARK if WRITES[name].scope] == []
 
 
-@pytest.mark.parametrize("option", WRITES.values(), ids=WRITES)
-def test_a_row_of_a_write_is_complete(option: Option) -> None:
-    assert option.scope in (Scope.WRITE, Scope.NONE)
+ROWS = [*((row, Scope.ALL) for row in TABLE.values()), *((row, Scope.WRITE) for row in WRITES.values())]
+
+
+@pytest.mark.parametrize(("option", "scopes"), ROWS, ids=[*TABLE, *WRITES])
+def test_a_row_is_complete(option: Option, scopes: Scope) -> None:
+    assert option.scope in scopes
     assert option.doc.endswith(".") if option.scope else option.why
-    if option.target:
-        section, _, field = option.target.partition(".")
-        assert field in {f.name for f in fields(SECTIONS[section])}
-
-
-@pytest.mark.parametrize("option", TABLE.values(), ids=IDS)
-def test_a_row_is_complete(option: Option) -> None:
-    if option.scope:
-        assert option.doc.endswith(".")
-    for scope in (Scope.BATCH, Scope.MEMBER, Scope.COMMIT, Scope.OFF):
-        assert option.scope & scope or option.reason(scope)
-    if not option.scope:
-        assert option.why
+    assert all(option.scope & scope or option.reason(scope) for scope in scopes)
     if option.target:
         section, _, field = option.target.partition(".")
         assert field in {f.name for f in fields(SECTIONS[section])}
@@ -198,20 +190,79 @@ def test_a_used_secret_option_has_the_kind_secret(table: dict[str, Option]) -> N
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE_TABLES = {"options.md": (*SOURCE, *ZOOKEEPER, *KAFKA), "write-options.md": (*SINK, *SINK_ZOOKEEPER, *PRODUCER)}
 
-each_page = pytest.mark.parametrize("page", PAGES)
 
-
-@each_page
-def test_the_docs_are_those_of_the_tables(page: str) -> None:
-    assert (DOCS / page).read_text() == PAGES[page](), "run: make docs"
-
-
-@each_page
-def test_every_option_stands_in_the_docs(page: str) -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_the_docs_are_those_of_the_tables_and_have_every_option(page: str) -> None:
     text = (DOCS / page).read_text()
+    assert text == PAGES[page](), "run: make docs"
     assert [option.name for option in PAGE_TABLES[page] if f"`{option.name}`" not in text] == []
 
 
 @pytest.mark.parametrize("line", [line for page in PAGES.values() for line in page().splitlines() if line[:1] == "|"])
 def test_every_row_has_the_cells_of_its_table(line: str) -> None:
     assert line.count("|") in (3, 4, 5, 6)
+
+
+# -- a row ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scope", "used_in"),
+    [
+        (Scope.NONE, ()),
+        (Scope.BATCH, (Scope.BATCH,)),
+        (Scope.COMMIT, (Scope.COMMIT,)),
+        (Scope.GROUP, (Scope.MEMBER, Scope.COMMIT)),
+        (Scope.STREAM, (Scope.MEMBER, Scope.COMMIT, Scope.OFF)),
+        (Scope.ALL, READS),
+        (Scope.WRITE, (Scope.WRITE,)),
+    ],
+)
+def test_an_option_takes_effect_in_its_scope_and_nowhere_else(scope: Scope, used_in: tuple[Scope, ...]) -> None:
+    row = Option("x", scope=scope, elsewhere=Effect.REFUSED)
+    for each in (*READS, Scope.WRITE):
+        assert row.effect(each) is (Effect.USED if each in used_in else Effect.REFUSED)
+    is_of_a_stream = any(each in Scope.STREAM for each in used_in)  # whose mode is not known yet
+    assert row.effect(Scope.STREAM) is (Effect.USED if is_of_a_stream else Effect.REFUSED)
+
+
+def test_each_mode_of_a_group_has_the_scope_of_its_name_within_the_streams() -> None:
+    assert {mode: scope.name for mode, scope in SCOPE_OF_MODE.items()} == {mode: mode.name for mode in GroupMode}
+    assert all(scope in Scope.STREAM for scope in SCOPE_OF_MODE.values())
+
+
+@pytest.mark.parametrize(
+    ("scope", "reason"),
+    [
+        (Scope.BATCH, "a batch read never joins a group and commits nothing"),
+        (Scope.COMMIT, "with group.mode=commit the query is not a member of its group"),
+        (Scope.OFF, "with group.mode=off the query has no group"),
+        (Scope.MEMBER, ""),
+    ],
+)
+def test_the_scope_gives_the_reason_of_an_ignored_option_that_has_none(scope: Scope, reason: str) -> None:
+    assert Option("x", scope=Scope.NONE).reason(scope) == reason
+    assert Option("x", scope=Scope.NONE, why="its own").reason(scope) == "its own"
+
+
+def test_an_option_has_another_kind_of_value_in_a_batch_read_where_the_row_has_one() -> None:
+    row = Option("x", kind=POSITIVE, batch_kind=BOOLEAN)
+    assert row.kind_in(Scope.BATCH) is BOOLEAN
+    assert {row.kind_in(scope) for scope in (Scope.MEMBER, Scope.COMMIT, Scope.OFF, Scope.WRITE)} == {POSITIVE}
+    assert Option("x").kind_in(Scope.BATCH) is TEXT
+
+
+@pytest.mark.parametrize(
+    ("target", "default"),
+    [
+        ("fetch.min_bytes", 1),
+        ("fetch.isolation", Isolation.READ_UNCOMMITTED),
+        ("group.instance_id", None),
+        ("zookeeper.chroot", ""),
+        ("producer.acks", -1),
+        ("client.bootstrap_servers", MISSING),
+        ("", MISSING),
+    ],
+)
+def test_the_default_of_an_option_is_that_of_its_field(target: str, default: object) -> None:
+    assert default_of(Option("x", target=target)) == default

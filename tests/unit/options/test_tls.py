@@ -57,6 +57,11 @@ def test_an_insecure_version_is_refused(version: str) -> None:
     assert "the version is insecure" in refused(protocol=version)
 
 
+def test_java_classes_are_refused() -> None:
+    said = "cannot use option kafka.ssl.engine.factory.class: the engine is a Java class"
+    assert said in refused(engine__factory__class="com.example.Engine")
+
+
 @pytest.mark.parametrize(
     ("name", "text", "expected"),
     [
@@ -117,15 +122,10 @@ def test_a_write_has_the_same_options_and_checks() -> None:
 # -- the log -------------------------------------------------------------------------------------------------------
 
 
-def test_the_log_warns_where_host_names_are_not_verified() -> None:
+def test_the_log_warns_where_host_names_are_not_verified_and_names_what_is_ignored() -> None:
     (note,) = stream(endpoint__identification__algorithm="").notes
-    assert note.startswith(
-        "host names of brokers are not verified, because kafka.ssl.endpoint.identification.algorithm"
-    )
+    assert note.startswith("host names of brokers are not verified, because kafka.ssl.endpoint.identification.algor")
     assert stream().notes == ()
-
-
-def test_the_password_of_a_key_that_is_not_set_is_named_as_ignored() -> None:
     assert stream(key__password="x").notes == ("ignored option kafka.ssl.key.password: no key store is set",)
 
 
@@ -137,12 +137,6 @@ def test_without_tls_its_options_are_named_as_ignored() -> None:
     assert options.notes == (
         "ignored options kafka.ssl.protocol, kafka.ssl.truststore.location: kafka.security.protocol is PLAINTEXT, "
         "which has no TLS",
-    )
-
-
-def test_java_classes_are_refused() -> None:
-    assert "cannot use option kafka.ssl.engine.factory.class: the engine is a Java class" in refused(
-        engine__factory__class="com.example.Engine"
     )
 
 
@@ -184,16 +178,10 @@ def test_an_unknown_cipher_suite_is_refused_with_similar_ones(suite: str) -> Non
     assert set(near) <= OPENSSL_NAMES.keys()
 
 
-@pytest.mark.parametrize(
-    ("suite", "name"),
-    [
-        ("TLS_AES_256_GCM_SHA384", "TLS_AES_256_GCM_SHA384"),
-        ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-ECDSA-CHACHA20-POLY1305"),
-        ("TLS_RSA_WITH_AES_256_CBC_SHA256", "AES256-SHA256"),
-    ],
-)
-def test_a_suite_of_java_has_the_name_of_openssl(suite: str, name: str) -> None:
-    assert openssl_name(suite) == name
+def test_a_suite_of_java_has_the_name_of_openssl() -> None:
+    assert openssl_name("TLS_AES_256_GCM_SHA384") == "TLS_AES_256_GCM_SHA384"
+    assert openssl_name("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256") == "ECDHE-ECDSA-CHACHA20-POLY1305"
+    assert openssl_name("TLS_RSA_WITH_AES_256_CBC_SHA256") == "AES256-SHA256"
 
 
 @pytest.mark.parametrize("mark", ["RC4", "3DES", "MD5", "EXPORT", "NULL", "anon"])

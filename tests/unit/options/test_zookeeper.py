@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from streamgroup.advice import OffsetLocation, StoredIn
 from streamgroup.errors import ConfigError
 from streamgroup.model import TopicPartition
 from streamgroup.options.parse import parse_source
@@ -117,33 +116,17 @@ def test_dual_commit_needs_two_places() -> None:
     assert "kafka.dual.commit.enabled" in options.notes[0]
 
 
-@pytest.mark.parametrize(
-    ("given", "stored_in"),
-    [
-        ({}, StoredIn.ZOOKEEPER),
-        ({"group__mode": "commit"}, StoredIn.ZOOKEEPER),
-        ({"kafka__offsets__storage": "kafka"}, StoredIn.BOTH),
-        ({"kafka__offsets__storage": "kafka", "kafka__dual__commit__enabled": "false"}, StoredIn.KAFKA),
-        ({"kafka__offsets__storage": "kafka", "group__mode": "commit"}, StoredIn.KAFKA),
-        (BROKERS_ONLY, StoredIn.KAFKA),
-        ({**BROKERS_ONLY, "group__mode": "commit"}, StoredIn.BROKERS),
-    ],
-)
-def test_the_options_tell_where_the_offsets_are_stored(given: dict[str, Any], stored_in: StoredIn) -> None:
-    assert drain(**given).group.offset_location == OffsetLocation("drain", stored_in)
-
-
 @pytest.mark.parametrize("given", [{}, BROKERS_ONLY])
 def test_a_query_without_a_group_stores_no_offsets(given: dict[str, Any]) -> None:
     assert drain(**given, group__mode="off").group.offset_location.group == ""
 
 
 def test_offsets_are_stored_in_zookeeper_only_if_it_is_set() -> None:
-    brokers = {"zookeeper__connect": None, "kafka__bootstrap__servers": "b:1"}
-    assert drain(**brokers).group.offsets_storage is None
+    assert drain(**BROKERS_ONLY).group.offsets_storage is None
     with pytest.raises(ConfigError, match=r"kafka\.offsets\.storage=zookeeper: zookeeper\.connect is not set"):
-        drain(**brokers, kafka__offsets__storage="zookeeper")
-    assert not drain(**brokers, kafka__offsets__storage="kafka", kafka__dual__commit__enabled="true").group.dual_commit
+        drain(**BROKERS_ONLY, kafka__offsets__storage="zookeeper")
+    both = drain(**BROKERS_ONLY, kafka__offsets__storage="kafka", kafka__dual__commit__enabled="true")
+    assert not both.group.dual_commit
 
 
 # -- credentials -------------------------------------------------------------------------------------------------------
@@ -159,11 +142,8 @@ def test_user_and_password_require_each_other() -> None:
         assert "hunter2" not in str(caught.value)
     with pytest.raises(ConfigError, match=r"zookeeper\.set\.acl=true requires an identity"):
         drain(zookeeper__set__acl="true")
-
-
-def test_zookeeper_options_without_its_address_are_an_error() -> None:
     with pytest.raises(ConfigError, match=r"cannot use zookeeper.set.acl: zookeeper.connect is not set"):
-        drain(zookeeper__connect=None, kafka__bootstrap__servers="b:1", zookeeper__set__acl="false")
+        drain(**BROKERS_ONLY, zookeeper__set__acl="false")
 
 
 # -- TLS and SASL ------------------------------------------------------------------------------------------------------
@@ -179,6 +159,8 @@ def test_tls_is_that_of_zookeeper_and_not_of_the_brokers() -> None:
     assert options.client.tls is None
     assert drain().client.zookeeper.tls is None
     assert drain(zookeeper__ssl__client__enable="false").client.zookeeper.tls is None
+    with_key = drain(**TLS, zookeeper__ssl__keystore__location="/k.pem", zookeeper__set__acl="true")
+    assert with_key.client.zookeeper.creator_only, "a client certificate is an identity for ACLs"
 
 
 @pytest.mark.parametrize(
@@ -215,22 +197,13 @@ def test_settings_that_do_not_fit_are_an_error_with_the_next_step(given: dict[st
     assert "kafka.ssl" not in str(caught.value)
 
 
-def test_a_client_certificate_is_an_identity_for_acls() -> None:
-    options = drain(**TLS, zookeeper__ssl__keystore__location="/k.pem", zookeeper__set__acl="true")
-    assert options.client.zookeeper.creator_only
-
-
-def test_a_weak_connection_to_zookeeper_is_noted() -> None:
+def test_a_weak_connection_to_zookeeper_and_javas_class_for_tls_are_noted() -> None:
     (note,) = drain(**USER).notes
     assert "anyone on the network can read zookeeper.password" in note
     (note,) = drain(**TLS, zookeeper__ssl__endpoint__identification__algorithm="").notes
     assert note.startswith("host names of ZooKeeper servers are not verified")
     assert drain(**TLS, **USER).notes == ()
-
-
-def test_javas_class_for_tls_is_ignored_with_the_reason() -> None:
-    netty = "org.apache.zookeeper.ClientCnxnSocketNetty"
-    (note,) = drain(**TLS, zookeeper__clientCnxnSocket=netty).notes
+    (note,) = drain(**TLS, zookeeper__clientCnxnSocket="org.apache.zookeeper.ClientCnxnSocketNetty").notes
     assert "zookeeper.ssl.client.enable" in note
 
 
@@ -246,14 +219,11 @@ def test_partitions_are_named_by_broker_and_number() -> None:
         TopicPartition("events", 10_002): -2,
         TopicPartition("events", 3): 5,
     }
+    with pytest.raises(ConfigError, match="repeated partition"):
+        drain(startingOffsets='{"events": {"1-2": 5, "10002": 6}}')
 
 
 @pytest.mark.parametrize("name", ["0-10000", "999999-1", "-1", "1-", "1-2-3", "a-b"])
 def test_an_invalid_partition_is_an_error(name: str) -> None:
     with pytest.raises(ConfigError, match="partition"):
         drain(subscribe=None, assign=f'{{"events": ["{name}"]}}')
-
-
-def test_a_partition_under_both_its_names_is_a_repeated_one() -> None:
-    with pytest.raises(ConfigError, match="repeated partition"):
-        drain(startingOffsets='{"events": {"1-2": 5, "10002": 6}}')
