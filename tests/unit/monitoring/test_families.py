@@ -100,22 +100,14 @@ def test_an_end_that_is_not_listed_yet_gives_no_lag_and_one_behind_the_position_
     assert len(figures(made, "kafka_consumergroup_group_offset")) == 2
 
 
-def test_members_of_one_group_add_up() -> None:
-    first = status(positions={"t-0": 1}, ends={"t-0": 4})
-    second = status(run="r2", member="b-1", positions={"t-1": 0}, ends={"t-1": 10})
-    made = families([first, second], [], "c")
-    assert figures(made, "kafka_consumergroup_group_max_lag") == {("c", "orders"): 10}
-    assert figures(made, "kafka_consumergroup_group_sum_lag") == {("c", "orders"): 13}
-
-
-def test_the_lag_of_a_topic_is_that_of_its_partitions_held() -> None:
+def test_members_of_one_group_add_up_by_group_and_topic() -> None:
     first = status(positions={"t-0": 1, "u-0": 0}, ends={"t-0": 4, "u-0": 2})
     second = status(run="r2", member="b-1", positions={"t-1": 0}, ends={"t-1": 10})
     made = families([first, second], [], "c")
-    assert figures(made, "kafka_consumergroup_group_topic_sum_lag") == {
-        ("c", "orders", "t"): 13,
-        ("c", "orders", "u"): 2,
-    }
+    assert figures(made, "kafka_consumergroup_group_max_lag") == {("c", "orders"): 10}
+    assert figures(made, "kafka_consumergroup_group_sum_lag") == {("c", "orders"): 15}
+    by_topic = {("c", "orders", "t"): 13, ("c", "orders", "u"): 2}
+    assert figures(made, "kafka_consumergroup_group_topic_sum_lag") == by_topic
 
 
 def test_the_lag_in_seconds_is_known_of_some_partitions_and_the_longest_is_the_groups() -> None:
@@ -132,17 +124,14 @@ def test_the_lag_in_seconds_is_known_of_some_partitions_and_the_longest_is_the_g
     assert figures(made, "kafka_consumergroup_group_max_lag_seconds") == {("c", "orders"): 7.5}
 
 
-def test_the_ends_of_logs_are_by_coordinator() -> None:
-    found = log_ends([status(ends={"t-0": 4}), status(None, run="r2", ends={"t-0": 5})])
-    assert found == {("r1", "t-0"): 4, ("r2", "t-0"): 5}
-
-
 def test_a_query_without_a_group_has_no_lag_of_a_group() -> None:
     made = families([status(None, name="", member="", positions={"t-0": 1}, ends={"t-0": 4})], [], "c")
     assert figures(made, "kafka_consumergroup_group_lag") == {}
     assert figures(made, "kafka_consumergroup_group_offset") == {}
     assert figures(made, "kafka_partition_latest_offset") == {("c", "t", "0"): 4}
     assert figures(made, "streamgroup_partitions") == {("", "", "r1"): 1}
+    found = log_ends([status(ends={"t-0": 4}), status(None, run="r2", ends={"t-0": 5})])
+    assert found == {("r1", "t-0"): 4, ("r2", "t-0"): 5}, "the ends of logs are by coordinator"
 
 
 def test_a_member_shows_the_age_of_its_batch_in_flight_and_none_is_no_age() -> None:
@@ -213,14 +202,10 @@ def test_the_phases_of_batches_are_summed_and_counted() -> None:
     }
 
 
-def test_a_query_that_sets_records_aside_counts_them_once_for_all_of_its_groups() -> None:
+def test_a_query_counts_dead_letters_once_for_all_of_its_groups_and_failures_by_error() -> None:
     plain, of_two = QueryTotals("plain", "orders"), [QueryTotals("two", name, dead_letters=4) for name in "ab"]
-    made = families([], [plain, *of_two], "c")
+    made = families([], [plain, *of_two], "c", {("ingest", "DataLossError"): 2})
     assert figures(made, "streamgroup_dead_letters_total") == {("two",): 4}
-
-
-def test_failures_are_counted_by_query_and_error() -> None:
-    made = families([], [], "c", {("ingest", "DataLossError"): 2})
     assert figures(made, "streamgroup_query_failures_total") == {("ingest", "DataLossError"): 2}
 
 
@@ -232,21 +217,14 @@ def test_every_name_is_there_once_whether_there_is_a_sample_or_not() -> None:
     )
 
 
-@pytest.fixture
-def lag() -> Family:
-    return Family("lag", MetricKind.GAUGE, "Records behind.", ("group", "topic"))
-
-
-def test_a_label_that_a_sample_lacks_is_empty_and_one_that_the_metric_lacks_is_dropped(lag: Family) -> None:
-    lag.add({"topic": "t", "partition": "0"}, 7)
+def test_a_label_that_a_sample_lacks_is_empty_and_the_same_labels_replace_a_sample() -> None:
+    lag = Family("lag", MetricKind.GAUGE, "Records behind.", ("group", "topic"))
+    lag.add({"topic": "t", "partition": "0"}, 7)  # the metric lacks this label: it is dropped
     assert lag.samples == [Sample(("", "t"), 7)]
-
-
-def test_a_second_sample_with_the_same_labels_replaces_the_first_in_its_place(lag: Family) -> None:
     lag.add({"group": "g", "topic": "a"}, 1)
     lag.add({"group": "g", "topic": "b"}, 2)
     lag.add({"group": "g", "topic": "a"}, 3)
-    assert lag.samples == [Sample(("g", "a"), 3), Sample(("g", "b"), 2)]
+    assert lag.samples == [Sample(("", "t"), 7), Sample(("g", "a"), 3), Sample(("g", "b"), 2)]
 
 
 def test_a_summary_has_a_sum_and_a_count_and_other_samples_count_nothing() -> None:
@@ -283,11 +261,8 @@ def test_a_position_is_behind_since_the_log_ended_there(position: int, seconds: 
 def test_a_log_that_stands_still_leaves_its_last_records_to_age() -> None:
     found = times((0, 0), (10, 100), (20, 100), (500, 100))
     assert found.seconds_behind("a", 90, 500) == pytest.approx(491)
-
-
-def test_a_record_behind_a_long_silence_is_as_old_as_the_reading_before_it() -> None:
     found = times((0, 100), (1800, 100), (3600, 100), (3615, 101))
-    assert found.seconds_behind("a", 100, 3615) == pytest.approx(15)
+    assert found.seconds_behind("a", 100, 3615) == pytest.approx(15), "as old as the reading before the record"
 
 
 def test_a_reading_that_is_older_than_another_changes_nothing() -> None:

@@ -65,10 +65,7 @@ def test_a_reading_that_repeats_the_assignment_is_not_kept(timeline: Ownership) 
     assert not timeline.add(40.0, P[:2], {P[0]: "a", P[1]: "b"})
     assert timeline.add(50.0, P[:2], {P[0]: "a"}), "the loss of an owner is a change"
     assert len(timeline) == 3
-
-
-def test_the_first_assignment_is_not_a_change() -> None:
-    assert not Ownership(2).add(10.0, P, {})
+    assert not Ownership(2).add(10.0, P, {}), "the first assignment is not a change"
 
 
 @pytest.mark.parametrize(
@@ -85,17 +82,14 @@ def test_spans_are_cut_where_the_view_begins(
     assert timeline.spans(since) == {P[0]: first, P[1]: second}
 
 
-def test_a_partition_that_no_member_holds_has_a_row_without_spans() -> None:
-    timeline = Ownership(2)
-    assert (timeline.partitions, timeline.spans()) == ((), {})
-    timeline.add(10.0, P[:1], {P[1]: "a"})
-    assert timeline.spans() == {P[0]: []}
-
-
-def test_the_partitions_are_those_of_the_newest_assignment(timeline: Ownership) -> None:
+def test_the_partitions_are_those_of_the_newest_assignment_also_without_a_member(timeline: Ownership) -> None:
     timeline.add(40.0, P, dict.fromkeys(P, "b"))
     assert timeline.partitions == P
     assert timeline.spans()[P[3]] == [Span(40, 40, "b")]
+    empty = Ownership(2)
+    assert (empty.partitions, empty.spans()) == ((), {})
+    empty.add(10.0, P[:1], {P[1]: "a"})
+    assert empty.spans() == {P[0]: []}
 
 
 def test_forgetting_keeps_the_assignment_that_was_in_effect_at_that_time(timeline: Ownership) -> None:
@@ -154,6 +148,10 @@ def test_members_that_join_and_leave_come_before_the_rebalance_that_they_cause()
         (MarkKind.LEAVE, "client-a left", "a"),
         (MarkKind.REBALANCE, "2 partitions moved", ""),
     ]
+    assert shown(group(held={"a": P}), group(state=GroupState.EMPTY)) == [
+        (MarkKind.LEAVE, "client-a left", "a"),
+        (MarkKind.REBALANCE, "4 partitions moved", ""),
+    ]
 
 
 def test_a_member_without_a_client_id_is_called_by_its_member_id() -> None:
@@ -165,13 +163,6 @@ def test_a_member_without_a_client_id_is_called_by_its_member_id() -> None:
 @pytest.mark.parametrize("state", [GroupState.UNKNOWN, GroupState.DEAD])
 def test_a_state_in_which_brokers_do_not_tell_the_owners_is_not_a_rebalance(state: str) -> None:
     assert shown(group(held={"a": P}), group(held={"a": []}, state=state)) == []
-
-
-def test_the_last_member_of_a_group_leaves_its_partitions() -> None:
-    assert shown(group(held={"a": P}), group(state=GroupState.EMPTY)) == [
-        (MarkKind.LEAVE, "client-a left", "a"),
-        (MarkKind.REBALANCE, "4 partitions moved", ""),
-    ]
 
 
 def test_a_partition_of_kafka_0_7_has_the_name_that_its_brokers_give_it() -> None:

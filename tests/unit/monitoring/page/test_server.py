@@ -1,20 +1,25 @@
-"""`serve` listens for browsers and reads the cluster until Ctrl-C. No test waits for a signal."""
+"""`serve` listens for browsers that may read the page, and reads the cluster until Ctrl-C. Tests wait for no signal."""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import json
 import re
 import socket
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
+from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
+from starlette.types import Receive, Scope, Send
 
-from streamgroup.errors import StreamGroupError, TransportError
-from streamgroup.monitoring.page.access import Access
+from streamgroup.errors import ConfigError, StreamGroupError, TransportError
+from streamgroup.monitoring.page.access import COOKIE, Access, Guard, is_loopback
 from streamgroup.monitoring.page.history import views
 from streamgroup.monitoring.page.history.history import History
 from streamgroup.monitoring.page.server import PAGE, Board, BoardPoller, application, serve
@@ -75,10 +80,7 @@ def test_the_readings_end_with_the_server_and_only_ctrl_c_is_not_an_error(until:
         raise end
 
     until(stop)
-    if end is RuntimeError:
-        with pytest.raises(RuntimeError):
-            serve(cluster.open, LOOPBACK, port=0, interval=60, on_start=lambda _: None)
-    else:
+    with pytest.raises(RuntimeError) if end is RuntimeError else nullcontext():
         serve(cluster.open, LOOPBACK, port=0, interval=60, on_start=lambda _: None)
     assert cluster.closed == 1
 
@@ -93,14 +95,6 @@ def test_the_readings_end_where_the_address_cannot_be_announced() -> None:
     with pytest.raises(BrokenPipeError):
         serve(cluster.open, LOOPBACK, port=0, interval=60, on_start=refuse)
     assert cluster.closed == 1
-
-
-def test_the_address_has_the_port_that_was_asked_for() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    announced: list[str] = []
-    serve(Cluster().open, LOOPBACK, port=port, interval=60, on_start=announced.append)
-    assert announced == [f"http://127.0.0.1:{port}/"]
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="Python was built without IPv6")
@@ -124,11 +118,14 @@ def test_an_address_that_cannot_be_used_is_an_error_before_the_cluster_is_opened
     assert (cluster.opened, announced) == (0, [])
 
 
-def test_a_port_in_use_is_an_error_that_names_it() -> None:
+def test_a_port_in_use_is_an_error_that_names_it_and_a_free_one_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(StreamGroupError, match=f"127.0.0.1:{port}: .*in use.* Choose another --port or --host"):
             serve(Cluster().open, LOOPBACK, port=port, interval=60, on_start=lambda _: None)
+    announced: list[str] = []
+    serve(Cluster().open, LOOPBACK, port=port, interval=60, on_start=announced.append)
+    assert announced == [f"http://127.0.0.1:{port}/"], "the port is free again"
 
 
 P = partitions(4)
@@ -144,9 +141,7 @@ def board() -> Board:
 
 
 def client(board: Board, access: Access | None = None, host: str = "127.0.0.1:9405") -> TestClient:
-    return TestClient(
-        application(board, access or Access("127.0.0.1"), 5), base_url=f"http://{host}", follow_redirects=False
-    )
+    return TestClient(application(board, access or LOOPBACK, 5), base_url=f"http://{host}", follow_redirects=False)
 
 
 def test_each_view_is_json(board: Board) -> None:
@@ -234,10 +229,7 @@ def test_a_form_of_another_site_or_of_another_size_is_refused(board: Board) -> N
     own = page.post("/login", content=f"token={TOKEN}", headers={"Origin": "http://10.0.0.7:9405"})
     assert own.headers["location"] == "/"
     assert page.post("/login", content="x" * 10_000).status_code == 413
-
-
-def test_the_form_of_a_page_without_a_token_leads_to_the_page(board: Board) -> None:
-    assert client(board).post("/login", content="token=").headers["location"] == "/"
+    assert client(board).post("/login", content="token=").headers["location"] == "/", "a page without a token"
 
 
 # -- the files ---------------------------------------------------------------------------------------------------------
@@ -259,8 +251,6 @@ def test_every_file_is_served_and_none_loads_anything_from_elsewhere(board: Boar
 
 
 def test_the_chart_library_is_the_one_that_its_note_names() -> None:
-    import hashlib  # noqa: PLC0415
-
     note = (PAGE / "vendor" / "VERSION").read_text()
     named = re.findall(r"^([0-9a-f]{64})  (\S+)$", note, re.MULTILINE)
     assert {name for _, name in named} == {"uPlot.esm.js", "uPlot.min.css", "uPlot.LICENSE"}
@@ -358,3 +348,173 @@ def test_an_error_that_repeats_is_logged_once_until_a_reading_succeeds(caplog: p
     wait_until(lambda: cluster.opened == 5, "opened again after another failure")
     poller.stop(5)
     assert [record.getMessage() for record in caplog.records] == ["cannot read the cluster: no broker answers"] * 2
+
+
+# -- access -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "localhost", "::1", "[::1]"])
+def test_loopback_needs_no_token(host: str) -> None:
+    assert is_loopback(host)
+    assert Access(host).allows_cookie("") is True
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "broker-1", ""])
+def test_a_page_for_other_machines_does_not_start_without_a_token(host: str) -> None:
+    with pytest.raises(ConfigError, match="--token"):
+        Access(host)
+
+
+def test_a_token_that_could_be_guessed_is_refused_and_not_shown() -> None:
+    with pytest.raises(ConfigError, match="7 characters") as refused:
+        Access("0.0.0.0", "secret!")
+    assert "secret!" not in str(refused.value)
+    assert TOKEN not in repr(Access("0.0.0.0", TOKEN))
+
+
+@pytest.mark.parametrize(
+    ("listens", "header", "allowed"),
+    [
+        ("127.0.0.1", "127.0.0.1:9405", True),
+        ("127.0.0.1", "localhost:9405", True),
+        ("127.0.0.1", "LocalHost", True),
+        ("127.0.0.1", "[::1]:9405", True),
+        ("127.0.0.1", "laptop", True),
+        ("127.0.0.1", "evil.example:9405", False),
+        ("127.0.0.1", "localhost.evil.example", False),
+        ("127.0.0.1", "127.0.0.1.evil.example", False),
+        ("127.0.0.1", "10.0.0.7", False),
+        ("127.0.0.1", "", False),
+        ("127.0.0.1", "localhost:9405@evil.example", False),
+        ("127.0.0.1", "localhost:x", False),
+        ("0.0.0.0", "10.0.0.7:9405", True),
+        ("0.0.0.0", "evil.example", False),
+        ("0.0.0.0", "laptop.", True),
+    ],
+)
+def test_a_browser_that_was_led_to_the_page_by_another_name_is_refused(
+    listens: str, header: str, allowed: bool
+) -> None:
+    assert Access(listens, TOKEN, {"Laptop"}).allows_host(header) is allowed
+
+
+def test_the_cookie_proves_the_token_and_does_not_contain_it() -> None:
+    access = Access("0.0.0.0", TOKEN)
+    assert access.allows_token(TOKEN)
+    assert access.allows_cookie(access.cookie())
+    assert TOKEN not in access.cookie()
+    for wrong in ("", TOKEN[:-1], TOKEN + "0", "ä" * 16):
+        assert not access.allows_token(wrong)
+        assert not access.allows_cookie(wrong)
+    assert not access.allows_cookie(TOKEN)
+    assert not Access("0.0.0.0", TOKEN[::-1]).allows_cookie(access.cookie())
+
+
+SECURED = Access("0.0.0.0", TOKEN)
+
+
+class Page:
+    """The application behind the guard, which records the paths that reach it."""
+
+    def __init__(self, **headers: str) -> None:
+        self.reached: list[str] = []
+        self.headers = headers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.reached.append(scope.get("path", scope["type"]))
+        if scope["type"] == "http":
+            await PlainTextResponse("the page", headers=self.headers)(scope, receive, send)
+
+
+def guarded(page: Page, access: Access = SECURED, host: str = "10.0.0.7:9405") -> TestClient:
+    return TestClient(Guard(page, access), base_url=f"http://{host}", follow_redirects=False)
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_let_through"),
+    [
+        ({}, False),
+        ({"Authorization": f"Bearer {TOKEN}"}, True),
+        ({"Authorization": "Bearer fedcba9876543210"}, False),
+        ({"Authorization": f"Basic {TOKEN}"}, False),
+        ({"Cookie": f"{COOKIE}={SECURED.cookie()}"}, True),
+        ({"Cookie": f"{COOKIE}={TOKEN}"}, False),
+        ({"Cookie": f"another={SECURED.cookie()}"}, False),
+        ({"Authorization": "Bearer wrong", "Cookie": f"{COOKIE}={SECURED.cookie()}"}, False),
+    ],
+)
+def test_a_request_reaches_the_page_with_the_token_or_the_cookie_that_proves_it(
+    headers: dict[str, str], is_let_through: bool
+) -> None:
+    page = Page()
+    assert guarded(page).get("/api/overview", headers=headers).status_code == (200 if is_let_through else 401)
+    assert page.reached == (["/api/overview"] if is_let_through else [])
+
+
+def test_a_program_is_told_that_the_token_is_missing_and_a_browser_is_sent_to_the_form() -> None:
+    page = Page()
+    program = guarded(page).get("/api/overview")
+    assert (program.json(), program.headers["www-authenticate"]) == ({"error": "the token is missing"}, "Bearer")
+    browser = guarded(page).get("/")
+    assert (browser.status_code, browser.headers["location"]) == (303, "/login")
+    assert page.reached == []
+    assert guarded(page, Access("127.0.0.1"), "127.0.0.1:9405").get("/api/overview").text == "the page", "without one"
+
+
+@pytest.mark.parametrize("path", ["/login", "/assets/login.css", "/assets/login.js", "/assets/theme.js"])
+def test_the_form_and_its_files_need_no_token(path: str) -> None:
+    assert guarded(Page()).get(path).text == "the page"
+
+
+@pytest.mark.parametrize("path", ["/login/x", "/assets/app.js", "/assets/login.css.map", "/Login", "//login"])
+def test_a_path_that_is_like_one_of_the_form_needs_the_token(path: str) -> None:
+    page = Page()
+    assert guarded(page).get(f"http://10.0.0.7:9405{path}").headers["location"] == "/login"
+    assert page.reached == []
+
+
+@pytest.mark.parametrize("path", ["/", "/api/overview", "/login"])
+def test_a_host_name_that_is_not_served_is_refused_with_the_next_step_even_with_the_token(path: str) -> None:
+    page = Page()
+    refused = guarded(page, host="evil.example").get(path, headers={"Authorization": f"Bearer {TOKEN}"})
+    assert (refused.status_code, page.reached) == (421, [])
+    assert "Use its address, or start it with --name HOST" in refused.text
+    assert guarded(page).get(path, headers={"Host": ""}).status_code == 421
+    assert page.reached == []
+
+
+@pytest.mark.parametrize(("host", "path"), [("10.0.0.7", "/login"), ("10.0.0.7", "/"), ("evil.example", "/")])
+def test_answers_of_the_page_and_refusals_bind_the_browser_alike(host: str, path: str) -> None:
+    headers = guarded(Page(), host=host).get(path).headers
+    policy = headers["content-security-policy"].split("; ")
+    assert {"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "form-action 'self'"} <= set(policy)
+    assert (headers["x-content-type-options"], headers["x-frame-options"]) == ("nosniff", "DENY")
+    # With no-referrer, browsers send the form of the token with `Origin: null`, which the page refuses.
+    assert headers["referrer-policy"] == "same-origin"
+    assert headers["cross-origin-resource-policy"] == headers["cross-origin-opener-policy"] == "same-origin"
+
+
+@pytest.mark.parametrize(
+    ("path", "cache"), [("/api/overview", "no-store"), ("/api/none", "no-store"), ("/", "no-cache")]
+)
+def test_answers_with_figures_are_not_stored_unless_they_say_how_long(path: str, cache: str) -> None:
+    assert guarded(Page()).get(path).headers["cache-control"] == cache
+    page = Page(**{"Cache-Control": "max-age=60"})
+    assert guarded(page).get("/login").headers["cache-control"] == "max-age=60"
+
+
+def test_a_websocket_gets_no_answer_and_the_start_of_the_server_reaches_the_page() -> None:
+    page = Page()
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        raise AssertionError("the guard reads nothing")
+
+    guard = Guard(page, SECURED)
+    asyncio.run(guard({"type": "websocket", "path": "/login", "headers": []}, receive, send))
+    assert (page.reached, sent) == ([], [])
+    asyncio.run(guard({"type": "lifespan"}, receive, send))
+    assert page.reached == ["lifespan"]

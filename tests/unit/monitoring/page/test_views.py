@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from streamgroup.model import Dialect, GroupDescription, GroupState, MemberDescription, TopicPartition
 from streamgroup.monitoring.page.history import views
@@ -9,6 +10,13 @@ from streamgroup.monitoring.page.history.history import History
 from tests.unit.monitoring.page.readings import group, partitions, reading, status
 
 P = partitions(4)
+
+
+def etl(history: History, *lines: str) -> dict[str, Any]:
+    """The view of the group `etl`."""
+    shown = views.group_view(history, "etl", lines)
+    assert shown is not None
+    return shown
 
 
 def test_groups_come_with_the_largest_lag_first_and_unknown_ones_last() -> None:
@@ -30,16 +38,9 @@ def test_a_falling_lag_has_a_time_until_it_is_caught_up() -> None:
 def test_the_view_of_a_group_is_json_with_a_row_for_each_partition() -> None:
     history = History()
     for at in range(3):
-        held = {"a": P[:2], "b": P[2:]}
-        history.add(
-            reading(
-                at,
-                group(held=held, committed=dict.fromkeys(P, at)),
-                ends=dict.fromkeys(P, 5),
-                statuses=[status("b", draining=True)],
-            )
-        )
-    shown = json.loads(json.dumps(views.group_view(history, "etl")))
+        one = group(held={"a": P[:2], "b": P[2:]}, committed=dict.fromkeys(P, at))
+        history.add(reading(at, one, ends=dict.fromkeys(P, 5), statuses=[status("b", draining=True)]))
+    shown = json.loads(json.dumps(etl(history)))
     assert [row["id"] for row in shown["partitions"]] == [f"orders-{n}" for n in range(4)]
     assert shown["owners"] == ["a", "b"]
     assert shown["spans"][3] == [[0, 2, 1]]
@@ -53,8 +54,7 @@ def test_members_keep_their_numbers_and_so_their_colors_when_another_one_joins()
     history = History()
     history.add(reading(0, group(held={"b": P[:2], "c": P[2:]})))
     history.add(reading(5, group(held={"a": P[:1], "b": P[1:2], "c": P[2:]})))
-    shown = views.group_view(history, "etl")
-    assert shown is not None
+    shown = etl(history)
     assert shown["owners"] == ["b", "c", "a"]
     assert [row["owner"] for row in shown["partitions"]] == [2, 0, 1, 1]
 
@@ -68,8 +68,7 @@ def test_partitions_of_kafka_0_7_have_the_names_of_its_tools_and_lags_in_bytes()
         one = GroupReading(described, dict.fromkeys(of_0_7, 10), "ZooKeeper")
         history.add(reading(at, one, ends=dict.fromkeys(of_0_7, 30), dialect=Dialect.KAFKA07))
     history.add(reading(2, group(held={"b": of_0_7[1:]}, committed=one.committed), dialect=Dialect.KAFKA07))
-    shown = views.group_view(history, "etl")
-    assert shown is not None
+    shown = etl(history)
     assert (shown["unit"], views.overview(history)["unit"]) == ("bytes", "bytes")
     assert sorted(line["name"] for line in shown["lines"]) == ["events-0-0", "events-1-1"]
     texts = [mark["text"] for mark in shown["marks"]]
@@ -82,8 +81,7 @@ def test_the_view_of_a_group_marks_what_its_members_on_this_machine_have_paused(
     whole = status("b", run="r2", positions={"orders-2": 1}, paused=["orders-2"], paused_whole=True)
     other = status("c", group="other", positions={"orders-3": 1}, paused=["orders-3"])
     history.add(reading(0, group(committed=dict.fromkeys(P, 1)), statuses=[here, whole, other]))
-    shown = views.group_view(history, "etl")
-    assert shown is not None
+    shown = etl(history)
     assert [row["paused"] for row in shown["partitions"]] == [False, True, True, None]
     assert shown["pauses"] == [
         {"name": "east", "whole": False, "partitions": 1},
@@ -95,8 +93,7 @@ def test_a_member_of_this_machine_shows_its_batch_in_flight() -> None:
     history = History()
     flying, older = status("b", idle=False, in_flight_s=312.5), status("c", idle=False)
     history.add(reading(0, group(held={"a": P[:2], "b": P[2:3], "c": P[3:]}), statuses=[flying, older]))
-    shown = views.group_view(history, "etl")
-    assert shown is not None
+    shown = etl(history)
     found = [m["local"] and (m["local"]["idle"], m["local"]["in_flight_s"]) for m in shown["members_list"]]
     assert found == [None, (False, 312.5), (False, None)], "a member of an older release does not say since when"
 
@@ -106,21 +103,15 @@ def test_the_lines_are_those_of_the_largest_lags_or_those_chosen() -> None:
     many = partitions(20)
     history.add(reading(0, group(committed=dict.fromkeys(many, 0)), ends={tp: tp.partition for tp in many}))
 
-    def lines(*chosen: str) -> list[str]:
-        shown = views.group_view(history, "etl", chosen)
-        assert shown is not None
-        return [line["id"] for line in shown["lines"]]
-
-    assert lines() == [f"orders-{n}" for n in range(19, 11, -1)]
-    assert lines("orders-3", "orders-4") == ["orders-3", "orders-4"]
+    assert [line["id"] for line in etl(history)["lines"]] == [f"orders-{n}" for n in range(19, 11, -1)]
+    assert [line["id"] for line in etl(history, "orders-3", "orders-4")["lines"]] == ["orders-3", "orders-4"]
 
 
 def test_a_view_of_a_long_history_has_as_many_points_as_a_screen_shows_and_the_newest() -> None:
     history = History()
     for at in range(700):
         history.add(reading(at, group(committed={P[0]: at}), ends={P[0]: 1000}))
-    shown = views.group_view(history, "etl")
-    assert shown is not None
+    shown = etl(history)
     assert len(shown["times"]) == len(shown["heat"][0]) <= views.POINTS
     assert (shown["times"][-1], shown["totals"]["lag"][-1]) == (699, 301)
 
