@@ -29,15 +29,13 @@ WATCHING = {"prometheus", "grafana"}
 
 
 @pytest.fixture(scope="module")
-def compose() -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yaml").read_text())
-    return loaded
+def compose() -> Any:
+    return yaml.safe_load((DOCKER / "compose.yaml").read_text())
 
 
 @pytest.fixture(scope="module")
-def services(compose: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = compose["services"]
-    return found
+def services(compose: dict[str, Any]) -> Any:
+    return compose["services"]
 
 
 def instructions(word: str) -> list[str]:
@@ -106,11 +104,8 @@ def test_the_job_parses_and_reads_the_broker_of_the_cluster(services: dict[str, 
     assert job.stop.timeout_seconds < int(services["job"]["stop_grace_period"].removesuffix("s"))
 
 
-def test_workers_and_job_share_the_directory_of_the_rows(services: dict[str, Any]) -> None:
+def test_two_members_fit_into_the_cluster_and_share_the_directory_of_the_rows(services: dict[str, Any]) -> None:
     assert all("data:/data" in services[name]["volumes"] for name in ("job", "spark-worker-1", "spark-worker-2"))
-
-
-def test_two_members_fit_into_the_cluster(services: dict[str, Any]) -> None:
     worker = services["spark-worker-1"]["command"]
     cores = 2 * int(worker[worker.index("--cores") + 1])
     job = load(DOCKER / "ingest.toml", "a", {})
@@ -196,12 +191,15 @@ def test_the_paths_of_the_image_are_those_of_its_python() -> None:
     assert tuple(map(int, version.split("."))) >= (3, 11)
 
 
-def test_the_image_installs_the_lock_with_its_hashes() -> None:
+def test_the_image_installs_the_lock_with_its_hashes_and_does_not_run_as_root() -> None:
     assert any("--require-hashes -r requirements.lock" in line for line in instructions("RUN"))
-    assert f"\npyspark=={pyspark.__version__} " in (ROOT / "requirements.lock").read_text()
-
-
-def test_the_image_does_not_run_as_root() -> None:
+    lock = (ROOT / "requirements.lock").read_text()
+    assert f"\npyspark=={pyspark.__version__} " in lock
+    pins = re.findall(r"^[A-Za-z0-9._-]+==\S+ \\$", lock, re.MULTILINE)
+    assert len(pins) > 20
+    assert len(re.findall(r"^[A-Za-z0-9]", lock, re.MULTILINE)) == len(pins)
+    assert "://" not in lock
+    assert "--index-url" not in lock
     assert instructions("USER") == ["streamgroup"]
 
 
@@ -227,12 +225,3 @@ def test_ci_says_what_to_install_where_it_may_not(tmp_path: Path) -> None:
     ran = subprocess.run([ROOT / ".ci" / "run"], env=path, capture_output=True, text=True, timeout=20, check=False)
     assert ran.returncode == 1
     assert ".ci/run: install python3 python3-venv" in ran.stderr
-
-
-def test_the_lock_has_hashes_and_no_addresses() -> None:
-    lock = (ROOT / "requirements.lock").read_text()
-    pins = re.findall(r"^[A-Za-z0-9._-]+==\S+ \\$", lock, re.MULTILINE)
-    assert len(pins) > 20
-    assert len(re.findall(r"^[A-Za-z0-9]", lock, re.MULTILINE)) == len(pins)
-    assert "://" not in lock
-    assert "--index-url" not in lock

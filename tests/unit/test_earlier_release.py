@@ -1,4 +1,4 @@
-"""This release reads the checkpoints, commits, group metadata and log lines that 0.1.0a1 wrote.
+"""This release reads the checkpoints, commits, group metadata and log lines that 0.1.0a1 and 0.1.0 wrote.
 
 `tests/vectors/releases/0.1.0a1` holds them. The checkpoint and the commits are of a real query on Kafka 4.1.1 that
 read two partitions in three batches. The other texts were written by that release's functions. An upgraded query
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from streamgroup.cli._checkpoint_files import CheckpointFiles, CheckpointHistory
 from streamgroup.coordinator.planning.document import from_value, to_value
 from streamgroup.group.commits import CommitMetadata
 from streamgroup.group.registry.nodes import GroupPaths, committed_in, metadata_data
@@ -37,15 +38,11 @@ TOPIC_ID = "9aa68196-23c9-4da3-870e-c3c5405fb8e5"
 LINEAGE, RUN = "44d92456d0074f04", "748f7385639a45c4"
 
 
-def batch(number: int) -> Document:
-    return Document(
-        "etl",
-        LINEAGE,
-        RUN,
-        number + 1,
-        tuple(OffsetRange(tp, 10 * number, 10 * number + 10) for tp in ORDERS),
-        {tp: Position(10 * number + 10, TOPIC_ID, 0) for tp in ORDERS},
-    )
+def batch(number: int, lineage: str = LINEAGE, run: str = RUN, topic_id: str = TOPIC_ID) -> Document:
+    """A batch that reads the next 10 records of both partitions."""
+    ranges = tuple(OffsetRange(tp, 10 * number, 10 * number + 10) for tp in ORDERS)
+    positions = {tp: Position(10 * number + 10, topic_id, 0) for tp in ORDERS}
+    return Document("etl", lineage, run, number + 1, ranges, positions)
 
 
 CHECKPOINTS = {
@@ -83,9 +80,6 @@ def test_the_commits_of_a_query_are_read() -> None:
         metadata = CommitMetadata(LINEAGE, RUN, sequence=3, asked=3, founding=1, topic_id=TOPIC_ID)
         assert CommitMetadata.parse(commit["metadata"]) == metadata
         assert metadata.text() == commit["metadata"]
-
-
-def test_a_commit_with_sparks_batch_is_read() -> None:
     metadata = CommitMetadata(LINEAGE, RUN, sequence=9, asked=10, founding=1, topic_id=TOPIC_ID, batch=8)
     assert CommitMetadata.parse(GROUP["commit with Spark's batch"]) == metadata
     assert metadata.text() == GROUP["commit with Spark's batch"]
@@ -129,39 +123,20 @@ def test_a_commit_in_zookeeper_is_read(name: str, version: int, committed: Commi
     assert metadata_data(committed, version).decode() == GROUP[name]
 
 
+HELD = "the checkpoint holds a batch that is not known to have sunk"
+UNKNOWN = "the membership was lost before the batch in flight was known to have sunk"
+STOPPED = "stopped before the commit of the last batch was acknowledged"
+NOT_ASKED = "reported as done, its data was never asked for"
+BEGINS = "the log begins at offset 9 (retention or DeleteRecords)"
 LOG_LINES = [
     {"event": "rebalance", "count": "2", "kept": "1", "reason": "the member joins for the first time"},
-    {
-        "event": "replay",
-        "count": "10",
-        "of": "25",
-        "document": "7",
-        "reason": "the checkpoint holds a batch that is not known to have sunk",
-    },
+    {"event": "replay", "count": "10", "of": "25", "document": "7", "reason": HELD},
     {"event": "fence", "count": "2", "reason": 'REBALANCE_IN_PROGRESS "with a quote"'},
-    {
-        "event": "repeat",
-        "count": "25",
-        "document": "7",
-        "reason": "the membership was lost before the batch in flight was known to have sunk",
-    },
-    {
-        "event": "skip",
-        "count": "25",
-        "document": "8",
-        "failed": "true",
-        "reason": "reported as done, its data was never asked for",
-    },
-    {
-        "event": "data_loss",
-        "count": "4",
-        "partition": "orders-1",
-        "from": "5",
-        "to": "9",
-        "reason": "the log begins at offset 9 (retention or DeleteRecords)",
-    },
+    {"event": "repeat", "count": "25", "document": "7", "reason": UNKNOWN},
+    {"event": "skip", "count": "25", "document": "8", "failed": "true", "reason": NOT_ASKED},
+    {"event": "data_loss", "count": "4", "partition": "orders-1", "from": "5", "to": "9", "reason": BEGINS},
     {"event": "data_loss", "partition": "orders-0", "reason": "another topic of this name"},
-    {"event": "repeat", "count": "12", "reason": "stopped before the commit of the last batch was acknowledged"},
+    {"event": "repeat", "count": "12", "reason": STOPPED},
     {"event": "fence", "count": "0", "failed": "true", "reason": "FENCED_INSTANCE_ID"},
 ]
 
@@ -170,3 +145,29 @@ def test_log_lines_are_read() -> None:
     whose = {"group": "etl", "run": RUN, "member": "etl-6a1f (host 1)", "generation": "4"}
     lines = (STORED / "log-lines.txt").read_text().splitlines()
     assert [parse(line) for line in lines] == [{**whose, **fields} for fields in LOG_LINES]
+
+
+# -- a whole checkpoint ------------------------------------------------------------------------------------------------
+
+WHOLE = STORED.parents[1] / "checkpoints" / "0.1.0"
+"""The directory of a real query of release 0.1.0 with a Parquet sink: 60 records in three batches, all sunk."""
+BATCHES = range(3)
+WHOLE_LINEAGE = "93945b07092f420c"
+
+
+def whole_batch(number: int) -> Document:
+    return batch(number, WHOLE_LINEAGE, "070c828c39ce4eea", "9b483285-7ee5-4809-aa27-8a048f8cda5f")
+
+
+@pytest.mark.parametrize("number", BATCHES)
+def test_each_batch_is_read_and_written_alike(number: int) -> None:
+    text = (WHOLE / "offsets" / str(number)).read_text().splitlines()[2]
+    assert from_value(json.loads(text)) == whole_batch(number)
+    assert json.dumps(to_value(whole_batch(number))) == text
+
+
+def test_the_directory_is_the_history_of_a_query_whose_batches_have_sunk() -> None:
+    history = CheckpointHistory(CheckpointFiles(str(WHOLE)))
+    assert (history.last, history.is_sunk) == (BATCHES[-1], True)
+    assert history.newest == {0: whole_batch(BATCHES[-1])}
+    assert history.lineages() == {WHOLE_LINEAGE}

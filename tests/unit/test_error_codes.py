@@ -6,13 +6,24 @@ Of Java's consumer: `AbstractCoordinator`, `ConsumerCoordinator`, `OffsetFetcher
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
 
-from streamgroup.errors import KAFKA_ERRORS, BrokerError, TransportError, error_of, is_unexpected
+from streamgroup.errors import (
+    KAFKA_ERRORS,
+    BrokerError,
+    ErrorCode,
+    KafkaError,
+    Refresh,
+    StreamGroupError,
+    TransportError,
+    error_of,
+    is_unexpected,
+)
 from streamgroup.executor.read.cursor import Cursor
 from streamgroup.executor.read.kafka import KafkaLookup
 from streamgroup.executor.read.recovery import Recovery
@@ -171,6 +182,7 @@ def _handshake(code: int) -> str:
 # What Java's consumer does.
 
 _GROUP_FAILS = {30: FAILS, 82: FAILS}
+_OF_A_MEMBER = {**_GROUP_FAILS, 15: FIND, 16: FIND, 22: REJOINS, 25: REJOINS_ANEW, 27: REJOINS_LATER}
 
 
 @dataclass(frozen=True)
@@ -209,10 +221,9 @@ APIS: dict[str, Api] = {
         retriable=AGAIN,
         deviations=(
             _BROKER_FAILED,
-            ({22}, REJOINS, "no broker answers so; the table of all group requests applies"),
+            ({22, 110, 113}, REJOINS, "no broker answers so; the table of all group requests applies"),
             ({25, 69}, REJOINS_ANEW, "no broker answers so; the table of all group requests applies"),
             ({27}, REJOINS_LATER, "no broker answers so; the table of all group requests applies"),
-            ({110, 113}, REJOINS, "no broker answers so; the table of all group requests applies"),
         ),
     ),
     "JoinGroup": Api(
@@ -228,12 +239,12 @@ APIS: dict[str, Api] = {
     ),
     "SyncGroup": Api(
         _of(Purpose.SYNC),
-        {**_GROUP_FAILS, 15: FIND, 16: FIND, 22: REJOINS, 25: REJOINS_ANEW, 27: REJOINS_LATER},
+        _OF_A_MEMBER,
         deviations=(_BROKER_FAILED, _NO_GROUP, _KIP_848, _surprising(15, 16)),
     ),
     "Heartbeat": Api(
         _of(Purpose.HEARTBEAT),
-        {**_GROUP_FAILS, 15: FIND, 16: FIND, 22: REJOINS, 25: REJOINS_ANEW, 27: REJOINS_LATER},
+        _OF_A_MEMBER,
         deviations=(
             (UNEXPECTED, AGAIN, "the next heartbeat asks again; the session timeout bounds how long they may fail"),
             _NO_GROUP,
@@ -243,8 +254,7 @@ APIS: dict[str, Api] = {
     ),
     "OffsetCommit": Api(
         lambda code: _WORDS[reaction_to_commit(code)],
-        {**_GROUP_FAILS, 3: AGAIN, 7: FIND, 14: AGAIN, 15: FIND, 16: FIND, 22: REJOINS, 25: REJOINS_ANEW}
-        | {27: REJOINS_LATER, 12: FAILS, 28: FAILS, 29: FAILS},
+        {**_OF_A_MEMBER, 3: AGAIN, 7: FIND, 14: AGAIN, 12: FAILS, 28: FAILS, 29: FAILS},
         deviations=(
             _BROKER_FAILED,
             _NO_GROUP,
@@ -283,11 +293,7 @@ APIS: dict[str, Api] = {
         {29: FAILS, 43: NO_METADATA},
         others=AGAIN,
         deviations=(
-            (
-                {17, 30, 31, 35, 42},
-                FAILS,
-                "no time mends it: Java asks until default.api.timeout.ms, and hides the cause",
-            ),
+            ({17, 30, 31, 35, 42}, FAILS, "no time mends it: Java asks until the timeout, and hides the cause"),
         ),
     ),
     "OffsetForLeaderEpoch": Api(
@@ -370,3 +376,54 @@ def test_every_deviation_is_one_and_has_a_reason(name: str) -> None:
 
 def test_a_code_of_a_newer_broker_is_an_unexpected_failure() -> None:
     assert {code for code in CODES if is_unexpected(code)} == UNEXPECTED
+
+
+# The table of codes.
+
+
+def test_the_table_has_every_code_of_kafka_4_1_once() -> None:
+    assert sorted(KAFKA_ERRORS) == list(range(-1, 134))
+    assert len({row.name for row in KAFKA_ERRORS.values()}) == len(KAFKA_ERRORS)
+    assert all(row.code == code and row.text for code, row in KAFKA_ERRORS.items())
+    assert all(row.retriable for row in KAFKA_ERRORS.values() if row.refresh is not Refresh.NONE)
+
+
+@pytest.mark.parametrize("code", ErrorCode, ids=lambda code: code.name)
+def test_a_code_that_code_names_has_its_row(code: ErrorCode) -> None:
+    assert error_of(code).name == code.name
+
+
+@pytest.mark.parametrize(
+    ("code", "retriable", "refresh"),
+    [
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, True, Refresh.METADATA),
+        (ErrorCode.NOT_COORDINATOR, True, Refresh.COORDINATOR),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, True, Refresh.NONE),
+        (ErrorCode.ILLEGAL_GENERATION, False, Refresh.NONE),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, False, Refresh.NONE),
+    ],
+)
+def test_what_is_to_be_done(code: int, retriable: bool, refresh: Refresh) -> None:
+    row = error_of(code)
+    assert (row.retriable, row.refresh) == (retriable, refresh)
+
+
+@pytest.mark.parametrize("code", [-2, 134, 32767])
+def test_a_code_of_a_newer_broker_is_named_and_final(code: int) -> None:
+    row = error_of(code)
+    assert (row.code, row.name, row.retriable, row.refresh) == (code, f"UNKNOWN_{code}", False, Refresh.NONE)
+
+
+@pytest.mark.parametrize("error", [29, KAFKA_ERRORS[29]])
+def test_a_broker_error_says_what_was_asked_and_what_came(error: int | KafkaError) -> None:
+    raised = BrokerError(error, "fetching orders-3")
+    assert isinstance(raised, StreamGroupError)
+    assert str(raised) == "fetching orders-3: TOPIC_AUTHORIZATION_FAILED (29): no permission on the topic"
+    assert (raised.code, raised.name, raised.retriable) == (29, "TOPIC_AUTHORIZATION_FAILED", False)
+    assert raised.refresh is Refresh.NONE
+
+
+def test_a_broker_error_crosses_processes() -> None:
+    raised = pickle.loads(pickle.dumps(BrokerError(6, "fetching orders-3")))
+    assert isinstance(raised, BrokerError)
+    assert (raised.code, raised.context) == (6, "fetching orders-3")

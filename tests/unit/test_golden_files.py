@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from streamgroup.kafka.net import local
 from tests.fakes.cluster import logs_of
 from tests.golden import channel, log_lines, stored
 from tests.golden.case import Case
-from tests.releases import VECTORS, digest_of, read_releases
+from tests.releases import ROOT, VECTORS, MissingReleaseError, archive_of, digest_of, read_releases
 from tests.unit.coordinator.channels import JVM, FakeCoordinator, home, serve
 from tests.unit.coordinator.runs import Run, Start, start
 
@@ -154,3 +156,30 @@ def test_the_files_of_a_release_stay(release: Any) -> None:
     assert digest_of(release.files) == release.golden, (
         f"{release.files} is of release {release.version} and must stay as it was: restore it with git"
     )
+
+
+# -- the table of releases ---------------------------------------------------------------------------------------------
+
+
+def test_the_changelog_has_the_version_in_development_and_then_every_release() -> None:
+    headings = re.compile(r"^## (\S+) \((.+)\)$", re.MULTILINE)
+    newest, *released = headings.findall((ROOT / "CHANGELOG.md").read_text())
+    assert newest == (streamgroup.__version__, "not released"), "the first section is of the version in development"
+    assert released == [(release.version, release.date) for release in reversed(RELEASES)], (
+        "tests/releases.toml has a row for each section with a date (docs/release.md)"
+    )
+
+
+def test_a_release_has_a_whole_commit_and_files() -> None:
+    for release in RELEASES:
+        assert re.fullmatch(r"[0-9a-f]{40}", release.commit), release.version
+        assert list(release.files.iterdir()), release.version
+
+
+def test_a_clone_without_the_commit_of_a_release_says_what_to_do(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    with pytest.raises(
+        MissingReleaseError, match=r"cannot get release 0\.1\.0: .*does not have its commit e6936cd"
+    ) as e:
+        archive_of(RELEASES[1], tmp_path)
+    assert "git fetch --unshallow" in str(e.value)

@@ -1,11 +1,19 @@
-"""The package is imported without PySpark, and a query's processes load no slow package that few queries need."""
+"""The package is imported without PySpark, and a query's processes load no slow package that few queries need.
+
+From an archive, as `--py-files` and `addPyFile` bring it, or with a file of the user in its place, the import fails and
+says what to do instead.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import zipfile
+from pathlib import Path
 
 import pytest
+
+import streamgroup
 
 _WITHOUT = """
 import sys
@@ -69,3 +77,32 @@ def test_no_process_of_a_query_loads_a_slow_package(code: str) -> None:
         check=True,
     )
     assert shown.stdout == "\n"
+
+
+def refusal(first: Path, package: str) -> str:
+    """The error of a process that imports a package, with this directory or archive first in its path."""
+    program = f"import sys; sys.path.insert(0, {str(first)!r}); import {package}"
+    where = first if first.is_dir() else first.parent
+    ended = subprocess.run([sys.executable, "-c", program], cwd=where, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    return ended.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", ["streamgroup.zip", "streamgroup-0.1.0-cp311-abi3-linux_x86_64.whl"])
+def test_an_archive_of_the_package_is_refused_with_what_to_do(tmp_path: Path, name: str) -> None:
+    with zipfile.ZipFile(tmp_path / name, "w") as archive:
+        for file in ("__init__.py", "errors.py"):
+            archive.write(Path(streamgroup.__file__).parent / file, f"streamgroup/{file}")
+    said = refusal(tmp_path / name, "streamgroup")
+    assert said.startswith(f"ImportError: cannot import streamgroup from {tmp_path / name}: it requires compiled")
+    assert "Leave the archive out of --py-files and addPyFile" in said
+    assert "spark.archives (docs/clusters.md)" in said
+
+
+@pytest.mark.parametrize("path", ["streamgroup.py", "streamgroup/__init__.py"])
+def test_a_file_of_the_user_in_the_place_of_the_package_is_named(tmp_path: Path, path: str) -> None:
+    file = tmp_path / path
+    file.parent.mkdir(exist_ok=True)
+    file.touch()
+    said = "cannot import the package streamgroup: Python finds {} instead. Rename that file or directory"
+    assert refusal(tmp_path, "pyspark_streamgroup") == f"ImportError: {said.format(file)}"

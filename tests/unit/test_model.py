@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG, broker_partition, partition_number
+from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG, LogFormat, broker_partition, partition_number
 from streamgroup.model import ClusterSnapshot, Dialect, PartitionInfo, TopicInfo, TopicPartition, name_some
 
 GAPLESS = TopicInfo("t", tuple(PartitionInfo(n, n) for n in range(3)))
@@ -82,16 +82,17 @@ def test_a_partition_of_0_7_that_no_int_column_holds_has_no_number(broker: int, 
         partition_number(broker, partition)
 
 
-@pytest.mark.parametrize("name", ["", "-1", "0-1", "x", "2147483648", "01", "+1", "1\n"])
-def test_an_invalid_name_of_a_partition_since_0_8_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="number"):
-        KAFKA_LOG.partition_number(name)
+SINCE_0_8 = ("", "-1", "0-1", "x", "2147483648", "01", "+1", "1\n")
+OF_0_7 = ("", "1", "1-", "-1", "a-b", "1-2-3", "1-10000", "1-02", "01-2")
 
 
-@pytest.mark.parametrize("name", ["", "1", "1-", "-1", "a-b", "1-2-3", "1-10000", "1-02", "01-2"])
-def test_an_invalid_name_of_a_partition_of_0_7_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=r"<broker>-<partition>|has no number"):
-        KAFKA07_LOG.partition_number(name)
+@pytest.mark.parametrize(
+    ("log_format", "name"), [*((KAFKA_LOG, name) for name in SINCE_0_8), *((KAFKA07_LOG, name) for name in OF_0_7)]
+)
+def test_an_invalid_name_of_a_partition_is_refused(log_format: LogFormat, name: str) -> None:
+    expected = "number" if log_format is KAFKA_LOG else r"<broker>-<partition>|has no number"
+    with pytest.raises(ValueError, match=expected):
+        log_format.partition_number(name)
 
 
 def test_a_range_of_0_7_is_described_in_bytes() -> None:

@@ -51,7 +51,4 @@ def test_a_noun_is_plural_but_after_one(count, noun, text):
 )
 def test_the_names_beyond_the_first_are_counted(names: list[str], text: str) -> None:
     assert first_of(names, 2, "topic") == text
-
-
-def test_causes_are_separated_by_semicolons() -> None:
     assert first_of(["a, b", "c", "d"], 2, "cause", "; ") == "a, b; c and 1 more cause"

@@ -177,16 +177,14 @@ def numbered(sequence: int, run: str = RUN) -> str:
     return json.dumps({**json.loads(document_text(DOCUMENTS["a batch"])), "run": run, "sequence": sequence})
 
 
-def test_the_batch_that_was_planned_last_may_not_be_recorded_and_licenses_nothing(world: World) -> None:
+def test_only_the_batch_that_was_planned_last_may_not_be_recorded_and_an_unknown_earlier_one_is_wrong(
+    world: World,
+) -> None:
     world.document(3, numbered(6))
     world.document(4, numbered(9, LINEAGE))
     world.log(f"{REPEAT}\n")
     assert (world.look().unrecorded, world.announced.unknown, world.announced.repeats) == ([REPEAT], [], [])
-
-
-def test_an_announcement_of_an_unknown_earlier_document_is_wrong(world: World) -> None:
-    world.document(3, numbered(8))
-    world.log(f"{REPEAT}\n")
+    world.document(5, numbered(8))
     assert (world.look().unrecorded, world.announced.unknown, world.announced.repeats) == ([], [REPEAT], [])
 
 

@@ -33,22 +33,8 @@ def test_the_navigation_keeps_the_order_and_the_names_of_the_index() -> None:
 
 @pytest.mark.slow
 def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "-q",
-        "-W",
-        "-c",
-        "tools/site",
-        "-b",
-        "html",
-        "-d",
-        str(tmp_path / "cache"),
-    ]
-    built = subprocess.run(
-        [*command, ".", str(tmp_path / "site")], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    command = f"-m sphinx -q -W -c tools/site -b html -d {tmp_path / 'cache'} . {tmp_path / 'site'}".split()
+    built = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
     site = tmp_path / "site"
     assert (site / "index.html").read_text() == (site / "README.html").read_text()

@@ -1,4 +1,4 @@
-"""The pages of errors have every error that the package raises, and say what to do about each."""
+"""The pages of errors have every error that the package raises and what to do, that of commands their options."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import ast
 import inspect
 from pathlib import Path
 
+import click
 import pytest
 
 from streamgroup import errors
+from streamgroup.cli.main import main
 from tools.reference.advice import ADVICE, ELSEWHERE
+from tools.reference.commands import NAME, commands, page
 from tools.reference.errors import NAMES, PAGES, advice, entry, texts
 from tools.reference.raised import OF_CLICK, Raised, kinds, raised
 from tools.reference.texts import Texts, letters
@@ -116,21 +119,36 @@ def test_a_number_of_things_and_an_address_are_shown_as_the_code_writes_them() -
 def test_a_text_of_too_many_parts_has_names_in_their_places() -> None:
     choices = "\n".join(f"    {name} = 'p' if x else 'q'" for name in "abc")
     assert found(f"def f(x):\n{choices}\n    raise E(f'text {{a}} {{b}} {{c}}')") == ["text <a> <b> <c>"]
-
-
-def test_letters_are_those_outside_of_placeholders() -> None:
-    assert letters("ab <cd> e: <f>") == 3
+    assert letters("ab <cd> e: <f>") == 3, "those outside of the names"
 
 
 @pytest.mark.slow
 def test_an_entry_parts_what_happened_from_what_to_do() -> None:
-    error = Raised(
-        "net/a.py", "TransportError", "cannot reach <peer>: no route to 10.0.0.1. Check the *route* to <peer>"
-    )
-    assert entry(error) == (
-        "- `cannot reach <peer>: no route to 10.0.0.1` TransportError. Check the \\*route\\* to \\<peer\\>."
-    )
+    text = "cannot reach <peer>: no route to 10.0.0.1. Check the *route* to <peer>"
+    shown = "- `cannot reach <peer>: no route to 10.0.0.1` TransportError. Check the \\*route\\* to \\<peer\\>."
+    assert entry(Raised("net/a.py", "TransportError", text)) == shown
     assert entry(Raised("net/a.py", "TlsError", "no. <next step>")).endswith(ADVICE["AuthError"].do)
     assert entry(Raised("net/a.py", "TlsError", "no")) == (
         "- `no` TlsError. [security-errors.md](security-errors.md) has cause and remedy."
     )
+
+
+# --- the options of commands ------------------------------------------------------------------------------------------
+
+
+def test_the_page_of_commands_is_the_one_that_the_parsers_give() -> None:
+    assert (DOCS / NAME).read_text() == page(), "run `make docs`, and read what has changed"
+
+
+def test_every_option_of_every_command_is_on_the_page() -> None:
+    text = (DOCS / NAME).read_text()
+    found, names = 0, set()
+    for name, command, _ in commands(main, "streamgroup", click.Context(main)):
+        names.add(name)
+        assert f"\n## {name}\n" in text
+        for parameter in command.params:
+            if isinstance(parameter, click.Option) and not parameter.hidden:
+                found += 1
+                assert all(spelling in text for spelling in parameter.opts)
+    assert found > 100
+    assert {"streamgroup kafka up", "streamgroup kafka down", "streamgroup lag"} <= names
