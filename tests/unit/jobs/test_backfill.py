@@ -183,8 +183,7 @@ PURPOSE = {"subscribe": "a,b"}
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 10**15), st.integers(0, 10**6)), min_size=1, max_size=8),
-    st.integers(1, 10**6),
+    st.lists(st.tuples(st.integers(0, 10**15), st.integers(0, 10**6)), min_size=1, max_size=8), st.integers(1, 10**6)
 )
 def test_steps_read_each_offset_once_and_in_order(ranges: list[tuple[int, int]], per_step: int) -> None:
     whole = [OffsetRange(TopicPartition("t", n), start, start + size) for n, (start, size) in enumerate(ranges)]
@@ -204,12 +203,7 @@ def test_steps_read_each_offset_once_and_in_order(ranges: list[tuple[int, int]],
 
 
 def test_the_tasks_of_one_partition_are_one_range() -> None:
-    parts = [
-        OffsetRange(TWO, 0, 5),
-        OffsetRange(ONE, 10, 20),
-        OffsetRange(ONE, 20, 35),
-        OffsetRange(ONE, 5, 10),
-    ]
+    parts = [OffsetRange(TWO, 0, 5), OffsetRange(ONE, 10, 20), OffsetRange(ONE, 20, 35), OffsetRange(ONE, 5, 10)]
     assert plan_of(parts, 100, PURPOSE).ranges == (OffsetRange(ONE, 5, 35), OffsetRange(TWO, 0, 5))
 
 

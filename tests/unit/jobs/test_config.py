@@ -139,10 +139,7 @@ def test_one_error_names_all_problems(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "cause"),
-    [
-        (f"a = {'[' * 5_000}", "too many nested levels"),
-        (f"a = {'9' * 5_000}", "invalid TOML: Exceeds the limit"),
-    ],
+    [(f"a = {'[' * 5_000}", "too many nested levels"), (f"a = {'9' * 5_000}", "invalid TOML: Exceeds the limit")],
 )
 def test_a_file_that_python_cannot_take_in_is_named(tmp_path: Path, text: str, cause: str) -> None:
     (tmp_path / "job.toml").write_text(text)
@@ -203,9 +200,7 @@ EXAMPLES = sorted((Path(__file__).parents[3] / "conf").glob("*.toml"))
 
 
 @pytest.mark.parametrize(
-    "file",
-    [file for file in EXAMPLES if not file.name.startswith(("mirror", "backfill"))],
-    ids=lambda file: file.name,
+    "file", [file for file in EXAMPLES if not file.name.startswith(("mirror", "backfill"))], ids=lambda file: file.name
 )
 def test_the_examples_are_jobs(file: Path) -> None:
     assert load(file, "a", {}).member == "a"
@@ -277,19 +272,13 @@ def test_a_topic_of_another_cluster_inherits_nothing(tmp_path: Path) -> None:
         (PARQUET + TOPIC, "[dead_letters] requires [parser]"),
         (PARQUET + PARSER + "[dead_letters]\nmax_records = 1", "[dead_letters] requires topic or path, and not both"),
         (PARQUET + PARSER + TOPIC + 'path = "/d"', "[dead_letters] requires topic or path, and not both"),
-        (
-            PARQUET + PARSER + TOPIC + "max_records = -1",
-            "[dead_letters] max_records: expected a whole number from 0",
-        ),
+        (PARQUET + PARSER + TOPIC + "max_records = -1", "[dead_letters] max_records: expected a whole number from 0"),
         (PARQUET + PARSER + TOPIC + "max_share = 1.5", "for [dead_letters] max_share: expected a number from 0 to 1"),
         (PARQUET + PARSER + TOPIC + "max_recods = 1", "Did you mean 'max_records'?"),
         (PARQUET + PARSER + TOPIC + "options.kafka.akcs = 1", "[dead_letters.options]: unknown option 'kafka.akcs'"),
         (PARQUET + PARSER + TOPIC + "options.topic = 't'", "cannot set topic in [dead_letters.options]"),
         (PARQUET + PARSER + '[dead_letters]\npath = "/d"\noptions.kafka.acks = 1', "and no topic is set"),
-        (
-            PARQUET + PARSER + '[dead_letters]\npath = "{membr}"',
-            "placeholder {membr} in [dead_letters] path",
-        ),
+        (PARQUET + PARSER + '[dead_letters]\npath = "{membr}"', "placeholder {membr} in [dead_letters] path"),
         (PARQUET + PARSER + TOPIC.replace('"dead"', '"orders"'), "the job would read its own dead letters"),
         (PARQUET + PARSER + 'output_mode = "update"', "unknown key 'output_mode'"),
         (PARQUET + 'output_mode = "update"\n' + PARSER, "[sink] output_mode must be append with [parser]"),

@@ -27,9 +27,7 @@ from streamgroup.jobs.keys import (
     TEXTS,
     Key,
 )
-from streamgroup.jobs.keys import (
-    SECTIONS as INGEST_SECTIONS,
-)
+from streamgroup.jobs.keys import SECTIONS as INGEST_SECTIONS
 from streamgroup.jobs.mirror import command as mirror
 from streamgroup.jobs.mirror import config as mirror_config
 from streamgroup.options.kinds import ValueKind
@@ -472,10 +470,7 @@ def test_options_are_flat_texts_whether_their_dots_are_in_quotes_or_not() -> Non
     [
         ('a.b = "canary"\n"a.b" = "x"', "a.b is set twice, once in quotes and once without. Remove one of them"),
         ('a.b = ["canary"]', 'invalid value for a.b: expected one text with commas, for example "a,b", not a list'),
-        (
-            "a.b = 2026-01-01",
-            "invalid value for a.b: expected a text, a number, true or false, not a date or a time",
-        ),
+        ("a.b = 2026-01-01", "invalid value for a.b: expected a text, a number, true or false, not a date or a time"),
     ],
 )
 def test_an_option_that_is_not_one_text_is_refused_by_its_whole_name(text: str, said: str) -> None:

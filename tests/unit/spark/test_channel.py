@@ -300,8 +300,7 @@ def test_of_several_sources_one_is_chosen_by_group_or_member(serve: Serve, drive
     driver.planned = {"q-1": [planned("l1"), planned("l2")]}
     assert streamgroup.ranges("group of r1") == streamgroup.ranges(member="b") == RANGES
     with pytest.raises(
-        ConfigError,
-        match=r"more than one source reads in this batch: group 'group of r1' as 'a', group 'group of r2'",
+        ConfigError, match=r"more than one source reads in this batch: group 'group of r1' as 'a', group 'group of r2'"
     ):
         streamgroup.ranges()
     with pytest.raises(ConfigError, match=r"no source of group 'group of r1' as member 'b'"):

@@ -239,10 +239,7 @@ def test_the_topic_of_dead_letters_takes_the_place_of_one_in_the_options() -> No
 def test_the_headers_of_the_record_come_first() -> None:
     own = [{"key": "trace", "value": b"1"}, {"key": "empty", "value": None}]
     _, letters = written(TopicTarget("dead", OPTIONS), rows({**LETTER, "headers": own}, {**LETTER, "headers": None}))
-    assert [headers_of(letter) for letter in letters] == [
-        [("trace", b"1"), ("empty", None), *HEADERS],
-        HEADERS,
-    ]
+    assert [headers_of(letter) for letter in letters] == [[("trace", b"1"), ("empty", None), *HEADERS], HEADERS]
 
 
 def test_a_record_without_a_timestamp_has_no_header_of_it() -> None:
@@ -423,10 +420,7 @@ def test_a_value_with_a_schema_id_is_read_by_the_schema_of_its_writer() -> None:
 
 @pytest.mark.parametrize(
     ("index", "error"),
-    [
-        (b"\1\2\2", None),
-        (b"\1\0", "the message index [0] in schema 1 is shop.Refund, not shop.Order"),
-    ],
+    [(b"\1\2\2", None), (b"\1\0", "the message index [0] in schema 1 is shop.Refund, not shop.Order")],
     ids=["the message", "another message"],
 )
 def test_protobuf_is_read_by_the_message_index_in_its_prefix(index: bytes, error: str | None) -> None:

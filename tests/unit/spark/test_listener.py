@@ -37,11 +37,7 @@ def document(run: str, lineage: str, sequence: int = 3) -> str:
 
 
 def progress(
-    *ends: Any,
-    batch: int = 7,
-    operators: tuple[str, ...] = (),
-    name: str | None = "orders",
-    latest: Any = None,
+    *ends: Any, batch: int = 7, operators: tuple[str, ...] = (), name: str | None = "orders", latest: Any = None
 ) -> Any:
     """A QueryProgressEvent."""
     return SimpleNamespace(

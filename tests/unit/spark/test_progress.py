@@ -187,8 +187,7 @@ def test_the_table_has_the_recent_batches_of_all_queries_of_the_session(monkeypa
     queries = [SimpleNamespace(recentProgress=batches[:2]), SimpleNamespace(recentProgress=batches[2:])]
     made_frames: list[tuple[list[Any], Any]] = []
     spark: Any = SimpleNamespace(
-        streams=SimpleNamespace(active=queries),
-        createDataFrame=lambda rows, schema: made_frames.append((rows, schema)),
+        streams=SimpleNamespace(active=queries), createDataFrame=lambda rows, schema: made_frames.append((rows, schema))
     )
     progress_table(spark)
     ((rows, schema),) = made_frames

@@ -188,11 +188,7 @@ ROWS = StructType([StructField("value", StringType())])
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"verify": "true"}, "cannot write with verify=true"),
-        ({"kafka.acks": "7"}, "kafka.acks"),
-    ],
+    ("options", "said"), [({"verify": "true"}, "cannot write with verify=true"), ({"kafka.acks": "7"}, "kafka.acks")]
 )
 def test_a_write_that_cannot_be_is_refused_by_batch_and_stream(options: dict[str, str], said: str) -> None:
     for method in ("writer", "streamWriter"):

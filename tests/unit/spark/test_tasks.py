@@ -189,11 +189,7 @@ print(gc.get_freeze_count() > 100_000, gc.isenabled())
 
 @pytest.mark.parametrize(
     ("before", "inside", "shown"),
-    [
-        ("", "", "0 True True"),
-        ("", "raise ImportError", "0 False True"),
-        ("gc.disable()", "", "0 True False"),
-    ],
+    [("", "", "0 True True"), ("", "raise ImportError", "0 False True"), ("gc.disable()", "", "0 True False")],
     ids=["loaded", "failed", "off before"],
 )
 def test_no_collection_runs_while_modules_load_and_none_walks_over_them_later(

@@ -142,11 +142,7 @@ def test_a_limit_in_bytes_is_rounded_to_a_boundary(
     assert rounded(limit, segments=segments, walked=walked) == until
 
 
-@given(
-    sizes=st.lists(st.integers(1, 50), min_size=1, max_size=40),
-    every=st.integers(1, 10),
-    limit=st.integers(1, 500),
-)
+@given(sizes=st.lists(st.integers(1, 50), min_size=1, max_size=40), every=st.integers(1, 10), limit=st.integers(1, 500))
 def test_plans_tile_the_log_with_whole_messages(sizes: list[int], every: int, limit: int) -> None:
     """Under any limit, plan after plan reaches the end, never inside of a message, never beyond the limit but for
     a first message."""

@@ -248,10 +248,7 @@ def test_small_ranges_of_one_leader_go_largest_first_into_the_first_task_with_ro
     assert sorted(sorted(len(r.range) for r in task.ranges) for task in tasks) == sorted(map(sorted, expected))
 
 
-@given(
-    st.lists(st.integers(1, 499), unique=True, max_size=40).map(sorted),
-    st.integers(2, 40),
-)
+@given(st.lists(st.integers(1, 499), unique=True, max_size=40).map(sorted), st.integers(2, 40))
 def test_a_log_is_divided_at_the_segments_nearest_to_equal_parts(inside: list[int], parts: int) -> None:
     tp = TopicPartition("t", 0)
     tasks = pack([fetch(0, 0, 500)], KAFKA07_LOG, min_partitions=parts, segments={tp: inside})

@@ -60,10 +60,7 @@ def test_a_pattern_never_matches_internal_topics() -> None:
 
 @pytest.mark.parametrize(
     ("subscription", "named"),
-    [
-        (Subscription(("a", "c", "d")), "'c', 'd'"),
-        (Subscription(assign=(TopicPartition("c", 0),)), "'c'"),
-    ],
+    [(Subscription(("a", "c", "d")), "'c', 'd'"), (Subscription(assign=(TopicPartition("c", 0),)), "'c'")],
 )
 def test_what_is_named_and_does_not_exist_is_an_error(subscription: Subscription, named: str) -> None:
     with pytest.raises(ConfigError, match=named):

@@ -126,9 +126,7 @@ def test_what_is_known_is_not_left_out_by_a_run_that_ends(
 
 @pytest.mark.parametrize(("offsets", "positions", "others"), KNOWN)
 def test_without_fail_on_data_loss_it_is_left_out_with_a_warning(
-    offsets: dict[TopicPartition, int],
-    positions: dict[TopicPartition, int],
-    others: dict[str, Any],
+    offsets: dict[TopicPartition, int], positions: dict[TopicPartition, int], others: dict[str, Any]
 ) -> None:
     lenient = Offline(Commits(offsets), fail_on_data_loss=False, **others)
     lenient.prepare()

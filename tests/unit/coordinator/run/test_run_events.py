@@ -66,11 +66,7 @@ def test_the_first_line_of_a_query_tells_its_share_and_every_assignment_counts()
     told.troubles.now = 13.5
     told.hear(ev.Joining("the group rebalances", abandoned=False), assigned(4))
     assert told.only()[2]["reason"] == "the group rebalances"
-    assert told.troubles.status()["rebalance"] == {
-        "count": 2,
-        "last": 13.5,
-        "reason": "the group rebalances",
-    }
+    assert told.troubles.status()["rebalance"] == {"count": 2, "last": 13.5, "reason": "the group rebalances"}
 
 
 def test_rebalances_are_counted_by_their_cause() -> None:

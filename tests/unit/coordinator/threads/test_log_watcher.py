@@ -127,11 +127,7 @@ def test_a_partition_without_a_leader_does_not_hold_up_the_others(
 
 @pytest.mark.parametrize("isolation", Isolation)
 def test_a_slow_leader_does_not_hold_up_the_others_and_what_it_reported_before_stays_known(
-    logs: Logs,
-    watch: Start,
-    monkeypatch: pytest.MonkeyPatch,
-    isolation: Isolation,
-    caplog: pytest.LogCaptureFixture,
+    logs: Logs, watch: Start, monkeypatch: pytest.MonkeyPatch, isolation: Isolation, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(log_read_schedule, "LEADERLESS_EVERY_S", 0.01)
     run = watch(source(fetch=FetchOptions(isolation=isolation)))

@@ -109,10 +109,7 @@ def test_every_key_arrives(tmp_path: Path) -> None:
         (SOURCE + DESTINATION, "[mirror] checkpoint is required"),
         (LEAST + "[topics]\nreplication_factor = 32768", "expected a whole number from 1 to 32767"),
         (LEAST + "[topic]\n", "unknown section [topic]. Did you mean [topics]?"),
-        (
-            LEAST + '[topics]\npartitions = "keeep"',
-            "for [topics] partitions. Did you mean 'keep'?",
-        ),
+        (LEAST + '[topics]\npartitions = "keeep"', "for [topics] partitions. Did you mean 'keep'?"),
         (LEAST + '[topics.partitions_of]\na = "x"', "for [topics.partitions_of] a. Set one of keep, hash, auto"),
         (LEAST + '[rename]\nmatch = "("', "invalid value in [rename]: match is not a regular expression"),
         (LEAST + '[rename]\nreplace = "x"', "[rename] replace has no effect without match"),

@@ -34,10 +34,7 @@ from streamgroup.spark.parsing.parser import Parser, ValueReader
             {"format": "protobuf", "message": "a.B", "descriptor": b"x", "options": {"a": "b"}},
             "cannot set options with format protobuf",
         ),
-        (
-            {"format": "json", "schema": "a INT", "framing": "schema_id"},
-            "cannot use framing or a registry with format",
-        ),
+        ({"format": "json", "schema": "a INT", "framing": "schema_id"}, "cannot use framing or a registry with format"),
         ({"format": "avro", "schema": "{}", "framing": "x"}, "unknown value 'x' for framing"),
         ({"format": "avro", "schema": "{}", "message": "a.B"}, "cannot use message or descriptor with format avro"),
         ({"format": "json", "schema": "a INT", "descriptor": b"x"}, "cannot use message or descriptor with format js"),

@@ -15,15 +15,7 @@ from hypothesis import strategies as st
 
 from streamgroup.errors import ConfigError
 from streamgroup.spark.parsing.protobuf import MessageTree, ProtobufReader, is_proto, messages_in
-from tests.fakes.protobuf_files import (
-    ORDERS,
-    ORDERS_TEXT,
-    REPEATED,
-    REQUIRED,
-    add_field,
-    file_set,
-    message_bytes,
-)
+from tests.fakes.protobuf_files import ORDERS, ORDERS_TEXT, REPEATED, REQUIRED, add_field, file_set, message_bytes
 
 ORDER = "shop.Order"
 READER = ProtobufReader(ORDERS, ORDER)
