@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
+import pytest
+
 from streamgroup.coordinator.planning.packing import UNIT
 from streamgroup.coordinator.run import interface
 from streamgroup.coordinator.run.interface import Question, RunConfig
@@ -18,10 +20,12 @@ from streamgroup.group import events as ev
 from streamgroup.kafka.cluster.requests import ListedOffset
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from streamgroup.kafka.wire.schema import decode, encode
+from streamgroup.logformat import partition_number
 from streamgroup.model import (
     EARLIEST,
     INITIAL_DOCUMENT,
     ClusterSnapshot,
+    Dialect,
     Document,
     FetchRange,
     FetchTask,
@@ -41,14 +45,25 @@ from tests.unit.coordinator.shells import source
 A = TypeVar("A")
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
+AWAY = TopicPartition("t", partition_number(1, 0))
+"""The first partition of broker 1 in Kafka 0.7."""
 MEMBER, OFF = GroupOptions("g"), GroupOptions(mode=GroupMode.OFF)
-SILENT = GroupOptions("g", max_silence_ms=60_000)
+COMMIT = GroupOptions("g", mode=GroupMode.COMMIT)
+MODES = pytest.mark.parametrize("group", [MEMBER, COMMIT, OFF], ids=lambda group: group.mode.value)
 PLAN = interface.LatestOffset(INITIAL_DOCUMENT, LimitOptions())
 
 
-def snapshot(partitions: int = 2, topic: str = "t") -> ClusterSnapshot:
-    infos = tuple(PartitionInfo(n, n % 2, 1) for n in range(partitions))
-    return ClusterSnapshot(NODES, {topic: TopicInfo(topic, infos, "id")})
+def snapshot(dialect: Dialect = Dialect.KAFKA, **partitions: int) -> ClusterSnapshot:
+    """A cluster with these topics, each with its number of partitions."""
+    infos = {name: tuple(PartitionInfo(n, n % 2, 1) for n in range(count)) for name, count in partitions.items()}
+    return ClusterSnapshot(NODES, {name: TopicInfo(name, of, "id") for name, of in infos.items()}, dialect=dialect)
+
+
+def registered(*partitions: TopicPartition, dialect: Dialect = Dialect.KAFKA07) -> ClusterSnapshot:
+    """A cluster, of Kafka 0.7 unless told otherwise, whose brokers have registered these partitions of one topic."""
+    infos = tuple(PartitionInfo(tp.partition, 0) for tp in partitions)
+    (topic,) = {tp.topic for tp in partitions}
+    return ClusterSnapshot(NODES, {topic: TopicInfo(topic, infos)}, dialect=dialect)
 
 
 class KnownLogs:
@@ -106,7 +121,7 @@ class Shell:
         self.packed_offsets: list[int] = []
         """The limit of each question for tasks."""
         self.logs = KnownLogs()
-        self.cluster = snapshot()
+        self.cluster = snapshot(t=2)
         """The metadata that the brokers tell."""
         self.lines: list[str] = []
         self.coordinator = ScriptedCoordinator()
@@ -132,6 +147,13 @@ class Shell:
         )
         self.run = Run(run_config(given, group), self.member, self.logs, planner, events)
         self.calls = 0
+
+    @classmethod
+    def founding(cls, group: GroupOptions = MEMBER) -> Shell:
+        """A run whose member has joined and waits for its starting offsets; Spark's first call waits for that."""
+        shell = cls(group)
+        shell.connected()
+        return shell
 
     # -- events -------------------------------------------------------------------------------------------------------
 
@@ -223,6 +245,25 @@ class Shell:
     def of(self, kind: type[A]) -> list[A]:
         return [action for action in self.out if isinstance(action, kind)]
 
+    @property
+    def replies(self) -> dict[int, Any]:
+        """The results of the calls that have ended, in order."""
+        replies = self.of(interface.CallReply)
+        found = {reply.call: reply.result for reply in replies}
+        assert len(found) == len(replies), "a call ends once"
+        return found
+
+    def connected(self, request: interface.Request = PLAN) -> int:
+        """Make the first call of a run, which connects; return its number."""
+        call = self.call(request)
+        self.answer(call, self.found(self.questions[call]))
+        return call
+
+    def wake(self) -> list[Any]:
+        """Let the time pass until the run wants a tick."""
+        assert self.run.wake_at is not None
+        return self.step(ev.Tick(), max(0.0, self.run.wake_at - self.now))
+
     def result(self, request: interface.Request) -> Any:
         """Make a request whose questions are answered at once."""
         call = self.call(request)
@@ -246,14 +287,6 @@ class Shell:
     @property
     def committed(self) -> dict[int, int]:
         return {tp.partition: committed.offset for tp, committed in self.coordinator.offsets.items()}
-
-
-def founding(group: GroupOptions = MEMBER) -> Shell:
-    """A run whose member has joined and waits for its starting offsets; Spark's first call waits for that."""
-    shell = Shell(group)
-    shell.call(PLAN)
-    shell.answer(1, shell.found(shell.questions[1]))
-    return shell
 
 
 Answer = Callable[[Question], object]
@@ -307,12 +340,10 @@ class Call:
 
     @property
     def is_over(self) -> bool:
-        """Whether the call has ended."""
         return self._heard.ended
 
     @property
     def result(self) -> Any:
-        """The result of the call."""
         return self._heard.result
 
     @property
@@ -325,6 +356,13 @@ class Call:
         self._now = now
         self._scheduler.advance(now)
         return self._go_on()
+
+    def to_the_end(self) -> Call:
+        """Let the time of each of its waits pass."""
+        while not self.is_over:
+            assert self.wake_at is not None
+            self.at(self.wake_at)
+        return self
 
     def answered(self, answer: object) -> Call:
         """Answer its question."""

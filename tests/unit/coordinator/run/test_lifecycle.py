@@ -18,16 +18,14 @@ from streamgroup.coordinator.run.lifecycle import (
     RunCause,
     RunState,
     Shutdown,
-    SilenceVerdict,
     SilenceWatch,
-    TriggerWatchdog,
 )
 from streamgroup.errors import DrainedError
 from streamgroup.group import events as ev
 from streamgroup.group.events import WARNING
 from streamgroup.group.state_machine import State
-from streamgroup.options.types import GroupMode, GroupOptions
-from tests.unit.coordinator.run.run_shell import Call, config
+from streamgroup.options.types import GroupOptions
+from tests.unit.coordinator.run.run_shell import COMMIT, MEMBER, OFF, Call, config
 
 
 class Member:
@@ -70,48 +68,31 @@ def member() -> Member:
     return Member()
 
 
-def shutdown_of(member: Member, *, begun: bool = True, listened: bool = False) -> tuple[Shutdown, list[Any]]:
+def shutdown_of(member: Member, *, listened: bool = False, is_once: bool = False) -> tuple[Shutdown, list[Any]]:
     done: list[Any] = []
     shutdown = Shutdown(member, done.extend, has_failed=lambda: False, is_listened=lambda: listened)  # type: ignore[arg-type]
-    if begun:
-        assert shutdown.begin()
-        shutdown.join()
+    shutdown.is_once = is_once
+    assert shutdown.begin()
+    shutdown.join()
     return shutdown, done
 
 
-def test_a_stop_commits_before_it_leaves(member: Member) -> None:
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_stop_commits_before_it_leaves_and_takes_no_longer_than_it_may(member: Member, *, answered: bool) -> None:
     shutdown, done = shutdown_of(member)
     member.ledger.commit_pending = True
     stop = Call(shutdown.stop(0.0))
     assert (done, shutdown.stopped, stop.is_over) == (["commit"], True, False)
-    member.ledger.commit_pending = False
-    stop.at(0.1)
+    member.ledger.commit_pending = not answered
+    stop.at(0.1 if answered else LEAVE_TIMEOUT_S * COMMIT_SHARE)
     assert done == ["commit", ev.Stop()]
-    member.leaves()
-    assert stop.at(0.2).result is True
-
-
-def test_a_stop_that_nobody_answers_takes_no_longer_than_it_may(member: Member) -> None:
-    shutdown, done = shutdown_of(member)
-    member.ledger.commit_pending = True
-    stop = Call(shutdown.stop(0.0))
-    stop.at(LEAVE_TIMEOUT_S * COMMIT_SHARE)
-    assert done == ["commit", ev.Stop()]
-    assert stop.at(LEAVE_TIMEOUT_S).is_over
-
-
-def test_a_report_that_never_comes_leaves_time_for_the_commit(member: Member) -> None:
-    shutdown, done = shutdown_of(member, listened=True)
-    member.is_in_flight()
-    member.ledger.commit_pending = True
-    stop = Call(shutdown.stop(0.0)).at(LAST_WORD_TIMEOUT_S)
-    assert done == ["commit"]
-    assert stop.at(STOP_TIMEOUT_S).at(STOP_TIMEOUT_S).is_over
+    if answered:
+        member.leaves()
+    assert stop.at(0.2 if answered else LEAVE_TIMEOUT_S).result is True
 
 
 def test_under_once_a_stop_waits_longer_since_the_report_is_always_behind_it(member: Member) -> None:
-    shutdown, done = shutdown_of(member, listened=True)
-    shutdown.is_once = True
+    shutdown, done = shutdown_of(member, listened=True, is_once=True)
     member.is_in_flight()
     stop = Call(shutdown.stop(0.0)).at(LAST_WORD_TIMEOUT_S)
     assert done == []
@@ -127,27 +108,29 @@ def test_a_batch_that_was_not_asked_for_is_waited_for_under_once_alone(
     member: Member, *, is_once: bool, waits: bool
 ) -> None:
     """The sink may have skipped it (R17), and the commit must say so. Elsewhere Spark's next call tells."""
-    shutdown, done = shutdown_of(member, listened=True)
-    shutdown.is_once = is_once
+    shutdown, done = shutdown_of(member, listened=True, is_once=is_once)
     member.is_in_flight(planned_ranges=None)
     Call(shutdown.stop(0.0))
     assert (done == []) is waits
 
 
-def test_under_once_a_stop_still_ends_where_no_report_comes(member: Member) -> None:
-    shutdown, done = shutdown_of(member, listened=True)
-    shutdown.is_once = True
+@pytest.mark.parametrize(
+    ("is_once", "waits_s"),
+    [(False, LAST_WORD_TIMEOUT_S), (True, ONCE_LAST_WORD_TIMEOUT_S)],
+    ids=["by default", "under Once"],
+)
+def test_a_report_that_never_comes_leaves_time_for_the_commit(member: Member, *, is_once: bool, waits_s: float) -> None:
+    shutdown, done = shutdown_of(member, listened=True, is_once=is_once)
     member.is_in_flight()
     member.ledger.commit_pending = True
-    stop = Call(shutdown.stop(0.0)).at(ONCE_LAST_WORD_TIMEOUT_S)
+    stop = Call(shutdown.stop(0.0)).at(waits_s)
     assert done == ["commit"]
-    latest = ONCE_LAST_WORD_TIMEOUT_S + STOP_TIMEOUT_S - LAST_WORD_TIMEOUT_S
+    latest = waits_s + STOP_TIMEOUT_S - LAST_WORD_TIMEOUT_S
     assert stop.at(latest).at(latest).is_over
 
 
 def test_the_end_of_the_jvm_ends_the_wait_for_a_report(member: Member) -> None:
-    shutdown, done = shutdown_of(member, listened=True)
-    shutdown.is_once = True
+    shutdown, done = shutdown_of(member, listened=True, is_once=True)
     member.is_in_flight()
     first = Call(shutdown.stop(0.0))
     assert done == []
@@ -281,6 +264,10 @@ def test_a_run_that_is_stopped_or_drained_in_any_state_comes_to_its_end(state: R
         assert now is RunState.STOPPED
 
 
+SESSION_S, POLL_S = 45.0, 300.0
+"""The defaults of session.timeout.ms and max.poll.interval.ms."""
+
+
 class Silence:
     """A watch, its time, and what it noted."""
 
@@ -302,14 +289,11 @@ class Silence:
         return self.watch.look(self.now, jvm_is_stopped=jvm_is_stopped)
 
 
-# -- long triggers (R22) ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("gap", "listened", "warned"), [(11, False, 1), (9, False, 0), (11, True, 0)], ids=["long", "short", "listened to"]
 )
 def test_with_long_triggers_the_listener_is_asked_for_once(gap: float, listened: bool, warned: int) -> None:
-    silence = Silence(GroupOptions("g"), is_listened=listened)
+    silence = Silence(MEMBER, is_listened=listened)
     for _ in range(3):
         silence.call()
         silence.now += gap
@@ -321,11 +305,7 @@ def test_with_long_triggers_the_listener_is_asked_for_once(gap: float, listened:
 
 @pytest.mark.parametrize(
     ("options", "who", "keeps"),
-    [
-        (GroupOptions("g"), "g: Spark", True),
-        (GroupOptions("g", mode=GroupMode.COMMIT), "g: Spark", False),
-        (GroupOptions(mode=GroupMode.OFF), "no group: Spark", False),
-    ],
+    [(MEMBER, "g: Spark", True), (COMMIT, "g: Spark", False), (OFF, "no group: Spark", False)],
     ids=["member", "commit", "off"],
 )
 def test_only_a_member_warns_that_it_keeps_partitions_from_others(options: GroupOptions, who: str, keeps: bool) -> None:
@@ -353,104 +333,67 @@ def test_the_reason_to_leave_comes_once_for_each_silence(options: dict[str, Any]
         assert silence.look(401.0, jvm_is_stopped=stopped) is None
 
 
-SESSION_S, POLL_S = 45.0, 300.0
-
-
-class Time:
-    """A clock that only goes on when the test says so, and the watchdog by it."""
-
-    def __init__(self, max_silence_s: float | None = None) -> None:
-        self.now = 1000.0
-        self.watchdog = TriggerWatchdog(session_s=SESSION_S, poll_s=POLL_S, max_silence_s=max_silence_s)
-
-    def call(self) -> float:
-        gap = self.watchdog.begin_call(self.now)
-        self.watchdog.end_call(self.now)
-        return gap
-
-    def reason(self) -> str:
-        return self.watchdog.look(self.now, jvm_is_stopped=False).reason
-
-    def after(self, seconds: float, *, stopped: bool = False) -> SilenceVerdict:
-        self.now += seconds
-        return self.watchdog.look(self.now, jvm_is_stopped=stopped).verdict
-
-
-# -- long silence -----------------------------------------------------------------------------------------------------
-
-
 def test_a_silence_that_a_java_consumer_would_not_survive_is_said_once() -> None:
-    time = Time()
-    time.call()
-    assert time.after(POLL_S) is SilenceVerdict.GO_ON
-    time.now += 1
-    look = time.watchdog.look(time.now, jvm_is_stopped=False)
-    assert (look.verdict, look.reason) == (SilenceVerdict.WARN, "Spark has asked for nothing for 301 s")
-    assert time.after(3600) is SilenceVerdict.GO_ON, "once"
-    time.call()
-    time.call()
-    assert time.after(20_000) is SilenceVerdict.WARN, "the next silence is another one"
+    silence = Silence(MEMBER, is_listened=True)
+    silence.call()
+    silence.look(POLL_S)
+    assert silence.notes == []
+    silence.look(1)
+    silence.look(3600)
+    (said,) = silence.notes
+    assert said.startswith("g: Spark has asked for nothing for 301 s. Is the driver hung?")
+    silence.call()
+    silence.call()
+    silence.look(20_000)
+    assert len(silence.notes) == 2, "the next silence is another one"
 
 
 def test_batches_that_take_long_are_no_silence() -> None:
-    time = Time()
-    time.call()
-    time.now += 250
-    assert time.call() == 250
-    assert time.after(600) is SilenceVerdict.GO_ON, "less than three times what was normal before"
-    time.now += 151
-    assert time.reason().endswith("its longest silence before was 250 s")
+    silence = Silence(MEMBER, is_listened=True)
+    silence.call()
+    silence.now += 250
+    silence.call()
+    silence.look(600)
+    assert silence.notes == [], "less than three times what was normal before"
+    silence.look(151)
+    assert "its longest silence before was 250 s" in silence.notes[0]
 
 
-def test_while_spark_waits_for_an_answer_it_is_not_silent() -> None:
-    time = Time(max_silence_s=10)
-    time.watchdog.begin_call(time.now)
-    assert time.after(10_000) is SilenceVerdict.GO_ON
-    time.watchdog.end_call(time.now)
-    assert time.after(9) is SilenceVerdict.GO_ON
-    assert time.after(2) is SilenceVerdict.LEAVE
-
-
-def test_before_its_first_call_there_is_nothing_to_compare_with() -> None:
-    time = Time(max_silence_s=10)
-    assert time.after(10_000) is SilenceVerdict.GO_ON
-    assert time.call() == 0
-
-
-# -- a hung driver ----------------------------------------------------------------------------------------------------
-
-
-def test_a_jvm_stopped_for_longer_than_a_session_is_left_for() -> None:
-    time = Time()
-    time.call()
-    assert time.after(5, stopped=True) is SilenceVerdict.GO_ON
-    assert time.after(SESSION_S, stopped=True) is SilenceVerdict.GO_ON
-    assert time.after(1, stopped=True) is SilenceVerdict.LEAVE
+def test_while_spark_waits_for_an_answer_and_before_its_first_call_it_is_not_silent() -> None:
+    silence = Silence(GroupOptions("g", max_silence_ms=10_000))
+    assert silence.look(10_000) is None
+    silence.watch.begin_call(silence.now)
+    assert silence.look(10_000) is None
+    silence.watch.end_call(silence.now)
+    assert silence.look(9) is None
+    assert silence.look(2)
+    assert silence.notes == [], "there is nothing to compare with"
 
 
 def test_a_jvm_that_went_on_in_between_was_not_stopped_for_that_long() -> None:
-    time = Time()
-    time.call()
-    time.after(5, stopped=True)
-    time.after(SESSION_S - 1, stopped=True)
-    time.after(1)
-    assert time.after(1, stopped=True) is SilenceVerdict.GO_ON
-    assert time.after(SESSION_S, stopped=True) is SilenceVerdict.GO_ON
-    assert time.after(1, stopped=True) is SilenceVerdict.LEAVE
+    silence = Silence(MEMBER)
+    silence.call()
+    silence.look(5, jvm_is_stopped=True)
+    silence.look(SESSION_S - 1, jvm_is_stopped=True)
+    silence.look(1)
+    assert silence.look(1, jvm_is_stopped=True) is None
+    assert silence.look(SESSION_S, jvm_is_stopped=True) is None
+    assert silence.look(1, jvm_is_stopped=True)
 
 
 def test_a_call_that_waits_is_left_for_each_time_the_jvm_is_stopped_for_so_long() -> None:
-    time = Time()
-    time.watchdog.begin_call(time.now)
+    silence = Silence(MEMBER)
+    silence.watch.begin_call(silence.now)
     for _ in range(2):
-        time.after(1, stopped=True)
-        assert time.after(SESSION_S + 1, stopped=True) is SilenceVerdict.LEAVE
-        assert time.after(SESSION_S + 1, stopped=True) is SilenceVerdict.GO_ON
-        assert time.after(1) is SilenceVerdict.GO_ON
+        silence.look(1, jvm_is_stopped=True)
+        assert silence.look(SESSION_S + 1, jvm_is_stopped=True)
+        assert silence.look(SESSION_S + 1, jvm_is_stopped=True) is None
+        assert silence.look(1) is None
 
 
 def test_a_stopped_jvm_is_no_long_trigger() -> None:
-    time = Time()
-    time.call()
-    time.after(20, stopped=True)
-    assert time.call() == 0
+    silence = Silence(MEMBER)
+    silence.call()
+    silence.look(20, jvm_is_stopped=True)
+    silence.call()
+    assert silence.notes == []

@@ -39,9 +39,6 @@ def group(*members: MemberDescription, state: str = "Stable") -> GroupDescriptio
 MINE = member("me", ME)
 
 
-# -- who goes before whom ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("other", "is_duplicate"),
     [
@@ -75,8 +72,11 @@ def test_of_several_that_look_at_the_same_group_at_most_one_stays(runs: list[tup
 # -- the check --------------------------------------------------------------------------------------------------------
 
 
-def check(session_s: float = 45.0) -> DuplicateLineageCheck:
-    return DuplicateLineageCheck("g", ME, session_s)
+PREDECESSOR = member("old", RunIdentity("l", "r0", admitted=True))
+
+
+def check(session_s: float = 45.0, *, is_static: bool = False) -> DuplicateLineageCheck:
+    return DuplicateLineageCheck("g", ME, session_s, is_static=is_static)
 
 
 def asks(one: DuplicateLineageCheck, now: float) -> bool:
@@ -104,18 +104,17 @@ def test_without_a_duplicate_one_look_admits_for_good() -> None:
 
 def test_a_duplicate_is_waited_for_until_a_session_timeout_has_passed() -> None:
     one = check(6.0)
-    duplicate = member("old", RunIdentity("l", "r0", admitted=True))
     one.assigned("me", 1, 0.0)
     now = 0.0
     while now < 5.9:
         assert asks(one, now)
-        assert one.described(group(MINE, duplicate), now) == duplicate
+        assert one.described(group(MINE, PREDECESSOR), now) == PREDECESSOR
         assert not one.clear
         assert not asks(one, now + LOOK_AGAIN_S / 2)
         now += LOOK_AGAIN_S
     assert asks(one, 6.0)
     with pytest.raises(ConfigError) as refused:
-        one.described(group(MINE, duplicate), 6.0)
+        one.described(group(MINE, PREDECESSOR), 6.0)
     for told in ("'g'", "'client-old'", "/10.0.0.1", "run r0", "6 s", "its own checkpoint directory"):
         assert told in str(refused.value)
     assert not one.clear
@@ -148,17 +147,10 @@ def test_descriptions_that_tell_nothing_hold_up_a_run_for_a_limited_time(state: 
     one.assigned("me", 3, 40.0)
     looks(one, state, 40.0, 0.0)
     assert not one.clear
-
-
-def test_a_group_of_another_protocol_is_described_again_with_the_next_assignment() -> None:
-    one = check()
-    one.assigned("me", 1, 0.0)
-    looks(one, "Dead", 0.0, DEAD_TIMEOUT_S)
-    assert not one.asks_again
-    one.assigned("me", 2, 10.0)
-    assert asks(one, 10.0)
-    one.described(group(MINE), 10.0)
-    assert (one.admitted, one.is_unchecked) == (True, False)
+    one.assigned("me", 4, 50.0)
+    assert asks(one, 50.0)
+    one.described(group(MINE), 50.0)
+    assert (one.admitted, one.is_unchecked) == (True, False), "the next assignment describes the group again"
 
 
 def test_a_duplicate_that_shows_after_a_long_rebalance_holds_up_the_run_again() -> None:
@@ -166,18 +158,17 @@ def test_a_duplicate_that_shows_after_a_long_rebalance_holds_up_the_run_again() 
     one.assigned("me", 1, 0.0)
     looks(one, "PreparingRebalance", 0.0, 6.0)
     assert one.clear
-    duplicate = member("old", RunIdentity("l", "r0", admitted=True))
     assert asks(one, 6.0 + LOOK_AGAIN_S)
-    assert one.described(group(MINE, duplicate), 6.5) == duplicate
+    assert one.described(group(MINE, PREDECESSOR), 6.5) == PREDECESSOR
     assert not one.clear
     looks(one, "PreparingRebalance", 7.0, 20.0)
     assert not one.clear, "the rebalance ends, and the duplicate may be there still"
 
 
-def there(one: DuplicateLineageCheck, now: float, *runs: str) -> None:
-    """Describe the group with live or dead members of these runs."""
+def there(one: DuplicateLineageCheck, now: float, *runs: str, admitted: bool = False) -> MemberDescription | None:
+    """Describe the group with live or dead members of these runs; return the duplicate."""
     one.asked(now)
-    one.described(group(MINE, *(member(f"m-{run}", RunIdentity("l", run)) for run in runs)), now)
+    return one.described(group(MINE, *(member(f"m-{run}", RunIdentity("l", run, admitted)) for run in runs)), now)
 
 
 def test_the_time_of_a_dead_predecessor_does_not_count_for_a_duplicate_that_joins_later() -> None:
@@ -257,29 +248,27 @@ def test_a_run_beside_duplicates_is_refused_after_two_session_timeouts_at_most(p
 def test_a_session_timeout_without_an_answer_proves_no_live_duplicate() -> None:
     """While the servers are away sessions stand still, and with another leader they begin anew."""
     one = check(6.0)
-    predecessor = member("old", RunIdentity("l", "r0", admitted=True))
     one.assigned("me", 1, 0.0)
-    one.described(group(MINE, predecessor), 0.0)
+    one.described(group(MINE, PREDECESSOR), 0.0)
     one.unanswered(4.0)
     one.unanswered(6.0)
     assert not one.clear
     for now in (7.0, 12.5):
         assert asks(one, now)
-        assert one.described(group(MINE, predecessor), now) == predecessor
+        assert one.described(group(MINE, PREDECESSOR), now) == PREDECESSOR
     assert asks(one, 13.0)
     with pytest.raises(ConfigError):
-        one.described(group(MINE, predecessor), 13.0)
+        one.described(group(MINE, PREDECESSOR), 13.0)
 
 
 def test_an_old_description_does_not_tell_who_is_a_member_now() -> None:
     """The process was stopped between the question and its answer. The predecessor's session has expired meanwhile."""
     one = check(6.0)
-    predecessor = member("old", RunIdentity("l", "r0", admitted=True))
     one.assigned("me", 1, 0.0)
     assert asks(one, 0.0)
-    one.described(group(MINE, predecessor), 0.1)
+    one.described(group(MINE, PREDECESSOR), 0.1)
     assert asks(one, 1.0)
-    assert one.described(group(MINE, predecessor), 30.0) == predecessor
+    assert one.described(group(MINE, PREDECESSOR), 30.0) == PREDECESSOR
     assert asks(one, 30.5)
     one.described(group(MINE), 30.6)
     assert one.admitted
@@ -290,27 +279,22 @@ def test_an_old_description_does_not_tell_who_is_a_member_now() -> None:
 
 def test_a_static_member_that_may_have_taken_a_place_asks_who_is_admitted_first() -> None:
     """The other was admitted after it had joined, and nobody has joined since: its JoinGroup could not tell."""
-    one = DuplicateLineageCheck("g", ME, 45.0, is_static=True)
-    other = RunIdentity("l", "r9")
+    one = check(is_static=True)
     one.assigned("me", 7, 0.0)
-    one.asked(0.0)
-    assert one.described(group(MINE, member("x", other)), 0.1) is None
+    assert there(one, 0.0, "r9") is None
     assert (one.clear, one.admitted, one.identity.asking) == (False, False, True)
     assert not one.asks_again, "the next assignment asks"
     one.assigned("me", 8, 1.0)
     assert not one.identity.asking
-    one.asked(1.0)
-    found = one.described(group(MINE, member("x", RunIdentity("l", "r9", admitted=True))), 1.1)
-    assert found is not None
+    assert there(one, 1.0, "r9", admitted=True) is not None
     assert not one.admitted
 
 
 def test_of_two_static_members_that_join_at_once_one_is_admitted() -> None:
-    one = DuplicateLineageCheck("g", ME, 45.0, is_static=True)
+    one = check(is_static=True)
     for generation in (7, 8):
         one.assigned("me", generation, 0.0)
-        one.asked(0.0)
-        one.described(group(MINE, member("x", RunIdentity("l", "r9"))), 0.1)
+        there(one, 0.0, "r9")
     assert one.admitted
 
 
@@ -318,7 +302,7 @@ def test_of_two_static_members_that_join_at_once_one_is_admitted() -> None:
 def test_a_static_member_beside_no_other_of_its_lineage_is_admitted_at_once(
     others: tuple[MemberDescription, ...],
 ) -> None:
-    one = DuplicateLineageCheck("g", ME, 45.0, is_static=True)
+    one = check(is_static=True)
     one.assigned("me", 7, 0.0)
     one.asked(0.0)
     one.described(group(MINE, *others), 0.1)
@@ -326,13 +310,12 @@ def test_a_static_member_beside_no_other_of_its_lineage_is_admitted_at_once(
 
 
 def test_a_static_member_that_lost_its_place_asks_again() -> None:
-    one = DuplicateLineageCheck("g", ME, 45.0, is_static=True)
+    one = check(is_static=True)
     for generation in (7, 8):
         one.assigned("me", generation, 0.0)
     one.lost()
     one.assigned("me", 8, 1.0)
-    one.asked(1.0)
-    one.described(group(MINE, member("x", RunIdentity("l", "r9"))), 1.1)
+    there(one, 1.0, "r9")
     assert one.asking
 
 
@@ -444,26 +427,22 @@ def test_a_group_that_may_not_be_looked_at_is_warned_of_once(error: Exception) -
     assert asked.warnings("group g: cannot check for a second query on a copy of this checkpoint") == 1
 
 
-def test_a_slow_coordinator_holds_up_nothing() -> None:
-    asked = Asked()
+def test_a_slow_coordinator_holds_up_nothing_and_is_asked_again_if_a_duplicate_was_seen() -> None:
+    asked, waiting = Asked(), Asked()
     asked.assigned()
     asked.looks[-1].failed(TransportError("no answer in time"))
     assert asked.watch.is_clear
     assert asked.told == []
     assert asked.looks[-1].is_over, "the next assignment asks again"
     assert [level for level, _ in asked.notes] == [ev.INFO]
-
-
-def test_a_slow_coordinator_is_asked_again_where_a_duplicate_was_seen() -> None:
-    asked = Asked()
-    asked.assigned()
-    asked.answered(group(MINE, OLD))
-    asked.later(LOOK_AGAIN_S)
-    asked.looks[-1].failed(TransportError("no answer in time"))
-    assert not asked.watch.is_clear
-    asked.later(LOOK_AGAIN_S)
-    asked.answered(group(MINE))
-    assert asked.watch.is_clear
+    waiting.assigned()
+    waiting.answered(group(MINE, OLD))
+    waiting.later(LOOK_AGAIN_S)
+    waiting.looks[-1].failed(TransportError("no answer in time"))
+    assert not waiting.watch.is_clear
+    waiting.later(LOOK_AGAIN_S)
+    waiting.answered(group(MINE))
+    assert waiting.watch.is_clear
 
 
 ENDS = pytest.mark.parametrize("end", [ev.Lost("expelled"), ev.Left()], ids=["lost", "left"])

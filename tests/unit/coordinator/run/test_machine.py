@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from streamgroup.coordinator.run import interface
+from streamgroup.coordinator.run.interface import DescribeGroup, Question
 from streamgroup.coordinator.run.lifecycle import RunState
 from streamgroup.coordinator.run.lineage import DESCRIBE_TIMEOUT_S, LOOK_AGAIN_S
 from streamgroup.coordinator.run.spark_calls import ASSIGNMENT_TIMEOUT_S
+from streamgroup.coordinator.run.steps import NOW, Steps, StepScheduler, Until
 from streamgroup.errors import BrokerError, ConfigError, FencedError, StreamGroupError, TransportError
 from streamgroup.group import events as ev
 from streamgroup.group.member import MetadataStale
 from streamgroup.kafka.wire.messages.group import JoinGroupRequest, LeaveGroupRequest
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest
-from streamgroup.logformat import partition_number
-from streamgroup.model import (
-    EARLIEST,
-    INITIAL_DOCUMENT,
-    ClusterSnapshot,
-    Dialect,
-    Document,
-    GroupDescription,
-    GroupState,
-    LogRange,
-    OffsetRange,
-    PartitionInfo,
-    TopicInfo,
-    TopicPartition,
-)
+from streamgroup.model import EARLIEST, INITIAL_DOCUMENT, Document, GroupDescription, GroupState, LogRange, OffsetRange
 from streamgroup.options.types import GroupOptions, LimitOptions, Subscription
-from tests.fakes.cluster import NODES
-from tests.unit.coordinator.run.run_shell import MEMBER, OFF, P0, P1, P2, PLAN, SILENT, Shell, founding, snapshot
+from tests.unit.coordinator.run.run_shell import AWAY, MEMBER, OFF, P0, P1, P2, PLAN, Shell, registered, snapshot
+
+SILENT = GroupOptions("g", max_silence_ms=60_000)
+STOPPED, RUNS = interface.SilenceLook(jvm_is_stopped=True), interface.SilenceLook(jvm_is_stopped=False)
 
 # -- Spark's calls ----------------------------------------------------------------------------------------------------
 
@@ -58,8 +49,7 @@ def test_a_first_plan_goes_from_new_to_a_reply() -> None:
     logs = shell.logs.known(positions)
     assert shell.answer(7, logs) == [interface.Ask(7, interface.CheckPositions(positions, logs, PLAN.limits, 1.0))]
     shell.answer(7, None)
-    ((call, document),) = ((reply.call, reply.result) for reply in shell.of(interface.CallReply))
-    assert call == 7
+    document = shell.replies[7]
     assert document.ranges == (OffsetRange(P0, 0, 10), OffsetRange(P1, 0, 10))
     assert (document.group, document.lineage, document.run) == ("g", "lineage", "r1")
 
@@ -83,8 +73,7 @@ def test_small_ranges_share_a_task_once_a_batch_has_shown_that_records_are_cheap
 
 def test_the_ends_of_available_now_are_taken_before_the_member_joins() -> None:
     shell = Shell()
-    call = shell.call(interface.PrepareAvailableNow())
-    shell.answer(call, shell.found(shell.questions[call]))
+    call = shell.connected(interface.PrepareAvailableNow())
     assert shell.of(interface.Ask) == [interface.Ask(call, interface.SnapshotEnds())]
     assert shell.answer(call, {P0: 4, P1: 10}) == [interface.CallReply(call, None)]
     assert shell.sent == []
@@ -93,22 +82,17 @@ def test_the_ends_of_available_now_are_taken_before_the_member_joins() -> None:
 
 def test_available_now_does_not_miss_a_partition_that_came_after_its_targets() -> None:
     """Its broker of 0.7 registers before the first plan, and an empty document has the member's position in it."""
-    new = TopicPartition("t", partition_number(1, 0))
-    there = [PartitionInfo(tp.partition, 0) for tp in (P0, new)]
-    before, after = (
-        ClusterSnapshot(NODES, {"t": TopicInfo("t", tuple(there[:count]))}, dialect=Dialect.KAFKA07) for count in (1, 2)
-    )
     shell = Shell(MEMBER, OffsetCommitRequest)
-    shell.cluster = before
+    shell.cluster = registered(P0)
     shell.logs.ends = {P0: 10}
     shell.result(interface.PrepareAvailableNow())
-    shell.logs.ends[new] = 10
-    shell.logs.snapshot = shell.cluster = after
-    shell.call(PLAN)
+    shell.logs.ends[AWAY] = 10
+    shell.logs.snapshot = shell.cluster = registered(P0, AWAY)
+    call = shell.call(PLAN)
     shell.serve()
     shell.step(ev.Tick(), ASSIGNMENT_TIMEOUT_S)
-    (empty,) = (reply.result for reply in shell.of(interface.CallReply))
-    assert (empty.ranges, empty.positions.keys()) == ((), {P0, new})
+    empty = shell.replies[call]
+    assert (empty.ranges, empty.positions.keys()) == ((), {P0, AWAY})
     shell.release()
     document = shell.batch(empty)
     assert document.ranges == (OffsetRange(P0, 0, 10),)
@@ -125,20 +109,12 @@ def test_an_error_in_place_of_an_answer_is_raised_in_the_call_alone() -> None:
 
 def test_a_call_that_waits_ends_with_its_time_and_wakes_the_run_for_that() -> None:
     shell = Shell(MEMBER, JoinGroupRequest)
-    call = shell.call(PLAN)
-    shell.answer(call, shell.found(shell.questions[call]))
-    assert shell.of(interface.CallReply) == []
+    call = shell.connected()
     limit = shell.now + ASSIGNMENT_TIMEOUT_S
-    assert shell.run.wake_at is not None
-    assert shell.run.wake_at <= limit
-    while (wake_at := shell.run.wake_at) is not None and shell.of(interface.CallReply) == []:
-        assert wake_at <= limit
-        shell.step(ev.Tick(), wake_at - shell.now)
-    assert shell.of(interface.CallReply) == [interface.CallReply(call, INITIAL_DOCUMENT)]
-    assert shell.now == limit
-
-
-# -- the time when the run wants a tick -------------------------------------------------------------------------------
+    while not shell.replies:
+        assert shell.now < limit
+        shell.wake()
+    assert (shell.replies, shell.now) == ({call: INITIAL_DOCUMENT}, limit)
 
 
 def test_a_run_that_waits_for_nothing_wants_no_tick() -> None:
@@ -168,14 +144,10 @@ def test_a_run_wakes_for_its_member_and_only_then_steps_it(monkeypatch: pytest.M
 
 def test_a_stop_ends_a_call_that_waits() -> None:
     shell = Shell(MEMBER, JoinGroupRequest)
-    first = shell.call(PLAN)
-    shell.answer(first, shell.found(shell.questions[first]))
-    assert shell.of(interface.CallReply) == []
+    first = shell.connected()
+    assert shell.replies == {}
     second = shell.call(interface.StopRun())
-    assert [(reply.call, reply.result) for reply in shell.of(interface.CallReply)] == [
-        (second, True),
-        (first, INITIAL_DOCUMENT),
-    ]
+    assert list(shell.replies.items()) == [(second, True), (first, INITIAL_DOCUMENT)]
     assert shell.run.shutdown.state is RunState.STOPPED
 
 
@@ -196,8 +168,7 @@ def test_a_drain_waits_for_the_batch_in_flight_and_ends_the_query() -> None:
     assert shell.out == []
     assert shell.run.wake_at is not None
     call = shell.call(interface.BatchSunk(document, 0, {}))
-    replies = {reply.call: reply.result for reply in shell.of(interface.CallReply)}
-    assert replies == {call: {"proven": True, "why": ""}, drain: {"drained": True, "in_flight": False, "why": ""}}
+    assert shell.replies == {call: {"proven": True, "why": ""}, drain: {"drained": True, "in_flight": False, "why": ""}}
     assert shell.result(interface.EndAtNextCall()) is None
     shell.call(interface.LatestOffset(document, LimitOptions()))
     (raised,) = shell.of(interface.Raise)
@@ -210,10 +181,9 @@ def test_a_drain_whose_time_is_over_tells_of_the_batch_that_may_be_repeated() ->
     drain = shell.call(interface.DrainRun(2.0))
     shell.step(ev.Tick(), 2.0)
     why = "the time was over before the batch in flight had sunk"
-    assert shell.of(interface.CallReply) == [
-        interface.CallReply(drain, {"drained": False, "in_flight": True, "why": why})
-    ]
-    assert [line.count("the drain's time was over") > 0 for line in shell.lines if "event=repeat" in line] == [True]
+    assert shell.replies == {drain: {"drained": False, "in_flight": True, "why": why}}
+    (repeated,) = (line for line in shell.lines if "event=repeat" in line)
+    assert "the drain's time was over" in repeated
 
 
 def test_a_drain_of_a_query_that_fails_meanwhile_names_the_error() -> None:
@@ -222,11 +192,10 @@ def test_a_drain_of_a_query_that_fails_meanwhile_names_the_error() -> None:
     shell.batch()
     drain = shell.call(interface.DrainRun(30.0))
     shell.step(interface.ThreadFailed(ConfigError("the topic is gone")))
-    answer = {"drained": False, "in_flight": True, "why": "the query has failed: the topic is gone"}
-    assert shell.of(interface.CallReply) == [interface.CallReply(drain, answer)]
-    assert ["the query has failed before the batch in flight" in line for line in shell.lines if "repeat" in line] == [
-        True
-    ]
+    why = "the query has failed: the topic is gone"
+    assert shell.replies == {drain: {"drained": False, "in_flight": True, "why": why}}
+    (repeated,) = (line for line in shell.lines if "repeat" in line)
+    assert "the query has failed before the batch in flight" in repeated
 
 
 # -- calls whose thread has gone --------------------------------------------------------------------------------------
@@ -236,15 +205,14 @@ def test_the_answer_to_an_abandoned_call_leads_to_nothing() -> None:
     shell = Shell()
     call = shell.call(PLAN)
     assert shell.step(interface.CallAbandoned(call)) == []
-    assert shell.answer(call, snapshot()) == []
+    assert shell.answer(call, snapshot(t=2)) == []
     assert shell.step(interface.QuestionFailed(call, TransportError("late"))) == []
     assert shell.step(interface.CallAbandoned(call)) == [], "twice is harmless"
 
 
 def test_an_abandoned_call_that_waits_wakes_the_run_no_more() -> None:
     shell = Shell(OFF, topics=("t",))
-    call = shell.call(PLAN)
-    shell.answer(call, shell.found(shell.questions[call]))
+    call = shell.connected()
     assert shell.run.wake_at == shell.now + ASSIGNMENT_TIMEOUT_S, "it waits for its starting offsets"
     shell.step(interface.CallAbandoned(call))
     assert shell.run.wake_at is None
@@ -257,12 +225,12 @@ def test_spark_is_silent_once_its_last_call_is_abandoned() -> None:
     call = shell.call(PLAN)
     other = shell.call(interface.Partitions(INITIAL_DOCUMENT, Document("g", "lineage", "other", 7)))
     for each in (call, other):
-        shell.step(interface.SilenceLook(jvm_is_stopped=False), 100.0)
+        shell.step(RUNS, 100.0)
         assert shell.asked(LeaveGroupRequest) == 0, "a call of Spark is under way"
         shell.step(interface.CallAbandoned(each))
-    shell.step(interface.SilenceLook(jvm_is_stopped=False), 59.0)
+    shell.step(RUNS, 59.0)
     assert shell.asked(LeaveGroupRequest) == 0
-    shell.step(interface.SilenceLook(jvm_is_stopped=False), 2.0)
+    shell.step(RUNS, 2.0)
     assert shell.asked(LeaveGroupRequest) == 1
 
 
@@ -271,7 +239,7 @@ def test_spark_is_silent_once_its_last_call_is_abandoned() -> None:
 
 @pytest.mark.parametrize("error", [BrokerError(29, "t"), ConfigError("no record is as late")])
 def test_an_error_of_a_background_task_ends_the_query(error: StreamGroupError) -> None:
-    shell = founding()
+    shell = Shell.founding()
     shell.fail(shell.task_that_asks(interface.ListOffsets), error)
     assert shell.run.failure is error
     assert shell.of(interface.Raise) == [interface.Raise(1, error)]
@@ -281,7 +249,7 @@ def test_an_error_of_a_background_task_ends_the_query(error: StreamGroupError) -
 
 @pytest.mark.parametrize("where", ["the question", "who hears the answer"])
 def test_whatever_else_a_background_task_raises_fails_the_query(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    shell = founding()
+    shell = Shell.founding()
     task = shell.task_that_asks(interface.ListOffsets)
     if where == "the question":
         shell.fail(task, ZeroDivisionError("a defect"))
@@ -298,26 +266,25 @@ def test_whatever_else_a_background_task_raises_fails_the_query(where: str, monk
 
 @pytest.mark.parametrize("group", [MEMBER, OFF], ids=["member", "off"])
 def test_the_error_of_a_background_task_counts_in_its_generation_only(group: GroupOptions) -> None:
-    shell = founding(group)
+    shell = Shell.founding(group)
     task = shell.task_that_asks(interface.ListOffsets)
     generation = shell.ledger.generation
     if group is OFF:
-        shell.logs.snapshot = snapshot(3)
+        shell.logs.snapshot = snapshot(t=3)
         shell.step(interface.TopicsRead(shell.logs.snapshot, frozenset({"t"})))
     else:
         shell.coordinator.gather()
         while shell.ledger.generation == generation:
-            assert shell.run.wake_at is not None
-            shell.step(ev.Tick(), max(0.0, shell.run.wake_at - shell.now))
+            shell.wake()
     assert shell.ledger.generation > generation
     shell.fail(task, BrokerError(29, "t"))
     assert shell.run.failure is None
 
 
 def test_the_error_of_a_background_task_does_not_count_after_a_stop() -> None:
-    shell = founding()
+    shell = Shell.founding()
     task = shell.task_that_asks(interface.ListOffsets)
-    assert shell.call(interface.StopRun())
+    shell.call(interface.StopRun())
     shell.fail(task, BrokerError(29, "t"))
     assert shell.run.failure is None
 
@@ -343,10 +310,8 @@ def test_a_defect_in_a_step_ends_the_query_and_not_the_thread(monkeypatch: pytes
 @pytest.mark.parametrize("waits", [True, False])
 def test_an_error_of_a_thread_ends_the_query_with_sparks_call(waits: bool) -> None:
     shell = Shell(MEMBER, *([JoinGroupRequest] if waits else []))
-    call = shell.call(PLAN)
-    if waits:
-        shell.answer(call, shell.found(shell.questions[call]))
-    else:
+    call = shell.connected()
+    if not waits:
         shell.serve()
     first, later = FencedError("another member"), ConfigError("another error")
     shell.step(interface.ThreadFailed(first))
@@ -366,17 +331,13 @@ def test_a_call_that_is_not_of_spark_goes_on_after_a_failure() -> None:
     assert shell.result(interface.StopRun()) is True
 
 
-# -- a second query on a copy of the checkpoint (R28) -----------------------------------------------------------------
-
-
 def test_a_description_from_before_the_newest_assignment_counts_for_nothing() -> None:
-    shell = founding()
+    shell = Shell.founding()
     first = shell.task_that_asks(interface.DescribeGroup)
     del shell.questions[first]
     shell.coordinator.gather()
     while not any(isinstance(question, interface.DescribeGroup) for question in shell.questions.values()):
-        assert shell.run.wake_at is not None
-        shell.step(ev.Tick(), max(0.0, shell.run.wake_at - shell.now))
+        shell.wake()
     assert shell.step(interface.QuestionAnswered(first, GroupDescription("g", GroupState.STABLE))) == []
     assert not shell.run._lineages.is_clear
     second = shell.task_that_asks(interface.DescribeGroup)
@@ -386,7 +347,7 @@ def test_a_description_from_before_the_newest_assignment_counts_for_nothing() ->
 
 
 def test_a_run_wakes_to_look_again_for_a_duplicate() -> None:
-    shell = founding()
+    shell = Shell.founding()
     shell.answer(shell.task_that_asks(interface.DescribeGroup), GroupDescription("g", GroupState.PREPARING_REBALANCE))
     assert shell.run.wake_at is not None
     assert shell.run.wake_at <= shell.now + LOOK_AGAIN_S
@@ -400,7 +361,7 @@ def test_a_run_wakes_to_look_again_for_a_duplicate() -> None:
 def test_metadata_with_a_new_partition_leads_to_its_start() -> None:
     shell = Shell(OFF)
     first = shell.batch()
-    shell.logs.snapshot = snapshot(3)
+    shell.logs.snapshot = snapshot(t=3)
     shell.step(interface.TopicsRead(shell.logs.snapshot, frozenset({"t"})))
     assert [action.question for action in shell.of(interface.Ask)] == [interface.ListOffsets({P2: EARLIEST}, 60.0)]
     shell.serve()
@@ -410,7 +371,7 @@ def test_metadata_with_a_new_partition_leads_to_its_start() -> None:
 def test_metadata_that_an_answer_contradicts_is_read_again() -> None:
     shell = Shell(OFF, subscription=Subscription(assign=(P0,)))
     call = shell.call(PLAN)
-    shell.answer(call, snapshot())
+    shell.answer(call, snapshot(t=2))
     assert not shell.of(MetadataStale), "an action of the member alone"
     assert shell.of(interface.RefreshMetadata) == [interface.RefreshMetadata()]
 
@@ -438,15 +399,19 @@ def test_reports_wait_for_nothing() -> None:
 # -- a Spark that makes no calls (R27) --------------------------------------------------------------------------------
 
 
+def silence(shell: Shell) -> list[str]:
+    return [note.text for note in shell.of(ev.Note) if "Spark has been silent" in note.text]
+
+
 def test_a_silent_run_leaves_the_group_and_joins_again_with_sparks_next_call() -> None:
     shell = Shell(SILENT)
     first = shell.batch()
-    shell.step(interface.SilenceLook(jvm_is_stopped=False), 59.0)
+    shell.step(RUNS, 59.0)
     assert shell.run.shutdown.state is RunState.RUNNING
-    shell.step(interface.SilenceLook(jvm_is_stopped=False), 2.0)
+    shell.step(RUNS, 2.0)
     assert shell.run.shutdown.state is RunState.PAUSED
     assert shell.coordinator.members == {}
-    assert [note.text for note in shell.of(ev.Note) if "Spark has been silent" in note.text] == [
+    assert silence(shell) == [
         "group g: Spark has been silent for 61 s, longer than group.maxSilence: left the group, so other members read "
         "its partitions. It joins again with Spark's next call"
     ]
@@ -461,9 +426,9 @@ def test_a_silent_run_leaves_the_group_and_joins_again_with_sparks_next_call() -
 def test_a_silent_static_member_reports_that_it_keeps_its_partitions_until_its_session_expires() -> None:
     shell = Shell(replace(SILENT, instance_id="i"))
     shell.batch()
-    shell.step(interface.SilenceLook(jvm_is_stopped=False), 61.0)
+    shell.step(RUNS, 61.0)
     assert shell.asked(LeaveGroupRequest) == 0
-    assert [note.text for note in shell.of(ev.Note) if "Spark has been silent" in note.text] == [
+    assert silence(shell) == [
         "group g: Spark has been silent for 61 s, longer than group.maxSilence: the member stops its heartbeats. As a "
         "static member it stays in the group, and other members read its partitions only when its session expires "
         "(45 s, session.timeout.ms). It joins again with Spark's next call"
@@ -476,16 +441,15 @@ def test_a_pause_waits_for_the_answers_of_the_coordinator_without_holding_up_the
     shell = Shell(SILENT)
     shell.batch()
     shell.held = {LeaveGroupRequest}
-    shell.step(interface.SilenceLook(jvm_is_stopped=False), 61.0)
+    shell.step(RUNS, 61.0)
     assert shell.run.shutdown.state is RunState.PAUSED
-    assert not [note for note in shell.of(ev.Note) if "left the group" in note.text]
+    assert silence(shell) == []
     assert shell.result(interface.GetStatus())["state"] == "leaving"
     shell.release()
-    assert [note for note in shell.of(ev.Note) if "left the group" in note.text]
+    assert "left the group" in silence(shell)[0]
 
 
 ONCE = interface.LatestOffset(INITIAL_DOCUMENT, LimitOptions(), once=True)
-STOPPED, RUNS = interface.SilenceLook(jvm_is_stopped=True), interface.SilenceLook(jvm_is_stopped=False)
 SHORT_SESSION = GroupOptions("g", session_timeout_ms=6_000)
 
 
@@ -508,8 +472,8 @@ def test_a_call_of_once_that_waits_joins_again_each_time_the_jvm_goes_on() -> No
     del shell.waiting[:-1]  # of members that have left
     shell.release()
     shell.serve()
-    (reply,) = shell.of(interface.CallReply)
-    assert reply.result.ranges == (OffsetRange(P0, 0, 10), OffsetRange(P1, 0, 10))
+    (document,) = shell.replies.values()
+    assert document.ranges == (OffsetRange(P0, 0, 10), OffsetRange(P1, 0, 10))
 
 
 def test_the_time_of_a_pause_does_not_count_for_the_join_timeout_of_once() -> None:
@@ -525,9 +489,8 @@ def test_the_time_of_a_pause_does_not_count_for_the_join_timeout_of_once() -> No
     assert shell.of(interface.Raise) == []
     shell.step(ev.Tick(), 0.2)
     (failed,) = shell.of(interface.Raise)
-    assert "no batch could be planned within group.joinTimeout (60 s) under Trigger.Once: the member is joining" in str(
-        failed.error
-    )
+    text = "no batch could be planned within group.joinTimeout (60 s) under Trigger.Once: the member is joining"
+    assert text in str(failed.error)
 
 
 def test_the_time_of_a_pause_does_not_count_for_the_join_timeout_of_available_now() -> None:
@@ -536,13 +499,13 @@ def test_the_time_of_a_pause_does_not_count_for_the_join_timeout_of_available_no
     shell.call(PLAN)
     shell.serve()
     shell.step(ev.Tick(), ASSIGNMENT_TIMEOUT_S)
-    (first,) = shell.of(interface.CallReply)
+    (first,) = shell.replies.values()
     shell.step(RUNS, 61.0)
     assert shell.run.shutdown.state is RunState.PAUSED
-    shell.call(interface.LatestOffset(first.result, LimitOptions()))
+    shell.call(interface.LatestOffset(first, LimitOptions()))
     shell.step(ev.Tick(), ASSIGNMENT_TIMEOUT_S)
-    (second,) = shell.of(interface.CallReply)
-    assert (second.result.sequence, second.result.ranges) == (first.result.sequence + 1, ())
+    (second,) = shell.replies.values()
+    assert (second.sequence, second.ranges) == (first.sequence + 1, ())
 
 
 def test_a_call_that_comes_before_a_pause_has_left_joins_again() -> None:
@@ -562,5 +525,145 @@ def test_a_call_that_comes_before_a_pause_has_left_joins_again() -> None:
 def test_a_run_without_a_group_has_nothing_to_leave() -> None:
     shell = Shell(replace(OFF, max_silence_ms=60_000))
     shell.batch()
-    assert shell.step(interface.SilenceLook(jvm_is_stopped=False), 61.0) == []
+    assert shell.step(RUNS, 61.0) == []
     assert shell.run.shutdown.state is RunState.RUNNING
+
+
+QUESTION = DescribeGroup(2.0)
+
+
+class Trace:
+    """Tasks, and what they have led to in order."""
+
+    def __init__(self) -> None:
+        self.led_to: list[tuple[Any, ...]] = []
+        self.on_over: Callable[[int], None] = lambda task: None
+        self.scheduler = StepScheduler(self)
+
+    def asks(self, task: int, question: Question) -> None:
+        self.led_to.append(("asks", task, question))
+
+    def is_over(self, task: int, result: Any, now: float) -> None:
+        self.led_to.append(("over", task, result, now))
+        self.on_over(task)
+
+    def has_failed(self, task: int, error: Exception, now: float) -> None:
+        self.led_to.append(("failed", task, str(error), now))
+
+
+def waits(seconds: float, condition: Callable[[float], bool] = lambda _: False) -> Steps[float]:
+    now: float = yield Until(condition, seconds)
+    return now
+
+
+def asks() -> Steps[Any]:
+    return (yield QUESTION)
+
+
+@pytest.fixture
+def trace() -> Trace:
+    return Trace()
+
+
+# -- waits ------------------------------------------------------------------------------------------------------------
+
+
+def test_tasks_go_on_in_the_order_in_which_they_began(trace: Trace) -> None:
+    for number in (3, -1, 2):
+        trace.scheduler.begin(number, waits(1.0), 0.0)
+    trace.scheduler.advance(1.0)
+    assert [task for _, task, *_ in trace.led_to] == [3, -1, 2]
+
+
+def test_a_condition_that_another_task_makes_false_again_is_waited_for(trace: Trace) -> None:
+    """Two calls wait for one place."""
+    free = [1]
+
+    def takes() -> Steps[None]:
+        yield Until(lambda _: not blocked and bool(free), 9.0)
+        free.pop()
+
+    blocked = [1]
+    for number in (1, 2):
+        trace.scheduler.begin(number, takes(), 0.0)
+    blocked.clear()
+    trace.scheduler.advance(1.0)
+    assert trace.led_to == [("over", 1, None, 1.0)]
+    free.append(1)
+    trace.scheduler.advance(2.0)
+    assert trace.led_to[1:] == [("over", 2, None, 2.0)]
+
+
+# -- tasks that are given up, and tasks that begin others -------------------------------------------------------------
+
+
+def test_an_error_of_a_condition_is_raised_in_its_task_alone(trace: Trace) -> None:
+    def condition(now: float) -> bool:
+        if now > 1.0:
+            raise ValueError("cannot say")
+        return False
+
+    trace.scheduler.begin(1, waits(9.0, condition), 1.0)
+    trace.scheduler.begin(2, waits(9.0, lambda now: now > 1.0), 1.0)
+    trace.scheduler.advance(2.0)
+    assert trace.led_to == [("failed", 1, "cannot say", 2.0), ("over", 2, 2.0, 2.0)]
+    assert trace.scheduler.wake_at is None
+
+
+@pytest.mark.parametrize("steps", [asks, lambda: waits(1.0)], ids=["asks", "waits"])
+def test_a_task_that_is_abandoned_leads_to_nothing(steps: Callable[[], Steps[Any]], trace: Trace) -> None:
+    closed: list[int] = []
+
+    def task() -> Steps[None]:
+        try:
+            yield from steps()
+        finally:
+            closed.append(1)
+
+    trace.scheduler.begin(1, task(), 0.0)
+    before = len(trace.led_to)
+    trace.scheduler.abandon(1)
+    assert closed == [1]
+    assert trace.scheduler.wake_at is None
+    trace.scheduler.advance(2.0)
+    trace.scheduler.answer(1, "late", 2.0)
+    trace.scheduler.abandon(1)
+    assert len(trace.led_to) == before
+
+
+def test_a_task_may_abandon_one_that_is_ready_too(trace: Trace) -> None:
+    trace.on_over = lambda task: trace.scheduler.abandon(2)
+    for number in (1, 2):
+        trace.scheduler.begin(number, waits(1.0), 0.0)
+    trace.scheduler.advance(1.0)
+    assert trace.led_to == [("over", 1, 1.0, 1.0)]
+
+
+def test_a_task_may_begin_another_which_goes_on_in_the_same_step(trace: Trace) -> None:
+    opened: list[int] = []
+
+    def outer() -> Steps[str]:
+        yield Until(lambda _: False, 1.0)
+        trace.scheduler.begin(-1, inner(), 1.0)
+        opened.append(1)
+        return "outer"
+
+    def inner() -> Steps[str]:
+        yield NOW
+        yield Until(lambda _: bool(opened), 5.0)
+        return "inner"
+
+    trace.scheduler.begin(1, outer(), 0.0)
+    trace.scheduler.advance(1.0)
+    assert trace.led_to == [("over", 1, "outer", 1.0), ("over", -1, "inner", 1.0)]
+
+
+def test_the_end_of_a_task_may_begin_one_with_its_number(trace: Trace) -> None:
+    def again(task: int) -> None:
+        if len(trace.led_to) == 1:
+            trace.scheduler.begin(task, asks(), 1.0)
+
+    trace.on_over = again
+    trace.scheduler.begin(1, waits(1.0), 0.0)
+    trace.scheduler.advance(1.0)
+    assert trace.led_to == [("over", 1, 1.0, 1.0), ("asks", 1, QUESTION)]

@@ -20,15 +20,13 @@ from streamgroup.model import (
     Dialect,
     Document,
     OffsetRange,
-    PartitionInfo,
     Position,
-    TopicInfo,
     TopicPartition,
 )
 from streamgroup.options.types import FetchOptions, GroupMode, GroupOptions
 from tests.fakes.broker07 import tp
 from tests.fakes.cluster import NODES
-from tests.unit.coordinator.run.run_shell import Call, config
+from tests.unit.coordinator.run.run_shell import Call, config, registered
 
 HERE, AWAY = tp(0, 0), tp(1, 2)
 OTHERS = TopicPartition("not subscribed", 10_002)
@@ -82,6 +80,11 @@ class Offline:
         assert Call(self.offline.prepare(), answer=self.answer).is_over
         return self
 
+    def begin(self) -> Offline:
+        """AvailableNow, up to its first plan: its targets are those of the broker that is there."""
+        self.prepare().find(INITIAL_DOCUMENT, {HERE: 9}, once=False)
+        return self
+
     def find(self, checkpoint: Document, targets: Mapping[TopicPartition, int] | None, *, once: bool) -> None:
         if targets is not None:
             self.offline.compare(checkpoint, targets)
@@ -90,11 +93,6 @@ class Offline:
 
     def check_end(self, checkpoint: Document, targets: Mapping[TopicPartition, int] | None) -> None:
         assert Call(self.offline.check_end(checkpoint, targets), answer=self.answer).is_over
-
-
-def registered(*partitions: TopicPartition, dialect: Dialect = Dialect.KAFKA07) -> ClusterSnapshot:
-    infos = tuple(PartitionInfo(each.partition, 0) for each in partitions)
-    return ClusterSnapshot(NODES, {"events": TopicInfo("events", infos)}, dialect=dialect)
 
 
 def checkpoint(positions: Mapping[TopicPartition, int]) -> Document:
@@ -111,7 +109,7 @@ TOLD = r"group 'g': this run has not read events 1-2: .*Start the broker and run
 
 
 @pytest.mark.parametrize(("offsets", "positions", "others"), KNOWN)
-def test_what_is_known_is_not_left_out_by_a_run_that_ends(
+def test_what_is_known_is_not_left_out_by_a_run_that_ends_without_an_error_or_a_warning(
     offsets: dict[TopicPartition, int], positions: dict[TopicPartition, int], others: dict[str, Any]
 ) -> None:
     once = Offline(Commits(offsets), **others)
@@ -122,12 +120,6 @@ def test_what_is_known_is_not_left_out_by_a_run_that_ends(
     available.find(checkpoint(positions), {HERE: 9}, once=False)
     with pytest.raises(DataLossError, match=TOLD):
         available.check_end(checkpoint({HERE: 9}), {HERE: 9})
-
-
-@pytest.mark.parametrize(("offsets", "positions", "others"), KNOWN)
-def test_without_fail_on_data_loss_it_is_left_out_with_a_warning(
-    offsets: dict[TopicPartition, int], positions: dict[TopicPartition, int], others: dict[str, Any]
-) -> None:
     lenient = Offline(Commits(offsets), fail_on_data_loss=False, **others)
     lenient.prepare()
     lenient.find(checkpoint(positions), {HERE: 9}, once=False)
@@ -195,9 +187,7 @@ def test_a_broker_that_goes_while_the_run_reads_it(read: int | None, whole: bool
 
 def test_what_comes_back_while_the_run_reads_has_no_target_and_is_not_read() -> None:
     there = [HERE]
-    available = Offline(Commits({AWAY: 5}), lambda: registered(*there))
-    available.prepare()
-    available.find(INITIAL_DOCUMENT, {HERE: 9}, once=False)
+    available = Offline(Commits({AWAY: 5}), lambda: registered(*there)).begin()
     there.append(AWAY)
     with pytest.raises(DataLossError, match=TOLD):
         available.check_end(INITIAL_DOCUMENT, {HERE: 9})
@@ -205,9 +195,7 @@ def test_what_comes_back_while_the_run_reads_has_no_target_and_is_not_read() -> 
 
 def test_what_others_commit_in_a_topic_that_grows_is_no_reason() -> None:
     commits = Commits({HERE: 5})
-    available = Offline(commits, lambda: registered(HERE, AWAY))
-    available.prepare()
-    available.find(INITIAL_DOCUMENT, {HERE: 9}, once=False)
+    available = Offline(commits, lambda: registered(HERE, AWAY)).begin()
     commits.offsets[AWAY] = 5
     available.check_end(INITIAL_DOCUMENT, {HERE: 9})
 
@@ -224,8 +212,7 @@ def test_what_the_run_itself_commits_of_a_topic_that_grows_is_no_reason() -> Non
 
 def test_the_runs_own_documents_do_not_say_what_was_known_when_it_began() -> None:
     """An empty document has the position of a partition whose broker registered after the targets were taken."""
-    available = Offline(Commits({HERE: 5}), lambda: registered(HERE, AWAY)).prepare()
-    available.find(INITIAL_DOCUMENT, {HERE: 9}, once=False)
+    available = Offline(Commits({HERE: 5}), lambda: registered(HERE, AWAY)).begin()
     available.find(checkpoint({HERE: 5, AWAY: 0}), {HERE: 9}, once=False)
     available.check_end(checkpoint({HERE: 9, AWAY: 0}), {HERE: 9})
 
@@ -238,9 +225,6 @@ def test_partitions_of_later_brokers_do_not_come_and_go() -> None:
         later.find(INITIAL_DOCUMENT, None if once else {HERE: 9}, once=once)
         later.check_end(INITIAL_DOCUMENT, {HERE: 9})
     assert commits.asked == []
-
-
-# -- Once, whose single batch waits for nothing that is away ----------------------------------------------------------
 
 
 @pytest.mark.parametrize("strict", [True, False])
@@ -260,9 +244,7 @@ def test_once_does_not_pass_over_a_broker_that_goes_after_it_was_found(strict: b
 
 def test_available_now_waits_for_no_answer_about_a_broker_that_is_away() -> None:
     """`check_end` decides about its partitions."""
-    available = Offline(Commits({AWAY: 5}))
-    available.prepare()
-    available.find(INITIAL_DOCUMENT, {HERE: 9}, once=False)
+    available = Offline(Commits({AWAY: 5})).begin()
     assert available.offline.left_out({HERE, AWAY}) == {AWAY}
     assert available.warnings == []
 
@@ -303,7 +285,11 @@ def test_a_batch_waits_until_the_brokers_of_its_ranges_are_registered() -> None:
     assert wait.at(1.0).is_over
 
 
-def test_a_batch_whose_brokers_are_registered_waits_for_nothing() -> None:
+def test_a_batch_waits_for_no_broker_that_is_registered_and_for_none_once_the_run_has_failed() -> None:
+    brokers = Brokers()
+    wait = brokers.wait()
+    brokers.is_over = True
+    assert wait.at(1.0).is_over
     brokers = Brokers()
     brokers.away.clear()
     assert brokers.wait().is_over
@@ -315,10 +301,3 @@ def test_a_batch_whose_broker_stays_away_is_an_error_that_names_it() -> None:
     told = r"no group: .*events 1-2 at position 0.*broker 1 did not register .*pollTimeoutMs.*Start the broker"
     with pytest.raises(TransportError, match=told):
         wait.at(WAIT_S)
-
-
-def test_a_batch_waits_for_no_broker_once_the_run_has_failed() -> None:
-    brokers = Brokers()
-    wait = brokers.wait()
-    brokers.is_over = True
-    assert wait.at(1.0).is_over

@@ -10,12 +10,10 @@ from streamgroup.coordinator.run import interface
 from streamgroup.coordinator.run.paused_partitions import PausedPartitions, PauseRefused
 from streamgroup.group import events as ev
 from streamgroup.model import INITIAL_DOCUMENT, Document, OffsetRange
-from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions
-from tests.unit.coordinator.run.run_shell import MEMBER, OFF, P0, P1, P2, Shell
+from streamgroup.options.types import GroupOptions, LimitOptions
+from tests.unit.coordinator.run.run_shell import MODES, OFF, P0, P1, P2, Shell
 
-MODES = pytest.mark.parametrize(
-    "group", [MEMBER, GroupOptions("g", mode=GroupMode.COMMIT), OFF], ids=lambda group: group.mode.value
-)
+TRIGGERS_THAT_END = pytest.mark.parametrize("once", [False, True], ids=["AvailableNow", "Once"])
 
 
 def pause(shell: Shell, *partitions: object, is_paused: bool = True) -> None:
@@ -27,10 +25,6 @@ def plan(shell: Shell, start: Document, *, once: bool = False) -> Document:
     document = shell.result(interface.LatestOffset(start, LimitOptions(), once))
     assert isinstance(document, Document)
     return document
-
-
-def notes(shell: Shell) -> list[str]:
-    return [note.text for note in shell.of(ev.Note)]
 
 
 @MODES
@@ -78,46 +72,38 @@ def test_a_replay_reads_what_it_planned_paused_or_not() -> None:
     assert {r.range for task in shell.of(interface.CallReply)[0].result for r in task.ranges} == set(planned.ranges)
 
 
-def test_available_now_ends_without_a_paused_partition_and_says_what_it_leaves_out() -> None:
+def paused_before_a_trigger_that_ends(*, once: bool, end: int) -> tuple[Shell, Document]:
+    """Ten records of P0, which is paused, and `end` of P1. Returns the document from which the trigger plans, too."""
     shell = Shell()
     shell.logs.ends = {P0: 0, P1: 0}
     first = plan(shell, INITIAL_DOCUMENT)  # the member joins
-    shell.logs.ends = {P0: 10, P1: 10}
-    shell.result(interface.PrepareAvailableNow())
+    shell.logs.ends = {P0: 10, P1: end}
+    if not once:
+        shell.result(interface.PrepareAvailableNow())
     pause(shell, P0)
-    second = plan(shell, first)
+    return shell, first
+
+
+@TRIGGERS_THAT_END
+def test_a_trigger_that_ends_leaves_out_a_paused_partition_and_says_so(*, once: bool) -> None:
+    shell, first = paused_before_a_trigger_that_ends(once=once, end=10)
+    second = plan(shell, first, once=once)
     assert second.ranges == (OffsetRange(P1, 0, 10),)
-    shell.result(interface.Partitions(first, second))
-    assert plan(shell, second) is second, "it ends"
-    assert notes(shell) == [
-        "group g: Trigger.AvailableNow leaves out paused partitions: t-0 from 0 to 10. The next run reads them"
+    if not once:
+        shell.result(interface.Partitions(first, second))
+        assert plan(shell, second) is second, "it ends"
+    assert [note.text for note in shell.of(ev.Note) if "leaves out" in note.text] == [
+        f"group g: Trigger.{'Once' if once else 'AvailableNow'} leaves out paused partitions: t-0 from 0 to 10. The "
+        "next run reads them"
     ]
 
 
-def test_once_takes_the_others_and_says_what_it_leaves_out() -> None:
-    shell = Shell()
-    shell.logs.ends = {P0: 0, P1: 0}
-    first = plan(shell, INITIAL_DOCUMENT)
-    shell.logs.ends = {P0: 10, P1: 10}
-    pause(shell, P0)
-    assert plan(shell, first, once=True).ranges == (OffsetRange(P1, 0, 10),)
-    assert "group g: Trigger.Once leaves out paused partitions: t-0 from 0 to 10. The next run reads them" in notes(
-        shell
-    )
-
-
-@pytest.mark.parametrize("once", [False, True], ids=["AvailableNow", "Once"])
+@TRIGGERS_THAT_END
 def test_a_trigger_that_ends_does_not_wait_for_the_broker_of_a_paused_partition(
     monkeypatch: pytest.MonkeyPatch, *, once: bool
 ) -> None:
-    shell = Shell()
-    shell.logs.ends = {P0: 0, P1: 0}
-    first = plan(shell, INITIAL_DOCUMENT)
-    shell.logs.ends = {P0: 10, P1: 0}
-    if not once:
-        shell.result(interface.PrepareAvailableNow())
+    shell, first = paused_before_a_trigger_that_ends(once=once, end=0)
     monkeypatch.setattr(shell.logs, "unsound", lambda positions, logs: frozenset({P0}))
-    pause(shell, P0)
     assert plan(shell, first, once=once) is first
 
 

@@ -22,29 +22,14 @@ from streamgroup.errors import SkippedBatchError, TransportError
 from streamgroup.group import events as ev
 from streamgroup.group.positions import CommitMetadata
 from streamgroup.kafka.wire.messages.group import JoinGroupRequest
-from streamgroup.logformat import partition_number
-from streamgroup.model import (
-    INITIAL_DOCUMENT,
-    ClusterSnapshot,
-    CommittedOffset,
-    Dialect,
-    Document,
-    FetchRange,
-    FetchTask,
-    OffsetRange,
-    PartitionInfo,
-    TopicInfo,
-    TopicPartition,
-)
-from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions
-from tests.fakes.cluster import NODES
-from tests.unit.coordinator.run.run_shell import MEMBER, OFF, P0, P1, PLAN, Call, Shell
+from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, FetchRange, FetchTask, OffsetRange
+from streamgroup.options.types import GroupOptions, LimitOptions
+from tests.unit.coordinator.run.run_shell import AWAY, COMMIT, MEMBER, MODES, OFF, P0, P1, PLAN, Call, Shell, registered
 
-COMMIT = GroupOptions("g", mode=GroupMode.COMMIT)
 ALL = (OffsetRange(P0, 0, 10), OffsetRange(P1, 0, 10))
 
 
-@pytest.mark.parametrize("group", [MEMBER, GroupOptions("g", mode=GroupMode.COMMIT), OFF], ids=lambda g: g.mode.value)
+@MODES
 def test_batches_follow_each_other_in_every_mode(group: GroupOptions) -> None:
     shell = Shell(group)
     first = shell.batch()
@@ -60,8 +45,8 @@ def test_the_tasks_of_a_batch_are_made_once() -> None:
     shell = Shell()
     document = shell.result(PLAN)
     request = interface.Partitions(INITIAL_DOCUMENT, document)
-    tasks = [FetchTask((FetchRange(range_, None),)) for range_ in document.ranges]
-    assert len(tasks) == 2
+    assert document.ranges == ALL
+    tasks = [FetchTask((FetchRange(range_, None),)) for range_ in ALL]
     assert shell.result(request) == tasks
     call = shell.call(request)
     assert shell.out == [interface.CallReply(call, tasks)]
@@ -69,27 +54,22 @@ def test_the_tasks_of_a_batch_are_made_once() -> None:
 
 def test_available_now_does_not_end_by_facts_from_before_an_assignment() -> None:
     """While the commits are fetched, to judge a broker of 0.7 that is offline, the member gains another partition."""
-    away = TopicPartition("t", partition_number(1, 0))
-    there = [PartitionInfo(tp.partition, 0) for tp in (P0, away)]
-    registered = [
-        ClusterSnapshot(NODES, {"t": TopicInfo("t", tuple(there[:count]))}, dialect=Dialect.KAFKA07) for count in (2, 1)
-    ]
     shell = Shell()
-    shell.cluster = registered[0]
-    shell.logs.ends = {P0: 10, away: 10}
+    shell.cluster = registered(P0, AWAY)
+    shell.logs.ends = {P0: 10, AWAY: 10}
     shell.result(interface.PrepareAvailableNow())
     document = shell.batch()
-    shell.logs.snapshot = registered[1]
+    shell.logs.snapshot = registered(P0)
     call = shell.call(interface.LatestOffset(document, LimitOptions()))
     while not isinstance(question := shell.questions[call], interface.FetchCommitted):
         shell.answer(call, shell.found(question))
-    shell.ledger.assigned(shell.ledger.member_id, shell.ledger.generation, [P0, away], [P0, away])
+    shell.ledger.assigned(shell.ledger.member_id, shell.ledger.generation, [P0, AWAY], [P0, AWAY])
     shell.answer(call, shell.found(question))
-    assert not shell.of(interface.CallReply)
+    assert shell.replies == {}
     shell.step(ev.Tick(), LOOK_AGAIN_S)
     assert isinstance(shell.questions[call], interface.ListEnds), "it looks at the logs again"
     shell.serve()
-    assert [reply.result for reply in shell.of(interface.CallReply)] == [document]
+    assert shell.replies == {call: document}
 
 
 def test_nothing_is_planned_by_the_positions_of_an_earlier_generation() -> None:
@@ -101,7 +81,7 @@ def test_nothing_is_planned_by_the_positions_of_an_earlier_generation() -> None:
     assert isinstance(shell.questions[call], interface.ListEnds)
     shell.ledger.assigned(shell.ledger.member_id, shell.ledger.generation + 1, [P0, P1], [P0, P1])
     shell.serve()
-    assert [reply.result for reply in shell.of(interface.CallReply)] == [first]
+    assert shell.replies == {call: first}
     assert shell.batch(first).ranges == (OffsetRange(P0, 10, 12), OffsetRange(P1, 10, 12))
 
 
@@ -128,9 +108,6 @@ def test_available_now_does_not_end_by_the_positions_from_before_its_assignment_
     assert not shell.of(interface.CallReply), "it looks again"
 
 
-# -- a batch ----------------------------------------------------------------------------------------------------------
-
-
 def test_spark_gets_the_same_batch_again_before_it_has_asked_for_its_tasks() -> None:
     shell = Shell()
     document = shell.result(PLAN)
@@ -150,8 +127,6 @@ def test_a_batch_whose_tasks_spark_never_asked_for_was_skipped_by_its_sink() -> 
     assert sum("event=skip" in line for line in shell.lines) == 1
     assert shell.committed == {0: 0, 1: 0}, "the skipped records are not committed"
 
-
-# -- a replay ---------------------------------------------------------------------------------------------------------
 
 OF_A_QUERY = CommitMetadata("lineage", "before", 4, 4, -1, "id").text()
 
@@ -184,23 +159,14 @@ def test_a_replay_leaves_out_what_the_group_has_committed_since(
 # -- triggers ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_member_without_an_assignment_returns_sparks_own_start() -> None:
-    shell = Shell(MEMBER, JoinGroupRequest)
-    shell.call(PLAN)
-    shell.serve()
-    shell.step(ev.Tick(), ASSIGNMENT_TIMEOUT_S)
-    (reply,) = shell.of(interface.CallReply)
-    assert reply.result is INITIAL_DOCUMENT
-
-
 def test_available_now_returns_an_empty_batch_without_an_assignment_since_its_start_would_end_the_query() -> None:
     shell = Shell(MEMBER, JoinGroupRequest)
     shell.result(interface.PrepareAvailableNow())
-    shell.call(PLAN)
+    call = shell.call(PLAN)
     shell.serve()
     shell.step(ev.Tick(), ASSIGNMENT_TIMEOUT_S)
-    (reply,) = shell.of(interface.CallReply)
-    assert (reply.result.ranges, reply.result.sequence) == ((), INITIAL_DOCUMENT.sequence + 1)
+    document = shell.replies[call]
+    assert (document.ranges, document.sequence) == ((), INITIAL_DOCUMENT.sequence + 1)
 
 
 def test_once_takes_everything_whatever_the_rate() -> None:
@@ -209,49 +175,44 @@ def test_once_takes_everything_whatever_the_rate() -> None:
     assert document.ranges == ALL
 
 
-def call_behind_a_batch(shell: Shell) -> tuple[int, Any]:
-    """Make the call of AvailableNow for the batch behind one that has used up the rate; returns it and that one."""
-    limits = LimitOptions(max_offsets_per_second=4)
-    shell.result(interface.PrepareAvailableNow())
-    first = shell.result(interface.LatestOffset(INITIAL_DOCUMENT, limits))
+RATED = LimitOptions(max_offsets_per_second=4)
+
+
+def call_after_a_batch(shell: Shell) -> tuple[int, Document]:
+    """Make the call for the batch after one that has used up the rate; return the call and that batch."""
+    first = shell.result(interface.LatestOffset(INITIAL_DOCUMENT, RATED))
     shell.result(interface.Partitions(INITIAL_DOCUMENT, first))
-    call = shell.call(interface.LatestOffset(first, limits))
+    call = shell.call(interface.LatestOffset(first, RATED))
     shell.serve()
     return call, first
 
 
 def test_a_batch_takes_no_more_than_the_rate_and_the_next_call_returns_its_start() -> None:
     shell = Shell()
-    limits = LimitOptions(max_offsets_per_second=4)
-    first = shell.result(interface.LatestOffset(INITIAL_DOCUMENT, limits))
+    call, first = call_after_a_batch(shell)
     assert sum(map(len, first.ranges)) == 4
-    shell.result(interface.Partitions(INITIAL_DOCUMENT, first))
-    assert shell.result(interface.LatestOffset(first, limits)) is first
+    assert shell.replies[call] is first
     assert shell.committed == {0: 2, 1: 2}, "the batch has sunk all the same"
 
 
-def test_available_now_waits_until_the_rate_allows_the_next_batch() -> None:
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_available_now_waits_until_the_rate_allows_the_next_batch_or_the_run_stops(*, is_stopped: bool) -> None:
     """Spark runs a batch for each answer, so early answers would be batches without rows."""
     shell = Shell()
-    call, _ = call_behind_a_batch(shell)
-    assert shell.of(interface.CallReply) == []
-    began = shell.now
-    while not shell.of(interface.CallReply):
-        assert shell.run.wake_at is not None
-        shell.step(ev.Tick(), shell.run.wake_at - shell.now)
+    shell.result(interface.PrepareAvailableNow())
+    call, first = call_after_a_batch(shell)
+    assert shell.replies == {}
+    if is_stopped:
+        stop = shell.call(interface.StopRun())
         shell.serve()
-    (reply,) = shell.of(interface.CallReply)
-    assert reply.call == call
-    assert sum(map(len, reply.result.ranges)) > 0
+        assert shell.replies == {stop: True, call: first}
+        return
+    began = shell.now
+    while not shell.replies:
+        shell.wake()
+        shell.serve()
+    assert sum(map(len, shell.replies[call].ranges)) > 0
     assert 0 < shell.now - began <= 1.0
-
-
-def test_a_stop_ends_the_wait_for_the_rate() -> None:
-    shell = Shell()
-    call, first = call_behind_a_batch(shell)
-    stop = shell.call(interface.StopRun())
-    shell.serve()
-    assert {reply.call: reply.result for reply in shell.of(interface.CallReply)} == {stop: True, call: first}
 
 
 JOIN_TIMEOUT_S = 10.0
@@ -291,17 +252,18 @@ class Run:
 
     def result(self, now: float = NOW, **trigger: bool) -> Any:
         """The result of a call whose time passes."""
-        call = self.call(now, **trigger)
-        while not call.is_over:
-            assert call.wake_at is not None
-            call.at(call.wake_at)
-        return call.result
+        return self.call(now, **trigger).to_the_end().result
 
 
 # -- how long a call waits --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("trigger", [{}, {"once": True}, {"ends": True}], ids=["none", "Once", "AvailableNow"])
+EACH_TRIGGER = pytest.mark.parametrize(
+    "trigger", [{}, {"once": True}, {"ends": True}], ids=["none", "Once", "AvailableNow"]
+)
+
+
+@EACH_TRIGGER
 def test_a_run_that_may_plan_waits_for_nothing(trigger: dict[str, bool]) -> None:
     call = Run().call(**trigger)
     assert (call.is_over, call.result) == (True, True)
@@ -334,7 +296,7 @@ def test_a_call_plans_as_soon_as_the_member_and_the_check_for_a_second_query_let
     assert call.at(NOW + 0.2).result is True
 
 
-@pytest.mark.parametrize("trigger", [{}, {"once": True}, {"ends": True}], ids=["none", "Once", "AvailableNow"])
+@EACH_TRIGGER
 def test_a_run_that_is_over_ends_the_wait_and_plans_nothing(trigger: dict[str, bool]) -> None:
     run = Run()
     run.plans = False
@@ -352,9 +314,6 @@ def test_only_once_waits_until_the_member_holds_all_that_it_is_to_read() -> None
     assert not call.at(NOW + 1.0).is_over
     run.complete = True
     assert call.at(NOW + 1.1).result is True
-
-
-# -- a wait that takes long -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -389,25 +348,20 @@ def test_a_wait_that_ends_in_between_is_not_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("group_id", "is_standalone", "text"),
-    [
-        (
-            "orders",
-            False,
-            r"^group orders: no batch could be planned within group\.joinTimeout \(10 s\) under Trigger\.Once: ",
-        ),
-        ("", True, r"^no batch could be planned within group\.joinTimeout \(12 s\) under Trigger\.Once: "),
-    ],
+    ("group_id", "is_standalone", "named", "timeout"),
+    [("orders", False, "group orders: ", JOIN_TIMEOUT_S), ("", True, "", JOIN_TIMEOUT_S + STANDALONE_GRACE_S)],
     ids=["a member", "a standalone member without a group"],
 )
-def test_once_fails_at_the_join_timeout_and_says_what_to_do(group_id: str, is_standalone: bool, text: str) -> None:
+def test_once_fails_at_the_join_timeout_and_says_what_to_do(
+    group_id: str, is_standalone: bool, named: str, timeout: float
+) -> None:
     """A standalone member has a little longer: it finds other members itself and raises an error of its own."""
     run = Run(group_id, is_standalone=is_standalone)
     run.plans = False
     call = run.call(once=True)
-    timeout = JOIN_TIMEOUT_S + (STANDALONE_GRACE_S if is_standalone else 0.0)
     assert not call.at(NOW + timeout - 0.01).is_over
-    with pytest.raises(TransportError, match=rf"{text}.*the member is joining.* raise group\.joinTimeout$"):
+    text = rf"{named}no batch could be planned within group\.joinTimeout \({timeout:.0f} s\) under Trigger\.Once: "
+    with pytest.raises(TransportError, match=rf"^{text}.*the member is joining.* raise group\.joinTimeout$"):
         call.at(NOW + timeout)
 
 
@@ -433,9 +387,6 @@ def test_the_join_timeout_is_no_error_where_nothing_says_that_the_group_does_not
     assert run.result(NOW + 2 * JOIN_TIMEOUT_S, ends=what != "another trigger") is False
 
 
-# -- a pause ----------------------------------------------------------------------------------------------------------
-
-
 def test_the_timeout_begins_anew_when_the_member_joins_again_after_a_pause() -> None:
     run = Run()
     run.plans = False
@@ -451,18 +402,12 @@ def test_the_timeout_begins_anew_when_the_member_joins_again_after_a_pause() -> 
 def test_once_does_not_fail_while_its_member_is_out_of_the_group() -> None:
     run = Run()
     run.plans, run.is_paused = False, True
+    assert run.result() is run.result(ends=True) is False, "other triggers give Spark its answer"
     call = run.call(once=True)
     for passed in (1, 2, 3):
         assert not call.at(NOW + passed * JOIN_TIMEOUT_S).is_over
     run.is_paused, run.plans = False, True
     assert call.at(NOW + 3 * JOIN_TIMEOUT_S + 1.0).result is True
-
-
-def test_other_triggers_give_spark_its_answer_in_a_pause() -> None:
-    run = Run()
-    run.plans, run.is_paused = False, True
-    assert run.result() is False
-    assert run.result(ends=True) is False
 
 
 # -- calls that try again ---------------------------------------------------------------------------------------------
@@ -489,11 +434,15 @@ def test_a_call_that_cannot_plan_tries_again_where_its_trigger_needs_that(
     assert (call.is_over, call.result) == (True, again)
 
 
-def test_a_run_that_is_over_does_not_wait_before_it_tries_again() -> None:
+def test_a_run_that_is_over_waits_neither_to_try_again_nor_for_partitions_that_are_on_their_way() -> None:
     run = Run()
-    call = Call(run.gate.looks_again(NOW, once=True, ends=False), NOW)
+    run.complete = False
+    again, complete = (
+        Call(steps, NOW) for steps in (run.gate.looks_again(NOW, once=True, ends=False), run.gate.until_complete())
+    )
     run.is_over = True
-    assert call.at(NOW + 0.01).is_over
+    assert again.at(NOW + 0.01).is_over
+    assert complete.at(NOW + 0.01).result is False
 
 
 @pytest.mark.parametrize("complete", [True, False])
@@ -505,14 +454,6 @@ def test_available_now_waits_a_second_for_partitions_that_are_on_their_way(compl
     run.complete = complete
     assert call.at(NOW + (0.5 if complete else ASSIGNMENT_TIMEOUT_S)).is_over
     assert call.result is complete
-
-
-def test_partitions_on_their_way_are_not_waited_for_where_the_run_is_over() -> None:
-    run = Run()
-    run.complete = False
-    call = Call(run.gate.until_complete(), NOW)
-    run.is_over = True
-    assert call.at(NOW + 0.1).result is False
 
 
 # -- brokers without an answer ----------------------------------------------------------------------------------------

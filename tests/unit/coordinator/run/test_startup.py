@@ -29,32 +29,21 @@ from streamgroup.model import (
     ConfiguredOffsets,
     Dialect,
     Document,
-    PartitionInfo,
     Position,
-    TopicInfo,
     TopicPartition,
 )
-from streamgroup.options.types import GroupMode, GroupOptions, Isolation, OffsetsStorage, Subscription
-from tests.fakes.cluster import NODES, FakeCluster, Logs, logs_of
-from tests.unit.coordinator.run.run_shell import Call, config
+from streamgroup.options.types import GroupOptions, Isolation, OffsetsStorage, Subscription
+from tests.fakes.cluster import FakeCluster, Logs, logs_of
+from tests.unit.coordinator.run.run_shell import COMMIT, MEMBER, OFF, P0, P1, P2, Call, config, snapshot
 
-P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 U0 = TopicPartition("u", 0)
-ALONE = GroupOptions("g", mode=GroupMode.COMMIT)
 CHECKPOINT = replace(INITIAL_DOCUMENT, positions={P0: Position(5), P1: Position(6), U0: Position(7)})
-
-
-def snapshot(dialect: Dialect = Dialect.KAFKA, **partitions: int) -> ClusterSnapshot:
-    topics = {
-        name: TopicInfo(name, tuple(PartitionInfo(n, 0) for n in range(count))) for name, count in partitions.items()
-    }
-    return ClusterSnapshot(NODES, topics, dialect=dialect)
 
 
 class Starting:
     """The startup of one run, its member's events and the topics that it follows, in order."""
 
-    def __init__(self, subscription: Subscription | None = None, group: GroupOptions = ALONE) -> None:
+    def __init__(self, subscription: Subscription | None = None, group: GroupOptions = COMMIT) -> None:
         self.done: list[Any] = []
         self.is_stopped = False
         self.metadata = SimpleNamespace(snapshot=ClusterSnapshot({}, {}))
@@ -142,20 +131,16 @@ def test_a_named_topic_that_stays_away_is_an_error(subscription: Subscription) -
         call.answered(snapshot(u=1))
 
 
-def test_a_stop_ends_the_wait_for_a_named_topic() -> None:
+def test_a_named_topic_that_is_missing_is_an_error_at_once_after_a_stop_and_in_kafka_07() -> None:
+    """A topic of Kafka 0.7 exists only while a broker has it."""
     starting = Starting()
     call = Call(starting.startup.open(), 10.0)
     call.answered(snapshot(u=1))
     starting.is_stopped = True
     with pytest.raises(ConfigError, match=r"\bt\b"):
         call.at(10.1)
-
-
-def test_a_named_topic_of_kafka_07_that_is_not_registered_is_an_error_at_once() -> None:
-    """It exists only while a broker has it."""
-    starting = Starting()
     with pytest.raises(ConfigError, match=r"\bt\b"):
-        starting.opened(snapshot(Dialect.KAFKA07, u=1))
+        Starting().opened(snapshot(Dialect.KAFKA07, u=1))
 
 
 @pytest.mark.parametrize("identity", [b"lineage and run", None])
@@ -183,7 +168,7 @@ def test_positions_of_subscribed_partitions_that_do_not_exist_are_gone() -> None
 
 @pytest.mark.parametrize(
     ("group", "found"),
-    [(GroupOptions("g"), snapshot(t=1)), (ALONE, snapshot(t=2)), (ALONE, snapshot(Dialect.KAFKA07, t=1))],
+    [(MEMBER, snapshot(t=1)), (COMMIT, snapshot(t=2)), (COMMIT, snapshot(Dialect.KAFKA07, t=1))],
     ids=["another member may hold it", "nothing is gone", "a broker of Kafka 0.7 is away"],
 )
 def test_the_metadata_is_not_read_again(group: GroupOptions, found: ClusterSnapshot) -> None:
@@ -211,7 +196,7 @@ def test_a_partition_that_comes_back_was_there_when_the_run_began() -> None:
     assert startup.gone(CHECKPOINT) == {}
 
 
-def test_a_partition_that_stays_away_is_believed_to_be_gone() -> None:
+def test_a_partition_that_stays_away_is_believed_to_be_gone_and_a_stop_ends_the_looks() -> None:
     starting = Starting()
     startup = starting.opened(snapshot(t=1))
     look, now = starting.looks_again(now=100.0), 100.0
@@ -221,17 +206,9 @@ def test_a_partition_that_stays_away_is_believed_to_be_gone() -> None:
         look.answered(snapshot(t=1))
     assert now == pytest.approx(100.0 + BELIEVED_AFTER_S, abs=LOOK_EVERY_S)
     assert startup.gone(CHECKPOINT) == {P1: Position(6)}
-
-
-def test_a_stop_ends_the_second_look() -> None:
-    starting = Starting()
-    starting.opened(snapshot(t=1))
-    look = starting.looks_again()
+    look = starting.looks_again(now=now)
     starting.is_stopped = True
-    assert look.at(0.01).is_over
-
-
-# -- the resolved subscription ----------------------------------------------------------------------------------------
+    assert look.at(now + 0.01).is_over
 
 
 def test_topics_of_the_other_members_are_followed_beside_the_subscribed_ones() -> None:
@@ -279,7 +256,6 @@ class Finder:
         self.actions: list[Any] = []
         self.lines: list[tuple[int, str]] = []
         self.asked: list[tuple[float, ListOffsets]] = []
-        self.hears: Callable[[], None] = lambda: None
         self.cluster = FakeCluster(logs)
         options = {"group": IN_ZOOKEEPER, "fetch_offset_retry_interval_ms": 250, **options}
         given = replace(config(**options), starting=spec)
@@ -290,7 +266,6 @@ class Finder:
 
     def resolved(self, generation: int, offsets: Mapping[TopicPartition, int], now: float) -> list[Any]:
         """As of a member."""
-        self.hears()
         self.found.append((generation, dict(offsets)))
         return ["the member's actions"]
 
@@ -350,19 +325,14 @@ def test_a_timestamp_beyond_the_last_record_asks_for_the_end_in_the_time_that_is
 # -- records that may have been missed --------------------------------------------------------------------------------
 
 
-def test_losses_that_are_allowed_are_warnings() -> None:
+def test_losses_that_are_not_allowed_fail_at_once_and_others_are_warnings() -> None:
     logs = logs_of([10, 20])
     logs.starts = {P0: 5}
-    finder = Finder(logs, fail_on_data_loss=False)
-    finder.find(Resolve(1, {P0: Origin.EARLIEST}))
-    ((level, line),) = finder.lines
+    lenient, finder = Finder(logs, fail_on_data_loss=False), Finder(logs)
+    lenient.find(Resolve(1, {P0: Origin.EARLIEST}))
+    ((level, line),) = lenient.lines
     assert (level, "failed" in parse(line)) == (ev.WARNING, False)
-
-
-def test_losses_that_are_not_allowed_fail_at_once() -> None:
-    logs = logs_of([10, 20])
-    logs.starts = {P0: 5}
-    finder = Finder(logs)
+    logs.listings.clear()
     with pytest.raises(DataLossError, match="ZooKeeper's nodes /consumers/g/offsets"):
         finder.find(Resolve(1, {P0: Origin.EARLIEST}))
     assert [parse(line)["failed"] for _, line in finder.lines] == ["true"]
@@ -408,7 +378,7 @@ def test_a_founders_start_and_a_log_that_starts_at_0_lose_nothing(origin: Origin
 def test_without_a_group_a_loss_speaks_of_none(origin: Origin) -> None:
     logs = logs_of([10])
     logs.starts = {P0: 5}
-    finder = Finder(logs, group=GroupOptions(mode=GroupMode.OFF))
+    finder = Finder(logs, group=OFF)
     with pytest.raises(DataLossError) as raised:
         finder.find(Resolve(1, {P0: origin}))
     losses = losses_of("", {P0: origin}, {P0: 5})
@@ -416,9 +386,6 @@ def test_without_a_group_a_loss_speaks_of_none(origin: Origin) -> None:
         assert text.startswith("t-0: ")
         assert "group" not in text
         assert "failOnDataLoss=false" in text
-
-
-# -- brokers that do not answer ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("failures", "retries", "is_found"), [(2, 2, True), (3, 2, False), (1, 0, False)])
