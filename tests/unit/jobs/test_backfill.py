@@ -40,21 +40,26 @@ FILES = LocalFiles()
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
-def config_of(home: Path, *, columns: str = "", topics: str = "orders") -> BackfillConfig:
+def read(home: Path, text: str) -> BackfillConfig:
     file = home / "job.toml"
-    file.write_text(
+    file.write_text(text)
+    return load(file, None, {})
+
+
+def config_of(home: Path, *, columns: str = "", topics: str = "orders") -> BackfillConfig:
+    return read(
+        home,
         f'[source]\nkafka.bootstrap.servers = "broker:9092"\nsubscribe = "{topics}"\n'
         f'[backfill]\nprogress = "{home}/progress"\noffsets_per_step = 10\n'
-        f'[sink]\nformat = "parquet"\npath = "{home}/rows"\n{columns}'
+        f'[sink]\nformat = "parquet"\npath = "{home}/rows"\n{columns}',
     )
-    return load(file, None, {})
 
 
 class Backfill:
     """A backfill of 25 offsets, whose writes are noted instead of made."""
 
-    def __init__(self, home: Path, monkeypatch: pytest.MonkeyPatch, fail_at: int = -1) -> None:
-        self.home, self.fail_at = home, fail_at
+    def __init__(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.home, self.fail_at = home, -1
         self.written: list[int] = []
         self.said: list[str] = []
         self.shown: list[tuple[int, int]] = []
@@ -80,8 +85,12 @@ class Backfill:
         return run_steps(spark, config, FILES, stop=self.stop, say=self.said.append, advance=show)
 
 
-def test_all_steps_are_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    backfill = Backfill(tmp_path, monkeypatch)
+@pytest.fixture
+def backfill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backfill:
+    return Backfill(tmp_path, monkeypatch)
+
+
+def test_all_steps_are_done_once(backfill: Backfill) -> None:
     assert backfill.run()
     assert backfill.written == [0, 1, 2]
     assert backfill.shown == [(0, 25), (7, 25), (16, 25), (25, 25)]
@@ -92,8 +101,8 @@ def test_all_steps_are_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert backfill.written == [0, 1, 2], "nothing is done again"
 
 
-def test_a_failed_step_is_the_first_of_the_next_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    backfill = Backfill(tmp_path, monkeypatch, fail_at=1)
+def test_a_failed_step_is_the_first_of_the_next_run(backfill: Backfill) -> None:
+    backfill.fail_at = 1
     with pytest.raises(OSError, match="full"):
         backfill.run()
     backfill.fail_at = -1
@@ -103,8 +112,7 @@ def test_a_failed_step_is_the_first_of_the_next_run(tmp_path: Path, monkeypatch:
     assert backfill.shown[2:4] == [(7, 25), (16, 25)]
 
 
-def test_a_signal_ends_the_backfill_between_two_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    backfill = Backfill(tmp_path, monkeypatch)
+def test_a_signal_ends_the_backfill_between_two_steps(backfill: Backfill) -> None:
     backfill.stop_after = 0
     assert not backfill.run()
     assert backfill.said[-1] == "SIGTERM: stopped before step 2. Run the same command to continue there"
@@ -114,18 +122,14 @@ def test_a_signal_ends_the_backfill_between_two_steps(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("changes", [{"topics": "payments"}, {"columns": 'columns = ["value"]'}])
-def test_a_plan_of_another_purpose_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str]
-) -> None:
-    backfill = Backfill(tmp_path, monkeypatch)
+def test_a_plan_of_another_purpose_is_refused(backfill: Backfill, changes: dict[str, str]) -> None:
     assert backfill.run()
     name = {"topics": "subscribe"}.get(*changes) or "columns"
     with pytest.raises(ConfigError, match=f"its plan was made with other values of {name}"):
         backfill.run(**changes)
 
 
-def test_the_directory_of_another_backfill_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    backfill = Backfill(tmp_path, monkeypatch)
+def test_the_directory_of_another_backfill_is_refused(tmp_path: Path, backfill: Backfill) -> None:
     assert backfill.run()
     (tmp_path / "progress").rename(tmp_path / "elsewhere")
     text = (tmp_path / "rows" / "_streamgroup_sink.json").read_text()
@@ -135,10 +139,10 @@ def test_the_directory_of_another_backfill_is_refused(tmp_path: Path, monkeypatc
     assert backfill.written == [0, 1, 2]
 
 
-def test_a_damaged_plan_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_plan_is_refused(tmp_path: Path, backfill: Backfill) -> None:
     FILES.create(f"{tmp_path}/progress/plan.json", "{}")
     with pytest.raises(ConfigError, match=r"cannot read the plan of the backfill in .*plan.json: it lacks 'version'"):
-        Backfill(tmp_path, monkeypatch).run()
+        backfill.run()
 
 
 def test_two_runs_that_begin_together_have_one_plan(tmp_path: Path) -> None:
@@ -152,8 +156,9 @@ def test_two_runs_that_begin_together_have_one_plan(tmp_path: Path) -> None:
     assert settle(FILES, config, make) == theirs
 
 
-def test_two_jobs_that_do_one_step_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    backfill = Backfill(tmp_path, monkeypatch)
+def test_two_jobs_that_do_one_step_are_named(
+    tmp_path: Path, backfill: Backfill, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write = backfill.write
 
     def slow(spark: object, config: BackfillConfig, step: Step) -> None:
@@ -259,14 +264,11 @@ PROGRESS = '[backfill]\nprogress = "/progress"\n'
 SINK = '[sink]\nformat = "parquet"\npath = "/rows"\n'
 
 
-def read(tmp_path: Path, text: str) -> BackfillConfig:
-    file = tmp_path / "job.toml"
-    file.write_text(text)
-    return load(file, None, {})
+LEAST = SOURCE + PROGRESS + SINK
 
 
 def test_the_smallest_backfill_has_defaults(tmp_path: Path) -> None:
-    config = read(tmp_path, SOURCE + PROGRESS + SINK)
+    config = read(tmp_path, LEAST)
     assert (config.sink, config.progress) == (Sink("parquet", "/rows"), "/progress")
     assert config.offsets_per_step == DEFAULT_OFFSETS_PER_STEP
     assert config.purpose == {"subscribe": "orders", "sink": "parquet in /rows", "columns": "*"}

@@ -18,6 +18,7 @@ kafka.group.id = "g"
 subscribe = "orders"
 """
 CONSOLE = '\n[sink]\nformat = "console"\n'
+LEAST = SOURCE + CONSOLE
 
 
 def read(tmp_path: Path, text: str, member: str | None = None, **environment: str) -> JobConfig:
@@ -32,8 +33,13 @@ def problem(tmp_path: Path, text: str, member: str | None = None, **environment:
     return str(raised.value)
 
 
+def sink(format_: str, **keys: str) -> str:
+    """A job with these keys of its sink."""
+    return f'{SOURCE}[sink]\nformat = "{format_}"\n' + "".join(f'{key} = "{value}"\n' for key, value in keys.items())
+
+
 def test_the_smallest_job_has_defaults(tmp_path: Path) -> None:
-    job = read(tmp_path, SOURCE + CONSOLE)
+    job = read(tmp_path, LEAST)
     assert job.source == {"kafka.bootstrap.servers": "broker:9092", "kafka.group.id": "g", "subscribe": "orders"}
     assert job.sink == Sink("console")
     assert (job.trigger, job.stop, job.spark, job.member) == (Trigger(), StopSettings(60.0), SparkSettings("job"), None)
@@ -75,59 +81,40 @@ def test_every_key_arrives(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (SOURCE + CONSOLE + "[zzz]\n", "unknown section [zzz]. The sections are [source], [trigger], [sink]"),
-        (SOURCE + CONSOLE + "path = 3", "invalid value for [sink] path: expected a text in quotes, not a number"),
-        (SOURCE + CONSOLE + "[stop]\ntimeout_seconds = true", "not true or false"),
+        (LEAST + "[zzz]\n", "unknown section [zzz]. The sections are [source], [trigger], [sink]"),
+        (LEAST + "path = 3", "invalid value for [sink] path: expected a text in quotes, not a number"),
+        (LEAST + "[stop]\ntimeout_seconds = true", "not true or false"),
         (
             SOURCE + "includeHeaders = [true]" + CONSOLE,
             "[source]: invalid value for includeHeaders: expected one text with commas",
         ),
+        (LEAST + 'output_mode = "apend"', "for [sink] output_mode: expected one of append, update, complete"),
+        (LEAST + 'options.checkpointLocation = "x"', "Write it as 'checkpoint' below [sink]"),
+        (LEAST + 'options.Path = "x"', "Write it as 'path' below [sink]"),
+        (LEAST + 'checkpoint = "/c/{membr}"', "unknown placeholder {membr} in [sink] checkpoint"),
+        (LEAST + "[spark.conf]\nsql.x = 1", "unknown key 'sql.x' in [spark.conf]"),
+        (sink("parquet", checkpoint="/c"), "[sink] path is required for format 'parquet', which writes files"),
+        (sink("delta", path="/p"), "[sink] checkpoint is required"),
+        (sink("delta", table="t"), "[sink] checkpoint is required"),
+        (sink("delta", table="t", path="/p", checkpoint="/c"), "[sink] path and table are both set. Keep one of them"),
         (
-            SOURCE + CONSOLE + 'output_mode = "apend"',
-            "for [sink] output_mode: expected one of append, update, complete",
-        ),
-        (SOURCE + CONSOLE + 'options.checkpointLocation = "x"', "Write it as 'checkpoint' below [sink]"),
-        (SOURCE + CONSOLE + 'options.Path = "x"', "Write it as 'path' below [sink]"),
-        (
-            SOURCE + CONSOLE + 'checkpoint = "/c/{membr}"',
-            "unknown placeholder {membr} in [sink] checkpoint. The only placeholder is {member}",
-        ),
-        (
-            SOURCE + CONSOLE + "[spark.conf]\nsql.x = 1",
-            "unknown key 'sql.x' in [spark.conf]. The names of Spark settings begin with 'spark.'",
-        ),
-        (
-            SOURCE + '[sink]\nformat = "parquet"\ncheckpoint = "/c"',
-            "[sink] path is required for format 'parquet', which writes files",
-        ),
-        (SOURCE + '[sink]\nformat = "delta"\npath = "/p"', "[sink] checkpoint is required"),
-        (SOURCE + '[sink]\nformat = "delta"\ntable = "t"', "[sink] checkpoint is required"),
-        (
-            SOURCE + '[sink]\nformat = "delta"\ntable = "t"\npath = "/p"\ncheckpoint = "/c"',
-            "[sink] path and table are both set. Keep one of them",
-        ),
-        (
-            SOURCE + '[sink]\nformat = "Parquet"\ntable = "t"\ncheckpoint = "/c"',
+            sink("Parquet", table="t", checkpoint="/c"),
             "cannot use [sink] table with format 'parquet': Spark knows the batches in its files by their numbers",
         ),
-        (
-            SOURCE + CONSOLE + '[metrics]\nhost = "::"',
-            "[metrics] port or otlp_endpoint is required. Set one, or remove the section",
-        ),
-        (SOURCE + CONSOLE + "[metrics]\nport = 65536", "expected a port from 0 to 65535, 0 for any free one"),
+        (LEAST + '[metrics]\nhost = "::"', "[metrics] port or otlp_endpoint is required"),
+        (LEAST + "[metrics]\nport = 65536", "expected a port from 0 to 65535, 0 for any free one"),
         (SOURCE + "[sink]\n", "[sink] format is required"),
-        (SOURCE + CONSOLE + "[trigger]\nonce = true\navailable_now = true", "once and available_now are set"),
+        (
+            SOURCE + 'startingOfsets = "latest"\n' + CONSOLE,
+            "[source]: unknown option 'startingOfsets'. Did you mean 'startingOffsets'?",
+        ),
+        (LEAST + "[trigger]\nonce = true\navailable_now = true", "once and available_now are set"),
     ],
 )
 def test_a_mistake_is_named_with_the_next_step(tmp_path: Path, text: str, said: str) -> None:
     message = problem(tmp_path, text)
     assert said in message
     assert str(tmp_path / "job.toml") in message
-
-
-def test_unknown_options_of_the_source_come_with_its_suggestion(tmp_path: Path) -> None:
-    message = problem(tmp_path, SOURCE + 'startingOfsets = "latest"\n' + CONSOLE)
-    assert "[source]: unknown option 'startingOfsets'. Did you mean 'startingOffsets'?" in message
 
 
 def test_one_error_names_all_problems(tmp_path: Path) -> None:
@@ -150,7 +137,7 @@ def test_a_file_that_python_cannot_take_in_is_named(tmp_path: Path, text: str, c
 @pytest.mark.parametrize("section", ["source", "spark.conf"])
 def test_options_with_thousands_of_dots_are_refused(tmp_path: Path, section: str) -> None:
     dotted = "a." * 2_000
-    text = SOURCE + CONSOLE if section != "source" else CONSOLE
+    text = LEAST if section != "source" else CONSOLE
     assert "too many nested tables" in problem(tmp_path, f"{text}\n[{section}]\n{dotted}b = 1")
 
 
@@ -180,19 +167,17 @@ def test_a_member_without_its_own_directory_is_an_error(tmp_path: Path, key: str
 
 
 def test_tables_that_many_writers_share_need_a_checkpoint_each_but_no_path_each(tmp_path: Path) -> None:
-    text = SOURCE + '[sink]\nformat = "delta"\npath = "/table"\ncheckpoint = "/c/{member}"'
-    assert read(tmp_path, text, "a").sink.path == "/table"
+    assert read(tmp_path, sink("delta", path="/table", checkpoint="/c/{member}"), "a").sink.path == "/table"
 
 
 def test_no_message_and_no_repr_shows_a_secret(tmp_path: Path) -> None:
     text = SOURCE + 'kafka.sasl.jaas.config = "env:JAAS"\n' + CONSOLE
-    environment = {"JAAS": "canary"}
     try:
-        shown = repr(read(tmp_path, text, **environment))
+        shown = repr(read(tmp_path, text, JAAS="canary"))
     except ConfigError as error:  # whether the option is available or not
         shown = str(error)
     assert "canary" not in shown
-    shown = problem(tmp_path, SOURCE + CONSOLE + 'options.password = ["canary"]\nformat2 = "canary"')
+    shown = problem(tmp_path, LEAST + 'options.password = ["canary"]\nformat2 = "canary"')
     assert "canary" not in shown
 
 
@@ -207,8 +192,8 @@ def test_the_examples_are_jobs(file: Path) -> None:
 
 
 def test_metrics_are_served_where_a_port_is_set(tmp_path: Path) -> None:
-    assert read(tmp_path, SOURCE + CONSOLE).metrics == Metrics()
-    served = read(tmp_path, SOURCE + CONSOLE + '[metrics]\nport = 9404\nhost = "::"\ncluster_name = "prod"\n').metrics
+    assert read(tmp_path, LEAST).metrics == Metrics()
+    served = read(tmp_path, LEAST + '[metrics]\nport = 9404\nhost = "::"\ncluster_name = "prod"\n').metrics
     assert served == Metrics(9404, "::", "prod")
 
 
@@ -224,6 +209,7 @@ subscribe = "orders"
 PARQUET = '\n[sink]\nformat = "parquet"\npath = "/rows"\ncheckpoint = "/c"\n'
 PARSER = '\n[parser]\nformat = "json"\nschema = "id BIGINT"\n'
 TOPIC = '\n[dead_letters]\ntopic = "dead"\n'
+LETTERS = PARQUET + PARSER + TOPIC
 
 
 def test_without_the_sections_values_are_not_parsed(tmp_path: Path) -> None:
@@ -240,7 +226,7 @@ def test_every_key_of_a_parsing_section_arrives(tmp_path: Path) -> None:
 
 
 def test_a_topic_is_written_over_the_connection_of_the_source(tmp_path: Path) -> None:
-    job = read(tmp_path, PARSED_SOURCE + PARQUET + PARSER + TOPIC + "options.kafka.acks = 1\n")
+    job = read(tmp_path, PARSED_SOURCE + LETTERS + "options.kafka.acks = 1\n")
     assert job.dead_letters.topic == "dead"
     assert job.dead_letters.options == {
         "kafka.bootstrap.servers": "broker:9092",
@@ -252,11 +238,8 @@ def test_a_topic_is_written_over_the_connection_of_the_source(tmp_path: Path) ->
 
 
 def test_a_topic_of_another_cluster_inherits_nothing(tmp_path: Path) -> None:
-    other = TOPIC.replace("dead", "orders", 2).replace("[orders_letters]", "[dead_letters]")
-    job = read(
-        tmp_path,
-        PARSED_SOURCE + PARQUET + PARSER + other + '\n[dead_letters.options]\nkafka.bootstrap.servers = "b2:9"',
-    )
+    other = TOPIC.replace('"dead"', '"orders"') + 'options.kafka.bootstrap.servers = "b2:9"'
+    job = read(tmp_path, PARSED_SOURCE + PARQUET + PARSER + other)
     assert job.dead_letters.options == {"kafka.bootstrap.servers": "b2:9"}
     assert job.dead_letters.topic == "orders", "the same name, in another cluster"
 
@@ -264,22 +247,19 @@ def test_a_topic_of_another_cluster_inherits_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (
-            PARQUET + PARSER.replace('format = "json"', ""),
-            "[parser] format is required. Set json, csv, avro or protobuf",
-        ),
+        (PARQUET + '[parser]\nschema = "id INT"', "[parser] format is required. Set json, csv, avro or protobuf"),
         (PARQUET + PARSER.replace("json", "jsn"), "[parser]: unknown format 'jsn' of a parser"),
         (PARQUET + TOPIC, "[dead_letters] requires [parser]"),
         (PARQUET + PARSER + "[dead_letters]\nmax_records = 1", "[dead_letters] requires topic or path, and not both"),
-        (PARQUET + PARSER + TOPIC + 'path = "/d"', "[dead_letters] requires topic or path, and not both"),
-        (PARQUET + PARSER + TOPIC + "max_records = -1", "[dead_letters] max_records: expected a whole number from 0"),
-        (PARQUET + PARSER + TOPIC + "max_share = 1.5", "for [dead_letters] max_share: expected a number from 0 to 1"),
-        (PARQUET + PARSER + TOPIC + "max_recods = 1", "Did you mean 'max_records'?"),
-        (PARQUET + PARSER + TOPIC + "options.kafka.akcs = 1", "[dead_letters.options]: unknown option 'kafka.akcs'"),
-        (PARQUET + PARSER + TOPIC + "options.topic = 't'", "cannot set topic in [dead_letters.options]"),
+        (LETTERS + 'path = "/d"', "[dead_letters] requires topic or path, and not both"),
+        (LETTERS + "max_records = -1", "[dead_letters] max_records: expected a whole number from 0"),
+        (LETTERS + "max_share = 1.5", "for [dead_letters] max_share: expected a number from 0 to 1"),
+        (LETTERS + "max_recods = 1", "Did you mean 'max_records'?"),
+        (LETTERS + "options.kafka.akcs = 1", "[dead_letters.options]: unknown option 'kafka.akcs'"),
+        (LETTERS + "options.topic = 't'", "cannot set topic in [dead_letters.options]"),
         (PARQUET + PARSER + '[dead_letters]\npath = "/d"\noptions.kafka.acks = 1', "and no topic is set"),
         (PARQUET + PARSER + '[dead_letters]\npath = "{membr}"', "placeholder {membr} in [dead_letters] path"),
-        (PARQUET + PARSER + TOPIC.replace('"dead"', '"orders"'), "the job would read its own dead letters"),
+        (LETTERS.replace('"dead"', '"orders"'), "the job would read its own dead letters"),
         (PARQUET + PARSER + 'output_mode = "update"', "unknown key 'output_mode'"),
         (PARQUET + 'output_mode = "update"\n' + PARSER, "[sink] output_mode must be append with [parser]"),
         (PARQUET.replace("parquet", "iceberg") + PARSER, "cannot use [sink] format iceberg with [parser]"),
@@ -291,13 +271,12 @@ def test_a_mistake_of_a_parsing_section_is_named_with_the_next_step(tmp_path: Pa
 
 def test_a_pattern_that_reads_the_dead_letters_is_refused(tmp_path: Path) -> None:
     source = PARSED_SOURCE.replace('subscribe = "orders"', 'subscribePattern = "^d.*"')
-    assert "read its own dead letters" in problem(tmp_path, source + PARQUET + PARSER + TOPIC)
+    assert "read its own dead letters" in problem(tmp_path, source + LETTERS)
 
 
 def test_the_effective_configuration_has_the_sections_and_no_secret(tmp_path: Path) -> None:
-    text = PARSED_SOURCE.replace("env:PASSWORD", "hunter2") + PARQUET + PARSER + TOPIC
     file = tmp_path / "job.toml"
-    file.write_text(text)
+    file.write_text(PARSED_SOURCE.replace("env:PASSWORD", "hunter2") + LETTERS)
     lines = effective(file, None, {})
     assert "hunter2" not in "\n".join(lines)
     shown = tomllib.loads("\n".join(lines))
@@ -340,19 +319,6 @@ def test_the_password_of_a_registry_is_not_shown(tmp_path: Path) -> None:
         assert line.startswith(f"registry_password = {shown}")
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (AVRO.replace('"https:', '"ftp:'), "[parser]: invalid URL of the schema registry"),
-        (AVRO.replace("registry_url", "#"), "[parser]: registry_user, registry_password, registry_ca requires"),
-        (AVRO + 'framing = "plain"', "[parser]: a registry requires framing schema_id"),
-        (AVRO.replace("{}", " "), "expected a text in quotes, not a text"),
-    ],
-)
-def test_a_mistake_with_avro_is_named_with_the_next_step(tmp_path: Path, text: str, said: str) -> None:
-    assert said in problem(tmp_path, PARSED_SOURCE + PARQUET + text)
-
-
 PROTOBUF = """
 [parser]
 format = "protobuf"
@@ -368,20 +334,27 @@ def test_the_descriptor_is_the_content_of_its_file(tmp_path: Path) -> None:
     assert parser == Parser("protobuf", framing="schema_id", message="shop.Order", descriptor=b"\n\0")
 
 
+UNREADABLE = "[parser]: cannot read descriptor"
+
+
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("text", "said"),
     [
-        ("missing.desc", "[parser]: cannot read descriptor missing.desc: No such file or directory. Set the path"),
-        ("a\\u0000", "[parser]: cannot read descriptor a\0: embedded null byte. Set the path"),
+        (AVRO.replace('"https:', '"ftp:'), "[parser]: invalid URL of the schema registry"),
+        (AVRO.replace("registry_url", "#"), "[parser]: registry_user, registry_password, registry_ca requires"),
+        (AVRO + 'framing = "plain"', "[parser]: a registry requires framing schema_id"),
+        (AVRO.replace("{}", " "), "expected a text in quotes, not a text"),
+        (PROTOBUF.format("none.desc"), f"{UNREADABLE} none.desc: No such file or directory. Set the path"),
+        (PROTOBUF.format("a\\u0000"), f"{UNREADABLE} a\0: embedded null byte. Set the path"),
     ],
 )
-def test_a_descriptor_that_cannot_be_read_is_named(tmp_path: Path, path: str, said: str) -> None:
-    assert said in problem(tmp_path, PARSED_SOURCE + PARQUET + PROTOBUF.format(path))
+def test_a_mistake_with_avro_or_protobuf_is_named_with_the_next_step(tmp_path: Path, text: str, said: str) -> None:
+    assert said in problem(tmp_path, PARSED_SOURCE + PARQUET + text)
 
 
 def test_damaged_batches_become_rows_of_the_source_by_choice(tmp_path: Path) -> None:
-    job = read(tmp_path, PARSED_SOURCE + PARQUET + PARSER + TOPIC + "damaged_batches = true\n")
+    job = read(tmp_path, PARSED_SOURCE + LETTERS + "damaged_batches = true\n")
     assert job.source["includeDamagedBatches"] == "true"
     assert "includeDamagedBatches" not in job.dead_letters.options
     for text in ("", "damaged_batches = false\n"):
-        assert "includeDamagedBatches" not in read(tmp_path, PARSED_SOURCE + PARQUET + PARSER + TOPIC + text).source
+        assert "includeDamagedBatches" not in read(tmp_path, PARSED_SOURCE + LETTERS + text).source

@@ -1,6 +1,9 @@
+"""The job that ingests: how it follows its query, and how it writes rows."""
+
 from __future__ import annotations
 
 import dataclasses
+import json
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,16 +14,178 @@ from pyspark import SparkContext
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from streamgroup.coordinator.planning.document import to_value
 from streamgroup.errors import ConfigError
 from streamgroup.jobs import ingest
 from streamgroup.jobs.config import JobConfig, Sink, load
-from streamgroup.jobs.following import Following, trigger_options
+from streamgroup.jobs.following import Following, Reporter, is_of_a_signal, lag_of, line_of, trigger_options
 from streamgroup.jobs.ingest import writer_of
 from streamgroup.jobs.job_file import Trigger
 from streamgroup.jobs.keys import SECTIONS
 from streamgroup.jobs.signals import StopRequest
+from streamgroup.logline import message_of, parse
+from streamgroup.model import Document, Position, TopicPartition
 from streamgroup.spark import drain as drain_module
 from streamgroup.spark.drain import DrainResult
+
+
+def progress(batch: int, rows: int = 10, **more: Any) -> dict[str, Any]:
+    return {"batchId": batch, "numInputRows": rows, "batchDuration": 400, "durationMs": {}, "sources": [], **more}
+
+
+def source(**positions: int) -> dict[str, Any]:
+    """The progress of a source whose batch has ended at these positions. The log ends are those before the batch."""
+    held = {TopicPartition("orders", int(p.removeprefix("p"))): Position(offset) for p, offset in positions.items()}
+    end = to_value(Document("g", "lineage", "run", 1, positions=held))
+    return {"latestOffset": {"orders": {"0": 0}}, "endOffset": json.dumps(end)}
+
+
+def no_ends(_: object) -> dict[str, Any]:
+    """As for a query whose coordinator process has ended."""
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("batch", "line"),
+    [
+        (progress(12, rows=1000), "batch 12: 1000 rows in 0.4 s (2500 rows/s)"),
+        (progress(0, rows=1, batchDuration=0), "batch 0: 1 row in 0.0 s"),
+        (
+            progress(0, batchDuration=None, durationMs={"triggerExecution": 2000}),
+            "batch 0: 10 rows in 2.0 s (5 rows/s)",
+        ),
+    ],
+    ids=["as of Spark 4.2", "no time has passed", "an older Spark has the duration elsewhere"],
+)
+def test_a_batch_is_one_line(batch: dict[str, Any], line: str) -> None:
+    assert message_of(line_of(batch, None)) == line
+
+
+def test_the_line_of_a_batch_has_its_figures_for_programs() -> None:
+    phases = {"triggerExecution": 400, "latestOffset": 3, "queryPlanning": 20, "walCommit": 30, "addBatch": 300}
+    line = line_of(progress(12, rows=1000, durationMs=phases), 5)
+    assert parse(line) == {
+        "event": "batch",
+        "batch": "12",
+        "rows": "1000",
+        "duration_ms": "400",
+        "rows_per_second": "2500",
+        "lag": "5",
+        "latest_offset_ms": "3",
+        "query_planning_ms": "20",
+        "wal_commit_ms": "30",
+        "add_batch_ms": "300",
+    }
+
+
+def test_the_lag_of_the_newest_batch_is_to_the_log_ends_after_it() -> None:
+    """Spark's progress has the log ends of its plan, which a long batch has left far behind."""
+    asked: list[Any] = []
+
+    def log_ends(end: Any) -> dict[str, Any]:
+        asked.append(end["positions"])
+        return {"orders": {"0": 110, "1": 200}}
+
+    recent = [progress(1, sources=[source(p0=50, p1=95)]), progress(2, sources=[source(p0=100, p1=195)])]
+    first, second = Reporter(log_ends).news(recent)
+    assert "lag" not in message_of(first)
+    assert message_of(second).endswith("lag 15")
+    assert asked == [{"orders": {"0": [100, -1], "1": [195, -1]}}], "one listing, for all batches of a look"
+
+
+@pytest.mark.parametrize(
+    ("latest", "lag"),
+    [
+        ({"orders": {"0": 110}}, 10),
+        ({"orders": {"0": 90}}, 0),
+        ({"orders": {"1": 110}}, None),
+        ({"payments": {"0": 110}}, None),
+        ({}, None),
+        (None, None),
+        ({"orders": 3}, None),
+    ],
+)
+def test_the_lag_is_of_the_partitions_held(latest: object, lag: int | None) -> None:
+    assert lag_of(progress(1, sources=[source(p0=100)]), lambda _: latest) == lag  # type: ignore[arg-type,return-value]
+
+
+def test_each_batch_is_reported_once_and_empty_ones_never() -> None:
+    reporter = Reporter(no_ends)
+    first = [progress(0), progress(1, rows=0), progress(2)]
+    assert [line.split(":")[0] for line in reporter.news(first)] == ["batch 0", "batch 2"]
+    assert reporter.news([*first, progress(3, rows=0)]) == []
+    assert len(reporter.news([*first, progress(3)])) == 1
+
+
+def test_only_a_new_batch_with_rows_is_worth_a_look() -> None:
+    reporter = Reporter(no_ends)
+    reporter.news([progress(4)])
+    looks = (None, progress(4), progress(5, rows=0), progress(5))
+    assert [reporter.is_news(each) for each in looks] == [False, False, False, True]
+
+
+class Failed(StreamingQueryException):
+    """A query's failure as PySpark passes it on."""
+
+    def __init__(self, trace: str) -> None:
+        Exception.__init__(self, "terminated with exception: ")
+        self._stackTrace = trace
+
+    def __str__(self) -> str:
+        return "terminated with exception: "
+
+
+class FailedQuery:
+    """A query that has failed."""
+
+    lastProgress = None  # noqa: N815  (Spark's name)
+
+    def __init__(self, trace: str) -> None:
+        self.error = Failed(trace)
+
+    def awaitTermination(self, _: float) -> bool:  # noqa: N802  (Spark's name)
+        raise self.error
+
+
+KILLED = "...StreamingQueryException: \nCaused by: ExitCodeException exitCode=143: \n\tat org.apache.hadoop.util.Shell"
+
+KILLED_HELPER = 'IOException: Cannot run program "chmod": error=0, Failed to exec spawn helper: pid: 5, signal: '
+
+
+class Stop:
+    """A stop that is requested while the query is waited for."""
+
+    name = "SIGTERM"
+
+    def __init__(self, *, requested: bool) -> None:
+        self.looks = iter([False, requested])
+
+    def __bool__(self) -> bool:
+        return next(self.looks)
+
+
+@pytest.mark.parametrize("trace", [KILLED, f"{KILLED_HELPER}15", f"{KILLED_HELPER}2 SQLSTATE: XXKST"])
+def test_a_signal_that_ends_a_command_of_hadoop_stops_the_job(trace: str) -> None:
+    said: list[str] = []
+    stop: Any = Stop(requested=True)
+    assert not Following(FailedQuery(trace), said.append, no_ends).follow(stop)
+    (line,) = said
+    assert line.startswith("SIGTERM has ended a command of Hadoop too, and with it the query: the last batch may be")
+
+
+@pytest.mark.parametrize(
+    ("trace", "requested"),
+    [(KILLED, False), ("ExitCodeException exitCode=1: x", True), (f"{KILLED_HELPER}9", True), ("", True)],
+)
+def test_any_other_failure_is_a_failure(trace: str, requested: bool) -> None:
+    stop: Any = Stop(requested=requested)
+    with pytest.raises(StreamingQueryException):
+        Following(FailedQuery(trace), print, no_ends).follow(stop)
+
+
+def test_an_error_without_a_trace_is_of_no_signal() -> None:
+    assert not is_of_a_signal(ValueError(KILLED))
+
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "conf" / "ingest.toml"
@@ -58,10 +223,6 @@ class Query:
 
     def stop(self) -> None:
         self.stopped = True
-
-
-def no_ends(_: object) -> dict[str, Any]:
-    return {}
 
 
 def test_every_batch_is_printed_until_the_query_ends(capsys: pytest.CaptureFixture[str]) -> None:
@@ -169,12 +330,9 @@ def test_triggers_are_sparks(trigger: Trigger, options: dict[str, Any]) -> None:
 
 def test_a_job_is_described_without_its_secrets(job: JobConfig) -> None:
     assert ingest.describe(job) == "orders as group orders-ingest, member a -> parquet in demo-output/orders/rows/a"
-
-
-def test_a_table_is_described_by_its_name(job: JobConfig) -> None:
-    sink = Sink("iceberg", checkpoint="/c", table="lake.db.orders")
-    said = ingest.describe(dataclasses.replace(job, sink=sink))
-    assert said.endswith("member a -> iceberg in table lake.db.orders")
+    into_table = dataclasses.replace(job, sink=Sink("iceberg", checkpoint="/c", table="lake.db.orders"))
+    assert ingest.describe(into_table).endswith("member a -> iceberg in table lake.db.orders")
+    assert ingest.query_name(job) == "orders-ingest-a", "members have names of their own in Spark's pages"
 
 
 class Catalog:
@@ -203,10 +361,6 @@ def test_a_table_of_files_is_refused_and_others_are_not() -> None:
         ingest.refuse_table_of_files(Catalog("PARQUET"), "t")  # type: ignore[arg-type]
     ingest.refuse_table_of_files(Catalog("iceberg"), "t")  # type: ignore[arg-type]
     ingest.refuse_table_of_files(Catalog("parquet"), "new")  # type: ignore[arg-type]
-
-
-def test_members_have_names_of_their_own_in_sparks_pages(job: JobConfig) -> None:
-    assert ingest.query_name(job) == "orders-ingest-a"
 
 
 # -- the documented file -----------------------------------------------------------------------------------------------
@@ -244,21 +398,18 @@ class Rows:
     def write(self) -> Rows:
         return self
 
-    def _keep(self, name: str, *given: Any, **named: Any) -> Rows:
-        self.calls.append((name, named if named else given))
-        return self
-
     def __getattr__(self, name: str) -> Any:
-        return lambda *given, **named: self._keep(name, *given, **named)
+        def keep(*given: Any, **named: Any) -> Rows:
+            self.calls.append((name, named or given))
+            return self
+
+        return keep
 
     @property
     def options_set(self) -> dict[str, str]:
         """All options of the write, those that were set together and those that were set alone."""
         (together,) = [dict(given) for call, given in self.calls if call == "options"]
         return together | {given[0]: given[1] for call, given in self.calls if call == "option"}
-
-    def last(self) -> tuple[str, Any]:
-        return self.calls[-1]
 
 
 class Jvm:
@@ -318,14 +469,12 @@ def of_query(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rows_are_appended_to_the_target_of_the_sink(sink: Sink, end: tuple[str, Any]) -> None:
     rows = written(sink)
     assert rows.calls[:2] == [("format", (sink.format,)), ("mode", ("append",))]
-    assert rows.last() == end
+    assert rows.calls[-1] == end
 
 
 def test_the_options_of_the_sink_are_those_of_the_write_and_no_number_of_the_batch_is_among_them() -> None:
-    assert written(Sink("jdbc", "/p", options={"url": "jdbc:x", "batchsize": "5"})).options_set == {
-        "url": "jdbc:x",
-        "batchsize": "5",
-    }
+    options = {"url": "jdbc:x", "batchsize": "5"}
+    assert written(Sink("jdbc", "/p", options=options)).options_set == options
 
 
 def test_only_a_sink_with_columns_and_partitions_selects_and_partitions() -> None:
@@ -342,7 +491,7 @@ def test_delta_gets_the_query_and_the_number_of_the_batch_to_take_it_once(name: 
     for batch in (0, 7):
         rows = written(Sink(name, "/p", options={"mergeSchema": "true"}), batch)
         assert rows.options_set == {"mergeSchema": "true", "txnAppId": "q-1", "txnVersion": str(batch)}
-        assert rows.last() == ("save", ("/p",))
+        assert rows.calls[-1] == ("save", ("/p",))
 
 
 def test_delta_outside_of_the_driver_is_an_error_that_names_the_job(monkeypatch: pytest.MonkeyPatch) -> None:

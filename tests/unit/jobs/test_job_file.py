@@ -162,14 +162,27 @@ def test_a_placeholder_without_a_member_stays_and_is_a_problem() -> None:
 def test_options_are_flat_texts_and_a_reference_to_a_secret_stays_one() -> None:
     read = reader("a", JAAS="canary", GROUP="g")
     content = {SECRET: "env:JAAS", "kafka": {"group": {"id": "env:GROUP"}}, "subscribe": "t-{member}", "x": True}
-    assert read.options("source", content, "the options of the read") == {
-        SECRET: "env:JAAS",
-        "kafka.group.id": "g",
-        "subscribe": "t-a",
-        "x": "true",
-    }
+    found = read.options("source", content, "the options of the read")
+    assert found == {SECRET: "env:JAAS", "kafka.group.id": "g", "subscribe": "t-a", "x": "true"}
     assert read.problems == []
     assert "canary" not in "\n".join(read.effective())
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "section [source] is required. Add it with the options of the read"),
+        ({}, "section [source] is required. Add it with the options of the read"),
+        ({"subscribe": ["a", "b"]}, "[source]: invalid value for subscribe: expected one text with commas"),
+    ],
+)
+def test_a_section_of_options_is_required_and_options_of_another_kind_are_its_problem(
+    content: dict[str, Any] | None, said: str
+) -> None:
+    read = reader()
+    assert read.options("source", content, "the options of the read") == {}
+    (problem,) = read.problems
+    assert problem.startswith(said)
 
 
 def test_a_secret_whose_variable_is_not_set_is_a_problem_before_the_driver_follows_it() -> None:
@@ -177,20 +190,6 @@ def test_a_secret_whose_variable_is_not_set_is_a_problem_before_the_driver_follo
     read.options("source", {SECRET: "env:JAAS"}, "the options of the read")
     (problem,) = read.problems
     assert problem.startswith(f"invalid value for [source] {SECRET}: the environment variable JAAS is not set")
-
-
-@pytest.mark.parametrize("content", [None, {}])
-def test_a_section_of_options_is_required(content: dict[str, Any] | None) -> None:
-    read = reader()
-    assert read.options("source", content, "the options of the read") == {}
-    assert read.problems == ["section [source] is required. Add it with the options of the read"]
-
-
-def test_options_of_another_kind_are_a_problem_of_their_section() -> None:
-    read = reader()
-    assert read.options("source", {"subscribe": ["a", "b"]}, "") == {}
-    (problem,) = read.problems
-    assert problem.startswith("[source]: invalid value for subscribe: expected one text with commas")
 
 
 # -- the member --------------------------------------------------------------------------------------------------------
@@ -216,8 +215,6 @@ def test_another_member_name_is_one_problem_and_the_rest_of_the_file_is_still_re
     assert problem.startswith(f"invalid member name {member!r}: expected up to 120 letters")
     assert read.values("sink", {"format": "csv", "path": "/{member}"})["path"] == "/member"
 
-
-# -- the checks of all jobs --------------------------------------------------------------------------------------------
 
 Check = Callable[[JobFileReader], None]
 
@@ -304,12 +301,9 @@ def test_the_effective_configuration_has_set_values_and_defaults_each_with_its_o
         "[spark]",
         'app_name = "job" # default, the name of the file',
     ]
-
-
-def test_the_effective_configuration_tells_that_the_member_comes_from_the_environment() -> None:
-    read = reader(STREAMGROUP_MEMBER="b")
-    assert read.effective()[0] == "# job.toml, as member b (environment variable STREAMGROUP_MEMBER)"
-    assert "failOnDataLoss = true  # default" in read.effective()
+    of_environment = reader(STREAMGROUP_MEMBER="b").effective()
+    assert of_environment[0] == "# job.toml, as member b (environment variable STREAMGROUP_MEMBER)"
+    assert "failOnDataLoss = true  # default" in of_environment
 
 
 ROOT = Path(__file__).parents[3]
@@ -396,26 +390,24 @@ def refused(kind: ValueKind, value: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("kind", "accepted", "others"),
+    ("kind", "type_", "accepted", "others"),
     [
-        (SECONDS, [0.001, 1, 86_400], [0, -1, 86_400.5, INF, NAN]),
-        (COUNT, [1, 32_767], [0, -1, 32_768, 1.0]),
-        (LARGE_COUNT, [1, 2**63 - 1], [0, 2**63, 1.5]),
-        (COUNT_FROM_ZERO, [0, 2**63 - 1], [-1, 2**63, 0.0]),
-        (SHARE, [0, 0.1, 1], [-0.1, 1.1, NAN]),
-        (PORT, [0, 9404, 65_535], [-1, 65_536, 80.0]),
+        (SECONDS, float, [0.001, 1, 86_400], [0, -1, 86_400.5, INF, NAN]),
+        (COUNT, int, [1, 32_767], [0, -1, 32_768, 1.0]),
+        (LARGE_COUNT, int, [1, 2**63 - 1], [0, 2**63, 1.5]),
+        (COUNT_FROM_ZERO, int, [0, 2**63 - 1], [-1, 2**63, 0.0]),
+        (SHARE, float, [0, 0.1, 1], [-0.1, 1.1, NAN]),
+        (PORT, int, [0, 9404, 65_535], [-1, 65_536, 80.0]),
     ],
     ids=["seconds", "count", "large count", "count from zero", "share", "port"],
 )
-def test_a_number_is_accepted_up_to_its_bounds(kind: ValueKind, accepted: list[float], others: list[float]) -> None:
+def test_a_number_is_accepted_up_to_its_bounds(
+    kind: ValueKind, type_: type, accepted: list[float], others: list[float]
+) -> None:
     assert [kind.parse(value) for value in accepted] == accepted
+    assert type(kind.parse(1)) is type_
     for value in (*others, True, "1", [1], {"a": 1}, date(2026, 1, 1)):
         assert ", not " in refused(kind, value)
-
-
-@pytest.mark.parametrize(("kind", "type_"), [(SECONDS, float), (SHARE, float), (COUNT, int), (PORT, int)])
-def test_a_number_has_the_type_of_its_kind(kind: ValueKind, type_: type) -> None:
-    assert type(kind.parse(1)) is type_
 
 
 @pytest.mark.parametrize(
@@ -455,13 +447,8 @@ def test_an_error_names_the_type_in_the_words_of_toml_and_never_the_value(value:
 
 def test_options_are_flat_texts_whether_their_dots_are_in_quotes_or_not() -> None:
     document = tomllib.loads('kafka.group.id = "g"\n"kafka.client.id" = "c"\nflag = true\nn = 3\nshare = 0.5')
-    assert OPTIONS.parse(document) == {
-        "kafka.group.id": "g",
-        "kafka.client.id": "c",
-        "flag": "true",
-        "n": "3",
-        "share": "0.5",
-    }
+    flat = {"kafka.group.id": "g", "kafka.client.id": "c", "flag": "true", "n": "3", "share": "0.5"}
+    assert OPTIONS.parse(document) == flat
     assert OPTIONS.parse({}) == {}
 
 
@@ -489,8 +476,6 @@ def test_tables_nested_too_deeply_are_an_error_and_not_a_crash() -> None:
 def test_options_that_are_not_a_table_are_refused() -> None:
     assert refused(OPTIONS, "a=b") == "expected a table of options, not a text"
 
-
-# -- the table ---------------------------------------------------------------------------------------------------------
 
 KEYS = [(section, key) for section, keys in INGEST_SECTIONS.items() for key in keys]
 

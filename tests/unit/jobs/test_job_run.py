@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 from types import SimpleNamespace
@@ -59,7 +58,9 @@ def test_every_job_takes_its_file_its_member_and_two_checks_of_the_file() -> Non
     def job(**options: Any) -> None:
         given.update(options)
 
-    run_command(job, ["--config", "job.toml"], "job.py", (), Said())
+    said = Said()
+    run_command(job, ["--config", "job.toml"], "job.py", (), said)
+    assert said.lines == [], "a job that succeeds prints nothing"
     assert (str(given.pop("file")), given) == ("job.toml", {"member": None, "check": False, "print_config": False})
     run_command(job, ["--member", "a", "--print-config", "--check", "--config", "x"], "job.py", (), Said())
     assert (given["member"], given["check"], given["print_config"]) == ("a", True, True)
@@ -129,12 +130,6 @@ def test_an_error_that_the_job_does_not_expect_is_raised_with_its_traceback(erro
     assert said.lines == []
 
 
-def test_a_job_that_succeeds_prints_nothing_and_does_not_exit() -> None:
-    said = Said()
-    run_command(click.Command("job", callback=lambda: None), [], "job.py", (), said)
-    assert said.lines == []
-
-
 # -- the session -------------------------------------------------------------------------------------------------------
 
 
@@ -166,12 +161,12 @@ class Driver:
     def _listen(self, spark: object) -> None:
         self.steps.append("listen")
 
-    def _metrics(self, spark: object, port: int, **settings: object) -> Any:
-        self.steps.append(("serve", port, settings))
+    def _metrics(self, spark: object, port: int, *, host: str, cluster_name: str) -> Any:
+        self.steps.append(("serve", port, host, cluster_name))
         return SimpleNamespace(port=port or 40_404)
 
-    def _open_telemetry(self, spark: object, endpoint: str, **settings: object) -> Any:
-        self.steps.append(("export", endpoint, settings))
+    def _open_telemetry(self, spark: object, endpoint: str, *, interval_s: float, cluster_name: str) -> Any:
+        self.steps.append(("export", endpoint, interval_s, cluster_name))
         return SimpleNamespace(close=lambda: self.steps.append("close export"))
 
 
@@ -199,46 +194,30 @@ def test_both_signals_request_a_stop_although_spark_replaces_a_handler(driver: D
 
 
 @pytest.mark.parametrize(
-    ("served", "steps", "lines"),
+    ("served", "steps", "urls"),
     [
         (Metrics(), [], []),
-        (
-            Metrics(9404, "10.0.0.7", "prod"),
-            [("serve", 9404, {"host": "10.0.0.7", "cluster_name": "prod"})],
-            [("metrics: http://10.0.0.7:9404/metrics", False)],
-        ),
-        (
-            Metrics(9404, "::"),
-            [("serve", 9404, {"host": "::", "cluster_name": "default"})],
-            [("metrics: http://[::]:9404/metrics", False)],
-        ),
-        (
-            Metrics(0),
-            [("serve", 0, {"host": "127.0.0.1", "cluster_name": "default"})],
-            [("metrics: http://127.0.0.1:40404/metrics", False)],
-        ),
+        (Metrics(9404, "10.0.0.7", "prod"), [("serve", 9404, "10.0.0.7", "prod")], ["10.0.0.7:9404"]),
+        (Metrics(9404, "::"), [("serve", 9404, "::", "default")], ["[::]:9404"]),
+        (Metrics(0), [("serve", 0, "127.0.0.1", "default")], ["127.0.0.1:40404"]),
         (
             Metrics(otlp_endpoint="http://c:4318", otlp_interval_seconds=5.0),
-            [("export", "http://c:4318", {"interval_s": 5.0, "cluster_name": "default"})],
+            [("export", "http://c:4318", 5.0, "default")],
             [],
         ),
     ],
     ids=["nowhere", "to Prometheus", "by IPv6", "at a free port", "by OpenTelemetry"],
 )
-def test_metrics_go_where_the_job_file_says(
-    served: Metrics, steps: list[Any], lines: list[Any], driver: Driver
-) -> None:
+def test_metrics_go_where_the_job_file_says(served: Metrics, steps: list[Any], urls: list[str], driver: Driver) -> None:
     said = Said()
     with job_session(SETTINGS, said, served):
         assert driver.steps[4:] == steps
-    assert said.lines == lines
+    assert said.lines == [(f"metrics: http://{url}/metrics", False) for url in urls]
 
 
 def test_the_last_export_comes_before_the_end_of_the_session_also_if_the_job_fails(driver: Driver) -> None:
-    with (
-        pytest.raises(TransportError, match="gone"),
-        job_session(SETTINGS, Said(), Metrics(otlp_endpoint="http://c:4318")),
-    ):
+    served = Metrics(otlp_endpoint="http://c:4318")
+    with pytest.raises(TransportError, match="gone"), job_session(SETTINGS, Said(), served):
         raise TransportError("gone")
     assert driver.steps[-2:] == ["close export", "stop"]
 
@@ -250,33 +229,18 @@ def test_executors_that_cannot_run_the_source_end_the_session_before_the_job(dri
     assert driver.steps == ["build", "catch", ("check", ()), "stop"]
 
 
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-def test_the_first_signal_is_a_request(clock: Clock) -> None:
+def test_a_keystroke_that_arrives_twice_is_one_request_and_a_second_signal_stops_at_once() -> None:
+    clock = Clock()
     stop = StopRequest(clock)
     assert not stop
-    stop.receive(signal.SIGTERM)
-    assert stop
-    assert stop.name == "SIGTERM"
-
-
-def test_one_keystroke_that_arrives_twice_is_one_request(clock: Clock) -> None:
-    stop = StopRequest(clock)
     stop.receive(signal.SIGINT)
     clock.now += 0.2
     stop.receive(signal.SIGINT)
     assert stop
-
-
-def test_a_second_signal_stops_at_once(clock: Clock) -> None:
-    stop = StopRequest(clock)
-    stop.receive(signal.SIGTERM)
+    assert stop.name == "SIGINT"
     clock.now += 1.5
     with pytest.raises(StopAtOnce):
-        stop.receive(signal.SIGINT)
+        stop.receive(signal.SIGTERM)
 
 
 @pytest.mark.parametrize("name", ["TERM", "INT"])
@@ -290,14 +254,6 @@ def test_the_jvms_signal_is_handed_on_to_this_process(name: str) -> None:
     signals._ForwardingHandler().handle(Received())
     wait_until(lambda: stop, "the signal")
     assert stop.name == f"SIG{name}"
-
-
-def test_both_signals_are_handled() -> None:
-    for number in signals.SIGNALS:
-        stop = StopRequest()
-        stop.install()
-        os.kill(os.getpid(), number)
-        assert stop.name == number.name
 
 
 # -- the command of each job -------------------------------------------------------------------------------------------

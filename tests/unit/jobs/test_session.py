@@ -42,12 +42,6 @@ def without(*names: str) -> dict[str, str]:
     return {name: value for name, value in HEALTHY.items() if name not in names}
 
 
-def test_this_python_can_run_the_source() -> None:
-    assert what_is_missing([HEALTHY]) is None
-    assert HEALTHY["streamgroup"] == streamgroup.__version__
-    assert HEALTHY["python"] == sys.executable
-
-
 def test_a_python_without_the_package_is_named() -> None:
     look = without("streamgroup", "pyarrow") | {"python": "/usr/bin/python3", "host": "worker-1"}
     message = what_is_missing([HEALTHY, look, look])
@@ -60,10 +54,6 @@ def test_a_python_without_the_package_is_named() -> None:
     assert "set PYSPARK_PYTHON" in message
 
 
-def test_a_python_that_cannot_import_pyarrow_is_named() -> None:
-    assert "has streamgroup but cannot import pyarrow" in str(what_is_missing([without("pyarrow")]))
-
-
 def test_the_package_of_the_jobs_parser_is_asked_for() -> None:
     needed = (*probe.NEEDED, *Parser("avro", schema=AVRO_SCHEMA).packages)
     assert what_is_missing([probe.look(0, needed)], needed) is None
@@ -72,15 +62,21 @@ def test_the_package_of_the_jobs_parser_is_asked_for() -> None:
     assert Parser("json", schema="id INT").packages == ()
 
 
-def test_another_version_of_the_package_is_named() -> None:
-    message = what_is_missing([{**HEALTHY, "streamgroup": "0.0.1"}])
-    assert f"has streamgroup 0.0.1, but the driver has {streamgroup.__version__}" in str(message)
-
-
-def test_every_worker_with_a_problem_is_named() -> None:
-    message = what_is_missing([without("streamgroup") | {"host": host} for host in ("w1", "w2")])
-    assert "on w1 lacks" in str(message)
-    assert "on w2 lacks" in str(message)
+@pytest.mark.parametrize(
+    ("looks", "said"),
+    [
+        ([without("pyarrow")], ["has streamgroup but cannot import pyarrow"]),
+        (
+            [{**HEALTHY, "streamgroup": "0.0.1"}],
+            [f"has streamgroup 0.0.1, but the driver has {streamgroup.__version__}"],
+        ),
+        ([without("streamgroup") | {"host": host} for host in ("w1", "w2")], ["on w1 lacks", "on w2 lacks"]),
+    ],
+    ids=["without pyarrow", "another version", "two workers"],
+)
+def test_every_worker_with_a_problem_is_named(looks: list[dict[str, str]], said: list[str]) -> None:
+    message = str(what_is_missing(looks))
+    assert all(each in message for each in said)
 
 
 @pytest.mark.slow
@@ -137,9 +133,8 @@ def test_a_job_with_settings_of_the_token_manager_gets_no_session(monkeypatch: p
     monkeypatch.setattr(session, "_redaction", lambda conf: {})  # it would start the JVM
     monkeypatch.setattr(session, "SparkSession", None)
     conf = {"spark.kafka.clusters.x.auth.bootstrap.servers": "broker-1:9093"}
-    with pytest.raises(
-        ConfigError, match=r"cannot use spark\.kafka\.clusters\.x\.auth\.bootstrap\.servers: Spark passes"
-    ):
+    said = r"cannot use spark\.kafka\.clusters\.x\.auth\.bootstrap\.servers: Spark passes"
+    with pytest.raises(ConfigError, match=said):
         build_session(SparkSettings("refused", conf))
 
 
@@ -162,24 +157,20 @@ def test_which_python_executors_run(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "kind", "said"),
     [
-        ('java.io.IOException: Cannot run program "/opt/py": error=2', "cannot start the Python /opt/py"),
-        ("[PYTHON_VERSION_MISMATCH] Python in worker has different version", "is of another version than the driver's"),
-        ("Traceback\nModuleNotFoundError: No module named 'pyspark'\n", "No module named 'pyspark'"),
+        ('java.io.IOException: Cannot run program "/opt/py": error=2', ConfigError, "cannot start the Python /opt/py"),
+        ("[PYTHON_VERSION_MISMATCH] Python in worker", ConfigError, "is of another version than the driver's"),
+        ("Traceback\nModuleNotFoundError: No module named 'pyspark'\n", ConfigError, "No module named 'pyspark'"),
+        ("cancelled", TransportError, "no executor has run a task within 300 s"),
     ],
 )
-def test_why_a_probe_failed(text: str, said: str) -> None:
-    error = session._probe_error(RuntimeError(text), "/opt/py", timed_out=False, timeout_s=1)
-    assert isinstance(error, ConfigError)
+def test_why_a_probe_failed(text: str, kind: type[Exception], said: str) -> None:
+    timed_out = kind is TransportError
+    error = session._probe_error(RuntimeError(text), "/opt/py", timed_out=timed_out, timeout_s=300)
+    assert isinstance(error, kind)
     assert said in str(error)
-    assert "PYSPARK_PYTHON" in str(error) or "Install streamgroup" in str(error)
-
-
-def test_the_error_without_an_executor_in_time_names_the_timeout() -> None:
-    error = session._probe_error(RuntimeError("cancelled"), "/opt/py", timed_out=True, timeout_s=300)
-    assert isinstance(error, TransportError)
-    assert "no executor has run a task within 300 s" in str(error)
+    assert timed_out or "PYSPARK_PYTHON" in str(error) or "Install streamgroup" in str(error)
 
 
 def test_only_real_local_modes_are_local() -> None:
@@ -216,25 +207,25 @@ def report(monkeypatch: pytest.MonkeyPatch, driver: Driver, seconds: float = 60)
     return look_at_executors(driver.session, time.monotonic() + seconds)
 
 
-def test_tasks_of_one_executor_are_one_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = Driver([2], [["17", "18", "17", "18"]])
+@pytest.mark.parametrize(
+    ("known", "rounds", "reported", "ran"),
+    [
+        ([2], [["17", "18", "17", "18"]], 2, 1),
+        ([1, 2], [["17"], ["17", "18"]], 2, 2),
+        ([2], [["17"], TransportError("late")], 1, 2),
+    ],
+    ids=["tasks of one executor are one result", "an executor registers late", "no time is left for a later round"],
+)
+def test_tasks_run_until_each_executor_has_run_one(
+    monkeypatch: pytest.MonkeyPatch, known: list[int], rounds: list[list[str] | Exception], reported: int, ran: int
+) -> None:
+    driver = Driver(known, rounds)
     found = report(monkeypatch, driver)
-    assert (found["known"], len(found["found"]), found["problem"], driver.ran) == (2, 2, None, 1)
-
-
-def test_tasks_run_again_until_an_executor_that_registers_late_has_run_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = Driver([1, 2], [["17"], ["17", "18"]])
-    found = report(monkeypatch, driver)
-    assert (found["known"], len(found["found"]), driver.ran) == (2, 2, 2)
+    assert (found["known"], len(found["found"]), found["problem"], driver.ran) == (2, reported, None, ran)
 
 
 def test_an_executor_that_runs_no_task_is_waited_for_until_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     found = report(monkeypatch, Driver([2], [["17"]]), seconds=probe.HOLD_S + 0.2)
-    assert (found["known"], len(found["found"])) == (2, 1)
-
-
-def test_a_later_round_that_fails_for_lack_of_time_keeps_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = report(monkeypatch, Driver([2], [["17"], TransportError("late")]))
     assert (found["known"], len(found["found"])) == (2, 1)
 
 
@@ -256,12 +247,12 @@ def test_the_program_writes_an_error_into_its_report(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(module, "build_session", refuse)
     monkeypatch.setattr(sys, "argv", ["program.py", str(tmp_path / "report"), "60"])
     module.main()
-    assert json.loads((tmp_path / "report").read_text()) == {
-        "problem": "cannot use spark.kafka.clusters.a: leave it out"
-    }
+    written = json.loads((tmp_path / "report").read_text())
+    assert written == {"problem": "cannot use spark.kafka.clusters.a: leave it out"}
 
 
 def test_a_task_reports_its_host_its_python_and_the_version_of_each_package() -> None:
+    assert what_is_missing([HEALTHY]) is None
     assert HEALTHY.keys() == {"host", "python", "python_version", *probe.NEEDED}
     assert (HEALTHY["host"], HEALTHY["python"]) == (platform.node(), sys.executable)
     assert HEALTHY["python_version"] == platform.python_version()

@@ -66,15 +66,15 @@ def test_another_checkpoint_is_refused_even_before_the_first_batch(tmp_path: Pat
 
 
 def test_another_checkpoint_is_refused_although_it_is_further(tmp_path: Path) -> None:
-    first = Job(tmp_path, "a")
+    first, second = Job(tmp_path, "a"), Job(tmp_path, "b", sink="elsewhere")
     first.start("q1")
     first.batch(0)
-    second = Job(tmp_path, "b", sink="elsewhere")
     second.start("q2")
     for number in range(5):
         second.batch(number)
-    assert "another checkpoint" in Job(tmp_path, "b").refusal()
-    assert "(query q1)" in Job(tmp_path, "b").refusal()
+    message = Job(tmp_path, "b").refusal()
+    assert "another checkpoint" in message
+    assert "(query q1)" in message
 
 
 def test_a_checkpoint_that_was_deleted_and_made_anew_is_refused(tmp_path: Path) -> None:
@@ -108,16 +108,12 @@ def test_a_restored_older_checkpoint_is_refused(tmp_path: Path) -> None:
     assert "ends at 8" in job.refusal()
 
 
-def test_a_directory_from_before_the_note_goes_on_with_its_checkpoint(tmp_path: Path) -> None:
+def test_a_directory_from_before_the_note_goes_on_with_its_checkpoint_alone(tmp_path: Path) -> None:
     job = Job(tmp_path, "ck")
     job.batch(0)
     job.batch(1)
+    assert "another or a deleted checkpoint has written them" in Job(tmp_path, "new").refusal()
     job.guard()
-
-
-def test_a_directory_from_before_the_note_is_refused_to_a_new_checkpoint(tmp_path: Path) -> None:
-    Job(tmp_path, "a").batch(3)
-    assert "another or a deleted checkpoint has written them" in Job(tmp_path, "b").refusal()
 
 
 def test_of_two_jobs_that_start_at_the_same_moment_one_is_refused(

@@ -42,12 +42,9 @@ def cluster(*ports: int, dialect: Dialect = Dialect.KAFKA, **topics: tuple[int, 
     return ClusterSnapshot(brokers, found, dialect=dialect)
 
 
-def test_a_side_has_the_partitions_of_its_topic() -> None:
+def test_a_side_has_the_partitions_of_its_topic_or_if_that_is_new_in_0_7_partition_0_of_each_broker() -> None:
     side = side_of("t", cluster(1, t=(1, 0)))
     assert (side.name, side.partitions, side.log_format) == ("t", [0, 1], KAFKA_LOG)
-
-
-def test_a_new_topic_of_0_7_has_partition_0_of_each_broker() -> None:
     side = side_of("t", cluster(1, 2, dialect=Dialect.KAFKA07))
     assert (side.partitions, side.log_format) == ([0, 10_000], KAFKA07_LOG)
 
@@ -64,15 +61,9 @@ def test_a_mirror_must_not_read_what_it_writes(names: dict[str, str], subscripti
         refuse_loop(names, subscription, cluster(1, 2), cluster(2))
 
 
-def test_one_cluster_may_hold_both_topics() -> None:
+def test_one_cluster_may_hold_both_topics_and_two_may_use_one_name() -> None:
     refuse_loop({"a": "copy.a"}, Subscription(pattern="^a"), cluster(1), cluster(1))
-
-
-def test_two_clusters_may_use_one_name() -> None:
     refuse_loop({"a": "a"}, Subscription(pattern="a"), cluster(1), cluster(2))
-
-
-# -- at scripted brokers -----------------------------------------------------------------------------------------------
 
 
 class ScriptedCluster:
@@ -159,6 +150,11 @@ def source(start: Start) -> ScriptedCluster:
     return start("m-a")
 
 
+@pytest.fixture
+def destination(start: Start) -> ScriptedCluster:
+    return start()
+
+
 def configured(source: ScriptedCluster, destination: ScriptedCluster, pattern: str, plan: str = "") -> MirrorConfig:
     return MirrorConfig(
         file=Path("m.toml"),
@@ -174,11 +170,10 @@ def configured(source: ScriptedCluster, destination: ScriptedCluster, pattern: s
 
 
 def test_a_pattern_that_matches_the_copies_is_refused_before_a_topic_is_created(source: ScriptedCluster) -> None:
+    said = r"cannot mirror into topic 'copy\.m-a': source and destination are one cluster"
     with (
         closing(Clusters(configured(source, source, "m-"))) as clusters,
-        pytest.raises(
-            ConfigError, match=r"cannot mirror into topic 'copy\.m-a': source and destination are one cluster"
-        ),
+        pytest.raises(ConfigError, match=said),
     ):
         clusters.plan(MirrorPlan(), clusters.source())
     assert source.topics.keys() == {"m-a"}
@@ -233,8 +228,9 @@ def test_a_created_topic_has_the_configuration_that_is_set_on_its_source_topic(s
     assert destination.topics == {"copy.m-a": source.topics["m-a"], "copy.m-b": {}}
 
 
-def test_configurations_of_replicas_and_of_old_timestamps_are_left_out_and_named(start: Start) -> None:
-    source, destination = start("m-a"), start()
+def test_configurations_of_replicas_and_of_old_timestamps_are_left_out_and_named(
+    source: ScriptedCluster, destination: ScriptedCluster
+) -> None:
     source.topics["m-a"] = {
         "retention.ms": "-1",
         "min.insync.replicas": "2",
@@ -262,18 +258,7 @@ def test_a_configuration_that_the_destination_does_not_know_is_left_out_and_name
     assert destination.topics == {"copy.m-a": {"flush.ms": "7"}, "copy.m-b": {"flush.ms": "9"}}
 
 
-def test_one_line_about_a_hundred_topics_names_a_few_of_them(start: Start) -> None:
-    source, destination = start(*(f"m-{number:03}" for number in range(100))), start()
-    for configs in source.topics.values():
-        configs["min.insync.replicas"] = "2"
-    assert created(source, destination) == [
-        "created topics at the destination: copy.m-000, copy.m-001, copy.m-002 and 97 more topics",
-        "min.insync.replicas=2 of the source is not set at the destination: copy.m-000, copy.m-001, copy.m-002 and 97 "
-        "more topics",
-    ]
-
-
-def test_the_error_about_a_hundred_missing_topics_names_a_few_of_them(start: Start) -> None:
+def test_a_line_or_an_error_about_a_hundred_topics_names_a_few_of_them(start: Start) -> None:
     source, destination = start(*(f"m-{number:03}" for number in range(100))), start()
     config = replace(configured(source, destination, "^m-"), create=False)
     with (
@@ -281,10 +266,18 @@ def test_the_error_about_a_hundred_missing_topics_names_a_few_of_them(start: Sta
         pytest.raises(ConfigError, match=r"no topic 'copy\.m-000' \(1 partition\), .* and 97 more topics\. Create it"),
     ):
         clusters.plan(MirrorPlan(), clusters.source())
+    for configs in source.topics.values():
+        configs["min.insync.replicas"] = "2"
+    few = "copy.m-000, copy.m-001, copy.m-002 and 97 more topics"
+    assert created(source, destination) == [
+        f"created topics at the destination: {few}",
+        f"min.insync.replicas=2 of the source is not set at the destination: {few}",
+    ]
 
 
-def test_no_topic_is_created_if_the_destination_refuses_what_keeps_its_records(start: Start) -> None:
-    source, destination = start("m-a"), start()
+def test_no_topic_is_created_if_the_destination_refuses_what_keeps_its_records(
+    source: ScriptedCluster, destination: ScriptedCluster
+) -> None:
     destination.refused = {"cleanup.policy": "Invalid value compact,delete"}
     source.topics["m-a"] = {"cleanup.policy": "compact,delete"}
     with pytest.raises(ConfigError, match=r"cannot create topic 'copy\.m-a' \(Invalid value compact,delete\)"):
@@ -329,10 +322,8 @@ def test_a_destination_that_keeps_or_takes_less_differs(
 
 
 def test_a_configuration_that_one_release_lacks_does_not_differ() -> None:
-    assert (
-        list(differing({}, {"retention.bytes": TopicConfig("1", True), "cleanup.policy": TopicConfig("delete", True)}))
-        == []
-    )
+    destination = {"retention.bytes": TopicConfig("1", True), "cleanup.policy": TopicConfig("delete", True)}
+    assert list(differing({}, destination)) == []
 
 
 def test_a_source_that_does_not_describe_configurations_is_a_warning(start: Start) -> None:
@@ -342,27 +333,28 @@ def test_a_source_that_does_not_describe_configurations_is_a_warning(start: Star
     assert destination.topics == {"copy.m-a": {}}
 
 
-def test_a_source_that_may_not_be_described_ends_the_mirror_before_a_topic_is_created(start: Start) -> None:
-    source, destination = start("m-a"), start()
+def test_a_source_that_may_not_be_described_ends_the_mirror_before_a_topic_is_created(
+    source: ScriptedCluster, destination: ScriptedCluster
+) -> None:
     source.error_of_configs = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    with pytest.raises(
-        AuthorizationError, match=r"operation DescribeConfigs on topic 'm-a'\. To allow it: `kafka-acls"
-    ):
+    said = r"operation DescribeConfigs on topic 'm-a'\. To allow it: `kafka-acls"
+    with pytest.raises(AuthorizationError, match=said):
         created(source, destination)
     assert destination.topics == {}
 
 
-def test_a_destination_that_may_not_be_described_is_a_warning(start: Start) -> None:
-    source, destination = start("m-a"), start()
+def test_a_destination_that_may_not_be_described_is_a_warning(
+    source: ScriptedCluster, destination: ScriptedCluster
+) -> None:
     destination.error_of_configs = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     (_, warning) = created(source, destination)
-    assert warning.startswith(
-        "warning: cannot compare the configuration of the created topics with the source's: cannot"
-    )
+    said = "warning: cannot compare the configuration of the created topics with the source's: cannot"
+    assert warning.startswith(said)
 
 
-def test_a_broker_that_does_not_know_a_new_topic_yet_is_asked_again(start: Start) -> None:
-    source, destination = start("m-a"), start()
+def test_a_broker_that_does_not_know_a_new_topic_yet_is_asked_again(
+    source: ScriptedCluster, destination: ScriptedCluster
+) -> None:
     destination.error_of_configs = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     answer = destination.broker.handlers[DescribeConfigsRequest]
 

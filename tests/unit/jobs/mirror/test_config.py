@@ -23,6 +23,15 @@ LEAST = SOURCE + DESTINATION + MIRROR
 IN_FLIGHT = "kafka.max.in.flight.requests.per.connection"
 
 
+def of_source(keys: str) -> str:
+    """The smallest mirror with more keys of its source."""
+    return LEAST.replace("[destination]", f"{keys}\n[destination]")
+
+
+def of_destination(keys: str) -> str:
+    return LEAST.replace("[mirror]", f"{keys}\n[mirror]")
+
+
 def read(tmp_path: Path, text: str, member: str | None = None) -> MirrorConfig:
     file = tmp_path / "job.toml"
     file.write_text(text)
@@ -45,14 +54,10 @@ def test_the_smallest_mirror_has_defaults(tmp_path: Path) -> None:
     assert (config.trigger, config.stop, config.spark) == (Trigger(), StopSettings(60.0), SparkSettings("job"))
 
 
-def test_a_start_of_its_own_is_kept(tmp_path: Path) -> None:
-    config = read(tmp_path, LEAST.replace('"orders"', '"orders"\nstartingTimestamp = 5'))
-    assert "startingOffsets" not in config.source
-
-
 @pytest.mark.parametrize("name", ["kafka.isolation.level", "Kafka.Isolation.Level"])
-def test_an_isolation_level_of_its_own_is_kept(tmp_path: Path, name: str) -> None:
-    config = read(tmp_path, LEAST.replace('"orders"', f'"orders"\n{name} = "read_uncommitted"'))
+def test_a_start_and_an_isolation_level_of_its_own_are_kept(tmp_path: Path, name: str) -> None:
+    config = read(tmp_path, of_source(f'startingTimestamp = 5\n{name} = "read_uncommitted"'))
+    assert "startingOffsets" not in config.source
     levels = {given: level for given, level in config.source.items() if "isolation" in given.lower()}
     assert levels == {name: "read_uncommitted"}
 
@@ -114,19 +119,13 @@ def test_every_key_arrives(tmp_path: Path) -> None:
         (LEAST + '[rename]\nmatch = "("', "invalid value in [rename]: match is not a regular expression"),
         (LEAST + '[rename]\nreplace = "x"', "[rename] replace has no effect without match"),
         (LEAST.replace("subscribe =", "subscribee ="), "[source]: "),
-        (LEAST.replace("[destination]", "minPartitions = 9\n[destination]"), "would mix up the order of its records"),
+        (of_source("minPartitions = 9"), "would mix up the order of its records"),
+        (of_source("includeDamagedBatches = true"), "cannot set includeDamagedBatches in [source]"),
+        (of_source("includeHeaders = true"), "cannot set includeHeaders in [source]"),
+        (of_destination('topic = "t"'), "cannot set topic in [destination]: all records would go"),
+        (of_destination("kafka.acks = 0"), "the mirror would not notice lost records"),
         (
-            LEAST.replace("[destination]", "includeDamagedBatches = true\n[destination]"),
-            "cannot set includeDamagedBatches in [source]",
-        ),
-        (
-            LEAST.replace("[destination]", "includeHeaders = true\n[destination]"),
-            "cannot set includeHeaders in [source]",
-        ),
-        (LEAST.replace("[mirror]", 'topic = "t"\n[mirror]'), "cannot set topic in [destination]: all records would go"),
-        (LEAST.replace("[mirror]", "kafka.acks = 0\n[mirror]"), "the mirror would not notice lost records"),
-        (
-            LEAST.replace("[mirror]", f"kafka.acks = 1\n{IN_FLIGHT} = 5\n[mirror]"),
+            of_destination(f"kafka.acks = 1\n{IN_FLIGHT} = 5"),
             f"{IN_FLIGHT} in [destination] must be 1 without idempotence",
         ),
         (LEAST.replace('"c"', '"{name}"'), "unknown placeholder {name} in [mirror] checkpoint"),
@@ -145,7 +144,7 @@ def test_members_need_checkpoints_of_their_own_and_one_plan(tmp_path: Path) -> N
 
 
 def test_without_idempotence_one_request_is_in_flight(tmp_path: Path) -> None:
-    config = read(tmp_path, LEAST.replace("[mirror]", "kafka.acks = 1\n[mirror]"))
+    config = read(tmp_path, of_destination("kafka.acks = 1"))
     assert config.destination[IN_FLIGHT] == "1"
 
 

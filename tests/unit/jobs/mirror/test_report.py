@@ -251,6 +251,7 @@ EQUAL = Comparison(
     destination_sum=255,
 )
 AT = Place("0", 6)
+HERE, THERE = (f"at partition 0, offset 6 of the {side}" for side in ("source", "destination"))
 
 
 def test_an_equal_copy_has_no_differences() -> None:
@@ -265,38 +266,29 @@ def test_repeated_records_are_not_a_difference() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("changes", "said"),
     [
+        ({"lost": 1, "first_lost": AT}, f"copy-0 lacks 1 record of orders-0, the first {HERE}"),
         (
-            replace(EQUAL, lost=1, first_lost=AT),
-            "copy-0 lacks 1 record of orders-0, the first at partition 0, offset 6 of the source",
+            {"behind": 2, "first_behind": AT},
+            f"copy-0 does not have 2 records at the end of orders-0 yet, the first {HERE}. If the mirror has "
+            "stopped, they are lost",
         ),
         (
-            replace(EQUAL, behind=2, first_behind=AT),
-            "copy-0 does not have 2 records at the end of orders-0 yet, the first at partition 0, offset 6 of the "
-            "source. If the mirror has stopped, they are lost",
+            {"extra": 2, "first_extra": AT},
+            f"copy-0 has 2 records that orders-0 lacks, the first {THERE}. Another producer has written them, "
+            "or the source has deleted its own",
         ),
+        ({"disordered": 1, "first_disordered": AT}, f"copy-0 has 1 record of orders-0 too early, the first is {HERE}"),
         (
-            replace(EQUAL, extra=2, first_extra=AT),
-            "copy-0 has 2 records that orders-0 lacks, the first at partition 0, offset 6 of the destination. Another "
-            "producer has written them, or the source has deleted its own",
+            {"retimed": 1, "first_retimed": AT},
+            f"copy-0 has 1 record of orders-0 with another timestamp, the first is {HERE}",
         ),
-        (
-            replace(EQUAL, disordered=1, first_disordered=AT),
-            "copy-0 has 1 record of orders-0 too early, the first is at partition 0, offset 6 of the source",
-        ),
-        (
-            replace(EQUAL, retimed=1, first_retimed=AT),
-            "copy-0 has 1 record of orders-0 with another timestamp, the first is at partition 0, offset 6 of the "
-            "source",
-        ),
-        (
-            replace(EQUAL, destination_sum=254),
-            "the checksums of orders-0 and copy-0 differ: 00000000000000ff and 00000000000000fe",
-        ),
+        ({"destination_sum": 254}, f"the checksums of orders-0 and copy-0 differ: {'0' * 14}ff and {'0' * 14}fe"),
     ],
 )
-def test_a_difference_is_a_sentence_with_its_first_record(row: Comparison, said: str) -> None:
+def test_a_difference_is_a_sentence_with_its_first_record(changes: dict[str, Any], said: str) -> None:
+    row = replace(EQUAL, **changes)
     assert not row.is_equal
     assert differences([EQUAL, row]) == [said]
 
