@@ -75,10 +75,8 @@ def test_a_drain_answers_in_the_order_of_its_runs_and_calls_back_while_it_waits(
     one.while_draining = lambda: called.wait(5)
     answers = LocalCoordinatorChannel(JVM).drain(["r2", "r1"], 5.0, called.set)
     assert called.is_set()
-    assert [(answer["group"], answer["drained"]) for answer in answers] == [
-        ("group of r2", False),
-        ("group of r1", True),
-    ]
+    drained = [(answer["group"], answer["drained"]) for answer in answers]
+    assert drained == [("group of r2", False), ("group of r1", True)]
     assert (len(one.drains), len(two.drains)) == (1, 1)
 
 
@@ -93,14 +91,6 @@ def notifier() -> SunkNotifier:
 def end(run: str) -> None:
     """End the run: its channel is gone."""
     (control.directory(JVM) / f"{run}.sock").unlink()
-
-
-def test_each_document_of_a_batch_goes_to_the_coordinator_of_its_run(serve: Serve, notifier: SunkNotifier) -> None:
-    one, two, other = serve("r1", "l1"), serve("r2", "l2"), serve("r3", "l3")
-    notifier.notify([document("r1", "l1"), document("r2", "l2")], 7, QUERY)
-    assert one.told == [(document("r1", "l1"), 7)]
-    assert two.told == [(document("r2", "l2"), 7)]
-    assert (one.query, other.told) == (QUERY, [])
 
 
 def test_a_replayed_batch_is_reported_to_the_run_that_has_its_lineage_now(serve: Serve, notifier: SunkNotifier) -> None:
@@ -247,25 +237,14 @@ def test_the_query_of_the_thread_is_asked_for(serve: Serve, driver: Driver) -> N
     assert streamgroup.ranges()[0].partition.topic == "another"
 
 
-def test_a_batch_of_another_sequence_is_not_the_one_in_flight(serve: Serve, driver: Driver) -> None:
-    in_batch(serve)
-    driver.planned = {"q-1": [planned("l1", sequence=4)]}
-    with pytest.raises(ConfigError, match="no coordinator process has a part of this batch"):
-        streamgroup.ranges()
-
-
-def test_batch_0_of_a_query_without_new_records_reads_nothing(serve: Serve, driver: Driver) -> None:
+@pytest.mark.parametrize("end", [INITIAL, planned("l1")], ids=["batch 0 without records", "a batch for state"])
+def test_a_batch_that_reads_nothing_has_no_ranges(serve: Serve, driver: Driver, end: str) -> None:
     serve()
-    driver.planned = {"q-1": [INITIAL]}
+    driver.planned = {"q-1": [end]}
     assert streamgroup.ranges() == streamgroup.ranges("group of r1") == ()
-
-
-def test_a_batch_that_spark_runs_for_state_reads_nothing(serve: Serve, driver: Driver) -> None:
-    serve()
-    driver.planned = {"q-1": [planned("l1")]}
-    assert streamgroup.ranges() == streamgroup.ranges("group of r1") == ()
-    with pytest.raises(ConfigError, match="the query has no source of group 'g2', only group 'group of r1'"):
-        streamgroup.ranges("g2")
+    if end != INITIAL:  # before the first batch no group is known
+        with pytest.raises(ConfigError, match="the query has no source of group 'g2', only group 'group of r1'"):
+            streamgroup.ranges("g2")
 
 
 @pytest.mark.parametrize("end", [INITIAL, planned("l2")], ids=["planned nothing yet", "read an earlier batch"])
@@ -279,11 +258,14 @@ def test_a_batch_that_spark_runs_for_another_source_reads_nothing_of_this_one(
     assert streamgroup.ranges("group of r2") == ()
 
 
-def test_a_batch_whose_tasks_spark_has_not_asked_for_is_not_taken_for_an_empty_one(
-    serve: Serve, driver: Driver
+@pytest.mark.parametrize(("is_asked_for", "sequence"), [(True, 4), (False, 3)], ids=["another batch", "not asked for"])
+def test_a_batch_that_is_not_in_flight_or_whose_tasks_spark_has_not_asked_for_is_an_error(
+    serve: Serve, driver: Driver, *, is_asked_for: bool, sequence: int
 ) -> None:
-    serve().flies = True
-    driver.planned = {"q-1": [planned("l1")]}
+    coordinator = in_batch(serve)
+    if not is_asked_for:
+        coordinator.batch, coordinator.flies = None, True
+    driver.planned = {"q-1": [planned("l1", sequence)]}
     with pytest.raises(ConfigError, match="no coordinator process has a part of this batch"):
         streamgroup.ranges()
 
@@ -299,9 +281,8 @@ def test_of_several_sources_one_is_chosen_by_group_or_member(serve: Serve, drive
     in_batch(serve, "r2", "l2").name = "b"
     driver.planned = {"q-1": [planned("l1"), planned("l2")]}
     assert streamgroup.ranges("group of r1") == streamgroup.ranges(member="b") == RANGES
-    with pytest.raises(
-        ConfigError, match=r"more than one source reads in this batch: group 'group of r1' as 'a', group 'group of r2'"
-    ):
+    said = "more than one source reads in this batch: group 'group of r1' as 'a', group 'group of r2'"
+    with pytest.raises(ConfigError, match=said):
         streamgroup.ranges()
     with pytest.raises(ConfigError, match=r"no source of group 'group of r1' as member 'b'"):
         streamgroup.ranges("group of r1", "b")

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.spark import connect
 from streamgroup.spark import drain as drains
-from streamgroup.spark.connect import NAME, REQUEST, ConnectChannel, ControlDataSource, carry_out
+from streamgroup.spark.connect import NAME, REQUEST, ConnectChannel, ControlDataSource
 from streamgroup.spark.drain import DrainResult, drain
 from streamgroup.spark.listener import listen
 from tests.unit.coordinator.channels import JVM, FakeCoordinator, document, home, serve
@@ -65,10 +65,6 @@ class Session:
             return SimpleNamespace(load=lambda: SimpleNamespace(collect=lambda: collect(text)))
 
         return SimpleNamespace(option=option)
-
-    def said(self, request: str) -> list[dict[str, Any]]:
-        """Return the requests of this kind that the server has got."""
-        return [one for one in self.requests if one["request"] == request]
 
 
 Session.__module__ = "pyspark.sql.connect.session"
@@ -192,18 +188,27 @@ def test_a_stateful_query_with_a_member_is_warned_of(serve: Serve, caplog: pytes
     until(lambda: "query orders keeps state (dedupe)" in caplog.text, "warned")
 
 
+UNKNOWN = "not a request to the coordinators: "
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("", "invalid request"),
         ("[]", "expected a JSON object"),
-        ('{"request": "end"}', "not a request to the coordinators: 'end'"),
-        ('{"request": "drain", "runs": "r1", "timeout": 1}', "not a request to the coordinators: 'drain'"),
+        ("{}", UNKNOWN),
+        ('{"request": "end"}', f"{UNKNOWN}'end'"),
+        ('{"request": "drain", "runs": "r1", "timeout": 1}', f"{UNKNOWN}'drain'"),
+        ('{"request": "drain", "runs": ["r1"], "timeout": "5"}', f"{UNKNOWN}'drain'"),
+        ('{"request": "sunk", "documents": [], "batch": "7", "query": {}}', f"{UNKNOWN}'sunk'"),
+        ('{"request": "sunk", "documents": [], "batch": 7}', f"{UNKNOWN}'sunk'"),
+        ('{"request": "groups", "documents": {}}', f"{UNKNOWN}'groups'"),
     ],
 )
 def test_other_reads_of_the_source_are_refused(text: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=said) as refused:
         ControlDataSource({REQUEST: text} if text else {}).reader(StructType()).partitions()
+    assert UNKNOWN not in said or "Read with format('streamgroup')" in str(refused.value)
 
 
 def test_outside_of_a_driver_a_request_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,26 +225,3 @@ def test_a_read_has_one_row_and_the_source_a_name_of_its_own(serve: Serve) -> No
     (partition,) = reader.partitions()
     ((answer,),) = reader.read(partition)
     assert json.loads(answer)["r1"]["group"] == "group of r1"
-
-
-def test_a_drain_drains_the_runs_that_it_names_alone(serve: Serve) -> None:
-    ours, other = serve("r1", "l1"), serve("r2", "l2")
-    (answer,) = carry_out(JVM, {"request": "drain", "runs": ["r1"], "timeout": 5})
-    assert (answer["drained"], answer["group"]) == (True, "group of r1")
-    assert (len(ours.drains), other.drains) == (1, [])
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [
-        {"request": "drain", "runs": ["r1"], "timeout": "5"},
-        {"request": "sunk", "documents": [], "batch": "7", "query": {}},
-        {"request": "sunk", "documents": [], "batch": 7},
-        {"request": "groups", "documents": {}},
-        {},
-    ],
-    ids=["timeout is text", "batch is text", "no query", "documents are no list", "nothing"],
-)
-def test_a_request_with_a_missing_or_wrong_argument_is_refused(request_: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"not a request to the coordinators: .* Read with format\('streamgroup'\)"):
-        carry_out(JVM, request_)

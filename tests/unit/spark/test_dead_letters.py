@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -30,7 +31,6 @@ from streamgroup.spark.parsing.parser import ERROR, Parser
 from streamgroup.spark.schema_registry import RegisteredSchema
 from tests.fakes.columns import Column, Functions
 from tests.fakes.columns import Frame as ColumnFrame
-from tests.fakes.columns import Frame as LetterFrame
 from tests.fakes.protobuf_files import ORDERS, ORDERS_TEXT, message_bytes
 from tests.unit.spark.parsing.test_avro import record
 from tests.unit.spark.parsing.test_avro import written as avro_value
@@ -145,11 +145,7 @@ def test_without_a_target_any_dead_letter_is_above_the_limit() -> None:
 
 def test_rows_are_not_written_where_dead_letters_could_not_be() -> None:
     batch = Batch(MIXED)
-
-    def fail(*_: Any) -> None:
-        raise RuntimeError("the target is down")
-
-    batch.target.write = fail  # type: ignore[method-assign]
+    batch.target.write = Mock(side_effect=RuntimeError("the target is down"))  # type: ignore[method-assign]
     with pytest.raises(RuntimeError):
         batch.take(DeadLetterLimit(max_records=2))
     assert batch.log == ["persist", "unpersist"]
@@ -189,12 +185,12 @@ HEADERS = [
 OPTIONS = {"kafka.bootstrap.servers": "localhost:1"}
 
 
-def rows(*given: dict[str, Any]) -> LetterFrame:
+def rows(*given: dict[str, Any]) -> ColumnFrame:
     """Return rows as a query has them: with a column that belongs to no record, since Spark adds some."""
-    return LetterFrame([{**row, "timestampType": 0} for row in given], [*given[0], "timestampType"])
+    return ColumnFrame([{**row, "timestampType": 0} for row in given], [*given[0], "timestampType"])
 
 
-def written(target: PathTarget | TopicTarget, frame: LetterFrame) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def written(target: PathTarget | TopicTarget, frame: ColumnFrame) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return where the target has written the dead letters, and what."""
     target.write(frame, "q-1", 7)  # type: ignore[arg-type]
     ((where, what),) = frame.writes
@@ -203,9 +199,6 @@ def written(target: PathTarget | TopicTarget, frame: LetterFrame) -> tuple[dict[
 
 def headers_of(letter: dict[str, Any]) -> list[tuple[str, bytes]]:
     return [(header["key"], header["value"]) for header in letter["headers"]]
-
-
-# -- files ------------------------------------------------------------------------------------------------------------
 
 
 def test_each_batch_of_a_query_has_a_directory_that_its_replay_overwrites() -> None:
@@ -293,28 +286,18 @@ def test_what_is_not_avro_is_unknown() -> None:
     assert schemas.known == {}
 
 
-def test_a_schema_that_refers_to_others_stops_the_query() -> None:
+def test_a_schema_that_refers_to_others_stops_the_query_and_a_registry_that_is_down_makes_no_id_unknown() -> None:
     with pytest.raises(ConfigError, match="schema 1 of the registry: it refers to other schemas"):
         WriterSchemas(Registry({1: RegisteredSchema('"int"', "AVRO", True)}), "avro").learn([1])
-
-
-def test_a_registry_that_is_down_makes_no_id_unknown() -> None:
     with pytest.raises(TransportError):
         WriterSchemas(Registry({}, is_down=True), "avro").learn([1])
 
 
 def test_protobuf_is_known_by_its_text_alone_whatever_it_imports() -> None:
     text = 'import "other.proto"; message A { Other o = 1; }'
-    schemas = WriterSchemas(
-        Registry(
-            {
-                1: RegisteredSchema(text, "PROTOBUF", True),
-                2: AVRO,
-                3: RegisteredSchema("enum E { A = 0; }", "PROTOBUF", False),
-            }
-        ),
-        "protobuf",
-    )
+    without_message = RegisteredSchema("enum E { A = 0; }", "PROTOBUF", False)
+    registry = Registry({1: RegisteredSchema(text, "PROTOBUF", True), 2: AVRO, 3: without_message})
+    schemas = WriterSchemas(registry, "protobuf")
     assert schemas.learn([1, 2, 3])
     assert schemas.known == {1: text}
 
@@ -382,8 +365,11 @@ def test_a_row_keeps_its_columns_and_gets_its_fields() -> None:
     assert frame.rows == [{"offset": 0, "value": WHOLE, "key": b"k", "parsed": FIELDS, "error": None}]
 
 
-def test_a_value_that_is_cut_off_is_a_reason_and_the_rows_beside_it_are_read() -> None:
-    first, bad, last = results(parsed(AVRO_PARSER, WHOLE, WHOLE[:-1], WHOLE))
+@pytest.mark.parametrize("damage", [{}, {DAMAGE: None}], ids=["by default", "damage is asked for"])
+def test_a_value_that_is_cut_off_is_a_reason_and_the_rows_beside_it_are_read(damage: dict[str, None]) -> None:
+    frame = parsed(AVRO_PARSER, WHOLE, WHOLE[:-1], WHOLE, **damage)
+    assert DAMAGE not in frame.columns
+    first, bad, last = results(frame)
     assert first == last == (FIELDS, None)
     assert bad[0] is None
     assert str(bad[1]).startswith("the value is not Avro of its schema: ")
@@ -400,14 +386,6 @@ def test_a_row_of_a_damaged_batch_has_the_damage_for_a_reason_whatever_its_value
     frame = parsed(AVRO_PARSER, value, **{DAMAGE: "the batch's checksum does not fit"})
     assert frame.columns == ["offset", "value", "parsed", "error"]
     assert results(frame) == [(None, "the batch's checksum does not fit")]
-
-
-def test_a_row_of_a_sound_batch_is_read_where_damage_is_asked_for() -> None:
-    frame = parsed(AVRO_PARSER, WHOLE, WHOLE[:-1], **{DAMAGE: None})
-    assert DAMAGE not in frame.columns
-    (fields, error), (none, reason) = results(frame)
-    assert (fields, error, none) == (FIELDS, None, None)
-    assert str(reason).startswith("the value is not Avro of its schema: ")
 
 
 def test_a_value_with_a_schema_id_is_read_by_the_schema_of_its_writer() -> None:

@@ -86,13 +86,19 @@ def driver(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     monkeypatch.setattr(module, "POLL_S", 0.01)
 
 
+def of_r1(**others: Any) -> FakeQuery:
+    """A query whose first batch was planned by the run r1."""
+    return FakeQuery([progress((None, offset("r1", "l1")))], **others)
+
+
 def run_drain(query: FakeQuery, timeout: float = 5.0) -> DrainResult:
     return drain(query, timeout)  # type: ignore[arg-type]
 
 
-def test_the_coordinator_of_the_query_is_drained_and_the_query_stopped(serve: Serve) -> None:
+@pytest.mark.parametrize("is_planned", [False, True], ids=["by its progress", "by its planned offsets"])
+def test_the_coordinator_of_the_query_is_drained_and_the_query_stopped(serve: Serve, *, is_planned: bool) -> None:
     ours, other = serve("r1", "l1"), serve("r2", "l2")
-    query = FakeQuery([progress((None, offset("r1", "l1")))])
+    query = FakeQuery(execution=Execution(offset("r1", "l1"))) if is_planned else of_r1()
     assert run_drain(query) == DrainResult(True, ("group of r1",))
     assert (len(ours.drains), other.drains, query.stops) == (1, [], 1)
     assert 4 < ours.drains[0] <= 5, "what is left of the timeout"
@@ -141,7 +147,7 @@ def test_a_query_behind_an_abandoned_socket_is_stopped_but_not_drained(
         return status()
 
     monkeypatch.setattr(coordinator, "status", die)
-    query = FakeQuery([progress((None, offset("r1", "l1")))])
+    query = of_r1()
     result = run_drain(query)
     assert (result.drained, result.groups) == (False, ())
     assert "the coordinator of run r1" in result.reason
@@ -152,7 +158,7 @@ def test_a_query_behind_an_abandoned_socket_is_stopped_but_not_drained(
 def test_leftovers_of_coordinators_that_were_killed_are_passed_over(serve: Serve, home: Path) -> None:
     serve("r1", "l1")
     (home / str(JVM) / "r0.sock").touch()
-    assert run_drain(FakeQuery([progress((None, offset("r1", "l1")))])).drained
+    assert run_drain(of_r1()).drained
 
 
 @pytest.mark.slow
@@ -162,7 +168,7 @@ def test_a_coordinator_that_hangs_is_not_drained_and_the_query_is_stopped(
     monkeypatch.setattr(drains, "ANSWER_GRACE_S", 0.05)
     coordinator = serve("r1", "l1")
     monkeypatch.setattr(coordinator, "drain", lambda timeout, ends: time.sleep(2.0))
-    query = FakeQuery([progress((None, offset("r1", "l1")))])
+    query = of_r1()
     assert run_drain(query, 1.0) == DrainResult(
         False, (), f"the coordinator of run r1 (driver pid {JVM}) has not answered to drain within 1 s"
     )
@@ -171,14 +177,13 @@ def test_a_coordinator_that_hangs_is_not_drained_and_the_query_is_stopped(
 
 def test_a_drain_that_is_refused_is_not_drained_and_the_query_is_stopped(serve: Serve) -> None:
     serve("r1", "l1").refusal = StreamGroupError("not now")
-    query = FakeQuery([progress((None, offset("r1", "l1")))])
+    query = of_r1()
     assert run_drain(query) == DrainResult(False, (), "not now")
     assert query.stops == 1
 
 
 def test_a_query_that_has_ended_is_not_drained(serve: Serve) -> None:
-    query = FakeQuery([progress((None, offset("r1", "l1")))], isActive=False)
-    assert run_drain(query) == DrainResult(False, (), "it had ended before")
+    assert run_drain(of_r1(isActive=False)) == DrainResult(False, (), "it had ended before")
 
 
 @pytest.mark.parametrize(
@@ -200,20 +205,13 @@ def test_a_query_without_a_member_is_named_and_continues(serve: Serve, query: Fa
 @pytest.mark.parametrize("timeout", [float("inf"), float("nan"), 1e9])
 def test_a_drain_without_an_end_is_refused_and_the_query_goes_on(serve: Serve, timeout: float) -> None:
     ours = serve("r1", "l1")
-    query = FakeQuery([progress((None, offset("r1", "l1")))])
+    query = of_r1()
     with pytest.raises(ConfigError, match="604800"):
         run_drain(query, timeout)
     assert (query.stops, ours.drains) == (0, [])
 
 
 # -- before a first progress -------------------------------------------------------------------------------------------
-
-
-def test_a_query_is_found_by_its_planned_offsets_before_its_first_progress(serve: Serve) -> None:
-    ours, other = serve("r1", "l1"), serve("r2", "l2")
-    query = FakeQuery(execution=Execution(offset("r1", "l1")))
-    assert run_drain(query) == DrainResult(True, ("group of r1",))
-    assert (len(ours.drains), other.drains) == (1, [])
 
 
 def test_a_replay_is_found_by_the_lineage_of_the_run_that_planned_it(serve: Serve) -> None:
@@ -284,9 +282,6 @@ def test_a_copied_checkpoint_of_another_query_is_not_drained(serve: Serve) -> No
     ours.query, copy.query = {"id": "q-1"}, {"id": "q-2"}
     assert run_drain(FakeQuery(execution=Execution(offset("r1", "l1")))).groups == ("group of r1",)
     assert copy.drains == []
-
-
-# -- the proof meanwhile -----------------------------------------------------------------------------------------------
 
 
 def test_a_drain_notifies_the_coordinators_of_the_last_batch_as_a_listener_would(serve: Serve) -> None:

@@ -170,32 +170,23 @@ def test_a_reading_has_the_lag_of_each_coordinator_and_the_batches_of_each_query
     counter.onQueryTerminated(ended("Traceback:\nstreamgroup.errors.DataLossError: group g: gone"))
     made = DriverMetrics(JVM, counter, "prod").read()
     lags = figures(made, "kafka_consumergroup_group_lag")
-    assert {labels[:4]: lag for labels, lag in lags.items()} == {
-        ("prod", "orders", "t", "0"): 5,
-        ("prod", "billing", "t", "1"): 0,
-    }
+    found = {labels[:4]: lag for labels, lag in lags.items()}
+    assert found == {("prod", "orders", "t", "0"): 5, ("prod", "billing", "t", "1"): 0}
     assert figures(made, "streamgroup_rows_total") == {("ingest", "orders"): 50}
     assert figures(made, "streamgroup_query_failures_total") == {("q-1", "DataLossError"): 1}
 
 
-def test_a_reading_asks_the_coordinators_of_its_driver_within_the_limits_of_a_scrape(
+def test_a_reading_asks_the_coordinators_of_its_driver_and_has_families_without_samples_if_there_are_none(
     counter: QueryCounter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = answers(monkeypatch)
     before = time.monotonic()
-    DriverMetrics(JVM, counter, "prod").read()
-    ((pid, timeout, deadline),) = asked
-    assert (pid, timeout) == (JVM, STATUS_TIMEOUT_S)
-    assert before + READING_S <= deadline <= time.monotonic() + READING_S
-
-
-def test_a_driver_without_coordinators_has_families_without_samples(
-    counter: QueryCounter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answers(monkeypatch)
     made = DriverMetrics(JVM, counter, "prod").read()
     assert "kafka_consumergroup_group_lag" in {family.name for family in made}
     assert [family.name for family in made if list(family.samples)] == []
+    ((pid, timeout, deadline),) = asked
+    assert (pid, timeout) == (JVM, STATUS_TIMEOUT_S)
+    assert before + READING_S <= deadline <= time.monotonic() + READING_S
 
 
 def progress(*groups: str, query: str = "q-1", name: str | None = "ingest", rows: int = 50) -> Any:
@@ -228,16 +219,13 @@ def test_dead_letters_are_counted_by_their_query(counter: QueryCounter, monkeypa
 
 def test_a_query_that_reads_for_two_groups_is_counted_for_each_until_it_ends(counter: QueryCounter) -> None:
     counter.add(progress("a", "b", "b", rows=3), 1.0)
-    counter.add(progress("c", query="q-2", name=None), 1.0)
-    assert {(each.query, each.group): each.rows for each in counter.totals()} == {
-        ("ingest", "a"): 3,
-        ("ingest", "b"): 6,
-        ("q-2", "c"): 50,
-    }
+    counter.add(progress("", query="q-2", name=None), 1.0)  # without a name, and of no group
+    rows = {(each.query, each.group): each.rows for each in counter.totals()}
+    assert rows == {("ingest", "a"): 3, ("ingest", "b"): 6, ("q-2", ""): 50}
     counter.add(progress("a", rows=4), 2.0)
     counter.onQueryTerminated(ended())
-    assert [(each.group, each.rows) for each in counter.totals()] == [("a", 7), ("b", 6), ("c", 50)], "its last batch"
-    assert [each.group for each in counter.totals()] == ["c"]
+    assert [(each.group, each.rows) for each in counter.totals()] == [("a", 7), ("b", 6), ("", 50)], "its last batch"
+    assert [each.group for each in counter.totals()] == [""]
 
 
 def test_a_query_that_starts_again_between_two_readings_is_not_forgotten(counter: QueryCounter) -> None:
@@ -262,22 +250,14 @@ def test_the_sources_of_a_group_are_one_batch_of_all_their_rows_and_partitions(c
     assert (totals.batches, totals.rows, totals.most_behind, totals.last_batch_at) == (1, 6, 5, 9.0)
 
 
-def test_a_query_in_mode_off_is_counted_without_a_group(counter: QueryCounter) -> None:
-    counter.add(progress(""), 1.0)
-    assert [(each.query, each.group) for each in counter.totals()] == [("ingest", "")]
-
-
 def test_an_error_counts_under_the_name_of_the_query_or_else_its_id(counter: QueryCounter) -> None:
     counter.onQueryStarted(SimpleNamespace(id="q-1", name="ingest"))  # type: ignore[arg-type]
     counter.onQueryStarted(SimpleNamespace(id="q-2", name=None))  # type: ignore[arg-type]
     text = "Traceback:\nstreamgroup.errors.DataLossError: group g: offsets are gone"
     for query in ("q-1", "q-2", "q-2", "q-3"):  # the counter has never heard of the start of q-3
         counter.onQueryTerminated(ended(text, query))
-    assert counter.failures() == {
-        ("ingest", "DataLossError"): 1,
-        ("q-2", "DataLossError"): 2,
-        ("q-3", "DataLossError"): 1,
-    }
+    error = "DataLossError"
+    assert counter.failures() == {("ingest", error): 1, ("q-2", error): 2, ("q-3", error): 1}
 
 
 def test_a_query_that_was_stopped_or_drained_has_not_failed(counter: QueryCounter) -> None:

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 import streamgroup
 from streamgroup.coordinator.planning.document import to_value
 from streamgroup.model import INITIAL_DOCUMENT, Document, Position, TopicPartition
-from streamgroup.spark.progress import COLUMNS, behind_of, completed, describe, of_progress, progress_table
+from streamgroup.spark.progress import COLUMNS, completed, describe, of_progress, progress_table
 from streamgroup.spark.progress import rows as rows_of
 from streamgroup.spark.source import row_schema
 from streamgroup.spark.tables import with_table_options
@@ -115,12 +115,10 @@ def test_all_other_fields_are_sparks() -> None:
 def test_each_of_several_sources_has_its_own_and_one_of_another_format_stays() -> None:
     kafka = {**source(1, {"orders": {"0": 5}}, {"orders": {"0": 9}}), "metrics": {"maxOffsetsBehindLatest": "4"}}
     last = made(source(0, document(), LATEST), kafka, source(2, document(), None))
-    found = progress(Query(last, OPTIONS, {"subscribe": "orders"}, {**OPTIONS, "subscribe": "other"}))
-    assert [s.description.partition(",")[0] for s in found.sources] == [
-        "streamgroup[Subscribe[orders",
-        f"{CLASS}@1",
-        "streamgroup[Subscribe[other]",
-    ]
+    for of_kafka in ({"subscribe": "orders"}, {}):
+        found = progress(Query(last, OPTIONS, of_kafka, {**OPTIONS, "subscribe": "other"}))
+        described = [each.description.partition(",")[0] for each in found.sources]
+        assert described == ["streamgroup[Subscribe[orders", f"{CLASS}@1", "streamgroup[Subscribe[other]"]
     assert [s.metrics.get("maxOffsetsBehindLatest") for s in found.sources] == ["10", "4", None]
 
 
@@ -129,11 +127,6 @@ def test_the_options_of_a_table_are_in_the_description_too() -> None:
     table = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "orders"}
     found = progress(Query(made(source(0, document(), LATEST)), given, table=table))
     assert found.sources[0].description == "streamgroup[Subscribe[orders], group=etl, mode=member]"
-
-
-def test_a_source_of_another_format_without_options_is_passed_over() -> None:
-    found = progress(Query(made(source(0, {"orders": {"0": 5}}, None)), {}))
-    assert found.sources[0].description == f"{CLASS}@0"
 
 
 def test_a_query_without_a_progress_has_none() -> None:
@@ -166,10 +159,6 @@ def test_the_table_has_a_row_for_each_source_of_a_batch_that_is_of_this_format()
     assert first["started_at"] == datetime(2026, 1, 1, tzinfo=UTC)
     assert first["positions"] == {"orders-0": 100, "orders-1": 195}
     assert first["duration_ms"] == {"addBatch": 300}
-
-
-def test_a_source_before_its_first_batch_has_no_row() -> None:
-    assert list(rows_of(made(source(1, json.dumps(to_value(INITIAL_DOCUMENT)), LATEST)))) == []
 
 
 def test_a_batch_of_a_query_without_a_name_is_named_by_its_id() -> None:
@@ -225,19 +214,8 @@ def test_metrics_that_a_source_has_already_are_kept() -> None:
 
 
 def test_a_source_before_its_first_batch_is_described_and_has_no_metrics() -> None:
-    initial = json.dumps(to_value(INITIAL_DOCUMENT))
-    found = completed(made(source(0, initial, LATEST)), {f"{CLASS}@0": {**OPTIONS, "subscribe": "orders"}})
+    first = made(source(0, json.dumps(to_value(INITIAL_DOCUMENT)), LATEST))
+    assert list(rows_of(first)) == [], "nor a row in the table"
+    found = completed(first, {f"{CLASS}@0": {**OPTIONS, "subscribe": "orders"}})
     assert found.sources[0].description == "streamgroup[Subscribe[orders], group=etl, mode=member]"
     assert found.sources[0].metrics == {}
-
-
-@pytest.mark.parametrize(
-    ("latest", "behind"),
-    [(LATEST, [10, 5]), ({"orders": {"0": 99}}, [0]), ({"orders": {"7": 9}}, []), (None, [])],
-    ids=["behind", "never below 0", "a partition that is not held", "no ends yet"],
-)
-def test_a_source_is_behind_by_the_offsets_from_its_batch_to_the_ends_of_its_logs(
-    latest: Any, behind: list[int]
-) -> None:
-    (of_source,) = made(source(0, document(), latest)).sources
-    assert behind_of(of_source) == behind

@@ -28,6 +28,7 @@ PASSWORD = "hunter2"
 @pytest.fixture
 def server() -> Iterator[FakeRegistry]:
     with schema_registry() as registry:
+        registry.schemas = {7: {"schema": '"int"'}}
         yield registry
 
 
@@ -41,10 +42,7 @@ def schema(url: str, schema_id: int, password: str | None = None) -> RegisteredS
 
 
 def test_a_schema_is_found_by_its_id(server: FakeRegistry) -> None:
-    server.schemas = {
-        7: {"schema": '"int"'},
-        8: {"schema": "x", "schemaType": "PROTOBUF", "references": [{"name": "y"}]},
-    }
+    server.schemas[8] = {"schema": "x", "schemaType": "PROTOBUF", "references": [{"name": "y"}]}
     assert schema(server.url, 7) == RegisteredSchema('"int"', "AVRO", False)
     assert schema(server.url + "/", 8) == RegisteredSchema("x", "PROTOBUF", True)
     assert schema(server.url, 9) is None
@@ -59,7 +57,6 @@ def test_a_driver_without_the_package_is_told_which_extra_to_install(monkeypatch
 def test_the_user_authenticates_and_the_password_may_be_a_reference(
     server: FakeRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server.schemas = {7: {"schema": '"int"'}}
     server.user_info = f"etl:{PASSWORD}"
     monkeypatch.setenv("REGISTRY", PASSWORD)
     assert schema(server.url, 7, PASSWORD) is not None
@@ -70,7 +67,6 @@ def test_the_user_authenticates_and_the_password_may_be_a_reference(
 
 @pytest.mark.parametrize("status", [500, 503, 429, 408])
 def test_a_registry_in_trouble_is_asked_again(server: FakeRegistry, status: int) -> None:
-    server.schemas = {7: {"schema": '"int"'}}
     server.statuses = [status] * (ATTEMPTS - 1)
     assert schema(server.url, 7) is not None
     assert server.asked == [7]
@@ -97,7 +93,6 @@ def test_another_server_at_the_address_is_not_taken_for_a_registry(server: FakeR
 
 def test_an_answer_that_cannot_be_decompressed_is_a_transport_error(server: FakeRegistry) -> None:
     server.encoding = "gzip"
-    server.schemas = {7: {"schema": '"int"'}}
     with pytest.raises(TransportError, match="cannot get schema 7 from "):
         schema(server.url, 7)
 
@@ -113,6 +108,7 @@ def test_a_registry_that_cannot_ever_answer_fails_the_batch_at_once(server: Fake
 def test_no_error_and_no_repr_shows_the_password(server: FakeRegistry) -> None:
     registry = SchemaRegistry(server.url, "etl", PASSWORD)
     assert PASSWORD not in repr(registry)
+    assert "etl" in repr(registry)
     for statuses in ([401], [503] * 9, [404], [302]):
         server.statuses = statuses
         with pytest.raises(StreamGroupError) as raised:

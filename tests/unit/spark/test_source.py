@@ -29,7 +29,6 @@ from streamgroup.spark.source import (
     GroupBatchReader,
     GroupStreamReader,
     StreamGroupDataSource,
-    default_mode,
     require_pyspark,
     row_schema,
 )
@@ -68,11 +67,10 @@ def test_some_columns_are_there_only_if_options_ask_for_them(
 
 
 def test_a_schema_of_ones_own_is_refused() -> None:
-    own = StructType([StructField("value", StringType())])
     with pytest.raises(ConfigError, match=r"fixed schema.*key:binary,value:binary.*headers:array.*Leave out .schema"):
-        DefaultSource({**STREAM, "includeHeaders": "true"}).reader(own)
+        DefaultSource({**STREAM, "includeHeaders": "true"}).reader(ROWS)
     with pytest.raises(ConfigError, match=r"fixed schema.*Leave out .schema"):
-        DefaultSource(dict(STREAM)).streamReader(own).initialOffset()
+        DefaultSource(dict(STREAM)).streamReader(ROWS).initialOffset()
 
 
 @pytest.mark.parametrize("wrong", [{"startingOfsets": "latest"}, {"includeHeaders": "yes"}, {"subscribe": ""}])
@@ -105,16 +103,9 @@ def test_spark_finds_the_source_where_the_checkout_is_not_the_current_directory(
     """PySpark looks as here, in a process of its own; an editable install may be hidden from it."""
     look = "import pkgutil; print(*(m.name for m in pkgutil.iter_modules() if m.name.startswith('pyspark_')))"
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    found = subprocess.run(
-        [sys.executable, "-c", look],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=True,
-    )
-    assert "pyspark_streamgroup" in found.stdout.split()
+    command = [sys.executable, "-c", look]
+    found = subprocess.check_output(command, cwd=tmp_path, env=environment, text=True, timeout=30)
+    assert "pyspark_streamgroup" in found.split()
 
 
 def test_a_reader_travels_to_the_executors_without_its_coordinator() -> None:
@@ -162,18 +153,13 @@ def test_a_wrong_mode_in_the_environment_fails_streams_and_not_batch_reads(monke
     source.reader(row_schema(False))
 
 
-OLD = {
-    "zookeeper.connect": "localhost:2181",
-    "zookeeper.username": "bob",
-    "zookeeper.password": "canary",
-    "subscribe": "t",
-}
+OLD = {"zookeeper.connect": "localhost:2181", "zookeeper.username": "bob", "zookeeper.password": "canary"}
 
 
 @pytest.mark.parametrize("method", ["reader", "streamReader"])
 def test_no_secret_travels_to_the_executors(method: str) -> None:
     """Spark pickles the reader into each task, and the source with it."""
-    source = DefaultSource({**OLD, "sfLogin": "canary of another source"})
+    source = DefaultSource({**OLD, "subscribe": "t", "sfLogin": "canary of another source"})
     planner = pickle.loads(pickle.dumps(source))
     assert planner.options["zookeeper.password"] == "canary", "who plans needs it"
     reader = getattr(planner, method)(row_schema(False))
@@ -188,12 +174,17 @@ ROWS = StructType([StructField("value", StringType())])
 
 
 @pytest.mark.parametrize(
-    ("options", "said"), [({"verify": "true"}, "cannot write with verify=true"), ({"kafka.acks": "7"}, "kafka.acks")]
+    ("options", "said"),
+    [
+        ({**WRITE, "verify": "true"}, "cannot write with verify=true"),
+        ({**WRITE, "kafka.acks": "7"}, "kafka.acks"),
+        ({}, r"no options to write into a table .* INSERT INTO <table> WITH"),
+    ],
 )
 def test_a_write_that_cannot_be_is_refused_by_batch_and_stream(options: dict[str, str], said: str) -> None:
     for method in ("writer", "streamWriter"):
         with pytest.raises(ConfigError, match=said):
-            getattr(DefaultSource({**WRITE, **options}), method)(ROWS, overwrite=False)
+            getattr(DefaultSource(dict(options)), method)(ROWS, overwrite=False)
 
 
 def test_a_topic_is_not_overwritten() -> None:
@@ -214,11 +205,12 @@ class Session:
 def test_a_session_may_have_another_default_than_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     session: Any = Session()
     monkeypatch.setenv("STREAMGROUP_GROUP_MODE", "member")
-    streamgroup.default_mode(session, "off")
+    streamgroup.default_mode(session, " OFF ")
     assert session.source.name() == "streamgroup"
     assert modes(dict(STREAM), session.source) == ["off", ""]
     assert modes({**STREAM, "GROUP.mode": "member"}, session.source) == ["member", "g"]
     streamgroup.default_mode(session, "member")
+    assert session.source.name() == "streamgroup"
     assert modes(dict(STREAM), session.source) == ["member", "g"]
     with pytest.raises(
         ConfigError, match=r"invalid value 'commit' for the mode of streamgroup\.default_mode: expected off"
@@ -226,27 +218,12 @@ def test_a_session_may_have_another_default_than_the_environment(monkeypatch: py
         streamgroup.default_mode(session, "commit")
 
 
-@pytest.mark.parametrize(
-    ("mode", "source"), [("off", AloneByDefault), (" OFF ", AloneByDefault), ("member", StreamGroupDataSource)]
-)
-def test_the_session_gets_a_source_of_the_same_name(mode: str, source: type[StreamGroupDataSource]) -> None:
-    session: Any = Session()
-    default_mode(session, mode)
-    assert session.source is source
-    assert source.name() == StreamGroupDataSource.name() == "streamgroup"
-
-
-def test_the_log_of_a_stream_names_the_call_that_has_set_its_mode() -> None:
-    reader: Any = AloneByDefault(dict(STREAM)).streamReader(row_schema(False))
-    assert reader._options.notes[-1] == "group.mode is off: streamgroup.default_mode sets it"
-
-
-def test_a_batch_read_joins_no_group_and_so_has_no_mode() -> None:
-    reader: Any = AloneByDefault(dict(STREAM)).reader(row_schema(False))
-    assert [note for note in reader._options.notes if "group.mode" in note] == []
-
-
-GIVEN = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
+def test_the_log_of_a_stream_names_the_call_that_has_set_its_mode_and_a_batch_read_has_none() -> None:
+    source = AloneByDefault(dict(STREAM))
+    stream: Any = source.streamReader(row_schema(False))
+    batch: Any = source.reader(row_schema(False))
+    assert stream._options.notes[-1] == "group.mode is off: streamgroup.default_mode sets it"
+    assert [note for note in batch._options.notes if "group.mode" in note] == []
 
 
 class FakeCoordinator:
@@ -277,7 +254,7 @@ def coordinator(monkeypatch: pytest.MonkeyPatch) -> FakeCoordinator:
 
 
 def stream(**options: str) -> GroupStreamReader:
-    reader = StreamGroupDataSource({**GIVEN, "kafka.group.id": "g", **options}).streamReader(row_schema(False))
+    reader = StreamGroupDataSource({**STREAM, **options}).streamReader(row_schema(False))
     assert isinstance(reader, GroupStreamReader)
     return reader
 
@@ -322,14 +299,14 @@ def test_tasks_travel_as_partitions_that_name_their_ranges(coordinator: FakeCoor
 
 
 def test_a_partition_of_another_source_is_refused() -> None:
-    reader = StreamGroupDataSource(GIVEN).reader(row_schema(False))
+    reader = StreamGroupDataSource(READ).reader(row_schema(False))
     with pytest.raises(ConfigError, match="not a partition of streamgroup"):
         reader.read(object())  # type: ignore[arg-type]
 
 
 def test_a_batch_read_of_nothing_is_one_task_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamgroup.coordinator.batch_read.plan_batch", lambda options: [])
-    (partition,) = StreamGroupDataSource(GIVEN).reader(row_schema(False)).partitions()
+    (partition,) = StreamGroupDataSource(READ).reader(row_schema(False)).partitions()
     assert isinstance(partition, TaskPartition)
     assert partition.task == FetchTask(())
 
@@ -341,7 +318,7 @@ def test_the_plan_of_a_batch_read_is_logged_to_stderr(monkeypatch: pytest.Monkey
         patched.setattr(log_output, "log", logger)
         patched.setattr(logging.getLogger(), "handlers", [])
         patched.setattr("streamgroup.coordinator.batch_read.plan_batch", lambda options: [])
-        StreamGroupDataSource(GIVEN).reader(row_schema(False)).partitions()
+        StreamGroupDataSource(READ).reader(row_schema(False)).partitions()
     assert [type(handler) for handler in logger.handlers] == [log_output.StderrHandler]
 
 
@@ -356,7 +333,7 @@ def test_the_schema_is_that_of_sparks_own_source() -> None:
 
 def test_the_nullability_of_columns_does_not_matter_for_the_schema() -> None:
     strict = StructType([StructField(f.name, f.dataType, nullable=False) for f in row_schema(False).fields])
-    assert isinstance(StreamGroupDataSource(GIVEN).reader(strict), GroupBatchReader)
+    assert isinstance(StreamGroupDataSource(READ).reader(strict), GroupBatchReader)
 
 
 READ = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "startingOffsets": "earliest"}
@@ -410,25 +387,15 @@ def test_a_table_without_options_takes_those_of_each_statement() -> None:
 SECURED = TABLE | created(kafka__security__protocol="SSL", kafka__ssl__keystore__location="/k.p12")
 
 
-def test_a_secret_is_not_kept_in_a_table_where_all_its_readers_would_see_it() -> None:
+def test_a_secret_is_not_kept_in_a_table_where_all_its_readers_would_see_it_but_a_reference_is() -> None:
     with pytest.raises(ConfigError, match=r"cannot keep option kafka.ssl.keystore.password in a table") as refused:
         DefaultSource(SECURED | created(kafka__ssl__keystore__password="canary")).schema()
     assert "canary" not in str(refused.value)
+    schema = DefaultSource(SECURED | created(kafka__ssl__keystore__password="env:STORE")).schema()
+    assert "env:STORE" in schema.fields[0].metadata[OPTIONS_KEY]
 
 
 def test_an_unknown_option_is_not_kept_in_a_table() -> None:
     schema = with_table_options(row_schema(False), {"api.key": "canary", "subscribe": "t"})
     assert schema.fields[0].metadata[OPTIONS_KEY] == '{"subscribe": "t"}'
     assert with_table_options(row_schema(False), {"api.key": "canary"}) == row_schema(False)
-
-
-def test_a_reference_to_a_secret_is_kept_in_a_table() -> None:
-    schema = DefaultSource(SECURED | created(kafka__ssl__keystore__password="env:STORE")).schema()
-    assert "env:STORE" in schema.fields[0].metadata[OPTIONS_KEY]
-
-
-def test_a_write_into_a_table_needs_options_in_its_statement() -> None:
-    schema = StructType([StructField("value", StringType())])
-    for method in ("writer", "streamWriter"):
-        with pytest.raises(ConfigError, match=r"no options to write into a table .* INSERT INTO <table> WITH"):
-            getattr(DefaultSource({}), method)(schema, overwrite=False)

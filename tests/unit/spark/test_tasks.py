@@ -1,13 +1,14 @@
-"""The content of a task, and what it must not hold."""
+"""The tasks of reads and writes: their content, what they must not hold, and what a write logs."""
 
 from __future__ import annotations
 
+import logging
 import pickle
 import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,52 +18,48 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_streamgroup import DefaultSource
 from streamgroup.advice import StoredIn
-from streamgroup.errors import DataLossError
+from streamgroup.coordinator.log_output import NOTES
+from streamgroup.errors import DataLossError, TransportError
 from streamgroup.executor.read import fetcher
 from streamgroup.executor.write import sink_writer
 from streamgroup.executor.write.written import WriteTotals
-from streamgroup.model import FetchTask
+from streamgroup.kafka.producer.kafka07 import Kafka07Config, Kafka07Target
+from streamgroup.model import ClusterSnapshot, FetchTask, TopicPartition
 from streamgroup.options.parse import parse_sink, parse_source
-from streamgroup.options.types import FetchOptions
+from streamgroup.options.types import FetchOptions, SinkOptions
 from streamgroup.spark import sink, tasks
+from streamgroup.spark.sink import RecordsWritten, TaskOptions
 from streamgroup.spark.source import GroupBatchReader, row_schema
 from streamgroup.spark.tasks import TaskPartition, network_timeout_ms, read_task, task_options
 from tests.unit.coordinator.test_process import no_logging
 from tests.unit.kafka.net.delayed import delayed_connection, is_prompt
 
-REGISTERED = {
-    "zookeeper.connect": "zk1:2181/kafka",
-    "zookeeper.username": "etl",
-    "zookeeper.password": "swordfish",
-    "subscribe": "events",
-}
+READ = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
+WRITE = {"kafka.bootstrap.servers": "localhost:9092", "topic": "t"}
+ROWS = StructType([StructField("value", BinaryType())])
+ZOOKEEPER = {"zookeeper.connect": "zk1:2181/kafka", "zookeeper.username": "etl", "zookeeper.password": "swordfish"}
+REGISTERED, REGISTERED_WRITE = {**ZOOKEEPER, "subscribe": "events"}, {**ZOOKEEPER, "topic": "t"}
 
 
 @pytest.mark.parametrize(
-    ("given", "group", "stored_in"),
+    ("given", "streaming", "group", "stored_in"),
     [
-        ({"kafka.group.id": "drain"}, "drain", StoredIn.ZOOKEEPER),
-        ({"kafka.group.id": "drain", "kafka.offsets.storage": "kafka"}, "drain", StoredIn.BOTH),
-        ({"group.mode": "off"}, None, StoredIn.KAFKA),
+        ({"kafka.group.id": "drain"}, True, "drain", StoredIn.ZOOKEEPER),
+        ({"kafka.group.id": "drain", "kafka.offsets.storage": "kafka"}, True, "drain", StoredIn.BOTH),
+        ({"group.mode": "off"}, True, None, StoredIn.KAFKA),
+        ({}, False, None, StoredIn.KAFKA),
     ],
+    ids=["in ZooKeeper", "in both", "mode off", "a batch read"],
 )
 def test_a_task_knows_where_offsets_are_stored_but_no_zookeeper_address(
-    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], group: str | None, stored_in: StoredIn
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], streaming: bool, group: str | None, stored_in: StoredIn
 ) -> None:
     told: dict[str, Any] = {}
     monkeypatch.setattr(fetcher, "read", lambda *args, **others: told.update(others) or iter(()))
-    sent = pickle.dumps(task_options(parse_source(REGISTERED | given, streaming=True)))
+    sent = pickle.dumps(task_options(parse_source(REGISTERED | given, streaming=streaming)))
     assert not any(word in sent for word in (b"zk1", b"swordfish"))
     assert list(read_task(TaskPartition(FetchTask(())), pickle.loads(sent))) == []
     assert (told["group"], told["stored_in"]) == (group, stored_in)
-
-
-def test_a_batch_read_has_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: dict[str, Any] = {}
-    monkeypatch.setattr(fetcher, "read", lambda *args, **others: told.update(others) or iter(()))
-    options = task_options(parse_source(REGISTERED, streaming=False))
-    assert list(read_task(TaskPartition(FetchTask(())), options)) == []
-    assert told["group"] is None
 
 
 @pytest.mark.parametrize(
@@ -133,8 +130,7 @@ print(gc.get_freeze_count(), alive, ref() is None)
 
 
 def _measure(first: str = "") -> list[str]:
-    code = _MEASURE.format(first=first)
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    return subprocess.check_output([sys.executable, "-c", _MEASURE.format(first=first)], text=True).split()
 
 
 def test_later_collections_walk_over_no_module_and_still_find_garbage() -> None:
@@ -154,17 +150,14 @@ def test_each_task_ends_with_the_exemption(monkeypatch: pytest.MonkeyPatch) -> N
     calls: list[str] = []
     monkeypatch.setattr(sink, "exempt_modules", lambda: calls.append("sink"))
     monkeypatch.setattr(tasks, "exempt_modules", lambda: calls.append("tasks"))
-    given = {"kafka.bootstrap.servers": "localhost:1"}
-    options = parse_sink({**given, "topic": "t"})
-    sink.check_write(StructType([StructField("value", BinaryType())]), options)
+    options = parse_sink(WRITE)
+    sink.check_write(ROWS, options)
     writer = sink.GroupStreamWriter(options)
     monkeypatch.setattr(sink_writer, "write", lambda *_: WriteTotals())
     writer.write(iter(()))
     writer.commit([], 0)
     assert calls == ["sink"] * 3
-    rows = tasks.read_task(
-        tasks.TaskPartition(FetchTask(())), parse_source({**given, "subscribe": "t"}, streaming=False)
-    )
+    rows = read_task(TaskPartition(FetchTask(())), parse_source(READ, streaming=False))
     assert calls == ["sink"] * 3, "the modules of a read are loaded at its end"
     assert list(rows) == []
     assert calls[3:] == ["tasks"]
@@ -196,13 +189,7 @@ def test_no_collection_runs_while_modules_load_and_none_walks_over_them_later(
     before: str, inside: str, shown: str
 ) -> None:
     code = _LOADS.format(before=before, inside=inside)
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert found.split() == shown.split()
-
-
-READ = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
-WRITE = {"kafka.bootstrap.servers": "localhost:9092", "topic": "t"}
-ROWS = StructType([StructField("value", BinaryType())])
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == shown.split()
 
 
 @pytest.fixture
@@ -224,3 +211,125 @@ def test_each_reader_and_writer_asks_for_it_when_a_task_unpickles_it(worker_end:
     assert not is_prompt(worker_end)
     assert vars(cloudpickle.loads(pickled)).keys() == vars(made).keys()
     assert is_prompt(worker_end)
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[SinkOptions]:
+    """The options of the writes that were planned. Each plan is one for Kafka 0.7."""
+    found: list[SinkOptions] = []
+
+    def plan(options: SinkOptions) -> TaskOptions:
+        found.append(options)
+        without = SinkOptions(options.client.__class__(()), options.producer, options.topic)
+        return TaskOptions(without, Kafka07Target(ClusterSnapshot({}, {}), Kafka07Config()))
+
+    monkeypatch.setattr(sink, "planned", plan)
+    return found
+
+
+def test_a_batch_write_looks_for_its_brokers_once(plans: list[SinkOptions]) -> None:
+    writer = DefaultSource(dict(REGISTERED_WRITE)).writer(ROWS, overwrite=False)
+    assert pickle.loads(pickle.dumps(writer))._task.kafka07 is not None
+    assert len(plans) == 1
+
+
+def test_a_stream_looks_for_its_brokers_where_it_is_planned_and_not_where_it_is_committed(
+    plans: list[SinkOptions],
+) -> None:
+    """Spark pickles the planner's writer twice for each batch. The process that commits makes another one."""
+    writer = DefaultSource(dict(REGISTERED_WRITE)).streamWriter(ROWS, overwrite=False)
+    writer.commit([None], batchId=0)
+    assert plans == []
+    assert [pickle.loads(cloudpickle.dumps(writer))._task.kafka07 is not None for _ in range(2)] == [True, True]
+    assert len(plans) == 1
+
+
+@pytest.mark.parametrize("method", ["writer", "streamWriter"])
+def test_no_secret_and_no_zookeeper_travels_to_the_executors(method: str, plans: list[SinkOptions]) -> None:
+    travels = pickle.dumps(getattr(DefaultSource(dict(REGISTERED_WRITE)), method)(ROWS, overwrite=False))
+    assert not any(word in travels for word in (b"zk1", b"swordfish"))
+
+
+def test_brokers_that_are_not_found_are_an_error_that_pyspark_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def plan(_: SinkOptions) -> TaskOptions:
+        raise TransportError("no brokers in ZooKeeper")
+
+    monkeypatch.setattr(sink, "planned", plan)
+    writer = DefaultSource(dict(REGISTERED_WRITE)).streamWriter(ROWS, overwrite=False)
+    with pytest.raises(pickle.PickleError, match=r"^no brokers in ZooKeeper$"):
+        cloudpickle.dumps(writer)
+
+
+# -- the log -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture) -> Callable[[], list[tuple[int, str]]]:
+    """Levels and lines of the log since the last call, in a process that has said nothing yet."""
+    NOTES.forget()
+    caplog.set_level(logging.DEBUG, "streamgroup")
+
+    def lines() -> list[tuple[int, str]]:
+        found = [(record.levelno, record.getMessage()) for record in caplog.records]
+        caplog.clear()
+        return found
+
+    return lines
+
+
+Said = Callable[[], list[tuple[int, str]]]
+
+
+def of_a_task(records: int, partition: int, *notes: str) -> RecordsWritten:
+    written = WriteTotals(notes=set(notes))
+    written.add(TopicPartition("t", partition), records, 10 * records, 0)
+    return RecordsWritten(written)
+
+
+def test_a_batch_write_logs_what_its_options_cause_and_what_it_has_written(said: Said) -> None:
+    for _ in range(2):
+        writer = DefaultSource({**WRITE, "kafka.acks": "1"}).writer(ROWS, overwrite=False)
+    assert said() == [(logging.INFO, "idempotence is off, because kafka.acks is 1: a retry may repeat records")]
+    old = "this task writes without idempotence: the broker has no producer ids"
+    writer.commit([of_a_task(3, 0, old), None, of_a_task(4, 1, old)])
+    assert said() == [
+        (logging.INFO, old),
+        (logging.INFO, "wrote 7 records (70 bytes) to 2 partitions"),
+        (logging.DEBUG, "wrote t-0: 3 records (30 bytes) at offsets 0 to 2"),
+        (logging.DEBUG, "wrote t-1: 4 records (40 bytes) at offsets 0 to 3"),
+    ]
+
+
+def test_a_stream_logs_what_its_options_cause_once_and_counts_for_debugging_only(said: Said) -> None:
+    for _ in range(2):
+        cloudpickle.dumps(DefaultSource({**WRITE, "kafka.acks": "1"}).streamWriter(ROWS, overwrite=False))
+    writer = DefaultSource({**WRITE, "kafka.acks": "1"}).streamWriter(ROWS, overwrite=False)
+    assert [line for _, line in said()] == ["idempotence is off, because kafka.acks is 1: a retry may repeat records"]
+    writer.commit([of_a_task(3, 0)], batchId=0)
+    assert said() == [
+        (logging.DEBUG, "wrote 3 records (30 bytes) to 1 partition"),
+        (logging.DEBUG, "wrote t-0: 3 records (30 bytes) at offsets 0 to 2"),
+    ]
+
+
+def test_a_write_that_fails_warns_of_the_records_that_stay_in_kafka(said: Said) -> None:
+    batch = DefaultSource(dict(WRITE)).writer(ROWS, overwrite=False)
+    stream = DefaultSource(dict(WRITE)).streamWriter(ROWS, overwrite=False)
+    batch.abort([None, of_a_task(3, 0)])
+    stream.abort([of_a_task(3, 0), None], batchId=7)
+    warning = "the write has failed after 3 records were written, which stay in Kafka: writing again repeats them"
+    detail = "the failed write wrote t-0: 3 records (30 bytes) at offsets 0 to 2"
+    assert said() == [(logging.WARNING, warning), (logging.DEBUG, detail)] * 2
+    batch.abort([None])
+    assert said() == []
+
+
+def test_a_warning_of_a_task_has_its_time_and_level_in_the_executors_log(
+    plans: list[SinkOptions], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = DefaultSource(dict(WRITE)).writer(ROWS, overwrite=False)
+    monkeypatch.setattr(writer, "_task", TaskOptions(parse_sink(WRITE), None))
+    with no_logging(monkeypatch) as logger:
+        monkeypatch.setattr(sink_writer, "write", lambda *_: logger.warning("cannot write topic t") or WriteTotals())
+        writer.write(iter(()))
+    assert re.search(r"^\S+ \S+ WARNING streamgroup: cannot write topic t$", capsys.readouterr().err, re.MULTILINE)
