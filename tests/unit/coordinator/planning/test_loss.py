@@ -60,9 +60,8 @@ def test_a_position_within_its_log_is_kept_and_no_answer_proves_nothing(log: Log
 
 @pytest.mark.parametrize("refreshed", [False, True])
 def test_retention_that_overtook_the_position_is_counted(refreshed: bool) -> None:
-    assert verdict(AT_100, LogRange(130, 500), refreshed=refreshed) == Moved(
-        Cause.RETENTION, AT_100, Position(130, "id-1", 4), 30
-    )
+    moved = Moved(Cause.RETENTION, AT_100, Position(130, "id-1", 4), 30)
+    assert verdict(AT_100, LogRange(130, 500), refreshed=refreshed) == moved
 
 
 @pytest.mark.parametrize(
@@ -82,44 +81,49 @@ def test_what_stale_metadata_could_explain_is_looked_at_again(
     assert verdict(AT_100, log, topics, refreshed=False, epoch_end=epoch_end) == Recheck(cause)
 
 
-def test_a_log_cut_below_the_position_goes_on_where_its_epoch_ended() -> None:
-    assert verdict(AT_100, LogRange(0, 80), epoch_end=60) == Moved(Cause.TRUNCATED, AT_100, Position(60, "id-1"), None)
-    assert verdict(AT_100, LogRange(0, 900), epoch_end=60) == Moved(Cause.TRUNCATED, AT_100, Position(60, "id-1"), None)
-    assert verdict(AT_100, LogRange(70, 900), epoch_end=60) == Moved(
-        Cause.TRUNCATED, AT_100, Position(70, "id-1"), None
-    )
-
-
-def test_an_epoch_that_ended_at_or_beyond_the_position_is_no_cut() -> None:
-    assert verdict(AT_100, LogRange(0, 900), epoch_end=100) == Keep()
+def cut_to(offset: int, topic_id: str = "id-1", position: Position = AT_100) -> Moved:
+    return Moved(Cause.TRUNCATED, position, Position(offset, topic_id), None)
 
 
 def test_a_cut_log_of_a_known_topic_goes_on_at_its_end() -> None:
-    assert verdict(AT_100, LogRange(0, 80)) == Moved(Cause.TRUNCATED, AT_100, Position(80, "id-1"), None)
+    assert verdict(AT_100, LogRange(0, 80)) == cut_to(80)
 
 
-def test_a_log_without_topic_id_that_ends_below_the_position_is_read_from_its_beginning() -> None:
-    assert verdict(NO_ID, LogRange(3, 80), cluster("")) == Moved(Cause.TRUNCATED, NO_ID, Position(3), None)
+@pytest.mark.parametrize(
+    ("log", "epoch_end", "expected"),
+    [
+        (LogRange(0, 80), 60, cut_to(60)),
+        (LogRange(0, 900), 60, cut_to(60)),
+        (LogRange(70, 900), 60, cut_to(70)),
+        (LogRange(0, 900), 100, Keep()),
+    ],
+)
+def test_a_log_cut_below_the_position_goes_on_where_its_epoch_ended(
+    log: LogRange, epoch_end: int, expected: Verdict
+) -> None:
+    assert verdict(AT_100, log, epoch_end=epoch_end) == expected
 
 
-def test_a_topic_created_again_is_read_from_its_beginning_even_where_the_position_lies_within() -> None:
-    expected = Moved(Cause.RECREATED, AT_100, Position(0, "id-2"), None)
-    assert verdict(AT_100, LogRange(0, 1_000), cluster("id-2")) == expected
-    assert verdict(AT_100, LogRange(0, 50), cluster("id-2")) == expected
+CREATED_AGAIN = Moved(Cause.RECREATED, AT_100, Position(0, "id-2"), None)
 
 
-def test_a_topic_created_again_waits_for_its_log() -> None:
-    assert verdict(AT_100, None, cluster("id-2")) == Recheck(Cause.RECREATED)
-
-
-@pytest.mark.parametrize(("position", "topic_id"), [(NO_ID, "id-2"), (AT_100, "")])
-def test_an_unknown_topic_id_proves_nothing(position: Position, topic_id: str) -> None:
-    assert verdict(position, LogRange(0, 500), cluster(topic_id)) == Keep()
-
-
-@pytest.mark.parametrize("topics", [{}, cluster(partitions=0)], ids=["topic", "partition"])
-def test_what_does_not_exist_after_a_refresh_is_deleted(topics: dict[str, TopicInfo]) -> None:
-    assert verdict(AT_100, LogRange(0, 500), topics) == Deleted(AT_100)
+@pytest.mark.parametrize(
+    ("position", "log", "topics", "expected"),
+    [
+        pytest.param(NO_ID, LogRange(3, 80), cluster(""), cut_to(3, "", NO_ID), id="cut, or created again: no id"),
+        pytest.param(AT_100, LogRange(0, 1_000), cluster("id-2"), CREATED_AGAIN, id="created again"),
+        pytest.param(AT_100, LogRange(0, 50), cluster("id-2"), CREATED_AGAIN, id="created again, and shorter"),
+        pytest.param(AT_100, None, cluster("id-2"), Recheck(Cause.RECREATED), id="created again waits for its log"),
+        pytest.param(NO_ID, LogRange(0, 500), cluster("id-2"), Keep(), id="the position has no id"),
+        pytest.param(AT_100, LogRange(0, 500), cluster(""), Keep(), id="the topic has no id"),
+        pytest.param(AT_100, LogRange(0, 500), {}, Deleted(AT_100), id="no topic"),
+        pytest.param(AT_100, LogRange(0, 500), cluster(partitions=0), Deleted(AT_100), id="no partition"),
+    ],
+)
+def test_a_topic_after_a_refresh_of_the_metadata(
+    position: Position, log: LogRange | None, topics: dict[str, TopicInfo], expected: Verdict
+) -> None:
+    assert verdict(position, log, topics) == expected
 
 
 OFFSETS = st.integers(0, 50)
@@ -219,16 +223,9 @@ def judged(
     return suspicions.judge(SUSPECTED, logs, topics, now=now, metadata_at=read, epoch_ends={})[P0]
 
 
-def test_a_log_that_ends_below_the_position_is_believed_after_the_time() -> None:
-    suspicions = Suspicions()
-    assert judged(suspicions, CUT, 100.0) == RECHECK
-    assert judged(suspicions, CUT, 100.0 + BELIEVED_AFTER_S - 0.01) == RECHECK
-    assert isinstance(judged(suspicions, CUT, 100.0 + BELIEVED_AFTER_S), loss.Moved)
-
-
 def test_metadata_of_before_is_no_proof_however_long_ago_the_suspicion_arose() -> None:
     suspicions = Suspicions()
-    judged(suspicions, CUT, 100.0)
+    assert judged(suspicions, CUT, 100.0) == RECHECK
     late = 100.0 + 10 * BELIEVED_AFTER_S
     assert judged(suspicions, CUT, late, metadata_at=100.0 + BELIEVED_AFTER_S - 0.01) == RECHECK
     assert isinstance(judged(suspicions, CUT, late, metadata_at=100.0 + BELIEVED_AFTER_S), loss.Moved)

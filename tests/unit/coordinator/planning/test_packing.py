@@ -94,25 +94,23 @@ def test_small_ranges_of_very_many_partitions_share_tasks(size: int) -> None:
     assert len(pack(ranges, packed_offsets=5_000)) < 150, "cheap records need fewer tasks"
 
 
-def test_ranges_above_the_packed_offsets_are_not_packed() -> None:
+def test_ranges_above_the_packed_offsets_stay_alone_and_come_first() -> None:
     ranges = [fetch(n, 0, size) for n, size in enumerate((3, 90, 4, 20_001))]
     assert table(pack(ranges, packed_offsets=50)) == [[(3, 0, 20_001)], [(1, 0, 90)], [(0, 0, 3), (2, 0, 4)]]
     assert [len(task) for task in pack(ranges, packed_offsets=10**9)] == [20_001, 97], "no task is above SMALL"
 
 
-def test_small_ranges_of_one_leader_share_a_task() -> None:
-    ranges = [fetch(0, 0, 40, ONE), fetch(1, 0, 40, TWO), fetch(2, 0, 40, ONE), fetch(3, 0, 40, TWO)]
-    assert table(pack(ranges, packed_offsets=100)) == [[(0, 0, 40), (2, 0, 40)], [(1, 0, 40), (3, 0, 40)]]
-
-
-def test_what_the_leaders_leave_over_shares_a_task() -> None:
-    ranges = [fetch(0, 0, 90, ONE), fetch(1, 0, 30, ONE), fetch(2, 0, 30, TWO), fetch(3, 0, 30, None)]
-    assert table(pack(ranges, packed_offsets=100)) == [[(0, 0, 90)], [(1, 0, 30), (2, 0, 30), (3, 0, 30)]]
-
-
-def test_large_ranges_stay_alone_and_come_first() -> None:
-    ranges = [fetch(0, 0, 1), fetch(1, 0, 500), fetch(2, 0, 1), fetch(3, 0, 900)]
-    assert table(pack(ranges, packed_offsets=100)) == [[(3, 0, 900)], [(1, 0, 500)], [(0, 0, 1), (2, 0, 1)]]
+@pytest.mark.parametrize(
+    ("ranges", "tasks"),
+    [
+        ([(40, ONE), (40, TWO), (40, ONE), (40, TWO)], [[(0, 0, 40), (2, 0, 40)], [(1, 0, 40), (3, 0, 40)]]),
+        ([(90, ONE), (30, ONE), (30, TWO), (30, None)], [[(0, 0, 90)], [(1, 0, 30), (2, 0, 30), (3, 0, 30)]]),
+    ],
+    ids=["of one leader", "left over by the leaders"],
+)
+def test_small_ranges_share_a_task(ranges: list[tuple[int, Broker | None]], tasks: Table) -> None:
+    given = [fetch(n, 0, size, leader) for n, (size, leader) in enumerate(ranges)]
+    assert table(pack(given, packed_offsets=100)) == tasks
 
 
 def test_packing_leaves_as_many_tasks_as_asked_for() -> None:
@@ -126,15 +124,13 @@ def test_a_task_carries_all_that_a_fetch_needs() -> None:
     assert task.ranges[0] == FetchRange(OffsetRange(TopicPartition("t", 0), 0, 5), TWO, "id", 3)
 
 
+SIZES = st.integers(0, 5) | st.integers(0, 200) | st.integers(0, 10**6)
+
+
 @st.composite
 def plans(draw: st.DrawFn) -> list[FetchRange]:
-    sizes = draw(st.lists(st.integers(0, 5) | st.integers(0, 200) | st.integers(0, 10**6), max_size=12))
-    return [_plan(draw, n, size) for n, size in enumerate(sizes)]
-
-
-def _plan(draw: st.DrawFn, partition: int, size: int) -> FetchRange:
-    start = draw(st.integers(0, 2**62))
-    return fetch(partition, start, start + size, draw(st.sampled_from([ONE, TWO, None])))
+    rows = draw(st.lists(st.tuples(st.integers(0, 2**62), SIZES, st.sampled_from([ONE, TWO, None])), max_size=12))
+    return [fetch(n, start, start + size, leader) for n, (start, size, leader) in enumerate(rows)]
 
 
 FEWEST = st.none() | st.integers(1, 40)
