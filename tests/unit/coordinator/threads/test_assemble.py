@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -134,21 +134,14 @@ ONCE = {"kafka.dual.commit.enabled": "false"}
 ALONE = {"group.mode": "commit"}
 
 
-def backend(**given: Any) -> Any:
-    options = parse_source(
-        {"subscribe": "t", **{name.replace("__", "."): value for name, value in given.items()}}, streaming=True
-    )
+def watched_backend(given: Mapping[str, str]) -> tuple[Any, LogWatcher]:
+    """Return the backend of a run with these options, and its watcher, which is not started."""
+    options = parse_source({"subscribe": "t", **given}, streaming=True)
     assert options.group is not None
     watcher = LogWatcher(options, lambda *_: None, lambda _: None)
-    return backend_of(
-        options,
-        options.group,
-        ledger_of(options.group, "run", "lineage"),
-        rng=random.Random(1),
-        inbox=FakeInbox(),
-        watcher=watcher,
-        is_missed=lambda _: False,
-    )
+    ledger, rng = ledger_of(options.group, "run", "lineage"), random.Random(1)
+    others: Any = {"inbox": FakeInbox(), "watcher": watcher, "is_missed": lambda _: False}
+    return backend_of(options, options.group, ledger, rng=rng, **others), watcher
 
 
 @pytest.mark.parametrize(
@@ -168,7 +161,7 @@ def backend(**given: Any) -> Any:
 def test_who_keeps_the_group_and_its_offsets_says_what_a_run_is_made_of(
     given: dict[str, str], machine: type, store: type, thread: type
 ) -> None:
-    taken = backend(**given)
+    taken, _ = watched_backend(given)
     assert type(taken.member.membership) is machine
     assert type(taken.member.store) is store
     assert type(taken.thread) is thread

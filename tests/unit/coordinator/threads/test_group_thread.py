@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -168,25 +169,34 @@ def test_brokers_that_are_known_are_asked_before_the_bootstrap_list(poller: Scri
     assert [(h.host, h.port) for h in poller.handles] == [("home", 9092), ("dead", 1)]
 
 
+ASK = FindCoordinatorRequest(key="g")
+
+
+@contextmanager
+def broker_that_answers(answer: object) -> Iterator[FakeBroker]:
+    """A broker on a real socket, asked for the group's coordinator."""
+    broker = FakeBroker(
+        {
+            ApiVersionsRequest: lambda request, version: api_versions(findcoordinator=(3, 3), apiversions=(0, 3)),
+            FindCoordinatorRequest: lambda request, version: answer,
+        }
+    )
+    try:
+        yield broker
+    finally:
+        broker.stop()
+
+
 def test_a_dead_bootstrap_server_is_passed_over_on_real_sockets(group: Start) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         dead = closed.getsockname()[1]
     found = FindCoordinatorResponse(node_id=1, host="localhost", port=9092)
-    alive = FakeBroker(
-        {
-            ApiVersionsRequest: lambda request, version: api_versions(findcoordinator=(3, 3), apiversions=(0, 3)),
-            FindCoordinatorRequest: lambda request, version: found,
-        }
-    )
-    ask = FindCoordinatorRequest(key="g")
-    request = Send(1, Lane.ANY, FindCoordinatorRequest, lambda version: ask, 5_000)
-    try:
+    request = Send(1, Lane.ANY, FindCoordinatorRequest, lambda version: ASK, 5_000)
+    with broker_that_answers(found) as alive:
         run = group(client(("127.0.0.1", dead), ("127.0.0.1", alive.port)))
         run.script = lambda event: [request] if isinstance(event, ev.RequestFailed) else []
         run.want(request)
         run.until(lambda: len(run.heard) >= 2)
-    finally:
-        alive.stop()
     failed, answered = run.heard[:2]
     assert isinstance(failed, ev.RequestFailed)
     assert f"127.0.0.1:{dead}" in failed.reason
@@ -296,22 +306,13 @@ def test_an_overdue_request_resets_its_connection_and_fails_all_that_was_on_it(
 
 
 def test_on_real_sockets_an_overdue_request_ends_in_a_reset(group: Start) -> None:
-    broker = FakeBroker(
-        {
-            ApiVersionsRequest: lambda request, version: api_versions(findcoordinator=(3, 3), apiversions=(0, 3)),
-            FindCoordinatorRequest: lambda request, version: SILENCE,
-        }
-    )
-    ask = FindCoordinatorRequest(key="g")
-    try:
+    with broker_that_answers(SILENCE) as broker:
         run = group(client(("127.0.0.1", broker.port)))
         # Not as short as could be: the handshake must be over before, for the broker to have the request.
-        run.want(Send(1, Lane.ANY, FindCoordinatorRequest, lambda version: ask, 300))
+        run.want(Send(1, Lane.ANY, FindCoordinatorRequest, lambda version: ASK, 300))
         run.until(lambda: bool(run.heard))
         broker.wait_for(lambda b: b.resets == 1)
-    finally:
-        broker.stop()
-    assert broker.asked("FindCoordinator") == [ask]
+    assert broker.asked("FindCoordinator") == [ASK]
     assert "no answer to FindCoordinator in time" in run.heard[0].reason  # type: ignore[union-attr]
 
 
@@ -332,9 +333,6 @@ def test_lanes_overdue_together_where_the_first_failure_gives_the_second_up(
     poller.deliver(connected(poller, "join", 1))
     assert poller.request(0).request.generation_id == 3
     assert run.failures == []
-
-
-# -- the end ----------------------------------------------------------------------------------------------------------
 
 
 def test_whatever_the_member_raises_fails_the_query(

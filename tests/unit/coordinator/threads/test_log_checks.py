@@ -1,33 +1,220 @@
-"""Leader epochs: which positions are suspect, what is asked about them, and what the answers come to."""
+"""What leaders are asked before a plan: boundaries of messages, epochs, sizes. The watcher answers as the test says."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
 from typing import Any
 
 import pytest
 
 from streamgroup.advice import NO_LOCATION, OffsetLocation, StoredIn
+from streamgroup.coordinator.threads import boundaries
+from streamgroup.coordinator.threads.boundaries import BoundaryScans, PositionChecks, require_boundaries
 from streamgroup.coordinator.threads.log_checks import LogChecks
-from streamgroup.errors import BrokerError, DataLossError, DecodeError, ErrorCode, TooLarge, TransportError
+from streamgroup.errors import BrokerError, ConfigError, DataLossError, DecodeError, ErrorCode, TooLarge, TransportError
+from streamgroup.kafka.cluster.kafka07 import Kafka07Cluster
 from streamgroup.kafka.cluster.requests import EpochCheck, EpochEnd
 from streamgroup.kafka.cluster.samples import LogSample
-from streamgroup.model import (
-    INITIAL_DOCUMENT,
-    ClusterSnapshot,
-    Dialect,
-    LogRange,
-    OffsetRange,
-    PartitionInfo,
-    Position,
-    TopicInfo,
-)
+from streamgroup.model import INITIAL_DOCUMENT, LogRange, OffsetRange, Position, TopicPartition
 from streamgroup.options.types import LimitOptions
 from tests.clock import Clock
 from tests.fakes.broker07 import tp
-from tests.fakes.cluster import NODES
-from tests.unit.coordinator.run.test_planner import P0, P1, FakeLedger, FakeWatcher, Planning, planner
-from tests.unit.coordinator.threads.test_boundaries import Brokers
+from tests.fakes.registry07 import FakeNodes, client07
+from tests.unit.coordinator.run.run_shell import registered
+from tests.unit.coordinator.run.test_planner import P0, P1, FakeLedger, FakeWatcher, Planning, planned, planner
+from tests.unit.coordinator.shells import SOON
+
+A, B = tp(0, 0), tp(1, 2)
+POSITIONS07 = {A: Position(10), B: Position(20)}
+LOGS07 = {A: LogRange(0, 110, (0, 50)), B: LogRange(0, 120, (0,))}
+
+
+@pytest.fixture
+def watcher() -> FakeWatcher:
+    return FakeWatcher()
+
+
+@pytest.fixture
+def scans(watcher: FakeWatcher) -> BoundaryScans:
+    return BoundaryScans(watcher)  # type: ignore[arg-type]
+
+
+def test_what_no_segment_tells_is_asked_once_and_the_late_answer_counts_at_its_position_only(
+    scans: BoundaryScans, watcher: FakeWatcher
+) -> None:
+    for _ in range(3):
+        scans.ask(POSITIONS07, LOGS07, 100, None, 0.0)
+    assert scans.known(LOGS07).segment_starts == {A: (0, 50), B: (0,)}
+    assert scans.known(LOGS07).message_ends == {}
+    watcher.questions[0][1].set_result({B: (31, 64)})
+    scans.ask(POSITIONS07, LOGS07, 100, None, 0.0)
+    assert scans.known(LOGS07).message_ends == {B: (31, 64)}
+    assert len(watcher.questions) == 1
+    scans.ask({**POSITIONS07, B: Position(64)}, LOGS07, 60, None, 0.0)
+    assert scans.known(LOGS07).message_ends == {}
+    assert len(watcher.questions) == 2
+
+
+def test_no_limit_in_the_way_asks_nothing(scans: BoundaryScans, watcher: FakeWatcher) -> None:
+    scans.ask(POSITIONS07, LOGS07, 1_000, None, 0.0)
+    scans.ask(POSITIONS07, LOGS07, 1_000, {A: 100, B: 100}, 0.0)
+    assert not watcher.questions
+
+
+# -- positions that were not planned here ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def checks(watcher: FakeWatcher, clock: Clock) -> PositionChecks:
+    return PositionChecks(watcher, clock)  # type: ignore[arg-type]
+
+
+def test_a_position_is_sound_once_a_message_was_found_there(
+    checks: PositionChecks, watcher: FakeWatcher, clock: Clock
+) -> None:
+    checks.ask(POSITIONS07, LOGS07, 0.0)
+    assert checks.unsound(POSITIONS07, LOGS07) == {A, B}
+    watcher.questions[0][1].set_result({A: (40,)})
+    checks.ask(POSITIONS07, LOGS07, 0.0)
+    assert checks.unsound(POSITIONS07, LOGS07) == {B}
+    checks.ask(POSITIONS07, LOGS07, 5.0)
+    assert len(watcher.questions) == 1, "not before a while: and the other can be planned from meanwhile"
+    clock.now += boundaries.CHECK_EVERY_S
+    checks.ask(POSITIONS07, LOGS07, 0.0)
+    watcher.questions[1][1].set_result({B: (50,)})
+    checks.ask(POSITIONS07, LOGS07, 0.0)
+    assert checks.unsound(POSITIONS07, LOGS07) == frozenset()
+
+
+def test_the_first_answer_is_waited_for_that_a_query_fails_before_it_has_begun(
+    checks: PositionChecks, watcher: FakeWatcher
+) -> None:
+    told = {A: Position(50), B: Position(20)}
+    threading.Timer(0.2, lambda: watcher.questions[0][1].set_exception(DecodeError("position 20"))).start()
+    with pytest.raises(DecodeError, match="position 20"):
+        checks.ask(told, LOGS07, SOON)
+    checks.ask(told, LOGS07, SOON)  # and not again: A can be planned from
+    assert checks.unsound(told, LOGS07) == {B}
+
+
+def test_where_a_plan_has_ended_the_next_one_may_begin_and_nowhere_else(
+    checks: PositionChecks, watcher: FakeWatcher, clock: Clock
+) -> None:
+    """A partition may be lost, and held again somewhere else, between two plans."""
+    checks.ask({A: Position(20)}, {A: LOGS07[A]}, 0.0)
+    watcher.questions[0][1].set_result({A: (40,)})
+    checks.ask({A: Position(20)}, {A: LOGS07[A]}, 0.0)
+    checks.planned([OffsetRange(A, 20, 70)])
+    assert checks.unsound({A: Position(70)}, LOGS07) == frozenset()
+    checks.ask({A: Position(70)}, {A: LOGS07[A]}, 0.0)
+    assert checks.unsound({A: Position(70)}, LOGS07) == frozenset()
+    clock.now += boundaries.CHECK_EVERY_S
+    checks.ask({A: Position(77)}, {A: LOGS07[A]}, 0.0)
+    assert checks.unsound({A: Position(77)}, LOGS07) == {A}
+    assert len(watcher.questions) == 2
+
+
+def test_a_check_that_nobody_answers_is_given_up(
+    checks: PositionChecks, watcher: FakeWatcher, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The batch's task then tells what is amiss with the broker; a query that waits for ever tells nothing."""
+    began = clock.now
+    while checks.unsound({A: Position(20)}, LOGS07) and clock.now < began + 60:
+        checks.ask({A: Position(20)}, {A: LOGS07[A]}, 0.0)
+        if not watcher.questions[-1][1].done():
+            watcher.questions[-1][1].set_exception(TransportError("it hangs up"))
+        clock.now += 0.5
+    assert boundaries.CHECK_TIMEOUT_S <= clock.now - began <= boundaries.CHECK_TIMEOUT_S + 2
+    assert len(watcher.questions) <= boundaries.CHECK_TIMEOUT_S / boundaries.CHECK_EVERY_S + 1
+    assert "events 0-0: no broker answered within 30 s whether a message begins at position 20" in caplog.text
+
+
+@pytest.mark.parametrize(("position", "end"), [(0, 500), (50, 500), (110, 500), (-1, 110), (111, 110)])
+def test_neither_boundaries_that_brokers_have_reported_nor_positions_outside_of_the_log_are_asked_about(
+    position: int, end: int, checks: PositionChecks, watcher: FakeWatcher
+) -> None:
+    """The log may have grown to `end`. Positions outside are the data-loss policy's."""
+    at = {A: Position(position)}
+    checks.ask(at, {A: LOGS07[A]}, 0.0)
+    assert checks.unsound(at, {A: LogRange(0, end, (0, 50))}) == frozenset()
+    assert not watcher.questions
+
+
+def test_who_comes_back_or_is_set_back_is_asked_about_anew(
+    checks: PositionChecks, watcher: FakeWatcher, clock: Clock
+) -> None:
+    checks.ask({A: Position(20)}, {A: LOGS07[A]}, 0.0)
+    watcher.questions[0][1].set_result({A: (40,)})
+    checks.ask({A: Position(20)}, {A: LOGS07[A]}, 0.0)
+    assert checks.unsound({A: Position(20)}, LOGS07) == frozenset()
+    clock.now += boundaries.CHECK_EVERY_S
+    checks.ask({A: Position(17)}, {A: LOGS07[A]}, 0.0)
+    assert checks.unsound({A: Position(17)}, LOGS07) == {A}
+    watcher.questions[1][1].set_result({A: (40,)})
+    checks.ask({}, {}, 0.0)
+    checks.ask({A: Position(40)}, {A: LOGS07[A]}, 0.0)
+    assert checks.unsound({A: Position(40)}, LOGS07) == {A}
+
+
+def test_a_position_inside_of_a_message_ends_the_query_before_it_is_planned(
+    checks: PositionChecks, watcher: FakeWatcher
+) -> None:
+    checks.ask(POSITIONS07, LOGS07, 0.0)
+    watcher.questions[0][1].set_exception(DecodeError("position 20: no message begins there"))
+    with pytest.raises(DecodeError, match="position 20"):
+        checks.ask(POSITIONS07, LOGS07, 0.0)
+    assert checks.unsound(POSITIONS07, LOGS07) == {A, B}
+
+
+# -- positions that a batch read is given ------------------------------------------------------------------------------
+
+
+class Brokers(Kafka07Cluster):
+    """Messages of 30 bytes each."""
+
+    def __init__(self) -> None:
+        super().__init__(client07(), FakeNodes({}))
+        self.asked: list[int] = []
+
+    def is_message_start(self, tp: TopicPartition, position: int, deadline: float) -> bool:
+        self.asked.append(position)
+        return position % 30 == 0
+
+    def boundaries(
+        self, wanted: Any, deadline: float, budget: float, *, check_crc: bool = False
+    ) -> dict[TopicPartition, tuple[int, ...]]:
+        return {r.partition: tuple(range(r.start + 30, r.until + 1, 30)) for r in wanted}
+
+
+@pytest.mark.parametrize(
+    ("start", "until", "wrong"),
+    [
+        (0, 300, None),
+        (60, 90, None),
+        (150, 300, None),
+        (61, 90, ("startingOffsets", 61, 60)),
+        (60, 179, ("endingOffsets", 179, 150)),
+        (29, 60, ("startingOffsets", 29, 0)),
+    ],
+)
+def test_positions_of_a_batch_read_must_be_where_messages_begin(
+    start: int, until: int, wrong: tuple[str, int, int] | None
+) -> None:
+    brokers, logs = Brokers(), {B: LogRange(0, 300, (0, 150))}
+    ranges = [OffsetRange(B, start, until)]
+    if wrong is None:
+        require_boundaries(brokers, ranges, logs, 1e9)
+        assert not {0, 150, 300} & set(brokers.asked), "what the brokers have told needs no look"
+        return
+    option, position, before = wrong
+    with pytest.raises(ConfigError, match=rf"{option}: {position} of events 1-2 .* begins at {before}, before it"):
+        require_boundaries(brokers, ranges, logs, 1e9)
+
 
 LOGS_OF_EPOCHS = {P0: LogRange(0, 20), P1: LogRange(0, 20)}
 
@@ -43,12 +230,21 @@ def question(watcher: FakeWatcher, number: int = -1) -> Any:
     return watcher.questions[number][0](Asked(), 0.0)
 
 
-def epoch_answer(watcher: FakeWatcher, ends: dict[Any, EpochEnd]) -> None:
-    watcher.questions[-1][1].set_result(ends)
+def answer(watcher: FakeWatcher, value: Any, number: int = -1) -> None:
+    watcher.questions[number][1].set_result(value)
 
 
 def ask(made: Planning, ledger: FakeLedger) -> None:
     made.checks.epochs.ask(ledger.positions(), 0.0)
+
+
+def suspect(leader: int = 0) -> tuple[Planning, FakeLedger, FakeWatcher]:
+    """P0 stands at 9 under epoch 1. The newest epoch is 2, and its leader is asked where epoch 1 ended."""
+    ledger, watcher = FakeLedger({P0: 9}), FakeWatcher()
+    made = planner(ledger, watcher, strict=True)
+    watcher.know(1, epoch=2, leader=leader)
+    ask(made, ledger)
+    return made, ledger, watcher
 
 
 def test_a_suspect_is_not_planned_until_its_leader_has_answered_then_the_epoch_is_taken_over() -> None:
@@ -61,7 +257,7 @@ def test_a_suspect_is_not_planned_until_its_leader_has_answered_then_the_epoch_i
         assert made.look(LOGS_OF_EPOCHS) == ({P1: LOGS_OF_EPOCHS[P1]}, {}), "the other is planned meanwhile"
     assert len(watcher.questions) == 1
     assert question(watcher) == {P0: EpochCheck(1, 3)}
-    epoch_answer(watcher, {P0: EpochEnd(1, 4)})
+    answer(watcher, {P0: EpochEnd(1, 4)})
     ask(made, ledger)
     assert made.look(LOGS_OF_EPOCHS) == (LOGS_OF_EPOCHS, {})
     assert ledger.held[P0] == Position(4, "id", 3)
@@ -78,7 +274,7 @@ def cut(strict: bool) -> tuple[Planning, FakeWatcher]:
     made = planner(ledger, watcher, strict=strict)
     watcher.know(2, epoch=2)
     ask(made, ledger)
-    epoch_answer(watcher, {P0: EpochEnd(1, 6), P1: EpochEnd(1, 8)})
+    answer(watcher, {P0: EpochEnd(1, 6), P1: EpochEnd(1, 8)})
     ask(made, ledger)
     assert made.look(LOGS_OF_EPOCHS) == ({P1: LOGS_OF_EPOCHS[P1]}, {}), "not before the metadata is refreshed"
     assert watcher.doubted == [P0]
@@ -101,23 +297,17 @@ def test_without_fail_on_data_loss_it_goes_on_at_the_cut_and_not_at_the_end_of_t
 
 
 def test_a_leader_that_cannot_tell_proves_nothing() -> None:
-    ledger, watcher = FakeLedger({P0: 9}), FakeWatcher()
-    made = planner(ledger, watcher, strict=True)
-    watcher.know(1, epoch=2)
-    ask(made, ledger)
-    epoch_answer(watcher, {P0: EpochEnd()})
+    made, ledger, watcher = suspect()
+    answer(watcher, {P0: EpochEnd()})
     ask(made, ledger)
     assert made.look({P0: LOGS_OF_EPOCHS[P0]}) == ({P0: LOGS_OF_EPOCHS[P0]}, {})
     assert ledger.held[P0].leader_epoch == 2
 
 
 def test_an_answer_counts_for_the_epochs_that_were_asked_about() -> None:
-    ledger, watcher = FakeLedger({P0: 9}), FakeWatcher()
-    made = planner(ledger, watcher, strict=True)
-    watcher.know(1, epoch=2)
-    ask(made, ledger)
+    made, ledger, watcher = suspect()
     watcher.know(1, epoch=3)
-    epoch_answer(watcher, {P0: EpochEnd(1, 9)})
+    answer(watcher, {P0: EpochEnd(1, 9)})
     ask(made, ledger)
     assert made.look({P0: LOGS_OF_EPOCHS[P0]}) == ({}, {})
     ask(made, ledger)
@@ -126,24 +316,18 @@ def test_an_answer_counts_for_the_epochs_that_were_asked_about() -> None:
 
 @pytest.mark.parametrize("unanswered", [{}, TransportError("down")], ids=["nothing", "error"])
 def test_what_was_not_answered_is_asked_again(unanswered: Any) -> None:
-    ledger, watcher = FakeLedger({P0: 9}), FakeWatcher()
-    made = planner(ledger, watcher, strict=True)
-    watcher.know(1, epoch=2)
-    ask(made, ledger)
+    made, ledger, watcher = suspect()
     if unanswered:
         watcher.questions[0][1].set_exception(unanswered)
     else:
-        epoch_answer(watcher, unanswered)
+        answer(watcher, unanswered)
     ask(made, ledger)
     ask(made, ledger)
     assert len(watcher.questions) == 2
 
 
 def test_a_suspect_without_a_leader_is_asked_about_when_it_has_one() -> None:
-    ledger, watcher = FakeLedger({P0: 9}), FakeWatcher()
-    made = planner(ledger, watcher)
-    watcher.know(1, epoch=2, leader=-1)
-    ask(made, ledger)
+    made, ledger, watcher = suspect(leader=-1)
     assert watcher.questions == []
     assert made.look({P0: LOGS_OF_EPOCHS[P0]}) == ({}, {})
     watcher.know(1, epoch=3)
@@ -151,43 +335,23 @@ def test_a_suspect_without_a_leader_is_asked_about_when_it_has_one() -> None:
     assert question(watcher) == {P0: EpochCheck(1, 3)}
 
 
-def test_a_position_without_an_epoch_takes_that_of_a_log_that_reaches_it() -> None:
-    ledger, watcher = FakeLedger({P0: 9, P1: 30}), FakeWatcher()
-    ledger.held = {P0: Position(9, "id"), P1: Position(30, "id")}
-    made = planner(ledger, watcher)
-    ask(made, ledger)
-    made.look(LOGS_OF_EPOCHS)
-    assert watcher.questions == []
-    assert [ledger.held[tp].leader_epoch for tp in (P0, P1)] == [1, -1]
-
-
 IN_ZOOKEEPER = OffsetLocation("g", StoredIn.ZOOKEEPER)
 NO_LIMIT = LimitOptions()
 LOGS = {P0: LogRange(0, 50), P1: LogRange(0, 50)}
 POSITIONS = {P0: Position(10, "id", 1), P1: Position(20, "id", 1)}
 
-OLD, OLD_B = tp(0, 0), tp(1, 2)
-OLD_LOGS = {OLD: LogRange(0, 10_000, (0, 5_000))}
+SEGMENTED = {A: LogRange(0, 10_000, (0, 5_000))}
 
 
 class Watcher07(FakeWatcher):
     """Of a cluster of Kafka 0.7."""
 
     def know(self, partitions: int, topic_id: str = "id", epoch: int = 1, leader: int = 0) -> None:
-        infos = (PartitionInfo(OLD.partition, 0), PartitionInfo(OLD_B.partition, 1))
-        self.snapshot = ClusterSnapshot(NODES, {OLD.topic: TopicInfo(OLD.topic, infos)}, dialect=Dialect.KAFKA07)
-        self.changes = object()
+        self.snapshot, self.changes = registered(A, B), object()
 
 
 def checks_of(watcher: FakeWatcher, location: OffsetLocation = IN_ZOOKEEPER) -> LogChecks:
     return LogChecks(watcher, location, Clock())  # type: ignore[arg-type]
-
-
-def answer(watcher: FakeWatcher, value: Any, number: int = -1) -> None:
-    watcher.questions[number][1].set_result(value)
-
-
-# -- Kafka 0.8 and later -----------------------------------------------------------------------------------------------
 
 
 def test_positions_of_the_newest_epochs_without_a_limit_of_bytes_ask_nothing() -> None:
@@ -196,6 +360,7 @@ def test_positions_of_the_newest_epochs_without_a_limit_of_bytes_ask_nothing() -
     checks.ask(POSITIONS, LOGS, LimitOptions(max_offsets_per_trigger=5), None, 0.0)
     assert watcher.questions == []
     assert checks.suspects(POSITIONS) == {}
+    assert (checks.boundaries(LOGS), checks.unsound(POSITIONS, LOGS)) == (None, frozenset()), "any offset is a boundary"
 
 
 def test_a_leader_that_refuses_is_an_error_of_the_call() -> None:
@@ -208,21 +373,16 @@ def test_a_leader_that_refuses_is_an_error_of_the_call() -> None:
         checks.ask(POSITIONS, LOGS, NO_LIMIT, None, 0.0)
 
 
-def test_every_offset_of_a_later_kafka_is_a_boundary() -> None:
-    checks = checks_of(FakeWatcher())
-    assert (checks.boundaries(LOGS), checks.unsound(POSITIONS, LOGS)) == (None, frozenset())
-
-
 # -- Kafka 0.7 ---------------------------------------------------------------------------------------------------------
 
 
 def test_where_a_plan_ends_the_next_one_begins_without_a_check() -> None:
     watcher = Watcher07()
     checks = checks_of(watcher)
-    checks.planned([OffsetRange(OLD, 0, 60)])
-    at = {OLD: Position(60)}
-    checks.ask(at, OLD_LOGS, NO_LIMIT, None, 0.0)
-    assert (checks.unsound(at, OLD_LOGS), watcher.questions) == (frozenset(), [])
+    checks.planned([OffsetRange(A, 0, 60)])
+    at = {A: Position(60)}
+    checks.ask(at, SEGMENTED, NO_LIMIT, None, 0.0)
+    assert (checks.unsound(at, SEGMENTED), watcher.questions) == (frozenset(), [])
 
 
 @pytest.mark.parametrize(
@@ -239,20 +399,20 @@ def test_the_smaller_limit_has_the_log_scanned_for_the_end_of_the_batch(limits: 
     """Offsets of Kafka 0.7 are bytes, so both limits are limits of bytes."""
     watcher = Watcher07()
     checks = checks_of(watcher)
-    at = {OLD: Position(5_000)}
-    checks.ask(at, OLD_LOGS, limits, None, 0.0)
+    at = {A: Position(5_000)}
+    checks.ask(at, SEGMENTED, limits, None, 0.0)
     answer(watcher, watcher.questions[0][0](Brokers(), 0.0))
-    checks.ask(at, OLD_LOGS, limits, None, 0.0)
-    found = checks.boundaries(OLD_LOGS)
+    checks.ask(at, SEGMENTED, limits, None, 0.0)
+    found = checks.boundaries(SEGMENTED)
     assert found is not None
-    assert (found.segment_starts, found.message_ends) == ({OLD: (0, 5_000)}, {OLD: (5_030, 5_060, 5_090)})
+    assert (found.segment_starts, found.message_ends) == ({A: (0, 5_000)}, {A: (5_030, 5_060, 5_090)})
 
 
 def test_a_position_that_is_not_known_to_be_a_boundary_is_not_scanned_from() -> None:
     watcher = Watcher07()
     checks = checks_of(watcher)
-    logs = {**OLD_LOGS, OLD_B: LogRange(0, 10_000, (0,))}
-    at = {OLD: Position(5_000), OLD_B: Position(33)}
+    logs = {**SEGMENTED, B: LogRange(0, 10_000, (0,))}
+    at = {A: Position(5_000), B: Position(33)}
     limits = LimitOptions(max_offsets_per_trigger=100)
     checks.ask(at, logs, limits, None, 0.0)
     assert len(watcher.questions) == 2
@@ -260,7 +420,7 @@ def test_a_position_that_is_not_known_to_be_a_boundary_is_not_scanned_from() -> 
     checks.ask(at, logs, limits, None, 0.0)
     found = checks.boundaries(logs)
     assert found is not None
-    assert found.message_ends.keys() == {OLD}
+    assert found.message_ends.keys() == {A}
 
 
 @pytest.mark.parametrize(
@@ -277,12 +437,12 @@ def test_a_position_inside_of_a_message_names_the_group_and_how_to_set_its_offse
 ) -> None:
     watcher = Watcher07()
     checks = checks_of(watcher, location)
-    checks.ask({OLD: Position(30)}, OLD_LOGS, NO_LIMIT, None, 0.0)
+    checks.ask({A: Position(30)}, SEGMENTED, NO_LIMIT, None, 0.0)
     error = TooLarge("position 30: no message begins there")
     error.base_offset, error.next_offset = 30, 60
     watcher.questions[0][1].set_exception(error)
     with pytest.raises(DecodeError, match=text) as raised:
-        checks.ask({OLD: Position(30)}, OLD_LOGS, NO_LIMIT, None, 0.0)
+        checks.ask({A: Position(30)}, SEGMENTED, NO_LIMIT, None, 0.0)
     assert type(raised.value) is TooLarge
     assert (raised.value.base_offset, raised.value.next_offset) == (30, 60)
 
@@ -291,66 +451,40 @@ SIZED_LOGS = {P0: LogRange(0, 1_000), P1: LogRange(0, 1_000)}
 LIMITS = LimitOptions(max_bytes_per_trigger=10_000)
 
 
-@dataclass
-class Given:
-    made: Planning
-    ledger: FakeLedger
-    watcher: FakeWatcher
+class Sized:
+    """A planner under a limit of bytes, whose two partitions stand at `position` of a thousand records."""
+
+    def __init__(self, position: int = 0) -> None:
+        self.ledger, self.watcher = FakeLedger({P0: position, P1: position}), FakeWatcher()
+        self.made = planner(self.ledger, self.watcher, strict=True)
+        self.ask()
 
     def ask(self) -> None:
         self.made.ask(self.ledger.positions(), SIZED_LOGS, LIMITS, 0.0)
 
-    def batch(self, limits: LimitOptions = LIMITS) -> Any:
-        document = self.made.next(INITIAL_DOCUMENT, SIZED_LOGS, limits, now=0.0)
-        assert document is not None
-        return document
+    def takes(self, limits: LimitOptions = LIMITS) -> list[int]:
+        """Return the number of offsets that the next batch takes of each partition."""
+        return [len(range_) for range_ in planned(self.made, SIZED_LOGS, limits)]
 
 
-def given(*positions: int) -> Given:
-    ledger, watcher = FakeLedger(dict(zip((P0, P1), positions, strict=True))), FakeWatcher()
-    return Given(planner(ledger, watcher, strict=True), ledger, watcher)
+def test_a_limit_of_bytes_follows_the_samples_where_the_batch_begins_and_holds_with_one_of_offsets() -> None:
+    sized = Sized()
+    answer(sized.watcher, {P0: LogSample(1_000, 10), P1: LogSample(100, 10)})
+    sized.ask()
+    assert sized.takes() == [90, 90], "9 000 and 900 bytes"
+    assert sized.takes(LimitOptions(6, max_bytes_per_trigger=10_000)) == [3, 3]
+    assert len(sized.watcher.questions) == 1, "nothing new is asked at the same positions"
 
 
-def test_a_limit_of_bytes_follows_the_samples_where_the_batch_begins() -> None:
-    test = given(0, 0)
-    test.ask()
-    ((_, answer),) = test.watcher.questions
-    answer.set_result({P0: LogSample(1_000, 10), P1: LogSample(100, 10)})
-    test.ask()
-    assert test.batch().ranges == (OffsetRange(P0, 0, 90), OffsetRange(P1, 0, 90)), "9 000 and 900 bytes"
-    assert len(test.watcher.questions) == 1, "nothing new is asked at the same positions"
+def test_leaders_that_do_not_answer_are_asked_again_and_an_offset_counts_as_a_mebibyte_meanwhile() -> None:
+    sized = Sized()
+    assert sized.takes(LimitOptions(max_bytes_per_trigger=20 << 20)) == [10, 10]
+    sized.watcher.questions[0][1].set_exception(TransportError("gone"))
+    sized.ask()
+    assert sized.takes() == [1, 1]
+    sized.ask()
+    assert len(sized.watcher.questions) == 2
 
 
-def test_before_the_first_sample_an_offset_counts_as_a_mebibyte() -> None:
-    test = given(0, 0)
-    test.ask()
-    assert test.batch(LimitOptions(max_bytes_per_trigger=20 << 20)).ranges == (
-        OffsetRange(P0, 0, 10),
-        OffsetRange(P1, 0, 10),
-    )
-
-
-def test_both_limits_hold() -> None:
-    test = given(0, 0)
-    test.ask()
-    test.watcher.questions[0][1].set_result({P0: LogSample(10, 10), P1: LogSample(10, 10)})
-    test.ask()
-    both = LimitOptions(6, max_bytes_per_trigger=1_000)
-    assert test.batch(both).ranges == (OffsetRange(P0, 0, 3), OffsetRange(P1, 0, 3))
-
-
-def test_leaders_that_do_not_answer_are_asked_again_and_hold_up_no_batch() -> None:
-    test = given(0, 0)
-    test.ask()
-    test.watcher.questions[0][1].set_exception(TransportError("gone"))
-    test.ask()
-    assert test.batch().ranges == (OffsetRange(P0, 0, 1), OffsetRange(P1, 0, 1))
-    test.ask()
-    assert len(test.watcher.questions) == 2
-
-
-def test_only_partitions_with_records_are_sampled_and_only_where_bytes_are_limited() -> None:
-    test = given(1_000, 1_000)
-    test.ask()
-    test.made.ask(given(0, 0).ledger.positions(), SIZED_LOGS, LimitOptions(5), 0.0)
-    assert test.watcher.questions == []
+def test_only_partitions_with_records_are_sampled() -> None:
+    assert Sized(position=1_000).watcher.questions == []

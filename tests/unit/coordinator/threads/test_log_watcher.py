@@ -63,9 +63,6 @@ def watch() -> Iterator[Start]:
         each.watcher.stop(SOON)
 
 
-# -- topics -----------------------------------------------------------------------------------------------------------
-
-
 def test_under_a_pattern_all_topics_are_looked_at_and_those_of_interest_kept(logs: Logs, watch: Start) -> None:
     others = {TopicPartition(name, 0): 1 for name in ("t1", "other", "needed")}
     logs.ends |= others
@@ -155,14 +152,6 @@ def test_under_read_committed_the_watermark_is_known_beside_the_end(logs: Logs, 
     assert watcher.watermarks(ends) == {P0: LogRange(0, 10), P1: LogRange(0, 20)}
 
 
-def test_a_log_doubted_while_its_end_is_asked_for_has_its_start_asked_for_too(logs: Logs, watch: Start) -> None:
-    watcher = watch().follow("t")
-    watcher.ends([P0], SOON)
-    logs.hook = lambda: (setattr(logs, "hook", None), watcher.doubt([P0], time.monotonic()))[-1]  # type: ignore[func-returns-value]
-    logs.starts = {P0: 5}
-    assert watcher.ends([P0], SOON) == {P0: LogRange(5, 10)}
-
-
 def test_the_log_of_a_topic_made_anew_is_another_and_its_leader_believed_when_it_must_have_heard_of_it(
     logs: Logs, watch: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,9 +170,6 @@ def test_the_log_of_a_topic_made_anew_is_another_and_its_leader_believed_when_it
     watcher._clock = lambda: time.monotonic() + SOON
     until(lambda: watcher.ends([P0, P1], SOON), "it is believed")
     assert watcher.ends([P0, P1], SOON) == {P0: LogRange(0, 3), P1: LogRange(0, 4)}
-
-
-# -- questions --------------------------------------------------------------------------------------------------------
 
 
 def test_what_a_question_raises_belongs_to_who_asked(logs: Logs, watch: Start) -> None:
@@ -279,9 +265,6 @@ def test_stop_fails_the_questions_that_are_left_and_wakes_who_waits(logs: Logs, 
     assert logs.closed == 1
 
 
-# -- Kafka 0.7 ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_change_in_zookeeper_refreshes_the_metadata(
     monkeypatch: pytest.MonkeyPatch, logs: Logs, watch: Start
 ) -> None:
@@ -310,9 +293,6 @@ def test_the_time_to_read_the_metadata_paces_its_refreshes(
     monkeypatch.setattr(log_read_schedule, "METADATA_REST", 0)
     watch().follow("t")
     until(lambda: logs.snapshots > 5, "refreshes every 10 ms")
-
-
-# -- what stays the same, and what goes -------------------------------------------------------------------------------
 
 
 def test_ends_are_the_same_object_until_a_broker_tells_something_else(

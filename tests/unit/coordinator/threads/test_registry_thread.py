@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from queue import SimpleQueue
+from types import MappingProxyType
 from typing import Any, cast
 
 import pytest
 
 from streamgroup.coordinator.threads import log_watcher as watching
 from streamgroup.coordinator.threads import registry_thread
-from streamgroup.coordinator.threads import registry_thread as module
-from streamgroup.coordinator.threads.assemble import ledger_of
 from streamgroup.coordinator.threads.log_watcher import LogWatcher
 from streamgroup.coordinator.threads.registry_thread import OffsetsThread, RegistryBackend, RegistryThread
 from streamgroup.errors import ConfigError, DecodeError, ErrorCode, StreamGroupError, TlsError, TransportError
@@ -37,7 +35,6 @@ from streamgroup.group.registry import events as zk
 from streamgroup.group.registry import work
 from streamgroup.group.registry.membership import RegistryMembership
 from streamgroup.model import CommittedOffset, Dialect, TopicPartition
-from streamgroup.options.parse import parse_source
 from streamgroup.options.types import ZooKeeperOptions
 from streamgroup.znodes import Create, Operation, Refusal, Subtree, ZNode
 from streamgroup.zookeeper import session as told
@@ -46,7 +43,7 @@ from tests.fakes.cluster import logs_of
 from tests.fakes.nodes import NodeTree
 from tests.fakes.offsets import OFFSETS_VERSION, commit_answer
 from tests.unit.coordinator.shells import SOON, FakeInbox, client
-from tests.unit.coordinator.threads.test_assemble import ALONE, GROUP, IN_KAFKA, ONCE, ZOOKEEPER, backend
+from tests.unit.coordinator.threads.test_assemble import ALONE, GROUP, IN_KAFKA, ONCE, ZOOKEEPER, watched_backend
 from tests.waiting import wait_until
 
 OPTIONS = ZooKeeperOptions((("zk", 2181),), connection_timeout_ms=100)
@@ -128,13 +125,26 @@ class Running(FakeInbox):
     def session(self) -> FakeSession:
         return FakeSession.made[-1]
 
-    def in_session(self, session_id: int = 7) -> FakeSession:
+    def opened(self) -> FakeSession:
+        """Open a session, which has not begun."""
         self.want(zk.OpenSession())
         self.until(lambda: self.session.opened == 1)
-        self.session.begin(session_id)
+        return self.session
+
+    def in_session(self, session_id: int = 7) -> FakeSession:
+        session = self.opened()
+        session.begin(session_id)
         self.hears(zk.SessionBegan(session_id, GRANTED_MS))
         self.heard.clear()
-        return self.session
+        return session
+
+    def reading(self) -> FakeSession:
+        """Be in a session that holds back the answer to a read, the request 1."""
+        session = self.in_session()
+        session.gate.clear()
+        self.want(look(1))
+        self.until(lambda: bool(session.looked))
+        return session
 
 
 @pytest.fixture
@@ -180,9 +190,7 @@ def test_what_was_not_done_is_reported_with_the_reason(running: Running, error: 
 
 
 def test_a_failure_that_no_retry_mends_ends_the_query(running: Running) -> None:
-    running.want(zk.OpenSession())
-    running.until(lambda: running.session.opened == 1)
-    running.session.refusal = TlsError("the authority is unknown")
+    running.opened().refusal = TlsError("the authority is unknown")
     running.session.tell(told.SessionEnded(0, "the authority is unknown"))
     running.until(lambda: bool(running.failures))
     assert running.failures == [running.session.refusal]
@@ -197,10 +205,7 @@ def test_what_happens_to_the_session_is_reported(running: Running) -> None:
 
 
 def test_the_lock_is_free_while_zookeeper_is_waited_for(running: Running) -> None:
-    session = running.in_session()
-    session.gate.clear()
-    running.want(look(1))
-    running.until(lambda: bool(session.looked))
+    session = running.reading()
     with running.changed:
         assert running.heard == []
     session.tell(told.SessionSuspended(7))
@@ -209,10 +214,7 @@ def test_the_lock_is_free_while_zookeeper_is_waited_for(running: Running) -> Non
 
 
 def test_nothing_of_a_session_that_is_over_is_asked_in_the_next(running: Running) -> None:
-    session = running.in_session()
-    session.gate.clear()
-    running.want(look(1))
-    running.until(lambda: len(session.looked) == 1)
+    session = running.reading()
     session.tell(told.SessionEnded(7, "the session has expired"))
     running.want(claim(2), look(3))
     session.gate.set()
@@ -227,9 +229,7 @@ def test_nothing_of_a_session_that_is_over_is_asked_in_the_next(running: Running
 
 def test_what_a_session_before_tells_late_is_not_taken_for_the_one_that_the_member_is_in(running: Running) -> None:
     """It was over before its beginning was heard: `connect` goes on to the next one, which the member is told of."""
-    running.want(zk.OpenSession())
-    running.until(lambda: running.session.opened == 1)
-    session = running.session
+    session = running.opened()
 
     def the_next() -> None:
         session.on_connect = None
@@ -250,9 +250,7 @@ def test_what_a_session_before_tells_late_is_not_taken_for_the_one_that_the_memb
 
 
 def test_a_session_that_is_suspended_as_it_begins_is_reported_when_it_is_resumed(running: Running) -> None:
-    running.want(zk.OpenSession())
-    running.until(lambda: running.session.opened == 1)
-    session = running.session
+    session = running.opened()
     session.fails = UnansweredError("the connection is lost")
     session.begin(7)
     session.tell(told.SessionSuspended(7))
@@ -274,8 +272,7 @@ def test_what_an_earlier_session_tells_late_is_nobodys(running: Running) -> None
     first = running.in_session()
     running.want(zk.CloseSession())
     running.until(lambda: first.closed and running.session is not first)
-    running.want(zk.OpenSession())
-    running.until(lambda: running.session.opened == 1)
+    running.opened()
     first.tell(told.SessionEnded(7, "late"))
     first.tell(told.NodeChanged("/late"))
     running.session.begin(8)
@@ -304,10 +301,7 @@ def test_a_question_is_asked_again_until_its_time_is_over(running: Running) -> N
 @pytest.mark.slow
 def test_a_caller_learns_that_zookeeper_gave_no_answer(running: Running) -> None:
     """Though the thread itself still waits for the answer to what was asked before."""
-    session = running.in_session()
-    session.gate.clear()
-    running.want(look(1))
-    running.until(lambda: bool(session.looked))
+    session = running.reading()
     with pytest.raises(TransportError, match=r"ZooKeeper zk:2181 did not answer within 0\.5 s"):
         running.thread.ask(lambda session, deadline: None, 0.5)
     session.gate.set()
@@ -315,10 +309,7 @@ def test_a_caller_learns_that_zookeeper_gave_no_answer(running: Running) -> None
 
 
 def test_a_question_that_is_left_fails_with_the_thread(running: Running) -> None:
-    session = running.in_session()
-    session.gate.clear()
-    running.want(look(1))
-    running.until(lambda: bool(session.looked))
+    session = running.reading()
     left = running.thread.post(lambda session, deadline: None, SOON)
     running.thread._stopping = True
     session.gate.set()
@@ -351,8 +342,7 @@ def test_what_cannot_be_a_registry_ends_the_query(running: Running) -> None:
 def test_a_connection_that_takes_too_long_is_said_once_and_tried_on(
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
-    running.want(zk.OpenSession())
-    running.until(lambda: running.session.opened == 1)
+    running.opened()
     for _ in range(3):
         running.wake_at = 0.0
         running.thread.wake()
@@ -430,7 +420,7 @@ class InKafka:
 @pytest.fixture
 def kafka(monkeypatch: pytest.MonkeyPatch) -> InKafka:
     made = InKafka()
-    monkeypatch.setattr(module, "committed", made.committed)
+    monkeypatch.setattr(registry_thread, "committed", made.committed)
     return made
 
 
@@ -444,26 +434,13 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     FakeSession.made.clear()
     running: list[tuple[RegistryBackend, LogWatcher]] = []
 
-    def start(nodes: Mapping[str, str], *given: Mapping[str, str], dialect: Dialect = Dialect.KAFKA) -> RegistryBackend:
+    def start(
+        nodes: Mapping[str, str], given: Mapping[str, str] = MappingProxyType({}), dialect: Dialect = Dialect.KAFKA
+    ) -> RegistryBackend:
         monkeypatch.setattr(NodesSession, "nodes", nodes, raising=False)
-        merged = {"subscribe": "t", **ZOOKEEPER, **GROUP}
-        for each in given:
-            merged |= each
-        options = parse_source(merged, streaming=True)
-        assert options.group is not None
-        assert options.client.zookeeper is not None
-        watcher = LogWatcher(options, lambda *_: None, lambda _: None)
+        taken, watcher = watched_backend({**ZOOKEEPER, **GROUP, **given})
+        assert isinstance(taken, RegistryBackend)
         watcher.start()
-        taken = RegistryBackend(
-            options,
-            options.group,
-            ledger_of(options.group, "run", "lineage"),
-            options.client.zookeeper,
-            rng=random.Random(1),
-            inbox=FakeInbox(),
-            watcher=watcher,
-            is_missed=lambda _: False,
-        )
         running.append((taken, watcher))
         taken.opened(dialect)
         return taken
@@ -475,7 +452,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
 
 
 def test_a_member_calls_the_nodes_as_its_cluster_does() -> None:
-    taken = backend(**ZOOKEEPER, kafka__group__id="g")
+    taken, _ = watched_backend(ZOOKEEPER | GROUP)
     assert isinstance(taken, RegistryBackend)
     taken.opened(Dialect.KAFKA07)
     assert isinstance(taken.member.store, ZooKeeperOffsetStore)
@@ -491,7 +468,7 @@ def test_a_member_calls_the_nodes_as_its_cluster_does() -> None:
 
 def test_brokers_of_0_7_keep_no_offsets() -> None:
     with pytest.raises(ConfigError, match=r"kafka\.offsets\.storage=kafka: brokers of Kafka 0\.7 keep no offsets"):
-        backend(**ZOOKEEPER, kafka__group__id="g", kafka__offsets__storage="kafka").opened(Dialect.KAFKA07)
+        watched_backend(ZOOKEEPER | GROUP | IN_KAFKA)[0].opened(Dialect.KAFKA07)
 
 
 @pytest.mark.parametrize(("dialect", "name", "number"), [(Dialect.KAFKA, "2", 2), (Dialect.KAFKA07, "1-2", 10_002)])
@@ -518,13 +495,13 @@ def test_a_node_that_does_not_hold_an_offset_is_an_error_only_if_its_partition_i
 
 
 @pytest.mark.parametrize(
-    ("given", "found"), [((IN_KAFKA,), {P0: 7, P1: 6}), ((IN_KAFKA, ONCE), {P0: 5, P1: 6})], ids=["both", "Kafka only"]
+    ("given", "found"), [(IN_KAFKA, {P0: 7, P1: 6}), (IN_KAFKA | ONCE, {P0: 5, P1: 6})], ids=["both", "Kafka only"]
 )
 def test_of_a_group_that_commits_to_both_the_larger_offset_counts_and_kafka_alone_without_dual_commits(
-    given: tuple[dict[str, str], ...], found: dict[TopicPartition, int], make: Make, kafka: InKafka
+    given: dict[str, str], found: dict[TopicPartition, int], make: Make, kafka: InKafka
 ) -> None:
     kafka.commits = {P0: CommittedOffset(5), P1: CommittedOffset(6)}
-    taken = make({"/consumers/g/offsets/t/0": "7", "/consumers/g/offsets/t/1": "4"}, *given)
+    taken = make({"/consumers/g/offsets/t/0": "7", "/consumers/g/offsets/t/1": "4"}, given)
     assert {tp: commit.offset for tp, commit in taken.committed(SOON).items()} == found
     assert kafka.asked == [("g", False)]
 
@@ -537,10 +514,8 @@ def test_members_are_the_consumers_with_what_our_own_tell_of_themselves(make: Ma
         f"/consumers/g/streamgroup-members/{one}": "lineage",
     }
     members = make(nodes).described(SOON).result(SOON).members
-    assert [(each.member_id, each.host, each.user_data) for each in members] == [
-        (one, "h1", b"lineage"),
-        (two, "h2", b""),
-    ]
+    found = [(each.member_id, each.host, each.user_data) for each in members]
+    assert found == [(one, "h1", b"lineage"), (two, "h2", b"")]
 
 
 def test_a_query_that_is_not_a_member_keeps_its_place_outside_of_the_group_when_the_brokers_are_known(
@@ -555,12 +530,17 @@ def test_a_query_that_is_not_a_member_keeps_its_place_outside_of_the_group_when_
 COMMIT = CommitOffsets(6, "g", "g_host-1-aa", 1 << 40, {P0: CommittedOffset(9, "m")}, 1000)
 
 
-class _Cluster:
-    """Answers every commit with one code: which one a group gives to whom is not this thread's concern."""
+class OneCode:
+    """A cluster that answers every commit with one code: which one a group gives to whom is not the thread's concern.
 
-    def __init__(self, code: int) -> None:
+    `gate` holds its answers up. With the code -1 it is away.
+    """
+
+    def __init__(self, code: int = 0) -> None:
         self.code = code
         self.requests: list[Any] = []
+        self.gate, self.closed = threading.Event(), threading.Event()
+        self.gate.set()
 
     def deadline(self, timeout_ms: int) -> float:
         return time.monotonic() + timeout_ms / 1000
@@ -569,18 +549,24 @@ class _Cluster:
         return 1
 
     def call_versioned(self, kind: Any, make: Any, *_: Any, **__: Any) -> tuple[int, Any]:
+        assert self.gate.wait(SOON)
+        if self.code < 0:
+            raise TransportError("the broker is away")
         self.requests.append(make(OFFSETS_VERSION))
         return OFFSETS_VERSION, commit_answer(self.requests[-1], lambda _: self.code)
 
+    def close(self) -> None:
+        self.closed.set()
 
-def commit(offsets: OffsetsThread, code: int) -> Any:
-    return offsets._commit(cast("Any", _Cluster(code)), COMMIT, 0.0, 0)
+
+def commit(cluster: OneCode) -> Any:
+    with closing(OffsetsThread(client(), "g", print, print)) as offsets:
+        return offsets._commit(cast("Any", cluster), COMMIT, 0.0, 0)
 
 
 def test_a_commit_is_of_no_member_and_keeps_its_offsets() -> None:
-    cluster = _Cluster(0)
-    with closing(OffsetsThread(client(), "g", print, print)) as offsets:
-        answer = offsets._commit(cast("Any", cluster), COMMIT, 0.0, 0)
+    cluster = OneCode(0)
+    answer = commit(cluster)
     assert (answer.token, answer.verdicts[P0].verdict) == (6, Verdict.COMMITTED)
     (request,) = cluster.requests
     assert (request.member_id, request.generation_id_or_member_epoch, request.group_instance_id) == ("", -1, None)
@@ -596,51 +582,36 @@ def test_a_commit_is_of_no_member_and_keeps_its_offsets() -> None:
     ],
 )
 def test_a_group_in_kafka_that_takes_no_commits_ends_the_query(code: int, told: str) -> None:
-    with closing(OffsetsThread(client(), "g", print, print)) as offsets:
-        verdicts = commit(offsets, ErrorCode.INVALID_COMMIT_OFFSET_SIZE).verdicts
-        assert verdicts[P0].verdict is Verdict.TOO_LARGE
-        with pytest.raises(StreamGroupError, match=told):
-            commit(offsets, code)
+    assert commit(OneCode(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)).verdicts[P0].verdict is Verdict.TOO_LARGE
+    with pytest.raises(StreamGroupError, match=told):
+        commit(OneCode(code))
 
 
 # -- the thread --------------------------------------------------------------------------------------------------------
 
 
-class _Brokers(_Cluster):
-    """A cluster that the thread opens; `gate` holds its answers up."""
-
-    def __init__(self) -> None:
-        super().__init__(0)
-        self.gate = threading.Event()
-        self.gate.set()
-        self.closed = threading.Event()
-
-    def call_versioned(self, kind: Any, make: Any, *_: Any, **__: Any) -> tuple[int, Any]:
-        assert self.gate.wait(SOON)
-        if self.code < 0:
-            raise TransportError("the broker is away")
-        return super().call_versioned(kind, make)
-
-    def close(self) -> None:
-        self.closed.set()
-
-
 @pytest.fixture
-def brokers(monkeypatch: pytest.MonkeyPatch) -> _Brokers:
-    made = _Brokers()
+def brokers(monkeypatch: pytest.MonkeyPatch) -> OneCode:
+    made = OneCode()
     monkeypatch.setattr(registry_thread, "open_cluster", lambda options: made)
     monkeypatch.setattr(registry_thread, "kafka_of", lambda cluster, deadline: cluster)
     return made
 
 
-def test_requests_are_answered_in_order_and_a_broker_that_is_away_gives_no_answer(
-    brokers: _Brokers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = {P0: CommittedOffset(3)}
-    monkeypatch.setattr(registry_thread, "committed", lambda *_, in_zookeeper: found)
+@contextmanager
+def offsets_thread() -> Iterator[tuple[OffsetsThread, SimpleQueue[Answer]]]:
     answers: SimpleQueue[Answer] = SimpleQueue()
     with closing(OffsetsThread(client(), "g", answers.put, print)) as offsets:
         offsets.start()
+        yield offsets, answers
+
+
+def test_requests_are_answered_in_order_and_a_broker_that_is_away_gives_no_answer(
+    brokers: OneCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {P0: CommittedOffset(3)}
+    monkeypatch.setattr(registry_thread, "committed", lambda *_, in_zookeeper: found)
+    with offsets_thread() as (offsets, answers):
         offsets.take(FetchOffsets(5, "g", frozenset(), 1000))
         offsets.take(COMMIT)
         assert answers.get(timeout=SOON) == OffsetsFetched(5, found)
@@ -651,11 +622,9 @@ def test_requests_are_answered_in_order_and_a_broker_that_is_away_gives_no_answe
     assert brokers.closed.wait(SOON)
 
 
-def test_what_was_withdrawn_is_never_asked(brokers: _Brokers) -> None:
-    answers: SimpleQueue[Answer] = SimpleQueue()
+def test_what_was_withdrawn_is_never_asked(brokers: OneCode) -> None:
     brokers.gate.clear()
-    with closing(OffsetsThread(client(), "g", answers.put, print)) as offsets:
-        offsets.start()
+    with offsets_thread() as (offsets, answers):
         offsets.take(COMMIT)
         offsets.take(replace(COMMIT, token=7))
         wait_until(lambda: offsets._queue.qsize() <= 1, "the first request is not taken")
@@ -668,7 +637,7 @@ def test_what_was_withdrawn_is_never_asked(brokers: _Brokers) -> None:
     assert 7 not in tokens
 
 
-def test_a_commit_that_is_withdrawn_while_its_coordinator_is_looked_for_is_not_sent(brokers: _Brokers) -> None:
+def test_a_commit_that_is_withdrawn_while_its_coordinator_is_looked_for_is_not_sent(brokers: OneCode) -> None:
     looks, found = threading.Event(), threading.Event()
 
     def coordinator(group: str, deadline: float) -> int:
@@ -677,9 +646,7 @@ def test_a_commit_that_is_withdrawn_while_its_coordinator_is_looked_for_is_not_s
         return 1
 
     brokers.coordinator = coordinator  # type: ignore[method-assign]
-    answers: SimpleQueue[Answer] = SimpleQueue()
-    with closing(OffsetsThread(client(), "g", answers.put, print)) as offsets:
-        offsets.start()
+    with offsets_thread() as (offsets, answers):
         offsets.take(COMMIT)
         assert looks.wait(SOON)
         offsets.withdraw()
@@ -689,7 +656,7 @@ def test_a_commit_that_is_withdrawn_while_its_coordinator_is_looked_for_is_not_s
     assert len(brokers.requests) == 1
 
 
-def test_an_error_that_no_attempt_mends_ends_the_query(brokers: _Brokers) -> None:
+def test_an_error_that_no_attempt_mends_ends_the_query(brokers: OneCode) -> None:
     failures: SimpleQueue[StreamGroupError] = SimpleQueue()
     brokers.code = int(ErrorCode.UNKNOWN_MEMBER_ID)
     with closing(OffsetsThread(client(), "g", print, failures.put)) as offsets:
